@@ -22,7 +22,7 @@ static inline int64_t now_ms(void)
 	return (int64_t)(now_ns() / 1000000);
 }
 
-/* The moment in @ms, as pthread_cond_timedwait() takes it for a CLOCK_MONOTONIC condition. */
+/* Returns the time in @ms, for pthread_cond_timedwait() with a CLOCK_MONOTONIC condition. */
 static inline struct timespec clock_in_ms(uint32_t ms)
 {
 	uint64_t at = now_ns() + ms * 1000000ull;

@@ -42,7 +42,7 @@ int command_execute(const struct command *c, const char *program, int argc, char
 		struct error *e)
 {
 	_cleanup_free_ void *options = calloc(1, c->options_size ?: 1);
-	/* What follows the first argument is the command line of another program. */
+	/* Arguments after the first one belong to another program. */
 	bool stops = c->arguments && strstr(c->arguments, "-- ");
 	int n, r;
 
@@ -67,7 +67,7 @@ int command_end(const char *program, int r, struct error *e)
 {
 	if (fflush(stdout) && !r)
 		r = fail(e, errno, "stdout: %m");
-	/* Without a text, the program that was run has failed, and has said so. */
+	/* Without a text, the program that was run has failed and reported it. */
 	if (r && *e->text)
 		fprintf(stderr, "%s: %s\n", program, e->text);
 	return r ? (e->code ? e->exit_status : EXIT_FAILED) : EXIT_OK;

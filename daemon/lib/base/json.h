@@ -52,7 +52,7 @@ static inline void json_add_double(struct json_object *o, const char *key, doubl
 	json_object_object_add(o, key, d);
 }
 
-/* Borrowed; NULL when absent, or when @o is NULL. */
+/* Returns a borrowed member; NULL when absent, or when @o is NULL. */
 static inline struct json_object *json_member(struct json_object *o, const char *key)
 {
 	struct json_object *v;

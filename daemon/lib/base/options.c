@@ -35,7 +35,7 @@ static const struct option_spec *find_letter(const struct option_spec *specs, ch
 	return NULL;
 }
 
-/* Whether @value is one of the words of "a|b|c". */
+/* Returns whether @value is one of the words of "a|b|c". */
 static bool is_choice(const char *choices, const char *value)
 {
 	size_t len = strlen(value);

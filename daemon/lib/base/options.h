@@ -46,8 +46,8 @@ struct option_spec {
 
 #define OPTIONS_END { .name = NULL }
 /*
- * Entries behind it, up to OPTIONS_END, are accepted and ignored with a warning, which says
- * their help: what applies instead.  Neither usage text nor completion shows them.
+ * Later entries, up to OPTIONS_END, are accepted and ignored with a warning that quotes their help:
+ * what applies instead.  Neither usage text nor completion shows them.
  */
 #define OPTIONS_REMOVED { .name = NULL, .letter = '-' }
 

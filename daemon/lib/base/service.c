@@ -76,7 +76,7 @@ void service_ready(struct service *s, const char *text)
 	sd_notifyf(0, "READY=1%s%s", text ? "\nSTATUS=" : "", text ?: "");
 	if (s->parent_fd > 0 && write(s->parent_fd, "", 1) < 0)
 		log_warn("parent: %m");
-	/* A reader that waits for the end of these must not wait for the service's end. */
+	/* Readers that wait for these to close must not wait for the service's end. */
 	service_forget(s);
 }
 

@@ -18,7 +18,7 @@ struct service {
 	int parent_fd;     /* to the parent that waits, 0: none */
 };
 
-/* For the table of options of a struct @structure that has a struct service @member. */
+/* For the option table of a struct @structure with a member struct service @member. */
 #define SERVICE_OPTIONS(structure, member) \
 	{ .name = "ready-fd", .type = OPTION_UINT, .offset = offsetof(struct structure, member.ready_fd), \
 	  .metavar = "FD", .help = "write READY to this descriptor once ready", .max = 1 << 20 }, \
@@ -45,12 +45,10 @@ int service_daemonise(struct service *s, struct error *e);
  */
 void service_detach(const char *log, int flags);
 
-/*
- * Tells --ready-fd, the service manager (@text, may be NULL, is its status) and the parent, once.
- */
+/* Notifies --ready-fd, the service manager (@text is its status or NULL) and the parent, once. */
 void service_ready(struct service *s, const char *text);
 
-/* In a child of the service: closes what service_ready() tells. */
+/* In a child of the service: closes the descriptors that service_ready() writes to. */
 void service_forget(struct service *s);
 
 /* Logs the error that ended the service, if any; returns the exit status. */

@@ -22,7 +22,7 @@ void output_json(FILE *f, struct json_object *o, int flags)
 		unsigned int code = len ? utf8_control((const unsigned char *)c) : 0xfffd;
 
 		len = len ?: 1;
-		/* json-c escapes C0; what is left of it is between members. */
+		/* json-c escapes C0; remaining control characters are between members. */
 		if (code >= ' ') {
 			fwrite(text, 1, (size_t)(c - text), f);
 			fprintf(f, "\\u%04x", code);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The one writer.  A verb builds its answer as a JSON object; --json prints it,
- * the plain view is made from the same object, so that they cannot disagree.
+ * Output.  A verb builds its answer as one JSON object: --json prints it, and the plain view is
+ * made from it, so that they cannot disagree.
  */
 #ifndef EBB_OUTPUT_H
 #define EBB_OUTPUT_H
@@ -28,7 +28,7 @@ struct column {
 
 /*
  * Writes @o as JSON and a newline; @flags are JSON_C_TO_STRING_*.  Names of cgroups may be any
- * bytes, and those of threads end within a letter: what is no UTF-8 becomes U+FFFD.
+ * bytes, and names of threads may end within a character: invalid UTF-8 becomes U+FFFD.
  */
 void output_json(FILE *f, struct json_object *o, int flags);
 
@@ -42,7 +42,7 @@ void output(bool json, struct json_object *o, void (*plain)(struct json_object *
  */
 void output_table(struct json_object *rows, const struct column *columns, const char *empty);
 
-/* The same to @f. */
+/* As output_table(), to @f. */
 void output_table_to(FILE *f, struct json_object *rows, const struct column *columns,
 		     const char *empty);
 

@@ -266,7 +266,7 @@ static void refuse(struct json_object **answer, const struct error *e)
 static void log_change(const struct peer_info *p, const char *verb, struct json_object *request,
 		       bool is_policy, const struct error *e)
 {
-	/* What is acted on comes first: a member that no verb reads cannot push it out. */
+	/* Acted-on members come first, so that unused ones cannot push them out of the line. */
 	static const char *const subjects[] = { "cgroup", "policy", "donor", "slab", "to", "file",
 						"pid", "end" };
 	struct json_object *ordered = json_object_new_object(), *value;

@@ -46,7 +46,7 @@ struct json_object *control_ask(const char *path, const char *verb, int timeout_
 typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,
 			       struct json_object *answer, struct error *e);
 
-/* What users other than the owner may request. */
+/* Verbs that users other than the owner may request. */
 struct control_rules {
 	struct peer_groups groups;
 	const char *const *read;  /* verbs of PEER_READER and above, ends with NULL */

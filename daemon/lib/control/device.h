@@ -14,7 +14,7 @@
 #include "lib/base/error.h"
 
 #define DEVICE_NAME_MAX 32
-/* Most donors of a device at a time. */
+/* Limit of donors per device. */
 #define DEVICE_DONORS 16
 /* donors_from of a device whose donors come from ebbd. */
 #define DEVICE_DONORS_CONFIGURED "configuration"
@@ -43,16 +43,16 @@ struct device_record {
 
 struct json_object;
 
-/* 0, or -EINVAL with the rule in @e. */
+/* Returns 0, or -EINVAL with the rule in @e. */
 int device_name_check(const char *name, struct error *e);
 
 int device_record_write(const struct device_record *d, struct error *e);
-/* -ENOENT when it does not exist, -EBADMSG when it is damaged; @d is unchanged then. */
+/* Returns -ENOENT when it does not exist, -EBADMSG when it is damaged; @d is then unchanged. */
 int device_record_read(const char *name, struct device_record *d, struct error *e);
 /* Succeeds when there is none. */
 int device_record_remove(const char *name);
 
-/* The record as the JSON object of its file; the caller owns it. */
+/* Returns the record as the JSON object of its file; the caller owns it. */
 struct json_object *device_record_json(const struct device_record *d);
 
 /*

@@ -10,7 +10,7 @@
 #include "peer.h"
 
 #define GROUP_FILE "/etc/group"
-/* Most groups of a process; a process with more has no level. */
+/* Limit of groups; a process with more has no level. */
 #define GROUPS_MOST 1024
 
 static gid_t gid_of(const char *name)

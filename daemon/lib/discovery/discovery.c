@@ -18,36 +18,36 @@
 #include "thread.h"
 
 #define TELL_MS 2000
-/* What a device was told is told again after so many rounds. */
+/* Rounds after which devices get the list again. */
 #define TELL_AGAIN 5
-/* And a device that cannot be told is complained of again after so many, a multiple of these. */
+/* Rounds after which an unreachable device is logged again; a multiple of TELL_AGAIN. */
 #define COMPLAIN_AGAIN 300
-/* Names are asked for so long in a round, and one more. */
+/* Time for resolving names in a round; the name in progress may exceed it. */
 #define LOOK_UP_NS 1000000000ull
 #define NAMELESS_LOGGED 8
 
 struct discovery {
 	pthread_t thread;
 
-	/* the thread's own */
+	/* used by the thread only */
 	struct donors_config config;
 	struct etcd *etcd;     /* or NULL */
-	int64_t count, revision; /* of what was last read in full */
+	int64_t count, revision; /* as of the last complete read */
 	uint32_t rounds;
 	bool untold;           /* devices have not heard of the last change */
 	bool complained, complained_device;
-	bool failed_device;    /* one, in this round */
-	bool crowded;          /* etcd has more keys than we take */
-	bool empty;            /* etcd has no donor, when it was last read in full */
-	int bad;               /* entries in etcd that are none */
-	int nameless;          /* new ones whose host has no address (yet) */
-	int look_up;           /* with which of them the next round begins */
+	bool failed_device;    /* a device failed in this round */
+	bool crowded;          /* etcd has more keys than ETCD_PAIRS_MAX */
+	bool empty;            /* etcd had no donor at the last complete read */
+	int bad;               /* invalid entries in etcd */
+	int nameless;          /* new donors whose host does not resolve (yet) */
+	int look_up;           /* index of the first one in the next round */
 
-	pthread_mutex_t lock;  /* of what follows; the thread alone changes list */
+	pthread_mutex_t lock;  /* protects the members below; only the thread changes list */
 	pthread_cond_t wake;
 	struct donor_list list;
 	char error[256];
-	struct donors_config *next; /* a configuration to take over, or NULL */
+	struct donors_config *next; /* configuration to switch to, or NULL */
 	struct etcd *next_etcd;
 	bool refresh, ending;
 };
@@ -74,7 +74,7 @@ int donors_config_check(const struct donors_config *c, struct error *e)
 	return c->etcd.endpoints ? etcd_config_check(&c->etcd, e) : 0;
 }
 
-/* Whether etcd has, or may have, something else than when it was last read. */
+/* Sets *@news if etcd has, or may have, changed since it was last read. */
 static int look_for_news(struct discovery *d, bool *news, struct error *e)
 {
 	struct etcd_pairs p = { .n = 0 };
@@ -88,7 +88,7 @@ static int look_for_news(struct discovery *d, bool *news, struct error *e)
 	r = etcd_range(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
 	if (r)
 		return r;
-	/* An older revision is that of another store. */
+	/* An older revision means another store. */
 	*news = p.n || p.count != d->count || p.revision < d->revision;
 	etcd_pairs_free(&p);
 	return 0;
@@ -99,7 +99,7 @@ static bool is_numeric(const char *address)
 	return *address == '[' || strspn(address, "0123456789.:") == strlen(address);
 }
 
-/* Whether @address means something now.  What is to be asked for after @until is not. */
+/* Returns whether @address resolves.  Does not resolve names after @until. */
 static bool has_address(struct discovery *d, const char *address, uint64_t until, bool quiet)
 {
 	struct error e = { 0 };
@@ -121,9 +121,9 @@ static bool has_address(struct discovery *d, const char *address, uint64_t until
 }
 
 /*
- * A device takes a list as a whole, so one name that cannot be resolved would keep
- * the others away.  Nor may many of them, each of which takes its time: a round asks
- * for LOOK_UP_NS, and the next one begins behind those it asked for.
+ * Removes donors whose name does not resolve: a device takes a list as a whole, so one of them
+ * would keep out the others.  Bounds the time of slow names: a round resolves for LOOK_UP_NS, and
+ * the next one continues behind it.
  */
 static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
 {
@@ -215,7 +215,7 @@ static int tell_device(const struct device_record *r, void *data)
 	list = donor_list_choose(&d->list, borrower, r->slab, DEVICE_DONORS);
 	request = control_request("donors.set");
 	json_object_object_add(request, "donors", list);
-	/* Never an empty list: without any donor nothing is told. */
+	/* Never send an empty list: a device keeps its donors then. */
 	if (!list || !json_object_array_length(list)) {
 		json_object_put(request);
 		fail(&e, ENOENT, "none of %d donors has slabs as large; re-create it with a smaller --slab",
@@ -244,7 +244,7 @@ static void tell_devices(struct discovery *d)
 	d->complained_device |= d->failed_device;
 }
 
-/* Takes over what discovery_configure() left. */
+/* Switches to the configuration that discovery_configure() left. */
 static void reconfigure(struct discovery *d)
 {
 	struct donor_list list = { .n = 0 };
@@ -259,7 +259,7 @@ static void reconfigure(struct discovery *d)
 	d->count = d->revision = 0;
 	d->complained = d->empty = false;
 	d->error[0] = '\0';
-	if (d->etcd || !d->config.list.n) /* what is known stays until etcd says otherwise */
+	if (d->etcd || !d->config.list.n) /* keep known donors until etcd reports */
 		return;
 	if (!donor_list_copy(&list, &d->config.list)) {
 		d->untold = !donor_list_same(&d->list, &list);
@@ -329,7 +329,7 @@ int discovery_start(struct discovery **out, struct donors_config *c, struct erro
 	thread_cond_init(&d->wake);
 	r = discovery_configure(d, c, e);
 	if (!r) {
-		/* So that it is known as soon as this returns. */
+		/* Here, so that the list is known on return. */
 		reconfigure(d);
 		r = thread_start(&d->thread, run, d, e);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The list of donors of this machine's devices, kept current by a thread of its
- * own: from the configuration, or from etcd, where donors register.  Devices whose
- * record says that they follow the list get it by their control sockets when it
- * changes, and periodically, because a server may have restarted.
+ * The list of donors of this machine's devices, kept current by a separate thread: from the
+ * configuration, or from etcd, where donors register.  Devices that follow the list, by their
+ * record, get it through their control sockets when it changes, and periodically, because a server
+ * may have restarted.
  *
  * Page I/O never waits for this thread; without etcd the list stays unchanged.
  */
@@ -17,7 +17,7 @@
 /* Time that etcd, while it answers, must lack a donor before devices drop it. */
 #define DISCOVERY_GRACE_MS 6000
 
-/* One of the two, or neither: etcd.endpoints, list.n. */
+/* Exactly one source, or none: etcd.endpoints or list.n. */
 struct donors_config {
 	struct etcd_config etcd;
 	struct donor_list list;
@@ -25,15 +25,15 @@ struct donors_config {
 
 void donors_config_defaults(struct donors_config *c);
 void donors_config_free(struct donors_config *c);
-/* EXIT_USAGE in @e for both at once and for what etcd_config_check() finds. */
+/* Fails with EXIT_USAGE for both sources at once and for errors of etcd_config_check(). */
 int donors_config_check(const struct donors_config *c, struct error *e);
 
 struct discovery;
 
-/* Takes what @c owns.  *@out is untouched on failure. */
+/* Takes the contents of @c.  *@out is untouched on failure. */
 int discovery_start(struct discovery **out, struct donors_config *c, struct error *e);
 
-/* Switches to configuration @c, whose contents it takes; does not wait. */
+/* Switches to configuration @c, whose contents it takes, without waiting. */
 int discovery_configure(struct discovery *d, struct donors_config *c, struct error *e);
 
 /* Sends the list to a new device soon. */

@@ -64,7 +64,7 @@ int donor_list_parse(struct donor_list *l, const char *text, const char *what, s
 		size_t n = strcspn(p, ", \t");
 		int r;
 
-		/* Cut to one more than fits, which is refused as too long. */
+		/* Cut to one byte too many, which is rejected as too long. */
 		snprintf(one, sizeof(one), "%.*s", (int)n, p);
 		r = donor_list_add(l, one, what, e);
 		if (r)
@@ -121,7 +121,7 @@ static int parse_entry(const struct etcd_pair *pair, const char *prefix, struct 
 		return -EBADMSG;
 	o = etcd_answer_parse(pair->value, strlen(pair->value));
 	address = json_text(o, "address", "");
-	/* A socket is another one on each machine: a writer of etcd must not choose it. */
+	/* A socket path names another donor on each machine: reject it from etcd. */
 	if (!o || local_is(address) || strcmp(address, pair->key + strlen(prefix)) ||
 	    address_check(address, "etcd", d->address, sizeof(d->address), NULL) ||
 	    strcmp(address, d->address))

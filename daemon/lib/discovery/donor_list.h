@@ -14,12 +14,12 @@
 #include "lib/base/error.h"
 
 #define DONOR_LIST_MAX ETCD_PAIRS_MAX
-#define DONOR_ADDRESS_MAX 128 /* that of struct address */
+#define DONOR_ADDRESS_MAX 128 /* size of struct address's text */
 
 struct donor_entry {
 	char address[DONOR_ADDRESS_MAX]; /* "host:port" or "unix:/path", with its port */
-	uint64_t slab, total;            /* bytes, as the donor says; 0 = not known */
-	uint64_t missed;                 /* ns since which etcd no longer has it; 0 = it has */
+	uint64_t slab, total;            /* bytes, as reported by the donor; 0 = not known */
+	uint64_t missed;                 /* ns: time since which etcd lacks it; 0 = present */
 };
 
 struct donor_list {

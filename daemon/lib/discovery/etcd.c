@@ -19,7 +19,7 @@ struct etcd {
 	CURL *curl;
 	struct curl_slist *headers;
 	int endpoint;        /* the one that last answered */
-	char token[TOKEN_MAX]; /* of the user; "" = none yet */
+	char token[TOKEN_MAX]; /* of the user; "" = none */
 	char *answer;        /* ETCD_ANSWER_MAX + 1 bytes */
 	size_t length;
 	char cause[CURL_ERROR_SIZE];
@@ -28,7 +28,7 @@ struct etcd {
 
 void etcd_global_init(void)
 {
-	/* Where all memory is locked, a heap of each thread's own would be, too: 64 MiB. */
+	/* With locked memory, an arena per thread would lock 64 MiB each. */
 	mallopt(M_ARENA_MAX, 1);
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
@@ -96,7 +96,7 @@ int etcd_open(struct etcd **out, const struct etcd_config *config, struct error 
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	/* What the environment of a daemon says of proxies is not meant for it. */
+	/* Ignore proxies in the daemon's environment. */
 	curl_easy_setopt(c, CURLOPT_PROXY, "");
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)ETCD_CALL_MS);
 	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)ETCD_CALL_MS / 2);
@@ -144,7 +144,7 @@ static int unreachable(struct etcd *t, const char *url, CURLcode c, struct error
 		    url, *t->cause ? t->cause : curl_easy_strerror(c));
 }
 
-/* What the server says went wrong, fit for logs and terminals. */
+/* Copies the server's error text, fit for logs and terminals. */
 static const char *reason(struct json_object *o, char *buf, size_t size)
 {
 	snprintf(buf, size, "%s", json_text(o, "error", "no reason given"));
@@ -154,7 +154,7 @@ static const char *reason(struct json_object *o, char *buf, size_t size)
 	return buf;
 }
 
-/* One call of one endpoint.  -EACCES when it requires authentication. */
+/* Calls one endpoint once.  -EACCES when it requires authentication. */
 static int call_one(struct etcd *t, const char *path, const char *body,
 		    struct json_object **answer, struct error *e)
 {
@@ -198,7 +198,7 @@ static int call_one(struct etcd *t, const char *path, const char *body,
 	return r;
 }
 
-/* Gets a token for the user; it counts until the server says otherwise. */
+/* Gets a token for the user, valid until the server rejects it. */
 static int authenticate(struct etcd *t, struct error *e)
 {
 	const struct etcd_config *c = &t->config;
@@ -231,7 +231,7 @@ static int authenticate(struct etcd *t, struct error *e)
 	return set_headers(t);
 }
 
-/* A call at whichever endpoint answers, beginning with the one that last did. */
+/* Calls the endpoint that answered last, then the others. */
 static int call(struct etcd *t, const char *path, char *text, struct json_object **answer,
 		struct error *e)
 {

@@ -20,13 +20,13 @@
 struct etcd_config {
 	char endpoint[ETCD_ENDPOINTS][ETCD_URL_MAX];
 	int endpoints;
-	/* Files; "" = none.  Without a CA those of the system count. */
+	/* Files; "" = none.  Without a CA the system's apply. */
 	char ca[PATH_MAX], cert[PATH_MAX], key[PATH_MAX];
 	char user[64], password_file[PATH_MAX];
 	char prefix[128]; /* of the donors' keys */
 };
 
-/* No endpoint; the standard prefix. */
+/* Sets no endpoint, and the standard prefix. */
 void etcd_config_defaults(struct etcd_config *c);
 
 /* Adds the URLs of "URL[, URL...]"; @what names their origin in an error. */

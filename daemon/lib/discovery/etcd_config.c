@@ -21,7 +21,7 @@ void etcd_config_defaults(struct etcd_config *c)
 	*c = (struct etcd_config){ .prefix = ETCD_PREFIX };
 }
 
-/* By its text: what a name means today it may not mean tomorrow. */
+/* Judges the text only: a name may resolve to another address tomorrow. */
 static bool is_loopback(const char *host)
 {
 	struct in6_addr six;
@@ -29,7 +29,7 @@ static bool is_loopback(const char *host)
 	char bare[64];
 	size_t n = strlen(host);
 
-	/* libcurl takes this name for loopback whatever the resolver says (7.78). */
+	/* libcurl (7.78) always resolves this name to loopback. */
 	if (!strcmp(host, "localhost"))
 		return true;
 	if (inet_pton(AF_INET, host, &four) == 1)

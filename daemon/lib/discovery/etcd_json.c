@@ -9,10 +9,10 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/json.h"
 
-/* Characters of @n bytes as base64, NUL included; each needs fewer when it is decoded. */
+/* Size of @n bytes as base64, including NUL; also enough to decode these. */
 #define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1)
 #define DEPTH 12 /* a claim's answer has 6 */
-/* Objects and arrays: one a pair, and what is around them. */
+/* Limit of objects and arrays: one per pair, and those around them. */
 #define PARTS (ETCD_PAIRS_MAX + 64)
 
 void etcd_pairs_free(struct etcd_pairs *p)
@@ -74,7 +74,7 @@ char *etcd_range_text(const char *prefix, int64_t revision)
 	char end[ETCD_KEY_MAX];
 	size_t n = strlen(prefix);
 
-	/* The end of the range of a prefix: its last byte, one higher. */
+	/* The range of a prefix ends at the prefix with its last byte incremented. */
 	memcpy(end, prefix, n);
 	end[n - 1]++;
 	add_bytes(o, "key", prefix);
@@ -146,7 +146,7 @@ struct json_object *etcd_answer_parse(const char *text, size_t len)
 	if (!t)
 		return NULL;
 	o = json_tokener_parse_ex(t, text, (int)len);
-	/* A stream's answers are a line each; only the first matters. */
+	/* A stream has one answer per line; only the first matters. */
 	if (json_tokener_get_error(t) != json_tokener_success ||
 	    !json_object_is_type(o, json_type_object)) {
 		json_object_put(o);
@@ -164,7 +164,7 @@ static struct json_object *member(struct json_object *o, const char *key, enum j
 											    NULL;
 }
 
-/* 0 where there is none; -EBADMSG when it is not a whole number. */
+/* Sets *@v to 0 if the member is absent; -EBADMSG when it is not a whole number. */
 static int get_int64(struct json_object *o, const char *key, int64_t *v)
 {
 	struct json_object *m;
@@ -209,8 +209,8 @@ int etcd_kept_alive(struct json_object *answer)
 }
 
 /*
- * A member's bytes, and a NUL behind them.  -EBADMSG unless it is the one RFC 4648 text of
- * them and none is a NUL.
+ * Decodes a member into @to, NUL-terminated.  -EBADMSG unless the text is canonical base64 (RFC
+ * 4648) without NUL bytes.
  */
 static int get_bytes(struct json_object *o, const char *key, char *to, size_t size)
 {
@@ -222,7 +222,7 @@ static int get_bytes(struct json_object *o, const char *key, char *to, size_t si
 	if (len >= BASE64_SIZE(size - 1))
 		return -EMSGSIZE;
 	n = len ? EVP_DecodeBlock(bytes, (const uint8_t *)text, (int)len) : 0;
-	/* OpenSSL counts the padding, and passes over blanks and stray bits. */
+	/* OpenSSL counts the padding, and ignores blanks and stray bits. */
 	for (size_t i = len; n > 0 && i > len - 2 && text[i - 1] == '='; i--)
 		n--;
 	if (n < 0 || (size_t)n >= size)
@@ -260,7 +260,7 @@ int etcd_ranged(struct json_object *answer, struct etcd_pairs *out)
 	p.v = calloc(n ? n : 1, sizeof(*p.v));
 	if (!p.v)
 		return -ENOMEM;
-	/* Foreign keys below the prefix do not invalidate the rest. */
+	/* Foreign keys below the prefix do not invalidate other pairs. */
 	for (size_t i = 0; i < n; i++)
 		p.n += parse_pair(json_object_array_get_idx(kvs, i), &p.v[p.n]) == 0;
 	*out = p;
@@ -290,6 +290,6 @@ const char *etcd_token(struct json_object *answer)
 {
 	const char *token = json_text(answer, "token", NULL);
 
-	/* It goes into a header line. */
+	/* The token becomes part of a header line. */
 	return token && *token && strlen(token) < 512 && !strpbrk(token, "\r\n") ? token : NULL;
 }

@@ -25,7 +25,7 @@ struct etcd_pair {
 struct etcd_pairs {
 	struct etcd_pair *v; /* owned */
 	int n;
-	int64_t count;    /* keys there are, also where only new ones were asked for */
+	int64_t count;    /* number of keys, even if only changed ones were requested */
 	int64_t revision; /* of the store */
 };
 
@@ -34,9 +34,9 @@ void etcd_pairs_free(struct etcd_pairs *p);
 /* Return requests as text owned by the caller; NULL without memory. */
 char *etcd_grant_text(uint32_t ttl_s);
 char *etcd_lease_text(int64_t lease); /* keep alive, revoke */
-/* Every key that begins with @prefix and changed after @revision. */
+/* Requests every key that begins with @prefix and changed after @revision. */
 char *etcd_range_text(const char *prefix, int64_t revision);
-/* Puts @key if there is none, else gets it. */
+/* Puts @key if it does not exist, else gets it. */
 char *etcd_claim_text(const char *key, const char *value, int64_t lease);
 char *etcd_authenticate_text(const char *user, const char *password);
 
@@ -51,13 +51,13 @@ struct json_object *etcd_answer_parse(const char *text, size_t len);
  * members that are zero.
  */
 int etcd_granted(struct json_object *answer, int64_t *lease, uint32_t *ttl_s);
-/* -ESTALE when the lease has ended. */
+/* Returns -ESTALE when the lease has ended. */
 int etcd_kept_alive(struct json_object *answer);
-/* Fills @out, which must not own anything yet. */
+/* Fills @out, which must own nothing. */
 int etcd_ranged(struct json_object *answer, struct etcd_pairs *out);
-/* -EEXIST when the key is there and not of @lease. */
+/* Returns -EEXIST when the key exists with another lease. */
 int etcd_claimed(struct json_object *answer, int64_t lease);
-/* The token, a string of @answer, or NULL. */
+/* Returns the token, a string of @answer, or NULL. */
 const char *etcd_token(struct json_object *answer);
 
 #endif

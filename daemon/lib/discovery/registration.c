@@ -15,11 +15,11 @@ struct registration {
 	char key[ETCD_KEY_MAX], value[ETCD_VALUE_MAX];
 	pthread_t thread;
 
-	/* the thread's own */
+	/* used by the thread only */
 	int64_t lease; /* 0 = none */
 	bool complained;
 
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* protects the members below */
 	pthread_cond_t wake;
 	bool wanted, ending;
 	enum registration_state state;
@@ -34,7 +34,7 @@ static void set_state(struct registration *r, enum registration_state s, const s
 	snprintf(r->cause, sizeof(r->cause), "%.255s", e ? e->text : "");
 }
 
-/* Keeps the lease alive, or takes one and the key. */
+/* Renews the lease, or takes a lease and puts the key. */
 static int refresh(struct registration *r, struct error *e)
 {
 	int s;
@@ -51,7 +51,7 @@ static int refresh(struct registration *r, struct error *e)
 	if (s)
 		return s;
 	s = etcd_claim(r->etcd, r->key, r->value, r->lease, e);
-	/* Whether or not the key came to be, the next attempt begins with a lease of its own. */
+	/* The key may exist or not: the next attempt begins with a new lease. */
 	if (s) {
 		etcd_revoke(r->etcd, r->lease, NULL);
 		r->lease = 0;
@@ -99,7 +99,7 @@ static void *run(void *data)
 		else
 			leave(r);
 		pthread_mutex_lock(&r->lock);
-		/* What is withdrawn has been revoked in this round. */
+		/* A withdrawn registration has been revoked in this round. */
 		ending = r->ending && !wanted;
 		if (!ending && wanted == (r->wanted && !r->ending))
 			thread_wait(&r->wake, &r->lock, REGISTRATION_PERIOD_S * 1000);

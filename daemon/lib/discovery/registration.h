@@ -10,14 +10,14 @@
 #include "donor_list.h"
 #include "etcd.h"
 
-/* Lease: etcd removes a donor that died after this time. */
+/* Lease time, after which etcd removes a dead donor. */
 #define REGISTRATION_TTL_S 10
 #define REGISTRATION_PERIOD_S 3 /* interval of lease renewal and of retries */
 
 struct registration;
 
 enum registration_state {
-	REGISTRATION_TRYING,    /* not there yet, or no longer */
+	REGISTRATION_TRYING,    /* not registered yet, or no longer */
 	REGISTRATION_THERE,
 	REGISTRATION_WITHDRAWN, /* on request */
 };

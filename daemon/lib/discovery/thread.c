@@ -6,7 +6,7 @@
 #include "lib/base/clock.h"
 #include "thread.h"
 
-/* TLS handshakes and name look-ups stay well below. */
+/* Enough for TLS handshakes and name resolution. */
 #define STACK (512u << 10)
 
 int thread_start(pthread_t *thread, void *(*run)(void *), void *data, struct error *e)

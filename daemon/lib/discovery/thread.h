@@ -8,12 +8,12 @@
 #include "lib/base/error.h"
 
 /*
- * Starts @run without the real-time priority of the caller, with all signals
- * blocked and a stack that is small enough to be locked.
+ * Starts @run without the caller's real-time priority, with all signals blocked and a stack that is
+ * small enough to be locked.
  */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *data, struct error *e);
 
-/* A condition for thread_wait(): its clock is CLOCK_MONOTONIC. */
+/* Initialises a condition for thread_wait(), on CLOCK_MONOTONIC. */
 void thread_cond_init(pthread_cond_t *c);
 
 /* Waits for @c up to @ms; @lock is held, as for pthread_cond_wait(). */

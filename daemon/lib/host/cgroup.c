@@ -14,7 +14,7 @@
 #include "cgroup_files.h"
 #include "lib/base/files.h"
 
-/* How long a process that has exited may still be seen in its cgroup. */
+/* Time for which an exited process may still be listed in its cgroup. */
 #define LINGER_MS 1000
 
 /* Unlimited on v1: PAGE_COUNTER_MAX, LONG_MAX / PAGE_SIZE, in bytes. */
@@ -37,7 +37,7 @@ static uint64_t inode_of(const char *path)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-/* The part of @path below @dir ("/..." or ""), or NULL. */
+/* Returns the part of @path below @dir ("/..." or ""), or NULL. */
 static const char *below(const char *path, const char *dir)
 {
 	size_t len = dir ? strlen(dir) : 0;
@@ -62,7 +62,7 @@ static int fill(struct cgroup_ref *c, const char *path, const char *mount, bool 
 	return 0;
 }
 
-/* Whether one of the directories in @path is "..". */
+/* Returns whether a component of @path is "..". */
 static bool climbs(const char *path)
 {
 	for (const char *at = strstr(path, ".."); at; at = strstr(at + 1, ".."))
@@ -135,7 +135,7 @@ static int library_error(int r)
 	return r == ECGROUPNOTALLOWED || r == ECGROUPNOTOWNER ? -EPERM : -EIO;
 }
 
-/* Creation by libcgroup, which on v2 also enables the controller in the parents. */
+/* Creates a cgroup by libcgroup, which on v2 also enables the controller in the parents. */
 static int create_in_library(const char *rel, struct error *e)
 {
 	struct cgroup *group;
@@ -223,7 +223,7 @@ int cgroup_enter(const struct cgroup_ref *c, struct error *e)
 	return r;
 }
 
-/* rmdir of @dir and what is below it, children first. */
+/* Removes @dir and its descendants, children first. */
 static int remove_tree(const char *dir)
 {
 	char *roots[] = { (char *)dir, NULL };
@@ -305,7 +305,7 @@ int cgroup_remove(const struct cgroup_ref *c, struct error *e)
 	return fail(e, r, "cgroup %s: cannot remove %s: %s", c->rel, c->path, strerror(-r));
 }
 
-/* A number in @dir/@file; "max" and v1's huge value are UINT64_MAX. */
+/* Returns a number in @dir/@file; UINT64_MAX for "max" and v1's huge value. */
 static uint64_t number(const char *dir, const char *file, uint64_t fallback)
 {
 	char path[PATH_MAX + 64], text[64];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Apart from cgroup.c, so that programs without libcgroup can link it. */
+/* Separate from cgroup.c, so that programs can link it without libcgroup. */
 #include <limits.h>
 #include <mntent.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 const char *cgroup_memory_mount(bool *v2);
 const char *cgroup_unified_mount(void);
 
-/* Bytes. */
+/* Memory of a cgroup, bytes. */
 struct cgroup_memory {
 	uint64_t anon;    /* anonymous, resident */
 	uint64_t mapped;  /* file pages that a process maps */
@@ -24,8 +24,8 @@ struct cgroup_memory {
 };
 
 /*
- * Reads the directory @dir of the memory hierarchy, version 1 or 2; 0 for what the
- * kernel does not report.  Returns 0 or -errno.
+ * Reads the directory @dir of the memory hierarchy, version 1 or 2; values that the kernel does not
+ * report are 0.  Returns 0 or -errno.
  */
 int cgroup_memory_read(const char *dir, struct cgroup_memory *m);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* How many reads ebb's devices have to do still, as the block layer counts them. */
+/* Reads in flight on ebb's devices, as counted by the block layer. */
 #ifndef EBB_INFLIGHT_H
 #define EBB_INFLIGHT_H
 
@@ -12,10 +12,10 @@ struct inflight {
 	uint32_t devices;
 };
 
-/* Opens what the device records name now; call again when they may have changed. */
+/* Opens the devices of the present records; call again when these may have changed. */
 void inflight_refresh(struct inflight *f);
 void inflight_close(struct inflight *f);
-/* Block reads of all of them that were begun and are not done. */
+/* Counts block reads in flight on all devices. */
 uint64_t inflight_reads(const struct inflight *f);
 
 #endif

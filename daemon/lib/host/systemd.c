@@ -16,7 +16,7 @@
 #define WAIT_MS 5000
 #define ABOVE_STDERR 3
 
-/* Flushing would wait for a bus that is not there yet, and calls have had their answers. */
+/* Skips flushing, which would wait for a bus that is not there yet; all calls are answered. */
 static void bus_close(sd_bus **bus) { sd_bus_close_unref(*bus); }
 static void bus_message_free(sd_bus_message **m) { sd_bus_message_unref(*m); }
 
@@ -55,7 +55,7 @@ static int bus_open(sd_bus **bus)
 	return r < 0 ? r : 0;
 }
 
-/* The cgroup of @pid in the v2 hierarchy. */
+/* Finds the cgroup of @pid in the v2 hierarchy. */
 static int unified_cgroup(pid_t pid, char *cgroup, size_t size)
 {
 	char path[64], text[4096], *line;
@@ -175,7 +175,7 @@ int sleep_lock_take(const char *device)
 
 	snprintf(why, sizeof(why), "swap is on at device %.64s, and what serves it would sleep too", device);
 	r = bus_open(&bus);
-	/* logind.conf(5): a lid that is closed overrides "sleep" alone. */
+	/* A closed lid (logind.conf(5)) overrides an inhibitor of "sleep" alone. */
 	if (r >= 0)
 		r = sd_bus_call_method(bus, "org.freedesktop.login1", "/org/freedesktop/login1",
 				       "org.freedesktop.login1.Manager", "Inhibit", NULL, &answer,
@@ -184,7 +184,7 @@ int sleep_lock_take(const char *device)
 		r = sd_bus_message_read(answer, "h", &fd);
 	if (r < 0)
 		return r;
-	/* The message's own ends with it. */
+	/* The message closes its own descriptor. */
 	fd = fcntl(fd, F_DUPFD, ABOVE_STDERR);
 	return fd < 0 ? -errno : fd;
 }

@@ -7,30 +7,30 @@
 #include <sys/types.h>
 
 /*
- * What a scope for a program under a limit gets: Delegate=yes, MemoryMax=.
- * Scopes of our own daemons get DefaultDependencies=no instead.
+ * Properties of a scope for a program with a limit: Delegate=yes, MemoryMax=.  Scopes of ebb's
+ * daemons get DefaultDependencies=no instead.
  */
 struct transient_limit {
 	uint64_t memory_max; /* bytes, 0 = none */
 };
 
 /*
- * Puts the @n processes @pids in a new scope @unit ("ebb-x.scope").  @limit
- * NULL: a daemon's.  Waits until they are there and writes their cgroup
- * ("/system.slice/ebb-x.scope") to @cgroup when not NULL.  -EOPNOTSUPP where
- * systemd does not run.  systemd removes the scope when its last process ends.
+ * Puts the @n processes @pids into a new scope @unit ("ebb-x.scope").  @limit NULL: for a daemon.
+ * Waits until they are there and stores their cgroup ("/system.slice/ebb-x.scope") in @cgroup
+ * unless NULL.  -EOPNOTSUPP if systemd does not run.  systemd removes the scope when its last
+ * process ends.
  */
 int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
 		    const struct transient_limit *limit);
 
-/* MemorySwapMax= of @unit until the next boot; @bytes UINT64_MAX = infinity. */
+/* Sets MemorySwapMax= of @unit until the next boot; @bytes UINT64_MAX = infinity. */
 int transient_swap_max(const char *unit, uint64_t bytes);
 
 /*
- * Returns an fd that holds sleep off as long as it, or a copy of it, is open in any process; exec
- * does not close it.  While processes are frozen no process serves swap, and a process that needs
- * a page to fall asleep waits without limit.  -EOPNOTSUPP where systemd does not run, other -errno
- * when logind did not give one.
+ * Returns a descriptor that inhibits sleep while any process has it or a copy open; exec does not
+ * close it.  While processes are frozen no process serves swap, and one that needs a page in order
+ * to freeze would wait forever.  -EOPNOTSUPP if systemd does not run, another -errno if logind
+ * refuses.
  */
 int sleep_lock_take(const char *device);
 

@@ -20,7 +20,7 @@ int ublk_control_open(struct ublk_control *c)
 	c->fd = open(UBLK_CONTROL_PATH, O_RDWR | O_CLOEXEC);
 	if (c->fd < 0)
 		return -errno;
-	/* A command of this kind does not fit in an entry of 64 bytes. */
+	/* These commands need entries of 128 bytes. */
 	r = io_uring_queue_init(COMMANDS, &c->ring, IORING_SETUP_SQE128);
 	if (r) {
 		close(c->fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Commands for ublk devices: /dev/ublk-control by io_uring.  With the commands of Linux
- * 6.4 (UBLK_F_CMD_IOCTL_ENCODE), which the header of Debian 12 does not have yet.
+ * Commands for ublk devices, by io_uring on /dev/ublk-control.  Defines the ioctl-encoded commands
+ * of Linux 6.4 (UBLK_F_CMD_IOCTL_ENCODE), which the header of Debian 12 lacks.
  */
 #ifndef EBB_UBLK_CONTROL_H
 #define EBB_UBLK_CONTROL_H
@@ -35,17 +35,17 @@
 struct ublk_control {
 	int fd; /* -1 = closed */
 	struct io_uring ring;
-	uint64_t given; /* commands: the number of the last one */
+	uint64_t given; /* number of the last command */
 };
 
-/* 0, or -errno; @c is closed then.  Belongs to one thread at a time. */
+/* Returns 0, or -errno with @c closed.  Belongs to one thread at a time. */
 int ublk_control_open(struct ublk_control *c);
 void ublk_control_close(struct ublk_control *c);
 
 /*
- * Gives the kernel a command for device @dev, (uint32_t)-1 for a new one, with @length
- * bytes at @data, which are to stay until its result has come (or as long as the process, if
- * that may not come in time), or with @word.
+ * Gives the kernel a command for device @dev, (uint32_t)-1 for a new one, with @length bytes at
+ * @data, or with @word.  @data must stay valid until the result has come, or until the process ends
+ * if the result may time out.
  */
 int ublk_control_give(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
 		      uint16_t length, uint64_t word);
@@ -56,17 +56,20 @@ int ublk_control_give(struct ublk_control *c, uint32_t op, uint32_t dev, void *d
  */
 int ublk_control_result(struct ublk_control *c, int timeout_ms);
 
-/* Both: a command, and its result. */
+/* Gives a command and returns its result. */
 int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
 		    uint16_t length, uint64_t word, int timeout_ms);
 
-/* Path of the file with the number of device @name, for cleanup after all its processes died. */
+/*
+ * Stores the path of the file with the number of device @name, for cleanup after its processes
+ * died.
+ */
 void ublk_control_note(const char *name, char path[static PATH_MAX]);
 
 /*
- * What the kernel is given to keep with the block device of device @name
- * (ublksrv_ctrl_dev_info.ublksrv_flags), as its number may be another's by the time it is
- * looked for; and whether @dev has it: 0, -ENODEV, or -errno when that is not known.
+ * A mark of device @name that the kernel keeps with the block device
+ * (ublksrv_ctrl_dev_info.ublksrv_flags), since its number may belong to another device later.  The
+ * second function checks that @dev has the mark: 0, -ENODEV, or -errno when that is unknown.
  */
 uint64_t ublk_control_mark(const char *name);
 int ublk_control_check(struct ublk_control *c, uint32_t dev, const char *name, int timeout_ms);

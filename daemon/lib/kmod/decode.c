@@ -43,7 +43,7 @@ static void hex(const struct nlattr *a, char *to, size_t size)
 	}
 }
 
-/* Ends with the message; libmnl's mnl_attr_for_each() goes on to the next multiple of four. */
+/* Stops at the end of the message; mnl_attr_for_each() goes on to the next multiple of four. */
 #define each_attribute(a, h) \
 	for ((a) = mnl_nlmsg_get_payload_offset(h, sizeof(struct genlmsghdr)); \
 	     mnl_attr_ok(a, (int)((const char *)(h) + (h)->nlmsg_len - (const char *)(a))); \
@@ -86,7 +86,7 @@ static void decode_session(const struct nlattr *nest, struct kmod_session *s)
 	}
 }
 
-/* A CLASS_INFO, or a CGROUP_INFO if it has a cgroup. */
+/* Decodes a CLASS_INFO or, with a cgroup, a CGROUP_INFO. */
 static void decode_class(const struct nlattr *nest, struct kmod_device *d)
 {
 	uint32_t class = EBB_SWAP_CLASSES, copies = 0, sealed = 0;
@@ -269,7 +269,7 @@ int kmod_decode_end(const struct nlmsghdr *h, struct kmod_end *end)
 	if ((h->nlmsg_type != NLMSG_ERROR && h->nlmsg_type != NLMSG_DONE) || size < sizeof(int))
 		return -EBADMSG;
 	memcpy(&end->result, payload, sizeof(int));
-	/* Callers take 0 for success and give the rest to strerror(). */
+	/* Callers treat 0 as success and pass other values to strerror(). */
 	if (end->result > 0 || end->result < -4095)
 		return -EBADMSG;
 	if (!(h->nlmsg_flags & NLM_F_ACK_TLVS))
@@ -278,7 +278,7 @@ int kmod_decode_end(const struct nlmsghdr *h, struct kmod_end *end)
 		if (size < sizeof(*error))
 			return -EBADMSG;
 		skip = sizeof(*error);
-		/* Without this flag the whole request follows. */
+		/* Without this flag the whole request precedes the attributes. */
 		if (!(h->nlmsg_flags & NLM_F_CAPPED)) {
 			if (error->msg.nlmsg_len < sizeof(error->msg) ||
 			    error->msg.nlmsg_len > size - sizeof(int))

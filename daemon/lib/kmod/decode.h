@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Decodes netlink messages of the kernel module ebb_swap.  Each function is pure, reads one
- * message and nothing outside it, whatever its bytes are, and sets what it lacks to 0.
- * include/ebb/swap.h has the units.
+ * Decodes netlink messages of the kernel module ebb_swap.  The functions are pure, read one message
+ * and nothing outside it, whatever its bytes, and set absent values to 0.  include/ebb/swap.h has
+ * the units.
  */
 #ifndef EBB_KMOD_DECODE_H
 #define EBB_KMOD_DECODE_H
@@ -19,17 +19,17 @@
 #define KMOD_NO_SLAB 0xffffffffu
 #define KMOD_REASON 96
 #define KMOD_IP 48
-/* No device of the module has more slabs. */
+/* Limit of slabs of a device of the module. */
 #define KMOD_SLABS_MAX (1u << 20)
 
 struct kmod_session {
 	uint32_t number, state; /* enum ebb_swap_session_state */
 	uint32_t class;         /* of its slabs */
 	bool draining;
-	char reason[KMOD_REASON]; /* of its end */
+	char reason[KMOD_REASON]; /* reason of its end */
 	char ip[KMOD_IP];
 	uint16_t port;
-	uint64_t free;          /* bytes that its donor could lend at its last reply */
+	uint64_t free;          /* bytes that its donor could lend, as of its last reply */
 };
 
 /* Returns whether @session has the slab, as a replica or as the source of a migration. */
@@ -48,7 +48,7 @@ struct kmod_device {
 	uint64_t count[EBB_SWAP_COUNTS];
 	struct kmod_session session[EBB_SWAP_SESSIONS];
 	uint32_t sessions;
-	/* Of each class: enum ebb_swap_copy, where its pages go; 0: no such class. */
+	/* enum ebb_swap_copy of each class: destinations of its pages; 0: no such class. */
 	uint32_t copies[EBB_SWAP_CLASSES];
 	uint32_t sealed;        /* 1 << class */
 	struct { uint64_t id; uint32_t class; } cgroup[EBB_SWAP_CGROUPS];
@@ -67,13 +67,13 @@ struct kmod_family {
 	uint32_t events;        /* multicast group; 0: none */
 };
 
-/* The end of a call: 0 or -errno, and the text of the extended acknowledgement, if any. */
+/* Result of a call: 0 or -errno, and the text of the extended acknowledgement, if any. */
 struct kmod_end {
 	int result;
 	char text[128];
 };
 
-/* Return 0, or -EBADMSG for another message, or one that does not name its subject. */
+/* Return 0, or -EBADMSG for another message or one that lacks its subject. */
 int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d);
 int kmod_decode_event(const struct nlmsghdr *h, struct kmod_event *event);
 int kmod_decode_family(const struct nlmsghdr *h, struct kmod_family *f);
@@ -83,8 +83,8 @@ int kmod_decode_number(const struct nlmsghdr *h, uint8_t command, uint16_t attri
 		       uint32_t *number);
 
 /*
- * Reads a part of a device's slab table into @slabs, which has room for @count and holds the
- * first *@known.  Parts come in order: -EBADMSG for one that does not continue at *@known.
+ * Reads a part of a device's slab table into @slabs, which has room for @count and holds the first
+ * *@known.  Returns -EBADMSG unless the part continues at *@known.
  */
 int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uint32_t count,
 		      uint32_t *known);

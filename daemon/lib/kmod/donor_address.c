@@ -77,7 +77,7 @@ void kmod_donor_of(const struct kmod_session *s, struct kmod_donor *d)
 	name(d);
 }
 
-/* One IPv6 address has several texts. */
+/* Compares addresses, because an IPv6 address has several texts. */
 static bool same_ip(const char *a, const char *b)
 {
 	unsigned char x[sizeof(struct in6_addr)], y[sizeof(x)];

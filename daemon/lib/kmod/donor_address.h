@@ -21,8 +21,8 @@ struct kmod_donor {
 };
 
 /*
- * Parses @text and resolves its host, once: a reconnect must reach the same donor, whatever the
- * name resolves to by then.  -EINVAL, -ENOENT.
+ * Parses @text and resolves its host, once: a reconnect must reach the same donor even if the name
+ * changes.  -EINVAL, -ENOENT.
  */
 int kmod_donor_parse(const char *text, const char *what, struct kmod_donor *d, struct error *e);
 

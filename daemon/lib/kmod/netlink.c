@@ -13,11 +13,11 @@
 #include "netlink.h"
 
 #define REMEDY_LOAD "run \"modprobe ebb_swap\" (package ebb-swap-dkms)"
-/* Bytes of one recv(); the kernel makes parts of a dump as large as the largest one so far. */
+/* Size of a recv(); the kernel makes parts of a dump as large as the largest recv() so far. */
 #define RECEIVE (64 << 10)
 #define SEND 1024
 #define NONE 0xffffffffu
-/* Seconds.  The kernel answers before send() returns, unless something is broken. */
+/* s: the kernel normally answers before send() returns. */
 #define ANSWER_S 10
 
 struct kmod_link {
@@ -94,7 +94,7 @@ static int call(struct kmod_link *l, struct nlmsghdr *h, uint32_t device, messag
 
 	if (!r)
 		return 0;
-	/* The errors for a command, or an attribute, that the family lacks. */
+	/* Errors for a command or attribute that an older family lacks. */
 	if (l->family.version < EBB_SWAP_VERSION &&
 	    (*end.text ? r == -EINVAL && strcasestr(end.text, "attribute") : r == -EOPNOTSUPP))
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
@@ -136,7 +136,7 @@ static int link_open(struct kmod_link *l, struct error *e)
 	if (!l->socket)
 		return fail(e, errno, "netlink: cannot open: %s; ebb_swap is controlled by netlink",
 			    strerror(errno));
-	/* The text beside the error: many refusals have the same errno. */
+	/* The text of an error: many refusals have equal errnos. */
 	mnl_socket_setsockopt(l->socket, NETLINK_EXT_ACK, &on, sizeof(on));
 	mnl_socket_setsockopt(l->socket, NETLINK_CAP_ACK, &on, sizeof(on));
 	setsockopt(kmod_fd(l), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -192,7 +192,7 @@ int kmod_event(struct kmod_link *l, struct kmod_event *event)
 			continue;
 		if (n < 0)
 			return errno == EAGAIN ? 0 : -errno;
-		/* The kernel sends one event a datagram. */
+		/* The kernel sends one event per datagram. */
 		if (mnl_nlmsg_ok(h, (int)n) && h->nlmsg_type == l->family.id &&
 		    !kmod_decode_event(h, event))
 			return 1;
@@ -207,7 +207,7 @@ static struct nlmsghdr *begin_for(struct kmod_link *l, uint8_t command, uint32_t
 	return h;
 }
 
-/* NONE: the attribute is left out. */
+/* Omits the attribute if the value is NONE. */
 static void put_u32(struct nlmsghdr *h, uint16_t attribute, uint32_t value)
 {
 	if (value != NONE)
@@ -223,7 +223,7 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	if (s->backup && strlen(s->backup) >= EBB_SWAP_PATH)
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: path too long; give a shorter one",
 				 s->backup);
-	/* Until the answer: the module's open must not be the one that loads a driver. */
+	/* Open until the answer, so that the module's own open never has to load a driver. */
 	backup = s->backup ? open(s->backup, O_RDONLY | O_CLOEXEC) : -1;
 	if (s->backup && backup < 0)
 		return fail(e, errno, "backup %s: cannot open: %s", s->backup, strerror(errno));
@@ -323,7 +323,7 @@ int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t 
 	put_u32(h, EBB_SWAP_A_SESSION, session);
 	put_u32(h, EBB_SWAP_A_TARGET, l->family.version < 2 ? target : NONE);
 	r = call(l, h, device, NULL, NULL, e);
-	/* Version 1 has excluded the session by then, even if a slab cannot move. */
+	/* Version 1 has excluded the session even when a slab cannot move. */
 	return l->family.version < 2 && (r == -ENOSPC || r == -EBUSY || r == -EEXIST) ? 0 : r;
 }
 

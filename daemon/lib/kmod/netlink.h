@@ -9,11 +9,11 @@
 #include "decode.h"
 #include "lib/base/error.h"
 
-struct kmod_link; /* opaque */
+struct kmod_link;
 
 /*
- * -ENOENT (EXIT_UNSUPPORTED) if the module is not loaded, -EPERM without CAP_SYS_ADMIN.  *@out is
- * the caller's, kmod_close().
+ * Fails with -ENOENT (EXIT_UNSUPPORTED) if the module is not loaded, -EPERM without CAP_SYS_ADMIN.
+ * The caller owns *@out and calls kmod_close().
  */
 int kmod_open(struct kmod_link **out, struct error *e);
 void kmod_close(struct kmod_link **l);
@@ -22,8 +22,8 @@ void kmod_close(struct kmod_link **l);
 int kmod_listen(struct kmod_link *l, struct error *e);
 int kmod_fd(const struct kmod_link *l); /* readable if there is an event */
 /*
- * Reads the next event: 1, 0 if there is none now, -ENOBUFS if some were lost, -errno.  Only on a
- * link that subscribed and makes no calls.
+ * Reads the next event: 1, 0 if there is none now, -ENOBUFS if some were lost, -errno.  Requires a
+ * link that has subscribed and makes no calls.
  */
 int kmod_event(struct kmod_link *l, struct kmod_event *event);
 
@@ -46,10 +46,10 @@ int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e);
 int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const char *ip,
 		 uint16_t port, uint32_t *session, struct error *e);
 int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
-/* A slab with one of two donors gets its second. */
+/* Maps @slab, or the second donor of a slab with two copies. */
 int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t session,
 	     struct error *e);
-/* @from: the session that the slab leaves. */
+/* @from: session that the slab leaves. */
 int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
 		 uint32_t from, uint32_t session, struct error *e);
 /*
@@ -67,14 +67,14 @@ enum kmod_seal { KMOD_PLAIN, KMOD_SEALED };
  */
 int kmod_class(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t copies,
 	       enum kmod_seal seal, struct error *e);
-/* Assigns @class to what @cgroup writes from now on; KMOD_NO_CLASS: that of its parent. */
+/* Assigns @class to pages that @cgroup writes from now on; KMOD_NO_CLASS: its parent's class. */
 int kmod_assign(struct kmod_link *l, uint32_t device, uint64_t cgroup, uint32_t class,
 		struct error *e);
 
-/* -ENODEV if the module has no such device. */
+/* Returns -ENODEV if the module has no such device. */
 int kmod_status(struct kmod_link *l, uint32_t device, struct kmod_device *out, struct error *e);
 
-/* Reads the slabs as @class has them.  The caller frees *@out, which has *@count elements. */
+/* Reads the slabs of @class.  The caller frees *@out, which has *@count elements. */
 int kmod_slabs(struct kmod_link *l, const struct kmod_device *device, uint32_t class,
 	       struct ebb_swap_slab **out, uint32_t *count, struct error *e);
 

@@ -17,7 +17,7 @@ void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now)
 	if (result)
 		wait = draw_back_off(&seed, wait);
 	p->failures = result ? p->failures + 1 : 0;
-	/* A donor whose sessions end at once is limited, too. */
+	/* Also delays reconnects to a donor whose sessions end at once. */
 	p->connect_at = now + wait;
 	p->map_at = result ? p->map_at : 0;
 }
@@ -89,13 +89,13 @@ void kmod_plan_start(struct kmod_plan *p)
 	}
 }
 
-/* As of the last connect or map: a donor that had no free capacity then may have some now. */
+/* Free capacity as of the last connect or map; assume one slab even if there was none. */
 static uint64_t room(const struct kmod_session *s, uint64_t slab)
 {
 	return s->free < slab ? slab : s->free;
 }
 
-/* Returns whether @s is on the machine of a donor that @slab stays at: both fail together. */
+/* Returns whether @s is on the machine of another donor of @slab: both would fail together. */
 static bool beside(const struct kmod_device *d, const struct ebb_swap_slab *slab, uint32_t from,
 		   const struct kmod_session *s)
 {
@@ -127,7 +127,7 @@ static uint32_t choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, ui
 				  !kmod_slab_is_at(slab, s->number) &&
 				  p->now >= p->patience[donor].map_at &&
 				  (machines == ALL_MACHINES || !beside(p->device, slab, from, s)),
-			/* Of this device alone: the donor does not report those of others. */
+			/* Counts only this device: donors do not report others' slabs. */
 			.total = room(s, p->device->slab) + p->held[i] * p->device->slab,
 			.free = room(s, p->device->slab),
 			.slabs = p->held[i],
@@ -144,7 +144,7 @@ uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab,
 	return chosen == KMOD_NO_SESSION ? choose(p, slab, from, ALL_MACHINES) : chosen;
 }
 
-/* Returns whether slabs must leave @session; one that recalled a slab gets none for a while. */
+/* Returns whether slabs must leave @session; after a recall it gets none for a while. */
 static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 {
 	int at = index_of(p->device, session);
@@ -243,7 +243,7 @@ static void moved(struct kmod_plan *p, const struct kmod_step *s)
 		slab->second = s->session;
 	else
 		slab->session = s->session;
-	/* A slab with one donor has it as its first. */
+	/* A slab with a single donor has it in .session. */
 	if (slab->session == KMOD_NO_SESSION) {
 		slab->session = slab->second;
 		slab->second = KMOD_NO_SESSION;
@@ -267,14 +267,14 @@ void kmod_plan_done(struct kmod_plan *p, const struct kmod_step *s, int result)
 		moved(p, s);
 		return;
 	}
-	/* The slab is in use, or has moved meanwhile. */
+	/* The slab is in use, or was moved meanwhile. */
 	if (to < 0 || about_slab(result)) {
 		p->unplaced += p->slabs[s->slab].session == KMOD_NO_SESSION;
 		p->single += p->turn;
 		p->at++;
 		return;
 	}
-	/* An error of the donor: the slab tries another. */
+	/* The donor failed: try another for the slab. */
 	donor = kmod_donor_find(p->donors, p->donor_count, &p->device->session[to]);
 	if (donor >= 0)
 		p->patience[donor].map_at = p->now + KMOD_FULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Plans for a device of the kernel module: which donors to connect to, and which slabs to place
- * where.  Each plan begins with what the module reports, so ebbd may be killed at any time; struct
- * kmod_patience only limits retries.  Pure functions.
+ * Plans for a device of the kernel module: donors to connect to, and places of slabs.  Each plan
+ * starts from the module's report, so ebbd may be killed at any time; struct kmod_patience only
+ * limits retries.  Pure functions.
  */
 #ifndef EBB_KMOD_PLAN_H
 #define EBB_KMOD_PLAN_H
@@ -10,20 +10,20 @@
 #include "donor_address.h"
 
 #define KMOD_SECOND 1000000000ull
-#define KMOD_RETRY_MOST (60 * KMOD_SECOND)   /* between connects to an unresponsive donor */
-#define KMOD_FULL (10 * KMOD_SECOND)         /* without slabs for a donor without free capacity */
-#define KMOD_RECALLED (60 * KMOD_SECOND)     /* without slabs for a donor that recalled one */
+#define KMOD_RETRY_MOST (60 * KMOD_SECOND)   /* longest pause before another connect */
+#define KMOD_FULL (10 * KMOD_SECOND)         /* pause of placement at a full donor */
+#define KMOD_RECALLED (60 * KMOD_SECOND)     /* pause of placement at a donor after its recall */
 
-/* Of a donor; times as of now_ns(), 0: at once. */
+/* Retry limits of a donor; times as of now_ns(), 0: at once. */
 struct kmod_patience {
 	uint64_t connect_at, map_at;
-	uint32_t failures;          /* connects that failed one after the other */
+	uint32_t failures;          /* consecutive failed connects */
 	int logged;                 /* -errno of the connect failure that was logged last */
-	uint32_t losses;            /* sessions that ended unasked */
+	uint32_t losses;            /* sessions that were lost */
 };
 
 /*
- * A connect was tried at @now: 0 or -errno.  Failures double the time until the next one; up to
+ * Records a connect at @now: 0 or -errno.  Each failure doubles the time to the next one; up to
  * half of it is subtracted at random.
  */
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now);
@@ -33,8 +33,8 @@ int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *dono
 		      const struct kmod_patience *patience, uint64_t now, int *next);
 
 /*
- * Returns the ended session from *@next on to disconnect; KMOD_NO_SESSION: none.  The last
- * session of a donor stays until there is another: it has the reason.
+ * Returns the ended session from *@next on to disconnect; KMOD_NO_SESSION: none.  The last session
+ * of a donor stays until there is another, because it has the reason.
  */
 uint32_t kmod_plan_forget(const struct kmod_device *d, const struct kmod_donor *donors, int n,
 			  uint32_t *next);
@@ -48,7 +48,7 @@ struct kmod_step {
 };
 
 struct kmod_plan {
-	/* As the module reported, with the changes of steps since. */
+	/* Reported by the module, with the changes of later steps. */
 	struct kmod_device *device;
 	struct ebb_swap_slab *slabs;
 	uint32_t count;
@@ -56,8 +56,8 @@ struct kmod_plan {
 	struct kmod_patience *patience; /* of each donor */
 	int donor_count;
 	/*
-	 * Empty slabs get no donor yet: their first pages go to the backup, and are copied from
-	 * there to the donor that they get then.
+	 * Empty slabs get no donor yet: their first pages go to the backup, and are copied to the
+	 * donor assigned then.
 	 */
 	bool lazy;
 	uint64_t now, seed;
@@ -65,29 +65,29 @@ struct kmod_plan {
 	uint32_t held[EBB_SWAP_SESSIONS]; /* slabs of the device that each session has */
 	uint32_t turn;              /* 0: first donors and migrations; 1: second donors */
 	uint32_t at;                /* slabs before it are done in this turn */
-	uint32_t unplaced;          /* slabs that lack their donor */
-	uint32_t single;            /* slabs that lack their second donor alone */
-	uint32_t stuck;             /* slabs that cannot leave a donor: no other place */
+	uint32_t unplaced;          /* slabs without a donor */
+	uint32_t single;            /* slabs that lack only their second donor */
+	uint32_t stuck;             /* slabs that cannot leave a donor, for lack of another */
 };
 
 void kmod_plan_start(struct kmod_plan *p);
 
 /*
- * Returns a session for @slab instead of @from (KMOD_NO_SESSION: none), by the rule of ebb-swapd
+ * Returns a session for @slab to replace @from (KMOD_NO_SESSION: none), by the rule of ebb-swapd
  * (lib/rules/placement.h).  Never one that has the slab; one on the machine of its other donor only
  * if no other machine has free capacity.  KMOD_NO_SESSION: none.
  */
 uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, uint32_t from);
 
-/* Returns an upper bound of the slabs that the plan has not reached. */
+/* Returns an upper bound of the number of slabs left in the plan. */
 uint32_t kmod_plan_left(const struct kmod_plan *p);
 
 /* Sets the next step; false if there is none. */
 bool kmod_plan_next(struct kmod_plan *p, struct kmod_step *s);
 
 /*
- * The step ended with 0 or -errno.  Skips a slab that cannot move now, and for the rest of the
- * plan a donor that has no free capacity or is unresponsive.
+ * Records the result of the step, 0 or -errno.  Skips a slab that cannot move now and, for the rest
+ * of the plan, a donor that has no free capacity or does not respond.
  */
 void kmod_plan_done(struct kmod_plan *p, const struct kmod_step *s, int result);
 

@@ -70,7 +70,7 @@ struct kmod_plan kmod_view_plan(struct kmod_view *v)
 	struct kmod_plan p = {
 		.device = &v->now, .slabs = v->slabs, .count = v->slab_count,
 		.donors = v->donor, .donor_count = v->donors, .patience = v->patience,
-		/* Each class of a slab borrows a whole slab, so only those with pages. */
+		/* Each class borrows a whole slab, so only for slabs with pages. */
 		.lazy = v->class && *v->now.backup,
 		.now = now_ns(), .seed = now_ns() | 1,
 	};

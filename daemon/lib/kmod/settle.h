@@ -7,20 +7,20 @@
 #include "plan.h"
 
 /*
- * What is known of one class of a device's pages.  The record has the donors of class 0 alone;
- * those of other classes are the donors of the sessions that the module reports.
+ * State of one class of a device's pages.  The record has the donors of class 0 only; other
+ * classes' donors are those of the sessions that the module reports.
  */
 struct kmod_view {
 	uint32_t device;            /* N of /dev/ebbN */
 	uint32_t class;
-	uint64_t size;              /* bytes; another size: the device was re-created */
+	uint64_t size;              /* bytes; differs if the device was re-created */
 	struct kmod_donor donor[DEVICE_DONORS];
 	int donors;
-	int given;                  /* the first so many stay without a session, too */
+	int given;                  /* number of leading donors that stay without a session */
 	struct kmod_patience patience[DEVICE_DONORS];
 	/*
-	 * The state after the last round.  @slabs and the first now.sessions of now.session[] are
-	 * those of the class; sessions of other classes follow, @all in total.  kmod_view_free()
+	 * The state after the last round.  @slabs and the first now.sessions of now.session[]
+	 * belong to the class; sessions of other classes follow, @all in total.  kmod_view_free()
 	 * frees @slabs.
 	 */
 	struct kmod_device now;
@@ -62,8 +62,8 @@ void kmod_place(struct kmod_link *l, struct kmod_view *v, uint64_t budget,
 		struct kmod_round *round);
 
 /*
- * One round: connects, disconnects ended sessions, maps, migrates, for about @budget ns, at least
- * one step.  @round has the refusals of donors; an error is the module's own.
+ * Carries out one round: connects, disconnects ended sessions, maps, migrates, for about @budget
+ * ns, at least one step.  @round has the donors' refusals; an error is the module's own.
  */
 int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struct kmod_round *round,
 		struct error *e);

@@ -7,7 +7,7 @@
 #include "lib/base/clock.h"
 #include "link.h"
 
-/* Tags of transfers; the owner's frames have other values there. */
+/* Tag space of transfers; the owner's frames have other values there. */
 #define TAG_TRANSFER (1ull << 56)
 
 /* --- transfers ------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ void link_watch(struct link *l, bool write)
 	l->watched_for_write = write;
 }
 
-/* A frame has left the queue; those of transfers have a cookie. */
+/* Reports that a frame has left the queue; frames of transfers have a cookie. */
 static void sent(void *data, uint32_t cookie)
 {
 	struct link *l = data;

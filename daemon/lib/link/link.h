@@ -30,9 +30,9 @@
 struct link;
 struct rdma_links;
 
-/* More data connections gain nothing: one thread at each end serves all of them. */
+/* More data connections gain nothing: one thread at each end serves all. */
 #define DATA_LINKS 8
-/* Tags are consecutive: chains are short, however many replies a donor makes up. */
+/* Tags are consecutive, so chains stay short whatever replies a donor makes up. */
 #define LINK_BUCKETS 64
 
 /* A READ or WRITE of a part of a mapping. */
@@ -40,14 +40,14 @@ struct transfer {
 	/* Set by the submitter. */
 	uint8_t op;              /* WIRE_READ or WIRE_WRITE */
 	bool by_reference;       /* READ: in_place may be set instead of filling the payload */
-	uint32_t number;         /* the submitter's name of the transfer */
+	uint32_t number;         /* the submitter's number of the transfer */
 	uint32_t offset, length; /* bytes */
 	void *payload;
 	/* Set by the link, valid in done(). */
 	int result;              /* 0, or -ECONNRESET: the link has been lost */
-	const void *in_place;    /* READ: where the data is, if not NULL, until unmap() */
+	const void *in_place;    /* READ: location of the data until unmap(), or NULL */
 	uint64_t since;          /* ns: submitted; 0 = no round trip */
-	/* The link's. */
+	/* Private to the link. */
 	uint32_t remote, generation;
 	uint64_t tag;
 	uint64_t entry;          /* tcp: stream_tx_next() of the frame */
@@ -59,13 +59,13 @@ struct transfer_list {
 	struct transfer *head, *tail;
 };
 
-/* A lost link may work again after a reconnection, or only after an operator's change. */
+/* A lost link may work after a reconnection, or only after an operator's action. */
 enum loss { LOSS_PASSING, LOSS_LASTING };
 
 /*
- * Upcalls of a link.  ready: hello() returned 1, and data can move now.  lost: the link does
- * not work; the owner closes it before lost() returns.  done: the transfer is the submitter's
- * again; done() must neither submit nor close.
+ * Upcalls of a link.  ready: hello() returned 1, and data can move now.  lost: the link has failed;
+ * the owner closes it before lost() returns.  done: the submitter owns the transfer again; done()
+ * must neither submit nor close.
  */
 struct donor_ops {
 	void (*ready)(void *owner);
@@ -73,14 +73,14 @@ struct donor_ops {
 	void (*done)(void *owner, struct transfer *t);
 };
 
-/* What the links of a process share. */
+/* State that the links of a process share. */
 struct transport_env {
 	int epoll_fd;
 	struct tls_context *tls;     /* NULL = no key */
-	uint64_t slab;               /* bytes that a mapping has at least */
+	uint64_t slab;               /* bytes: least size of a mapping */
 	uint32_t connections;        /* data connections of a link with TLS */
-	uint32_t links, transfers;   /* at most: of the process, in flight on a link */
-	void *memory;                /* payloads are in here */
+	uint32_t links, transfers;   /* limits: links of the process, transfers in flight on one */
+	void *memory;                /* memory that contains all payloads */
 	size_t memory_size;
 	struct rdma_links *rdma;     /* NULL until prepare() */
 	/* counters */
@@ -93,7 +93,7 @@ enum data_link_state { LINK_NONE, LINK_CONNECTING, LINK_JOINING, LINK_UP };
 struct data_link {
 	uint8_t state; /* enum data_link_state */
 	bool watched_for_write;
-	uint8_t number; /* in the session, from 0 on */
+	uint8_t number; /* in the session, from 0 */
 	int fd;
 	struct wire_join join;
 	uint8_t key[SESSION_KEY];
@@ -108,23 +108,23 @@ struct link {
 	struct transport_env *env;
 	const struct donor_ops *ops;
 	void *owner;
-	uint16_t index;          /* among the process's links */
+	uint16_t index;          /* index among the process's links */
 	struct address at;
-	uint64_t slab_size;      /* bytes of a slab of the donor, as told in HELLO */
+	uint64_t slab_size;      /* bytes of the donor's slabs, as reported in HELLO */
 	/* The control connection. */
 	int fd;                  /* -1 = closed */
 	bool watched_for_write;  /* epoll interest in EPOLLOUT */
 	struct stream_rx rx;
 	struct stream_tx tx;
 	struct tls tls;
-	uint8_t small[WIRE_SMALL]; /* payload of the frame at hand, unless it is data */
-	uint32_t data_queued;    /* frames of transfers among those in tx */
-	const char *refusal;     /* why a transfer was refused, which ends the link */
+	uint8_t small[WIRE_SMALL]; /* payload of the current frame, unless it is data */
+	uint32_t data_queued;    /* frames of transfers in tx */
+	const char *refusal;     /* why a transfer was refused; ends the link */
 	struct transfer_list waiting; /* transfers in flight, oldest first */
 	struct transfer *by_tag[LINK_BUCKETS]; /* chained */
 	/*
-	 * Whose reply is being received, by channel: 0 is the control connection; the transport
-	 * says what the others are.
+	 * Transfer whose reply is being received, by channel: 0 is the control connection; the
+	 * transport defines the others.
 	 */
 	struct transfer *arriving[1 + DATA_LINKS];
 	uint64_t sequence;       /* of the last tag */
@@ -134,7 +134,7 @@ struct link {
 struct transport {
 	const char *name;     /* "tcp" */
 	uint32_t hello_flags; /* in HELLO, besides those of every transport */
-	bool maps_here;       /* map() and unmap() take milliseconds of this process */
+	bool maps_here;       /* map() and unmap() take milliseconds */
 
 	/*
 	 * Allocates what the transport needs in this process, threads included, before the first
@@ -146,15 +146,15 @@ struct transport {
 	int (*open)(struct link *l);
 
 	/*
-	 * HELLO was answered with @told.  Returns 0 when data can move, 1 when ready() will follow,
-	 * or -errno.  May be NULL.
+	 * Handles the reply to HELLO, @told.  Returns 0 when data can move, 1 when ready() will
+	 * follow, or -errno.  May be NULL.
 	 */
 	int (*hello)(struct link *l, const struct wire_donor *told);
 
 	/*
-	 * The donor granted a slab with the frame at hand (l->rx, l->small).  Makes it reachable.
-	 * Returns 0, -EPROTO for an invalid grant, or another -errno when this machine cannot reach
-	 * it.  May be NULL.
+	 * Makes the slab reachable that the donor granted with the current frame (l->rx,
+	 * l->small).  Returns 0, -EPROTO for an invalid grant, or another -errno when this machine
+	 * cannot reach it.  May be NULL.
 	 */
 	int (*map)(struct link *l, struct mapping *m);
 	/* Undoes map(); no transfer uses @m.  May be NULL. */
@@ -166,7 +166,7 @@ struct transport {
 	void (*flush)(struct link *l);
 
 	/*
-	 * A READ or WRITE frame came over @channel: as in struct stream_rx_ops.  NULL where data
+	 * Handles a READ or WRITE frame on @channel, as in struct stream_rx_ops.  NULL where data
 	 * does not come in frames; such a frame then breaks the protocol.
 	 */
 	int (*arrived)(struct link *l, uint32_t channel, const struct wire_frame *f,
@@ -174,8 +174,8 @@ struct transport {
 	int (*finished)(struct link *l, uint32_t channel, const struct wire_frame *f);
 
 	/*
-	 * @channel, or with 0 perhaps any but the control connection, has an event.  The event may
-	 * be of an earlier link of this index.  May be NULL.
+	 * Handles an event of @channel; 0 means any except the control connection.  It may belong
+	 * to an earlier link of this index.  May be NULL.
 	 */
 	void (*event)(struct link *l, uint32_t channel);
 	/*
@@ -184,7 +184,7 @@ struct transport {
 	 */
 	int (*fds)(const struct link *l, struct pollfd *p, int most);
 
-	/* The link ends.  On return nothing touches a payload.  May be NULL. */
+	/* Closes the transport's part.  On return no payload is accessed.  May be NULL. */
 	void (*close)(struct link *l);
 };
 
@@ -192,7 +192,7 @@ extern const struct transport transport_tcp; /* "HOST:PORT" */
 extern const struct transport transport_shm; /* "unix:/PATH" */
 extern const struct transport transport_rdma; /* "rdma:HOST:PORT" */
 
-/* For owners. */
+/* For owners of links: */
 
 /* Allocates the buffers of a closed link that queues up to @queue frames; 0 or -errno. */
 int link_init(struct link *l, struct transport_env *env, uint16_t index, uint32_t queue);
@@ -203,7 +203,7 @@ void link_reset(struct link *l, const struct transport *transport, const struct 
 
 /* Starts the control connection to l->at, under epoll; 0 or -errno. */
 int link_open(struct link *l);
-/* Sets whether epoll tells when the control connection can be written. */
+/* Sets whether epoll reports that the control connection is writable. */
 void link_watch(struct link *l, bool write);
 /* Sends what the control connection's queue has; 0 or -errno. */
 int link_flush(struct link *l);
@@ -212,17 +212,17 @@ void link_close(struct link *l);
 /* Ends the transfers of a closed link with -ECONNRESET. */
 void link_cancel(struct link *l);
 
-/* The key under which epoll knows the descriptor of @channel. */
+/* Returns the epoll key of the descriptor of @channel. */
 static inline uint64_t link_key(const struct link *l, uint32_t channel)
 {
 	return (uint64_t)channel << 32 | l->index;
 }
 
-/* For transports. */
+/* For transports: */
 
-/* Puts @t in flight over @channel, with a tag that the link never used before. */
+/* Puts @t in flight over @channel, with a tag that is unique on the link. */
 void link_wait(struct link *l, const struct mapping *m, struct transfer *t, uint32_t channel);
-/* The transfer in flight with @tag, or NULL. */
+/* Returns the transfer in flight with @tag, or NULL. */
 struct transfer *link_find(const struct link *l, uint64_t tag);
 /* Ends a transfer that is in flight. */
 void link_done(struct link *l, struct transfer *t, int result);

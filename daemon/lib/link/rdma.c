@@ -17,9 +17,9 @@
 
 /* Completions taken from their queue at once. */
 #define REAP 32
-/* Of the only connection of a session. */
+/* A session has a single data connection. */
 #define NUMBER 0
-/* Of transfers; epoll knows the descriptors as RDMA_CHANNEL. */
+/* Channel of transfers; epoll knows the descriptors as RDMA_CHANNEL. */
 #define CHANNEL 0
 
 static struct rdma_link *link_of(const struct link *l)
@@ -39,7 +39,7 @@ static int rdma_hello(struct link *l, const struct wire_donor *told)
 	uint8_t key[SESSION_KEY];
 	int r;
 
-	/* Both families have the port in the same place. */
+	/* sin_port and sin6_port have equal offsets. */
 	_Static_assert(offsetof(struct sockaddr_in, sin_port) ==
 		       offsetof(struct sockaddr_in6, sin6_port), "the port's place");
 	if (!tls_used(&l->tls) || !told->session || !told->rdma)
@@ -90,7 +90,7 @@ static void rdma_submit(struct link *l, const struct mapping *m, struct transfer
 		.length = t->length,
 		.lkey = q->lkey,
 	};
-	/* The queue has room for env.transfers. */
+	/* The queue has room for env.transfers requests. */
 	q->work[n] = (struct ibv_send_wr){
 		.wr_id = (uintptr_t)t,
 		.sg_list = &q->piece[n],
@@ -120,7 +120,7 @@ static void rdma_flush(struct link *l)
 		lose(l, "the queue pair takes no work");
 }
 
-/* A queue is of one connection: what completes there is a transfer in flight. */
+/* Ends completed transfers; the queue has no completions of other connections. */
 static void reap(struct link *l, struct rdma_link *q)
 {
 	struct ibv_wc wc[REAP];
@@ -150,7 +150,7 @@ static void reap(struct link *l, struct rdma_link *q)
 		lose(l, "no completions");
 }
 
-/* The connecting thread reports a change. */
+/* Handles a change reported by the connecting thread. */
 static void notice(struct link *l, struct rdma_link *q)
 {
 	const char *ended;
@@ -173,13 +173,16 @@ static void notice(struct link *l, struct rdma_link *q)
 		lose(l, ended);
 }
 
-/* Either channel: looks at both. */
+/* Checks both channels, whichever has the event. */
 static void rdma_event(struct link *l, uint32_t channel)
 {
 	struct rdma_link *q = link_of(l);
 	eventfd_t ignored;
 
-	/* poll(2) reports it until it is read, epoll its edges.  What follows is told again. */
+	/*
+	 * poll(2) reports the eventfd until it is read, epoll only its edges.  Later changes signal
+	 * again.
+	 */
 	if (!channel)
 		eventfd_read(q->wake_fd, &ignored);
 	if (__atomic_exchange_n(&q->notice, 0, __ATOMIC_ACQ_REL))

@@ -16,25 +16,25 @@
 #include "rdma_connect.h"
 
 #define MS 1000000ull
-/* For address, route and connection together; the loop gives up earlier. */
+/* Timeout of address, route and connection together; the loop gives up earlier. */
 #define CONNECT_MS 2000
 /*
  * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: an unresponsive donor is an
- * error after half a second.  Soft-RoCE takes 7 for "for ever".
+ * error after half a second.  Soft-RoCE retries forever with 7.
  */
 #define ACK_TIMEOUT 14
 #define RETRIES 6
 #define READS_AT_ONCE 16
 #define DEVICES 8
-/* All of it is locked. */
+/* The stack is locked. */
 #define STACK (256u << 10)
 
-/* What links share, for each RDMA device. */
+/* State that links share, per RDMA device. */
 struct device {
 	struct ibv_context *verbs;
 	struct ibv_pd *pd;
 	struct ibv_mr *memory;
-	int reads; /* in flight at once, at most */
+	int reads; /* limit of READs in flight */
 };
 
 struct rdma_links {
@@ -42,11 +42,11 @@ struct rdma_links {
 	uint32_t depth;
 	void *memory;
 	size_t size;
-	int ask_fd; /* eventfd: a link has changed hands to the thread */
+	int ask_fd; /* eventfd: the thread has a new link */
 	uint32_t stop;
 	pthread_t thread;
 	bool running;
-	/* The thread's, once it runs. */
+	/* Used by the thread only, once it runs. */
 	struct device devices[DEVICES];
 	int device_count;
 	struct rdma_link link[];
@@ -62,7 +62,7 @@ static void set_state(struct rdma_link *l, enum rdma_link_state state)
 	__atomic_store_n(&l->state, (uint32_t)state, __ATOMIC_RELEASE);
 }
 
-/* False when the state is not @from any more. */
+/* Returns false when the state is no longer @from. */
 static bool change_state(struct rdma_link *l, enum rdma_link_state from, enum rdma_link_state to)
 {
 	uint32_t expected = from;
@@ -84,7 +84,7 @@ static int no_blocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* The device of @verbs, set up at its first use; NULL with errno. */
+/* Returns the device of @verbs, set up at its first use; NULL with errno. */
 static const struct device *device_of(struct rdma_links *ls, struct ibv_context *verbs)
 {
 	struct device *d = ls->devices;
@@ -116,7 +116,7 @@ static const struct device *device_of(struct rdma_links *ls, struct ibv_context 
 	return d;
 }
 
-/* Spares the first connection, and a successor's, the time that registration takes. */
+/* Saves the first connection and a failover the time for registering memory. */
 static void register_ahead(struct rdma_links *ls)
 {
 	struct ibv_context **list = rdma_get_devices(NULL);
@@ -133,7 +133,7 @@ static int failed(struct rdma_link *l, const char *what, int error)
 	return -error;
 }
 
-/* Waits for the connection manager to say @wanted. */
+/* Waits until the connection manager reports @wanted. */
 static int await(struct rdma_link *l, enum rdma_cm_event_type wanted, uint64_t give_up)
 {
 	struct pollfd p = { .fd = l->events->fd, .events = POLLIN };
@@ -279,7 +279,7 @@ static void end(struct rdma_link *l, const char *why)
 	tell(l);
 }
 
-/* Reads an event of the connection manager: it ends the connection. */
+/* Reads an event of the connection manager, which ends the connection. */
 static void hear(struct rdma_link *l)
 {
 	struct rdma_cm_event *event;
@@ -400,7 +400,7 @@ void rdma_links_stop(struct rdma_links **lsp)
 		pthread_join(ls->thread, NULL);
 	}
 	for (int i = 0; i < ls->count; i++) {
-		/* With the memory still there. */
+		/* Before the memory is freed. */
 		if (state_of(&ls->link[i]) != RDMA_NONE)
 			take_apart(&ls->link[i]);
 		if (ls->link[i].wake_fd >= 0)
@@ -446,7 +446,7 @@ int rdma_link_use(struct rdma_links *ls, int i)
 	if (epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, l->channel->fd, &ev) < 0)
 		return -errno;
 	set_state(l, RDMA_UP);
-	/* The thread polls what is connected. */
+	/* The thread polls connected links. */
 	eventfd_write(ls->ask_fd, 1);
 	return 0;
 }

@@ -25,7 +25,7 @@
 
 /* Channel of the descriptors in their keys (link_key()). */
 #define RDMA_CHANNEL 1ull
-/* Work requests that are posted at once, at most. */
+/* Limit of work requests posted at once. */
 #define RDMA_BATCH 16
 
 enum rdma_link_state {
@@ -39,7 +39,7 @@ struct rdma_link {
 	const char *ended; /* UP: why the connection ended; NULL = it has not */
 	char why[96];     /* FAILED */
 
-	/* Where to connect. */
+	/* Peer address. */
 	struct sockaddr_storage place;
 	uint8_t join[WIRE_RDMA_JOIN_SIZE];
 
@@ -49,7 +49,7 @@ struct rdma_link {
 	struct ibv_comp_channel *channel; /* its fd is readable when the loop has to poll */
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	uint32_t lkey;    /* of the registered memory */
+	uint32_t lkey;    /* of the registered payload memory */
 
 	/* The loop's: work requests to post. */
 	uint32_t queued;
@@ -72,14 +72,14 @@ void rdma_links_stop(struct rdma_links **l);
 
 struct rdma_link *rdma_link_at(struct rdma_links *l, int i);
 
-/* The rest is the loop thread's. */
+/* Loop thread only, from here on. */
 
 /* Connects link @i to @place, with @j.  -EBUSY while its last queue pair is being destroyed. */
 int rdma_link_want(struct rdma_links *l, int i, const struct sockaddr_storage *place,
 		   const struct wire_join *j);
-/* A READY link is UP from now on.  0 or -errno. */
+/* Makes a READY link UP.  Returns 0 or -errno. */
 int rdma_link_use(struct rdma_links *l, int i);
-/* On return nothing of the link touches the memory. */
+/* Closes the link, which on return no longer accesses the memory. */
 void rdma_link_close(struct rdma_links *l, int i);
 
 #endif

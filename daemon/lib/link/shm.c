@@ -41,11 +41,11 @@ static bool is_slab(const struct link *l, int fd)
 static int shm_map(struct link *l, struct mapping *m)
 {
 	_cleanup_close_ int fd = stream_take_fd(&l->rx);
-	/* The whole slab: a part of a huge page cannot be mapped. */
+	/* Map the whole slab: a part of a huge page cannot be mapped. */
 	size_t size = l->slab_size;
 	void *memory;
 
-	/* Not the donor's fault: its earlier slabs stay in use. */
+	/* A local limit, not the donor's fault: its earlier slabs stay in use. */
 	if (fd == -EMFILE)
 		return fd;
 	if (fd < 0 || !is_slab(l, fd))
@@ -54,7 +54,7 @@ static int shm_map(struct link *l, struct mapping *m)
 	if (memory == MAP_FAILED)
 		return -errno;
 	madvise(memory, size, MADV_DONTDUMP);
-	/* mlockall(2) may have failed; this must not. */
+	/* Failure of mlockall(2) is tolerated, but not here. */
 	if (mlock(memory, size) < 0) {
 		int r = -errno;
 

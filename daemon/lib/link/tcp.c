@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A donor anywhere: data is the payload of READ and WRITE frames, on the control connection or,
- * where that is TLS, on data connections beside it.
+ * A donor reached by TCP: data is the payload of READ and WRITE frames, on the control connection
+ * or, with TLS, on separate data connections.
  */
 #include <errno.h>
 
@@ -29,15 +29,15 @@ static void tcp_submit(struct link *l, const struct mapping *m, struct transfer 
 		.offset = t->offset, .length = t->length,
 	};
 	t->entry = stream_tx_next(tx);
-	/* Each queue has room for env.transfers. */
+	/* Each queue has room for env.transfers frames. */
 	stream_push(tx, &f, t->payload, !channel);
 	l->data_queued += !channel;
 }
 
 /*
- * The transfer that @f answers exactly, or NULL.  Only on the channel where it was asked: after a
- * second reply, on another one, the rest of the first reply would arrive in a payload that
- * belongs to another request by then.
+ * Returns the transfer that @f answers exactly, or NULL.  Accepts replies only on the channel of
+ * the request: after a second reply, on another one, the rest of the first reply would arrive in a
+ * payload that belongs to another request by then.
  */
 static struct transfer *asked_for(const struct link *l, uint32_t channel,
 				  const struct wire_frame *f)
@@ -57,8 +57,8 @@ static int tcp_arrived(struct link *l, uint32_t channel, const struct wire_frame
 	struct transfer *t = asked_for(l, channel, f);
 
 	/*
-	 * The payload of an answered WRITE is used by other requests.  What had not left by then
-	 * would leave with their data, in clear perhaps.
+	 * After an answered WRITE, other requests use the payload.  Bytes that have not left by
+	 * then would leave with other data, possibly in clear.
 	 */
 	if (t && !stream_tx_has_left(queue_of(l, channel), t->entry))
 		return -EPROTO;
@@ -83,7 +83,7 @@ static int tcp_finished(struct link *l, uint32_t channel, const struct wire_fram
 		return 0;
 	}
 	if (f->status) {
-		/* Both sides disagree about a slab: start again. */
+		/* Both sides disagree about a slab: reconnect. */
 		count(l->env->refused_transfers);
 		l->refusal = wire_status_text(f->status);
 		return -ECONNREFUSED;

@@ -8,7 +8,7 @@
 #include "tcp_link.h"
 
 #define RECEIVE_BUDGET (4u << 20)
-/* Neighbours within so many bytes share a data connection, and so a system call. */
+/* Transfers within so many bytes share a data connection, and so a system call. */
 #define NEIGHBOURHOOD (256u << 10)
 
 static void close_one(struct data_link *d)
@@ -108,7 +108,7 @@ void data_links_flush(struct link *l)
 	for (uint32_t i = 0; i < l->env->connections; i++) {
 		struct data_link *d = &l->data[i];
 
-		/* epoll tells when a full socket takes more. */
+		/* epoll reports when a full socket is writable again. */
 		if (d->state >= LINK_JOINING && d->tx.count && !d->watched_for_write)
 			flush(l, d);
 	}
@@ -147,7 +147,7 @@ static int joined(struct link *l, struct data_link *d, const struct wire_frame *
 		return -EPROTO;
 	if (f->status) {
 		l->refusal = wire_status_text(f->status);
-		/* The others have shown that the session exists. */
+		/* Other connections have joined, so the session exists. */
 		return f->status == WIRE_NO_SESSION && up(l) ? -EUSERS : -ECONNREFUSED;
 	}
 	if (session_guard_start(&d->out, SESSION_SENDS, d->key, &d->join, WIRE_REQUEST) ||
@@ -217,7 +217,7 @@ static void link_event(struct link *l, struct data_link *d)
 			lose(l, strerror(error));
 			return;
 		}
-		/* The event may have been another data connection's. */
+		/* The event may have been for another data connection. */
 		len = sizeof(peer);
 		if (getpeername(d->fd, (struct sockaddr *)&peer, &len) < 0)
 			return;

@@ -14,19 +14,22 @@
 
 #include "link.h"
 
-/* All functions are the loop thread's. */
+/* Loop thread only. */
 
-/* Opens those of @l for @session; ready() follows when all are up.  0 or -errno. */
+/*
+ * Opens the data connections of @l for @session; ready() follows when all are up.  Returns 0 or
+ * -errno.
+ */
 int data_links_open(struct link *l, uint64_t session);
-/* Their descriptors, as in struct transport. */
+/* Fills in their descriptors, as in struct transport. */
 int data_links_fds(const struct link *l, struct pollfd *p, int most);
-/* @channel, or with 0 perhaps one of them, has an event. */
+/* Handles an event of @channel; 0 means any of them. */
 void data_links_event(struct link *l, uint32_t channel);
-/* Sends what is queued. */
+/* Sends queued frames. */
 void data_links_flush(struct link *l);
 void data_links_close(struct link *l);
 
-/* The channel of a transfer at @offset of a mapping: 0, or a data connection. */
+/* Returns the channel of a transfer at @offset of a mapping: 0, or a data connection. */
 uint32_t data_channel(const struct link *l, const struct mapping *m, uint32_t offset);
 
 #endif

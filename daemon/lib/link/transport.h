@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which transport reaches a donor: the form of its address says (lib/wire/address.h). */
+/* The transport for a donor, chosen by the form of its address (lib/wire/address.h). */
 #ifndef EBB_TRANSPORT_H
 #define EBB_TRANSPORT_H
 
 #include "link.h"
 
-/* The transport of donors at @a. */
 const struct transport *transport_for(const struct address *a);
 /* Prepares the transport of donors at @a (link.h); 0 or -errno. */
 int transport_prepare(struct transport_env *env, const struct address *a, struct error *e);

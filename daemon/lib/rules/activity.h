@@ -34,8 +34,8 @@ void activity_read(struct activity *a, uint32_t pages);
 void activity_write(struct activity *a, uint32_t pages);
 
 /*
- * Closes a period of @seconds: 1 if the timer was on time; a late one counts as that
- * many periods with equal measurements; 0 does nothing.
+ * Closes a period of @seconds: 1 normally; after a late timer, that many periods with equal
+ * measurements; 0 does nothing.
  */
 void activity_tick(struct activity *a, const struct activity_rule *rule, uint32_t seconds);
 #endif

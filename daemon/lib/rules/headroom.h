@@ -17,8 +17,8 @@
 
 /* U_current = beta * U_measured + (1 - beta) * U_old, once a second. */
 #define HEADROOM_BETA 0.2
-#define HEADROOM_FREE_SLABS 2 /* least number allocated in advance */
-#define HEADROOM_FREE_BYTES (2ull << 30) /* so many bytes */
+#define HEADROOM_FREE_SLABS 2 /* least number of free slabs made in advance */
+#define HEADROOM_FREE_BYTES (2ull << 30) /* bytes made in advance */
 /*
  * E a second at most: figure 8 has E = 10, with slabs of 1 GB.  Smaller slabs go in
  * larger batches, or a machine would wait for its own memory.
@@ -38,7 +38,7 @@ struct headroom_rule {
 	uint64_t slab_size; /* bytes */
 	uint64_t most;      /* bytes to lend at most; 0 = what HeadRoom allows */
 	double beta;
-	uint32_t free_slabs; /* to have ready */
+	uint32_t free_slabs; /* free slabs to have ready */
 	uint32_t evict, extra; /* E at most a round, up to HEADROOM_EVICT_MOST; E', half of E */
 };
 
@@ -64,14 +64,13 @@ struct headroom_sample {
 struct headroom {
 	uint64_t memory, available; /* of the last sample */
 	/*
-	 * Bytes in use that are not slabs, smoothed.  Smoothing the whole of the
-	 * machine's use would show the donor its own releases a few
-	 * seconds late, and it would release again.
+	 * Bytes in use by others than slabs, smoothed.  If the machine's total use were smoothed,
+	 * the donor would see its own releases a few seconds late and release again.
 	 */
 	double others;
 	double pressure;
 	bool limited;
-	uint64_t allowed; /* if so: bytes of slabs that the donor's own cgroups allow */
+	uint64_t allowed; /* if limited: bytes of slabs that the donor's own cgroups allow */
 	bool seen; /* a sample has been taken */
 	uint32_t pinned;  /* lent slabs that cannot be recalled; set by the caller */
 };
@@ -111,8 +110,8 @@ uint32_t headroom_candidates(const struct headroom_rule *rule, uint32_t evict, u
 void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *sample);
 
 struct headroom_candidate {
-	uint32_t slab;   /* the caller's number of it */
-	double activity; /* what its owner reports; 0 for one that does not answer */
+	uint32_t slab;   /* the caller's number of the slab */
+	double activity; /* as reported by its owner; 0 without an answer */
 };
 
 /* Moves the @evict least active of @n candidates to the front, least active first. */

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NEIGHBOUR_MISSES 16     /* in a tick of a tenth of a second: fewer are not worth it */
-#define NEIGHBOUR_TICKS 10      /* a cgroup that missed counts as missing for so long */
+#define NEIGHBOUR_MISSES 16     /* per tick of 0.1 s: fewer are ignored */
+#define NEIGHBOUR_TICKS 10      /* ticks for which a cgroup counts as missing after misses */
 
 struct neighbour {
 	uint64_t misses, hits;  /* totals at the last tick */

@@ -2,7 +2,7 @@
 #include "lib/base/draw.h"
 #include "placement.h"
 
-/* Draws that may fail before everyone is looked at: with many donors most draws succeed. */
+/* Random guesses before all donors are scanned: with many donors most guesses succeed. */
 #define GUESSES 16
 
 struct draw {
@@ -28,13 +28,13 @@ static bool eligible(const struct draw *w, int i)
 	return true;
 }
 
-/* Adds one donor, each as likely as the others; false when there is none. */
+/* Adds one donor, all equally likely; false when there is none. */
 static bool draw_one(struct draw *w, uint64_t *seed)
 {
 	uint32_t seen = 0;
 	int pick = -1;
 
-	/* A guess that fails and is repeated leaves the others equally likely, too. */
+	/* Repeating a failed guess keeps the others equally likely. */
 	if (w->count > GUESSES)
 		for (int g = 0; g < GUESSES; g++) {
 			int i = (int)draw_below(seed, (uint32_t)w->count);
@@ -45,7 +45,7 @@ static bool draw_one(struct draw *w, uint64_t *seed)
 			}
 		}
 	for (int i = 0; i < w->count; i++)
-		/* Reservoir of one. */
+		/* Reservoir sampling of one. */
 		if (eligible(w, i) && draw_below(seed, ++seen) == 0)
 			pick = i;
 	if (pick >= 0)

@@ -15,13 +15,13 @@
 
 #define PLACE_CHOICES 2 /* the paper's */
 #define PLACE_CHOICES_MAX 8
-#define PLACE_SPREAD 8 /* the paper's is 0 */
+#define PLACE_SPREAD 8 /* the paper uses 0 */
 
 struct place_donor {
 	bool usable;     /* connected and not excluded by the caller */
 	uint64_t total;  /* bytes it lends */
 	uint64_t free;   /* bytes it has left */
-	uint32_t slabs;  /* of this device that it holds: 0 = M_new */
+	uint32_t slabs;  /* slabs of this device at the donor: 0 = M_new */
 	/*
 	 * The machine's memory, and the part in use by its own programs and by
 	 * mapped slabs, in bytes.  0 if the donor does not report them: its use
@@ -38,12 +38,12 @@ struct place_donor {
  */
 struct place_rule {
 	int choices;     /* 1 to PLACE_CHOICES_MAX */
-	uint32_t spread; /* donors a device is on from which all are alike; 0 = never */
+	uint32_t spread; /* number of donors from which on all are sampled alike; 0 = never */
 };
 
 enum place_order { PLACE_NEW_FIRST, PLACE_ALIKE };
 
-/* Of the next slab of a device that is on @held donors. */
+/* Returns the order for the next slab of a device on @held donors. */
 static inline enum place_order place_order(const struct place_rule *rule, uint32_t held)
 {
 	return rule->spread && held >= rule->spread ? PLACE_ALIKE : PLACE_NEW_FIRST;

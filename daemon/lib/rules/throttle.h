@@ -30,9 +30,9 @@ struct throttle {
 	uint64_t fault_ns;      /* mean time from one to the next, pauses apart; 0: not known */
 	uint64_t timely_ns;     /* 0: not known */
 	uint64_t told;          /* @by_chance at the last tick */
-	uint64_t by_chance;     /* of those, the ones without a pause before */
-	uint64_t active_ns;     /* of the last tick that saw a fault */
-	uint64_t resumed_ns;    /* of the first such after a pause */
+	uint64_t by_chance;     /* hits by chance that followed no pause */
+	uint64_t active_ns;     /* time of the last tick with a fault */
+	uint64_t resumed_ns;    /* time of the first one after a pause */
 };
 
 /*

@@ -21,9 +21,9 @@ enum {
 /* First byte of a record: the kind in its two low bits, and which fields follow. */
 enum {
 	TAG_KIND = 3,
-	TAG_THREAD = 1 << 2,    /* another thread than the record before */
+	TAG_THREAD = 1 << 2,    /* another thread than in the previous record */
 	TAG_IP = 1 << 3,
-	TAG_SAME_IP = 1 << 4,   /* with TAG_IP: as at this thread's last one */
+	TAG_SAME_IP = 1 << 4,   /* with TAG_IP: equal to this thread's last ip */
 	TAG_CLUSTER = 1 << 5,
 	TAG_DURATION = 1 << 6,
 	TAG_UNUSED = 1 << 7,
@@ -84,13 +84,13 @@ static int get_difference(struct trace_span *s, uint64_t before, uint64_t *now)
 	return 0;
 }
 
-/* A number no greater than @max. */
+/* Reads a number of at most @max. */
 static int get_bounded(struct trace_span *s, uint64_t max, uint64_t *v)
 {
 	return trace_get_varint(s, v) || *v > max ? -EINVAL : 0;
 }
 
-/* Its index in the block, or their number when it is new. */
+/* Returns the index of the thread in the block, or c->threads if it is new. */
 static uint32_t find_thread(const struct trace_coder *c, const struct trace_record *r)
 {
 	uint32_t i = c->current;
@@ -209,7 +209,7 @@ int trace_decode(struct trace_coder *c, struct trace_span *s, struct trace_recor
 	return 0;
 }
 
-/* In the order of the file. */
+/* Fields in the order of the file. */
 static const size_t sample_field[] = {
 	offsetof(struct trace_sample, time_ns), offsetof(struct trace_sample, resident),
 	offsetof(struct trace_sample, swapped), offsetof(struct trace_sample, requests),
@@ -237,7 +237,7 @@ int trace_decode_sample(struct trace_span *s, struct trace_sample *sample)
 	return sample->time_ns <= INT64_MAX ? 0 : -EINVAL;
 }
 
-/* Fixed-size text, padded with NULs; what does not fit loses its end. */
+/* Writes text of fixed size, padded with NULs or truncated. */
 static void put_text(uint8_t *to, const char *text, size_t size)
 {
 	memset(to, 0, size);

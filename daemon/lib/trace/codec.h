@@ -10,11 +10,11 @@
 
 #define TRACE_MAGIC "ebbtrace"
 #define TRACE_HEADER 512                /* bytes, both halves */
-#define TRACE_HEADER_BEGIN 384          /* bytes of the first, its checksum included */
+#define TRACE_HEADER_BEGIN 384          /* bytes of the first half, including its checksum */
 #define TRACE_BLOCK_HEAD 16
 #define TRACE_BLOCK_MAX 65536           /* bytes of a block's payload */
 #define TRACE_BLOCK_THREADS 256         /* threads in one block of records */
-#define TRACE_RECORD_MAX 80             /* bytes one record may take */
+#define TRACE_RECORD_MAX 80             /* limit of bytes per record */
 
 enum trace_block_type {
 	TRACE_BLOCK_RECORDS = 1,
@@ -24,10 +24,10 @@ enum trace_block_type {
 
 struct trace_block {
 	uint32_t type, bytes, items;
-	uint32_t crc;                   /* of the head before it, and the payload */
+	uint32_t crc;                   /* of the head before this field, and the payload */
 };
 
-/* What the delta coding remembers within a block; zeroed at its start. */
+/* State of the delta coding within a block; zeroed at its start. */
 struct trace_coder {
 	uint64_t time_ns;
 	uint32_t threads, current;
@@ -44,33 +44,33 @@ struct trace_span {
 };
 
 /*
- * Appends @record to @to, which has room for TRACE_RECORD_MAX bytes; returns
- * their number, or 0 when the block has no room for another thread.
+ * Appends @record to @to, which has room for TRACE_RECORD_MAX bytes; returns the number of bytes,
+ * or 0 when the block has no room for another thread.
  */
 size_t trace_encode(struct trace_coder *c, const struct trace_record *record, uint8_t *to);
 
-/* The next record of @s; -EINVAL when the bytes are none. */
+/* Reads the next record of @s; -EINVAL when its bytes are invalid. */
 int trace_decode(struct trace_coder *c, struct trace_span *s, struct trace_record *record);
 
-/* The same for samples, which are coded each on its own. */
+/* As above, for samples, each of which is coded separately. */
 size_t trace_encode_sample(const struct trace_sample *sample, uint8_t *to);
 int trace_decode_sample(struct trace_span *s, struct trace_sample *sample);
 
-/* Unsigned LEB128, at most 10 bytes; the number written, or 0 / -EINVAL. */
+/* Unsigned LEB128 of at most 10 bytes.  Returns the bytes written; 0 or -EINVAL. */
 size_t trace_put_varint(uint8_t *to, uint64_t v);
 int trace_get_varint(struct trace_span *s, uint64_t *v);
 
 void trace_put_begin(uint8_t header[TRACE_HEADER], const struct trace_info *info);
 void trace_put_end(uint8_t header[TRACE_HEADER], const struct trace_info *info);
-/* -EINVAL when the half's checksum is wrong. */
+/* Returns -EINVAL when the checksum of the half is wrong. */
 int trace_get_begin(const uint8_t header[TRACE_HEADER], struct trace_info *info);
-/* An end of zeroes is that of an unfinished file: info->finished is false. */
+/* An all-zero second half belongs to an unfinished file: info->finished is false. */
 int trace_get_end(const uint8_t header[TRACE_HEADER], struct trace_info *info);
 uint32_t trace_get_version(const uint8_t header[TRACE_HEADER]);
 
 void trace_put_block(uint8_t head[TRACE_BLOCK_HEAD], struct trace_block *b, const uint8_t *payload);
 void trace_get_block(const uint8_t head[TRACE_BLOCK_HEAD], struct trace_block *b);
-/* Whether the checksum is that of head and payload. */
+/* Returns whether the checksum matches head and payload. */
 bool trace_block_intact(const uint8_t head[TRACE_BLOCK_HEAD], const struct trace_block *b,
 			const uint8_t *payload);
 

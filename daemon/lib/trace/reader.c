@@ -9,7 +9,7 @@
 #include "codec.h"
 #include "lib/base/cleanup.h"
 
-/* Names and samples kept; bounds, not promises. */
+/* Limits of kept names and samples. */
 #define THREADS_MAX 65536
 #define SAMPLES_MAX (1 << 20)
 
@@ -22,9 +22,9 @@ struct trace_reader {
 	size_t threads;
 	struct trace_sample *sample;
 	size_t samples;
-	uint64_t at;                    /* in the file, of the block after this one */
+	uint64_t at;                    /* offset of the next block in the file */
 	uint64_t seen[TRACE_KINDS];
-	uint32_t left;                  /* records of this block still to come */
+	uint32_t left;                  /* remaining records of this block */
 	struct trace_span span;
 	struct trace_coder coder;
 	uint8_t head[TRACE_BLOCK_HEAD];
@@ -183,7 +183,7 @@ static int read_samples(struct trace_reader *r, uint32_t items)
 	return r->span.at == r->span.end ? 0 : -EINVAL;
 }
 
-/* The next block with records: 1, 0 at the end of the file, or -errno. */
+/* Reads the next block with records: 1, 0 at the end of the file, or -errno. */
 static int next_block(struct trace_reader *r, struct error *e)
 {
 	struct trace_block b;
@@ -240,7 +240,7 @@ int trace_next(struct trace_reader *r, struct trace_record *record, struct error
 		ret = next_block(r, r->demand == TRACE_PARTIAL ? NULL : e);
 		if (!ret)
 			return check_end(r, e);
-		/* What is damaged ends what is whole. */
+		/* A partial trace ends at the first damaged block. */
 		if (ret == -EINVAL && r->demand == TRACE_PARTIAL)
 			return 0;
 		if (ret < 0)

@@ -9,12 +9,12 @@
 struct trace_writer {
 	int fd;
 	char *name;
-	struct trace_info info;         /* of what is in the file */
-	uint64_t pending[TRACE_KINDS], pending_ns; /* of what is in the block */
+	struct trace_info info;         /* of the blocks in the file */
+	uint64_t pending[TRACE_KINDS], pending_ns; /* of the records in the block */
 	int failed;                     /* -errno */
 	struct trace_coder coder;
-	struct trace_block block;       /* what payload holds so far */
-	uint8_t head[TRACE_BLOCK_HEAD]; /* goes out with payload in one write */
+	struct trace_block block;       /* head of the block in payload */
+	uint8_t head[TRACE_BLOCK_HEAD]; /* written together with payload */
 	uint8_t payload[TRACE_BLOCK_MAX];
 };
 
@@ -34,7 +34,7 @@ static int write_all(int fd, const uint8_t *from, size_t bytes, uint64_t at)
 	return 0;
 }
 
-/* The file keeps what was whole before, and says why it is all there is. */
+/* Truncates the file to its intact blocks, and stores the reason in it. */
 static int give_up(struct trace_writer *w, int code, struct error *e)
 {
 	w->failed = code;
@@ -185,7 +185,7 @@ int trace_writer_end(struct trace_writer **pw, uint64_t lost, const char *comm, 
 	w->info.lost = lost;
 	strncpy(w->info.comm, comm, sizeof(w->info.comm) - 1);
 	trace_put_end(header, &w->info);
-	/* In place: it needs no room on a full disk. */
+	/* Overwrites in place, which needs no space on a full disk. */
 	end = write_all(w->fd, header + TRACE_HEADER_BEGIN, TRACE_HEADER - TRACE_HEADER_BEGIN,
 			TRACE_HEADER_BEGIN);
 	if (close(w->fd) < 0 && !end)

@@ -14,7 +14,7 @@ static bool is_rdma(const char *text)
 	return !strncmp(text, RDMA, strlen(RDMA));
 }
 
-/* What is to be connected to. */
+/* Returns @text without "rdma:". */
 static const char *place(const char *text)
 {
 	return is_rdma(text) ? text + strlen(RDMA) : text;

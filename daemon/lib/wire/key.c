@@ -159,7 +159,7 @@ static int check_owner(const char *path, int fd, struct stat *st, struct error *
 	return 0;
 }
 
-/* @line is taken apart. */
+/* Modifies @line. */
 static int parse(struct key *k, char *line)
 {
 	char *name = line + strlen(WORD), *hex;
@@ -197,7 +197,7 @@ int key_load(struct key *k, const char *path, struct error *e)
 	if (n < 0)
 		return fail(e, errno, "key %s: %m", path);
 	line[n] = '\0';
-	/* One line, ended or not, without a NUL; a longer file does not fit. */
+	/* Accepts one line, with or without newline, without NUL; a longer file does not fit. */
 	if (n > 0 && line[n - 1] == '\n')
 		line[--n] = '\0';
 	r = strlen(line) == (size_t)n && (uint64_t)st.st_size <= sizeof(line) - 1 ?
@@ -256,7 +256,7 @@ static int is_key_file(const struct dirent *d)
 	return len > suffix && *d->d_name != '.' && !strcmp(d->d_name + len - suffix, SUFFIX);
 }
 
-/* A user that may write there may bring back a key that was removed. */
+/* A user with write access to the directory can restore a removed key. */
 static int check_directory(const char *path, int fd, struct error *e)
 {
 	struct stat st;

@@ -38,10 +38,10 @@ struct keyring {
 	uint32_t count;
 };
 
-/* Fails naming @what unless @name can be a key's. */
+/* Fails, naming @what, unless @name is a valid name of a key. */
 int key_name_check(const char *name, const char *what, struct error *e);
 
-/* A new random key, named @name. */
+/* Makes a random key named @name. */
 int key_make(struct key *k, const char *name, struct error *e);
 
 /* Writes @k to @path, which must not exist: mode 0600, on disk when it returns. */
@@ -55,26 +55,26 @@ int key_save(const struct key *k, const char *path, struct error *e);
 int key_load(struct key *k, const char *path, struct error *e);
 void key_forget(struct key *k);
 
-/* "NAME:FINGERPRINT": what a borrower says it is; no secret. */
+/* Formats "NAME:FINGERPRINT", which identifies the key and is no secret. */
 void key_identity(const struct key *k, char identity[static KEY_IDENTITY]);
 
-/* The fingerprint as bytes. */
+/* Returns the fingerprint as bytes. */
 void key_number(const struct key *k, uint8_t number[static KEY_NUMBER]);
 
-/* Whether a missing or empty file or directory is an error, or a keyring without keys. */
+/* Whether a missing or empty file or directory is an error or an empty keyring. */
 enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
 
 /*
- * Adds the key file @path, or all files "*.key" of the directory @path.  The same key
- * twice is one.  *@ring is good to free on failure.
+ * Adds the key file @path, or all files "*.key" of the directory @path, without duplicates.  *@ring
+ * can be freed after a failure.
  */
 int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
 		struct error *e);
 void keyring_free(struct keyring *ring);
 
-/* The key named @identity (@len bytes, from the network), or NULL. */
+/* Returns the key of @identity (@len bytes, from the network), or NULL. */
 const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len);
-/* The key of a fingerprint alone, or NULL. */
+/* Returns the key with a fingerprint, or NULL. */
 const struct key *keyring_find_number(const struct keyring *ring,
 				      const uint8_t number[static KEY_NUMBER]);
 

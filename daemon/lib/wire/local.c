@@ -39,7 +39,7 @@ const char *local_path(const struct address *a)
 	return ((const struct sockaddr_un *)&a->sa)->sun_path;
 }
 
-/* Removes a socket that a dead donor left; -EADDRINUSE when it is not dead, or no socket. */
+/* Removes the socket of a dead donor; -EADDRINUSE for a live one or another file. */
 static int clear_place(const struct address *a)
 {
 	_cleanup_close_ int fd = -1;

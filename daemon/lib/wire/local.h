@@ -9,10 +9,10 @@
 #include "lib/base/error.h"
 #include "socket_address.h"
 
-/* Whether @text is meant as a path and not as a host. */
+/* Returns whether @text has the form of a path, not of a host. */
 bool local_is(const char *text);
 
-/* "unix:" and an absolute path that fits a socket address; else -EINVAL. */
+/* Accepts "unix:" with an absolute path that fits a socket address; else -EINVAL. */
 int local_parse(const char *text, const char *what, struct address *a, struct error *e);
 
 /*
@@ -24,10 +24,10 @@ int local_listen(const struct address *a, struct error *e);
 
 int local_connect(const struct address *a);
 
-/* The path to unlink(2) when no longer listened on. */
+/* Returns the path to unlink(2) after listening. */
 const char *local_path(const struct address *a);
 
-/* Whether the other end of @fd is a process of our own user, or root's. */
+/* Returns whether the peer of @fd is a process of our own user or root. */
 bool local_peer_trusted(int fd);
 
 #endif

@@ -11,7 +11,7 @@
 #define NONCE 12
 #define MAC 32
 
-/* HMAC-SHA256(key, label || session || number || what); @what < 0: without that. */
+/* Computes HMAC-SHA256(key, label || session || number || what), without @what if < 0. */
 static int derive(const uint8_t *key, const char *label, const struct wire_join *j, int what,
 		  uint8_t out[static MAC])
 {
@@ -47,7 +47,7 @@ bool session_take_number(uint64_t *used, uint32_t number)
 	return true;
 }
 
-/* The nonce of the next frame and its header. */
+/* Starts the next frame's MAC: nonce and header. */
 static bool begin(struct session_guard *g, const uint8_t *header)
 {
 	uint8_t nonce[NONCE] = { 0 };
@@ -64,7 +64,7 @@ static void mark(struct stream_guard *guard, const uint8_t *header, uint8_t *mar
 	uint8_t none;
 	int n;
 
-	/* What could not be made is wrong, and the other side says so. */
+	/* On failure the MAC is wrong, and the other side reports it. */
 	if (!begin(g, header) || EVP_CipherFinal_ex(g->gmac, &none, &n) != 1 ||
 	    EVP_CIPHER_CTX_ctrl(g->gmac, EVP_CTRL_AEAD_GET_TAG, STREAM_MARK, mark) != 1)
 		memset(mark, 0, STREAM_MARK);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What binds data connections to the TLS connection that they belong to.
+ * Binds data connections to the TLS connection that they belong to.
  *
- * Both ends of a control connection make the session's key by its exporter, so
- * no other machine has it and no other connection has the same.  A data connection
- * begins with JOIN, whose MAC proves the key, for one number that is used once;
- * from then on each header has a mark behind it: its GMAC under a key of that
- * connection and direction, with the number of frames before it as the nonce.  So
- * no frame can be forged, left out, repeated or moved, acknowledgements included.
- * Payloads are pages, which have seals.
+ * Both ends of a control connection derive the session's key by its exporter, so that only they
+ * have it, and no other connection has an equal one.  A data connection begins with JOIN, whose MAC
+ * proves the key, for a number that is used once; from then on each header is followed by its GMAC
+ * under a key of that connection and direction, with the number of frames before it as the nonce.
+ * So no frame, acknowledgements included, can be forged, left out, repeated or moved.  Payloads are
+ * pages, which have seals.
  */
 #ifndef EBB_SESSION_H
 #define EBB_SESSION_H
@@ -21,19 +20,19 @@
 
 #define SESSION_KEY 32
 #define SESSION_LABEL "EXPORTER-ebb-data" /* tls_export() */
-/* Numbers of connections that a session can have: 0 to 63. */
+/* Limit of connection numbers in a session: 0 to 63. */
 #define SESSION_NUMBERS 64u
 
-/* Fills @j->mac in for the rest of @j.  0 or -EIO. */
+/* Sets @j->mac for the other members of @j.  Returns 0 or -EIO. */
 int session_sign(const uint8_t key[static SESSION_KEY], struct wire_join *j);
 
 /*
- * Whether @j was made with @key.  Says nothing about its session and number, which
- * the caller knows to be its own and unused.
+ * Returns whether @j was made with @key.  Says nothing about its session and number, which the
+ * caller checks to be its own and unused.
  */
 bool session_genuine(const uint8_t key[static SESSION_KEY], const struct wire_join *j);
 
-/* Whether @number is new, which it then no longer is; *@used is 0 at first. */
+/* Marks @number as used; returns whether it was unused.  *@used is 0 at first. */
 bool session_take_number(uint64_t *used, uint32_t number);
 
 /* One direction of a data connection. */
@@ -43,16 +42,15 @@ struct session_guard {
 	uint64_t frames;                /* so far */
 };
 
-/* -ENOMEM */
+/* Returns 0 or -ENOMEM. */
 int session_guard_init(struct session_guard *g);
 void session_guard_free(struct session_guard *g);
 
 enum session_role { SESSION_SENDS, SESSION_RECEIVES };
 
 /*
- * For one direction of the connection that @j joins: the borrower's requests or the
- * replies to them, from the first frame after JOIN and its reply on.  @role is this
- * side's.  0 or -EIO.
+ * Starts one direction of the connection that @j joins, the borrower's requests or the replies,
+ * from the first frame after JOIN and its reply on.  @role is this side's.  Returns 0 or -EIO.
  */
 int session_guard_start(struct session_guard *g, enum session_role role,
 			const uint8_t key[static SESSION_KEY], const struct wire_join *j,

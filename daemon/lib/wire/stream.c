@@ -66,7 +66,7 @@ int stream_take_fd(struct stream_rx *rx)
 	return fd;
 }
 
-/* Keeps @fd, or closes it and says -EPROTO: there are too many. */
+/* Keeps @fd, or closes it and returns -EPROTO if there are too many. */
 static int keep_fd(struct stream_rx *rx, int fd)
 {
 	if (rx->fd_count == STREAM_FDS) {
@@ -78,8 +78,8 @@ static int keep_fd(struct stream_rx *rx, int fd)
 }
 
 /*
- * Keeps the descriptors that came with @m; -EPROTO when there are too many.  One that
- * the kernel could not give us leaves its place: those that follow are other frames'.
+ * Keeps the descriptors that came with @m; -EPROTO when there are too many.  One that the kernel
+ * could not install keeps its place, because the next ones belong to other frames.
  */
 static int keep_fds(struct stream_rx *rx, struct msghdr *m)
 {
@@ -120,7 +120,10 @@ static void drain_buffer(struct stream_rx *rx)
 	rx->left -= n;
 }
 
-/* Once for each header, also if it is not taken at once.  1, 0 = not all is here, or -EBADMSG. */
+/*
+ * Checks each header once, even if it is not taken at once.  Returns 1, 0 when bytes are missing,
+ * or -EBADMSG.
+ */
 static int prove(struct stream_rx *rx)
 {
 	const uint8_t *header = rx->buf + rx->head;
@@ -170,7 +173,7 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 	}
 }
 
-/* One system call: the rest of the payload in flight, then the buffer. */
+/* Receives by one system call: the rest of the payload in flight, then the buffer. */
 static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 {
 	char control[CMSG_SPACE(STREAM_FDS * sizeof(int))] __attribute__((aligned(8)));
@@ -215,7 +218,7 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data)
 {
-	/* First what an earlier call left behind on "not now". */
+	/* Begin with frames left by an earlier "not now". */
 	int r = parse_buffer(rx, ops, data);
 
 	while (!r) {
@@ -230,8 +233,8 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 			return -ECONNRESET;
 		r = parse_buffer(rx, ops, data);
 		/*
-		 * A short read means an empty socket: epoll tells when it is not.
-		 * Where descriptors come, it may end at one of them.
+		 * A short read means an empty socket, except where descriptors may come, at which a
+		 * read ends.
 		 */
 		if (r || ((size_t)n < wanted && !rx->takes_fds))
 			return r;

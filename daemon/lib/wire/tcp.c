@@ -36,7 +36,7 @@ static int split(const char *text, char *host, size_t size, char port[6])
 		colon = end[1] ? end + 1 : NULL;
 	} else {
 		colon = strrchr(text, ':');
-		/* A bare IPv6 address: which colon starts the port is anyone's guess. */
+		/* A bare IPv6 address: the colon of the port is ambiguous. */
 		if (colon && memchr(text, ':', colon - text))
 			return -EINVAL;
 		end = colon ? colon : text + strlen(text);
@@ -80,7 +80,10 @@ int tcp_check(const char *text, const char *what, char *to, size_t size, struct 
 	return n < (int)size ? 0 : no_address(what, text, e);
 }
 
-/* The first @most addresses of @host to @found, all with @text; how many, or one of EAI_*. */
+/*
+ * Stores the first @most addresses of @host in @found, all with @text; returns how many, or one of
+ * EAI_*.
+ */
 static int look_up(const char *host, const char *port, const char *text, struct address *found,
 		   int most)
 {
@@ -156,7 +159,7 @@ int tcp_listen(struct address *a, enum address_reach reach, struct error *e)
 	if (fd < 0)
 		return fail(e, errno, "listen %s: %m", a->text);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	/* Before listen(): the window scale is settled in the handshake. */
+	/* Before listen(): the handshake fixes the window scale. */
 	tcp_tune(fd);
 	if (bind(fd, (struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, SOMAXCONN) < 0) {
 		r = errno;

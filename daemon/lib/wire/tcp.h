@@ -16,11 +16,11 @@
  */
 int tcp_parse(const char *text, const char *what, struct address *a, struct error *e);
 
-/* address_resolve() and address_is_name() of such an address. */
+/* address_resolve() and address_is_name() for TCP addresses. */
 int tcp_resolve(const char *text, struct address *found, int most);
 bool tcp_is_name(const char *text);
 
-/* address_check() of such an address: names may consist of letters, digits and ".-_". */
+/* address_check() for TCP addresses: names consist of letters, digits and ".-_". */
 int tcp_check(const char *text, const char *what, char *to, size_t size, struct error *e);
 
 bool tcp_is_loopback(const struct address *a);

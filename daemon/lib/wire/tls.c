@@ -13,11 +13,11 @@
 #define SUITE "TLS_AES_256_GCM_SHA384"
 static const unsigned char suite_id[] = { 0x13, 0x02 };
 
-/* The most a record carries. */
+/* Limit of a record's payload. */
 #define RECORD 16384
 /*
- * Measured with OpenSSL 3.0: one end of a connection has 47 KiB, 76 KiB while its
- * handshake goes on; holes take more.
+ * Measured with OpenSSL 3.0: each end of a connection takes 47 KiB, 76 KiB during its handshake;
+ * fragmentation takes more.
  */
 #define CONNECTION_BYTES (128u << 10)
 /* Contexts, providers, tables: 0.3 MiB, made once. */
@@ -25,9 +25,9 @@ static const unsigned char suite_id[] = { 0x13, 0x02 };
 
 struct tls_context {
 	SSL_CTX *ctx;
-	struct key key;             /* the borrower's */
-	char identity[KEY_IDENTITY]; /* of that */
-	const struct keyring *ring; /* the donor's, else NULL */
+	struct key key;             /* borrower only */
+	char identity[KEY_IDENTITY]; /* of that key */
+	const struct keyring *ring; /* donor only, else NULL */
 };
 
 static SSL_SESSION *session_of(SSL *ssl, const struct key *k)
@@ -49,7 +49,7 @@ static void remember(struct tls *t, const struct key *k)
 	strcpy(t->fingerprint, k->fingerprint);
 }
 
-/* The borrower's: which key it says to have. */
+/* For the borrower: offers its key by identity. */
 static int offer(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len,
 		 SSL_SESSION **session)
 {
@@ -61,7 +61,7 @@ static int offer(SSL *ssl, const EVP_MD *md, const unsigned char **identity, siz
 	return *session != NULL;
 }
 
-/* @identity, from the network, as far as it can be shown. */
+/* Copies @identity, which comes from the network, in printable form. */
 static void printable(char *to, size_t size, const unsigned char *identity, size_t len)
 {
 	size_t i;
@@ -82,7 +82,7 @@ static bool has_name(const struct keyring *ring, const char *identity)
 	return false;
 }
 
-/* The donor's: the key that the borrower says to have. */
+/* For the donor: finds the key that the borrower offers. */
 static int find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **session)
 {
 	struct tls *t = SSL_get_app_data(ssl);
@@ -100,11 +100,11 @@ static int find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION
 	snprintf(t->why, sizeof(t->why), "unknown key %s; %s", shown, has_name(ring, shown) ?
 		 "the name is known with another key: copy the borrower's key file here" :
 		 "add the borrower's key file to --keys");
-	/* Without one OpenSSL looks for a certificate, finds none and ends it. */
+	/* Without a session OpenSSL looks for a certificate, finds none and fails. */
 	return 1;
 }
 
-/* Messages of TLS after the handshake: ours sends none, and each costs work and an answer. */
+/* Detects TLS messages after the handshake: ebb sends none, and each costs work and an answer. */
 static void look(int sent, int version, int type, const void *message, size_t len, SSL *ssl,
 		 void *arg)
 {
@@ -129,10 +129,10 @@ static int context_new(struct tls_context **out, const SSL_METHOD *method, struc
 	}
 	SSL_CTX_set_options(c->ctx, SSL_OP_NO_TICKET);
 	SSL_CTX_set_session_cache_mode(c->ctx, SSL_SESS_CACHE_OFF);
-	/* What is sent again comes from the stream's ring, with more behind it. */
+	/* A retry sends from the stream's ring, which may have grown. */
 	SSL_CTX_set_mode(c->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
 				 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	/* A read returns after such a message, too. */
+	/* Return from a read after such a message, too. */
 	SSL_CTX_clear_mode(c->ctx, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_msg_callback(c->ctx, look);
 	*out = c;
@@ -148,7 +148,7 @@ int tls_borrower(struct tls_context **out, const struct key *key, struct error *
 	(*out)->key = *key;
 	key_identity(key, (*out)->identity);
 	SSL_CTX_set_psk_use_session_callback((*out)->ctx, offer);
-	/* A certificate instead of the key: there is no authority to verify it. */
+	/* Rejects a certificate instead of the key: there is no authority to verify it. */
 	SSL_CTX_set_verify((*out)->ctx, SSL_VERIFY_PEER, NULL);
 	return 0;
 }
@@ -176,7 +176,7 @@ void tls_context_free(struct tls_context **cp)
 	*cp = NULL;
 }
 
-/* Sets errno to how a call ended that did not do all.  0 = end of stream, else -1. */
+/* Sets errno for an incomplete call.  Returns 0 at end of stream, else -1. */
 static ssize_t outcome(struct tls *t, int result)
 {
 	int error = errno;
@@ -222,7 +222,7 @@ static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
 				errno = EPROTO;
 				return -1;
 			}
-			/* What ends the connection comes again at the next call. */
+			/* An error that ends the connection recurs at the next call. */
 			if (r != 1)
 				return got ? got : outcome(t, r);
 			got += (ssize_t)some;
@@ -231,7 +231,7 @@ static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
 	return got;
 }
 
-/* Copies up to @size bytes of @m from byte @skip on; how many. */
+/* Copies up to @size bytes of @m from byte @skip on; returns their number. */
 static size_t gather(const struct msghdr *m, size_t skip, uint8_t *to, size_t size)
 {
 	size_t len = 0;
@@ -254,7 +254,7 @@ static size_t gather(const struct msghdr *m, size_t skip, uint8_t *to, size_t si
 static ssize_t tls_send(void *channel, int fd, struct msghdr *m)
 {
 	struct tls *t = channel;
-	/* Frames that leave together are one record. */
+	/* Frames sent together form one record. */
 	uint8_t record[RECORD];
 	size_t all = 0, len, sent;
 
@@ -296,7 +296,7 @@ int tls_start(struct tls *t, struct tls_context *c, int fd)
 	return 0;
 }
 
-/* Fills t->why in: what a person can do about the failure. */
+/* Sets t->why to the cause of the failure and its remedy. */
 static void explain(struct tls *t, int result)
 {
 	bool donor = t->context->ring != NULL;
@@ -353,7 +353,7 @@ int tls_handshake(struct tls *t)
 	if (r == 1) {
 		t->wants_write = false;
 		t->shaken = true;
-		/* "Reused" is what OpenSSL calls a handshake that a key proved. */
+		/* OpenSSL calls a handshake by a shared key "reused". */
 		if (SSL_session_reused(t->ssl))
 			return 0;
 		strcpy(t->why, "it does not use our key; both sides need the same key file");
@@ -389,8 +389,8 @@ int tls_reserve(unsigned connections, struct error *e)
 	void *p;
 
 	/*
-	 * The heap of the main thread grows by brk(2) only and keeps what it has: what
-	 * is freed at the end of a connection is there for the next one.
+	 * The main thread's heap grows by brk(2) only and never shrinks: freed memory of one
+	 * connection serves the next.
 	 */
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_TRIM_THRESHOLD, INT_MAX);
@@ -398,7 +398,7 @@ int tls_reserve(unsigned connections, struct error *e)
 	if (!p)
 		return fail(e, ENOMEM, "TLS: no %zu MiB for its connections; leave donors out", size >> 20);
 	memset(p, 1, size);
-	/* Or the compiler sees that it is never read. */
+	/* Keeps the compiler from omitting the memset(). */
 	__asm__ volatile("" : : "r"(p) : "memory");
 	free(p);
 	return 0;

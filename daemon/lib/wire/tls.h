@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * TLS 1.3 between borrower and donor, by a key that both have (key.h) and nothing
- * else: no certificates, no older version, no tickets, no early data, and nothing
- * after the handshake but what is sent here.  The key
- * proves each side to the other; a fresh Diffie-Hellman exchange makes what was
- * sent before safe from a later thief of the key.
+ * TLS 1.3 between borrower and donor, by a key that both have (key.h) and nothing else: no
+ * certificates, older versions, tickets, early data or messages after the handshake except ebb's
+ * data.  The key authenticates both sides; a fresh Diffie-Hellman exchange protects earlier traffic
+ * if the key is stolen later.
  *
- * A struct tls is one connection's.  While its handshake goes on, the owner polls
- * the socket and calls tls_handshake(); then the streams (stream.h) get tls_io with
- * it as their channel and work as on a bare socket, but for descriptors.  All of
- * one connection is one thread's.
+ * A struct tls belongs to one connection and one thread.  During the handshake the owner polls the
+ * socket and calls tls_handshake(); then the streams (stream.h) get tls_io with it as their channel
+ * and work as on a bare socket, but without descriptors.
  *
- * OpenSSL allocates: in a handshake, and a little at any time.  A process that
- * must not wait for memory calls tls_reserve() first.
+ * OpenSSL allocates: in a handshake, and a little at any time.  A process that must not wait for
+ * memory calls tls_reserve() first.
  */
 #ifndef EBB_TLS_H
 #define EBB_TLS_H
@@ -31,36 +29,36 @@ struct tls {
 	struct tls_context *context;
 	bool wants_write;     /* the handshake waits for the socket to take more */
 	bool shaken;          /* the handshake is over */
-	bool meddled;         /* then something else than frames came */
-	/* Whose key it is: the borrower's own, or what the donor found.  "" until then. */
+	bool meddled;         /* then a message other than data came */
+	/* Key in use: the borrower's own, or the one that the donor found.  "" until then. */
 	char name[KEY_NAME], fingerprint[KEY_FINGERPRINT];
-	char why[192];        /* the handshake failed: "CAUSE; REMEDY" */
+	char why[192];        /* reason of a failed handshake: "CAUSE; REMEDY" */
 };
 
-/* Its channel is a struct tls, after the handshake. */
+/* TLS as the carrier of a stream; its channel is a struct tls. */
 extern const struct stream_io tls_io;
 
-/* What the borrower's connections share.  Keeps a copy of @key. */
+/* Makes the state that a borrower's connections share.  Copies @key. */
 int tls_borrower(struct tls_context **out, const struct key *key, struct error *e);
 
 /*
- * The donor's.  @ring stays the caller's and may change between
- * two calls of functions of this file.
+ * Makes a donor's.  The caller owns @ring and may change it between calls of functions of this
+ * file.
  */
 int tls_donor(struct tls_context **out, const struct keyring *ring, struct error *e);
 void tls_context_free(struct tls_context **c);
 
-/* Begins on the connected, non-blocking @fd, which stays the caller's.  0 or -ENOMEM. */
+/* Begins on the connected, non-blocking @fd, which the caller keeps.  Returns 0 or -ENOMEM. */
 int tls_start(struct tls *t, struct tls_context *c, int fd);
 
 /*
- * Goes on.  0 when done: the other side has the key of t->name.  1 when it waits
- * for the socket, to be readable or, if t->wants_write, writable.  -EACCES when it
- * failed, with t->why.
+ * Continues the handshake.  Returns 0 when done: the other side has the key of t->name; 1 when it
+ * waits for the socket, to be readable or, if t->wants_write, writable; -EACCES when it failed,
+ * with t->why.
  */
 int tls_handshake(struct tls *t);
 
-/* Forgets the connection; says nothing to the other side.  Fine when not in use. */
+/* Frees the connection without a message to the other side.  Fine when not in use. */
 void tls_stop(struct tls *t);
 
 static inline bool tls_used(const struct tls *t)
@@ -69,15 +67,15 @@ static inline bool tls_used(const struct tls *t)
 }
 
 /*
- * After the handshake: @len bytes that only both sides can make, other
- * ones for each connection and @label (RFC 8446, 7.5).  0 or -EIO.
+ * After the handshake: derives @len bytes that only the two sides know, different for each
+ * connection and @label (RFC 8446, 7.5).  Returns 0 or -EIO.
  */
 int tls_export(struct tls *t, const char *label, void *out, size_t len);
 
 /*
- * Makes the heap large enough for @connections handshakes, touches it, and has it
- * never shrink nor map.  With the process's memory locked, OpenSSL's allocations
- * by the calling, main thread then take pages that are there.
+ * Makes the heap large enough for @connections handshakes, touches it, and prevents it from
+ * shrinking or mapping.  With locked memory, OpenSSL's allocations in the calling, main thread then
+ * use resident pages.
  */
 int tls_reserve(unsigned connections, struct error *e);
 

@@ -7,7 +7,6 @@
 #include "lib/base/bytes.h"
 #include "wire.h"
 
-/* The header as it travels. */
 struct wire_header {
 	uint32_t magic;
 	uint8_t op;
@@ -31,13 +30,13 @@ static bool asked_by_donor(const struct wire_frame *f)
 	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
 }
 
-/* By RDMA a loan's place and key come with it. */
+/* Over RDMA a reply also grants the loan's address and key. */
 static bool grants(const struct wire_frame *f)
 {
 	return !f->length || f->length == WIRE_RDMA_GRANT_SIZE;
 }
 
-/* Whether the length field is one that the opcode has; the payload's where it moves no pages. */
+/* Returns whether the opcode allows the length (of the payload, unless it moves pages). */
 static bool length_fits(const struct wire_frame *f)
 {
 	bool request = f->direction == WIRE_REQUEST;
@@ -74,7 +73,7 @@ int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_fra
 	if (len < sizeof(h)) {
 		uint32_t magic = htole32(WIRE_MAGIC);
 
-		/* A stranger is turned away at its first word. */
+		/* Reject a stranger by its first bytes. */
 		return memcmp(buf, &magic, len < 4 ? len : 4) ? -EPROTO : 0;
 	}
 	memcpy(&h, buf, sizeof(h));
@@ -146,7 +145,7 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 	if (len != WIRE_HELLO_SIZE)
 		return -EPROTO;
 	*h = (struct wire_hello){ .version = get32(p) };
-	/* The rest may mean something else there. */
+	/* Another version may define the rest differently. */
 	if (h->version != WIRE_VERSION)
 		return 0;
 	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What borrower and donor say to each other; docs/protocol.md is the prose.
+ * The protocol between borrower and donor; docs/protocol.md describes it.
  *
- * A connection carries frames both ways.  A frame is a header of WIRE_HEADER
- * bytes, little-endian, and, for the opcodes that have one, a payload of at
- * most WIRE_MAX_PAYLOAD bytes.  Either side sends requests, each its own; they
- * may be pipelined.  A reply carries the tag of its request and replies may
- * overtake one another.
+ * A connection carries frames both ways.  A frame is a header of WIRE_HEADER bytes, little-endian,
+ * and, for some opcodes, a payload of at most WIRE_MAX_PAYLOAD bytes.  Each side sends its own
+ * requests, which may be pipelined.  A reply carries the tag of its request; replies may overtake
+ * one another.
  *
  * Everything here is a pure function over a buffer: no allocation, no I/O.
  */
@@ -24,11 +23,10 @@
 #define WIRE_MAX_SLAB (1ull << 30) /* offsets are 32 bits wide */
 #define WIRE_MIN_SLAB (1ull << 20)
 #define WIRE_NAME 24
-#define WIRE_SMALL 1024u /* most bytes of a payload that is not pages */
+#define WIRE_SMALL 1024u /* limit of payloads that are not pages, bytes */
 /*
- * Requests of a donor's that are unanswered on a connection: at most so many
- * EVICTs, and one ACTIVITY.  A borrower keeps room for the replies, so that
- * neither side waits for the other to read.
+ * Limit of a donor's unanswered EVICTs on a connection; it may also have one ACTIVITY unanswered.
+ * A borrower keeps room for the replies, so that neither side waits for the other to read.
  */
 #define WIRE_EVICTS 16u
 #define WIRE_ASKED (WIRE_EVICTS + 1)
@@ -40,7 +38,7 @@ enum wire_op {
 	WIRE_READ,
 	WIRE_WRITE,
 	WIRE_PING,      /* memory total and free, for placement and liveness */
-	WIRE_ACTIVITY,  /* donor asks: how active are these slabs? */
+	WIRE_ACTIVITY,  /* the donor requests the activity of slabs */
 	WIRE_EVICT,     /* the donor recalls a slab; UNMAP follows when it is empty */
 	WIRE_JOIN,      /* first frame of a data connection */
 	WIRE_REMAP,     /* claims a slab of the session that HELLO has resumed */
@@ -56,15 +54,15 @@ enum wire_status {
 	WIRE_NOT_GREETED,   /* anything before HELLO, or a second HELLO */
 	WIRE_BAD_CLASS,	    /* MAP: class not served */
 	WIRE_NO_SPACE,	    /* MAP: no free slab */
-	WIRE_NO_SLAB,	    /* the slab is not this connection's */
-	WIRE_STALE,	    /* the slab's generation is another */
+	WIRE_NO_SLAB,	    /* the connection does not have the slab */
+	WIRE_STALE,	    /* the generation of the slab differs */
 	WIRE_BAD_RANGE,	    /* beyond the end of the slab */
 	WIRE_NO_ROOM,	    /* EVICT: its pages cannot go elsewhere now */
 	WIRE_NO_SESSION, /* JOIN: unknown or used session; HELLO: nothing to resume */
 	WIRE_BAD_MAC,	 /* JOIN: not made with the session's key */
 	WIRE_NOT_HERE,	 /* served on the session's other kind of connection */
-	WIRE_OVER_QUOTA, /* MAP: the borrower has what it may have */
-	WIRE_NO_KEY,	 /* HELLO: this donor talks TLS, by a key */
+	WIRE_OVER_QUOTA, /* MAP: the borrower's quota is used up */
+	WIRE_NO_KEY,	 /* HELLO: this donor requires TLS with a key */
 	WIRE_NO_RDMA,	 /* HELLO: this donor does not lend by RDMA on such a connection */
 	WIRE_STATUSES
 };
@@ -77,8 +75,8 @@ enum wire_class {
 enum wire_direction { WIRE_REQUEST = 0, WIRE_REPLY = 1 };
 
 /*
- * The receiving side.  ACTIVITY and EVICT are asked by the donor, all else by the
- * borrower: requests and replies arrive at both.
+ * The receiving side.  The donor requests ACTIVITY and EVICT, the borrower all else; requests and
+ * replies arrive at both.
  */
 enum wire_side { WIRE_AT_DONOR, WIRE_AT_BORROWER };
 
@@ -96,50 +94,47 @@ struct wire_frame {
 };
 
 enum wire_hello_flags {
-	/*
-	 * When this connection ends without BYE, keep what I have for a while: a
-	 * successor may come for it.
-	 */
+	/* If this connection ends without BYE, keep the loans for the session grace period. */
 	WIRE_KEEP = 1,
-	/* I am the successor: what the borrower of this number has is mine. */
+	/* Resume the session of the previous process with this borrower number. */
 	WIRE_RESUME = 2,
-	/* Pages go by RDMA (wire_rdma.h): MAP and REMAP are to be answered with a grant. */
+	/* Pages move by RDMA (wire_rdma.h): answer MAP and REMAP with a grant. */
 	WIRE_RDMA = 4,
 };
 
 /* Payload of a HELLO request. */
 struct wire_hello {
 	uint32_t version;
-	uint64_t borrower;  /* random, one per device and donor it knows of: a second
-			     * connection with the same number fences the first */
-	uint64_t slab_size; /* bytes the borrower will use of a slab */
+	uint64_t borrower;  /* random, one per device and donor it knows of; a second
+			     * connection with an equal number fences the first */
+	uint64_t slab_size; /* bytes of a slab that the borrower will use */
 	char name[WIRE_NAME]; /* for the donor's log; NUL-padded */
 	uint32_t flags;     /* enum wire_hello_flags */
 };
 
 enum wire_donor_flags {
-	WIRE_DRAINING = 1, /* place nothing here, and expect EVICT for what is here */
+	WIRE_DRAINING = 1, /* place nothing here, and expect EVICT for present slabs */
 };
 
 /* Payload of the replies to HELLO and PING. */
 struct wire_donor {
 	uint32_t version;
 	uint16_t flags;     /* enum wire_donor_flags */
-	uint16_t rdma;      /* with WIRE_RDMA: port where it takes that; else 0 */
+	uint16_t rdma;      /* with WIRE_RDMA: port for RDMA; else 0 */
 	uint64_t slab_size; /* bytes */
 	uint64_t total;     /* bytes lent or to lend */
 	uint64_t free;      /* bytes to lend at once, to this borrower */
-	uint64_t memory;    /* bytes the machine has; 0 = not told */
-	uint64_t used;      /* in use of it: by its own programs and by mapped slabs */
+	uint64_t memory;    /* bytes of the machine; 0 = not reported */
+	uint64_t used;      /* of memory: by the machine's programs and mapped slabs */
 	uint64_t session;   /* for JOIN; 0 = pages go over this connection */
 	/*
-	 * Of the donor's process, by whatever address; 0 = not told.  Random, but for the
-	 * upper half, which donors of one machine have in common.
+	 * Identity of the donor's process, equal at all its addresses; 0 = not reported.  Random,
+	 * except the upper half, which donors of one machine share.
 	 */
 	uint64_t identity;
 };
 
-/* Two donors of one machine have the same; 0 = not told. */
+/* Returns a number that donors of one machine share; 0 = not reported. */
 static inline uint32_t wire_machine(uint64_t identity)
 {
 	return (uint32_t)(identity >> 32);
@@ -153,7 +148,7 @@ struct wire_loan {
 /* Payload of a JOIN request. */
 struct wire_join {
 	uint64_t session;
-	uint32_t number; /* of the connection; never used twice in a session */
+	uint32_t number; /* of the connection; unique in its session */
 	uint8_t mac[32]; /* docs/protocol.md */
 };
 
@@ -166,25 +161,23 @@ struct wire_join {
 #define WIRE_LOANS (WIRE_SMALL / WIRE_LOAN_SIZE)
 
 /*
- * Parses the header at @buf, of which @len bytes have arrived at @side.  Returns
- * 1 with *@frame filled in, 0 when more bytes are needed, -EPROTO when the bytes
- * cannot be a frame (unknown magic, opcode, status, a direction the opcode does
- * not have there, reserved bits, a length outside what the opcode allows).  What
- * it accepts satisfies: READ and WRITE move 1..WIRE_MAX_PAYLOAD bytes in whole
- * pages at a page's start; any other payload is at most WIRE_SMALL bytes, and of
- * ACTIVITY 1..WIRE_LOANS whole elements.
+ * Parses the header at @buf, of which @len bytes have arrived at @side.  Returns 1 with *@frame
+ * filled in, 0 when more bytes are needed, -EPROTO when the bytes cannot be a frame (unknown magic,
+ * opcode, status, a direction that the opcode lacks there, reserved bits, an invalid length).  An
+ * accepted READ or WRITE moves 1..WIRE_MAX_PAYLOAD bytes in whole pages at a page's start; any
+ * other payload is at most WIRE_SMALL bytes, and of ACTIVITY 1..WIRE_LOANS whole elements.
  */
 int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame);
 
 /* Writes the WIRE_HEADER bytes of @frame. */
 void wire_build(void *buf, const struct wire_frame *frame);
 
-/* Bytes that follow the header of a valid @frame. */
+/* Returns the number of bytes that follow the header of a valid @frame. */
 uint32_t wire_payload(const struct wire_frame *frame);
 
 /*
- * Payloads; the parsers return 0 or -EPROTO.  Of a HELLO of another version there is the
- * version alone.
+ * Payloads; the parsers return 0 or -EPROTO.  From a HELLO of another version only the version is
+ * read.
  */
 void wire_build_hello(uint8_t buf[static WIRE_HELLO_SIZE], const struct wire_hello *h);
 int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h);
@@ -204,7 +197,7 @@ struct wire_loan wire_get_loan(const uint8_t *buf, uint32_t i);
 void wire_put_rate(uint8_t *buf, uint32_t i, uint64_t rate);
 uint64_t wire_get_rate(const uint8_t *buf, uint32_t i);
 
-/* "no free slab"; with a remedy where a person has one; never NULL. */
+/* Returns text such as "no free slab", with a remedy if there is one; never NULL. */
 const char *wire_status_text(uint16_t status);
 
 #endif

@@ -11,7 +11,7 @@
 #define REPLY_MAGIC 0x44424245u   /* "EBBD" */
 #define REFUSAL_MAGIC 0x4e424245u /* "EBBN" */
 
-/* What of a request its proof is about: all before it. */
+/* Length of the part of a request that its proof covers. */
 #define STATED 24u
 _Static_assert(STATED + WIRE_PROOF == WIRE_PROOF_REQUEST_SIZE, "a request ends with its proof");
 
@@ -42,7 +42,7 @@ static void add32(struct text *t, uint32_t v)
 	t->len += 4;
 }
 
-/* 0 magic, 4 version, 6 queue, 7 queues, 8 session, 16 key, 24 proof. */
+/* Request: 0 magic, 4 version, 6 queue, 7 queues, 8 session, 16 key, 24 proof. */
 void wire_build_proof_request(uint8_t buf[static WIRE_PROOF_REQUEST_SIZE],
 			      const struct wire_proof_request *q)
 {
@@ -70,7 +70,7 @@ int wire_parse_proof_request(const uint8_t *buf, size_t len, struct wire_proof_r
 	return !q->queues || q->queues > WIRE_RDMA_QUEUES || q->queue >= q->queues ? -EPROTO : 0;
 }
 
-/* 0 magic, 4 version, 8 nonce, 40 proof. */
+/* Reply: 0 magic, 4 version, 8 nonce, 40 proof. */
 void wire_build_proof_reply(uint8_t buf[static WIRE_PROOF_REPLY_SIZE],
 			    const struct wire_proof_reply *a)
 {
@@ -90,7 +90,7 @@ int wire_parse_proof_reply(const uint8_t *buf, size_t len, struct wire_proof_rep
 	return 0;
 }
 
-/* 0 magic, 4 version, 8 why. */
+/* Refusal: 0 magic, 4 version, 8 why. */
 void wire_build_refusal(uint8_t buf[static WIRE_REFUSAL_SIZE], enum wire_refusal why)
 {
 	put32(buf, REFUSAL_MAGIC);
@@ -106,7 +106,7 @@ enum wire_refusal wire_parse_refusal(const uint8_t *buf, size_t len)
 	return (enum wire_refusal)get32(buf + 8);
 }
 
-/* They go into an extended acknowledgement, of which 127 bytes arrive. */
+/* Kept short: an extended acknowledgement delivers 127 bytes. */
 const char *wire_refusal_text(enum wire_refusal why)
 {
 	static const char *const texts[WIRE_REFUSALS] = {

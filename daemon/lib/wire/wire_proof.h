@@ -41,13 +41,15 @@ struct wire_proof_request {
 	uint32_t queue, queues; /* as in struct wire_rdma_open */
 	uint64_t session;
 	uint8_t key[WIRE_KEY_NUMBER];
-	uint8_t proof[WIRE_PROOF]; /* of connection 0 the nonce */
+	uint8_t proof[WIRE_PROOF]; /* connection 0: the nonce */
 };
 #define WIRE_PROOF_REQUEST_SIZE 56u
 
 void wire_build_proof_request(uint8_t buf[static WIRE_PROOF_REQUEST_SIZE],
 			      const struct wire_proof_request *q);
-/* 0, -EPROTO: no such request, -EPROTONOSUPPORT: of another version.  May be padded. */
+/*
+ * Returns 0, -EPROTO for another message, -EPROTONOSUPPORT for another version.  Ignores padding.
+ */
 int wire_parse_proof_request(const uint8_t *buf, size_t len, struct wire_proof_request *q);
 
 /* Private data of the reply. */
@@ -63,22 +65,22 @@ int wire_parse_proof_reply(const uint8_t *buf, size_t len, struct wire_proof_rep
 
 /* Private data of a rejection: why. */
 enum wire_refusal {
-	WIRE_REFUSED_UNKNOWN,   /* not told; an older donor tells none */
+	WIRE_REFUSED_UNKNOWN,   /* not told, as by older donors */
 	WIRE_REFUSED_VERSION,
-	WIRE_REFUSED_OPEN,      /* it has no keys */
-	WIRE_REFUSED_NO_KEY,    /* it wants one */
-	WIRE_REFUSED_OTHER_KEY, /* it does not know that key */
+	WIRE_REFUSED_OPEN,      /* the donor has no keys */
+	WIRE_REFUSED_NO_KEY,    /* the donor requires a key */
+	WIRE_REFUSED_OTHER_KEY, /* the donor does not know the key */
 	WIRE_REFUSED_BAD_PROOF, /* a further connection is not of its session */
-	WIRE_REFUSED_FULL,      /* as many borrowers as there may be */
-	WIRE_REFUSED_FAILED,    /* it cannot */
+	WIRE_REFUSED_FULL,      /* the donor has as many borrowers as it may */
+	WIRE_REFUSED_FAILED,    /* the donor failed */
 	WIRE_REFUSALS
 };
 #define WIRE_REFUSAL_SIZE 12u
 
 void wire_build_refusal(uint8_t buf[static WIRE_REFUSAL_SIZE], enum wire_refusal why);
-/* WIRE_REFUSED_UNKNOWN when it is none, or one of a later version's. */
+/* Returns WIRE_REFUSED_UNKNOWN for other data or reasons of later versions. */
 enum wire_refusal wire_parse_refusal(const uint8_t *buf, size_t len);
-/* "it wants a key; give ...", to its borrower; never NULL. */
+/* Returns text for the borrower, such as "it wants a key; give ..."; never NULL. */
 const char *wire_refusal_text(enum wire_refusal why);
 
 /* Numbers of a connection's queue pairs. */
@@ -86,25 +88,28 @@ struct wire_pair {
 	uint32_t borrower, donor;
 };
 
-/* Of the session that @request, of connection 0, begins.  0 or -errno, as all below. */
+/*
+ * Derives the secret of the session that @request, of connection 0, begins.  All return 0 or
+ * -errno.
+ */
 int wire_secret(const struct wire_hmac *key, const uint8_t request[static WIRE_PROOF_REQUEST_SIZE],
 		const uint8_t nonce[static WIRE_PROOF], struct wire_pair pair,
 		uint8_t secret[static WIRE_PROOF]);
-/* What the donor replies to that, beside its nonce. */
+/* Makes the donor's proof for its reply to connection 0. */
 int wire_prove_donor(const struct wire_hmac *secret, uint8_t proof[static WIRE_PROOF]);
-/* For a further connection, whose @request lacks its proof, or has it. */
+/* Makes the proof for @request of a further connection; ignores a proof in it. */
 int wire_prove_join(const struct wire_hmac *secret,
 		    const uint8_t request[static WIRE_PROOF_REQUEST_SIZE], uint32_t borrower,
 		    uint8_t proof[static WIRE_PROOF]);
-/* The donor's reply to that, to the whole of it. */
+/* Makes the proof in the donor's reply to that, over the whole of it. */
 int wire_prove_joined(const struct wire_hmac *secret,
 		      const uint8_t request[static WIRE_PROOF_REQUEST_SIZE], struct wire_pair pair,
 		      uint8_t proof[static WIRE_PROOF]);
 
 #define WIRE_MARKED_MOST 128u
 /*
- * The mark of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to the side that
- * receives it, and @before how many had been sent to it.
+ * Makes the MAC of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to is the receiving
+ * side, @before the number of frames sent to it before.
  */
 int wire_mark(const struct wire_hmac *secret, enum wire_side to, uint64_t before,
 	      const uint8_t *frame, size_t len, uint8_t mark[static WIRE_MARK]);

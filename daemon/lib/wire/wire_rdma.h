@@ -33,7 +33,7 @@
 /* Private data of a connection request. */
 struct wire_rdma_open {
 	uint32_t queue;   /* which connection of the session */
-	uint32_t queues;  /* how many there will be */
+	uint32_t queues;  /* number of connections of the session */
 	uint64_t session;
 };
 #define WIRE_RDMA_OPEN_SIZE 24u
@@ -54,7 +54,7 @@ static inline void wire_build_rdma_open(uint8_t *buf, const struct wire_rdma_ope
 	put64(buf + 16, o->session);
 }
 
-/* 0, or -EPROTO.  Private data arrives padded with zeros. */
+/* Returns 0 or -EPROTO.  Private data arrives padded with zeros. */
 static inline int wire_parse_rdma_open(const uint8_t *buf, size_t len, struct wire_rdma_open *o)
 {
 	if (len < WIRE_RDMA_OPEN_SIZE || get32(buf) != WIRE_RDMA_MAGIC ||
@@ -84,7 +84,7 @@ static inline void wire_build_rdma_join(uint8_t buf[static WIRE_RDMA_JOIN_SIZE],
 	wire_build_join(buf + 8, j);
 }
 
-/* 0, or -EPROTO. */
+/* Returns 0 or -EPROTO. */
 static inline int wire_parse_rdma_join(const uint8_t *buf, size_t len, struct wire_join *j)
 {
 	if (len < WIRE_RDMA_JOIN_SIZE || get32(buf) != WIRE_RDMA_JOIN_MAGIC ||
