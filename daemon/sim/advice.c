@@ -8,7 +8,7 @@
 #define WAKEUP_NS 20000
 /* Wake-up of a daemon that waits for a CPU. */
 #define WAKEUP_LATE_NS (5 * WAKEUP_NS)
-/* Agreement of misses at the recorded size, where nothing is assumed; docs/trace.md. */
+/* Required agreement of misses at the recorded size, where nothing is assumed; docs/trace.md. */
 #define AGREEMENT 0.05
 /*
  * Share of the additional memory that page cache, page tables and freed memory may take

@@ -39,7 +39,7 @@ static int set_param(const struct ebb_policy *policy, struct ebb_params *params,
 			 info->name, (int)n, word);
 }
 
-/* Loads a user's policy, see policies/policy.mk. */
+/* Loads a user's policy (policies/policy.mk). */
 static int load(const char *file, const struct ebb_policy **policy, struct error *e)
 {
 	const char *base = strrchr(file, '/') + 1, *suffix = strrchr(base, '.');

@@ -36,7 +36,7 @@ struct node {
 	uint64_t wanted, local; /* bytes; local is the part that fits */
 	struct headroom room;
 	uint32_t own;       /* slabs of its device: number node * most_own on */
-	uint32_t unmapped;  /* of them */
+	uint32_t unmapped;  /* of these, not mapped */
 	uint32_t hosted;    /* slabs mapped here */
 	uint32_t free_slabs;
 	uint32_t surplus_since; /* second; NOWHERE = no surplus */
@@ -52,16 +52,16 @@ struct cluster {
 	uint64_t demand_seed, seed;
 	struct node *nodes;
 	struct demand *demands;
-	struct place_donor *view; /* what machines answer when they are asked */
+	struct place_donor *view; /* answers of the machines */
 	struct slab *slabs;
 	uint32_t *hosted;         /* slabs' numbers, most_hosted a node */
-	struct lowest *lowest;    /* for the omniscient */
+	struct lowest *lowest;    /* for CLUSTER_OMNISCIENT */
 	uint32_t held;            /* machines that hold slabs of the borrower at hand */
 	double evicted_heat, evicted_mean;
 	struct spread *spread;
 };
 
-/* What node @i would answer now. */
+/* Updates the answer of node @i. */
 static void refresh(struct cluster *c, uint32_t i)
 {
 	struct node *n = &c->nodes[i];
@@ -73,7 +73,7 @@ static void refresh(struct cluster *c, uint32_t i)
 	if (c->config->placer == CLUSTER_RELEASED)
 		kept = RELEASED_EXPAND(memory);
 	room = v->used + kept < memory ? memory - v->used - kept : 0;
-	/* What has just become free may be wanted again: the average decides, too. */
+	/* Capacity that has just become free may be needed again: the average decides, too. */
 	if (headroom_slabs(&n->room, &c->rule) <= n->hosted)
 		room = 0;
 	v->free = room;
@@ -107,7 +107,7 @@ static void detach(struct cluster *c, uint32_t s)
 	refresh(c, donor);
 }
 
-/* Tells the placement what it knows by itself: where the slabs of @borrower are. */
+/* Tells the placement where the slabs of @borrower are. */
 static void know(struct cluster *c, uint32_t borrower)
 {
 	const struct slab *s = &c->slabs[(size_t)borrower * c->most_own];
@@ -165,7 +165,7 @@ static void measure(struct cluster *c, struct slab *s)
 	s->since = c->now;
 }
 
-/* Maps what is hot of @borrower's unmapped slabs. */
+/* Maps hot slabs among @borrower's unmapped ones. */
 static void map_slabs(struct cluster *c, uint32_t borrower)
 {
 	struct node *n = &c->nodes[borrower];
@@ -254,7 +254,7 @@ static void evict(struct cluster *c, uint32_t donor, uint32_t count)
 	}
 }
 
-/* What the donor of node @i does every second. */
+/* Simulates a second of the donor on node @i. */
 static void donor_second(struct cluster *c, uint32_t i)
 {
 	struct node *n = &c->nodes[i];
@@ -274,7 +274,7 @@ static void donor_second(struct cluster *c, uint32_t i)
 		evict(c, i, plan.evict);
 }
 
-/* What the device of node @i does every second. */
+/* Simulates a second of the device of node @i. */
 static void borrower_second(struct cluster *c, uint32_t i)
 {
 	struct node *n = &c->nodes[i];
@@ -420,7 +420,7 @@ int cluster_run(const struct cluster_config *config, struct cluster_result *resu
 	struct cluster_result x = { 0 };
 	struct cluster c = {
 		.config = config, .result = &x,
-		/* Never 0, and not each other's neighbours. */
+		/* Never 0, and not close to the other seed. */
 		.demand_seed = (config->seed + 1) * 0x9E3779B97F4A7C15ull | 1,
 		.seed = (config->seed + 1) * 0xD1B54A32D192ED03ull | 1,
 	};

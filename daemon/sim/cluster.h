@@ -17,11 +17,10 @@
 
 enum cluster_placer {
 	CLUSTER_CHOICES,    /* lib/rules/placement.c, by a rule */
-	CLUSTER_OMNISCIENT, /* always the machine with the lowest use of all */
+	CLUSTER_OMNISCIENT, /* always the machine with the lowest use */
 	/*
-	 * What Infiniswap's released code does: one machine at random, no M_new;
-	 * thresholds of 8 and 16 of 64 GB, half the memory lent at most; evicts
-	 * noise + 2 candidates at random and to the disk.
+	 * Infiniswap's released code: one machine at random, no M_new; thresholds of 8 and 16 of 64
+	 * GB, half the memory lent at most; evicts noise + 2 candidates at random and to the disk.
 	 */
 	CLUSTER_RELEASED,
 };
@@ -35,16 +34,16 @@ struct cluster_config {
 	uint64_t slab;       /* bytes; at most a quarter of memory */
 	uint64_t headroom;   /* bytes; 0 = headroom_default() */
 	double hot_slab;     /* HotSlab; 0 = map on first use */
-	bool still;          /* demand stays what it is at second 0 */
+	bool still;          /* demand stays as at second 0 */
 	enum cluster_placer placer;
 	struct place_rule rule; /* of CLUSTER_CHOICES */
-	uint64_t seed;       /* of demand and of decisions; the same demand for every placer */
+	uint64_t seed;       /* of demand and of decisions; demand is equal for every placer */
 };
 
 #define CLUSTER_NODES 20000u
-#define CLUSTER_SLABS (1u << 26) /* that machines could ask for, in all */
+#define CLUSTER_SLABS (1u << 26) /* limit of the slabs that all machines could request */
 
-/* 0, -ENOMEM, or -EINVAL for more slabs than CLUSTER_SLABS. */
+/* Returns 0, -ENOMEM, or -EINVAL for more slabs than CLUSTER_SLABS. */
 int cluster_run(const struct cluster_config *config, struct cluster_result *result,
 		struct error *e);
 

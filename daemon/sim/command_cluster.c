@@ -22,7 +22,7 @@ static const struct placer {
 	enum cluster_placer placer;
 	struct place_rule rule;
 } placers[] = {
-	/* The first one is what the others are compared with. */
+	/* The first one is the reference for the others. */
 	{ "omniscient", CLUSTER_OMNISCIENT, { 0 } },
 	{ "1 choice", CLUSTER_CHOICES, { 1, PLACE_SPREAD } },
 	{ "2 choices", CLUSTER_CHOICES, { 2, PLACE_SPREAD } },
@@ -88,7 +88,7 @@ static double mean(const struct figure *f)
 	return f->n ? f->sum / f->n : 0;
 }
 
-/* Rates are of one machine. */
+/* Adds results; rates are per machine. */
 static void take_all(struct figure of[FIGURES], const struct cluster_result *x,
 		     const struct cluster_config *c, double omniscient)
 {
@@ -97,7 +97,7 @@ static void take_all(struct figure of[FIGURES], const struct cluster_result *x,
 
 	take(&of[USE], x->use);
 	take(&of[GAIN], x->use / x->alone_use);
-	/* Without what mapped slabs have no pages in. */
+	/* Excludes mapped slabs that have no pages. */
 	take(&of[GAIN_PAGES], 1 + x->served * (x->demand - x->alone_use) / x->alone_use);
 	take(&of[MAX_MIN], x->max_min);
 	take(&of[DROP], x->alone_max_min / x->max_min);

@@ -20,7 +20,7 @@ struct trace_options {
 
 static const char *const order_names[SURPLUS_ORDERS] = { "linux", "lru", "random" };
 
-/* The table of options accepts no other name. */
+/* Returns the order of @name; the option table accepts no other name. */
 static enum surplus_order order_of(const char *name)
 {
 	enum surplus_order order = SURPLUS_LINUX;

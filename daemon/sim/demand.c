@@ -18,7 +18,7 @@ double demand_lognormal(uint64_t *seed, double median, double sigma)
 	return median * exp(sigma * r * cos(2 * M_PI * uniform(seed)));
 }
 
-/* Seconds to the next event of a Poisson process, at least 1. */
+/* Returns the seconds to the next event of a Poisson process, at least 1. */
 static uint32_t wait(uint64_t *seed, double rate)
 {
 	double s = ceil(-log(uniform(seed)) / rate);
@@ -26,7 +26,7 @@ static uint32_t wait(uint64_t *seed, double rate)
 	return s < 1 ? 1 : s < UINT32_MAX / 2 ? (uint32_t)s : UINT32_MAX / 2;
 }
 
-/* Below which a part @p of the standard normal distribution lies. */
+/* Returns the bound below which a part @p of the standard normal distribution lies. */
 static double normal_quantile(double p)
 {
 	double low = -9, high = 9;

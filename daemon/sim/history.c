@@ -6,15 +6,15 @@
 #include "history.h"
 
 #define ACCESSES_MAX (1u << 30)
-#define FOLIO_MAX 512           /* pages; larger ones are no swap-out of this kernel's */
+#define FOLIO_MAX 512           /* pages; larger ones are not this kernel's swap-outs */
 #define READ_MAX 64             /* pages the kernel's readahead may bring: page-cluster 6 */
 
 struct record {
 	struct trace_record r;
-	uint32_t number;        /* in the file: what is stable about sorting */
+	uint32_t number;        /* number in the file, which makes sorting stable */
 	uint32_t next;          /* fault of the same thread; SIM_NONE = none */
-	int64_t step; /* along which the kernel read ahead and the thread went: 1, -1, or 0 */
-	uint32_t followers;     /* pages of it, without the missed one */
+	int64_t step; /* direction of the kernel's readahead and the thread: 1, -1, or 0 */
+	uint32_t followers;     /* accesses inferred from its readahead */
 };
 
 /* A page leaves before access @before. */
@@ -25,7 +25,7 @@ struct departure {
 /* A page's last touch so far. */
 struct last {
 	uint32_t access;        /* SIM_NONE = none */
-	bool left;              /* and seen to leave since */
+	bool left;              /* and recorded as swapped out since */
 };
 
 struct instant {
@@ -33,7 +33,7 @@ struct instant {
 	uint32_t swapped;       /* pages that were out, by the samples */
 };
 
-/* What is needed while a history is made. */
+/* State while a history is made. */
 struct making {
 	struct sim_history *h;
 	struct record *record;
@@ -43,17 +43,17 @@ struct making {
 	struct last *last;      /* of each page */
 	uint32_t last_room;
 	uint32_t access_room, page_room, thread_room;
-	uint32_t out;           /* pages that were seen to leave and have not come back */
+	uint32_t out;           /* pages recorded as swapped out that have not returned */
 	struct instant *instant; /* at each access */
 	uint32_t instant_room;
 	const struct trace_sample *sample;
-	size_t samples, sampled; /* of them, those before the record at hand */
-	/* Pages that came in before they had been seen to leave, by their first touch. */
+	size_t samples, sampled; /* those before the present record */
+	/* Pages that came in without a recorded swap-out, by their first touch. */
 	struct { uint32_t page, access, read; } * first;
 	uint32_t firsts, first_room;
-	uint32_t known_max;     /* pages known to be out at once at most */
-	double known_sum;       /* and at all accesses, summed up */
-	/* Of clean pages that came back: touch and next touch. */
+	uint32_t known_max;     /* largest number of pages known to be out at a time */
+	double known_sum;       /* sum of pages known to be out, over all accesses */
+	/* Touch and next touch of clean pages that returned. */
 	struct { uint32_t page, from, to, read; } * back; /* read: the access that brought it */
 	uint32_t backs, back_room;
 };
@@ -103,7 +103,7 @@ static int read_records(struct making *m, struct trace_reader *r, struct error *
 			m->h->miss_ns += m->record[m->records].r.duration_ns;
 		m->records++;
 	}
-	/* CPUs hand in their records out of order. */
+	/* CPUs deliver their records out of order. */
 	qsort(m->record, m->records, sizeof(*m->record), by_time);
 	return ret;
 }
@@ -142,10 +142,9 @@ static int get_thread(struct making *m, const struct trace_record *r, uint32_t *
 }
 
 /*
- * Which pages the kernel read with each miss were touched.  Its window begins at
- * the missed page when that one continues a walk; so if the thread's next fault
- * lies ahead within two windows, it walked through what is between.  Otherwise
- * what was read around the page is taken for unused.
+ * Infers which pages read with each miss were touched.  The kernel's window begins at the missed
+ * page when that continues a scan; so if the thread's next fault is ahead within two windows, it
+ * touched the pages between.  Otherwise pages read around the missed one count as unused.
  */
 static int find_followers(struct making *m)
 {
@@ -258,7 +257,7 @@ static uint64_t began(const struct trace_record *r)
 	return r->time_ns > r->duration_ns ? r->time_ns - r->duration_ns : 0;
 }
 
-/* A fault, and after it the touches of what the kernel read with it. */
+/* Adds a fault, and then the touches of pages that the kernel read with it. */
 static int add_fault(struct making *m, const struct record *a, uint64_t think_ns)
 {
 	uint64_t gap = 0, steps = a->followers + 1;
@@ -271,13 +270,13 @@ static int add_fault(struct making *m, const struct record *a, uint64_t think_ns
 	for (uint32_t i = 1; i < steps && !ret; i++)
 		ret = touch(m, a, a->r.vpn + (uint64_t)(a->step * (int64_t)i), gap / steps,
 			    first);
-	/* Whichever of them misses, the kernel reads the rest. */
+	/* Whichever of them misses, the kernel reads the others. */
 	for (uint32_t i = 0; i < steps && !ret; i++)
 		m->h->access[first + i].read_with = (uint32_t)steps - 1 - i;
 	return ret;
 }
 
-/* All accesses, threads and the departures that were seen. */
+/* Adds all accesses, threads and recorded departures. */
 static int make_accesses(struct making *m)
 {
 	struct sim_history *h = m->h;
@@ -297,13 +296,13 @@ static int make_accesses(struct making *m)
 			ret = add_out(m, &a->r);
 			continue;
 		}
-		/* The first of a thread has no other before it. */
+		/* The first record of a thread has none before it. */
 		if (!think[i])
 			think[i] = began(&a->r) + 1;
 		if (a->next != SIM_NONE) {
 			if (began(&m->record[a->next].r) > now)
 				gap = began(&m->record[a->next].r) - now;
-			/* What its followers do not take; plus 1 says that it is known. */
+			/* The gap minus the followers' part; plus 1 means that it is known. */
 			think[a->next] = gap - gap / (a->followers + 1) * a->followers + 1;
 		}
 		ret = add_fault(m, a, think[i] - 1);
@@ -319,11 +318,10 @@ static int make_accesses(struct making *m)
 }
 
 /*
- * Pages that came in without having been seen to leave.  As many as the samples
- * say were out when the recording began.  The others left since; not every
- * swap-out finds its page (bpf/evict).  They are taken to have left in the order
- * in which they came back, as soon as more pages were out than is known of.
- * Without samples all were out from the beginning.
+ * Adds departures of pages that came in without a recorded swap-out.  As many as the samples say
+ * were out when the recording began.  The others left since; bpf/evict does not find the page of
+ * every swap-out.  Assumes that they left in the order in which they returned, as soon as more
+ * pages were out than are known.  Without samples all were out from the beginning.
  */
 static int add_first_departures(struct making *m)
 {
@@ -379,7 +377,7 @@ static bool left_unseen(const struct making *m, uint32_t page)
 	return m->last[page].access != SIM_NONE && !m->last[page].left;
 }
 
-/* The same sum if each clean page had stayed for @stay accesses, or until it was read again. */
+/* Returns that sum if each clean page stayed for @stay accesses, or until it was read again. */
 static double out_after(const struct making *m, uint64_t stay)
 {
 	const struct sim_history *h = m->h;
@@ -400,9 +398,8 @@ static double out_after(const struct making *m, uint64_t stay)
 }
 
 /*
- * How long clean pages stayed, in accesses: the same for all, as under LRU, and
- * such that as many are out as there were.  If none ever came back there is
- * nothing to go by: then as many as memory holds.
+ * Returns how long clean pages stayed, in accesses: equal for all, as under LRU, and such that as
+ * many are out as there were.  If none ever returned, as many accesses as memory has pages.
  */
 static uint32_t length_of_stay(const struct making *m)
 {
@@ -442,7 +439,7 @@ static int add_unseen_departures(struct making *m)
 	return ret;
 }
 
-/* Departures by the access they precede; those of one access in the order they were added. */
+/* Sorts departures by the access they precede, and for one access in order of addition. */
 static int sort_departures(struct making *m)
 {
 	struct sim_history *h = m->h;
@@ -451,7 +448,7 @@ static int sort_departures(struct making *m)
 	h->leave_from = calloc(h->accesses + 3, sizeof(*h->leave_from));
 	if (!h->leave || !h->leave_from)
 		return -ENOMEM;
-	/* Shifted by two, so that filling in leaves each start where it belongs. */
+	/* Shifted by two, so that filling in restores each start. */
 	for (uint32_t i = 0; i < m->departures; i++)
 		h->leave_from[m->departure[i].before + 2]++;
 	for (uint32_t i = 2; i < h->accesses + 3; i++)
@@ -461,7 +458,7 @@ static int sort_departures(struct making *m)
 	return 0;
 }
 
-/* Memory is not full all the time: what was local at most is what it holds. */
+/* Memory is not always full: it holds the largest resident number. */
 static uint64_t sampled_beyond(const struct making *m)
 {
 	uint64_t resident = 0, all = 0;

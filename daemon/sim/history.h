@@ -14,11 +14,11 @@
 #include "map.h"
 
 struct sim_access {
-	uint64_t think_ns;      /* the thread's own time since the access before it */
+	uint64_t think_ns;      /* the thread's own time since its previous access */
 	uint64_t ip;
 	uint32_t page, thread;
 	uint32_t next;          /* of the same thread; SIM_NONE = its last */
-	uint32_t read_with;     /* that many accesses from here on the kernel read with this page */
+	uint32_t read_with;     /* following accesses to pages that the kernel read with this */
 	uint16_t role;
 };
 
@@ -49,8 +49,8 @@ struct sim_history {
 	 * left before access i; after the last one for i = accesses.
 	 */
 	uint32_t *leave, *leave_from;
-	uint64_t beyond; /* pages that found no room in memory when there were most of them */
-	uint32_t stay;	 /* accesses a clean page is assumed to stay for after its last touch */
+	uint64_t beyond; /* pages that did not fit into memory, at most */
+	uint32_t stay;	 /* accesses that a clean page is assumed to stay after its last touch */
 	struct sim_map by_page, by_thread, by_process;
 };
 
@@ -58,7 +58,7 @@ struct sim_history {
 int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error *e);
 void sim_history_free(struct sim_history *h);
 
-/* The page's index, or SIM_NONE when the trace does not know it. */
+/* Returns the page's index, or SIM_NONE if the trace does not have it. */
 uint32_t sim_page_find(const struct sim_history *h, uint32_t tgid, uint64_t vpn);
 
 #define _cleanup_history_ __attribute__((cleanup(sim_history_free)))

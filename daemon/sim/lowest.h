@@ -12,7 +12,7 @@ int lowest_new(struct lowest **out, uint32_t count);
 void lowest_free(struct lowest **l);
 void lowest_set(struct lowest *l, uint32_t i, uint64_t value);
 
-/* Whose value is the lowest, of equals the first; UINT32_MAX if all are none. */
+/* Returns the index of the lowest value, the first of equals; UINT32_MAX if all are none. */
 uint32_t lowest_get(const struct lowest *l);
 
 #endif

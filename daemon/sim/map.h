@@ -7,7 +7,7 @@
 
 #define SIM_NONE UINT32_MAX
 
-/* From two numbers to a small one; open addressing. */
+/* Maps two numbers to a small one; open addressing. */
 struct sim_map {
 	struct { uint64_t a, b; uint32_t id; } * slot;
 	uint32_t slots, n;      /* slots is a power of two */

@@ -4,7 +4,7 @@
 
 #include "page_axis.h"
 
-/* A hole between two pages is plotted no higher than this share of all pages, and a few pages. */
+/* A hole between two pages is plotted no higher than 1 / this of all pages, and a few pages. */
 #define HOLE_SHARE 64
 #define HOLE_MIN 4
 

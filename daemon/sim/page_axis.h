@@ -16,14 +16,14 @@ struct page_axis {
 	uint64_t hole;          /* no hole is plotted higher than this */
 };
 
-/* -ENOMEM, or 0; page_axis_free() in any case. */
+/* Returns 0 or -ENOMEM; call page_axis_free() in any case. */
 int page_axis_init(struct page_axis *a, const struct loaded_trace *t);
 void page_axis_free(struct page_axis *a);
 
-/* Of a record of that trace. */
+/* Returns the height of a record of that trace. */
 uint64_t page_axis_height(const struct page_axis *a, const struct trace_record *r);
 
-/* Whether a hole that was cut short lies below page[i]. */
+/* Returns whether a shortened hole lies below page[i]. */
 bool page_axis_cut(const struct page_axis *a, uint64_t i);
 
 #endif

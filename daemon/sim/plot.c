@@ -21,7 +21,7 @@
 #define INK "#1c2733"
 #define FAINT "#8a97a5"
 
-/* Swap-outs come last: they are plotted where nothing else is. */
+/* Swap-outs come last: they are plotted only in otherwise empty cells. */
 static const char *const kind_colour[TRACE_KINDS] = { "#d1495b", "#2a9d8f", "#edae49", "#c9d1d9" };
 static const char *const kind_label[TRACE_KINDS] = {
 	"misses: waited for the page", "hits: prefetched in time", "late: still on its way",
@@ -39,7 +39,7 @@ struct plot {
 	uint8_t *class;         /* of each cell */
 };
 
-/* The colour of a record by its thread: those with most faults have one of their own. */
+/* Returns the colour of a record by its thread: those with most faults have their own. */
 static uint32_t thread_class(const struct plot *p, const struct trace_record *r)
 {
 	for (uint32_t i = 0; i < CLASSES - 1 && i < p->t->threads; i++)
@@ -80,7 +80,7 @@ static int fill_cells(struct plot *p)
 	return 0;
 }
 
-/* One path a colour; neighbours in a row are one stroke. */
+/* Draws one path per colour; neighbours in a row are one stroke. */
 static void draw_class(const struct plot *p, uint8_t class, const char *colour, FILE *to)
 {
 	bool any = false;
@@ -103,7 +103,7 @@ static void draw_class(const struct plot *p, uint8_t class, const char *colour, 
 		fprintf(to, "\"/>\n");
 }
 
-/* Text that may come from a program's name. */
+/* Writes text that may come from a program's name. */
 static void put_text(const char *text, FILE *to)
 {
 	for (; *text; text++)
@@ -131,7 +131,7 @@ static void text(FILE *to, double x, double y, const char *anchor, const char *c
 	fprintf(to, "</text>\n");
 }
 
-/* 1, 2 or 5 times a power of ten, so that about @n of them make @range. */
+/* Returns 1, 2 or 5 times a power of ten, so that about @n of them make @range. */
 static double tick_step(double range, int n)
 {
 	double step = pow(10, floor(log10(range / n)));

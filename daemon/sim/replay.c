@@ -8,32 +8,33 @@
 #include "lib/rules/throttle.h"
 #include "replay.h"
 
-#define HIT_NS 1000             /* about what a fault that finds its page in the swap cache takes */
+#define HIT_NS 1000             /* about the time of a fault on a page in the swap cache */
 #define TICK_NS 100000000       /* as daemon/ebbd/main.c */
 #define OWNER 1                 /* of all faults: one cgroup */
 /*
- * Pages in a row are one request: each keeps the device busy this many times less (docs/trace.md).
+ * Pages in a row are one request: each occupies the device for 1 / this of the time
+ * (docs/trace.md).
  */
 #define IN_A_ROW 3
-/* Most pages that a miss waits behind: ebb.conf(5), [prefetch] inflight. */
+/* Limit of pages that a miss waits behind: ebb.conf(5), [prefetch] inflight. */
 #define INFLIGHT 128
-/* As the executor does, daemon/ebbd/prefetch/executor.c: paging out behind a long stream. */
+/* Drop-behind behind long streams, as in daemon/ebbd/prefetch/page_out.c. */
 #define BEHIND_LAG 64
 #define BEHIND_SHARE 8
 
 enum where {
 	SWAPPED,
-	RESIDENT,               /* in the part of memory that was there when recorded */
+	RESIDENT,               /* in the memory that existed in the recording */
 	AROUND,                 /* the kernel read it along with a miss */
 	COMING,                 /* prefetched, not yet asked for */
-	SURPLUS,                /* in the part that was not */
+	SURPLUS,                /* in the additional memory */
 };
 
 struct state {
 	enum where where;
 	bool early;             /* paged out by the policy before it left in the recording */
 	uint64_t issue_ns, ready_ns; /* of a prefetch */
-	uint64_t arrival;       /* its number among the pages that came in */
+	uint64_t arrival;       /* sequence number among arrived pages */
 };
 
 /* A prefetched page in order of arrival. */
@@ -50,20 +51,20 @@ struct replay {
 	struct surplus surplus;
 	struct surplus_page *surplus_page;
 	uint32_t *surplus_member;
-	uint64_t surplus_max;   /* by how much memory is larger than when recorded, pages */
-	uint64_t early_pages;   /* whose place others have until they leave in the recording too */
+	uint64_t surplus_max;   /* pages of additional memory */
+	uint64_t early_pages;   /* early page-outs, whose place others have meanwhile */
 	uint64_t inactive;      /* pages that may come in before an unread one is reclaimed */
 	uint64_t arrivals, unread_pages;
-	uint64_t room;          /* pages that may be on their way */
+	uint64_t room;          /* limit of pages in flight */
 	struct unread *unread;  /* ring of pages + 1 */
 	uint32_t unread_first, unread_last;
-	uint64_t *clock;        /* of each thread: when it makes its next access */
+	uint64_t *clock;        /* of each thread: time of its next access */
 	uint32_t *at;           /* that access */
 	uint32_t *heap, heap_n; /* threads, the earliest first */
-	uint64_t channel_ns;    /* when the device has sent all it was asked for */
-	uint64_t asked_vpn;     /* that was prefetched last */
+	uint64_t channel_ns;    /* time at which the device has sent all requested pages */
+	uint64_t asked_vpn;     /* page that was prefetched last */
 	struct throttle throttle;
-	uint64_t ticked_ns;     /* when that was told the faults so far */
+	uint64_t ticked_ns;     /* time of the throttle's last tick */
 	uint64_t by_chance;     /* hits that came too late to have been foreseen */
 	struct ebb_policy_sim *process;
 };
@@ -110,8 +111,8 @@ static void sink(struct replay *r, uint32_t i)
 /* --- memory -------------------------------------------------------------- */
 
 /*
- * Room for pages that left in the recording: what memory is larger by, and what
- * the policy has paged out early; prefetched pages take of it.
+ * Returns the room for pages that left in the recording: the additional memory and pages that the
+ * policy has paged out early, less prefetched pages.
  */
 static uint64_t surplus_room(const struct replay *r)
 {
@@ -131,7 +132,7 @@ static void fit_surplus(struct replay *r)
 	}
 }
 
-/* The recorded memory lets go of a page. */
+/* Removes a page from the recorded memory. */
 static void leave(struct replay *r, uint32_t page)
 {
 	struct state *s = &r->state[page];
@@ -165,7 +166,7 @@ static void page_out(struct replay *r, uint32_t page)
 	r->result->paged_out++;
 }
 
-/* Pages are swapped in: unused prefetched ones reach the end of the inactive list. */
+/* Counts pages that are swapped in: unused prefetched ones reach the end of the inactive list. */
 static void arrive(struct replay *r, uint64_t pages)
 {
 	r->arrivals += pages;
@@ -189,10 +190,10 @@ static void arrive(struct replay *r, uint64_t pages)
 
 enum place {
 	ANYWHERE,
-	NEXT,                   /* to the page that was read before */
+	NEXT,                   /* next to the page read before */
 };
 
-/* How long a page keeps the device from others. */
+/* Returns the time for which a page occupies the device. */
 static uint64_t busy_ns(const struct replay *r, enum place place)
 {
 	uint64_t size = 1ULL << r->h->info.page_shift, busy = r->config->busy_ns, sent = 0;
@@ -204,7 +205,7 @@ static uint64_t busy_ns(const struct replay *r, enum place place)
 	return busy > sent ? busy : sent;
 }
 
-/* Adds a page to what the device has to do; returns when it begins with it. */
+/* Queues a page at the device; returns when the device begins with it. */
 static uint64_t device_add(struct replay *r, uint64_t now, enum place place)
 {
 	uint64_t begin = r->channel_ns > now ? r->channel_ns : now;
@@ -213,7 +214,7 @@ static uint64_t device_add(struct replay *r, uint64_t now, enum place place)
 	return begin;
 }
 
-/* When a page asked for at @now is there, if the device begins with it at @begin. */
+/* Returns when a page requested at @now arrives, if the device begins with it at @begin. */
 static uint64_t device_read(const struct replay *r, uint64_t begin, uint64_t now, enum place place)
 {
 	uint64_t done = now + r->config->latency_ns, sent = begin + busy_ns(r, place);
@@ -230,7 +231,7 @@ static uint64_t device_prefetch(struct replay *r, uint64_t now, uint32_t page)
 	return device_read(r, device_add(r, now, place), now, place);
 }
 
-/* The executor lets so much be on its way that a miss is held up by no more than INFLIGHT. */
+/* Bounds the wait of a miss as the executor does, to INFLIGHT pages. */
 static uint64_t device_miss(struct replay *r, uint64_t now)
 {
 	uint64_t begin = device_add(r, now, ANYWHERE), most = now + INFLIGHT * r->config->busy_ns;
@@ -300,7 +301,7 @@ static void page_out_behind(struct replay *r, const struct ebb_request *q)
 			q->at - (uint64_t)q->stride * back, q->stride, q->passed });
 }
 
-/* As ebbd does at its ticks. */
+/* Judges accuracy like ebbd at its ticks. */
 static void judge(struct replay *r, uint64_t now)
 {
 	const struct sim_result *x = r->result;
@@ -357,7 +358,7 @@ static void count(struct sim_result *x, const struct ebb_fault *f)
 		*(f->kind == EBB_MISS ? &x->gc_misses : &x->gc_hits) += 1;
 }
 
-/* The pages the kernel read with this one then, it reads now. */
+/* Reads the pages that the kernel read with this one in the recording. */
 static uint32_t read_around(struct replay *r, uint32_t i, uint64_t now)
 {
 	const struct sim_access *a = &r->h->access[i];
@@ -376,7 +377,7 @@ static uint32_t read_around(struct replay *r, uint32_t i, uint64_t now)
 	return read;
 }
 
-/* The fault of access @i at @now: its kind and duration; returns whether there is one. */
+/* Finds kind and duration of the fault of access @i at @now; returns whether there is one. */
 static bool fault_of(struct replay *r, uint32_t i, uint64_t now, struct ebb_fault *f)
 {
 	uint32_t page = r->h->access[i].page;
@@ -407,7 +408,7 @@ static bool fault_of(struct replay *r, uint32_t i, uint64_t now, struct ebb_faul
 			f->duration_ns = s->ready_ns - now + HIT_NS;
 			return true;
 		}
-		/* The executor comes too late and finds it on its way. */
+		/* The executor is too late, and finds it in flight. */
 		r->result->prefetched--;
 		break;
 	case SWAPPED:
@@ -420,7 +421,7 @@ static bool fault_of(struct replay *r, uint32_t i, uint64_t now, struct ebb_faul
 	return true;
 }
 
-/* One access; returns when the thread goes on. */
+/* Simulates one access; returns when the thread continues. */
 static uint64_t access_page(struct replay *r, uint32_t i, uint64_t now)
 {
 	const struct sim_access *a = &r->h->access[i];
@@ -447,7 +448,7 @@ static uint64_t access_page(struct replay *r, uint32_t i, uint64_t now)
 	return f.time_ns;
 }
 
-/* Pages that left before access @i was made. */
+/* Removes pages that left before access @i was made. */
 static void leave_before(struct replay *r, uint32_t i)
 {
 	const struct sim_history *h = r->h;

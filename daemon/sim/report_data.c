@@ -18,7 +18,7 @@ static struct json_object *numbers(const uint64_t *v, size_t n)
 	return o;
 }
 
-/* A counter's growth; it starts again when another policy is attached. */
+/* Returns a counter's growth; attaching another policy resets it. */
 static uint64_t growth(uint64_t now, uint64_t before)
 {
 	return now > before ? now - before : 0;
@@ -30,8 +30,8 @@ static uint32_t log2_of(uint64_t v)
 }
 
 /*
- * Which of @n equal parts of the trace's time @r is in.  The last nanosecond of a long one is
- * the end of the last part, as far as a double tells.
+ * Returns in which of @n equal parts of the trace's time @r is.  The last nanosecond of a long one
+ * belongs to the last part, despite rounding.
  */
 static uint32_t part_of(const struct loaded_trace *t, const struct trace_record *r, uint32_t n)
 {
@@ -60,7 +60,7 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Known durations of one kind, in order; *@n of them, the caller's. */
+/* Returns the known durations of one kind, sorted, *@n of them, owned by the caller. */
 static uint64_t *durations(const struct loaded_trace *t, enum trace_kind kind, size_t *n)
 {
 	uint64_t *d = malloc((t->count[kind] + 1) * sizeof(*d));
@@ -74,7 +74,9 @@ static uint64_t *durations(const struct loaded_trace *t, enum trace_kind kind, s
 	return d;
 }
 
-/* The histogram of one kind goes to @histograms, its median and 99th percentile to @quantiles. */
+/*
+ * Adds the histogram of one kind to @histograms, and its median and 99th percentile to @quantiles.
+ */
 static int put_latency(const struct loaded_trace *t, enum trace_kind kind,
 		       struct json_object *histograms, struct json_object *quantiles)
 {
@@ -117,7 +119,7 @@ static struct json_object *summary(const struct loaded_trace *t)
 
 		json_add_int(o, "prefetched", (int64_t)prefetched);
 		json_add_int(o, "wasted", (int64_t)growth(last->wasted, first->wasted));
-		/* Some were prefetched before the recording began. */
+		/* Some pages were prefetched before the recording began. */
 		if (prefetched)
 			json_add_double(o, "accuracy", used < prefetched ?
 					(double)used / (double)prefetched : 1);
@@ -147,7 +149,7 @@ static int by_height(const void *a, const void *b)
 	return x->low < y->low ? -1 : x->low > y->low;
 }
 
-/* Stretches of addresses between holes: the largest of them, from bottom to top. */
+/* Returns the ranges of addresses between holes: the largest ones, from bottom to top. */
 static struct json_object *regions(const struct page_axis *axis, uint32_t page_shift)
 {
 	_cleanup_free_ struct region *all = calloc(axis->pages + 1, sizeof(*all));
@@ -198,8 +200,8 @@ static map_cell *count_cells(const struct loaded_trace *t, const struct page_axi
 }
 
 /*
- * Cells that hold something, row by row from the bottom: how many to skip, then
- * the kind of most of its faults, or out, plus 4 times the logarithm of their number.
+ * Returns the cells in use, row by row from the bottom: how many to skip, then the kind of most of
+ * its faults, or out, plus 4 times the logarithm of their number.
  */
 static struct json_object *cells(const map_cell *cell)
 {
@@ -275,7 +277,7 @@ static struct json_object *whole(uint64_t v)
 	return json_object_new_int64((int64_t)v);
 }
 
-/* Of many samples the last of each bin; counters since the recording began. */
+/* Returns samples, the last of each bin; counters since the recording began. */
 static struct json_object *samples(const struct loaded_trace *t)
 {
 	static const char *const keys[] = { "time_ns", "resident", "swapped", "window", "prefetched",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the page of `report` shows, as one object: figures, the map of faults, and
- * everything over time.  It stays below about a megabyte however long the trace
- * is, because whatever grows with it is put into bins; docs/trace.md names them.
+ * The contents of `report` as one object: figures, the map of faults, and values over time.  It
+ * stays below about a megabyte however long the trace is, because values that grow with the trace
+ * are put into bins; docs/trace.md names them.
  */
 #ifndef EBB_REPORT_DATA_H
 #define EBB_REPORT_DATA_H
@@ -19,7 +19,7 @@
 #define REPORT_THREADS 12
 #define REPORT_LATENCIES 32     /* [i] counts 2^i <= ns < 2^(i+1) */
 
-/* The caller's; NULL without memory. */
+/* The caller owns the result; NULL without memory. */
 struct json_object *report_data(const struct loaded_trace *t);
 
 #endif

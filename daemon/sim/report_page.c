@@ -10,7 +10,7 @@
 
 #define PLACE "@DATA@"
 
-/* The file as it is, and a NUL. */
+/* The file, NUL-terminated. */
 extern const char report_html[];
 __asm__(".pushsection .rodata\n"
 	".globl report_html\n"
@@ -21,8 +21,8 @@ __asm__(".pushsection .rodata\n"
 	".popsection\n");
 
 /*
- * JSON inside <script>: only in strings can a '<' be, and a name of a program
- * may be "</script>".
+ * Writes JSON inside <script>: a '<' occurs only in strings, and a program's name may be
+ * "</script>".
  */
 static void put_data(FILE *to, struct json_object *data)
 {

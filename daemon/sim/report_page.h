@@ -8,13 +8,10 @@
 
 #include "lib/base/error.h"
 
-/*
- * Replaces @path by one page that needs nothing else: no network, no other file.
- * Its length goes to *@bytes.
- */
+/* Replaces @path by a page that needs no network and no other file.  Sets *@bytes to its length. */
 int report_page_write(struct json_object *data, const char *path, uint64_t *bytes,
 		      struct error *e);
-/* The data alone, as JSON. */
+/* Writes only the data, as JSON. */
 int report_data_write(struct json_object *data, const char *path, struct error *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include "spread.h"
 
 #define BINS 1024      /* of use, for percentiles */
-#define SPREAD_EVERY 10 /* seconds between looks at percentiles: as in the paper */
+#define SPREAD_EVERY 10 /* seconds between percentiles, as in the paper */
 #define STABLE_EVERY 40 /* seconds between snapshots */
 
 struct extent { double low, high, sum, squares; uint32_t n; };
@@ -80,7 +80,7 @@ void spread_begin(struct spread *s, uint32_t now)
 	memset(s->bins, 0, sizeof(s->bins));
 }
 
-/* After 10, 20 and 40 s: is the use within 10 % of what it was? */
+/* Checks after 10, 20 and 40 s whether the use is within 10 % of the earlier one. */
 static void compare(struct spread *s, double local)
 {
 	static const uint32_t after[3] = { 10, 20, 40 };

@@ -12,10 +12,10 @@ struct spread;
 /* In machines: 1 is all memory of one. */
 struct spread_node {
 	double wanted;  /* by its programs */
-	double local;   /* of that, what fits */
+	double local;   /* the part of it that fits */
 	double hosted;  /* in slabs of others */
 	double away;    /* wanted - local */
-	double served;  /* of that, what is in donors */
+	double served;  /* the part of that in donors */
 };
 
 /* Seconds before @warmup are not counted.  -ENOMEM. */

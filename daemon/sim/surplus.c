@@ -74,7 +74,7 @@ bool surplus_take(struct surplus *s, uint32_t page)
 
 	if (p->list == SURPLUS_OUT)
 		return false;
-	/* Touched again where it was kept for that. */
+	/* The page was touched again, for which it was kept. */
 	p->active = true;
 	drop(s, page);
 	depart(s, page);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The part of a memory by which it is larger than the recorded one: it holds
- * what that one evicted last.
+ * The memory in addition to the recorded one: it holds the pages that the recorded one evicted
+ * last.
  *
- * That much is exact for LRU, where a larger memory always contains a smaller
- * one (Mattson et al. 1970, section 5), which is why a trace of misses suffices
- * for larger memories (Smith 1977, "stack deletion").  Which page goes first is
- * decided as Linux does: an inactive and an active list of about the same
- * length, and a page that comes back within the length of the active list is
- * active from then on (mm/workingset.c, refault distance).  Two other orders tell
- * how much hangs on that.
+ * That is exact for LRU, where a larger memory always contains a smaller one (Mattson et al. 1970,
+ * section 5), which is why a trace of misses suffices for larger memories (Smith 1977, "stack
+ * deletion").  Eviction follows Linux: an inactive and an active list of about equal length, and a
+ * page that returns within the length of the active list is active from then on (mm/workingset.c,
+ * refault distance).  Two other orders show how much depends on that.
  */
 #ifndef EBB_SIM_SURPLUS_H
 #define EBB_SIM_SURPLUS_H
@@ -27,7 +25,7 @@ enum surplus_order {
 struct surplus_page {
 	uint32_t older, newer;  /* in its list */
 	uint32_t at;            /* its place among the members */
-	uint64_t evicted;       /* when, counted in evictions; 0 = never */
+	uint64_t evicted;       /* count of evictions at its eviction; 0 = never */
 	uint8_t list;           /* enum surplus_list */
 	bool active;            /* goes to the active list when it comes next */
 };
@@ -44,15 +42,13 @@ struct surplus {
 	uint64_t reach;         /* refault distance up to which a page becomes active */
 };
 
-/*
- * @page and @member have room for every page, @page zeroed; the caller's.
- */
+/* The caller owns @page (zeroed) and @member, which have room for every page. */
 void surplus_init(struct surplus *s, enum surplus_order order, struct surplus_page *page,
 		  uint32_t *member, uint64_t reach);
 void surplus_add(struct surplus *s, uint32_t page);
-/* Whether it was there; it is not afterwards. */
+/* Removes @page; returns whether it was there. */
 bool surplus_take(struct surplus *s, uint32_t page);
-/* Page @page comes back from the device. */
+/* Handles a fault that reads @page from the device. */
 void surplus_refault(struct surplus *s, uint32_t page);
 /* Evicts one page and returns it; UINT32_MAX when there is none. */
 uint32_t surplus_evict(struct surplus *s);

@@ -22,7 +22,7 @@ static int add_record(struct loaded_trace *t, const struct trace_record *r)
 	return 0;
 }
 
-/* Its entry; faults come in runs of one thread, so @*last is tried first. */
+/* Returns its entry; faults come in runs of one thread, so @*last is tried first. */
 static struct loaded_thread *find_thread(struct loaded_trace *t, const struct trace_record *r,
 					 size_t *last)
 {

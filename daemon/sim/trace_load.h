@@ -26,7 +26,7 @@ struct loaded_trace {
 	uint64_t span_ns, miss_ns, late_ns;
 };
 
-/* Frees nothing on failure: trace_unload() does, in any case. */
+/* Frees nothing on failure; call trace_unload() in any case. */
 int trace_load(struct loaded_trace *t, const char *path, enum trace_demand demand,
 	       struct error *e);
 void trace_unload(struct loaded_trace *t);
@@ -39,16 +39,19 @@ struct traced_page {
 
 int traced_page_compare(const void *a, const void *b);
 
-/* The distinct pages of @t in that order, @t->pages of them; the caller's, NULL without memory. */
+/*
+ * Returns the distinct pages of @t in that order, @t->pages of them, owned by the caller; NULL
+ * without memory.
+ */
 struct traced_page *trace_pages(const struct loaded_trace *t);
 
-/* Adds to @o what the header says, and what was counted. */
+/* Adds the header and the counts to @o. */
 void trace_add_about(struct json_object *o, const struct trace_info *info);
 void trace_add_counts(struct json_object *o, const struct loaded_trace *t);
 
 /*
- * Returns at most @most threads as an array, the caller's.  @roles: what a thread of the program
- * and one of a collector are called.
+ * Returns at most @most threads as an array, owned by the caller.  @roles: names of a program's
+ * thread and of a collector's.
  */
 struct json_object *trace_threads_json(const struct loaded_trace *t, size_t most,
 				       const char *const roles[2]);

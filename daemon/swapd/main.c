@@ -86,7 +86,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	s->frontend->where(&s->host, where, sizeof(where));
 	log_info("device %s: serving %s", o->name, where);
 	swapd_ready(s);
-	/* The server has cleared away, and said why it ended. */
+	/* The server has cleaned up and logged why it ended. */
 	exit(supervisor_run(&h, o->foreground ? OUTPUT_AS_IS : OUTPUT_DETACHED));
 }
 

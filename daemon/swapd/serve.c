@@ -14,21 +14,20 @@
 
 #define TICK_NS 100000000l
 #define TICKS (1000000000l / TICK_NS)
-/* A tick that is so many late: we have had no processor, or much else to do. */
+/* Late ticks that show that this process had no processor, or much else to do. */
 #define TICKS_SLEPT 3
-/* Requests read at a time, before donors get what has gathered. */
+/* Requests per read, before donors get the queued frames. */
 #define BATCH 16
-/* And before the loop looks at anything else: requests answered at once never run out. */
+/* Requests before the loop handles other events: requests answered at once never run out. */
 #define ROUND 128
-/* Rounds of one request after which more are looked for: 1/16 of a read(2) a request. */
+/* Rounds of one request after which more are tried: 1/16 of a read(2) per request. */
 #define LOOK_EVERY 16
-/* With fewer free slots than this the loop wants to hear of every backed one. */
+/* Free slots below which the loop is notified of every backed one. */
 #define LOW_SLOTS 16
 
 /*
- * Writes that are answered wait for the backup thread until so many have come, or
- * for the next tick: waking it for each costs more than the write, and those that
- * lie side by side go to the disk as one.
+ * Answered writes are submitted to the backup thread when this many have gathered, or at the next
+ * tick: waking it for each costs more than the write, and adjacent ones go to the disk as one.
  */
 #define BACKUP_BATCH 32
 
@@ -45,7 +44,7 @@ void serve_signals(void)
 {
 	sigset_t set;
 
-	/* A reader of the log, a terminal or a limit that ends must not end the server. */
+	/* A closed log or terminal, or a resource limit, must not end the server. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
@@ -102,7 +101,7 @@ static void tick(struct swapd *s)
 	if (periods > TICKS_SLEPT)
 		s->donors.awake_since = now;
 	donors_tick(&s->donors, now);
-	/* One that was late counts as those it missed. */
+	/* A late tick counts as those it missed. */
 	s->ticks += (uint32_t)periods;
 	if (s->ticks >= TICKS) {
 		donor_asks_tick(&s->replicas, s->ticks / TICKS);
@@ -111,7 +110,10 @@ static void tick(struct swapd *s)
 	repair_tick(&s->replicas, now);
 }
 
-/* Unmounted, and open nowhere: a copy of the mount in another namespace does not count. */
+/*
+ * Returns whether the file is unmounted and not open; ignores copies of the mount in other
+ * namespaces.
+ */
 static bool left_alone(const struct swapd *s)
 {
 	const struct frontend_shared *f = &s->shared->frontend;
@@ -142,10 +144,10 @@ void serve_tend(struct swapd *s)
 }
 
 /*
- * Reads requests while they come; donors get theirs after each batch.  A lone
- * request is not followed by a look for another, which would find none: when
- * there is one, epoll tells at once.  Where requests take time, those in flight
- * tell that they come several at a time; else a look now and then does.
+ * Reads requests while they arrive; donors get theirs after each batch.  After a single request it
+ * tries no other, because there would be none: epoll reports the next one at once.  Whether several
+ * arrive at a time is known from those in flight or, where requests are answered at once, from an
+ * occasional try.
  */
 static int take_requests(struct swapd *s)
 {
@@ -163,7 +165,7 @@ static int take_requests(struct swapd *s)
 	return 0;
 }
 
-/* No slot, no request: the kernel keeps them until there is. */
+/* Without free slots, leaves requests to the kernel. */
 static void watch_frontend(struct swapd *s)
 {
 	bool want = s->engine.slots.free_count > 0;
@@ -174,15 +176,15 @@ static void watch_frontend(struct swapd *s)
 	s->watched = want;
 }
 
-/* Whether a request waits for the backup thread. */
+/* Returns whether a request waits for the backup thread. */
 static bool backup_urgent(const struct swapd *s)
 {
 	return s->engine.need_backup || s->engine.slots.free_count < LOW_SLOTS;
 }
 
 /*
- * Waits for events, up to @patience ms (-1: for ever); polls for options.spin
- * microseconds before it sleeps.
+ * Waits for events, up to @patience ms (-1: forever); polls for options.spin microseconds before it
+ * sleeps.
  */
 static int wait_events(struct swapd *s, struct epoll_event *ev, int most, int patience)
 {
@@ -209,7 +211,7 @@ int serve_run(struct swapd *s)
 	if (!r)
 		r = add(s, s->commands.post_fd, KEY_COMMAND);
 	s->watched = true;
-	/* What a standby has slept through. */
+	/* Drop ticks that a standby has missed. */
 	drain(s->timer_fd);
 	while (!r) {
 		struct epoll_event ev[MAX_DONORS + 5];
@@ -229,7 +231,7 @@ int serve_run(struct swapd *s)
 		if (backup_there(&s->engine.backup) && backup_urgent(s) &&
 		    backup_notify(&s->engine.backup))
 			continue;
-		/* A donor that donors_flush() lost has made its requests ready. */
+		/* donors_flush() may have lost a donor, whose requests are ready. */
 		more |= engine_is_ready(&s->engine);
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
 		if (n < 0 && errno != EINTR)

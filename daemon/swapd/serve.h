@@ -7,26 +7,26 @@
 
 struct swapd;
 
-/* Blocks SIGTERM, SIGINT and SIGCHLD, in the processes to come as well; ignores others. */
+/* Blocks SIGTERM, SIGINT and SIGCHLD, also in later children; ignores others. */
 void serve_signals(void);
 
 /*
- * Makes the epoll set, the timer and the signal descriptor, which are this process's
- * own; donors and the frontend are added to it later.
+ * Makes this process's epoll set, timer and signal descriptor; donors and the frontend are added to
+ * the set later.
  */
 int serve_init(struct swapd *s, struct error *e);
 void serve_free(struct swapd *s);
 
 /*
- * For a caller that waits on the epoll set before that: takes what the timer and signals have left
- * there, or the set is never quiet.  A signal is still obeyed, later.
+ * For a caller that waits on the epoll set before serve_run(): reads the timer and the signals, or
+ * the set would always be ready.  A signal still takes effect later.
  */
 void serve_tend(struct swapd *s);
 
-/* SIGTERMs that have come are wanted stops. */
+/* Counts pending SIGTERMs as requests to stop. */
 void serve_take_signals(struct swapd *s);
 
-/* Serves until the device is stopped, or aborted: 0, or -errno. */
+/* Serves until the device is stopped or aborted.  Returns 0 or -errno. */
 int serve_run(struct swapd *s);
 
 #endif

@@ -31,9 +31,9 @@
 #endif
 
 #define NICE (-10)
-/* Connections to MAX_DONORS, several each, what the frontend needs, and slabs on their way in. */
+/* For several connections to each of MAX_DONORS, the frontend, and slabs being received. */
 #define DESCRIPTORS 4096
-/* Repair leaves so many slots to requests. */
+/* Slots that repair leaves to requests. */
 #define SLOTS_RESERVED 64
 #define STANDBY_LOOK_MS 1000
 
@@ -48,7 +48,7 @@ static bool durability_is_disk(const struct swapd_options *o)
 	return !strcmp(o->durability, "disk");
 }
 
-/* "replicas=2": the option's table lets no other numbers through. */
+/* Parses "replicas=2"; the option table excludes other numbers. */
 static int durability_copies(const struct swapd_options *o)
 {
 	const char *number = strchr(o->durability, '=');
@@ -140,10 +140,7 @@ void swapd_ready(struct swapd *s)
 	service_ready(&s->options.service, text);
 }
 
-/*
- * Where there is none left a donor that comes back is not connected, and a slab of one on
- * this machine is not taken.
- */
+/* Without free descriptors a donor cannot reconnect, and slabs of local donors cannot be mapped. */
 static void allow_descriptors(void)
 {
 	struct rlimit limit;
@@ -156,13 +153,13 @@ static void allow_descriptors(void)
 			 (unsigned long long)limit.rlim_cur, DESCRIPTORS);
 }
 
-/* What stands between a page fault and its page is killed last and runs first. */
+/* Protects the process from the OOM killer and raises its priority: page faults depend on it. */
 static void protect(struct swapd *s, char **argv)
 {
-	/* The standby waits for the end of the server, and that for a dump, if one is written. */
+	/* The standby waits for the server's exit, which a core dump would delay. */
 	prctl(PR_SET_DUMPABLE, 0);
 	argv[0][0] = '@'; /* systemd-shutdown(8) spares it until swap is off */
-	/* Threads inherit it, so before there are any. */
+	/* Before any threads exist, as they inherit it. */
 	s->io_flusher = prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;
 	if (!s->io_flusher)
 		log_warn("PR_SET_IO_FLUSHER: %m (CAP_SYS_RESOURCE); use this device for limited cgroups only");
@@ -188,7 +185,7 @@ static int settle_key(struct swapd *s, struct error *e)
 	return 0;
 }
 
-/* Paths as seen from the root directory, where a daemon belongs. */
+/* Makes paths absolute, because a daemon changes to the root directory. */
 static int settle_paths(struct swapd *s, struct error *e)
 {
 	char directory[PATH_MAX], *slash;
@@ -218,7 +215,7 @@ static int settle_paths(struct swapd *s, struct error *e)
 	return s->options.foreground || chdir("/") == 0 ? 0 : fail(e, errno, "/: %m");
 }
 
-/* Whether pages are sealed: with "auto", unless every donor is on this machine. */
+/* Returns whether pages are sealed: with "auto", unless every donor is on this machine. */
 static bool seal_wanted(const struct swapd_options *o)
 {
 	if (strcmp(o->seal, "auto"))
@@ -251,7 +248,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->replicas.spread = (uint32_t)s->options.spread;
 	s->replicas.slots_reserved = SLOTS_RESERVED;
 	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
-	/* One more than wanted: a copy that moves is in two places for a while. */
+	/* One more than wanted: a migrating copy is in two places for a while. */
 	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages,
 				     s->replicas.wanted + 1, s->options.backup != NULL);
 	if (!s->engine.map)
@@ -274,7 +271,7 @@ static int make_shared(struct swapd *s, struct error *e)
 	return 0;
 }
 
-/* Copies at donors of one machine are lost with it. */
+/* Warns if the loss of a machine takes too many copies with it. */
 static void look_at_machines(const struct swapd *s)
 {
 	int machines = 0;
@@ -294,8 +291,8 @@ static void look_at_machines(const struct swapd *s)
 }
 
 /*
- * Copies of one slab are at different donors, so no donor holds more than the
- * device once.  With a backup the disk, which has room for all, is enough.
+ * Copies of one slab are at different donors, so no donor holds more than the device once.  With a
+ * backup the disk, which has room for all, is enough.
  */
 static int check_capacity(const struct swapd *s, struct error *e)
 {
@@ -355,13 +352,13 @@ static int name_donors(struct swapd *s, struct error *e)
 
 		if (r < 0)
 			return r;
-		/* The next one is to have a place of its own. */
+		/* Marks the entry as used, so that the next donor gets another one. */
 		s->donors.donor[r].state = DONOR_DOWN;
 	}
 	return 0;
 }
 
-/* Locks present memory, with the 132 KiB of stack of every program, and what threads will add. */
+/* Locks present memory, with the 132 KiB of stack of every program, and that of later threads. */
 static void lock_memory(struct swapd *s)
 {
 	s->locked = mlockall(MCL_CURRENT | MCL_FUTURE) == 0;
@@ -406,12 +403,12 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	return r;
 }
 
-/* What each process needs for itself, its threads included; its memory is locked then. */
+/* Makes each process's own threads and state, in locked memory. */
 static int make_own(struct swapd *s, struct device_control *c, struct error *e)
 {
 	int r;
 
-	/* First: from here on its pages are not its parent's any more. */
+	/* First: after fork its pages are no longer locked by its parent. */
 	lock_memory(s);
 	r = s->options.backup ? backup_start(&s->engine.backup, &s->engine.slots, e) : 0;
 	if (!r)
@@ -455,7 +452,7 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	return r;
 }
 
-/* Serves to the end, which is to be known before anything else ends. */
+/* Serves to the end, which is made known before anything else ends. */
 static __attribute__((noreturn)) void serve_out(struct swapd *s, struct device_control *c)
 {
 	int r;
@@ -490,7 +487,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 
 	prctl(PR_SET_NAME, "ebb-standby");
 	if (make_loop(s, &e) || make_own(s, c, &e)) {
-		/* Not by the log: the write may wait for a swapped-out page, without a server. */
+		/* Not to the log: without a server, the write may wait for a swapped-out page. */
 		snprintf(s->shared->last_words, sizeof(s->shared->last_words), "%.159s", e.text);
 		_exit(EXIT_FAILED);
 	}
@@ -498,7 +495,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 	while (poll(p, 2, STANDBY_LOOK_MS) <= 0 || !p[0].revents) {
 		/* systemctl stop signals all processes of a unit: only count it. */
 		serve_take_signals(s);
-		/* Donors that are new may need memory: now is the time. */
+		/* New donors may need memory: allocate it now. */
 		donors_prepare(&s->donors);
 	}
 	if (__atomic_load_n(&s->shared->ended, __ATOMIC_SEQ_CST))
@@ -531,5 +528,5 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	shared_free(s->engine.table.slabs, s->engine.table.count * sizeof(*s->engine.table.slabs));
 	page_map_free(&s->engine.map);
 	sealing_free(&s->engine.sealing);
-	/* struct shared stays: it tells that this is the end. */
+	/* struct shared stays, and shows that this is the end. */
 }

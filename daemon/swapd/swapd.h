@@ -58,13 +58,13 @@ struct shared {
 	uint32_t aborted;        /* the watchdog cut the connection */
 	uint32_t ended;          /* the server ends by itself: no other is to follow */
 	struct frontend_shared frontend;
-	/* the supervisor's: pids, 0 = there is none */
+	/* pids; 0 = none */
 	uint32_t supervisor, server, standby;
 	uint32_t failovers;
-	uint8_t life[2];         /* enum life, of the server and of the standby, each its own */
-	/* SIGTERMs, whichever of the processes got them; the first is the control thread's */
+	uint8_t life[2];         /* enum life of server and standby; each writes its own */
+	/* SIGTERMs received by any of the processes; the control thread sets the first */
 	uint32_t stops_tried, stops;
-	uint64_t failover_ns;    /* that the last one took */
+	uint64_t failover_ns;    /* duration of the last one */
 	char last_words[160];    /* exit reason of a server, for the supervisor's log */
 	bool watchdog_works;
 	bool no_claim;           /* the backup's locks tell nothing (backup_claim()) */
@@ -77,11 +77,11 @@ struct swapd {
 	/* absolute; options point here */
 	char mount[PATH_MAX], backup_path[PATH_MAX], key_path[PATH_MAX];
 	struct shared *shared;
-	uint8_t *life;           /* this process's in there */
+	uint8_t *life;           /* this process's entry in shared->life */
 	struct counters *count;  /* &shared->counters */
 	struct notes notes;
 
-	/* what the kernel sees */
+	/* connection to the kernel */
 	const struct frontend *frontend;
 	struct frontend_host host;
 
@@ -93,23 +93,23 @@ struct swapd {
 
 	/* loop */
 	int timer_fd, signal_fd; /* the epoll set is donors.env's, too */
-	bool watched;            /* the frontend */
-	bool burst;              /* requests come several at a time */
+	bool watched;            /* epoll reports the frontend's requests */
+	bool burst;              /* requests arrive several at a time */
 	uint32_t rounds;         /* in which requests were read */
 
 	/* what the machine allows */
 	bool io_flusher, locked, oom_protected, nice, realtime;
 };
 
-/* Somebody wants the device to end: its server, or the next one, tries that. */
+/* Requests the end of the device: its server, or the next one, tries that. */
 static inline void want_stop(struct shared *shared)
 {
 	__atomic_add_fetch(&shared->stops, 1, __ATOMIC_RELAXED);
 }
 
 /*
- * wiring.c, which knows all rooms.  First, with options and counters there, what donors and the
- * engine call; then, with the tables there, what the frontend has of the server.
+ * wiring_events() needs options and counters, and sets the upcalls of donors and engine;
+ * wiring_frontend() also needs the tables, and sets what the frontend calls.
  */
 void wiring_events(struct swapd *s);
 void wiring_frontend(struct swapd *s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Knows all rooms: fills in every table of upcalls. */
+/* Knows all modules: fills in every table of upcalls. */
 #include <string.h>
 
 #include "swapd.h"

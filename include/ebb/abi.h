@@ -56,7 +56,7 @@ struct ebb_cgroup {
 	__u64 owner;                /* id of the cgroup whose policy this is */
 	__u32 policy;               /* slot in maps/policies */
 	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
-	__u32 room;                 /* pages it may have outstanding */
+	__u32 room;                 /* pages that may be outstanding */
 	__u32 slowdown; /* target of offloading, tenths of a percent; used by ebbd only */
 	__u64 timely_ns;            /* a later use of a prefetched page is chance; 0 = not known */
 };
@@ -77,9 +77,9 @@ struct ebb_counters {
 	__u64 swapped_in;           /* pages read from an ebb device */
 	__u64 swapped_out;          /* pages written to an ebb device */
 	__u64 written;              /* anonymous pages reclaim sent to any swap device */
-	__u64 shared;               /* those of them that more than one process may map */
+	__u64 shared;               /* those that more than one process may map */
 	__u64 epochs;
-	__u64 requests;             /* prefetch requests policies made */
+	__u64 requests;             /* prefetch requests of policies */
 	__u64 request_pages;        /* pages in them */
 	__u64 dropped;              /* requests lost because the ring was full */
 	__u64 miss_ns;              /* total time in misses */
@@ -200,7 +200,7 @@ struct ebb_fault {
 	__u32 exec;
 	__u32 kind;                 /* enum ebb_fault_kind */
 	__u32 policy;
-	__u32 cluster; /* pages the kernel read on its own with a miss, itself included */
+	__u32 cluster; /* pages that the kernel read by itself with a miss, including it */
 	__u32 role;                 /* enum ebb_role of the thread */
 	__u32 room;                 /* pages the cgroup may have outstanding */
 };
@@ -228,7 +228,7 @@ enum ebb_op {
 };
 
 #define EBB_REQUEST_MAX 1024        /* pages in one request */
-#define EBB_LIST_MAX 16             /* of those in a list */
+#define EBB_LIST_MAX 16             /* limit of pages in a list */
 
 /* A request for arbitrary pages; first and stride of head are unused. */
 struct ebb_list_request {
@@ -267,7 +267,7 @@ struct ebb_policy_info {
 	struct ebb_param_info param[EBB_PARAMS];
 };
 
-/* Written by ebbd: the process whose pages its prefetch thread reads. */
+/* Process whose pages ebbd's prefetch thread reads; written by ebbd. */
 struct ebb_reader {
 	__u32 tid;                  /* 0 = none */
 	__u32 tgid, exec;
@@ -276,8 +276,8 @@ struct ebb_reader {
 
 /* maps/executor, one entry. */
 struct ebb_executor {
-	__u64 reads;                /* counted by bpf/evict: block reads of ebbd's own */
-	__u64 pages;                /* and the pages in them */
+	__u64 reads;                /* block reads of ebbd, counted by bpf/evict */
+	__u64 pages;                /* pages in these reads */
 	struct ebb_reader reader;
 };
 

@@ -126,7 +126,7 @@ struct {
 	__type(value, struct ebb_executor);
 } executor SEC(".maps");
 
-/* What one task is in the middle of; dies with the task. */
+/* State of one task between programs; dies with the task. */
 struct task_stamp {
 	__u64 vpn;          /* page of the fault that began last */
 	__u64 enter_ns;     /* when it began */
@@ -134,9 +134,9 @@ struct task_stamp {
 	__u64 read_ns;      /* when it queued a swap read of its own; 0 = has not */
 	__u64 counted;      /* page whose miss, with that read, bpf/exact has counted; 0 = none */
 	__u32 reads;        /* pages it queued since: the kernel's readahead reads a cluster */
-	__u32 hits;         /* to look at a process only every so often */
-	__u32 role;         /* of a task with this name */
-	__u32 named;        /* the name has been looked at */
+	__u32 hits;         /* number of hits, to examine a process only now and then */
+	__u32 role;         /* role for this task name */
+	__u32 named;        /* the name has been examined */
 	char comm[16];
 };
 

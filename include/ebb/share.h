@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What ebbd shares with a process that requests it (verb epoch.share): the process's epochs and its
- * page faults, in pinned BPF maps that it maps read-only and reads by plain loads.  The process's
- * slot is an index in both maps and its own until it ends.
+ * Shared with a process that requests it (verb epoch.share): the process's epochs and its page
+ * faults, in pinned BPF maps that it maps read-only and reads by plain loads.  The process's slot
+ * is an index in both maps and belongs to it until it ends.
  */
 #ifndef EBB_ABI_SHARE_H
 #define EBB_ABI_SHARE_H
@@ -34,7 +34,7 @@ struct ebb_arrivals {
 	__u64 unused[255];
 };
 
-/* The entry of the n-th fault. */
+/* Returns the entry of the n-th fault. */
 static inline __u64 ebb_arrival(__u64 n, __u64 address, __u32 kind, __u32 role)
 {
 	return n / EBB_ARRIVALS << EBB_ARRIVAL_ROUND | (__u64)(kind & 3) << EBB_ARRIVAL_KIND |
@@ -42,13 +42,13 @@ static inline __u64 ebb_arrival(__u64 n, __u64 address, __u32 kind, __u32 role)
 	       (address >> EBB_ARRIVAL_SHIFT & ((1ULL << EBB_ARRIVAL_ROLE) - 1));
 }
 
-/* Is this the entry of the n-th fault? */
+/* Returns whether this is the entry of the n-th fault. */
 static inline int ebb_arrival_is(__u64 entry, __u64 n)
 {
 	return entry >> EBB_ARRIVAL_ROUND == (n / EBB_ARRIVALS & 0xff);
 }
 
-/* The address that the thread touched, rounded down to 2^EBB_ARRIVAL_SHIFT. */
+/* Returns the address that the thread touched, rounded down to 2^EBB_ARRIVAL_SHIFT. */
 static inline __u64 ebb_arrival_address(__u64 entry)
 {
 	return (entry & ((1ULL << EBB_ARRIVAL_ROLE) - 1)) << EBB_ARRIVAL_SHIFT;

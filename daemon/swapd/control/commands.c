@@ -35,7 +35,7 @@ int commands_give(struct commands *c, const struct device_command *command, cons
 	struct pollfd p = { .fd = c->done_fd, .events = POLLIN };
 	uint64_t n = 1;
 
-	/* The loop may have done a command that was given up. */
+	/* The loop may have completed a command that timed out here. */
 	if (c->in_flight && read(c->done_fd, &n, sizeof(n)) < 0)
 		return fail(e, EBUSY, "%s: the server does not answer; see its log", what);
 	c->in_flight = 1;

@@ -13,12 +13,12 @@
 struct replicas;
 
 enum command_kind {
-	COMMAND_USE,     /* the donor, from now on: it is new, or still being removed */
-	COMMAND_REMOVE,  /* the donor: its slabs migrate, then its entry is freed */
-	COMMAND_DRAIN,   /* the donor: its slabs migrate; its entry stays */
+	COMMAND_USE,     /* uses the donor from now on: a new one, or one still being removed */
+	COMMAND_REMOVE,  /* migrates the donor's slabs, then frees its entry */
+	COMMAND_DRAIN,   /* migrates the donor's slabs; its entry stays */
 	COMMAND_UNDRAIN,
-	COMMAND_TRUST,   /* the donor, which is quarantined */
-	COMMAND_MIGRATE, /* a replica of the slab, to the donor or, if that is -1, to any */
+	COMMAND_TRUST,   /* ends the donor's quarantine */
+	COMMAND_MIGRATE, /* migrates a replica of the slab to the donor, or to any if that is -1 */
 };
 
 struct device_command {
@@ -34,7 +34,7 @@ struct commands {
 	struct device_command command;
 	int post_fd;        /* eventfds: to the loop, and back */
 	int done_fd;
-	uint32_t in_flight; /* the loop has not answered the last command */
+	uint32_t in_flight; /* the last command has no answer yet */
 };
 
 int commands_open(struct commands *c, struct error *e);

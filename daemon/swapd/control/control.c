@@ -23,12 +23,12 @@
 #define STACK (512u << 10)
 #define LOG_INTERVAL_MS 200
 
-/* What a reader may ask for (lib/control/peer.h); the rest is the owner's. */
+/* Verbs of readers (lib/control/peer.h); all others are the owner's. */
 static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL };
 
 /* --- verbs that change something -------------------------------------------------- */
 
-/* The donor a request names. */
+/* Finds the donor that a request names. */
 static int named_donor(struct swapd *s, struct json_object *request, const char *key,
 		       struct donor **d, struct error *e)
 {
@@ -80,7 +80,7 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 	return commands_give(&s->commands, &o, what, e);
 }
 
-/* The donors that are to be used. */
+/* The donors that a request lists. */
 struct listed {
 	struct address at[MAX_DONORS];
 	int n;
@@ -113,7 +113,7 @@ static bool is_listed(const struct listed *l, const struct address *a)
 	return false;
 }
 
-/* Everything that can go wrong does before the first donor comes or goes. */
+/* Does all that may fail, before the first donor is added or removed. */
 static int reserve_listed(struct swapd *s, const struct listed *l, struct error *e)
 {
 	int n = 0;
@@ -138,7 +138,7 @@ static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 	return commands_give(&s->commands, &o, a->text, e);
 }
 
-/* Whether @l differs from the donors in use; ebbd repeats its list every few seconds. */
+/* Returns whether @l differs from the donors in use; ebbd repeats its list every few seconds. */
 static bool is_news(struct swapd *s, const struct listed *l)
 {
 	for (int i = 0; i < l->n; i++) {
@@ -227,7 +227,7 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	return 0;
 }
 
-/* The loop goes on serving meanwhile: stopping may need it. */
+/* Runs while the loop serves: stopping may need it. */
 static void try_to_stop(struct device_control *c)
 {
 	struct swapd *s = c->s;
@@ -255,7 +255,7 @@ static void look_for_stop(struct device_control *c)
 	shared->stops_tried = wanted;
 }
 
-/* The server can do without its supervisor; the next one cannot. */
+/* Logs that the supervisor exited: the next server needs it. */
 static void miss_supervisor(struct device_control *c)
 {
 	if (c->supervisor_missed || !c->s->shared->supervisor ||
@@ -291,7 +291,7 @@ static void *control_main(void *data)
 	}
 }
 
-/* Whether a server answers at @path. */
+/* Returns whether a server answers at @path. */
 static bool in_use(const char *path)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

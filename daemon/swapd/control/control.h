@@ -6,7 +6,7 @@
  *
  * Verbs, with their arguments; an answer beyond "ok" where it says so:
  *
- *	status		what there is and how it is:
+ *	status		configuration and state:
  *		name, frontend, file, mount, size, slab (bytes), open, ...
  *		pid		of the process that ends last: the supervisor, if any
  *		server, standby, supervisor	pids; 0 = there is none
@@ -24,9 +24,9 @@
  *				 wait for the file)}; only with durability disk
  *		donors		[{address, transport,
  *				  state: down, connecting, securing, "greeting", up, quarantined,
- *				  leaving: draining (it says so), drained (by donor.drain),
- *					removed (by donors.set), quarantined (a bad page; first,
- *					its pages move away first); absent when it stays,
+ *				  leaving: draining (as it reports), drained (by donor.drain),
+ *					removed (by donors.set), quarantined (a bad page; its
+ *					pages migrate first); absent when it stays,
  *				  slabs, total, free, memory, used (bytes), read_ns,
  *				  connects, losses, last_loss,
  *				  "outlook", as below; only while it leaves}]
@@ -40,13 +40,13 @@
  *		next	only when there are more: the "from" to ask for
  *	slab.migrate	slab, to (an address; any donor without): the copy at one donor
  *			moves; slab.list shows how far
- *	donor.drain	donor (an address): nothing is placed there, what is there moves away
- *		"outlook"	{slabs, move (to other donors), to_disk, stuck (slabs that cannot go
- *				 now), why (those cannot: "CAUSE; REMEDY")}
+ *	donor.drain	donor (an address): nothing is placed there, and its slabs migrate
+ *		"outlook"	{slabs, move (to other donors), to_disk, stuck (slabs that cannot
+ *				 go now), why ("CAUSE; REMEDY")}
  *	donor.undrain	donor
  *	donor.trust	donor: end of its quarantine
  *	donors.set	donors [addresses]: those are used; others are drained and, when
- *			nothing is left there, closed.  When one cannot be, nothing changes
+ *			empty, closed.  When one cannot be used, nothing changes
  */
 #ifndef EBB_DEVICE_CONTROL_H
 #define EBB_DEVICE_CONTROL_H
@@ -66,12 +66,12 @@ struct device_control {
 	int listen_fd;
 	int stop_fd;
 	sem_t go;
-	bool supervisor_missed; /* has been said */
-	bool stopped;       /* the device is, and ends */
+	bool supervisor_missed; /* has been logged */
+	bool stopped;       /* the device has been stopped and ends */
 	pthread_t thread;
 };
 
-/* -EEXIST when another server of that name answers. */
+/* Returns -EEXIST when another server of that name answers. */
 int device_control_open(struct device_control *c, struct swapd *s, struct error *e);
 /* Makes the thread, which does nothing before device_control_go(). */
 int device_control_start(struct device_control *c, struct error *e);

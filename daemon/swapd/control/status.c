@@ -11,7 +11,7 @@
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/swapd.h"
 
-/* Slabs in one answer, a line of at most CONTROL_MAX_LINE bytes: with long names one is 900. */
+/* Slabs in one answer, a line of at most CONTROL_MAX_LINE bytes: with long names a slab has 900. */
 #define SLABS_AT_ONCE 1000
 
 static struct json_object *slabs_json(const struct swapd *s)
@@ -99,7 +99,7 @@ static struct json_object *backup_json(const struct swapd *s)
 	return o;
 }
 
-/* Copies, over all slabs that are to have some. */
+/* Adds totals of copies, over all slabs that should have some. */
 static void add_copies(const struct swapd *s, struct json_object *a)
 {
 	struct json_object *copies = json_object_new_object(), *repair = json_object_new_object();

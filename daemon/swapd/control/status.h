@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the control thread tells of the loop's state, as JSON (control.h). */
+/* The loop's state as JSON, for the control thread (control.h). */
 #ifndef EBB_DEVICE_STATUS_H
 #define EBB_DEVICE_STATUS_H
 
@@ -11,9 +11,9 @@ struct swapd;
 
 void device_status(const struct swapd *s, struct json_object *a);
 void device_stats(const struct swapd *s, struct json_object *a);
-/* Slabs from number @from on. */
+/* Adds the slabs from number @from on. */
 void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a);
-/* What is to become of the slabs at @d, which is to be left. */
+/* Adds the drain estimate of @d. */
 void device_drain_estimate(const struct swapd *s, const struct donor *d, struct json_object *a);
 
 #endif

@@ -3,7 +3,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/draw.h"
 
-/* Without an answer of a name server for so long, the donor's last address is tried. */
+/* Time without an answer of a name server after which the donor's last address is tried. */
 #define NAME_PATIENCE 1000000000ull
 
 void connect_ask_name(struct donor *d, uint64_t now)
@@ -13,7 +13,7 @@ void connect_ask_name(struct donor *d, uint64_t now)
 	resolver_ask(&d->table->resolver, d->index, d->address.text);
 }
 
-/* Takes what the resolver has found; false while it may yet find something. */
+/* Takes the resolver's result; returns false while one may still come. */
 static bool name_answered(struct donor *d, uint64_t now)
 {
 	struct address found[RESOLVER_PLACES];

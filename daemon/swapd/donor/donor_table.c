@@ -10,7 +10,7 @@
 #include "swapd/page/counters.h"
 #include "swapd/page/shared.h"
 
-/* The newest read is one part in so many of a donor's recent latency. */
+/* The newest read has a weight of 1 / this in a donor's recent latency. */
 #define LATENCY_SHARE 8
 
 const char *donor_state_text(uint8_t state)
@@ -86,7 +86,7 @@ void donor_count(struct donor *d, const struct transfer *t)
 	uint64_t ns;
 	int bucket;
 
-	/* A transfer without a round trip tells nothing of the donor. */
+	/* Without a round trip a transfer says nothing about the donor. */
 	if (!t->since)
 		return;
 	d->moves = true;
@@ -108,7 +108,7 @@ struct donor *donor_at(struct donors *ds, const struct address *a)
 
 		if (d->state == DONOR_ABSENT)
 			continue;
-		/* By its name first: the address of a name may change. */
+		/* By the text first: the address of a name may change. */
 		if (!strcmp(d->address.text, a->text))
 			return d;
 		if (address_same(&d->address, a))
@@ -205,11 +205,11 @@ int donor_make(struct donors *ds, const struct address *a)
 	return d->index;
 }
 
-/* The entry at @d, not connected, as a predecessor had it. */
+/* Restores the entry @d of a predecessor, not connected. */
 static void reset_entry(struct donor *d, const struct donor_record *r)
 {
 	renew(d, &r->address, &r->at);
-	/* Its last address first; the name is looked up when the donor is not there. */
+	/* Its last address first; the name is looked up if that fails. */
 	if (address_is_name(r->address.text))
 		d->places[d->place_count++] = r->at;
 }

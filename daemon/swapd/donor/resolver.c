@@ -6,7 +6,7 @@
 
 #include "resolver.h"
 
-/* All of it is locked; getaddrinfo(3) wants some 64 KiB. */
+/* The stack is locked; getaddrinfo(3) needs some 64 KiB. */
 #define STACK (256u << 10)
 
 enum { LOOKUP_NONE, LOOKUP_WANTED /* the thread's */, LOOKUP_DONE };
@@ -56,7 +56,7 @@ int resolver_start(struct resolver *r, int count, struct error *e)
 void resolver_stop(struct resolver *r)
 {
 	if (r->running) {
-		/* The process ends, and absent name servers take long to give up. */
+		/* The process ends, and unreachable name servers take long to time out. */
 		pthread_cancel(r->thread);
 		pthread_join(r->thread, NULL);
 		r->running = false;
@@ -83,7 +83,7 @@ int resolver_take(struct resolver *r, int i, const char *text, struct address *t
 
 	if (!l || __atomic_load_n(&l->state, __ATOMIC_ACQUIRE) != LOOKUP_DONE)
 		return 0;
-	/* The entry was another donor's when that was asked. */
+	/* The entry belonged to another donor at the time of the request. */
 	n = strcmp(l->text, text) ? 0 : l->result;
 	for (int j = 0; j < n; j++)
 		to[j] = l->found[j];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What donors' names mean now.  A thread of its own asks, because a name server may take
- * seconds to answer and the loop never waits; the control thread has others to answer.
+ * Resolves donors' names in a separate thread, because a name server may take seconds to answer:
+ * the loop never waits, and the control thread has other requests to answer.
  */
 #ifndef EBB_RESOLVER_H
 #define EBB_RESOLVER_H
@@ -14,18 +14,18 @@
 #include "lib/base/error.h"
 #include "lib/wire/address.h"
 
-/* Addresses of one name that are tried. */
+/* Addresses per name that are tried. */
 #define RESOLVER_PLACES 8
 
 struct lookup {
-	uint32_t state;  /* enum in resolver.c: whose the rest is */
+	uint32_t state;  /* enum in resolver.c: which thread owns the rest */
 	char text[128];
 	struct address found[RESOLVER_PLACES];
-	int result;      /* how many, or -errno */
+	int result;      /* number of addresses, or -errno */
 };
 
 struct resolver {
-	/* address_resolve(), or a test's. */
+	/* address_resolve(), or a test's replacement */
 	int (*look_up)(const char *text, struct address *found, int most);
 	struct lookup *lookups; /* owned; NULL = no resolver: names keep their addresses */
 	int count;
@@ -34,17 +34,17 @@ struct resolver {
 	bool running;
 };
 
-/* @count names at a time at most. */
+/* Starts with up to @count names at a time. */
 int resolver_start(struct resolver *r, int count, struct error *e);
-/* At the end of the process: what is being asked for is given up. */
+/* Stops at the end of the process; lookups in flight are abandoned. */
 void resolver_stop(struct resolver *r);
 
-/* Loop thread: starts a lookup of name number @i, which is @text, unless one is in flight. */
+/* Loop thread: starts a lookup of name number @i, @text, unless one is in flight. */
 void resolver_ask(struct resolver *r, int i, const char *text);
 
 /*
- * The addresses of @text, in the order they are to be tried, to @to, of RESOLVER_PLACES.
- * How many; 0 = no answer yet, or it was never asked; -errno.  Each answer comes once.
+ * Stores the addresses of @text in @to (RESOLVER_PLACES), in the order to try them.  Returns their
+ * number; 0 = no answer yet, or never asked; -errno.  Returns each answer once.
  */
 int resolver_take(struct resolver *r, int i, const char *text, struct address *to);
 

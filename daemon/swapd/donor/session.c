@@ -15,14 +15,14 @@
 #define SECOND (1000 * MS)
 #define CONNECT_TIMEOUT (2 * SECOND)
 #define PING_INTERVAL SECOND
-/* So many deadlines at most may an answer take, whatever else comes. */
+/* Deadlines after which an answer is late, even while transfers end. */
 #define PATIENCE 8
 #define RECEIVE_BUDGET (4u << 20)
 
-/* What is lost of a donor's latency in a tick: without reads it halves in about 2 s. */
+/* Part of a donor's latency that decays per tick: without reads it halves in about 2 s. */
 #define LATENCY_FADE 32
 
-/* As far as the socket takes it: a donor without BYE retains the slabs for a successor. */
+/* Best effort: a donor without BYE retains the slabs for a successor. */
 static void say_bye(struct donor *d)
 {
 	struct wire_frame f = { .op = WIRE_BYE, .tag = (uint64_t)TAG_BYE << TAG_KIND };
@@ -31,7 +31,7 @@ static void say_bye(struct donor *d)
 		link_flush(&d->link);
 }
 
-/* Logs why @d cannot be used without an operator's change; once, until it can. */
+/* Logs once, until @d is usable, why it needs an operator's action. */
 static void explain(struct donor *d, const char *why)
 {
 	if (!d->explained)
@@ -46,7 +46,7 @@ void donor_lose(struct donor *d, const char *why)
 	bool was_up = d->state == DONOR_UP;
 	bool has_ours = was_up || d->resume;
 
-	/* No successor is to resume the session of a donor that is not trusted. */
+	/* A successor must not resume the session of an untrusted donor. */
 	if (was_up && d->leaving & DONOR_SUSPECT)
 		say_bye(d);
 	link_close(&d->link);
@@ -100,7 +100,7 @@ void donor_quarantine(struct donor *d, const char *why)
 		   "donor %s quarantined: %s; it gets no slabs until `ebbctl donor trust`",
 		   d->address.text, why);
 	d->leaving |= DONOR_SUSPECT;
-	/* At once: a successor must not trust it again. */
+	/* Immediately: a successor must not trust it again. */
 	donor_record_one(d);
 	if (d->state != DONOR_UP || ds->backup)
 		donor_lose(d, why);
@@ -118,7 +118,7 @@ static void greet(struct donor *d)
 	const struct donors *ds = d->table;
 	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
 				.length = WIRE_HELLO_SIZE };
-	/* A number of its own: a second address must not end the session of the first. */
+	/* A separate number, so that a second address does not end the session of the first. */
 	struct wire_hello h = { .version = WIRE_VERSION, .borrower = ds->borrower + d->index,
 				.slab_size = ds->env.slab, .flags = WIRE_KEEP };
 	uint8_t payload[WIRE_HELLO_SIZE];
@@ -195,8 +195,8 @@ static void take_figures(struct donor *d, const struct wire_frame *f, const stru
 }
 
 /*
- * Another entry for the donor with @identity, in use or not trusted; NULL = none.  An entry at
- * which a predecessor had slabs is in use, connected or not.
+ * Returns another entry for the donor with @identity, in use or not trusted, or NULL.  An entry
+ * with slabs of a predecessor is in use, connected or not.
  */
 static const struct donor *same_donor(const struct donor *d, uint64_t identity)
 {
@@ -235,13 +235,13 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 	struct wire_donor told;
 	int r;
 
-	/* A second answer would start again what the first one started. */
+	/* A second answer would restart what the first one started. */
 	if (d->state != DONOR_GREETING || d->greeted)
 		return -EPROTO;
 	d->greeted = true;
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
-		/* The other causes do not pass by themselves. */
+		/* Other causes need an operator. */
 		if (f->status != WIRE_NO_SESSION)
 			explain(d, d->why);
 		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
@@ -337,7 +337,7 @@ void donors_flush(struct donors *ds)
 		if (d->blamed)
 			donor_quarantine(d, d->why);
 		d->blamed = false;
-		/* epoll tells when a full socket takes more. */
+		/* epoll reports when a full socket is writable again. */
 		if (d->link.tx.count && d->state >= DONOR_GREETING && !d->link.watched_for_write)
 			flush(d);
 		if (d->state == DONOR_UP && d->link.transport->flush)
@@ -373,7 +373,7 @@ void donor_event(struct donor *d, uint32_t events)
 		receive(d);
 }
 
-/* @channel, or with 0 perhaps any but the control connection, has an event. */
+/* Handles an event of @channel; 0 means any except the control connection. */
 static void channel_event(struct donor *d, uint32_t channel)
 {
 	if (d->link.fd >= 0 && d->link.transport->event)
@@ -392,23 +392,23 @@ void donors_event(struct donors *ds, const struct epoll_event *ev)
 		donor_event(&ds->donor[index], ev->events);
 }
 
-/* Takes what has arrived, in case this process slept. */
+/* Receives pending data, in case this process slept. */
 static void receive_all(struct donor *d)
 {
 	receive(d);
 	channel_event(d, 0);
 }
 
-/* What started after @now was read has not waited. */
+/* Returns whether the wait exceeds @limit; a start after @now was read counts as none. */
 static bool waited(uint64_t since, uint64_t now, uint64_t limit)
 {
 	return since < now && now - since > limit;
 }
 
 /*
- * Whether the answer to a question of @since is too late.  Transfers that end extend the
- * deadline: a question waits for all data before it, which is megabytes on a full link.  Time in
- * which this process did not look is not the donor's.
+ * Returns whether the answer to a request of @since is late.  Transfers that end extend the
+ * deadline: a request waits for all data before it, which is megabytes on a full link.  Time in
+ * which this process did not run is not counted.
  */
 static bool is_late(const struct donor *d, uint64_t since, uint64_t now)
 {
@@ -440,7 +440,7 @@ void donor_ping(struct donor *d, uint64_t now)
 	d->ping_at = now + PING_INTERVAL;
 }
 
-/* @d, which lends nothing any more, leaves the table. */
+/* Removes @d, which lends nothing any more, from the table. */
 static void let_go(struct donor *d, uint64_t now)
 {
 	link_close(&d->link);
@@ -504,14 +504,14 @@ void donors_tick(struct donors *ds, uint64_t now)
 				let_go(d, now);
 			break;
 		case DONOR_QUARANTINED:
-			/* Removed or not: a donor that comes back is still not trusted. */
+			/* A removed donor that reconnects is still not trusted. */
 			break;
 		}
 	}
 	donors_record(ds);
 }
 
-/* Connects @d at its next address; it is up then, or down with the reason. */
+/* Connects @d at its next address; then it is up, or down with the reason. */
 static void try_place(struct donor *d)
 {
 	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;

@@ -23,30 +23,30 @@ struct donor_events {
 	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*asked)(void *owner, struct donor *d, const struct wire_frame *f,
 		     const uint8_t *payload);
-	/* ns: since when the oldest MAP to @d is in flight. */
+	/* Returns the time in ns since which the oldest MAP to @d is in flight. */
 	uint64_t (*oldest)(void *owner, const struct donor *d);
-	/* Ten times a second, while @d has MAPs to answer. */
+	/* Ten times a second, while MAPs to @d are unanswered. */
 	void (*ask_later)(void *owner, struct donor *d, uint64_t now);
 };
 
 /* Enters @d, and waits up to 2 s until it is up. */
 int donor_join(struct donor *d, struct error *e);
 /*
- * Closes all connections: donors then lend our slabs to others.  Where their slabs are mapped, the
- * process alone knows: its exit unmaps them.
+ * Closes all connections: donors then lend our slabs to others.  Locally mapped slabs are unmapped
+ * by the exit of this process.
  */
 void donors_free(struct donors *ds);
 
-/* The rest is the loop thread's. */
+/* Loop thread only, from here on. */
 
 /* For struct donor_ops; @owner is a struct donor. */
 void donor_ready(void *owner);
 void donor_link_lost(void *owner, enum loss loss, const char *text);
 
-/* Sends a PING to @d, which has none to answer. */
+/* Sends a PING to @d, which has none in flight. */
 void donor_ping(struct donor *d, uint64_t now);
 
-/* The control connection has @events of epoll. */
+/* Handles @events of epoll on the control connection. */
 void donor_event(struct donor *d, uint32_t events);
 
 /* Handles an event of epoll, if it is a donor's. */
@@ -65,7 +65,7 @@ void donor_lose(struct donor *d, const char *why);
 void donor_quarantine(struct donor *d, const char *why);
 void donor_trust(struct donor *d, uint64_t now);
 
-/* Sends what is queued. */
+/* Sends queued frames. */
 void donors_flush(struct donors *ds);
 
 /* Ten times a second: deadlines, pings, reconnections. */

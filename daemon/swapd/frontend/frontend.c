@@ -9,7 +9,7 @@ void frontend_start(struct frontend_host *h, struct slot *slot, enum slot_kind k
 	slot->first = (uint32_t)first;
 	slot->count = (uint32_t)count;
 	slot->order = ++h->shared->arrivals;
-	/* A successor believes the rest by the kind. */
+	/* Last: a successor trusts the slot according to its kind. */
 	shared_order();
 	slot->kind = (uint8_t)kind;
 	h->start(h->engine, slot);

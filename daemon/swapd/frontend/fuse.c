@@ -26,7 +26,7 @@
  */
 #define MAX_BACKGROUND 512
 #define CONGESTION 384
-/* Header and arguments of a WRITE: what comes before the pages. */
+/* Length of a WRITE's header and arguments, which precede the pages. */
 #define BEFORE_PAGES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 _Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < EBB_PAGE, "pages land on a page boundary");
 
@@ -86,7 +86,7 @@ static void answer_write(struct frontend_host *h, struct slot *slot)
 	send_iov(h, &iov, 1);
 }
 
-/* receive() notices the end of the connection. */
+/* receive() reports the end of the connection. */
 static enum slot_after fuse_answer(void *host, struct slot *slot, int error)
 {
 	struct frontend_host *h = host;
@@ -146,7 +146,7 @@ static void do_lookup(struct frontend_host *h, const struct fuse_in_header *in, 
 		.attr = attributes(h, FILE_INO),
 	};
 
-	/* A name comes with its NUL. */
+	/* A name includes its NUL. */
 	if (in->nodeid != ROOT_INO || in->len != sizeof(*in) + sizeof(FUSE_FILE_NAME) ||
 	    memcmp(arg, FUSE_FILE_NAME, sizeof(FUSE_FILE_NAME)))
 		answer_error(h, in->unique, -ENOENT);
@@ -211,9 +211,7 @@ static void do_statfs(struct frontend_host *h, const struct fuse_in_header *in)
 	answer(h, in->unique, &out, sizeof(out));
 }
 
-/*
- * Starts a READ or WRITE; returns false when @slot is not needed any more.
- */
+/* Starts a READ or WRITE; returns false when @slot is no longer needed. */
 static bool do_transfer(struct frontend_host *h, struct slot *slot, const struct fuse_in_header *in,
 			uint64_t offset, uint32_t size)
 {
@@ -224,7 +222,7 @@ static bool do_transfer(struct frontend_host *h, struct slot *slot, const struct
 	if (in->nodeid != FILE_INO)
 		error = -EISDIR;
 	else if (offset % EBB_PAGE || size % EBB_PAGE || size > SLOT_BYTES)
-		error = -EINVAL; /* swap is made of pages: make the loop device's sectors so */
+		error = -EINVAL; /* needs the loop device to have sectors of a page */
 	else if (write && (offset > end || size > end - offset))
 		error = -EFBIG;
 	if (error || !size || offset >= end) {
@@ -236,7 +234,7 @@ static bool do_transfer(struct frontend_host *h, struct slot *slot, const struct
 	return true;
 }
 
-/* Holes are what loop makes of a discard; both kinds read as zeroes afterwards. */
+/* loop turns a discard into a hole; both modes read as zeroes afterwards. */
 static bool do_fallocate(struct frontend_host *h, struct slot *slot,
 			 const struct fuse_in_header *in, const struct fuse_fallocate_in *fa)
 {
@@ -261,7 +259,7 @@ static bool do_fallocate(struct frontend_host *h, struct slot *slot,
 	return true;
 }
 
-/* Whether the arguments of @in's opcode have all come. */
+/* Returns whether all arguments of @in's opcode have arrived. */
 static bool complete(const struct fuse_in_header *in, size_t got)
 {
 	size_t args = 0;
@@ -286,7 +284,7 @@ static bool complete(const struct fuse_in_header *in, size_t got)
 	return in->len == got && got >= sizeof(*in) + args;
 }
 
-/* True when @slot was taken by a transfer. */
+/* Returns true when a transfer has taken @slot. */
 static bool handle(struct frontend_host *h, struct slot *slot, size_t got)
 {
 	const struct fuse_in_header in =
@@ -347,15 +345,15 @@ static bool handle(struct frontend_host *h, struct slot *slot, size_t got)
 		break; /* these have no answer */
 	default:
 		/*
-		 * FLUSH and FSYNC among them: the kernel then takes them for done
-		 * and does not ask again.  An answered write is as safe as it gets.
+		 * Includes FLUSH and FSYNC, which the kernel then omits and reports as done: an
+		 * answered write is as safe as it gets.
 		 */
 		answer_error(h, in.unique, -ENOSYS);
 	}
 	return false;
 }
 
-/* Nothing is there until the kernel puts it there: the number of a request is never 0. */
+/* Marks the header as empty until the kernel writes it: request numbers are never 0. */
 static void expect(struct slot *slot)
 {
 	((struct fuse_in_header *)(slot->payload - BEFORE_PAGES))->unique = 0;
@@ -364,7 +362,7 @@ static void expect(struct slot *slot)
 	shared_order();
 }
 
-/* What was being read when the predecessor died is done, if it came. */
+/* Handles the request that a predecessor was reading, if it arrived. */
 static int fuse_take_over(struct frontend_host *h, struct slot *slot)
 {
 	const struct fuse_in_header *in;
@@ -394,7 +392,7 @@ static int fuse_receive(struct frontend_host *h, int most)
 			int r = errno;
 
 			h->put(h->engine, slot);
-			/* ENOENT: the request was withdrawn while it was read. */
+			/* ENOENT: the request was withdrawn while being read. */
 			if (r == EINTR || r == ENOENT)
 				continue;
 			return r == EAGAIN ? n : -ENODEV;
@@ -407,8 +405,8 @@ static int fuse_receive(struct frontend_host *h, int most)
 }
 
 /*
- * The number of the connection is the minor of the mount's device.  stat(2)
- * would ask ourselves; mountinfo does not.
+ * The connection's number is the minor of the mount's device.  stat(2) would send a request to this
+ * process; mountinfo does not.
  */
 static int find_connection(const char *dir, uint32_t *connection)
 {
@@ -419,7 +417,7 @@ static int find_connection(const char *dir, uint32_t *connection)
 
 	if (!f || !realpath(dir, real))
 		return -errno;
-	/* The last mount there is the one on top. */
+	/* The last mount listed is on top. */
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%*u %*u %u:%u %*s %4095s", &major, &minor, where) == 3 &&
 		    !strcmp(where, real)) {
@@ -429,7 +427,7 @@ static int find_connection(const char *dir, uint32_t *connection)
 	return r;
 }
 
-/* An aborted mount is still there, an umounted one is not. */
+/* An aborted mount still exists, an unmounted one does not. */
 static bool fuse_stopped(const struct frontend_host *h)
 {
 	uint32_t connection;
@@ -453,7 +451,7 @@ static int check_mount_point(const char *dir, struct error *e)
 	return 0;
 }
 
-/* As long as a process has it open, the connection lives. */
+/* The connection lives as long as some process has it open. */
 static int fuse_open(struct frontend_host *h, struct error *e)
 {
 	h->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -466,11 +464,11 @@ static int fuse_prepare(struct frontend_host *h, struct error *e)
 	return 0;
 }
 
-/* Cuts the connection and takes the mount away. */
+/* Aborts the connection and removes the mount. */
 static void fuse_end(struct frontend_host *h)
 {
 	if (h->fd >= 0)
-		close(h->fd); /* aborts what is left */
+		close(h->fd); /* aborts remaining requests */
 	h->fd = -1;
 	if (h->shared && h->shared->connection) {
 		umount2(h->mount, MNT_DETACH | UMOUNT_NOFOLLOW);

@@ -2,18 +2,18 @@
 /*
  * /dev/ublkbN: requests come by an io_uring, from Linux's ublk_drv.
  *
- * The kernel has DEPTH tags for us, numbered through its queues.  Each tag has a slot while
- * the kernel owns it ("armed": it may copy a WRITE's pages there at any time) and while its
- * request is in flight.  An answer gives the tag the slot of its next request: the same one,
- * unless that still waits for the backup.
+ * The kernel has DEPTH tags for us, numbered through its queues.  Each tag has a slot while the
+ * kernel owns it ("armed": it may copy a WRITE's pages there at any time) and while its request is
+ * in flight.  An answer gives the tag a slot for its next request: its present one, unless that
+ * still waits for the backup.
  *
- * The thread that fetches from a queue answers there, too (the kernel takes neither from another
- * thread), and may do so for all queues: one thread does all I/O, by one ring.
+ * The thread that fetches from a queue also answers there (the kernel takes neither from another
+ * thread), and may serve all queues: one thread does all I/O, by one ring.
  *
- * When the server dies the device stays.  What was not answered is asked again, once a
- * successor has told the kernel that it is one (UBLK_F_USER_RECOVERY_REISSUE).  Before, it
- * begins again the writes that are in slots: of what was half done nothing may be
- * left to be read.  See drivers/block/ublk_drv.c of Linux 6.12 for what is said of it here.
+ * The device outlives its server.  The kernel repeats unanswered requests once a successor has
+ * registered (UBLK_F_USER_RECOVERY_REISSUE).  Before that, the successor restarts the writes that
+ * are in slots, so that no partly done write can be read.  drivers/block/ublk_drv.c of Linux 6.12
+ * shows this behaviour.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,18 +33,18 @@
 #include "lib/host/ublk_control.h"
 #include "swapd/page/shared.h"
 
-/* As many as a loop device has, shared by the queues: each tag costs a slot. */
+/* Depth of a loop device, shared by the queues: each tag costs a slot. */
 #define DEPTH 128
 /*
- * At most; Linux has no more than there are processors, whose programs do not wait for each
- * other's tags then.  In a guest with two processors four programs that have 8 or 32 reads
- * in flight each take 15 to 23 % fewer context switches a page than by one queue.
+ * At most; Linux has no more than processors, whose programs then do not wait for each other's
+ * tags.  In a guest with two processors, four programs with 8 or 32 reads in flight each take 15 to
+ * 23 % fewer context switches a page than with one queue.
  */
 #define QUEUES 2u
 #define SECTOR_SHIFT 9
 /*
- * Slots are armed, in flight for predecessors (failover.c: one for each tag at most), answered
- * and waiting for the backup, or repair's, which takes few: an answer always finds one.
+ * Slots are armed, in flight for predecessors (failover.c: at most one per tag), answered and
+ * waiting for the backup, or used by repair, which takes few: an answer always finds one.
  */
 #define BACKLOG (SLOT_COUNT - 2 * DEPTH - 32)
 _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one");
@@ -52,9 +52,9 @@ _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one")
 #define COMMAND_MS 10000
 /* DEL_DEV waits until no process has the device open. */
 #define DELETE_MS 3000
-/* For /dev/ublkcN to appear, to be free, or for the memory to open it. */
+/* Time for /dev/ublkcN to appear or be free, and for the memory to open it. */
 #define NODE_MS 5000
-/* The kernel needs 30 s to see the end of a server at most, if it does at all. */
+/* The kernel needs up to 30 s to notice the end of a server, if at all. */
 #define RECOVER_NS 40000000000ull
 
 #define RECOVER_LOOK_MS 500
@@ -66,11 +66,11 @@ struct ublk {
 	struct io_uring ring;
 	bool has_ring;
 	int fd;                     /* /dev/ublkcN: open in one process at a time */
-	const struct ublksrv_io_desc *requests[QUEUES]; /* of each queue's tags, the kernel's */
-	struct slot *slot[DEPTH];   /* each tag's; NULL: the kernel will ask nothing more there */
-	int ended;                  /* of the tags */
+	const struct ublksrv_io_desc *requests[QUEUES]; /* per queue: requests of its tags */
+	struct slot *slot[DEPTH];   /* slot of each tag; NULL: no further request by it */
+	int ended;                  /* number of ended tags */
 	uint32_t stopping;
-	/* The kernel writes there, although no request may wait for it any more. */
+	/* A member, because the kernel may write there after its command has timed out. */
 	struct ublksrv_ctrl_dev_info info;
 };
 
@@ -83,7 +83,7 @@ static size_t requests_size(const struct frontend_host *h)
 {
 	size_t size = h->shared->ublk_depth * sizeof(struct ublksrv_io_desc);
 
-	return (size + EBB_PAGE - 1) / EBB_PAGE * EBB_PAGE; /* the kernel maps no other */
+	return (size + EBB_PAGE - 1) / EBB_PAGE * EBB_PAGE; /* the kernel maps whole pages only */
 }
 
 static uint32_t device(const struct frontend_host *h)
@@ -93,7 +93,7 @@ static uint32_t device(const struct frontend_host *h)
 
 /* --- requests and answers ---------------------------------------------------------- */
 
-/* The kernel gets tag @tag again, with the slot of its next request. */
+/* Gives tag @tag to the kernel again, with the slot of its next request. */
 static void arm(struct frontend_host *h, uint16_t tag, uint32_t op, int result, struct slot *slot)
 {
 	struct ublk *u = h->ublk;
@@ -104,7 +104,7 @@ static void arm(struct frontend_host *h, uint16_t tag, uint32_t op, int result, 
 		.addr = (uintptr_t)slot->payload,
 	};
 
-	/* There is an entry for each tag: never. */
+	/* Never happens: the ring has an entry for each tag. */
 	while (!sqe) {
 		io_uring_submit(&u->ring);
 		sqe = io_uring_get_sqe(&u->ring);
@@ -134,10 +134,10 @@ static enum slot_after ublk_answer(void *host, struct slot *slot, int error)
 	uint16_t tag = (uint16_t)(slot->unique - 1);
 	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * EBB_PAGE);
 
-	/* A predecessor's. */
+	/* A predecessor's request. */
 	if (!slot->unique)
 		return SLOT_DONE;
-	/* What the kernel reads from is what it will write to. */
+	/* The kernel reads answers from where it writes requests: the payload. */
 	if (!error && slot->source)
 		memcpy(slot->payload, slot->source, slot->count * (size_t)EBB_PAGE);
 	arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
@@ -145,7 +145,7 @@ static enum slot_after ublk_answer(void *host, struct slot *slot, int error)
 	return slot->backing ? SLOT_DONE : SLOT_KEPT;
 }
 
-/* Starts the request that has come by @tag. */
+/* Starts the request that arrived by @tag. */
 static void take(struct frontend_host *h, uint16_t tag)
 {
 	struct ublk *u = h->ublk;
@@ -173,7 +173,7 @@ static void take(struct frontend_host *h, uint16_t tag)
 		arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
 		return;
 	}
-	/* The block layer sees to it; a wrong one must not leave its slot. */
+	/* The block layer ensures valid ranges; a wrong one must not exceed its slot. */
 	if (!count || first > h->pages || count > h->pages - first ||
 	    (kind != SLOT_DISCARD && count > SLOT_PAGES)) {
 		arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
@@ -229,7 +229,7 @@ static int ublk_prepare(struct frontend_host *h, struct error *e)
 	h->ublk = u;
 	u->fd = u->control.fd = -1;
 	r = ublk_control_open(&u->control);
-	/* This thread learns of requests when it enters the kernel: nothing interrupts it. */
+	/* This thread learns of requests when it enters the kernel: no interrupts needed. */
 	if (!r)
 		r = io_uring_queue_init(DEPTH, &u->ring,
 					IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER);
@@ -237,7 +237,7 @@ static int ublk_prepare(struct frontend_host *h, struct error *e)
 	if (r)
 		return fail(e, r, "ublk: io_uring: %s; see sysctl kernel.io_uring_disabled",
 			    strerror(-r));
-	/* Commands are done by a kernel thread that stays: a failover needs no other. */
+	/* Starts the kernel's thread for commands, which a failover then need not create. */
 	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, h->shared->ublk ? device(h) : 0,
 			&u->info, sizeof(u->info), 0, COMMAND_MS);
 	return 0;
@@ -246,7 +246,7 @@ static int ublk_prepare(struct frontend_host *h, struct error *e)
 static int open_node(struct frontend_host *h)
 {
 	struct ublk *u = h->ublk;
-	/* Where a queue's requests are, whatever its depth. */
+	/* Offset of a queue's requests, whatever its depth. */
 	const off_t each = UBLK_MAX_QUEUE_DEPTH * sizeof(struct ublksrv_io_desc);
 	char path[32];
 	void *requests;
@@ -268,12 +268,12 @@ static int open_node(struct frontend_host *h)
 	return 0;
 }
 
-/* /dev/ublkcN, its requests, and a slot for each tag: there are enough. */
+/* Opens /dev/ublkcN, maps its requests, and arms each tag with a slot. */
 static int attach(struct frontend_host *h)
 {
 	int r = open_node(h);
 
-	/* devtmpfs makes it at once, a udev of another kind later; what is short may come. */
+	/* devtmpfs creates the node at once, other udevs later; a shortage of memory may end. */
 	for (int ms = 0; r && r != -EINVAL && ms < NODE_MS; ms += 10) {
 		usleep(10000);
 		count_add(h->beats, 1);
@@ -309,7 +309,7 @@ static int set_parameters(struct frontend_host *h)
 			       0, COMMAND_MS);
 }
 
-/* The kernel looks for partitions before it is done: it is served meanwhile. */
+/* The kernel scans for partitions before it returns: requests are served meanwhile. */
 static int start_device(struct frontend_host *h)
 {
 	struct ublk *u = h->ublk;
@@ -379,7 +379,7 @@ static int ublk_begin(struct frontend_host *h, struct error *e)
 	return 0;
 }
 
-/* Whether the device has been stopped or deleted meanwhile. */
+/* Returns whether the device has been stopped or deleted meanwhile. */
 static bool is_stopped(struct frontend_host *h)
 {
 	struct ublksrv_ctrl_dev_info *info = &h->ublk->info;
@@ -389,7 +389,7 @@ static bool is_stopped(struct frontend_host *h)
 	return r == -ENODEV || (!r && info->state == UBLK_S_DEV_DEAD);
 }
 
-/* -EBUSY as long as the kernel is not done with the dead server. */
+/* Returns -EBUSY until the kernel is done with the dead server. */
 static int start_recovery(struct frontend_host *h)
 {
 	uint64_t until = now_ns() + RECOVER_NS;
@@ -398,7 +398,7 @@ static int start_recovery(struct frontend_host *h)
 		int r = ublk_control_do(&h->ublk->control, UBLK_U_CMD_START_USER_RECOVERY,
 					device(h), NULL, 0, 0, COMMAND_MS);
 
-		/* The kernel is at it: a second command would be refused when the first is done. */
+		/* The command is in progress: a second one would be refused when it completes. */
 		while (r == -ETIME && now_ns() < until) {
 			count_add(h->beats, 1);
 			h->poll(h->engine, 1);
@@ -414,17 +414,17 @@ static int start_recovery(struct frontend_host *h)
 }
 
 /*
- * What can fail for want of anything of ours does so before the kernel is told: it lets
- * Linux 6.12 begin this once for each dead server.  A successor that begins and dies, or
- * gives up, before its last FETCH leaves a device that tells the next one so (-EINVAL); that
- * one may go on if the first had not mapped the requests yet.  Later kernels start again.
+ * Checks own resources before telling the kernel, because Linux 6.12 begins recovery once per dead
+ * server.  A successor that begins and dies or gives up before its last FETCH makes the next one's
+ * begin fail (-EINVAL); that one may continue if the first had not mapped the requests yet.  Later
+ * kernels begin again.
  */
 static int ublk_take_over(struct frontend_host *h, struct slot *reading)
 {
 	char why[160];
 	int begun, r = *h->free < DEPTH ? -ENOBUFS : 0;
 
-	/* The kernel may take its time: donors have what they are to do. */
+	/* The kernel may take long: let donors start their work. */
 	h->poll(h->engine, 0);
 	begun = r ? 0 : start_recovery(h);
 	if (!r && begun != -EINVAL)
@@ -436,7 +436,7 @@ static int ublk_take_over(struct frontend_host *h, struct slot *reading)
 				    NULL, 0, (uint64_t)getpid(), COMMAND_MS);
 	if (!r)
 		return 0;
-	/* The next one would not do better, and everybody would wait. */
+	/* The next server would fail too, and all I/O would wait. */
 	if (begun)
 		__atomic_store_n(&h->shared->refused, 1, __ATOMIC_RELAXED);
 	snprintf(why, sizeof(why), "/dev/ublkb%u: the kernel refuses another server: %s",
@@ -451,14 +451,14 @@ static void delete (struct frontend_host *h)
 	char path[PATH_MAX];
 	int r;
 
-	/* Another than the server's: the supervisor does this, too. */
+	/* Not the server's ublk_control: the supervisor runs this, too. */
 	r = ublk_control_open(&c);
 	if (!r) {
 		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(h), NULL, 0, 0, DELETE_MS);
 		ublk_control_close(&c);
 	}
 	ublk_control_note(h->device, path);
-	/* -ETIME: deleted, and still open in some process. */
+	/* -ETIME: deleted, but still open in some process. */
 	if (!r || r == -ENODEV || r == -ETIME)
 		unlink(path);
 	else
@@ -513,7 +513,7 @@ static int ublk_stop(struct frontend_host *h)
 		return r;
 	__atomic_store_n(&h->ublk->stopping, 1, __ATOMIC_SEQ_CST);
 	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(h), NULL, 0, 0, COMMAND_MS);
-	/* It goes on after that, too. */
+	/* The kernel continues after a timeout. */
 	__atomic_store_n(&h->ublk->stopping, !r || r == -ETIME, __ATOMIC_SEQ_CST);
 	ublk_control_close(&c);
 	return r;

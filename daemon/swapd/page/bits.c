@@ -30,7 +30,7 @@ uint32_t bits_run(const uint64_t *map, uint32_t first, uint32_t count)
 	uint64_t flip = bits_test(map, first) ? ~0ull : 0;
 
 	for (uint32_t w = first / 64; w <= (first + count - 1) / 64; w++) {
-		/* What differs from the first bit. */
+		/* Bits that differ from the first one. */
 		uint64_t other = (map[w] ^ flip) & mask(w, first, count);
 
 		if (other)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One bit a page. */
+/* One bit per page. */
 #ifndef EBB_BITS_H
 #define EBB_BITS_H
 
@@ -21,14 +21,14 @@ static inline bool bits_test(const uint64_t *map, uint32_t bit)
 void bits_set(uint64_t *map, uint32_t first, uint32_t count);
 void bits_clear(uint64_t *map, uint32_t first, uint32_t count);
 
-/* How many of the @count (> 0) bits from @first on equal the first of them. */
+/* Returns how many of the @count (> 0) bits from @first on equal the first of them. */
 uint32_t bits_run(const uint64_t *map, uint32_t first, uint32_t count);
 
-/* Bits among @count from @first that are set in @map and not in @other. */
+/* Counts bits among @count from @first that are set in @map and not in @other. */
 uint32_t bits_count_without(const uint64_t *map, const uint64_t *other, uint32_t first,
 			    uint32_t count);
 
-/* Set bits among @count from @first. */
+/* Counts set bits among @count from @first. */
 uint32_t bits_count(const uint64_t *map, uint32_t first, uint32_t count);
 
 #endif

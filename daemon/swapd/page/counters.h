@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a device counts. */
+/* Counters of a device. */
 #ifndef EBB_COUNTERS_H
 #define EBB_COUNTERS_H
 
@@ -12,27 +12,27 @@
  * the supervisor.  Pages unless a name says requests or bytes.
  */
 struct counters {
-	uint64_t completed;      /* requests answered; what the watchdog watches */
+	uint64_t completed;      /* requests answered; monitored by the watchdog */
 	uint64_t received;       /* READ and WRITE requests */
 	uint64_t read_requests, write_requests;
 	uint64_t read_donor, read_backup, read_zero, read_failed;
 	uint64_t written_donor;  /* acknowledged by a donor */
-	uint64_t written_backup_only; /* no donor took them */
+	uint64_t written_backup_only; /* no donor accepted them */
 	uint64_t write_failed;
 	uint64_t conflicts;      /* requests that waited for an overlapping one */
 	uint64_t donor_losses, late_replies, donor_errors;
-	uint64_t bad_donor, bad_backup; /* came back other than they were written */
-	uint64_t backup_errors;  /* requests the backup file failed */
-	uint64_t fuse_errors;    /* answers the kernel did not take */
-	uint64_t same_filled, read_same_filled; /* written and read: not sent */
+	uint64_t bad_donor, bad_backup; /* contents differ from those written */
+	uint64_t backup_errors;  /* requests that the backup file failed */
+	uint64_t fuse_errors;    /* answers that the kernel rejected */
+	uint64_t same_filled, read_same_filled; /* not transferred */
 	uint64_t discarded;
-	uint64_t repaired;       /* copied to a copy that lacked them */
+	uint64_t repaired;       /* copied to replicas that lacked them */
 	uint64_t maps, map_refusals, unmaps;
 	uint64_t evictions, eviction_refusals; /* recalls of slabs, and those refused */
-	uint64_t asks_ignored;   /* of donors that ask too often */
-	uint64_t to_disk;        /* of them, with no other donor to go to */
-	uint64_t map_failures;   /* slabs that we could not reach */
-	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns, where they take time */
+	uint64_t asks_ignored;   /* excess requests of donors */
+	uint64_t to_disk;        /* of the evictions, for lack of another donor */
+	uint64_t map_failures;   /* slabs that this process could not map */
+	/* [i] counts donor reads with a round trip that took 2^i .. 2^(i+1)-1 ns */
 	uint64_t latency[LATENCY_BUCKETS];
 };
 

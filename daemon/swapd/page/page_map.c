@@ -22,13 +22,13 @@ static uint64_t *stored(const struct page_map *m, int replica)
 	return bits(m, STORED + replica);
 }
 
-/* A bit a slab. */
+/* One bit per slab. */
 static uint64_t *emptied(const struct page_map *m)
 {
 	return bits(m, STORED + m->replicas);
 }
 
-/* One a page: what a same-filled page repeats. */
+/* One per page: the word that a same-filled page repeats. */
 static uint64_t *word(const struct page_map *m)
 {
 	return emptied(m) + bits_words(m->slabs);
@@ -120,7 +120,7 @@ static struct page_run home_of(const struct page_map *m, uint32_t page, uint8_t 
 struct page_run page_map_find(const struct page_map *m, uint32_t page, uint32_t most, uint8_t up,
 			      uint8_t away)
 {
-	/* The last table that each home depends on, besides those of replicas. */
+	/* The last table that each home depends on, except the tables of replicas. */
 	static const int last[] = {
 		[PAGE_ZERO] = WRITTEN, [PAGE_SAME_FILLED] = SAME_FILLED, [PAGE_REPLICA] = -1,
 		[PAGE_BACKUP] = STALE, [PAGE_BACKUP_STALE] = STALE, [PAGE_AWAY] = STALE,
@@ -139,7 +139,7 @@ struct page_run page_map_find(const struct page_map *m, uint32_t page, uint32_t 
 	return run;
 }
 
-/* The 64 pages from @at * 64 on that @replica lacks. */
+/* Returns the mask of the 64 pages from @at * 64 on that @replica lacks. */
 static uint64_t lacking(const struct page_map *m, uint32_t at, int replica)
 {
 	uint64_t lack = replica == PAGE_MAP_BACKUP ? bits(m, STALE)[at] : ~stored(m, replica)[at];
@@ -304,7 +304,7 @@ void page_map_discard(struct page_map *m, uint32_t first, uint32_t n)
 			set_live(m, i, is_live(m, i), false);
 		forget_stored(m, page, run);
 		bits_clear(bits(m, SAME_FILLED), page, run);
-		/* Last: by it a successor finds what is to be done again. */
+		/* Last: until then a successor discards the pages again. */
 		shared_order();
 		bits_clear(bits(m, WRITTEN), page, run);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Where each page of the device is: one flat piece of memory without pointers, which the
- * processes of a device share, so that it outlives a server.  The loop thread alone changes
- * it, and it is right after every store; the control thread counts.
+ * processes of a device share, so that it outlives a server.  Only the loop thread changes
+ * it, and it is consistent after every store; the control thread counts.
  *
  * A page's newest content is where its bits say:
  *	not written             zeroes, without I/O
@@ -31,37 +31,37 @@ enum page_home {
 	PAGE_SAME_FILLED,
 	PAGE_REPLICA,
 	PAGE_BACKUP,
-	PAGE_BACKUP_STALE, /* the backup failed to take it; a newer write may be queued there */
-	PAGE_AWAY,         /* only at a replica that its donor has yet to confirm */
+	PAGE_BACKUP_STALE, /* the backup failed to store it; a newer write may be queued there */
+	PAGE_AWAY,         /* only at a replica that its donor has not confirmed yet */
 	PAGE_NOWHERE,
 };
 
-/* @count pages in a row, all of one slab, with one home. */
+/* @count consecutive pages of one slab, with one home. */
 struct page_run {
 	enum page_home home;
-	uint8_t replicas; /* PAGE_REPLICA, PAGE_AWAY: those that have them, a bit each */
+	uint8_t replicas; /* PAGE_REPLICA, PAGE_AWAY: mask of the replicas that have them */
 	uint32_t count;
 };
 
 struct page_map {
 	uint32_t pages, slab_pages, slabs;
 	uint8_t replicas;
-	bool backup;      /* there is one */
+	bool backup;      /* there is a backup */
 	uint64_t live;    /* pages */
-	uint64_t words;   /* of a table with a bit a page */
+	uint64_t words;   /* words of a table with a bit per page */
 	uint64_t table[];
 };
 
-/* Bytes of a map; @replicas is PAGE_MAP_REPLICAS at most. */
+/* Returns the size of a map; @replicas is at most PAGE_MAP_REPLICAS. */
 size_t page_map_size(uint32_t pages, uint32_t slab_pages, int replicas);
 /* Makes the map in zeroed memory of that size: no page is written. */
 void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, int replicas,
 		   bool backup);
-/* Likewise, in new memory that children share; NULL when there is none. */
+/* As page_map_init(), in new memory that children share; NULL without memory. */
 struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, int replicas, bool backup);
 void page_map_free(struct page_map **m);
 
-/* Pages of @slab; the last one may be shorter. */
+/* Returns the pages of @slab; the last one may be shorter. */
 static inline uint32_t page_map_slab_pages(const struct page_map *m, uint32_t slab)
 {
 	uint32_t left = m->pages - slab * m->slab_pages;
@@ -70,33 +70,37 @@ static inline uint32_t page_map_slab_pages(const struct page_map *m, uint32_t sl
 }
 
 /*
- * Finds @page and up to @most pages that follow it.  @up has a bit for each replica of its
- * slab that can be read, @away for each that its donor has yet to confirm.
+ * Finds the home of @page and of the pages behind it, @most in total.  @up masks the replicas of
+ * its slab that can be read, @away those that their donors have yet to confirm.
  */
 struct page_run page_map_find(const struct page_map *m, uint32_t page, uint32_t most, uint8_t up,
 			      uint8_t away);
 
-/* Of @most pages from @page on, how many in a row are live and not stored at @replica. */
+/* Returns how many of @most pages from @page on are, in a row, live and not stored at @replica. */
 uint32_t page_map_lacking(const struct page_map *m, uint32_t page, uint32_t most, int replica);
-/* The first page of @slab, from its @from-th on, that @replica lacks; its length if none. */
+/*
+ * Returns the first page of @slab, from its @from-th on, that @replica lacks; its length if none.
+ */
 uint32_t page_map_next_lacking(const struct page_map *m, uint32_t slab, uint32_t from,
 			       int replica);
-/* Whether the backup failed to take one of the @n pages from @first on. */
+/* Returns whether the backup failed to store one of the @n pages from @first on. */
 bool page_map_is_stale(const struct page_map *m, uint32_t first, uint32_t n);
-/* Whether a page of @slab is stored at @replica and neither at @others nor in the backup. */
+/*
+ * Returns whether a page of @slab is stored at @replica and neither at @others nor in the backup.
+ */
 bool page_map_is_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others);
-/* Pages of @slab that are live, and that are stored at @replica. */
+/* Return the pages of @slab that are live; that are stored at @replica. */
 uint32_t page_map_live(const struct page_map *m, uint32_t slab);
 uint32_t page_map_count_stored(const struct page_map *m, uint32_t slab, int replica);
 
-/* A bit for each of the @count (<= 64) pages at @payload that repeats one word. */
+/* Returns a mask of those of the @count (<= 64) pages at @payload that repeat one word. */
 uint64_t page_map_same_filled(const uint8_t *payload, uint32_t count);
 /* Writes the words of @count same-filled pages from @page on to @to. */
 void page_map_fill(const struct page_map *m, uint32_t page, uint32_t count, uint8_t *to);
 
 struct page_write {
 	uint32_t first, count;
-	uint64_t same_filled;   /* as page_map_same_filled() says */
+	uint64_t same_filled;   /* as returned by page_map_same_filled() */
 	const uint8_t *payload;
 };
 
@@ -119,12 +123,12 @@ void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica);
 void page_map_discard(struct page_map *m, uint32_t first, uint32_t n);
 void page_map_lose(struct page_map *m, uint32_t first, uint32_t n);
 
-/* For a successor: counts live pages again, as its predecessor may have died in between. */
+/* For a successor: recounts live pages, as its predecessor may have died in between. */
 void page_map_recount(struct page_map *m);
 
 /*
- * Slabs whose last live page has gone: the first from @from on, or the number of slabs;
- * noted again, for a slab that still has replicas; seen to.
+ * Slabs whose last live page was discarded: finds the first from @from on, else the number of
+ * slabs; notes one again that still has replicas; forgets one.
  */
 uint32_t page_map_next_emptied(const struct page_map *m, uint32_t from);
 void page_map_note_emptied(struct page_map *m, uint32_t slab);

@@ -20,7 +20,7 @@ size_t seal_bytes(uint32_t pages)
 
 static int fill_random(void *to, size_t size)
 {
-	/* Up to 256 bytes come whole. */
+	/* Up to 256 bytes are read completely. */
 	return getrandom(to, size, 0) == (ssize_t)size ? 0 : -EIO;
 }
 
@@ -62,7 +62,7 @@ static EVP_CIPHER_CTX *new_context(const uint8_t *key, int sealing)
 {
 	EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
 
-	/* The key is set once: its schedule costs as much as half a page. */
+	/* Set the key once: its schedule costs as much as half a page. */
 	if (c && EVP_CipherInit_ex(c, EVP_aes_256_gcm(), NULL, key, NULL, sealing) == 1)
 		return c;
 	EVP_CIPHER_CTX_free(c);
@@ -92,7 +92,7 @@ void sealer_free(struct sealer *s)
 	*s = (struct sealer){ 0 };
 }
 
-/* Nonce and associated data of @page with @counter. */
+/* Sets nonce and associated data of @page with @counter. */
 static bool begin(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t page, uint64_t counter)
 {
 	uint8_t nonce[NONCE], aad[AAD];
@@ -145,7 +145,7 @@ int seal_page(struct sealer *s, uint32_t page, const void *from, void *to)
 	if (!has_pages(s->table, page, 1))
 		return -ERANGE;
 	seal = &m->seal[page];
-	/* Given out before use: a number is lost with its process, never given again. */
+	/* Allocate before use: a number may be lost with its process, but is never reused. */
 	counter = __atomic_fetch_add(&m->writes, 1, __ATOMIC_RELAXED);
 	if (counter >= SEAL_MOST)
 		return -EKEYEXPIRED;

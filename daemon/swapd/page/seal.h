@@ -32,7 +32,7 @@
 #define SEAL_TAG 16
 #define SEAL_MOST (1ull << 48)
 
-/* Of the page's newest content. */
+/* Seal of the page's newest content. */
 struct seal {
 	uint64_t counter; /* 0 = never sealed, or forgotten: nothing opens */
 	uint8_t tag[SEAL_TAG];
@@ -51,23 +51,23 @@ struct seal_table {
 	uint32_t pages;
 };
 
-/* One thread's means to seal and open. */
+/* A thread's contexts to seal and open. */
 struct sealer {
 	struct seal_table *table;
 	struct evp_cipher_ctx_st *seal, *open;
 	uint8_t scratch[EBB_PAGE];
 };
 
-/* Bytes of memory that a table of @pages takes. */
+/* Returns the bytes of memory for a table of @pages. */
 size_t seal_bytes(uint32_t pages);
 
 /*
- * Makes the table of @pages pages and its key, in locked memory that children
- * share.  -ENOMEM or -EPERM when so much cannot be locked.
+ * Makes the table of @pages pages and its key, in locked memory that children share.  -ENOMEM or
+ * -EPERM when it cannot be locked.
  */
 int seal_table_init(struct seal_table *t, uint32_t pages, struct error *e);
 
-/* Forgets key and seals; in memory that others share, for them as well. */
+/* Forgets key and seals; shared memory is erased for all processes. */
 void seal_table_free(struct seal_table *t);
 
 /* @t must stay where it is until sealer_free(). */
@@ -75,30 +75,30 @@ int sealer_init(struct sealer *s, struct seal_table *t, struct error *e);
 void sealer_free(struct sealer *s);
 
 /*
- * Seals the page at @from into @to: the newest content of the device's page @page.  A
- * process that dies half way leaves the page in clear at @from.  0; -ERANGE, with nothing
- * done, for a page that the device does not have; -EKEYEXPIRED at the counter's end.  Two
- * threads must not seal one page at once.
+ * Seals the page at @from into @to: the newest content of the device's page @page.  A process that
+ * dies before the end leaves the page in clear at @from.  Returns 0; -ERANGE, with nothing done,
+ * for a page that the device does not have; -EKEYEXPIRED at the counter's end.  Two threads must
+ * not seal one page at once.
  */
 int seal_page(struct sealer *s, uint32_t page, const void *from, void *to);
 
 /*
- * Opens the @count pages at @payload.  0, or -EBADMSG when one is not the newest
- * content of its page: *@bad (may be NULL) is then its number.  Those before it
- * are open; it is wiped; those behind it are as they came.  -ERANGE as above.
+ * Opens the @count pages at @payload.  Returns 0, or -EBADMSG when one is not the newest content of
+ * its page: *@bad (may be NULL) is then its number.  Pages before it are open, it is wiped, and
+ * pages behind it are unchanged.  -ERANGE as above.
  *
  * @payload must be memory that no other process writes: not a donor's.
  */
 int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, uint32_t *bad);
 
 /*
- * Whether seal_open() would open the pages, which stay sealed: for passing
- * them on.  0, -EBADMSG with *@bad, or -ERANGE.
+ * Checks whether seal_open() would open the pages, which stay sealed, to pass them on.  Returns 0,
+ * -EBADMSG with *@bad, or -ERANGE.
  */
 int seal_check(struct sealer *s, uint32_t first, uint32_t count, const void *payload,
 	       uint32_t *bad);
 
-/* From now on nothing opens as one of these pages, until it is sealed again. */
+/* Makes earlier seals of these pages invalid until they are sealed again. */
 void seal_forget(struct seal_table *t, uint32_t first, uint32_t count);
 
 #endif

@@ -141,7 +141,7 @@ void slab_orphan(struct slab *s)
 			release(s, i);
 			continue;
 		}
-		/* Repair starts again to look for pages that it lacks. */
+		/* Repair searches its missing pages again. */
 		c->partial = true;
 		c->repaired = 0;
 		c->mapping.memory = NULL;

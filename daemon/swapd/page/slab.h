@@ -15,7 +15,7 @@
  *
  * The page map (page_map.h) says which copies have a page's newest content; only MAPPED and
  * AWAY copies have pages there.  Every write goes to all MAPPED copies, so
- * a copy that was complete stays so.
+ * a complete copy stays complete.
  */
 #ifndef EBB_SLAB_H
 #define EBB_SLAB_H
@@ -28,7 +28,7 @@
 #include "lib/rules/activity.h"
 #include "page_map.h"
 
-/* One more than replicas: what a copy that moves away needs at its new donor. */
+/* One more than replicas: a migrating copy needs one at its new donor. */
 #define SLAB_COPIES PAGE_MAP_REPLICAS
 #define REPLICAS_MAX (SLAB_COPIES - 1)
 
@@ -36,30 +36,30 @@ enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
 
 struct copy {
 	uint8_t state;        /* enum copy_state */
-	bool leaving;         /* recalled: released when its pages are elsewhere */
-	bool partial;         /* may lack pages; repair goes through them */
+	bool leaving;         /* recalled: released once its pages are elsewhere */
+	bool partial;         /* may lack pages, which repair looks for */
 	uint16_t donor;       /* index; meaningful unless NONE */
-	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
-	uint32_t repaired;    /* pages of the slab that repair is through with */
-	struct mapping mapping; /* of MAPPED and AWAY */
-	/* ns: MAPPING (UINT64_MAX: to be asked for again), leaving, or, AWAY, asked for since */
+	uint32_t serial;      /* number of this use of the entry: identifies the copy */
+	uint32_t repaired;    /* pages of the slab that repair has processed */
+	struct mapping mapping; /* valid while MAPPED or AWAY */
+	/* ns: start of MAPPING (UINT64_MAX: ask again), of leaving, or of asking while AWAY */
 	uint64_t since;
 };
 
-/* What a slab is, for people. */
+/* State of a slab, for reports. */
 enum slab_state { SLAB_UNMAPPED, SLAB_MAPPING, SLAB_MAPPED, SLAB_LOST, SLAB_STATES };
 
 struct slab {
 	struct copy copy[SLAB_COPIES];
-	bool opening;         /* first copies are being asked for: writes wait for all answers */
-	bool lost;            /* its last copy ended with its donor */
-	uint8_t jobs;         /* repair's, in flight */
-	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
-	uint64_t not_before;  /* ns: no donor is to be asked before */
-	uint64_t rewrite_at;  /* ns: what the backup failed to take is not tried again before */
-	uint64_t idle_since;  /* ns: has copies but no live page since; 0 = not so */
+	bool opening;         /* first copies are being requested: writes wait for all answers */
+	bool lost;            /* its last copy was lost */
+	uint8_t jobs;         /* repair's requests in flight */
+	uint16_t target;      /* donor + 1 for the next copy; 0 = any */
+	uint64_t not_before;  /* ns: no donor is asked earlier */
+	uint64_t rewrite_at;  /* ns: earliest retry of pages that the backup failed to store */
+	uint64_t idle_since;  /* ns: time since it has copies but no live page; 0 = not so */
 	struct activity activity;
-	int waiting_head, waiting_tail; /* requests that wait for MAPPING to end; -1 = none */
+	int waiting_head, waiting_tail; /* requests that wait for the end of MAPPING; -1 = none */
 };
 
 struct slab_table {
@@ -76,22 +76,21 @@ static inline struct slab *slab_of_page(const struct slab_table *t, uint32_t pag
 	return &t->slabs[page / t->pages];
 }
 
-/* Bytes into its slab at which @page begins. */
+/* Returns the offset of @page in its slab, bytes. */
 static inline uint32_t slab_offset(const struct slab_table *t, uint32_t page)
 {
 	return page % t->pages * EBB_PAGE;
 }
 
-/* Of @count pages from @page, how many lie in @page's slab. */
+/* Returns how many of @count pages from @page on lie in @page's slab. */
 uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count);
 
-/* The copies of @s that are MAPPED, a bit each. */
+/* Returns a mask of the copies of @s that are MAPPED. */
 uint8_t slab_mapped(const struct slab *s);
 
-/* Copies of @s in @state. */
 int slab_copies(const struct slab *s, enum copy_state state);
 
-/* The copy of @s at @donor, in whatever state, or -1. */
+/* Returns the copy of @s at @donor in any state, or -1. */
 int slab_copy_at(const struct slab *s, uint16_t donor);
 
 enum slab_state slab_state(const struct slab *s);
@@ -109,13 +108,12 @@ void slab_drop(struct slab *s, int copy);
 void slab_lose(struct slab *s, int copy);
 
 /*
- * What its server's death left of the slab: copies are NONE or AWAY.  Safe to do twice,
- * and to die in.  slab_back(): such a copy is confirmed.
+ * Sets the slab to what its server's death left: copies are NONE or AWAY.  May be repeated, also
+ * after a death within it.  slab_back() confirms an AWAY copy.
  */
 void slab_orphan(struct slab *s);
 void slab_back(struct slab *s, int copy);
 
-/* Slabs in @state. */
 uint32_t slab_count(const struct slab_table *t, enum slab_state state);
 
 #endif

@@ -12,7 +12,10 @@ static void take_slab(struct swapd *s, uint32_t index)
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		struct donor *d = &s->donors.donor[slab->copy[c].donor];
 
-		/* It died between taking a copy off the table and its bits, or before either. */
+		/*
+		 * The server died before it took a lost copy off the table, or cleared the copy's
+		 * bits.
+		 */
 		if (slab->copy[c].state == COPY_AWAY && d->state != DONOR_DOWN)
 			slab_lose(slab, c);
 		if (slab->copy[c].state == COPY_NONE) {
@@ -36,9 +39,9 @@ void failover_slabs(struct swapd *s)
 /* --- requests --------------------------------------------------------------------- */
 
 /*
- * Whether the request at @i of @n in @list need not be begun again, as the kernel asks for it
- * again: it is no write, or a later one brings all of its pages.  That is the same one as a
- * rule, which a predecessor was asked again: else each death would take more slots.
+ * Returns whether the request at @i of @n in @list need not be restarted, because the kernel
+ * repeats it: it is no write, or a later one writes all of its pages.  That is usually its
+ * repetition to a predecessor: otherwise each death would take more slots.
  */
 static bool is_needless(const struct swapd *s, const uint16_t *list, uint32_t n, uint32_t i)
 {
@@ -54,7 +57,7 @@ static bool is_needless(const struct swapd *s, const uint16_t *list, uint32_t n,
 	return slot->kind != SLOT_WRITE;
 }
 
-/* Slots with requests, by their order of arrival; how many. */
+/* Lists slots with requests in order of arrival; returns their number. */
 static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint32_t slots)
 {
 	uint32_t n = 0;
@@ -78,8 +81,9 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 }
 
 /*
- * Whether @slot, which was answered, may have pages for the backup yet.  Same-filled pages, and
- * pages that could not be sealed, never go there: they are in clear until the slot is free.
+ * Returns whether @slot, which was answered, may still have pages for the backup.  Same-filled
+ * pages, and pages that could not be sealed, never go there: they are in clear until the slot is
+ * free.
  */
 static bool is_for_backup(const struct swapd *s, const struct slot *slot)
 {
@@ -110,7 +114,7 @@ int failover_slots(struct swapd *s, uint32_t slots)
 			slot_put(&s->engine.slots, slot);
 		}
 	}
-	/* What was answered goes to the disk before anything that came later. */
+	/* Answered writes go to the disk before any later ones. */
 	for (uint32_t i = 0; i < n; i++) {
 		struct slot *slot = &s->engine.slots.slot[list[i]];
 

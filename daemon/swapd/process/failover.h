@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Failover: a server has died, anywhere in its work, and another one continues.  Whatever the dead
- * server had in flight is repeated, from shared memory (shared.h):
+ * Failover: a server has died, at any point, and another one continues.  It repeats all work that
+ * was in flight, from shared memory (shared.h):
  *
  *	requests   those read from the kernel are in slots.  They are repeated in their order of
  *		   arrival, answered or not: the kernel takes one answer, and no later request
- *		   depends on one that is unanswered.  A frontend that is asked again (ublk)
- *		   answers only later requests.
+ *		   depends on one that is unanswered.  With ublk the kernel sends them again
+ *		   later, and only those are answered.
  *	backup     answered writes that are still in slots go to the file again, in that order,
  *		   after the kernel has finished the dead server's I/O (backup_claim()).
  *	replicas   stay at their donors, which retain them for the grace period.  Resuming the
@@ -15,7 +15,7 @@
  *		   that the table does not have.
  *	repair     starts again; pages that it was copying count as lacking.
  *
- * A death interrupts nothing of that: the next server does it.
+ * If this server dies, too, the next one starts over.
  */
 #ifndef EBB_FAILOVER_H
 #define EBB_FAILOVER_H
@@ -32,10 +32,10 @@ struct swapd;
  */
 int failover(struct swapd *s);
 
-/* Its parts, in their order; before them donors_take_over(). */
+/* The parts of failover(), in order; donors_take_over() comes before. */
 void failover_slabs(struct swapd *s);
 int failover_donors(struct swapd *s);
-/* Of @slots slots; what the frontend says of it. */
+/* Takes over @slots slots; returns the frontend's result. */
 int failover_slots(struct swapd *s, uint32_t slots);
 
 /*

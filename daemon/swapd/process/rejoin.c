@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A successor finds its predecessor's donors. */
+/* Reconnects a successor to its predecessor's donors. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,19 +11,19 @@
 #include "swapd/swapd.h"
 
 /*
- * A donor that has something of ours is tried again for so long, at least: without a
- * backup or another replica it alone has the pages.
+ * Least time for which a donor with our slabs is retried: without a backup or another replica, only
+ * it has the pages.
  */
 #define PATIENCE 2000000000ull
-/* A donor re-creates slabs that were returned to it within little more than a second. */
+/* A donor re-creates slabs that were released to it within little more than a second. */
 #define ROOM_PATIENCE 2000000000ull
-/* Between two looks at donors that are silent. */
+/* Interval of looks at unresponsive donors. */
 #define LOOK_MS 10
 /* Between two looks at a file that a predecessor has: a moment, as a rule. */
 #define CLAIM_MS 1
 #define OTHERS_LATER 300000000ull
 
-/* Whether it is worth to wait for @d before anything is served. */
+/* Returns whether to wait for @d before serving. */
 static bool is_expected(const struct donor *d, uint64_t now)
 {
 	switch (d->state) {
@@ -31,7 +31,7 @@ static bool is_expected(const struct donor *d, uint64_t now)
 	case DONOR_QUARANTINED:
 		return false;
 	case DONOR_UP:
-		/* Without figures that are true a first write might find no room. */
+		/* Without current figures a first write might find no free capacity. */
 		return d->resume || d->mapping || d->pinged;
 	case DONOR_DOWN:
 		return d->resume || d->retry_at <= now;
@@ -64,7 +64,7 @@ int failover_donors(struct swapd *s)
 		bool expected = false;
 
 		claimed = claimed || !backup_claim(&s->engine.backup);
-		/* A disk may keep us waiting for ever: then the watchdog is to see that. */
+		/* A disk may block forever: no beats then, so that the watchdog notices. */
 		if (claimed || now < s->donors.resume_until)
 			count_add(&s->shared->beats, 1);
 		for (int i = 0; i < s->donors.count; i++) {
@@ -87,8 +87,8 @@ int failover_donors(struct swapd *s)
 }
 
 /*
- * Donors that have our slabs come first, and are waited for.  Without a backup, so do donors that
- * were connected before: a first write may find no free capacity elsewhere.
+ * Tries donors with our slabs first, and waits for them.  Without a backup, also donors that were
+ * connected before: a first write may find no free capacity elsewhere.
  */
 static void let_go_first(struct swapd *s, uint64_t now)
 {
@@ -118,7 +118,7 @@ int failover(struct swapd *s)
 	uint64_t start = now_ns();
 	int r;
 
-	/* They are counted again when they begin; until then nothing stands still. */
+	/* Requests are counted again when they restart; until then none counts as stalled. */
 	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
 	s->donors.resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline :
 			       PATIENCE;

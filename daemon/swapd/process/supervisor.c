@@ -16,11 +16,11 @@
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
-/* After a failover the new server goes first. */
+/* Delay after a failover, in favour of the new server. */
 #define FORK_AFTER (200 * MS)
 #define FORK_WAIT_FIRST SECOND
 #define FORK_WAIT_MOST (60 * SECOND)
-/* A standby that lived so long was none of those that cannot be made. */
+/* A standby that lived this long did not fail to start. */
 #define LIVED (10 * SECOND)
 
 /* The first server's message to the process that started it. */
@@ -44,7 +44,7 @@ static void set_standby(struct supervisor *h, struct child standby)
 	__atomic_store_n(&h->s->shared->standby, (uint32_t)standby.pid, __ATOMIC_RELAXED);
 }
 
-/* In the child: what is the supervisor's alone. */
+/* In the child: closes what belongs to the supervisor. */
 static void leave_holder(struct supervisor *h)
 {
 	close_fd(&h->signal_fd);
@@ -159,7 +159,7 @@ int supervisor_start(struct supervisor *h, struct swapd *s, struct device_contro
 
 enum outcome { GOES_ON, ENDED };
 
-/* Stays a zombie until the next look otherwise. */
+/* Waits, or the child would stay a zombie until the next look. */
 static void end_standby(struct supervisor *h)
 {
 	if (!h->standby.pid)
@@ -179,7 +179,7 @@ bool crashes_count(struct crashes *c, enum server_death death, uint64_t now)
 		now - c->at[c->count % SUPERVISOR_CRASHES] < SUPERVISOR_CRASH_SPAN * SECOND);
 }
 
-/* Of the server, which has ended with @status. */
+/* Classifies the end of the server with @status. */
 static enum server_death cause_of_death(struct supervisor *h, int status)
 {
 	uint8_t life = h->s->shared->life[h->server.life];
@@ -192,8 +192,8 @@ static enum server_death cause_of_death(struct supervisor *h, int status)
 }
 
 /*
- * Ends service: errors are better than waiting for ever.  A device that cannot be aborted ends
- * when it has no server and the supervisor clears away.
+ * Ends service: errors are better than waiting forever.  A device that cannot be aborted ends when
+ * it has no server and the supervisor cleans up.
  */
 static void cut(struct supervisor *h)
 {
@@ -201,7 +201,7 @@ static void cut(struct supervisor *h)
 	h->cut = !watchdog_abort(&h->watchdog, h->s->shared);
 	if (h->cut)
 		return;
-	/* The standby first, or it takes over. */
+	/* The standby first, or it would take over. */
 	if (h->standby.pid)
 		kill(h->standby.pid, SIGKILL);
 	if (h->server.pid)
@@ -222,7 +222,7 @@ static void give_up(struct supervisor *h)
 		   h->s->options.name, SUPERVISOR_CRASHES, SUPERVISOR_CRASH_SPAN);
 }
 
-/* Why a child has ended, if it had the time to say. */
+/* Notes the exit reason of a child, if it left one. */
 static void note_last_words(struct supervisor *h)
 {
 	if (*h->s->shared->last_words)
@@ -248,7 +248,7 @@ static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
 	h->server.pid = 0;
 	if (!h->standby.pid) {
-		/* At once, unless it died of being made. */
+		/* At once, unless it died while starting. */
 		h->fork_at = now - h->forked >= SECOND ? now : now + SECOND;
 	} else {
 		close(h->server.alive_fd);
@@ -276,8 +276,8 @@ static void standby_died(struct supervisor *h, uint64_t now)
 }
 
 /*
- * Children that have ended.  The order in which they are found may be another than
- * that in which they died: a standby that took over and died is then the server.
+ * Handles ended children.  They may be found in another order than they died: a standby that took
+ * over and died is then the server.
  */
 static enum outcome reap(struct supervisor *h, uint64_t now, int *status)
 {
@@ -322,8 +322,8 @@ static void mend(struct supervisor *h, uint64_t now)
 }
 
 /*
- * After half of options.watchdog another server; after all of it, if that does not move
- * either or there is none, the connection is cut.
+ * Fails over after half of options.watchdog without progress; aborts the device after all of it, if
+ * that did not help or there is no standby.
  */
 static void watch(struct supervisor *h, uint64_t now)
 {
@@ -381,7 +381,7 @@ static void take_signals(struct supervisor *h)
 			want_stop(h->s->shared);
 }
 
-/* No server is left to do that. */
+/* Cleans up, as no server is left to do it. */
 static int clear_away(struct supervisor *h)
 {
 	swapd_stop(h->s, h->c);

@@ -36,13 +36,13 @@ struct swapd;
 
 struct child {
 	int pid;      /* 0 = none */
-	int alive_fd; /* end of file: it has exited */
+	int alive_fd; /* reports end of file when it has exited */
 	uint8_t life; /* index of its shared.life[] */
 };
 
 /*
- * The device is aborted after so many crashes within such a time, or in a row before a server
- * serves.  A request that crashes every server would otherwise be repeated for ever.
+ * The device is aborted after this many crashes in this time, or in a row before a server serves.
+ * A request that crashes every server would otherwise be repeated forever.
  */
 #define SUPERVISOR_CRASHES 10
 #define SUPERVISOR_CRASH_SPAN 60 /* s */
@@ -54,7 +54,7 @@ enum server_death {
 };
 
 struct crashes {
-	uint64_t at[SUPERVISOR_CRASHES]; /* ns: the last ones, in a ring */
+	uint64_t at[SUPERVISOR_CRASHES]; /* ns: the latest ones, in a ring */
 	uint32_t count;
 	uint32_t in_a_row;           /* failovers that failed since one succeeded */
 };
@@ -68,13 +68,13 @@ struct supervisor {
 	struct child server, standby;
 	int signal_fd;
 	int report_fd;         /* to the first server */
-	uint64_t fork_at;      /* ns: the next standby is not made before */
-	uint64_t fork_wait;    /* ns: between two tries */
-	uint64_t forked;       /* ns: the last one was made */
+	uint64_t fork_at;      /* ns: earliest time of the next standby */
+	uint64_t fork_wait;    /* ns: delay between two attempts */
+	uint64_t forked;       /* ns: time of the last one */
 	struct crashes crashes;
 	bool cut;              /* I/O fails now instead of waiting */
-	struct notes notes;    /* the supervisor's: log lines that wait for a server */
-	uint64_t beats;        /* of the loop, at the last look */
+	struct notes notes;    /* log lines that wait for a server */
+	uint64_t beats;        /* the loop's beats at the last look */
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
 	bool replaced;         /* a server without progress was killed: a standby was ready ... */

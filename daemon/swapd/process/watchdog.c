@@ -34,7 +34,7 @@ static int open_control(uint32_t connection, const char *file, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
-/* fusectl is where a connection can be aborted; systemd mounts it, others do not. */
+/* Mounts fusectl, where a connection can be aborted; only systemd mounts it at boot. */
 static int mount_fusectl(uint32_t connection)
 {
 	char path[64];
@@ -58,7 +58,6 @@ static int arm_fuse(struct watchdog *w)
 	return w->waiting_fd < 0 || w->abort_fd < 0 ? -errno : 0;
 }
 
-/* Reads and writes in flight, a number each. */
 static bool inflight(const struct watchdog *w)
 {
 	unsigned int reads, writes;
@@ -76,7 +75,7 @@ static int arm_ublk(struct watchdog *w, uint32_t device)
 	w->waiting_fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (w->waiting_fd < 0)
 		return -errno;
-	/* The first look needs memory, the others use it again. */
+	/* The first read allocates memory, which later ones reuse. */
 	inflight(w);
 	return 0;
 }
@@ -90,16 +89,16 @@ int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit
 }
 
 /*
- * Whether the kernel has requests for the server that stopped.  FUSE's file can be
- * read once an open: the next one is made in advance, so that this one needs no
- * memory.  In doubt there are: a swap device that stands is always asked.
+ * Returns whether the kernel has requests for the stalled server.  FUSE's file can be read once per
+ * open: opens the next one in advance, so that this one needs no memory.  Assumes requests if in
+ * doubt: a stalled swap device always has some.
  */
 static bool requests_wait(struct watchdog *w, uint8_t life)
 {
 	char text[24] = "";
 	ssize_t n;
 
-	/* ublk does not count requests that wait for a successor as in flight. */
+	/* ublk does not count requests that wait for a successor. */
 	if (!w->connection)
 		return life != LIFE_SERVES || inflight(w);
 	n = w->waiting_fd < 0 ? -1 : read(w->waiting_fd, text, sizeof(text) - 1);

@@ -22,7 +22,7 @@ struct shared;
  */
 struct watchdog_sight {
 	uint64_t received, completed; /* requests */
-	uint64_t beats;               /* of the loop */
+	uint64_t beats;               /* rounds of the loop */
 };
 
 struct watchdog_state {
@@ -41,25 +41,25 @@ enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watc
 
 struct watchdog {
 	uint32_t connection;     /* FUSE's; 0 = none */
-	int waiting_fd, abort_fd; /* the latter FUSE's alone */
+	int waiting_fd, abort_fd; /* abort_fd for FUSE only */
 	uint64_t tick_ns, limit_ns;
 	struct watchdog_state state;
 };
 
 /*
- * Opens what tells of waiting requests, and what is needed to abort the FUSE connection if
- * it is one.  0 or -errno.
+ * Opens the files that show waiting requests and, for FUSE, abort the connection.  Returns 0 or
+ * -errno.
  */
 int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns);
 
 /*
- * The rule, once every tick_ns: whether something is to be done; @life is the server's.
- * Allocates nothing.
+ * Applies the rule once every tick_ns: returns whether to act; @life is the server's.  Allocates
+ * nothing.
  */
 bool watchdog_barks(struct watchdog *w, const struct shared *shared, uint8_t life);
 /*
- * Cuts the connection, if that can be done: 0 or -errno.  A ublk device has none, and is
- * taken away when it has no server.
+ * Aborts a FUSE connection: 0 or -errno.  A ublk device has none, and is removed when it has no
+ * server.
  */
 int watchdog_abort(struct watchdog *w, struct shared *shared);
 void watchdog_close(struct watchdog *w);

@@ -8,7 +8,7 @@
 #include "replicas.h"
 #include "slab_mapping.h"
 
-/* A small table by the donor's number of the slab: chains are short at this size. */
+/* Hash table by the donor's number of the slab: chains are short at this size. */
 #define BUCKETS 256
 _Static_assert(BUCKETS >= 2 * WIRE_LOANS, "half empty at least");
 
@@ -17,7 +17,7 @@ _Static_assert(BUCKETS >= 2 * WIRE_LOANS, "half empty at least");
 #define ASKS_MOST (2 * ASKS_A_SECOND)
 #define ACTIVITY_COST 8u
 
-/* Whether @d may ask for something that costs @cost. */
+/* Returns whether @d may send a request of cost @cost. */
 static bool may_ask(struct replicas *rs, struct donor *d, uint32_t cost)
 {
 	struct asks *a = &d->asks;
@@ -107,7 +107,7 @@ static enum wire_status evict(struct replicas *rs, struct donor *d, const struct
 		if (!repair_can_leave(rs, i, c))
 			return WIRE_NO_ROOM;
 		slab->copy[c].leaving = true;
-		/* Of one that is AWAY it says that REMAP was sent. */
+		/* While AWAY, .since is the time of REMAP. */
 		if (slab->copy[c].state == COPY_MAPPED)
 			slab->copy[c].since = now_ns();
 		slab->not_before = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What donors ask of the borrower when they need memory (docs/protocol.md). */
+/* Requests of donors to the borrower when they need memory (docs/protocol.md). */
 #ifndef EBB_DONOR_ASKS_H
 #define EBB_DONOR_ASKS_H
 
@@ -17,7 +17,7 @@ struct replicas;
 int donor_asks_activity(struct replicas *rs, struct donor *d, const struct wire_frame *f,
 		      const uint8_t *payload);
 
-/* EVICT: the copy is marked, and repair moves it away; or why not. */
+/* EVICT: marks the copy, which repair then migrates, or answers why not. */
 int donor_asks_back(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 
 /* Once a second: closes a period of @seconds of all slabs' activity. */

@@ -3,7 +3,7 @@
 #include "replicas.h"
 #include "slab_mapping.h"
 
-/* The donors a slab could go to. */
+/* Capacity of the donors that a slab could go to. */
 struct rooms {
 	uint64_t left[MAX_DONORS]; /* slabs */
 	bool any_donor, any_room;  /* at the start */
@@ -25,7 +25,7 @@ static void look_at_rooms(const struct replicas *rs, const struct donor *leaving
 	}
 }
 
-/* Takes room where there is most of it, at a donor without a copy of @slab. */
+/* Takes capacity for @slab at the donor that has most and no copy of it. */
 static bool take_room(const struct slab *slab, struct rooms *r)
 {
 	int best = -1;
@@ -39,7 +39,7 @@ static bool take_room(const struct slab *slab, struct rooms *r)
 	return best >= 0;
 }
 
-/* Whether slab @index has as many copies as are wanted, made or being made, that stay. */
+/* Returns whether enough copies of slab @index, made or being made, stay. */
 static bool has_enough(const struct replicas *rs, uint32_t index)
 {
 	const struct slab *slab = slab_at(rs, index);

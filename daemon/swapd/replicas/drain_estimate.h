@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Drain estimate: what becomes of the slabs at a donor that is drained, by the rules of
- * repair.h and the free capacity that the other donors reported last.
+ * Drain estimate: where the slabs of a drained donor will go, by the rules of repair.h and the free
+ * capacity that the other donors reported last.
  */
 #ifndef EBB_DRAIN_ESTIMATE_H
 #define EBB_DRAIN_ESTIMATE_H
@@ -12,7 +12,7 @@ struct donor;
 struct replicas;
 
 struct drain_estimate {
-	uint32_t slabs;  /* with a replica there: the sum of those below */
+	uint32_t slabs;  /* slabs with a replica there: the sum of the next three */
 	uint32_t move;   /* fit at another donor, or need no donor */
 	uint32_t disk;   /* will be on the backup disk only */
 	uint32_t stuck;  /* stay until there is free capacity */

@@ -9,35 +9,34 @@
 #define MS 1000000ull
 #define SECOND (1000 * MS)
 #define TICKS 10 /* a second */
-/* A slab without a live page is kept for so long: programs that end are followed by others. */
+/* Time for which a slab without live pages is kept: ended programs are followed by others. */
 #define EMPTY_FOR (5 * SECOND)
-/* Slabs looked at in a tick, and as many of those that were emptied. */
+/* Limit of slabs checked per tick, and of emptied slabs. */
 #define SCAN 4096
-/* So many of these, of which each says a word to a donor, before donors get what has gathered. */
+/* Releases, one frame each, after which donors get the queued frames. */
 #define EMPTIED_BATCH 32
 /*
- * Bytes of slabs requested in a tick, or released to a donor on this machine: that maps
- * or unmaps them, 3 ms for 64 MiB in which no request is served.  Others get a frame.
+ * Bytes of slabs per tick that are requested, or released to a donor on this machine: mapping or
+ * unmapping takes 3 ms for 64 MiB in which no request is served.  Other releases cost a frame.
  */
 #define MOVED (256u << 20)
 /*
- * RESYNCs in flight, and pages of each: enough to keep a link busy.  While there are
- * requests, so few that one of them waits behind 64 KiB at most, half a millisecond
- * at 1 Gbit/s.
+ * RESYNCs in flight and their pages: enough to keep a link busy.  While there are requests, one of
+ * them waits behind 64 KiB at most, half a millisecond at 1 Gbit/s.
  */
 #define RUNNING 4
 #define RUNNING_BUSY 1
 #define PAGES_BUSY 16
-/* So many requests in a tick make it busy. */
+/* Requests per tick above which the device is busy. */
 #define BUSY 10
 /*
- * A slab with writes queued for the disk is alone, to leave, until they are there: for
- * a while it waits for a moment without any.
+ * Time to wait for a moment without queued writes before a migrating slab is blocked until its
+ * writes are on the disk.
  */
 #define PATIENCE (5 * SECOND)
-/* Until the disk is tried again with what it failed to take. */
+/* Delay before pages that the disk failed to store are retried. */
 #define REWRITE_AFTER (5 * SECOND)
-/* While so many slots are repair's, no further slab becomes alone for that. */
+/* Limit of repair's slots above which no further slab is blocked for the disk. */
 #define CROWD (2 * RUNNING)
 
 int repair_wanted(const struct replicas *rs, uint32_t index)
@@ -45,7 +44,7 @@ int repair_wanted(const struct replicas *rs, uint32_t index)
 	return page_map_live(rs->engine->map, index) ? rs->wanted : 0;
 }
 
-/* Copies of the slab with every page it has, @except not counted (-1: all). */
+/* Counts complete copies of the slab, except @except (-1: none). */
 static int complete(const struct slab *slab, int except)
 {
 	int n = 0;
@@ -55,7 +54,7 @@ static int complete(const struct slab *slab, int except)
 	return n;
 }
 
-/* Those that are there or asked for, and are to stay. */
+/* Counts copies, present or requested, that are to stay. */
 static int staying(const struct replicas *rs, uint32_t index)
 {
 	int n = 0;
@@ -95,7 +94,7 @@ static void job_ended(struct replicas *rs, const struct slot *slot)
 
 /* --- copying -------------------------------------------------------------------- */
 
-/* A copy that may lack pages, one that stays before one that leaves; -1 = none. */
+/* Returns a copy that may lack pages, preferably one that stays; -1 = none. */
 static int partial_copy(const struct replicas *rs, uint32_t index)
 {
 	const struct slab *slab = slab_at(rs, index);
@@ -111,7 +110,7 @@ static int partial_copy(const struct replicas *rs, uint32_t index)
 	return any;
 }
 
-/* Starts the next RESYNC of copy @c, or finds it complete; false when there is no slot. */
+/* Starts the next RESYNC of copy @c, or marks it complete; returns false without a slot. */
 static bool fill(struct replicas *rs, uint32_t index, int c)
 {
 	struct slab *slab = slab_at(rs, index);
@@ -143,7 +142,7 @@ static bool fill(struct replicas *rs, uint32_t index, int c)
 	return true;
 }
 
-/* What the backup failed to take, and a copy has, goes there again: perhaps the disk is well. */
+/* Writes pages that the backup failed to store again from a copy: the disk may work by now. */
 static void rewrite(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	const struct page_map *map = rs->engine->map;
@@ -190,7 +189,7 @@ bool repair_run(struct replicas *rs)
 			return false;
 		if (!fill(rs, index, c))
 			return false;
-		/* A transport that needs no time would copy for as long as there is something. */
+		/* A transport without latency would copy everything at once. */
 		if (r->running == running)
 			return true;
 		running = r->running;
@@ -228,14 +227,13 @@ static void end_exclusive(struct replicas *rs, struct slot *slot)
 	engine_end_exclusive(rs->engine, slot);
 }
 
-/* Whether the backup has every live page. */
 static bool all_backed(const struct replicas *rs, uint32_t index)
 {
 	return page_map_next_lacking(rs->engine->map, index, 0, RESYNC_BACKUP) ==
 	       page_map_slab_pages(rs->engine->map, index);
 }
 
-/* The slab is alone, and nothing of it is queued for the backup. */
+/* Releases a copy of a blocked slab that has no writes queued for the backup. */
 static void leave_for_disk(struct replicas *rs, uint32_t index, int copy)
 {
 	if (all_backed(rs, index) && mapping_unmap(rs, index, copy))
@@ -243,7 +241,7 @@ static void leave_for_disk(struct replicas *rs, uint32_t index, int copy)
 	slab_at(rs, index)->not_before = now_ns() + SECOND;
 }
 
-/* The slab is alone; what was true when it was asked for may not be any more. */
+/* Acts on the blocked slab, after checking again why it was requested. */
 void repair_exclusive(struct replicas *rs, struct slot *slot)
 {
 	uint32_t index = slot->first / rs->engine->table.pages;
@@ -268,7 +266,7 @@ void repair_exclusive(struct replicas *rs, struct slot *slot)
 			leave_for_disk(rs, index, slot->copy);
 			break;
 		}
-		/* Behind all that was ever written of it. */
+		/* Queued behind all its writes. */
 		rs->engine->need_backup++;
 		slot->wait = WAIT_BACKUP;
 		backup_submit(&rs->engine->backup, slot);
@@ -289,7 +287,7 @@ void repair_exclusive_backed(struct replicas *rs, struct slot *slot)
 
 /* --- looking ------------------------------------------------------------------------ */
 
-/* The copy to give up when others are as many as are wanted, or -1. */
+/* Returns a copy to release while enough others are complete, or -1. */
 static int surplus(const struct replicas *rs, uint32_t index)
 {
 	const struct slab *slab = slab_at(rs, index);
@@ -314,7 +312,7 @@ static int leaver(const struct replicas *rs, uint32_t index)
 	return -1;
 }
 
-/* No donor has room: a copy that is to leave does so when its pages are on the disk. */
+/* No donor has free capacity: releases a migrating copy once its pages are on the disk. */
 static bool to_disk(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	const struct slab *slab = slab_at(rs, index);
@@ -334,7 +332,7 @@ static bool to_disk(struct replicas *rs, uint32_t index, uint64_t now)
 	return alone(rs, index, c, REPAIR_TO_DISK);
 }
 
-/* Whether releasing the slab takes time. */
+/* Returns whether releasing the slab takes time. */
 static bool in_reach(const struct replicas *rs, const struct slab *slab)
 {
 	for (int c = 0; c < SLAB_COPIES; c++)
@@ -344,7 +342,7 @@ static bool in_reach(const struct replicas *rs, const struct slab *slab)
 	return false;
 }
 
-/* What the slab at @index needs next; true when that counts against MOVED. */
+/* Starts the next step for the slab at @index; returns true when that counts against MOVED. */
 static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
@@ -385,8 +383,8 @@ static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 }
 
 /*
- * Slabs without a live page, wherever they are: where there are many, the scan would come by
- * too seldom for them to be back in time.
+ * Handles slabs without a live page by their list: where there are many, the scan would find them
+ * too late to release them in time.
  */
 static uint32_t look_at_emptied(struct replicas *rs, uint64_t now, uint32_t most)
 {
@@ -440,12 +438,12 @@ void repair_tick(struct replicas *rs, uint64_t now)
 	uint32_t most = rs->donors->env.slab < MOVED ? (uint32_t)(MOVED / rs->donors->env.slab) : 1;
 	int64_t share = (int64_t)(rs->repair_rate / EBB_PAGE / TICKS);
 
-	/* What a RESYNC took beyond its share is owed. */
+	/* A RESYNC's excess over its share is owed. */
 	r->budget = r->budget + share < share ? r->budget + share : share;
 	take_rate(rs, now);
 	r->busy = rs->engine->counters->received - r->received > BUSY;
 	r->received = rs->engine->counters->received;
-	/* By turns, as the first may leave nothing to the other. */
+	/* In turn, as the first may leave nothing to the second. */
 	r->scan_first = !r->scan_first;
 	if (r->scan_first)
 		look_at_emptied(rs, now, most - scan(rs, now, most));

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Brings every slab to the copies it should have, behind the requests' backs.  One
- * rule makes migration, re-replication, the return from disk to memory and the
- * return of memory to donors:
+ * Brings every slab to the copies it should have, concurrently with requests.  One
+ * rule covers migration, re-replication, the return from disk to memory and the
+ * release of memory to donors:
  *
  *	too few copies       ask another donor for one
  *	a copy lacks pages   copy them there, from another copy or from the backup
- *	the backup lacks them, having failed: copy them there
+ *	the backup failed to store pages: copy them there
  *	a replica is too many  release it, first the one that migrates
  *	no page is live      release all replicas
  *
- * A copy leaves when the slab's other complete copies are as many as are wanted.
- * When no donor has room and there is a backup, it leaves once its pages are there.
+ * A copy leaves when enough other copies of the slab are complete.  When no donor has
+ * free capacity and there is a backup, it leaves once its pages are there.
  *
  * Pages are copied by requests of kind RESYNC, under the rules all requests are under,
  * at a bounded rate.  A request that has the slab to itself releases a replica.
@@ -25,29 +25,29 @@
 struct slot;
 struct replicas;
 
-/* Why a slab is to be alone: what its slot does. */
+/* Purpose for which a slot has a slab to itself. */
 enum repair_purpose { REPAIR_EMPTY, REPAIR_SURPLUS, REPAIR_TO_DISK };
 
-/* All of the loop thread. */
+/* Loop thread only. */
 
-/* Ten times a second: looks at slabs, and lets copying go on. */
+/* Ten times a second: checks slabs, and renews the budget for copying. */
 void repair_tick(struct replicas *rs, uint64_t now);
 
 /*
- * Starts copying what may be copied now.  True when more may at once, so that the
- * loop is not to sleep.
+ * Starts copying within the budget.  Returns true when more is possible at once, so that the loop
+ * does not sleep.
  */
 bool repair_run(struct replicas *rs);
 
-/* For the engine: a RESYNC has ended; an EXCLUSIVE has its slab; its turn at the backup. */
+/* For the engine: a RESYNC has ended; an EXCLUSIVE has its slab; the backup has reached it. */
 void repair_resynced(struct replicas *rs, struct slot *slot);
 void repair_exclusive(struct replicas *rs, struct slot *slot);
 void repair_exclusive_backed(struct replicas *rs, struct slot *slot);
 
-/* Copies the slab at @index is to have: none without a live page, or while it is cold. */
+/* Counts copies that the slab should have: none without a live page. */
 int repair_wanted(const struct replicas *rs, uint32_t index);
 
-/* Whether its pages have, or could have now, another place. */
+/* Returns whether its pages have, or could have now, another place. */
 bool repair_can_leave(struct replicas *rs, uint32_t index, int copy);
 
 #endif

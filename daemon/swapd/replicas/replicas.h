@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the files of this directory share. */
+/* State that the files of this directory share. */
 #ifndef EBB_REPLICAS_H
 #define EBB_REPLICAS_H
 
@@ -17,10 +17,10 @@ struct repair {
 	bool scan_first;            /* in this tick, before the emptied slabs */
 	uint32_t work[REPAIR_WORK]; /* slabs with a copy that lacks pages */
 	uint32_t work_count;
-	uint32_t running;           /* slots */
+	uint32_t running;           /* slots in use */
 	int64_t budget;             /* pages that may be copied before the next tick */
 	bool busy;                  /* there were requests in the last tick: they go first */
-	uint64_t received;          /* requests, until then */
+	uint64_t received;          /* requests until the last tick */
 	uint64_t reported_at, reported; /* ns and pages: when rate was taken */
 	uint64_t rate;              /* bytes a second, of the last second */
 };
@@ -32,7 +32,7 @@ struct replicas {
 	int choices;             /* donors sampled for a slab */
 	uint32_t spread;         /* donors that a device is to be on */
 	uint64_t seed;           /* of the placement */
-	uint64_t room_until;     /* ns: until then donors may not lend again what they reclaimed */
+	uint64_t room_until;     /* ns: until then donors may still re-create reclaimed slabs */
 	uint64_t repair_rate;    /* bytes a second */
 	uint32_t slots_reserved; /* free slots that repair leaves to requests */
 	struct repair repair;

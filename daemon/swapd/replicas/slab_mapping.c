@@ -8,9 +8,9 @@
 #include "slab_mapping.h"
 
 #define SECOND 1000000000ull
-/* In copy.since, MAPPING: refused for now, to be asked for again. */
+/* copy.since of a MAPPING that was refused for now, to be requested again. */
 #define LATER UINT64_MAX
-/* Where the tag has the copy; the slab's index is below. */
+/* Position of the copy in a tag; the slab's index is below. */
 #define TAG_COPY_SHIFT 32
 
 bool mapping_leaving(const struct replicas *rs, uint32_t index, int copy)
@@ -20,7 +20,7 @@ bool mapping_leaving(const struct replicas *rs, uint32_t index, int copy)
 	return c->state != COPY_NONE && (c->leaving || rs->donors->donor[c->donor].leaving);
 }
 
-/* Whether a copy of slab @index that is to stay is on the machine of @d. */
+/* Returns whether a copy of slab @index that stays is on the machine of @d. */
 static bool has_neighbour(const struct replicas *rs, uint32_t index, const struct donor *d)
 {
 	const struct slab *slab = slab_at(rs, index);
@@ -58,7 +58,7 @@ static int choose_among(struct replicas *rs, uint32_t index, enum among among, u
 	return place_choose_by(candidates, rs->donors->count, rs->donors->env.slab, &rule, seed);
 }
 
-/* Copies that one machine takes with it when it goes are better than one. */
+/* Replicas that one machine can lose together are better than a single one. */
 static int choose(struct replicas *rs, uint32_t index, uint64_t *seed)
 {
 	int donor = choose_among(rs, index, OTHER_MACHINES, seed);
@@ -108,9 +108,9 @@ void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 }
 
 /*
- * Slabs that a predecessor was granted and had not recorded return to the donor at a failover; it
- * zeroes or re-creates them before it lends them again.  Until then the donor has no free
- * capacity, and without a backup there may be no other donor.
+ * Returns whether capacity is about to return.  At a failover a donor gets slabs back that a
+ * predecessor was granted and had not recorded, and zeroes or re-creates them first.  Until then it
+ * has no free capacity, and without a backup there may be no other donor.
  */
 static bool room_comes_back(struct replicas *rs, uint32_t index, uint16_t status)
 {
@@ -138,7 +138,7 @@ bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
 
-	/* Without a backup a write has no other place: donors may have free capacity by now. */
+	/* Without a backup a write has no other place, and donors may have free capacity by now. */
 	if (backup_there(&rs->engine->backup) && now < slab->not_before)
 		return false;
 	for (int i = 0; i < rs->wanted; i++)
@@ -180,7 +180,7 @@ void mapping_resume(struct replicas *rs, struct donor *d)
 		d->mapping++;
 		stream_push(&d->link.tx, &f, NULL, 0);
 	}
-	/* Its free capacity is known after RELEASE: no older PING may be in flight. */
+	/* RELEASE determines its free capacity: no older PING may be in flight. */
 	if (donor_has_room(d) && !d->pinged) {
 		struct wire_frame f = { .op = WIRE_RELEASE,
 					.tag = (uint64_t)TAG_RELEASE << TAG_KIND };
@@ -204,7 +204,7 @@ static void tell_unmappable(struct replicas *rs, struct donor *d, int error)
 	count_add(&rs->engine->counters->map_failures, 1);
 }
 
-/* We cannot reach the slab that @f grants: it is of no use here. */
+/* Releases the slab that @f grants, which this process cannot reach. */
 static void give_back(struct replicas *rs, struct donor *d, const struct wire_frame *f, int error)
 {
 	struct wire_frame back = { .op = WIRE_UNMAP, .tag = f->tag, .slab = f->slab,
@@ -215,8 +215,8 @@ static void give_back(struct replicas *rs, struct donor *d, const struct wire_fr
 }
 
 /*
- * What we cannot reach now we may in a moment, or another process of ours may: it stays
- * AWAY.  False when it is not worth to wait for.
+ * Keeps a slab AWAY that this process cannot reach now: it may later, or another process may.
+ * Returns false when waiting is not worthwhile.
  */
 static bool ask_again(struct replicas *rs, struct donor *d, uint32_t index, int c, int error)
 {
@@ -262,7 +262,7 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 			give_back(rs, d, f, r);
 			slab->not_before = now_ns() + SECOND;
 		}
-		/* What it told last was wrong, or of no use to us; the next PING corrects it. */
+		/* The reported capacity was wrong or not usable; the next PING corrects it. */
 		d->free = 0;
 		d->copies--;
 		slab_refuse(slab, (int)c);
@@ -342,7 +342,7 @@ void mapping_lost(struct replicas *rs, struct donor *d)
 		page_map_replica_gone(rs->engine->map, i, c);
 	}
 	d->mapping = 0;
-	/* Only now, with every bit cleared, may requests look for another way. */
+	/* Only now, with every bit cleared, may requests choose other replicas. */
 	for (uint32_t i = 0; i < rs->engine->table.count; i++)
 		engine_slab_settled(rs->engine, i);
 }

@@ -15,8 +15,8 @@ struct donor;
 struct replicas;
 
 /*
- * Asks for the first copies of the slab at @index, which has none: as many as are
- * wanted and have a donor.  False when it is to stay without for now.
+ * Requests the first copies of the slab at @index, which has none: as many as are wanted and find a
+ * donor.  Returns false when it stays without for now.
  */
 bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now);
 
@@ -26,40 +26,40 @@ bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now);
  */
 bool mapping_add(struct replicas *rs, uint32_t index, int donor, uint64_t now);
 
-/* Ten times a second: MAPs that @d, which is up, refused and may grant by now. */
+/* Ten times a second: requests again MAPs that @d, which is up, has refused. */
 void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now);
 
-/* There may be room again, at a donor that is up: no slab is left alone. */
+/* Retries all slabs at once: a donor that is up may have free capacity again. */
 void mapping_retry(struct replicas *rs);
 
-/* Whether mapping_add() would find a donor. */
+/* Returns whether mapping_add() would find a donor. */
 bool mapping_possible(struct replicas *rs, uint32_t index);
 
-/* @d answered MAP.  0 or -errno. */
+/* Handles the reply of @d to MAP.  Returns 0 or -errno. */
 int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 
 /*
- * For a successor.  mapping_resume() asks @d, which is up, for the copies that are AWAY
- * there, as far as its queue has room; in the end for no others.  It has answered:
- * 0 or -errno.  What it confirms and we cannot reach is asked for again, and when that
- * has been tried for long enough given up; unless it is nowhere else: donor.unreachable.
+ * For a successor.  mapping_resume() asks @d, which is up, for the copies that are AWAY there, as
+ * far as its queue has room, and finally releases all others.  The second function handles the
+ * reply: 0 or -errno.  A confirmed copy that this process cannot reach is requested again for a
+ * while, then given up, unless it is the only one: donor.unreachable.
  */
 void mapping_resume(struct replicas *rs, struct donor *d);
 int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 
 /*
- * Releases replica @copy of the slab at @index.  No transfer uses it.
- * False when its donor's queue is full: try again.
+ * Releases replica @copy of the slab at @index, which no transfer uses.  Returns false when its
+ * donor's queue is full: try again.
  */
 bool mapping_unmap(struct replicas *rs, uint32_t index, int copy);
 
-/* Whether copy @copy of the slab at @index is to go, by itself or with its donor. */
+/* Returns whether copy @copy of the slab at @index migrates, by itself or with its donor. */
 bool mapping_leaving(const struct replicas *rs, uint32_t index, int copy);
 
-/* @d is lost, and with it all copies there. */
+/* Removes all copies at @d, which is lost. */
 void mapping_lost(struct replicas *rs, struct donor *d);
 
-/* ns: since when @d, which has a MAP to answer, has had it. */
+/* Returns the time in ns since which @d has had its oldest unanswered MAP. */
 uint64_t mapping_oldest(const struct replicas *rs, const struct donor *d);
 
 #endif

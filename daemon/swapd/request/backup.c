@@ -22,24 +22,21 @@
 #include "lib/base/log.h"
 #include "lib/base/size.h"
 
-#define MERGE 16 /* neighbouring writes that become one */
+#define MERGE 16 /* neighbouring writes merged into one */
 #define STACK (128u << 10)
 /*
- * Transfers in flight.  What a disk takes from one at a time is its latency's
- * affair: with 1.5 ms, 600 writes a second; with 32 at a time 20,000.
+ * Transfers in flight.  One at a time is limited by the disk's latency: 600 writes a second at 1.5
+ * ms, but 20,000 with 32 at a time.
  */
 #define DEPTH 32 /* of each lane */
-/*
- * Bytes of writes in flight, which a read that comes meanwhile waits for: enough for
- * 1 GB/s at 8 ms.
- */
+/* Bytes of writes in flight, for which an arriving read waits: enough for 1 GB/s at 8 ms. */
 #define WRITING (8u << 20)
-/* The thread wakes for one write in so many; the disk has the others to do until then. */
+/* One write in this many wakes the thread; the disk has the others to do until then. */
 #define WAKE_EVERY 8
-/* Those that ended after the last one that wakes are looked for so often. */
+/* Interval of checks for writes that end after the last one that wakes. */
 #define LOOK_MS 1
 
-/* What the thread sleeps for. */
+/* Events for which the thread sleeps. */
 enum { AWAKE, SLEEPS_IDLE, SLEEPS_BUSY /* for the end of a transfer, and for reads */ };
 
 struct disk_io {
@@ -47,11 +44,11 @@ struct disk_io {
 	struct iovec iov[MERGE];
 	struct backup_lane *lane;
 	uint32_t job, count;  /* jobs from job on; none = free */
-	bool wakes;           /* its end is told by wake_fd */
+	bool wakes;           /* its end signals wake_fd */
 	uint32_t first, end;  /* pages */
 };
 
-/* For file systems without fallocate(2): writing is slower and as good. */
+/* For file systems without fallocate(2), slower but equivalent. */
 static int write_zeroes(int fd, uint64_t size)
 {
 	_cleanup_free_ char *zero = NULL;
@@ -138,7 +135,7 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 	return 0;
 }
 
-/* Bytes of @slot that the file is to take or give; none for what moves no pages. */
+/* Returns the part of @slot's payload that the file reads or writes; empty if none. */
 static struct iovec slot_iov(const struct slot *slot)
 {
 	if (slot->kind == SLOT_WRITE)
@@ -147,7 +144,7 @@ static struct iovec slot_iov(const struct slot *slot)
 			       (size_t)slot->run * EBB_PAGE };
 }
 
-/* The pages that @slot's job is about. */
+/* Returns the pages of @slot's job. */
 static void slot_range(const struct slot *slot, uint32_t *first, uint32_t *end)
 {
 	bool part = slot->kind == SLOT_READ || slot->kind == SLOT_RESYNC;
@@ -156,13 +153,12 @@ static void slot_range(const struct slot *slot, uint32_t *first, uint32_t *end)
 	*end = *first + (part ? slot->run : slot->count);
 }
 
-/* Whether its pages go to the file. */
 static bool writes(const struct slot *slot)
 {
 	return slot->kind == SLOT_WRITE || (slot->kind == SLOT_RESYNC && slot->fetched);
 }
 
-/* One slot's transfer, waited for. */
+/* Transfers one slot synchronously. */
 static int do_io(struct backup *b, const struct slot *slot)
 {
 	struct iovec v = slot_iov(slot);
@@ -187,13 +183,13 @@ static int do_io(struct backup *b, const struct slot *slot)
 	return 0;
 }
 
-/* The slot of job number @job of @l, which has been submitted. */
+/* Returns the slot of job number @job of @l, which has been submitted. */
 static struct slot *job_slot(const struct backup *b, const struct backup_lane *l, uint32_t job)
 {
 	return &b->slots->slot[l->jobs[job % SLOT_COUNT]];
 }
 
-/* Results are visible up to the first job that is not through.  True when there are new ones. */
+/* Publishes results up to the first unfinished job.  Returns true when there are new ones. */
 static bool retire(struct backup_lane *l)
 {
 	uint32_t completed = l->completed;
@@ -214,7 +210,7 @@ static void tell_loop(struct backup *b)
 		return;
 	__atomic_store_n(&b->notify, 0, __ATOMIC_SEQ_CST);
 	if (write(b->done_fd, &one, sizeof(one)) < 0)
-		return; /* full: the loop is going to wake anyway */
+		return; /* full: the loop will wake anyway */
 }
 
 static uint64_t bytes_written(const struct backup *b, const struct disk_io *io)
@@ -223,7 +219,7 @@ static uint64_t bytes_written(const struct backup *b, const struct disk_io *io)
 	       (io->end - io->first) * (uint64_t)EBB_PAGE : 0;
 }
 
-/* Jobs @io is for are through with @result, or are done again one by one. */
+/* Ends the jobs of @io with @result, after an error by doing them again one by one. */
 static void end_io(struct backup *b, struct disk_io *io, int result)
 {
 	for (uint32_t job = io->job; job != io->job + io->count; job++) {
@@ -238,7 +234,7 @@ static void end_io(struct backup *b, struct disk_io *io, int result)
 	b->in_flight--;
 }
 
-/* The jobs from @io->job on that can be one transfer: the first, and a WRITE's neighbours. */
+/* Gathers jobs from @io->job on for one transfer: the first, and a WRITE's neighbours. */
 static void gather(struct backup *b, struct disk_io *io, uint32_t available)
 {
 	struct slot *slot = job_slot(b, io->lane, io->job);
@@ -266,7 +262,7 @@ static bool overlaps(const struct backup *b, const struct disk_io *io)
 	return false;
 }
 
-/* What is gathered in @io is to go to the disk; without asynchronous I/O it is done here. */
+/* Prepares the transfer @io for the disk; without asynchronous I/O does it here. */
 static void begin_io(struct backup *b, struct disk_io *io)
 {
 	const struct slot *slot = job_slot(b, io->lane, io->job);
@@ -292,8 +288,8 @@ static void begin_io(struct backup *b, struct disk_io *io)
 }
 
 /*
- * Whether the end of @io is to end the thread's sleep: of each read, of some writes, and
- * of the last that are there (@last) if none of the others' does.
+ * Chooses whether the end of @io wakes the thread: each read does, some writes, and the last one
+ * ready (@last) if no other would.
  */
 static void choose_wake(struct backup *b, struct disk_io *io, bool last)
 {
@@ -307,8 +303,8 @@ static void choose_wake(struct backup *b, struct disk_io *io, bool last)
 }
 
 /*
- * What has been begun goes to the kernel in one call, so that the disk is told once of all
- * of it: in a virtual machine that costs more than a page, and being woken does, too.
+ * Submits the begun transfers in one call, which notifies the disk once: in a virtual machine that
+ * costs more than a page, as does a wake-up.
  */
 static void submit_ready(struct backup *b)
 {
@@ -338,8 +334,8 @@ static struct disk_io *free_io(struct backup *b, const struct backup_lane *l)
 }
 
 /*
- * Begins the next jobs of @l as one transfer, if they may be: those that overlap one
- * in flight, and all behind them, wait.
+ * Begins the next jobs of @l as one transfer, unless they overlap one in flight: then they and all
+ * behind them wait.
  */
 static bool begin_next(struct backup *b, struct backup_lane *l)
 {
@@ -361,7 +357,7 @@ static bool begin_next(struct backup *b, struct backup_lane *l)
 	return true;
 }
 
-/* Whenever there is a read it is next: without asynchronous I/O each write takes its time. */
+/* Reads come first: without asynchronous I/O each write takes its time. */
 static void begin_jobs(struct backup *b)
 {
 	while (begin_next(b, &b->reads) || begin_next(b, &b->queue))
@@ -388,7 +384,7 @@ static bool has_more(const struct backup_lane *l)
 	return __atomic_load_n(&l->submitted, __ATOMIC_SEQ_CST) != l->taken;
 }
 
-/* Until a transfer has ended, or something has come that may be begun; -errno. */
+/* Sleeps until a transfer has ended or a job may begin; returns -errno. */
 static int sleep_a_while(struct backup *b)
 {
 	uint32_t how = b->in_flight ? SLEEPS_BUSY : SLEEPS_IDLE;
@@ -397,7 +393,7 @@ static int sleep_a_while(struct backup *b)
 	uint64_t n;
 
 	__atomic_store_n(&b->sleeping, how, __ATOMIC_SEQ_CST);
-	/* Work handed over before the flag was seen has not woken the thread. */
+	/* Work submitted before the flag was visible has not woken the thread. */
 	if (!(has_more(&b->reads) && free_io(b, &b->reads)) &&
 	    (b->in_flight ||
 	     (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
@@ -433,14 +429,14 @@ static void *backup_main(void *data)
 	}
 }
 
-/* What cannot be opened any more (its file system became read-only) is used as it is. */
+/* Opens the file again; if that fails (read-only file system), the shared descriptor is used. */
 static void open_own(struct backup *b)
 {
 	int flags = O_RDWR | O_CLOEXEC | (b->direct ? O_DIRECT : 0);
 	char path[32];
 	int fd;
 
-	/* It may have been renamed or removed since. */
+	/* The file may have been renamed or removed since. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", b->fd);
 	fd = open(path, flags);
 	if (fd < 0)
@@ -455,7 +451,7 @@ int backup_claim(struct backup *b)
 
 	if (b->shared_fd < 0)
 		return 0;
-	/* A file system without locks has nothing to tell. */
+	/* A file system without locks tells nothing: assume no I/O. */
 	return fcntl(b->fd, F_OFD_SETLK, &whole) < 0 && (errno == EAGAIN || errno == EACCES) ?
 		       -EAGAIN : 0;
 }
@@ -475,7 +471,7 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e)
 	b->ready = calloc(2 * DEPTH, sizeof(struct iocb *));
 	if (!b->ios || !b->ready)
 		return fail(e, ENOMEM, "backup: out of memory");
-	/* fs.aio-max-nr may be used up: then one at a time. */
+	/* fs.aio-max-nr may be used up: transfer one at a time. */
 	if (io_setup(2 * DEPTH, &b->aio) < 0)
 		b->aio = NULL;
 	pthread_attr_init(&attr);
@@ -532,12 +528,12 @@ void backup_kick(struct backup *b, uint32_t jobs)
 	bool wanted = b->fresh || (asleep == SLEEPS_IDLE && backup_queued(b) >= jobs);
 	uint64_t one = 1;
 
-	/* If it is awake it looks before it sleeps. */
+	/* A thread that is awake checks before it sleeps. */
 	b->fresh = false;
 	if (!wanted || !__atomic_exchange_n(&b->sleeping, AWAKE, __ATOMIC_SEQ_CST))
 		return;
 	if (write(b->wake_fd, &one, sizeof(one)) < 0)
-		return; /* full: it is about to wake */
+		return; /* full: it will wake anyway */
 }
 
 struct slot *backup_reap(struct backup *b)
@@ -569,7 +565,10 @@ bool backup_holds(const struct backup *b, uint32_t first, uint32_t count)
 	return false;
 }
 
-/* The last that is queued for @page, or NULL.  *@same: of so many pages from it on, at most. */
+/*
+ * Returns the last slot queued for @page, or NULL.  Reduces *@same to the pages from it on with
+ * that answer.
+ */
 static const struct slot *last_queued(const struct backup *b, uint32_t page, uint32_t *same)
 {
 	for (uint32_t job = b->queue.submitted; job != b->queue.reaped;) {
@@ -583,7 +582,7 @@ static const struct slot *last_queued(const struct backup *b, uint32_t page, uin
 			*same = *same < end - page ? *same : end - page;
 			return slot;
 		}
-		/* From there on it is that one's. */
+		/* Pages from there on have another answer. */
 		if (first > page && first - page < *same)
 			*same = first - page;
 	}

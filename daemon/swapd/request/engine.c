@@ -7,7 +7,7 @@
 
 #define PAGE EBB_PAGE
 
-/* Ready requests taken in a round: a transport that needs no time delays nothing else. */
+/* Ready requests per round: transports without latency must not delay other work. */
 #define ROUND 64
 
 static void read_on(struct engine *e, struct slot *slot);
@@ -16,7 +16,7 @@ static void resync_on(struct engine *e, struct slot *slot);
 
 /* --- where a page is read from ---------------------------------------------------- */
 
-/* Of the copies in @copies of a slab, the one that answers fastest. */
+/* Returns the copy of those in @copies that answers fastest. */
 static int fastest(const struct engine *e, const struct slab *slab, uint8_t copies)
 {
 	uint64_t best = UINT64_MAX;
@@ -28,7 +28,7 @@ static int fastest(const struct engine *e, const struct slab *slab, uint8_t copi
 
 		if (!(copies >> c & 1))
 			continue;
-		/* One that is to be quarantined comes last. */
+		/* A donor to be quarantined is the last choice. */
 		latency = d->latency + (d->leaving & DONOR_SUSPECT ? UINT64_MAX / 2 : 0);
 		if (latency < best) {
 			best = latency;
@@ -60,7 +60,7 @@ static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
 	slot_append(&e->slots, &e->slots.ready, slot);
 }
 
-/* Lets go the requests that @slot held up: engine_run() takes them. */
+/* Unblocks the requests that waited for @slot: engine_run() continues them. */
 static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 {
 	slot_retire(&e->slots, slot);
@@ -77,13 +77,13 @@ static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 			continue;
 		slot_remove(&e->slots, &e->slots.blocked, b);
 		b->blocked = false;
-		/* From here on, others that overlap wait for it. */
+		/* From now on, overlapping requests wait for it. */
 		slot_activate(&e->slots, b);
 		make_ready(e, b, WAIT_BEGIN);
 	}
 }
 
-/* Answers @slot with @error (0 or -errno) and lets go those it held up. */
+/* Answers @slot with @error (0 or -errno) and unblocks those that waited for it. */
 static void answer(struct engine *e, struct slot *slot, int error)
 {
 	enum slot_after after = e->answer(e->host, slot, error);
@@ -106,7 +106,7 @@ static void end_resync(struct engine *e, struct slot *slot)
 
 	e->events->resynced(e->owner, slot);
 	finish(e, slot, SLOT_DONE);
-	/* Reads may wait for what it had of pages that were nowhere else. */
+	/* Reads may wait for pages that only the RESYNC had. */
 	engine_slab_settled(e, index);
 }
 
@@ -128,7 +128,7 @@ static void count_activity(struct engine *e, const struct slot *slot)
 	}
 }
 
-/* False when it is answered already. */
+/* Returns false when it is answered already. */
 static bool begin_write(struct engine *e, struct slot *slot)
 {
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
@@ -156,8 +156,8 @@ static bool begin_write(struct engine *e, struct slot *slot)
 }
 
 /*
- * The backup file keeps its content of the pages: it is never read, and after clearing it the next
- * writes would have to allocate blocks again.
+ * Keeps the content of the backup file: it is never read, and after punching holes the next writes
+ * would have to allocate blocks again.
  */
 static void discard(struct engine *e, struct slot *slot)
 {
@@ -217,9 +217,9 @@ void engine_start(struct engine *e, struct slot *slot)
 /* --- content that comes -------------------------------------------------------------- */
 
 /*
- * The present run of @slot has come from replica @copy or, if that is -1, from the backup.
- * Returns whether the run, as slot->run says then, is what was written.  If not, a donor it came
- * from is going to be quarantined.
+ * Checks the present run of @slot, which came from replica @copy or, if that is -1, from the
+ * backup.  Returns whether slot->run, as it is then, is what was written.  If not, the donor it
+ * came from is quarantined later.
  */
 static bool came(struct engine *e, struct slot *slot, int copy)
 {
@@ -243,17 +243,17 @@ static bool came(struct engine *e, struct slot *slot, int copy)
 
 /* --- transfers ----------------------------------------------------------------------- */
 
-/* In slot.pending: transfers are still being submitted. */
+/* Bit of slot.pending: transfers are still being submitted. */
 #define SUBMITTING (1u << 7)
 
-/* Ends the present run of @slot, whose transfers have all ended well. */
+/* Completes the present run of @slot, whose transfers have all succeeded. */
 static void run_done(struct slot *slot)
 {
 	slot->wait = WAIT_NONE;
 	slot->cursor += slot->run;
 }
 
-/* The present run reached no replica: only the backup has it. */
+/* Records that the present run reached no replica: only the backup has it. */
 static void degrade(struct engine *e, struct slot *slot)
 {
 	if (backup_there(&e->backup))
@@ -264,13 +264,13 @@ static void degrade(struct engine *e, struct slot *slot)
 	run_done(slot);
 }
 
-/* All transfers of the present run of a WRITE have ended. */
+/* Ends the present run of a WRITE after all its transfers. */
 static void run_written(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
 	slot->wait = WAIT_NONE;
-	/* A replica that took it may have been lost since: its bits tell. */
+	/* A replica that stored it may have been lost since: check its bits. */
 	if (page_map_find(e->map, page, 1, slab_mapped(slab_of_page(&e->table, page)), 0).home ==
 	    PAGE_REPLICA) {
 		count_add(&e->counters->written_donor, slot->run);
@@ -281,7 +281,7 @@ static void run_written(struct engine *e, struct slot *slot)
 	/* Else it is repeated: there may be another donor. */
 }
 
-/* The transfer with replica @copy has ended well, and is not one of a WRITE. */
+/* Handles a successful transfer with replica @copy that is not one of a WRITE. */
 static void run_moved(struct engine *e, struct slot *slot, int copy)
 {
 	uint32_t page = slot->first + slot->cursor;
@@ -316,7 +316,7 @@ void engine_done(struct engine *e, struct transfer *t)
 		if (!slot->pending)
 			run_written(e, slot);
 	} else {
-		/* What a lost donor had is repeated, with its bits cleared. */
+		/* The run is repeated if the donor was lost, with its bits cleared. */
 		slot->wait = WAIT_NONE;
 		slot->source = t->in_place;
 		if (!t->result)
@@ -327,14 +327,14 @@ void engine_done(struct engine *e, struct transfer *t)
 }
 
 /*
- * Moves the present run to or from the replicas in @copies.  True when all transfers have ended
- * already; else the last engine_done() makes the request ready.
+ * Moves the present run to or from the replicas in @copies.  Returns true when all transfers have
+ * ended already; else the last engine_done() makes the request ready.
  */
 static bool move(struct engine *e, struct slot *slot, uint8_t copies, enum wire_op op)
 {
 	uint32_t page = slot->first + slot->cursor;
 	const struct slab *slab = slab_of_page(&e->table, page);
-	/* Sealed pages are opened in the payload: a donor could change its own meanwhile. */
+	/* Open sealed pages in the payload: a donor could change its memory meanwhile. */
 	bool by_reference = slot->kind == SLOT_READ && slot->run == slot->count && !e->sealing.on;
 
 	slot->wait = WAIT_DONOR;
@@ -376,7 +376,7 @@ static bool take_backed(struct engine *e, struct slot *slot)
 	return true;
 }
 
-/* The present run comes from the backup file, or a RESYNC's that is fetched goes there. */
+/* Reads the present run from the backup file, or writes a RESYNC's fetched run to it. */
 static void by_backup(struct engine *e, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
@@ -394,7 +394,7 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	slab->waiting_tail = list.tail;
 }
 
-/* Whether a RESYNC has @page's content on its way to a copy, or to the backup. */
+/* Returns whether a RESYNC is copying @page's content to a replica or to the backup. */
 static bool being_saved(const struct engine *e, uint32_t page)
 {
 	for (uint32_t i = 0; i < e->slots.active_count; i++) {
@@ -408,7 +408,7 @@ static bool being_saved(const struct engine *e, uint32_t page)
 	return false;
 }
 
-/* The page at the cursor is in no copy and not in the backup: perhaps it is soon. */
+/* Waits if a RESYNC is saving the page at the cursor, which is in no copy and not in the backup. */
 static void read_nowhere(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
@@ -469,7 +469,7 @@ static void read_backed(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 	int copy;
-	/* The file has an older content of what it failed to take. */
+	/* The file has older contents of pages that it failed to store. */
 	bool stale = page_map_is_stale(e->map, page, slot->run);
 
 	e->need_backup--;
@@ -492,7 +492,7 @@ static void read_backed(struct engine *e, struct slot *slot)
 
 /* --- RESYNC --------------------------------------------------------------------------- */
 
-/* Whether the present run of @slot has a page that is at hand and nowhere else. */
+/* Returns whether the present run of @slot has a page whose only content is in the payload. */
 static bool is_last(const struct engine *e, const struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
@@ -504,7 +504,7 @@ static bool is_last(const struct engine *e, const struct slot *slot)
 	return false;
 }
 
-/* The copy that was to be filled is no more; true when @slot has another, or waits for one. */
+/* Finds another copy to fill; returns true when @slot has one or waits for one. */
 static bool find_target(struct engine *e, struct slot *slot)
 {
 	uint32_t index = slot->first / e->table.pages;
@@ -577,8 +577,8 @@ static void resync_on(struct engine *e, struct slot *slot)
 }
 
 /*
- * The backup has taken what it failed to take before, or has not again.  Then a write
- * that was queued before may have been taken: the bits tell, and it was the same content.
+ * Handles the result of writing pages that the backup had failed to store.  After an error, an
+ * earlier queued write may still have stored them: the bits tell, and the content is equal.
  */
 static void resync_backed(struct engine *e, struct slot *slot)
 {
@@ -599,7 +599,7 @@ static void resync_backed(struct engine *e, struct slot *slot)
 
 /* --- WRITE -------------------------------------------------------------------------- */
 
-/* Answers a write that is through with the donors, as soon as it may be. */
+/* Answers a write that is done at the donors, as soon as allowed. */
 static void write_settle(struct engine *e, struct slot *slot)
 {
 	int error = 0;
@@ -623,7 +623,7 @@ static void write_settle(struct engine *e, struct slot *slot)
 	answer(e, slot, error);
 }
 
-/* How many of the pages from the cursor on are alike in being the same word, or not. */
+/* Returns how many pages from the cursor on are, like the first, same-filled or not. */
 static uint32_t same_filled_run(const struct slot *slot)
 {
 	uint64_t bits = slot->same_filled >> slot->cursor;
@@ -702,7 +702,7 @@ bool engine_is_ready(const struct engine *e)
 
 /* --- the backup ---------------------------------------------------------------------- */
 
-/* One place in the backlog is free. */
+/* Uses a place in the backlog that has become free. */
 static void answer_next(struct engine *e)
 {
 	int i = e->slots.unanswered.head;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Slots: locked memory for one request each, from its arrival until its pages are not needed
- * any more.  A write keeps its slot until the backup file has it.
+ * Slots: locked memory for one request each, from its arrival until its pages are no longer
+ * needed.  A write keeps its slot until the backup file has it.
  */
 #ifndef EBB_REQUEST_H
 #define EBB_REQUEST_H
@@ -22,9 +22,8 @@
 #define SLOT_BYTES (256u << 10)
 #define SLOT_PAGES (SLOT_BYTES / EBB_PAGE)
 /*
- * A loop device has at most 128 requests in flight.  The other slots may hold
- * writes that are answered and wait for the backup disk: a slow disk holds up
- * writes, never a read.
+ * A loop device has at most 128 requests in flight.  The other slots may hold answered writes that
+ * wait for the backup disk: a slow disk delays writes, never a read.
  */
 #define SLOT_COUNT 512
 #define SLOT_BACKLOG (SLOT_COUNT - 128)
@@ -40,7 +39,7 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 /* RESYNC: the target is the backup, which failed to take pages. */
 #define RESYNC_BACKUP PAGE_MAP_BACKUP
 
-/* What the next step of a request waits for. */
+/* Event that the next step waits for. */
 enum slot_wait {
 	WAIT_NONE,
 	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
@@ -48,50 +47,50 @@ enum slot_wait {
 	WAIT_DONOR,   /* transfers in slot->pending */
 	WAIT_SLAB,    /* its slab being mapped; READ: a RESYNC that has its page */
 	WAIT_BACKUP,  /* the backup file */
-	WAIT_DONE,    /* WRITE: donors are through with it */
+	WAIT_DONE,    /* WRITE: done at the donors */
 };
 
-/* What becomes of the slot of an answered request. */
+/* Fate of the slot of an answered request. */
 enum slot_after {
-	SLOT_DONE, /* it is free, as soon as the backup does not need it */
+	SLOT_DONE, /* free, as soon as the backup does not need it */
 	SLOT_KEPT, /* the frontend uses it for the next request */
 };
 
 struct slot {
-	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
+	uint8_t *payload;     /* SLOT_BYTES, page-aligned, after a page of ours for headers */
 	/*
-	 * A successor believes what the slot says by its kind, which is stored last
-	 * when a request begins and first when it ends.  It goes by first, count,
-	 * unique, order, same, sealed, known and answered, and by the payload of a WRITE.
+	 * A successor trusts the slot according to its kind, which is stored last when a request
+	 * begins and first when it ends.  It uses first, count, unique, order, same, sealed, known
+	 * and answered, and the payload of a WRITE.
 	 */
 	uint8_t kind;
-	const uint8_t *source; /* READ: where its pages are instead, if not NULL */
+	const uint8_t *source; /* READ: location of its pages instead of the payload, or NULL */
 	uint8_t wait;
-	uint8_t pending;      /* transfers in flight, a bit each */
+	uint8_t pending;      /* bit per transfer in flight */
 	bool blocked;         /* waits for an overlapping request */
 	bool answered;
-	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
+	bool degraded;        /* WRITE: a page reached no donor, so the backup decides */
 	bool backing;         /* handed to the backup thread */
 	bool fetched;         /* RESYNC: the present run is in the payload */
 	uint8_t copy;         /* RESYNC: to be filled, or RESYNC_BACKUP; EXCLUSIVE: to release */
 	uint8_t purpose;      /* EXCLUSIVE: enum repair_purpose */
 	int backup_result;    /* 0 or -errno, when no longer backing */
 	uint32_t first, count; /* pages */
-	uint32_t cursor;      /* pages of it that are through */
+	uint32_t cursor;      /* pages completed */
 	uint32_t run;         /* pages of the present transfers */
 	uint32_t serial;      /* RESYNC, EXCLUSIVE: of the copy */
 	uint64_t same_filled; /* WRITE: a bit for each same-filled page */
-	uint64_t unique;      /* the frontend's name of the request; 0: asked again (failover.c) */
-	uint64_t order;       /* of arrival */
+	uint64_t unique;      /* the frontend's number of the request; 0: repeated (failover.c) */
+	uint64_t order;       /* number in order of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
 	bool known;           /* WRITE: the page map has it; the payload may change then */
-	int previous, next;   /* in the one list it is on */
+	int previous, next;   /* in the list that it is on */
 	int active;           /* index in slots.active, or -1 */
 	struct transfer transfer[SLAB_COPIES]; /* [i] is for replica i of the slab */
 };
 _Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
 
-/* Whether requests of @kind have their pages to themselves; others share them. */
+/* Returns whether requests of @kind have their pages to themselves; others share them. */
 static inline bool slot_excludes(uint8_t kind)
 {
 	return kind != SLOT_READ && kind != SLOT_RESYNC;
@@ -111,8 +110,8 @@ struct slots {
 	struct slot_list free;
 	uint32_t free_count;
 	struct slot_list blocked;  /* in order of arrival */
-	struct slot_list ready;    /* can go on, or begin (engine_run()) */
-	struct slot_list unanswered; /* writes that are through but for the backlog limit */
+	struct slot_list ready;    /* may continue, or begin (engine_run()) */
+	struct slot_list unanswered; /* writes that wait only for the backlog limit */
 	/* Unanswered requests in flight, with their ranges side by side for the scan. */
 	uint32_t active_count, active_excluding;
 	uint16_t active[SLOT_COUNT];
@@ -127,27 +126,27 @@ static inline int slot_index(const struct slots *s, const struct slot *slot)
 	return (int)(slot - s->slot);
 }
 
-/* All slots as after slots_init(), but for what slot_restart() keeps; none is on a list. */
+/* Resets all slots as slots_init(), but keeps slot_restart()'s members; none is on a list. */
 void slots_forget(struct slots *s);
-/* What a successor goes by stays; the rest is as of a request that has just come. */
+/* Keeps the members that a successor uses; resets the others as for a new request. */
 void slot_restart(struct slot *slot);
 
-/* NULL when none is free.  The last one freed comes first: its pages are in cache. */
+/* Returns NULL when none is free.  The last one freed comes first: its pages are cached. */
 struct slot *slot_get(struct slots *s);
 void slot_put(struct slots *s, struct slot *slot);
-/* As slot_put() and slot_get() of the same. */
+/* Combines slot_put() and slot_get() of one slot. */
 void slot_renew(struct slot *slot);
 
 void slot_append(struct slots *s, struct slot_list *list, struct slot *slot);
 void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot);
 
-/* Number of the transfer of replica @copy, for transfer.number. */
+/* Returns the number of replica @copy's transfer, for transfer.number. */
 static inline uint32_t transfer_number(const struct slots *s, const struct slot *slot, int copy)
 {
 	return (uint32_t)(slot_index(s, slot) * SLAB_COPIES + copy);
 }
 
-/* The request of transfer @number, and its replica. */
+/* Return the request of transfer @number, and its replica. */
 static inline struct slot *slot_of_transfer(const struct slots *s, uint32_t number)
 {
 	return &s->slot[number / SLAB_COPIES];
@@ -158,13 +157,13 @@ static inline int transfer_copy(uint32_t number)
 	return (int)(number % SLAB_COPIES);
 }
 
-/* Marks a request as in flight, and no longer. */
+/* Mark a request as in flight, and as ended. */
 void slot_activate(struct slots *s, struct slot *slot);
 void slot_retire(struct slots *s, struct slot *slot);
 
 /*
- * Whether @slot must wait: its pages overlap those of a request in flight, or
- * of one blocked before it, and one of the two excludes others.
+ * Returns whether @slot must wait: its pages overlap those of a request in flight, or of one
+ * blocked before it, and one of the two excludes others.
  */
 bool slot_conflicts(const struct slots *s, const struct slot *slot);
 

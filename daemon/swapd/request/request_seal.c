@@ -13,7 +13,7 @@ int sealing_init(struct sealing *s, uint32_t pages, struct error *e)
 {
 	int r;
 
-	/* The key's schedule is on the heap: keep it out of core dumps. */
+	/* The heap has the key's schedule: keep it out of core dumps. */
 	prctl(PR_SET_DUMPABLE, 0);
 	r = seal_table_init(&s->seals, pages, e);
 	if (!r)
@@ -94,7 +94,7 @@ bool sealing_came(struct sealing *s, struct slot *slot)
 					seal_open(&s->sealer, page, slot->run, payload, &bad)))
 		return true;
 	if (bad > page) {
-		/* Those before it are good.  It comes again, as the first. */
+		/* Pages before it are good.  It is repeated, as the first of its run. */
 		slot->run = bad - page;
 		return true;
 	}

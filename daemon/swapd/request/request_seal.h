@@ -24,8 +24,8 @@ struct slots;
  */
 struct sealed_page {
 	uint8_t bytes[EBB_PAGE];
-	uint32_t slot; /* + 1, from when the page is whole until it is there; 0 = none */
-	uint32_t page; /* of the slot */
+	uint32_t slot; /* + 1, from when the page is whole until it is copied; 0 = none */
+	uint32_t page; /* index in the slot */
 };
 
 struct sealing {
@@ -41,11 +41,11 @@ struct sealing {
 int sealing_init(struct sealing *s, uint32_t pages, struct error *e);
 void sealing_free(struct sealing *s);
 
-/* The rest is the loop thread's, and does nothing unless pages are sealed. */
+/* Loop thread only, from here on; does nothing unless pages are sealed. */
 
 /*
- * Seals the pages of the WRITE @slot, except same-filled ones, which stay here.  Returns
- * false when they cannot be sealed, and so must not be sent.
+ * Seals the pages of the WRITE @slot, except same-filled ones, which stay here.  Returns false when
+ * they cannot be sealed, and so must not be sent.
  */
 bool sealing_leaves(struct sealing *s, struct slot *slot);
 
@@ -56,9 +56,9 @@ void sealing_take_over(struct sealing *s);
 void sealing_forget(struct sealing *s, uint32_t first, uint32_t count);
 
 /*
- * The present run of @slot has come.  Opens it for a READ, checks it for a RESYNC.  True when it
- * is good, as far as slot->run then says.  False when its first page is not what was written, to
- * which slot->run is then cut.
+ * Opens the present run of @slot for a READ, or checks it for a RESYNC.  Returns true when
+ * slot->run, as it is then, is good.  Returns false when its first page is not what was written;
+ * slot->run is then that page.
  */
 bool sealing_came(struct sealing *s, struct slot *slot);
 
