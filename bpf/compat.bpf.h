@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * One accessor for each thing that kernels spell differently, newest first,
- * with what changed it and when the older form can go.
+ * One accessor per kernel difference, newest first, with the change that
+ * caused it.
  */
 #ifndef EBB_COMPAT_BPF_H
 #define EBB_COMPAT_BPF_H
@@ -17,7 +17,7 @@ struct mm_struct___before_6_2 {
 	struct mm_rss_stat___before_6_2 rss_stat;
 } __attribute__((preserve_access_index));
 
-/* Pages of one kind, without what other CPUs have not folded in yet. */
+/* Returns the pages of one kind, without other CPUs' unfolded counts. */
 static __always_inline __s64 mm_pages(struct mm_struct *mm, int member)
 {
 	struct mm_struct___before_6_2 *old = (void *)mm;
@@ -39,7 +39,7 @@ static __always_inline unsigned long folio_flags(struct folio *folio)
 	return flags;
 }
 
-/* The count of a large folio: _folio_nr_pages on 6.1 and 6.12, _nr_pages on 6.18. */
+/* Pages of a large folio: _folio_nr_pages on 6.1 and 6.12, _nr_pages on 6.18. */
 struct folio___old {
 	unsigned int _folio_nr_pages;
 } __attribute__((preserve_access_index));

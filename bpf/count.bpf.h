@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What every program that counts a fault needs: its duration and the role of its thread. */
+/* Duration of a fault and role of its thread, for all programs that count faults. */
 #ifndef EBB_COUNT_BPF_H
 #define EBB_COUNT_BPF_H
 
@@ -33,7 +33,7 @@ static __always_inline __u32 log2_bucket(__u64 ns)
 	return bucket & (EBB_HIST - 1);
 }
 
-/* By the thread's name, which may change at any time: looked up when it is new. */
+/* Returns the role by the thread's name; searches again only when the name has changed. */
 static __always_inline __u32 thread_role(struct task_stamp *s)
 {
 	struct ebb_role_pattern *r;
@@ -63,7 +63,7 @@ static __always_inline __u32 thread_role(struct task_stamp *s)
 	return s->role;
 }
 
-/* When a fault began: exactly while hits are detected, with its read otherwise. */
+/* Returns the start of a fault: exact while hits are detected, else the time of its read. */
 static __always_inline __u64 fault_start(const struct task_stamp *s, __u64 vpn, __u64 read_ns)
 {
 	return s->vpn == vpn && s->enter_ns ? s->enter_ns : read_ns;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Swap-outs, swap-ins and epochs, and the life cycle of what is tracked.
+ * Swap-outs, swap-ins, epochs, and the life cycle of tracked processes and cgroups.
  *
- * All of it hangs on events that are rare beside faults: a page queued to a
- * swap device, a folio written by reclaim, an exit, a cgroup removed.
+ * The hooked events are rare compared with faults: a page queued to a swap
+ * device, a folio written by reclaim, an exit, a cgroup removed.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -12,9 +12,9 @@
 
 #include "track.bpf.h"
 
-#define ANON_VMA_DEPTH 24 /* a red-black tree of thousands of mappings */
+#define ANON_VMA_DEPTH 24 /* height of a red-black tree of thousands of mappings */
 
-/* Counts the @pages that @tid, a thread of ebbd, reads for the process it is prefetching for. */
+/* Counts @pages that @tid, a thread of ebbd, reads for the process that it prefetches for. */
 static __always_inline void executor_read(__u32 tid, __u32 pages)
 {
 	struct ebb_executor *x;
@@ -34,7 +34,7 @@ static __always_inline void executor_read(__u32 tid, __u32 pages)
 		__sync_fetch_and_add(&p->swapped_in, pages);
 }
 
-/* A page is written to or read from one of our devices. */
+/* Counts pages written to or read from one of our devices. */
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(swap_bio, struct bio *bio)
 {
@@ -50,7 +50,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 
 	if (!bpf_map_lookup_elem(&devices, &dev))
 		return 0;
-	/* A bio's first page is the head of its folio, whatever its size. */
+	/* A bio's first page is the head of its folio, of any size. */
 	folio = (void *)BPF_CORE_READ(bio, bi_io_vec, bv_page);
 	cg = folio ? folio_cgroup(folio) : NULL;
 	if (!cg || !cgroup_governor(cg, &owner))
@@ -116,10 +116,10 @@ static __always_inline struct anon_vma_chain *chain_of(struct rb_node *node)
 }
 
 /*
- * The mapping of an anon_vma that covers page @index of it, or NULL.  Mappings of
- * one process share an anon_vma too, neighbours that could be merged one day:
- * the heaps of many allocators.  The tree is an interval tree (mm/interval_tree.c):
- * each node knows the last page of all below it.
+ * Returns the mapping that covers page @index of an anon_vma, or NULL.  Adjacent
+ * mappings of one process, which could be merged later, share an anon_vma too:
+ * the heaps of many allocators.  In the interval tree (mm/interval_tree.c), each
+ * node has the last page of its subtree.
  */
 static __always_inline struct vm_area_struct *vma_covering(struct rb_node *node, __u64 index)
 {
@@ -179,7 +179,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	vma = vma_covering(node, index);
 	if (!vma)
 		return 0;
-	/* After a fork, the first sharer found need not map this page any more. */
+	/* After a fork, the first process found need not map this page any more. */
 	mm = BPF_CORE_READ(vma, vm_mm);
 	task = BPF_CORE_READ(mm, owner);
 	if (!task)
@@ -204,7 +204,7 @@ int BPF_PROG(proc_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Ids are never reused, but the map's room is. */
+/* Frees the map entry; cgroup ids themselves are never reused. */
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(cgroup_gone, struct cgroup *cg)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What only the ends of kernel functions tell, on kernels that let them be seen:
- * misses of faults that fire no event, such as those of direct I/O, and each
- * page that leaves a process, those dropped clean included.
+ * Events that only fexit shows, where the kernel allows it: misses of faults
+ * without an event, such as direct I/O's, and every page that leaves a process,
+ * including pages dropped clean.
  *
- * Trampolines can be preempted but not moved: one atomic addition at a time.
+ * Trampolines may be preempted but not migrated: each addition is atomic.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -18,8 +18,8 @@
 	 VM_FAULT_HWPOISON_LARGE | VM_FAULT_FALLBACK | VM_FAULT_RETRY)
 
 /*
- * A miss as bpf/fault has it: the task queued a read of its own, and the fault
- * is major, or would be but for a second try (mm_account_fault).
+ * Counts misses as bpf/fault defines them: the task queued its own read, and the
+ * fault is major, or would be if it were not a retry (mm_account_fault).
  */
 SEC("fexit/do_swap_page")
 int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
@@ -53,13 +53,13 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	return 0;
 }
 
-/* Whether no page table has a folio of one page any more; larger ones leave as a whole. */
+/* Returns whether no page table maps the folio; large folios are unmapped as a whole. */
 static __always_inline bool unmapped(struct folio *folio, __u32 pages)
 {
 	return pages > 1 || BPF_CORE_READ(folio, _mapcount.counter) < 0;
 }
 
-/* @done is a bool: the rest of its register means nothing. */
+/* @done is a bool: the upper bits of its register are undefined. */
 SEC("fexit/try_to_unmap_one")
 int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 address, void *arg,
 	     __u64 done)
@@ -79,14 +79,14 @@ int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 a
 	if (!mapping_is_anon(mapping))
 		return 0;
 	flags = folio_flags(folio);
-	/* Freed by MADV_FREE: it needs no copy. */
+	/* Freed by MADV_FREE: the folio is dropped, not swapped out. */
 	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked)))
 		return 0;
 	cg = folio_cgroup(folio);
 	if (!cg || !cgroup_governor(cg, &owner))
 		return 0;
 	pages = folio_pages(folio);
-	/* The page tables' dirty bits are the folio's by now. */
+	/* The page tables' dirty bits are already in the folio's flags. */
 	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_dirty)) &&
 	    unmapped(folio, pages)) {
 		c = counters_of(owner);

@@ -4,16 +4,16 @@
  *
  * Three programs on software perf events, scoped to the attached cgroups:
  *
- *   fault_major  PERF_COUNT_SW_PAGE_FAULTS_MAJ, always on.  Costs a minor
- *                fault nothing.
+ *   fault_major  PERF_COUNT_SW_PAGE_FAULTS_MAJ, always on.  Free for minor
+ *                faults.
  *   fault_enter  PERF_COUNT_SW_PAGE_FAULTS, at the start of every fault, and
  *   fault_minor  PERF_COUNT_SW_PAGE_FAULTS_MIN, at the end of minor ones: on
  *                only while prefetched pages are outstanding.
  *
- * What a fault was follows from facts that are the same on every kernel: is the
- * page in the prefetched set, did the task queue a swap read of its own, and
- * did it sleep.  The kernel's own major/minor flag would not do: a wait for a
- * page in flight counts as major before 6.4 and as minor since.
+ * Faults are classified by facts that all kernels share: whether the page is in
+ * the prefetched set, whether the task queued its own swap read, and whether it
+ * slept.  The kernel's major/minor flag is unusable: a wait for a page in flight
+ * is major before 6.4 and minor since.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -22,7 +22,7 @@
 
 #include "count.bpf.h"
 
-/* Totals for people; written by ebbd alone, here for its BTF. */
+/* Human-readable totals, written only by ebbd; defined here for the BTF. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, EBB_MAX_CGROUPS);
@@ -30,7 +30,7 @@ struct {
 	__type(value, struct ebb_cgroup_stats);
 } cgroup_stats SEC(".maps");
 
-/* Written by ebbd alone; see ebb_filter_bit(). */
+/* Written only by ebbd; see ebb_filter_bit(). */
 __u64 filter[EBB_FILTER_WORDS];
 
 static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns, __u32 role)
@@ -77,11 +77,11 @@ static __always_inline void record(const struct ebb_fault *f)
 	t->kind = (__u16)f->kind;
 	t->role = (__u16)f->role;
 	t->cluster = f->cluster;
-	/* The reader polls: a wake-up a fault would be felt. */
+	/* The reader polls: a wake-up per fault would cost too much. */
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
-/* Where its pages come in is told to a process that asked.  Other CPUs may write, too. */
+/* Adds the fault to the ring of a process that requested one; other CPUs may add concurrently. */
 static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
 {
 	__u32 tgid = f->tgid, *slot = bpf_map_lookup_elem(&epoch_slots, &tgid), i;
@@ -98,7 +98,7 @@ static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
 	a->entry[n % EBB_ARRIVALS] = ebb_arrival(n, address, f->kind, f->role);
 }
 
-/* Counts a swap fault and calls the policy of @owner; @issued: when its page was requested. */
+/* Counts a swap fault and calls the policy of @owner; @issued: time of the page's request. */
 static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
 				      __u64 vpn, __u32 kind, __u64 now, __u64 start, __u64 issued)
@@ -130,7 +130,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		f->cluster = stamp->reads;
 		stamp->reads = 0;
 	}
-	/* bpf/exact may have counted it where do_swap_page ended. */
+	/* bpf/exact may have counted the miss at the end of do_swap_page. */
 	if (!stamp || stamp->counted != vpn || kind != EBB_MISS)
 		count_fault(c, kind, f->duration_ns, f->role);
 	if (stamp)
@@ -139,7 +139,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		c->by_chance++;
 	if (cg->flags & EBB_CGROUP_RECORD)
 		record(f);
-	/* Only a stamp tells a collector's fault from the program's. */
+	/* Only a stamp distinguishes a collector's fault from the program's. */
 	if (stamp)
 		arrival(f, ctx->addr);
 	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
@@ -148,7 +148,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		if (p)
 			proc_look(p, f->tgid, task->mm, owner);
 	}
-	/* Without ebbd no request would be carried out. */
+	/* Without ebbd nothing serves requests. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)
 		return 0;
 	bpf_tail_call(ctx, &policies, policy);
@@ -243,7 +243,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		return 0;
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s) {
-		/* Not that of a fault which no event told: one without an access of the task. */
+		/* Not the read of a fault without an event, which bpf/exact has counted. */
 		read_ns = !s->counted || s->counted == page.vpn ? s->read_ns : 0;
 		s->read_ns = 0;
 		start = fault_start(s, page.vpn, read_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* From a task or a page to the cgroup that governs it, and the paging of a process. */
+/* Finds the cgroup that governs a task or page, and tracks the paging of processes. */
 #ifndef EBB_TRACK_BPF_H
 #define EBB_TRACK_BPF_H
 
@@ -13,7 +13,7 @@
 #define PAGE_MAPPING_FLAGS 3UL
 #define PAGE_MAPPING_ANON 1UL
 
-/* Whether a folio with this mapping is a process's own: neither shmem nor KSM. */
+/* Returns whether a folio with this mapping is anonymous: neither shmem nor KSM. */
 static __always_inline bool mapping_is_anon(unsigned long mapping)
 {
 	return (mapping & PAGE_MAPPING_FLAGS) == PAGE_MAPPING_ANON;
@@ -30,9 +30,9 @@ static __always_inline struct cgroup *memory_cgroup(struct task_struct *task)
 }
 
 /*
- * The nearest ancestor, itself included, that has a policy; its id is left in
- * @owner.  What the walk finds is cached in the same map, so that it is made
- * once a cgroup; ebbd drops the cache whenever an attachment changes.
+ * Returns the cgroup or its nearest ancestor with a policy, and stores that id in
+ * @owner.  Caches the result in the map, so that it searches once per cgroup; ebbd
+ * drops the cache whenever an attachment changes.
  */
 static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup *cg, __u64 *owner)
 {
@@ -70,7 +70,7 @@ static __always_inline struct cgroup *folio_cgroup(struct folio *folio)
 {
 	unsigned long memcg = BPF_CORE_READ(folio, memcg_data);
 
-	/* The low bits tell slab and kernel memory, which is never swapped. */
+	/* The low bits mark slab and kernel memory, which is never swapped. */
 	if (!memcg || (memcg & 3))
 		return NULL;
 	return BPF_CORE_READ((struct mem_cgroup *)memcg, css.cgroup);
@@ -81,7 +81,7 @@ static __always_inline struct ebb_counters *counters_of(__u64 owner)
 	return bpf_map_lookup_elem(&counters, &owner);
 }
 
-/* tp_btf programs can be preempted and moved between load and store. */
+/* tp_btf programs may be preempted and migrated between load and store. */
 #define count_atomic(c, field, n) \
 	do { \
 		if (c) \
@@ -105,7 +105,7 @@ static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struc
 	return bpf_map_lookup_elem(&procs, &tgid);
 }
 
-/* A process that shares its epoch reads it by a plain load. */
+/* Publishes the epoch to a process that requested it and reads it by a plain load. */
 static __always_inline void epoch_publish(__u32 tgid, __u64 n)
 {
 	__u32 *slot = bpf_map_lookup_elem(&epoch_slots, &tgid), i;
@@ -120,12 +120,12 @@ static __always_inline void epoch_publish(__u32 tgid, __u64 n)
 }
 
 /*
- * Looks at how far a process's paging has come and ends the epoch when churn,
- * pages in plus pages out, exceeds epoch_percent of its anonymous pages.
+ * Ends a process's epoch when its churn, pages in plus pages out, exceeds
+ * epoch_percent of its anonymous pages.
  *
- * Pages that left include those dropped clean, which bpf/exact sees.  Without
- * it no event fires for them: what is out now is what was out at first, plus
- * pages swapped out minus pages swapped in.
+ * Pages out include pages dropped clean, which only bpf/exact sees.  Without it, no
+ * event fires for them, but they can be computed: the pages out now are those out at
+ * first, plus all pages that left, minus pages swapped in.
  */
 static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_struct *mm,
 				      __u64 owner)
@@ -147,7 +147,7 @@ static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_
 	if (!length || churn <= length || (__s64)churn < 0)
 		return;
 	n = churn / length;
-	/* Of two CPUs that look at once, one ends the epoch. */
+	/* If two CPUs get here at once, one ends the epoch. */
 	if (__sync_val_compare_and_swap(&p->base, base, base + n * length) != base)
 		return;
 	__sync_fetch_and_add(&p->epoch, n);

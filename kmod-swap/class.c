@@ -13,7 +13,7 @@ struct ebb_rule {
 	u32 class;
 };
 
-/* Immutable: replaced as a whole. */
+/* Immutable: RCU readers see one version or the next. */
 struct ebb_rules {
 	struct rcu_head rcu;
 	u32 count;
@@ -37,7 +37,7 @@ u32 ebb_class_of_request(const struct ebb_device *d, const struct request *rq)
 		return 0;
 #ifdef CONFIG_BLK_CGROUP
 	rcu_read_lock();
-	/* The nearest ancestor with a rule counts. */
+	/* The cgroup's own rule, or that of its nearest ancestor with one. */
 	for (const struct cgroup_subsys_state *css = bio_blkcg_css(rq->bio); css && !rule;
 	     css = css->parent)
 		rule = find(rcu_dereference(d->rules), cgroup_id(css->cgroup));
@@ -114,7 +114,7 @@ int ebb_class_create(struct ebb_device *d, u32 class, u32 copies, enum ebb_class
 		bits = kvcalloc(EBB_CLASS_BITS * map_words(d), sizeof(long), GFP_KERNEL);
 		if (!bits)
 			return -ENOMEM;
-		/* A reader that sees it sees it empty: all pages are of class 0. */
+		/* Published zeroed: readers see all pages in class 0. */
 		smp_store_release(&d->class_bits, bits);
 	}
 	if (!holds)
@@ -123,7 +123,7 @@ int ebb_class_create(struct ebb_device *d, u32 class, u32 copies, enum ebb_class
 		return -ENOMEM;
 	if (kind == CLASS_SEALED)
 		WRITE_ONCE(d->sealed, d->sealed | BIT(class));
-	/* Commands alone write it, one at a time. */
+	/* Written only under ebb_control_lock. */
 	for (u32 i = 0; i < d->slab_count; i++)
 		WRITE_ONCE(holds[i].copies, copies);
 	smp_store_release(&d->holds[class], holds);
@@ -131,7 +131,7 @@ int ebb_class_create(struct ebb_device *d, u32 class, u32 copies, enum ebb_class
 	return 0;
 }
 
-/* A copy of @rules without the one for @cgroup, with room for one more. */
+/* Returns a copy of @rules without that for @cgroup, with space for one more; NULL = no memory. */
 static struct ebb_rules *copy_without(const struct ebb_rules *rules, u64 cgroup)
 {
 	u32 count = rules ? rules->count : 0;
@@ -145,7 +145,7 @@ static struct ebb_rules *copy_without(const struct ebb_rules *rules, u64 cgroup)
 
 static struct ebb_rules *rules_of(const struct ebb_device *d)
 {
-	/* Commands alone change it, one at a time. */
+	/* ebb_control_lock is held by the command. */
 	return rcu_dereference_protected(d->rules, true);
 }
 

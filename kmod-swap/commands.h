@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The commands of the generic netlink family "ebb_swap", which ebb/swap.h documents. */
+/* Commands of the generic netlink family "ebb_swap", documented in ebb/swap.h. */
 #ifndef EBB_COMMANDS_H
 #define EBB_COMMANDS_H
 
@@ -7,7 +7,7 @@ struct genl_info;
 struct netlink_callback;
 struct sk_buff;
 
-/* control.c: registers the family; ebb_netlink_unregister() is its opposite. */
+/* control.c: registers the family; undone by ebb_netlink_unregister(). */
 int ebb_control_init(void);
 
 /* control_device.c */

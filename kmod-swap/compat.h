@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Every difference between the kernels that the module builds for, 6.1 to 6.12.
- * Each names the version that brought the newer form.
+ * All differences between the supported kernels, 6.1 to 6.12.  Each comment names the version
+ * that introduced the newer form.
  */
 #ifndef EBB_SWAP_COMPAT_H
 #define EBB_SWAP_COMPAT_H
@@ -26,14 +26,14 @@ struct compat_limits {
 
 /*
  * Sectors of the largest discard, in whole blocks: up to 6.10 the block layer splits
- * REQ_OP_WRITE_ZEROES at exactly this many, whatever the block's size.
+ * REQ_OP_WRITE_ZEROES at exactly this many, regardless of the block size.
  */
 static inline unsigned int compat_discard_most(const struct compat_limits *l)
 {
 	return rounddown(UINT_MAX >> SECTOR_SHIFT, l->block >> SECTOR_SHIFT);
 }
 
-/* 6.9: limits are an argument; 6.11: features are part of them, not-rotating the default. */
+/* 6.9: limits are an argument; 6.11: they include features, and non-rotational is the default. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
 static inline struct gendisk *compat_alloc_disk(struct blk_mq_tag_set *set,
 						const struct compat_limits *l, void *data)
@@ -92,7 +92,7 @@ static inline struct gendisk *compat_alloc_disk(struct blk_mq_tag_set *set,
 #define COMPAT_OPEN_DISK (bdev->bd_disk)
 #endif
 
-/* A block device that is ours alone.  6.5: blk_mode_t; 6.7: a handle; 6.9: a file. */
+/* A block device opened exclusively.  6.5: blk_mode_t; 6.7: a handle; 6.9: a file. */
 struct compat_bdev {
 	struct block_device *bdev; /* NULL = none */
 	void *handle;
@@ -164,7 +164,7 @@ static inline void compat_bdev_close(struct compat_bdev *b, void *holder)
 }
 #endif
 
-/* 6.6: a dump has a genl_info. */
+/* 6.6: dump callbacks have a genl_info. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
 #define compat_dump_attrs(cb) (genl_info_dump(cb)->attrs)
 #else

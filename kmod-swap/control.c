@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "netlink.h"
 
-/* One policy a command: attributes that it does not have are refused. */
+/* One policy per command: rejects attributes that the command does not take. */
 #define A(name, kind) [EBB_SWAP_A_##name] = { .type = kind }
 #define POLICY(name, ...) \
 	static const struct nla_policy name##_policy[EBB_SWAP_ATTRIBUTES] = { __VA_ARGS__ }
@@ -64,10 +64,10 @@ static struct genl_family family = {
 	.n_mcgrps = ARRAY_SIZE(groups),
 	.resv_start_op = EBB_SWAP_CMDS,
 	/*
-	 * A connect that takes seconds must not block other families: a command holds genetlink's
-	 * cb_lock alone, for reading.  Registering a family takes cb_lock for writing, so no
-	 * command may wait for a module that registers one when it is loaded.  Only CREATE could,
-	 * by opening its backup; therefore ebb/swap.h has the caller open it.
+	 * A connect that takes seconds must not block other families: commands hold only
+	 * genetlink's cb_lock, for reading.  Registering a family takes cb_lock for writing, so no
+	 * command may wait for loading a module that registers one.  Opening the backup in CREATE
+	 * could; therefore ebb/swap.h requires that the caller has it open.
 	 */
 	.parallel_ops = true,
 };

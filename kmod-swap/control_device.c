@@ -17,7 +17,7 @@
 #define SLAB_DEFAULT (64ull << 20)
 #define SLAB_MIN (1ull << 20)
 #define SLAB_MAX (1ull << 30)
-/* 16 TiB: what a seal's nonce and the slab's number can name. */
+/* 16 TiB: limits of the page's number in a seal's nonce, and of slab numbers. */
 #define PAGES_MAX (1ull << 32)
 #define SLABS_MAX (1u << 20)
 
@@ -128,7 +128,7 @@ int ebb_do_create(struct sk_buff *skb, struct genl_info *info)
 	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
 	int r = ebb_netlink_permitted(skb, info->extack) ?: create(info);
 
-	/* The message's memory is not cleared before it is used again. */
+	/* The kernel reuses the message's memory without clearing it. */
 	if (key)
 		memzero_explicit(nla_data(key), nla_len(key));
 	return r;
@@ -161,7 +161,7 @@ static bool has_donors(const struct ebb_device *d, u32 class)
 	return false;
 }
 
-/* A slab has two donors; only UNMAP takes one away. */
+/* Returns whether any slab has a second donor, which only UNMAP can remove. */
 static bool has_seconds(struct ebb_device *d, u32 class)
 {
 	for (u32 i = 0; i < d->slab_count && ebb_slab_hold(d, d->slabs, class); i++)

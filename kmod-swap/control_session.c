@@ -25,7 +25,7 @@ static void session_failed(struct ebb_session *s)
 
 static void session_drained(struct ebb_session *s)
 {
-	/* Slabs that have lost this donor may have to be copied for their other one. */
+	/* Slabs that were detached from this session may have pages to copy. */
 	ebb_copier_kick(s->device);
 }
 
@@ -90,8 +90,8 @@ int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 enum leave { LEAVE_ASK, LEAVE_DO };
 
 /*
- * Pages of @slab that would be lost without @s.  LEAVE_DO: if there are none the session is
- * detached, so that no write is acknowledged by its donor alone from here on.
+ * Returns the number of pages of @slab that would be lost without @s.  LEAVE_DO: if 0, detaches
+ * the session, so that from now on no write is acknowledged by its donor alone.
  */
 static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s,
 		   enum leave leave)
@@ -117,7 +117,7 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	if (r)
 		return r;
 	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
-	/* All slabs are checked before the first is detached. */
+	/* Check all slabs before detaching the first. */
 	for (enum leave leave = LEAVE_ASK; leave <= LEAVE_DO; leave++)
 		for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
 			if (only_at(d, &d->slabs[i], s, leave))

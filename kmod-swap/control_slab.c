@@ -5,7 +5,7 @@
 #include "session.h"
 #include "slab.h"
 
-/* Whether slabs can be placed at @s. */
+/* Returns 0 if slabs can be placed at @s. */
 static int check_session(struct genl_info *info, int attr, const struct ebb_session *s)
 {
 	if (!ebb_session_live(s))
@@ -15,7 +15,7 @@ static int check_session(struct genl_info *info, int attr, const struct ebb_sess
 	return 0;
 }
 
-/* A snapshot: sessions end, and the copier releases sources, at any time. */
+/* Returns a snapshot: at any time sessions may end and the copier may release a source. */
 static struct ebb_hold hold_now(const struct ebb_device *d, struct ebb_slab *slab, u32 class)
 {
 	struct ebb_hold hold;
@@ -28,8 +28,8 @@ static struct ebb_hold hold_now(const struct ebb_device *d, struct ebb_slab *sla
 }
 
 /*
- * A place other than @but (AT_DONORS = none) is at the donor of @s: one loss would take both.  The
- * source counts, since it becomes a donor again if the new one is lost.
+ * Returns whether a place other than @but (AT_DONORS = none) is at the donor of @s: one failure
+ * would lose both.  The source counts: it becomes a donor again if the new one is lost.
  */
 static bool donor_has_other(const struct ebb_hold *hold, const struct ebb_session *s,
 			    enum ebb_at but)
@@ -43,14 +43,14 @@ static bool donor_has_other(const struct ebb_hold *hold, const struct ebb_sessio
 	return false;
 }
 
-/* Which place a new one becomes, instead of that of @epoch; 0 = instead of none. */
+/* Returns where to put a place that replaces that of @epoch (0 = none); AT_DONORS = nowhere. */
 static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
 {
 	enum ebb_at old = ebb_hold_epoch(hold, epoch);
 
 	if (old < EBB_COPIES)
 		return hold->at[AT_SOURCE].session ? AT_DONORS : old;
-	/* The old place has ended meanwhile, or is the source already. */
+	/* The old place has ended, or is the source already. */
 	if (!hold->at[AT_DONOR].session)
 		return AT_DONOR;
 	return hold->copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND :
@@ -58,8 +58,8 @@ static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
 }
 
 /*
- * Gives @slab's pages of @class a place at the donor of @s instead of that of @epoch, which becomes
- * the source.  @s NULL = the pages go to the other places.
+ * Maps @slab's pages of @class at the donor of @s, replacing the place of @epoch, which becomes the
+ * source.  @s NULL = the pages migrate to the remaining places.
  */
 static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab, u32 class,
 		struct ebb_session *s, u32 epoch)
@@ -75,7 +75,7 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 		return ebb_refuse_why(info, r, why);
 	spin_lock_irqsave(&slab->lock, flags);
 	at = place_for(hold, epoch);
-	/* A session that failed meanwhile is detached from its slabs, or about to be. */
+	/* A session that has failed since is detached from its slabs, or about to be. */
 	if (s && !ebb_session_live(s))
 		r = ebb_refuse_why(info, -ENOTCONN, "session: it has ended; connect again");
 	else if (at == AT_DONORS || (!s && !hold->at[at].session))
@@ -121,7 +121,7 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 		r = check_session(info, EBB_SWAP_A_SESSION, s);
 	if (r)
 		goto unlock;
-	/* Commands alone write it, one at a time. */
+	/* Written only under ebb_control_lock. */
 	WRITE_ONCE(ebb_slab_hold(d, slab, s->class)->copies, copies);
 	r = give(info, d, slab, s->class, s, 0);
 unlock:
@@ -129,7 +129,7 @@ unlock:
 	return r;
 }
 
-/* The place of the slab that @attr names by its session; without one its only one. */
+/* Finds the slab's place at the session in @attr; without @attr, its only place. */
 static int find_place(struct genl_info *info, struct ebb_device *d, const struct ebb_hold *hold,
 		      int attr, enum ebb_at *at)
 {
@@ -150,7 +150,7 @@ static int find_place(struct genl_info *info, struct ebb_device *d, const struct
 	return *at < EBB_COPIES ? 0 : ebb_refuse(info, attr, -ENOENT, "session: does not have the slab");
 }
 
-/* Whether the slab's pages can leave @at for @to now; NULL = for the other places. */
+/* Returns 0 if the slab's pages can leave @at for @to now; @to NULL = for the other places. */
 static int check_leave(struct genl_info *info, const struct ebb_device *d,
 		       const struct ebb_hold *hold, enum ebb_at at, const struct ebb_session *to)
 {

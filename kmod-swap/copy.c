@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * While a chunk is copied its pages are an active span that reads: readers go on, writers of these
- * pages wait.  So the copied content is the newest one from the first byte to the last.  Whether
- * the copy counts is decided under the slab's lock at the end: not if its target, or a page, is
- * gone by then.
+ * While a chunk is copied, its pages are an active reading span: reads proceed, writes to these
+ * pages wait.  So the whole copy is the newest content.  At the end, the copier checks under the
+ * slab's lock whether the copy counts: not for an ended target or discarded pages.
  *
- * One chunk is copied at a time, and a pause follows each while there are requests.
+ * The copier copies one chunk at a time, and pauses after each while the device has requests.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -18,7 +17,7 @@
 
 #define SEGMENT_ORDER 2
 #define CHUNK_PAGES (EBB_SEGMENTS << SEGMENT_ORDER)
-/* One chunk a pause: at most 64 MB/s beside requests, with a tick of 4 ms. */
+/* Pause after a chunk while there are requests: at most 64 MB/s with a tick of 4 ms. */
 #define PAUSE_MS 4
 #define RETRY_MS 1000
 
@@ -28,11 +27,11 @@ struct ebb_copier {
 	struct delayed_work work;
 	bool stopped;
 	atomic_t kicked;
-	u32 slab, class;        /* the present ones, */
-	u64 page;               /* and the next page */
-	bool all_done;          /* in the present round, which began at slab 0 */
-	bool later;             /* the next round has to wait */
-	u64 requests;           /* of the device, at the last chunk */
+	u32 slab, class;        /* current position, */
+	u64 page;               /* and next page there */
+	bool all_done;          /* nothing left in this round, which began at slab 0 */
+	bool later;             /* next round must wait: a copy failed, or a recall is pending */
+	u64 requests;           /* the device's count at the last chunk */
 	struct page *segments[EBB_SEGMENTS];
 	struct ebb_span span;
 	struct ebb_transfer transfer;
@@ -50,7 +49,7 @@ static void transfer_done(struct ebb_transfer *t, int error)
 	complete(&c->done);
 }
 
-/* @place has been taken; its reference is released. */
+/* Copies the span from or to @place, whose reference (ebb_place_take()) it releases. */
 static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
 		      enum dma_data_direction direction)
 {
@@ -71,7 +70,7 @@ static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
 		left -= take;
 	}
 	reinit_completion(&c->done);
-	/* A reference of our own: the session is used after the transfer has released its one. */
+	/* The transfer drops its reference at its end, and @s is used after that. */
 	percpu_ref_get(&s->ref);
 	r = ebb_transfer_start(&c->transfer, 0, c->span.count << PAGE_SHIFT,
 			       place->address + offset, place->rkey, 0, NULL);
@@ -108,7 +107,7 @@ static int copy_backup(struct ebb_copier *c, enum req_op op)
 	return r;
 }
 
-/* The span's pages are at @to as well; some may have been discarded, none written. */
+/* Records that @to has the span's pages, except pages discarded since; returns their number. */
 static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at to)
 {
 	u32 n = 0;
@@ -123,7 +122,7 @@ static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at
 
 enum outcome { COPY_DONE, COPY_SOME, COPY_BUSY, COPY_FAILED };
 
-/* @source has been taken if the pages come from a donor; @target was the slab's at that time. */
+/* Copies the span.  A donor's @source has been taken; @target may have ended since it was read. */
 static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at from,
 		     const struct ebb_place *source, enum ebb_at to, const struct ebb_place *target)
 {
@@ -147,7 +146,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	if (r)
 		return r;
 	spin_lock_irqsave(&slab->lock, flags);
-	/* The target may be another place of the slab by now. */
+	/* The target may have become another place of the slab. */
 	if (taken)
 		to = ebb_hold_epoch(hold, target->epoch);
 	if (to == AT_DONORS)
@@ -158,7 +157,6 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	return r;
 }
 
-/* The next chunk of @slab and c->class from c->page on. */
 static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
@@ -182,7 +180,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		source = hold->at[from];
 	if (to < AT_DONORS)
 		target = hold->at[to];
-	/* A write in flight makes the copy void or needless: try again later. */
+	/* A write in flight would make the copy stale or needless: try again later. */
 	if (ebb_span_conflicts(slab, &c->span) || (from < AT_DONORS && !ebb_place_take(&source))) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_BUSY;
@@ -207,7 +205,7 @@ static bool named(const struct ebb_slab *slab, const struct ebb_place *source)
 	return false;
 }
 
-/* A donor whose session has ended and is about to be detached. */
+/* Returns whether a donor that has ended is still attached. */
 static bool has_ended_donor(const struct ebb_hold *hold)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
@@ -217,8 +215,8 @@ static bool has_ended_donor(const struct ebb_hold *hold)
 }
 
 /*
- * The end of @slab is reached.  Releases the class's source if its donors have all; else another
- * round follows.
+ * Called at the end of @slab.  Releases the class's source if its donors have all pages; otherwise
+ * requests another round.
  */
 static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 {
@@ -241,7 +239,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	if (!source.session)
 		return;
 	ebb_event_send(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, NULL);
-	/* If this fails the session ends, which releases the slab as well. */
+	/* On failure the session ends, which releases the slab too. */
 	ebb_session_unmap(source.session, source.remote, source.generation, &why);
 	percpu_ref_put(&source.session->ref);
 }
@@ -265,7 +263,6 @@ static void again(struct ebb_copier *c, unsigned int ms)
 		queue_delayed_work(c->wq, &c->work, msecs_to_jiffies(ms));
 }
 
-/* Goes to the next class of the slab, or to the next slab. */
 static void step(struct ebb_copier *c)
 {
 	struct ebb_device *d = c->device;
@@ -281,8 +278,8 @@ static void step(struct ebb_copier *c)
 }
 
 /*
- * A recalled slab that user space has not moved in time falls back to the backup, or to its other
- * donor.  True = one is recalled and has to wait.
+ * Moves a recalled slab that user space has not migrated in time to the backup or its other donor.
+ * Returns true if a recall must wait.
  */
 static bool recall_overdue(struct ebb_device *d, struct ebb_slab *slab, u32 class)
 {
@@ -291,7 +288,7 @@ static bool recall_overdue(struct ebb_device *d, struct ebb_slab *slab, u32 clas
 	bool later = false;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	/* One at a time, and the second first: without a first it would take its place. */
+	/* One at a time, the second first: if the first left, the second would become the first. */
 	for (int i = EBB_COPIES - 1; i >= 0 && d->backup.bdev; i--) {
 		const struct ebb_place *place = &hold->at[i];
 
@@ -371,7 +368,7 @@ int ebb_copier_init(struct ebb_device *d)
 		if (!c->segments[i])
 			return -ENOMEM;
 	}
-	/* Reclaim may depend on it: a page may have to leave its donor. */
+	/* Reclaim may depend on the copier: a page may have to leave its donor. */
 	c->wq = alloc_ordered_workqueue("ebb%u-copy", WQ_MEM_RECLAIM, d->index);
 	return c->wq ? 0 : -ENOMEM;
 }

@@ -107,7 +107,7 @@ static int disk_add(struct ebb_device *d, const char **why)
 	r = blk_mq_alloc_tag_set(&d->set);
 	if (r)
 		return r;
-	/* At most one a CPU, perhaps fewer than requested. */
+	/* The block layer allocates at most one queue per CPU. */
 	d->queues = d->set.nr_hw_queues;
 	d->disk = compat_alloc_disk(&d->set, &limits, d);
 	if (IS_ERR(d->disk)) {
@@ -136,7 +136,7 @@ free_set:
 
 static void device_release(struct ebb_device *d)
 {
-	/* Write-behind wakes the copier, so it goes first. */
+	/* Free write-behind first: it wakes the copier. */
 	ebb_writeback_free(d);
 	ebb_copier_free(d);
 	compat_bdev_close(&d->backup, d);
@@ -158,8 +158,8 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 	int r = -ENOMEM;
 
 	/*
-	 * A device holds the module, since it may have the only copy of pages.  A module that is
-	 * being unloaded ends as soon as this command has returned.
+	 * A device pins the module, since it may have the only copy of pages.  A module that is
+	 * being unloaded disappears as soon as this command returns.
 	 */
 	*why = "ebb_swap: the module is being unloaded";
 	if (!try_module_get(THIS_MODULE))
@@ -181,7 +181,7 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 	d->depth = s->depth;
 	d->deadline = s->deadline;
 	d->counts = alloc_percpu(struct ebb_counts);
-	/* Swap-out needs it, so it has a rescuer thread. */
+	/* Swap-out depends on this queue: it needs a rescuer thread. */
 	d->wq = alloc_workqueue("ebb%u", WQ_MEM_RECLAIM | WQ_HIGHPRI, 0, d->index);
 	if (!d->counts || !d->wq)
 		goto fail;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Devices created and destroyed. */
+/* Creating and destroying devices. */
 #ifndef EBB_CREATE_H
 #define EBB_CREATE_H
 
@@ -16,13 +16,13 @@ struct ebb_settings {
 	bool seal;                /* class 0 */
 };
 
-/* Both want ebb_control_lock.  On failure *@why is a static text. */
+/* Both need ebb_control_lock.  On failure *@why is a static text. */
 int ebb_device_create(const struct ebb_settings *settings, struct ebb_device **out,
 		      const char **why);
-/* -EBUSY while it is open; else it is freed, with its sessions. */
+/* Frees the device and its sessions; -EBUSY while it is open. */
 int ebb_device_destroy(struct ebb_device *device);
 
-/* With the module. */
+/* Called when the module is loaded and unloaded. */
 int ebb_device_register(void);
 void ebb_device_unregister(void);
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a device consists of.  Data alone: create.c creates a device, other files own its parts.
+ * Data of a device.  create.c creates devices, other files own their parts.
  *
  * Locks, outermost first: ebb_control_lock (netlink.h), session->calls, session->sending,
- * slab->lock (interrupts off), read_priority->lock.  batch->lock is beside slab->lock: neither is
- * taken under the other.  The copier does not take ebb_control_lock, under which others wait for
- * it.
+ * slab->lock (interrupts off), read_priority->lock.  batch->lock and slab->lock do not nest.  The
+ * copier must not take ebb_control_lock: its holders wait for the copier.
  */
 #ifndef EBB_DEVICE_H
 #define EBB_DEVICE_H
@@ -21,8 +20,8 @@
 #include "hmac.h"
 
 /*
- * A request is one RDMA work request: as many pages as one can gather, if the kernel merges
- * them; contiguous memory is one segment.
+ * A request is at most one RDMA work request: as many pages as the kernel merges and a work request
+ * can gather.  Contiguous memory is one segment.
  */
 #define EBB_SEGMENTS 16
 #define EBB_IO_PAGES 64
@@ -42,26 +41,26 @@ struct ebb_rules;
 struct ebb_sealer;
 struct ebb_session;
 
-/* Where a slab is at a donor. */
+/* The place of a slab at a donor. */
 struct ebb_place {
 	struct ebb_session *session; /* NULL = nowhere */
 	u64 address;              /* in the donor's memory */
 	u32 rkey;
-	u32 remote, generation;   /* the donor's names of it */
+	u32 remote, generation;   /* the donor's identifiers of the slab */
 	/*
-	 * Number of the mapping: a write that was sent under another one does not count.  Unique
-	 * within a slab, across its classes.
+	 * Number of the mapping, unique within a slab across its classes: a write that was sent
+	 * under another mapping does not count.
 	 */
 	u32 epoch;
-	bool recalled;            /* the donor has asked for it */
-	unsigned long evict_at;   /* jiffies: until then user space may find another donor */
+	bool recalled;            /* by the donor */
+	unsigned long evict_at;   /* jiffies: deadline for user space to find another donor */
 };
 
 /*
- * Where each page's newest content is: one bit a page and place, under the slab's lock.  A slab
- * has whole words of them.  A bit of a place implies WRITTEN.  WRITTEN and in no place = lost,
- * reads fail.  Not WRITTEN = zeros.  Reads prefer the places in this order.  The first AT_DONORS
- * are places of an ebb_hold, that of the page's class.
+ * Places of each page's newest content: one bit per page and place, under the slab's lock.  A slab
+ * has whole words of bits.  A place's bit implies WRITTEN.  WRITTEN without a place = lost: reads
+ * fail.  Not WRITTEN = zeros.  Reads prefer places in this order.  The first AT_DONORS are places
+ * of the ebb_hold of the page's class.
  */
 enum ebb_at {
 	AT_DONOR, AT_SECOND, AT_SOURCE, AT_DONORS, AT_POOL = AT_DONORS, AT_BACKUP, AT_PLACES,
@@ -69,24 +68,24 @@ enum ebb_at {
 };
 static_assert(AT_SECOND < EBB_COPIES && AT_SOURCE == EBB_COPIES);
 
-/* The donors of one class's pages of a slab; under the slab's lock. */
+/* Donors of a slab's pages of one class; under the slab's lock. */
 struct ebb_hold {
 	/*
 	 * Writes go to the donor and to the second, which exists only beside a donor.  The source
-	 * is the place that one of them has left: it is only read, and released once the copier
-	 * has copied all that they lack, or the backup if there is no donor.  No two places are
-	 * at one donor.
+	 * is a place that the slab is leaving: it is only read, and released once the copier has
+	 * copied its pages to the donors, or to the backup if there is no donor.  No two places
+	 * are at one donor.
 	 */
 	struct ebb_place at[AT_DONORS];
-	u32 copies;               /* enum ebb_swap_copy: the configured ones */
+	u32 copies;               /* configured; enum ebb_swap_copy */
 };
 
-/* A part of the device: what is in flight on it, and where its pages are. */
+/* A part of the device, the unit of placement at donors; no kernel slab allocator. */
 struct ebb_slab {
 	spinlock_t lock;
 	struct list_head active;  /* ebb_span */
 	struct list_head waiting; /* ebb_span; each overlaps an active one */
-	struct list_head stuck;   /* spans of ebb_writeback that the backup has refused */
+	struct list_head stuck;   /* spans of ebb_writeback whose write to the backup failed */
 	struct ebb_hold hold;     /* of class 0 */
 	u32 epoch;                /* of the newest mapping */
 	u64 reads, writes;        /* pages */
@@ -99,11 +98,11 @@ struct ebb_counts {
 /* read_priority.c */
 struct ebb_read_priority {
 	spinlock_t lock;          /* interrupts off; within slab->lock */
-	struct list_head held;    /* ebb_io: prefetch reads until they are admitted */
-	u32 pages;                /* of admitted prefetch reads */
+	struct list_head held;    /* ebb_io: prefetch reads that wait for admission */
+	u32 pages;                /* pages of admitted prefetch reads */
 	unsigned long moved; /* jiffies: last progress of an admitted read, or the first held */
-	atomic_t demands;         /* demand reads at donors */
-	unsigned long demand_at;  /* jiffies: end of the last demand read; without the lock */
+	atomic_t demands;         /* demand reads in flight at donors */
+	unsigned long demand_at;  /* jiffies: end of the last demand read; not under the lock */
 	struct delayed_work stalled;
 };
 
@@ -115,22 +114,22 @@ struct ebb_device {
 	u32 queues, depth;
 	u32 deadline;             /* ms */
 	struct ebb_pool *pool;    /* NULL = none */
-	bool removing;            /* cannot be opened any more; disk->open_mutex */
+	bool removing;            /* open() fails; disk->open_mutex */
 	struct ebb_slab *slabs;
 	unsigned long *bits[EBB_BITS]; /* enum ebb_at */
 	/*
-	 * Both NULL until the first class is created; then they exist as long as the device.  The
-	 * class of each page, as of its last write: EBB_CLASS_BITS maps, one after the other.
+	 * class_bits and holds are NULL until the first class is created, then live as long as the
+	 * device.  class_bits: class of each page at its last write, in EBB_CLASS_BITS bitmaps.
 	 */
 	unsigned long *class_bits;
 	struct ebb_hold
 		*holds[EBB_SWAP_CLASSES];   /* of each slab; those of class 0 are in the slabs */
-	u32 class_copies[EBB_SWAP_CLASSES]; /* as configured last; ebb_control_lock */
+	u32 class_copies[EBB_SWAP_CLASSES]; /* last configured; ebb_control_lock */
 	u32 sealed;               /* BIT(class); set before the class can be used */
 	struct ebb_sealer *sealer; /* NULL until a class is sealed */
 	struct ebb_rules __rcu *rules; /* NULL = all pages are of class 0; ebb_control_lock */
 	struct ebb_read_priority read_priority;
-	struct wire_hmac key;     /* that donors prove to have */
+	struct wire_hmac key;     /* donors must prove that they have it */
 	u8 key_number[EBB_SWAP_KEY_NUMBER];
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
@@ -150,7 +149,7 @@ static inline struct ebb_slab *ebb_slab_of(const struct ebb_device *device, u64 
 	return &device->slabs[page >> device->slab_shift];
 }
 
-/* The slab's donors for pages of @class; NULL = the device has no such class. */
+/* Returns the slab's donors for pages of @class; NULL = the device lacks this class. */
 static inline struct ebb_hold *ebb_slab_hold(const struct ebb_device *device,
 					     struct ebb_slab *slab, u32 class)
 {
@@ -162,7 +161,7 @@ static inline struct ebb_hold *ebb_slab_hold(const struct ebb_device *device,
 	return holds ? &holds[slab - device->slabs] : NULL;
 }
 
-/* The place whose mapping has @epoch; AT_DONORS = that mapping has ended. */
+/* Returns the place whose mapping has @epoch; AT_DONORS = the mapping has ended. */
 static inline enum ebb_at ebb_hold_epoch(const struct ebb_hold *hold, u32 epoch)
 {
 	int at;
@@ -173,7 +172,7 @@ static inline enum ebb_at ebb_hold_epoch(const struct ebb_hold *hold, u32 epoch)
 	return at;
 }
 
-/* The place at the donor of @s; AT_DONORS = none. */
+/* Returns the place at session @s; AT_DONORS = none. */
 static inline enum ebb_at ebb_hold_session(const struct ebb_hold *hold,
 					   const struct ebb_session *s)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "donor_io.h"
 
-/* Its work request has completed, or was never posted. */
+/* Ends a transfer whose work request has completed or was never posted. */
 static void transfer_end(struct ebb_transfer *t, int error)
 {
 	struct ebb_session *s = t->session;
@@ -9,7 +9,7 @@ static void transfer_end(struct ebb_transfer *t, int error)
 	ib_dma_unmap_sg(s->ib, t->sg, t->entries, t->direction);
 	WRITE_ONCE(t->in_flight, false);
 	t->done(t, error);
-	/* Last: until then the session is not freed. */
+	/* Last: the reference keeps the session. */
 	percpu_ref_put(&s->ref);
 }
 
@@ -41,7 +41,7 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	if (likely(!ib_post_send(queue->id->qp, first, &bad)))
 		return;
 	ebb_session_fail(s, "the queue pair refuses work requests");
-	/* @bad and those after it are not posted and get no completion. */
+	/* @bad and the work requests after it are not posted and get no completion. */
 	while (bad) {
 		struct ebb_transfer *t = container_of(bad->wr_cqe, struct ebb_transfer, cqe);
 
@@ -51,8 +51,8 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 }
 
 /*
- * Returns what is to be posted to *@queue; batch->lock is held.  The caller posts without the
- * lock: a transfer that the queue pair refuses ends at once, and its done() may start others.
+ * Returns the work requests to post to *@queue; batch->lock is held.  The caller posts them without
+ * the lock: a transfer that the queue pair rejects ends at once, and its done() may start others.
  */
 static struct ib_send_wr *batch_take(struct ebb_batch *batch, struct ebb_queue **queue)
 {
@@ -104,7 +104,7 @@ static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct i
 		post(other, others);
 }
 
-/* Fills t->sge for @length bytes from byte @skip of the mapped list on; returns how many. */
+/* Fills t->sge with @length bytes of the mapped list from byte @skip on; returns the count. */
 static int gather(struct ebb_transfer *t, int mapped, u32 skip, u32 length)
 {
 	struct scatterlist *sg;
@@ -156,7 +156,7 @@ int ebb_transfer_start(struct ebb_transfer *t, u32 skip, u32 bytes, u64 address,
 		.rkey = rkey,
 	};
 	WRITE_ONCE(t->posted_at, jiffies);
-	/* A reader that sees it in flight sees posted_at. */
+	/* A reader that sees in_flight sees posted_at. */
 	smp_store_release(&t->in_flight, true);
 	ebb_count(s->device, MESSAGES, 1);
 	if (batch)

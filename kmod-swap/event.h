@@ -5,9 +5,7 @@
 
 #include "device.h"
 
-/*
- * May sleep.  @reason may be NULL.  An event may be lost: listeners poll STATUS as well.
- */
+/* May sleep; @reason may be NULL.  Events may be lost: listeners poll STATUS too. */
 void ebb_event_send(const struct ebb_device *device, u32 event, u32 session, u32 slab,
 		    const char *reason);
 bool ebb_event_has_listeners(void);

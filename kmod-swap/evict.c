@@ -4,10 +4,10 @@
 #include "evict.h"
 #include "wire.h"
 
-/* Jiffies for user space to find another donor, which is better than the backup. */
+/* Jiffies that user space has to find another donor before the slab moves to the backup. */
 #define GRACE HZ
 
-/* The slab's place that @recall names; AT_DONORS = none.  slab->lock is held. */
+/* Returns the slab's place that @recall names; AT_DONORS = none.  slab->lock is held. */
 static enum ebb_at recalled_at(const struct ebb_hold *hold, const struct ebb_session *s,
 			    const struct ebb_recall *recall)
 {
@@ -17,7 +17,7 @@ static enum ebb_at recalled_at(const struct ebb_hold *hold, const struct ebb_ses
 	       hold->at[at].generation == recall->generation ? at : AT_DONORS;
 }
 
-/* The index of the slab that @recall names, or EBB_NO_SLAB. */
+/* Returns the slab that @recall names, or EBB_NO_SLAB; *@leaves = it is migrating already. */
 static u32 find(struct ebb_session *s, const struct ebb_recall *recall, bool *leaves)
 {
 	struct ebb_device *d = s->device;

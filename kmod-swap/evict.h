@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Recalls (EVICT): a donor wants a slab back. */
+/* Recalls (EVICT): a donor requests the return of a slab. */
 #ifndef EBB_EVICT_H
 #define EBB_EVICT_H
 
 #include "session.h"
 
 /*
- * Of struct ebb_session_ops.  The recall is accepted if it can be obeyed: with a backup always,
- * without one only if user space listens, which has to know another donor.
+ * recalled() of struct ebb_session_ops.  Accepts a recall that can be obeyed: always with a backup,
+ * otherwise only if user space listens, since it must provide another donor.
  */
 u16 ebb_evict_recalled(struct ebb_session *s, const struct ebb_recall *recall);
 

@@ -12,7 +12,7 @@ struct wire_hmac {
 	struct crypto_shash *tfm; /* NULL = no key */
 };
 
-/* @h, which has no key, gets @key, of WIRE_PROOF bytes. */
+/* Sets the key of @h, which must have none; @key has WIRE_PROOF bytes. */
 int ebb_hmac_init(struct wire_hmac *h, const u8 *key);
 void ebb_hmac_free(struct wire_hmac *h);
 

@@ -80,7 +80,7 @@ int ebb_io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned
 	return 0;
 }
 
-/* Fails for part of a page: the bits describe whole pages. */
+/* Rejects parts of a page: the bits describe whole pages. */
 static blk_status_t io_discard(struct ebb_device *d, const struct request *rq)
 {
 	u64 first = blk_rq_pos(rq) << SECTOR_SHIFT, bytes = blk_rq_bytes(rq);
@@ -118,7 +118,7 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 		io->turn = TURN_NONE;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
-		/* From here on ebb_io_timeout() may look at it. */
+		/* From here on ebb_io_timeout() may read the request. */
 		blk_mq_start_request(rq);
 		io_start(io, batch);
 		break;
@@ -137,8 +137,8 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 }
 
 /*
- * The deadline.  A work request cannot be cancelled, so its session ends: its queue pairs go to
- * the error state, which completes everything on them.
+ * Enforces the deadline.  A work request cannot be cancelled, so the session is ended: its queue
+ * pairs enter the error state, which completes all their work requests.
  */
 enum blk_eh_timer_return ebb_io_timeout(struct request *rq)
 {
@@ -157,7 +157,7 @@ enum blk_eh_timer_return ebb_io_timeout(struct request *rq)
 		if (!smp_load_acquire(&io->transfer[i].in_flight) || at == AT_DONORS ||
 		    !ebb_place_live(&hold->at[at]))
 			continue;
-		/* The time before, held or behind a slow backup, does not count. */
+		/* Time before posting (held, or behind a slow backup) does not count. */
 		if (time_before(jiffies,
 				READ_ONCE(io->transfer[i].posted_at) + io->device->set.timeout))
 			continue;

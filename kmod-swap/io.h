@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Requests of the block layer.  A request ends when no work request and no bio names its pages
- * any more, however long that takes, since the pages are reused afterwards.
+ * Requests of the block layer.  A request ends only once no work request or bio names its pages,
+ * however long that takes: the kernel then reuses the pages.
  */
 #ifndef EBB_IO_H
 #define EBB_IO_H

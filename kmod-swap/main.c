@@ -26,7 +26,7 @@ exit_sessions:
 	return r;
 }
 
-/* Every device holds the module, so there is none left. */
+/* No device is left: each one pins the module. */
 static void __exit ebb_swap_exit(void)
 {
 	ebb_netlink_unregister();

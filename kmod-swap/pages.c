@@ -19,7 +19,7 @@ void ebb_each_piece(struct ebb_io *io, u32 from, u32 count, ebb_piece *call)
 
 	rq_for_each_segment(v, rq, iter) {
 		u32 drop = min(skip, v.bv_len);
-		/* The iterator advances by the length of its own. */
+		/* A copy: the iterator advances by v.bv_len. */
 		const struct bio_vec piece = {
 			.bv_page = v.bv_page,
 			.bv_offset = v.bv_offset + drop,
@@ -63,7 +63,7 @@ void ebb_buffer_piece(struct ebb_io *io, const struct bio_vec *v)
 
 static void backup_piece(struct ebb_io *io, const struct bio_vec *v)
 {
-	/* Joins contiguous memory, so that there are no more segments than vecs. */
+	/* Joins contiguous memory: a bio never has more segments than vecs. */
 	if (bio_add_page(&io->bio, v->bv_page, v->bv_len, v->bv_offset) != v->bv_len)
 		io->bio.bi_status = BLK_STS_IOERR;
 }

@@ -44,7 +44,7 @@ int ebb_proof_request(struct ebb_proof *p, const struct ebb_device *d, struct eb
 	return r;
 }
 
-/* After the donor has accepted connection 0. */
+/* Derives the session's secret; called once the donor has accepted connection 0. */
 static int secret_make(struct ebb_proof *p, const struct ebb_device *d,
 		       const struct ebb_join *join, const u8 *nonce)
 {

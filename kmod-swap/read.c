@@ -9,9 +9,9 @@
 #include "slab.h"
 #include "writeback.h"
 
-/* Pages copied from the pool at a time, with interrupts off. */
+/* Most pages copied from the pool at a time: interrupts are off. */
 #define POOL_RUN 8
-/* When this machine cannot open a seal: reads of the run before EIO, and jiffies between them. */
+/* If decryption fails locally: reads of the run before EIO, and jiffies between them. */
 #define UNOPENED_MOST 10
 #define UNOPENED_PAUSE (HZ / 10)
 
@@ -20,7 +20,7 @@ static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
 	memzero_page(v->bv_page, v->bv_offset, v->bv_len);
 }
 
-/* The present run is not at its place after all. */
+/* Records that the current run's place does not have its pages. */
 static void place_forget(struct ebb_io *io)
 {
 	unsigned long flags;
@@ -34,8 +34,7 @@ static void place_forget(struct ebb_io *io)
 }
 
 /*
- * Copies the present run, or its beginning, from the pool; false = it is not there.  slab->lock is
- * held.
+ * Copies the current run, or its beginning, from the pool; false = not there.  slab->lock is held.
  */
 static bool read_pool(struct ebb_io *io)
 {
@@ -53,7 +52,6 @@ static bool read_pool(struct ebb_io *io)
 	return true;
 }
 
-/* The present run has been read. */
 static void run_done(struct ebb_io *io)
 {
 	if (ebb_io_sealed(io)) {
@@ -128,7 +126,7 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 			continue;
 		}
 		if (at < AT_DONORS && !ebb_donor_take(io, 0, &ebb_io_hold(io)->at[at], &there)) {
-			/* Its session has ended and is about to be detached. */
+			/* The place's session has ended and is about to be detached. */
 			bitmap_clear(d->bits[at], page, io->run);
 			spin_unlock_irqrestore(&slab->lock, flags);
 			continue;
@@ -146,7 +144,7 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 		case AT_DONOR:
 		case AT_SECOND:
 		case AT_SOURCE:
-			/* The network device can map no more at present: try again. */
+			/* The network device cannot map more now: try again. */
 			if (ebb_donor_start(io, 0, io->run, &there, batch, donor_done))
 				ebb_io_later(io, EBB_STEP_READ);
 			return;
@@ -169,7 +167,7 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 	ebb_io_finish(io, BLK_STS_OK);
 }
 
-/* The run is not what was written: do not trust its donor's other pages either. */
+/* Handles a run whose content is not the one written: the donor cannot be trusted any more. */
 static void run_broken(struct ebb_io *io)
 {
 	const struct ebb_hold *hold = ebb_io_hold(io);
@@ -191,8 +189,8 @@ static void run_broken(struct ebb_io *io)
 }
 
 /*
- * This machine cannot open the run: no donor is to blame, and another copy would fare no better.
- * The run is read again, since the buffer's content is undefined.
+ * Handles a local decryption failure: no donor is to blame, and another copy would not help.
+ * Reads the run again, since the buffer's content is undefined.
  */
 static void run_unopened(struct ebb_io *io, int error)
 {

@@ -9,19 +9,19 @@ module_param(ahead_pages, uint, 0644);
 MODULE_PARM_DESC(ahead_pages,
 		 "pages of prefetch reads in flight at donors, 0 = no limit [128]");
 /*
- * As ebbd's [prefetch] beside.  A smaller window shortens misses, but one window a round trip is
- * too few pages for a program that is prefetched for and misses now and then.
+ * The same limit as ebbd's [prefetch] beside.  A smaller window shortens misses, but one window per
+ * round trip is too few pages for a prefetched program that misses now and then.
  */
 static unsigned int beside_pages = 16;
 module_param(beside_pages, uint, 0644);
 MODULE_PARM_DESC(beside_pages,
 		 "pages of prefetch reads in flight, and of one message, while others read, 0 = no limit [16]");
 
-/* Jiffies after a demand read in which another one is likely. */
+/* Jiffies after a demand read during which another is likely. */
 #define BESIDE DIV_ROUND_UP(HZ, 50)
 /*
- * After so many jiffies without progress of an admitted read all are admitted: its donor may be
- * unresponsive, which is detected later, and must not delay reads from other donors.
+ * Jiffies without progress of an admitted read after which all are admitted: a donor that is
+ * unresponsive, but not yet known to be, must not delay reads from other donors.
  */
 #define STALLED (HZ / 4)
 
@@ -42,7 +42,7 @@ static u32 window(const struct ebb_read_priority *a)
 	return (beside ? READ_ONCE(beside_pages) : READ_ONCE(ahead_pages)) ?: U32_MAX;
 }
 
-/* The next three want read_priority->lock held. */
+/* admit(), hold() and release() need read_priority->lock. */
 static void admit(struct ebb_read_priority *a, struct ebb_io *io)
 {
 	a->pages += io->span.count;
@@ -119,7 +119,7 @@ u32 ebb_read_priority_take(struct ebb_io *io)
 		WRITE_ONCE(a->moved, jiffies);
 		return most;
 	}
-	/* Admitted reads may be waiting for a buffer like the one that it has. */
+	/* Never hold a read with a buffer: admitted reads may wait for buffers. */
 	if (io->buffer)
 		return U32_MAX;
 	ebb_count(d, AHEAD, 1);

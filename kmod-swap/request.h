@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The state of a request: beside it in the tag set, so that the data path allocates nothing. */
+/* State of a request, preallocated in the tag set: the data path allocates nothing. */
 #ifndef EBB_REQUEST_H
 #define EBB_REQUEST_H
 
@@ -23,42 +23,42 @@ struct ebb_io {
 	struct ebb_slab *slab;
 	struct ebb_span span;
 	u64 since;                /* ns */
-	u32 cursor, run;          /* READ: pages done; pages of the present transfer */
+	u32 cursor, run;          /* READ: pages done; pages of the current transfer */
 	bool on[EBB_COPIES], on_backup; /* WRITE: which copies succeeded */
 	bool backup_tried;        /* WRITE */
-	bool again;               /* WRITE: to other donors, as the first ones failed */
+	bool again;               /* WRITE: repeated to other donors, since the first failed */
 	u8 sources;               /* enum ebb_swap_copy of all runs, for the trace */
-	u8 unopened;              /* READ: times that opening a seal failed here, not at a donor */
+	u8 unopened;              /* READ: local decryption failures, not a donor's fault */
 	atomic_t copies;          /* WRITE: copies in flight */
 	enum ebb_step step;
-	struct delayed_work work; /* goes on at step */
+	struct delayed_work work; /* continues at step */
 	struct ebb_transfer transfer[EBB_COPIES]; /* READ: the first */
 	struct ebb_writeback *writeback; /* WRITE: the copy for the backup; READ: the copy read */
-	u32 copy_at;              /* bytes into that copy, or into the buffer */
-	struct ebb_buffer *buffer; /* of a sealed class: the ciphertext */
-	struct list_head buffer_node; /* while it waits for one */
-	enum ebb_at from;         /* READ: place of the present run */
-	/* READ: whether it has been admitted to donors, and as what. */
+	u32 copy_at;              /* offset into writeback or buffer, bytes */
+	struct ebb_buffer *buffer; /* sealed class: ciphertext */
+	struct list_head buffer_node; /* in the queue for a buffer */
+	enum ebb_at from;         /* READ: place of the current run */
+	/* READ: kind of admission to donors, if any. */
 	enum { TURN_NONE, TURN_DEMAND, TURN_PREFETCH } turn;
-	struct list_head held_node; /* until then */
-	/* Backup. */
+	struct list_head held_node; /* before admission */
+	/* I/O to the backup. */
 	struct bio bio;
 	struct bio_vec vecs[EBB_IO_PAGES];
 };
 
-/* The donors of the pages that it writes, or of those that it reads at present. */
+/* Returns the donors of the pages that the request writes, or of the run that it reads. */
 static inline struct ebb_hold *ebb_io_hold(const struct ebb_io *io)
 {
 	return ebb_slab_hold(io->device, io->slab, io->span.class);
 }
 
-/* Those pages are sealed. */
+/* Returns whether these pages are sealed. */
 static inline bool ebb_io_sealed(const struct ebb_io *io)
 {
 	return READ_ONCE(io->device->sealed) & BIT(io->span.class);
 }
 
-/* Goes on at @step in the device's work queue, after @delay jiffies. */
+/* Continues at @step in the device's work queue, after @delay jiffies. */
 static inline void ebb_io_delay(struct ebb_io *io, enum ebb_step step, unsigned long delay)
 {
 	io->step = step;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The key is random, is made when the first class is sealed, and exists nowhere else.  Nonce: the
- * page's number (32 bits) and a counter (64 bits) of the whole device, which is incremented before
- * use and never decremented: no nonce is used twice.  Associated data: a random number of the
- * device and the page's number.  The page's last counter and its tag stay in memory, 24 bytes a
- * page, and change with its places, under the slab's lock.
+ * The key is random, created when the first class is sealed, and exists only in the transform.
+ * Nonce: the page's number (32 bits) and a device-wide counter (64 bits), which is incremented
+ * before use and never decremented: no nonce is used twice.  Associated data: a random number of
+ * the device and the page's number.  The page's last counter and tag stay in memory, 24 bytes per
+ * page, and change together with its places, under the slab's lock.
  *
- * Ciphertext lies in one of a fixed number of buffers.  A request that finds none waits for one;
- * a request that has one never waits for a request that waits.
+ * Ciphertext lies in a fixed number of buffers.  A request that finds no free buffer waits; a
+ * request with a buffer never waits for a request without.
  */
 #include <crypto/aead.h>
 #include <linux/err.h>
@@ -37,7 +37,7 @@ struct ebb_seal {
 struct ebb_buffer {
 	struct list_head node;    /* in sealer->free */
 	struct page *segments[EBB_SEGMENTS];
-	struct ebb_seal seal[EBB_IO_PAGES]; /* WRITE: of the pages in it */
+	struct ebb_seal seal[EBB_IO_PAGES]; /* WRITE: seals of the buffer's pages */
 	struct aead_request *request;
 	struct crypto_wait wait;
 	struct scatterlist sg[3];
@@ -48,7 +48,7 @@ struct ebb_sealer {
 	struct crypto_aead *aead;
 	u64 number;               /* of the device, random */
 	atomic64_t counter;
-	struct ebb_seal *seals;   /* of each page of the device */
+	struct ebb_seal *seals;   /* one per page of the device */
 	spinlock_t lock;          /* interrupts off; innermost */
 	struct list_head free, waiting; /* ebb_buffer; ebb_io */
 	struct ebb_buffer *buffers[BUFFERS];
@@ -135,8 +135,8 @@ int ebb_seal_init(struct ebb_device *d, const char **why)
 	INIT_LIST_HEAD(&s->waiting);
 	s->number = get_random_u64();
 	/*
-	 * An algorithm with this flag allocates memory for each request, and swap-out must not: see
-	 * include/linux/crypto.h, and dm-crypt, which masks the flag out as well.
+	 * Algorithms with this flag allocate memory per request, which swap-out must not do: see
+	 * include/linux/crypto.h.  dm-crypt excludes them too.
 	 */
 	s->aead = crypto_alloc_aead("gcm(aes)", 0, CRYPTO_ALG_ALLOCATES_MEMORY);
 	if (IS_ERR(s->aead)) {
@@ -183,7 +183,7 @@ bool ebb_seal_get_buffer(struct ebb_io *io, enum ebb_step step)
 		list_add_tail(&io->buffer_node, &s->waiting);
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
-	/* If it waits it may have got a buffer and gone on by now: do not look at @io. */
+	/* A waiting @io may have got a buffer and continued by now: do not access it. */
 	return b;
 }
 
@@ -210,7 +210,6 @@ void ebb_seal_put_buffer(struct ebb_io *io)
 		ebb_io_later(next, next->step);
 }
 
-/* The @i-th page of @b. */
 static struct page *page_of(const struct ebb_buffer *b, u32 i)
 {
 	return nth_page(b->segments[i >> SEGMENT_ORDER], i & (SEGMENT_PAGES - 1));
@@ -256,7 +255,7 @@ int ebb_seal_map(const struct ebb_io *io, struct scatterlist *sg)
 	return n;
 }
 
-/* Sets the request up for the @i-th page of the buffer, in place. */
+/* Prepares the crypto request for the @i-th page of the buffer, in place. */
 static void prepare(struct ebb_io *io, u32 i, u64 counter, u32 length)
 {
 	const u64 page = io->span.first + i;

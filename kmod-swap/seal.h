@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Seals: AES-256-GCM encryption with replay protection of all pages of a class, wherever they
- * are outside its memory: at donors, in the pool, on the backup.  A holder of the ciphertext can
- * neither read a page nor change it, nor pass another page or an older content off as it.
+ * Seals: AES-256-GCM encryption with replay protection of a class's pages wherever they are stored:
+ * at donors, in the pool, on the backup.  A holder of the ciphertext can neither read a page nor
+ * change it, nor replace it by another page or by older content.
  */
 #ifndef EBB_SEAL_H
 #define EBB_SEAL_H
@@ -12,26 +12,26 @@
 int ebb_seal_init(struct ebb_device *device, const char **why); /* ebb_control_lock */
 void ebb_seal_free(struct ebb_device *device);
 
-/* True: @io has a buffer.  False: @io goes on at @step once it has one. */
+/* Returns true if @io got a buffer.  False: @io continues at @step once it has one. */
 bool ebb_seal_get_buffer(struct ebb_io *io, enum ebb_step step);
 /* Does nothing if @io has no buffer. */
 void ebb_seal_put_buffer(struct ebb_io *io);
 /* Calls @call for each of the buffer's pages [@from, @from + @count). */
 void ebb_seal_each(struct ebb_io *io, u32 from, u32 count,
 		   void (*call)(struct ebb_io *, const struct bio_vec *));
-/* Copies @v into the buffer of a WRITE, or out of that of a READ, at byte @at; returns the end. */
+/* Copies @v to a WRITE's buffer, or from a READ's, at byte @at; returns the end offset. */
 u32 ebb_seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v);
-/* The whole buffer as a list of at most EBB_SEGMENTS entries; returns how many. */
+/* Fills @sg with the whole buffer, at most EBB_SEGMENTS entries; returns their number. */
 int ebb_seal_map(const struct ebb_io *io, struct scatterlist *sg);
 
 /* Seals the buffer's pages in place; may sleep. */
 int ebb_seal_encrypt(struct ebb_io *io);
 /*
- * Opens pages of the buffer in place; may sleep.  -EBADMSG: these are not the bytes that were
- * sealed.  Any other error is this machine's, and the buffer's content is undefined.
+ * Decrypts pages of the buffer in place; may sleep.  -EBADMSG: not the bytes that were sealed.  Any
+ * other error is local, and the buffer's content is undefined.
  */
 int ebb_seal_decrypt(struct ebb_io *io, u32 from, u32 count);
-/* The seals of a WRITE are those of its pages from now on.  slab->lock is held. */
+/* Makes the seals of a WRITE those of its pages.  slab->lock is held. */
 void ebb_seal_commit(const struct ebb_io *io);
 
 #endif

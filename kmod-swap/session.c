@@ -8,23 +8,23 @@
 #include "session.h"
 #include "wire_rdma.h"
 
-/* The longest frame that is sent. */
+/* The longest frame sent must fit a message. */
 static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 
 #define RESOLVE_MS 2000
 #define CM_WAIT (5 * HZ)
 /*
- * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: a donor that is
- * unresponsive for half a second is an error.  For Soft-RoCE 7 means without end.
+ * Lost packets are retransmitted after 4.096 us << 14 = 67 ms, six times: a donor that is
+ * unresponsive for half a second is an error.  Not 7, which Soft-RoCE takes as infinite.
  */
 #define ACK_TIMEOUT 14
 #define RETRIES 6
 #define READS_AT_ONCE 16
 
-/* Of sessions that close, and of recalls. */
+/* Runs the close of sessions, and recalls. */
 static struct workqueue_struct *closing;
 
-/* The donor's reason for rejecting the connection; NULL = it has given none. */
+/* Returns the donor's reason for rejecting the connection; NULL = none given. */
 static const char *refusal(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	const void *data;
@@ -58,7 +58,7 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_REJECTED:
 		q->refused = refusal(id, event);
-		/* A rejection's status is a reason, and positive. */
+		/* The status of a rejection is a positive reason, not an errno. */
 		q->cm_status = event->status < 0 ? event->status : -ECONNREFUSED;
 		complete(&q->cm);
 		break;
@@ -84,7 +84,7 @@ static int cm_wait(struct ebb_queue *q)
 	return q->cm_status;
 }
 
-/* Frames. */
+/* --- frames --- */
 
 static void receive_post(struct ebb_session *s, struct ebb_message *m)
 {
@@ -97,7 +97,7 @@ static void receive_post(struct ebb_session *s, struct ebb_message *m)
 		ebb_session_fail(s, "the queue pair refuses receives");
 }
 
-/* A donor's ACTIVITY is not answered. */
+/* Queues an EVICT; ignores a donor's ACTIVITY, which needs no answer. */
 static void recalled(struct ebb_session *s, const struct wire_frame *f)
 {
 	unsigned long flags;
@@ -170,7 +170,7 @@ static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
 	complete(&q->session->answered);
 }
 
-/* Sends the frame in @m, of @length bytes, with its MAC. */
+/* Sends the frame of @length bytes in @m, plus its MAC. */
 static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length)
 {
 	struct ib_sge sge = { .addr = m->dma, .lkey = s->pd->local_dma_lkey };
@@ -187,13 +187,13 @@ static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length
 	if (!r)
 		r = ib_post_send(s->queue[0].id->qp, &wr, NULL);
 	mutex_unlock(&s->sending);
-	/* The donor would reject the MAC of the next frame. */
+	/* The MAC counted the unsent frame: the donor would reject the next frame. */
 	if (r)
 		ebb_session_fail(s, "the queue pair refuses frames");
 	return r;
 }
 
-/* Returns when the answer has left, or the session has ended. */
+/* Answers a recall; returns when the answer has left or the session has ended. */
 static void answer_send(struct ebb_session *s, const struct ebb_recall *recall, u16 status)
 {
 	struct wire_frame f = {
@@ -204,7 +204,7 @@ static void answer_send(struct ebb_session *s, const struct ebb_recall *recall, 
 	ib_dma_sync_single_for_cpu(s->ib, s->answer.dma, EBB_FRAME, DMA_TO_DEVICE);
 	wire_build(s->answer.data, &f);
 	reinit_completion(&s->answered);
-	/* Completed even if the session has ended: its queue pair waits for this function. */
+	/* Completes even if the session has ended: the queue pair outlives this work item. */
 	if (!message_send(s, &s->answer, WIRE_HEADER))
 		wait_for_completion(&s->answered);
 }
@@ -232,14 +232,14 @@ static void answer_work(struct work_struct *work)
 }
 
 /*
- * Sends @f with @payload and waits for its reply: s->reply is a whole frame of the same opcode.
- * s->calls is held.
+ * Sends @f with @payload and waits for its reply: s->reply is then a complete frame with the opcode
+ * of @f.  s->calls is held.
  */
 static int session_call(struct ebb_session *s, struct wire_frame *f, const void *payload,
 			struct wire_frame *reply, const char **why)
 {
 	*why = "session: the donor does not answer";
-	/* The session frees its messages when no call is in here. */
+	/* session_close() frees the messages once no call is in here. */
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
 		return -ENOTCONN;
 	ib_dma_sync_single_for_cpu(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
@@ -249,8 +249,9 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	reinit_completion(&s->replied);
 	WRITE_ONCE(s->tag, f->tag);
 	/*
-	 * After reinit_completion(): ebb_session_fail() changes the state by a cmpxchg and then
-	 * completes.  Else its completion could be lost, and the wait last until the deadline.
+	 * Check the state after reinit_completion(): ebb_session_fail() changes the state by a
+	 * cmpxchg, then completes.  Otherwise its completion could be lost, and the wait would
+	 * last until the deadline.
 	 */
 	smp_mb();
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE ||
@@ -295,7 +296,7 @@ static int session_hello(struct ebb_session *s, const char **why)
 	mutex_unlock(&s->calls);
 	if (r)
 		return r;
-	/* There is no other caller before the session is open. */
+	/* No other call can be in progress before the session is open. */
 	if (s->reply_length != WIRE_HEADER + WIRE_DONOR_SIZE ||
 	    wire_parse_donor(s->reply + WIRE_HEADER, WIRE_DONOR_SIZE, &donor)) {
 		*why = "session: the donor's answer to HELLO is malformed";
@@ -395,7 +396,7 @@ static int messages_init(struct ebb_session *s)
 	return r;
 }
 
-/* Connections. */
+/* --- connections --- */
 
 static int device_check(struct ebb_session *s, struct ib_device *ib, const char **why)
 {
@@ -418,7 +419,7 @@ static int device_check(struct ebb_session *s, struct ib_device *ib, const char 
 static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 {
 	struct ebb_device *d = s->device;
-	/* One work request for each request of the device; the copier, frames, the drain. */
+	/* One work request per request of the device, plus the copier's, frames and the drain. */
 	struct ib_qp_init_attr attr = {
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
@@ -437,10 +438,7 @@ static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 			return PTR_ERR(pd);
 		s->pd = pd;
 	}
-	/*
-	 * Completions are polled in softirq context up to a budget, by interrupt
-	 * beyond it.
-	 */
+	/* Polled in softirq context; the interrupt is rearmed once the queue is empty. */
 	q->cq = ib_alloc_cq(s->ib, q, attr.cap.max_send_wr + attr.cap.max_recv_wr + 2,
 			    index % s->ib->num_comp_vectors, IB_POLL_SOFTIRQ);
 	if (IS_ERR(q->cq)) {
@@ -502,10 +500,10 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	return r ?: ebb_proof_check(&s->proof, s->device, &q->join, index, why);
 }
 
-/* Once: waits for everything in flight to come back, then closes the connections. */
+/* Waits for everything in flight, then closes the connections.  Runs once per session. */
 static void session_close(struct ebb_session *s)
 {
-	/* Reclaim would swap out to this session and wait for it. */
+	/* Allocations must not wait for swap-out to this session. */
 	unsigned int flags = memalloc_noio_save();
 
 	percpu_ref_kill(&s->ref);
@@ -518,7 +516,7 @@ static void session_close(struct ebb_session *s)
 			ib_drain_qp(s->queue[i].id->qp);
 	/* No message arrives from here on. */
 	cancel_work_sync(&s->answering);
-	/* A call that saw the session live has returned after this; later ones fail at once. */
+	/* Wait for calls that saw the session live; later calls fail at once. */
 	mutex_lock(&s->calls);
 	mutex_unlock(&s->calls);
 	wait_for_completion(&s->idle);
@@ -539,7 +537,7 @@ static void session_close(struct ebb_session *s)
 		message_free(s, &s->receive[i], DMA_FROM_DEVICE);
 	if (s->pd)
 		ib_dealloc_pd(s->pd);
-	/* Last: the network device cannot be removed before. */
+	/* Last: the ids keep the network device from being removed. */
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].id)
 			rdma_destroy_id(s->queue[i].id);
@@ -574,7 +572,7 @@ void ebb_session_fail(struct ebb_session *s, const char *reason)
 	} while (!atomic_try_cmpxchg(&s->state, &old, EBB_SWAP_FAILED));
 	WRITE_ONCE(s->reason, reason);
 	complete(&s->replied);
-	/* ebb_session_open() closes one that is not open yet. */
+	/* ebb_session_open() closes a session that is still connecting. */
 	if (old == EBB_SWAP_LIVE)
 		queue_work(closing, &s->close);
 }
@@ -617,7 +615,7 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 	mutex_init(&s->calls);
 	mutex_init(&s->sending);
 	INIT_WORK(&s->close, close_work);
-	/* Once it is LIVE, its end may be reported. */
+	/* Before LIVE: from then on the session's end may be reported. */
 	s->index = d->next_session;
 	for (u32 i = 0; !r && i < d->queues; i++)
 		r = queue_open(s, i, why);
@@ -643,7 +641,7 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 void ebb_session_free(struct ebb_session *s, const char *reason)
 {
 	ebb_session_fail(s, reason);
-	/* Another caller may have failed it and not queued the work yet. */
+	/* Another caller may have failed the session without having queued the work yet. */
 	wait_for_completion(&s->closed);
 	flush_work(&s->close);
 	list_del(&s->node);

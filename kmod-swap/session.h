@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A session: connections to one donor, one queue pair for each hardware queue of the device.  The
- * first one carries frames (wire.h) as well.  CONNECTING -> LIVE -> FAILED -> CLOSED: user space
- * replaces a session that has ended by a new one.
+ * A session: connections to one donor, one queue pair per hardware queue of the device.  The first
+ * also carries frames (wire.h).  CONNECTING -> LIVE -> FAILED -> CLOSED: user space replaces an
+ * ended session by a new one.
  */
 #ifndef EBB_SESSION_H
 #define EBB_SESSION_H
@@ -15,9 +15,9 @@
 #include "device.h"
 #include "proof.h"
 
-#define EBB_FRAME 128 /* bytes of a message, more than any has */
-#define EBB_RECALLS 16 /* EVICTs of a donor that may be unanswered at a time */
-#define EBB_RECEIVES (EBB_RECALLS + 2) /* and a reply */
+#define EBB_FRAME 128 /* bytes; longer than any frame */
+#define EBB_RECALLS 16 /* most unanswered EVICTs of a donor */
+#define EBB_RECEIVES (EBB_RECALLS + 2) /* plus a reply */
 
 struct ebb_queue {
 	struct ebb_session *session;
@@ -25,12 +25,12 @@ struct ebb_queue {
 	struct ib_cq *cq;
 	struct completion cm;
 	int cm_status;
-	const char *refused;      /* the donor's reason for that; else NULL */
+	const char *refused;      /* the donor's reason for a rejection; else NULL */
 	bool connected;
 	struct ebb_join join;
 };
 
-/* An EVICT of the donor's. */
+/* An EVICT. */
 struct ebb_recall {
 	u64 tag;
 	u32 remote, generation;
@@ -42,15 +42,15 @@ struct ebb_message {
 	u8 *data;                 /* EBB_FRAME bytes */
 };
 
-/* Calls of a session to those above it, from process context. */
+/* Callbacks of a session, from process context. */
 struct ebb_session_ops {
-	/* It has failed and is about to be closed: nothing may be read from its donor any more. */
+	/* Failed, about to be closed: nothing may be read from its donor any more. */
 	void (*failed)(struct ebb_session *s);
-	/* Nothing of it is in flight any more. */
+	/* No transfer of the session is in flight any more. */
 	void (*drained)(struct ebb_session *s);
-	/* It is closed, for s->reason. */
+	/* Closed, for s->reason. */
 	void (*closed)(struct ebb_session *s);
-	/* Returns a wire_status, which answers the recall. */
+	/* Returns the wire_status that answers the recall. */
 	u16 (*recalled)(struct ebb_session *s, const struct ebb_recall *recall);
 };
 
@@ -62,15 +62,15 @@ struct ebb_session {
 	atomic_t state;           /* enum ebb_swap_session_state */
 	const char *reason;       /* static text */
 	struct sockaddr_storage to;
-	struct percpu_ref ref;    /* of I/O in flight */
+	struct percpu_ref ref;    /* held by I/O in flight */
 	struct completion idle, closed;
 	struct work_struct close;
 	struct ib_device *ib;
 	struct ib_pd *pd;
-	u64 number;               /* random; the donor knows the session by it */
-	struct ebb_proof proof;   /* received: of queue 0's completions alone */
-	struct mutex sending;     /* frames leave in the order of their MACs; within calls */
-	u32 class;                /* of the slabs that may go there */
+	u64 number;               /* random; identifies the session to the donor */
+	struct ebb_proof proof;   /* received: only queue 0's completions use it */
+	struct mutex sending;     /* frames are sent in the order of their MACs; nests in calls */
+	u32 class;                /* class of pages that its donor may store */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
 	spinlock_t recall_lock;   /* interrupts off */
@@ -78,7 +78,7 @@ struct ebb_session {
 	u32 recalls;
 	struct work_struct answering;
 	struct completion answered;
-	bool draining;            /* ebb_control_lock: nothing more is placed there */
+	bool draining;            /* its donor gets no new slabs; ebb_control_lock */
 	struct mutex calls;       /* one call at a time: */
 	struct completion replied;
 	u64 tag;
@@ -87,7 +87,7 @@ struct ebb_session {
 	struct ebb_queue queue[];
 };
 
-/* With the module. */
+/* Called when the module is loaded and unloaded. */
 int ebb_session_init(void);
 void ebb_session_exit(void);
 
@@ -97,9 +97,9 @@ int ebb_session_open(struct ebb_device *device, const struct sockaddr_storage *t
 		     const char **why);
 /* Ends the session for @reason (static text); from any context.  Only the first call counts. */
 void ebb_session_fail(struct ebb_session *s, const char *reason);
-/* Ends it, waits until nothing of it is in flight, and frees it. */
+/* Ends the session, waits for its I/O in flight, and frees it. */
 void ebb_session_free(struct ebb_session *s, const char *reason);
-/* Asks the donor for a slab: @place, whose epoch the caller sets. */
+/* Requests a slab from the donor and fills in @place, except its epoch. */
 int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char **why);
 int ebb_session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why);
 
@@ -108,13 +108,13 @@ static inline bool ebb_session_live(const struct ebb_session *s)
 	return atomic_read(&s->state) == EBB_SWAP_LIVE;
 }
 
-/* The slab's lock is held, as for the next two. */
+/* The slab's lock is held, also for the next two functions. */
 static inline bool ebb_place_live(const struct ebb_place *place)
 {
 	return place->session && ebb_session_live(place->session);
 }
 
-/* BIT(enum ebb_at) of the places whose session is live. */
+/* Returns the places whose session is live, as BIT(enum ebb_at). */
 static inline u32 ebb_hold_live(const struct ebb_hold *hold)
 {
 	u32 live = 0;

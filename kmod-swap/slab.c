@@ -46,7 +46,7 @@ enum ebb_at ebb_slab_source(const struct ebb_device *d, u64 page, u32 *run)
 			*run = find_next_zero_bit(d->bits[at], end, page) - page;
 			return at;
 		}
-		/* The run ends at the first page that is in a better place. */
+		/* The run ends at the first page that a preferred place has. */
 		end = find_next_bit(d->bits[at], end, page);
 	}
 	*run = end - page;
@@ -81,7 +81,7 @@ void ebb_slab_discard(struct ebb_device *d, u64 page, u64 count)
 	}
 }
 
-/* A slab has whole words: at least 256 pages, a power of two. */
+/* Slabs have whole words: at least 256 pages, a power of two. */
 static size_t first_word(const struct ebb_device *d, u32 slab)
 {
 	return BIT_WORD((u64)slab << d->slab_shift);
@@ -117,8 +117,8 @@ u32 ebb_slab_count_unique(const struct ebb_device *d, struct ebb_slab *slab, u32
 static const enum ebb_at targets[] = { AT_DONOR, AT_SECOND, AT_BACKUP };
 
 /*
- * A donor lacks what another place has.  The backup lacks what only the source has, if there is
- * no donor; what is in the pool is on its way there.
+ * Returns the pages of a word that @to lacks.  A donor lacks pages that another place has.  Without
+ * a donor, the backup lacks pages that only the source has; the pool's will reach it anyway.
  */
 static unsigned long lacking_word(const struct ebb_device *d, u32 slab, u32 class, size_t word,
 				  enum ebb_at to)
@@ -163,7 +163,7 @@ static bool lacks(const struct ebb_device *d, u32 slab, u32 class, u64 page, enu
 	return lacking_word(d, slab, class, BIT_WORD(page), to) & BIT_MASK(page);
 }
 
-/* The place that the copier reads @page from, which @to lacks. */
+/* Returns the place from which the copier reads a page that @to lacks. */
 static enum ebb_at copy_of(const struct ebb_device *d, u64 page, enum ebb_at to)
 {
 	for (int at = 0; at < AT_DONORS; at++)
@@ -202,7 +202,7 @@ enum ebb_at ebb_slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64
 	return from;
 }
 
-/* The class's bits of place @to become those of @from; EBB_BITS = none. */
+/* Sets the class's bits of place @to to those of @from; EBB_BITS = clears them. */
 static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, u32 class,
 			enum ebb_at to, enum ebb_at from)
 {
@@ -222,7 +222,7 @@ static void place_clear(struct ebb_device *d, struct ebb_slab *slab, u32 class, 
 	bits_become(d, slab, class, at, EBB_BITS);
 }
 
-/* The place @from becomes @to, unless there is none, or @to is taken. */
+/* Turns place @from into @to, if @from is in use and @to is not. */
 static void place_become(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at to,
 			 enum ebb_at from)
 {
@@ -240,7 +240,7 @@ void ebb_slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum 
 {
 	struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
 
-	/* A slab that falls back to the backup has a source and nothing else. */
+	/* During fallback to the backup a slab has only a source. */
 	if (hold->at[at].session)
 		place_become(d, slab, class, AT_SOURCE, at);
 	if (place) {

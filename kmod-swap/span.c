@@ -25,7 +25,7 @@ void ebb_span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head
 		list_del_init(&span->node);
 	list_splice_init(&slab->waiting, &waiting);
 	spin_unlock_irqrestore(&slab->lock, flags);
-	/* Each checks for conflicts again, and may wait again. */
+	/* Each span checks for conflicts again, and may wait again. */
 	list_for_each_entry_safe(other, next, &waiting, node) {
 		list_del_init(&other->node);
 		other->retry(other);

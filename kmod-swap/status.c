@@ -13,7 +13,7 @@
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
 	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
-	/* The port is at the same offset in IPv6. */
+	/* sin6_port has the offset of sin_port. */
 	u16 port = ntohs(((const struct sockaddr_in *)&s->to)->sin_port);
 	char address[INET6_ADDRSTRLEN + 2];
 
@@ -45,7 +45,7 @@ static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
 
 		for_each_possible_cpu(cpu)
 			sum += per_cpu_ptr(d->counts, cpu)->n[i];
-		/* Type 0 is for padding. */
+		/* Attribute type 0 is padding. */
 		if (nla_put_u64_64bit(skb, i, sum, 0))
 			return -EMSGSIZE;
 	}
@@ -53,7 +53,7 @@ static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
 	return 0;
 }
 
-/* Nests the arguments that are not 0 in @attr. */
+/* Nests the nonzero arguments in @attr. */
 static int put_class(struct sk_buff *skb, int attr, u32 class, u64 cgroup, u32 copies,
 		     enum ebb_class_kind kind)
 {
@@ -138,7 +138,7 @@ int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
 		cb->args[0] = i;
 	}
 	mutex_unlock(&ebb_control_lock);
-	/* A device that does not fit the message must not look like no device. */
+	/* A device that does not fit the message must not look like the end of the dump. */
 	return skb->len ?: r;
 }
 

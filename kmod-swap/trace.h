@@ -7,7 +7,7 @@
 
 #include <linux/tracepoint.h>
 
-/* A read or write is over.  copies: enum ebb_swap_copy, where it came from or went to. */
+/* End of a read or write.  copies: its sources or targets, enum ebb_swap_copy. */
 TRACE_EVENT(ebb_swap_io,
 	TP_PROTO(u32 device, u32 slab, u64 page, u32 pages, u32 write, u32 copies, u64 latency,
 		 int error),

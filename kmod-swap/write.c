@@ -7,8 +7,7 @@
 #include "writeback.h"
 
 /*
- * Detaches sessions that have ended already, rather than when they are closed: then the source
- * takes the place of one and can be written to.
+ * Detaches ended sessions before they are closed: the source then replaces a lost donor.
  */
 static void detach_ended(struct ebb_io *io)
 {
@@ -18,12 +17,12 @@ static void detach_ended(struct ebb_io *io)
 		if (!hold->at[at].session || ebb_place_live(&hold->at[at]))
 			continue;
 		ebb_slab_detach(io->device, io->slab, hold->at[at].session);
-		/* Other places may have changed. */
+		/* Detaching may have changed other places: start over. */
 		at = -1;
 	}
 }
 
-/* There is a donor that was not tried: the slab moved while the write was in flight. */
+/* Returns whether a donor was not tried: the slab moved while the write was in flight. */
 static bool has_other_donor(const struct ebb_io *io)
 {
 	const struct ebb_hold *hold = ebb_io_hold(io);
@@ -36,8 +35,8 @@ static bool has_other_donor(const struct ebb_io *io)
 }
 
 /*
- * The donors that certainly have the pages, BIT(enum ebb_at): not those whose session has ended.
- * One that the slab is leaving counts: the copier copies from it.
+ * Returns the donors that certainly have the pages, BIT(enum ebb_at), without ended sessions.  A
+ * donor that the slab is leaving counts: the copier copies from it.
  */
 static u32 written_at(struct ebb_io *io)
 {
@@ -53,7 +52,7 @@ static u32 written_at(struct ebb_io *io)
 	return places;
 }
 
-/* A donor lacks the pages: it failed, or the slab has got it meanwhile. */
+/* Returns whether a donor lacks the pages: its write failed, or it was mapped since. */
 static bool is_copier_needed(const struct ebb_hold *hold, u32 places)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
@@ -62,7 +61,7 @@ static bool is_copier_needed(const struct ebb_hold *hold, u32 places)
 	return places & BIT(AT_SOURCE);
 }
 
-/* No copy is in flight any more. */
+/* Decides a write's result once no copy of it is in flight. */
 static void write_settle(struct ebb_io *io)
 {
 	struct ebb_device *d = io->device;
@@ -75,7 +74,7 @@ static void write_settle(struct ebb_io *io)
 	spin_lock_irqsave(&slab->lock, flags);
 	places = written_at(io);
 	if (io->writeback && !places) {
-		/* No donor has it: the request itself has to wait for the backup. */
+		/* No donor has the pages: the request must wait for the backup. */
 		ebb_writeback_put(io->writeback);
 		io->writeback = NULL;
 	}
@@ -169,7 +168,7 @@ void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
 		if (backup)
 			ebb_count(d, POOL_FULL, 1);
 	}
-	/* One for this function, so that a copy that ends at once does not settle the write. */
+	/* One is this function's: a copy that ends at once must not settle the write. */
 	atomic_set(&io->copies, 1 + donors + backup);
 	if (backup) {
 		io->backup_tried = true;
@@ -179,7 +178,7 @@ void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
 		if (taken[i] &&
 		    ebb_donor_start(io, i, io->span.count, &there[i], batch, donor_done))
 			copy_put(io);
-	/* While the donors' transfers are in flight: their end alone settles the write. */
+	/* Copy while the transfers are in flight; copy_put() below allows the write to settle. */
 	if (io->writeback)
 		ebb_each_outside(io, 0, io->span.count, ebb_writeback_piece);
 	copy_put(io);
@@ -200,7 +199,7 @@ void ebb_write_seal(struct ebb_io *io)
 		ebb_write_go(io, NULL);
 		return;
 	}
-	/* The pages are nowhere now, and their older content must not be read. */
+	/* Nothing was written: fail the write and make the older content unreadable. */
 	io->again = io->backup_tried = true;
 	write_settle(io);
 }

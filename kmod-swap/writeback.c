@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An acknowledged page is always in some place.  If the backup refuses a copy that a donor has as
- * well, the copy is dropped; else it is kept and retried ("stuck").  A stuck copy is no active
- * span, so requests do not wait for a broken disk; a write of its pages makes it void.
+ * An acknowledged page is always in some place.  If a write to the backup fails, a copy that a
+ * donor has too is dropped; any other is "stuck": kept and retried.  A stuck copy is not an active
+ * span, so requests do not wait for a broken disk; a write to its pages supersedes it.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -12,7 +12,7 @@
 #include "session.h"
 #include "writeback.h"
 
-/* Copies on their way to the backup at a time; more would wait in its queue. */
+/* Most concurrent writes to the backup; more would wait in its queue. */
 #define AT_ONCE 16
 #define PAGES_AN_ENTRY 8
 #define RETRY HZ
@@ -123,7 +123,7 @@ void ebb_writeback_put(struct ebb_writeback *b)
 	memcpy(p->pages + p->free_pages, b->pages, b->span.count * sizeof(*b->pages));
 	p->free_pages += b->span.count;
 	list_add(&b->span.node, &p->free);
-	/* Under the lock: the waiter frees the pool. */
+	/* Wake up under the lock: the waiter frees the pool. */
 	if (p->free_pages == p->size)
 		wake_up_all(&p->empty);
 	spin_unlock_irqrestore(&p->lock, flags);
@@ -190,7 +190,7 @@ struct ebb_writeback *ebb_writeback_find(struct ebb_slab *slab, u64 page, u32 *r
 	return b;
 }
 
-/* Returns how many pages of @b, from the first one at or after *@from, are to be written. */
+/* Advances *@from to the next page of @b to be written; returns how many follow in a row. */
 static u32 next_run(const struct ebb_writeback *b, u32 *from)
 {
 	const unsigned long *pool = b->device->bits[AT_POOL];
@@ -228,7 +228,7 @@ static bool at_one_of(const struct ebb_device *d, u64 page, u32 places)
 	return false;
 }
 
-/* The run was written, or @error.  slab->lock is held. */
+/* Records that the run was written, or failed with @error.  slab->lock is held. */
 static void settle_run(struct ebb_writeback *b, u32 from, u32 count, int error)
 {
 	unsigned long **bits = b->device->bits;
@@ -236,7 +236,7 @@ static void settle_run(struct ebb_writeback *b, u32 from, u32 count, int error)
 	u32 live = ebb_hold_live(ebb_slab_hold(b->device, b->slab, b->span.class));
 
 	for (u64 page = b->span.first + from; count--; page++, from++) {
-		/* It was discarded meanwhile. */
+		/* Discarded since. */
 		if (!test_bit(page, bits[AT_POOL]))
 			continue;
 		if (!error)
@@ -248,7 +248,7 @@ static void settle_run(struct ebb_writeback *b, u32 from, u32 count, int error)
 	}
 }
 
-/* True = the span is active again. */
+/* Makes the span active again; false = another span conflicts. */
 static bool unstick(struct ebb_writeback *b)
 {
 	struct ebb_slab *slab = b->slab;
@@ -265,7 +265,7 @@ static bool unstick(struct ebb_writeback *b)
 	return may;
 }
 
-/* Keeps @b, which conflicts with no request until it is retried. */
+/* Keeps @b for a retry; until then it conflicts with no request. */
 static void stick(struct ebb_writeback *b)
 {
 	b->stuck = true;
@@ -316,9 +316,9 @@ static void writeback_work(struct work_struct *work)
 		return;
 	}
 	ebb_span_end(slab, &b->span, NULL);
-	/* A donor that the slab has got meanwhile lacks these pages. */
+	/* A donor that was mapped since lacks these pages. */
 	if (elsewhere)
 		ebb_copier_kick(d);
-	/* Last: the waiter for an empty pool frees the device. */
+	/* Last: a waiter for the empty pool frees the device. */
 	ebb_writeback_put(b);
 }

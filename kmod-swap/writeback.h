@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Write-behind: a write to a donor and the backup ends when the donor has it and the pool has a
- * copy, which is written to the backup later.  The pool has a fixed size: a write that finds it
- * full waits for the backup.
+ * Write-behind: a write to a donor and the backup ends when the donor has the pages and the pool
+ * has a copy, which is written to the backup later.  The pool's size is fixed: while it is full,
+ * writes wait for the backup.
  */
 #ifndef EBB_WRITEBACK_H
 #define EBB_WRITEBACK_H
 
 #include "span.h"
 
-/* A copy in the pool.  Its span is active until the backup has it: writers wait, readers do not. */
+/* A copy in the pool.  Its span is active until the backup has it: writes wait, reads do not. */
 struct ebb_writeback {
 	struct ebb_device *device;
 	struct ebb_slab *slab;
-	struct ebb_span span;     /* or its node in the list of free ones */
-	u64 live;                 /* one bit a page: it may be the newest content */
+	struct ebb_span span;     /* its node is in pool->free while unused */
+	u64 live;                 /* one bit per page whose copy may be the newest content */
 	bool stuck;
 	struct delayed_work work;
 	struct bio bio;
@@ -27,17 +27,17 @@ void ebb_writeback_drain(struct ebb_device *device); /* waits until the pool is 
 void ebb_writeback_free(struct ebb_device *device);
 void ebb_writeback_usage(const struct ebb_device *device, u64 *size, u64 *used); /* bytes */
 
-/* Memory for the pages of @span; NULL = the pool is full. */
+/* Allocates a copy for the pages of @span; NULL = the pool is full. */
 struct ebb_writeback *ebb_writeback_alloc(struct ebb_device *device, const struct ebb_span *span);
 void ebb_writeback_put(struct ebb_writeback *writeback);
-/* Its write is acknowledged.  slab->lock is held; ebb_writeback_queue() follows without it. */
+/* Called before the write is acknowledged; slab->lock.  ebb_writeback_queue() follows without. */
 void ebb_writeback_begin(struct ebb_slab *slab, struct ebb_writeback *writeback);
 void ebb_writeback_queue(struct ebb_writeback *writeback);
-/* Pages of @span are written again: stuck copies of them are void.  slab->lock is held. */
+/* Drops the pages of @span from stuck copies: they were written again.  slab->lock is held. */
 void ebb_writeback_supersede(struct ebb_slab *slab, const struct ebb_span *span);
 /*
- * The copy of @page; of *@run pages from there on, *@run becomes how many it has.  slab->lock is
- * held.
+ * Returns the copy with @page, and shortens *@run to the pages from @page on that this copy has.
+ * slab->lock is held.
  */
 struct ebb_writeback *ebb_writeback_find(struct ebb_slab *slab, u64 page, u32 *run);
 

@@ -23,15 +23,15 @@ EBB_POLICY(auto, "streams, learned patterns, nearby pages or nothing; treats col
 	EBB_PARAM(COLD, "cold", 1, 0, 1, "1: deactivate pages of garbage collectors"),
 	EBB_PARAM(NEAR, "near", 1, 0, 1, "1: request nearby pages of unpredicted misses"))
 
-#define MISSES_MIN 64           /* before their time is believed */
-#define MISS_SHIFT 4            /* weight of a new one in the mean: 1/16 */
+#define MISSES_MIN 64           /* samples before the mean is used */
+#define MISS_SHIFT 4            /* weight of a new miss in the mean: 1/16 */
 
 struct automatic {
 	struct streams streams;
 	struct collector collector;
 	struct near near;
-	__u32 misses;           /* that were timed; saturates */
-	__u64 miss_ns;          /* their mean */
+	__u32 misses;           /* timed misses; saturates */
+	__u64 miss_ns;          /* mean duration of a miss, ns */
 };
 
 /* Returns whether misses are so fast that prefetching gains nothing. */
@@ -45,7 +45,7 @@ static __always_inline int auto_quiet(const struct ebb_fault *f, struct automati
 	return s->misses >= MISSES_MIN && s->miss_ns < pays;
 }
 
-/* Returns whether replay predicted the previous fault: it then mostly predicts this one, too. */
+/* Returns whether replay predicted the previous fault: it then mostly predicts the next, too. */
 static __always_inline int auto_replays(const struct ebb_fault *f)
 {
 	const struct replay_thread *t = replay_threads_at(f->tid);

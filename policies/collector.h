@@ -17,8 +17,8 @@
 /* Two lists: when one is full, the other is old enough. */
 struct collector {
 	__u64 page[2][EBB_LIST_MAX];
-	__u32 n; /* in the list that fills, from 0 to 2 * EBB_LIST_MAX - 1 for both */
-	__u32 full;             /* whether the other one holds pages */
+	__u32 n; /* next free entry, 0 to 2 * EBB_LIST_MAX - 1 over both lists */
+	__u32 full;             /* whether the other list holds pages */
 };
 
 /* Called after streams_fault(), for a fault with EBB_ROLE_GC. */

@@ -26,13 +26,13 @@ struct leap {
 	__u64 last;             /* page of the newest */
 	__s64 trend;            /* last majority found */
 	__u32 head;
-	__u32 logged;           /* deltas in the ring; the others are 0, which no delta is */
+	__u32 logged;           /* deltas in the ring; unused entries are 0, which is no delta */
 	__u32 window;           /* PWsize(t-1) */
-	__u32 hits;             /* Chit: since the last decision */
-	/* Not in the paper, for ahead = 1. */
-	__u64 frontier;         /* last page requested along it; 0 = none */
-	__u64 mark;             /* page from which on to request more */
-	struct ebb_walk walk;   /* along this trend */
+	__u32 hits;             /* Chit: hits since the last decision */
+	/* For ahead = 1, not in the paper. */
+	__u64 frontier;         /* last page requested along the trend; 0 = none */
+	__u64 mark;             /* first page whose fault requests more */
+	struct ebb_walk walk;   /* scan along this trend */
 	__u32 lost;             /* requested pages that missed since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
 };
@@ -46,9 +46,9 @@ static __always_inline void leap_log(struct leap *s, __s64 delta)
 }
 
 /*
- * Returns the delta that more than half of the w newest share (of fewer, at first),
- * or 0.  Boyer-Moore vote, then a counting pass; without branches, because the
- * verifier would follow every combination of them.
+ * Returns the majority of the w newest deltas (of fewer, at first), or 0.  Boyer-Moore
+ * vote, then a counting pass; without branches, because the verifier would follow
+ * every combination of them.
  */
 static __always_inline __s64 leap_majority(const struct leap *s, const __u32 w)
 {
@@ -61,7 +61,7 @@ static __always_inline __s64 leap_majority(const struct leap *s, const __u32 w)
 
 		if (!d)
 			break;  /* nothing older was logged */
-		/* At no votes d becomes the candidate; then it is for or against. */
+		/* At 0 votes d becomes the candidate; otherwise it votes for or against. */
 		candidate ^= (candidate ^ d) & (ebb_differ(votes, 0) - 1);
 		votes += 1 - 2 * ebb_differ(d, candidate);
 	}
@@ -72,9 +72,9 @@ static __always_inline __s64 leap_majority(const struct leap *s, const __u32 w)
 }
 
 /*
- * FindTrend: the shortest of the windows hsize / nsplit, twice that, ..., hsize
- * that has a majority.  One delta is no trend.  Both are constants, so that the
- * verifier knows the length of each loop.
+ * FindTrend: returns the majority of the shortest window that has one, out of
+ * hsize / nsplit, twice that, ..., hsize.  One delta is no trend.  hsize and nsplit
+ * are constants: the verifier must know the length of each loop.
  */
 static __always_inline __s64 leap_trend(const struct leap *s, const __u32 hsize,
 					const __u32 nsplit)
@@ -90,7 +90,7 @@ static __always_inline __s64 leap_trend(const struct leap *s, const __u32 hsize,
 	return trend;
 }
 
-/* GetPrefetchWindowSize; the shrink to no less than half takes 8, 4, 2, 1, 0. */
+/* GetPrefetchWindowSize; at most halves the window each time: 8, 4, 2, 1, 0. */
 static __always_inline __u64 leap_window(struct leap *s, __u64 hits, int follows, __u64 max)
 {
 	__u64 window = follows;
@@ -112,7 +112,7 @@ static __always_inline __u64 leap_window(struct leap *s, __u64 hits, int follows
 	return window;
 }
 
-/* The paper's reaction to a miss. */
+/* Handles a miss as in the paper. */
 static __always_inline void leap_paper(const struct ebb_fault *f, struct leap *s, __s64 delta,
 				       __s64 trend, const struct ebb_params *p)
 {
@@ -132,10 +132,10 @@ static __always_inline int leap_due(const struct leap *s, __u64 vpn)
 }
 
 /*
- * Not in the paper, because here requests are asynchronous: keeps window pages in
- * flight ahead of the process, and requests more, beyond the frontier, once half
- * of them are used.  Pages in flight count as future hits, and a requested page
- * continues the trend even without a majority.
+ * Keeps a window of pages in flight ahead of the process, and requests more, beyond
+ * the frontier, once half of them are used.  Not in the paper: here requests are
+ * asynchronous.  Pages in flight count as future hits, and a requested page continues
+ * the trend even without a majority.
  */
 static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s, __s64 delta,
 				       __s64 trend, const struct ebb_params *p)
@@ -154,13 +154,12 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 		left = -1;
 
 	if (left < 0 && trend && delta != trend)
-		return;         /* a page of something else: the stream will go on */
+		return;         /* an unrelated page: the stream will continue */
 	if (f->kind == EBB_MISS && (left >= 0 || s->lost > max)) {
 		/*
-		 * Predicted, but late: counts as a hit, or the window could never
-		 * outgrow the latency.  If a whole window is lost like that,
-		 * latency is not the cause: request less and less, and retry
-		 * later.
+		 * Predicted, but late: count a hit, or the window could never outgrow
+		 * the latency.  If a whole window is lost, latency is not the cause:
+		 * request less and less, and retry later.
 		 */
 		s->hits++;
 		if (++s->lost > 8 * max)

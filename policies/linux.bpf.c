@@ -17,7 +17,7 @@
  */
 #include <ebb/policy.h>
 
-#undef linux    /* a macro of old that GNU C still has */
+#undef linux    /* predefined by GNU C */
 
 enum { PAGE_CLUSTER };
 
@@ -27,12 +27,12 @@ EBB_POLICY(linux, "the kernel's readahead around a miss, for comparison (set vm.
 
 #define REGIONS 16
 #define REGION_SHIFT (30 - EBB_PAGE_SHIFT)
-#define TABLE_PAGES 512         /* of one page table: PMD_SIZE */
-#define FIRST_HITS 4            /* of a VMA that has not swapped in yet */
+#define TABLE_PAGES 512         /* pages that one page table maps: PMD_SIZE */
+#define FIRST_HITS 4            /* initial hits of a VMA without swap-ins */
 #define MAX_HITS 63
 
 struct linux_region {
-	__u64 number;           /* 1 + of the address space; 0 = unused */
+	__u64 number;           /* 1 + its number in the address space; 0 = unused */
 	__u64 last;             /* page of the last fault */
 	__u32 window;
 	__u32 hits;             /* faults on pages read ahead, since the last miss */
@@ -42,13 +42,13 @@ struct linux_state {
 	struct linux_region region[REGIONS];
 };
 
-/* Pages to read for a miss, itself included. */
+/* Returns the number of pages to read for a miss, including its own. */
 static __always_inline __u64 linux_window(const struct linux_region *r, __u64 vpn, __u64 max)
 {
 	__u64 pages = 1;
 
 	if (r->hits) {
-		/* The power of two from hits + 2 up: 4, 8, ... 128. */
+		/* hits + 2 rounded up to a power of two: 4, 8, ... 128. */
 		__u64 below = r->hits + 1;
 
 		below |= below >> 1;
@@ -104,7 +104,7 @@ static __always_inline void linux_fault(const struct ebb_fault *f, struct linux_
 			r->hits++;
 		return;
 	}
-	/* Not even the place is remembered. */
+	/* The kernel then does not update position and hits either. */
 	if (max == 1)
 		return;
 	r->window = linux_window(r, f->vpn, max);

@@ -18,23 +18,23 @@
 #define NEAR_BLOCK 32           /* pages */
 #define NEAR_GROUP 8            /* pages */
 #define NEAR_VISITS 64          /* blocks watched at once, and visits after which one is old */
-#define NEAR_PROOF 96           /* groups that could have come, before their share is believed */
-#define NEAR_MEMORY 384         /* groups after which the older ones count half */
+#define NEAR_PROOF 96           /* awaited groups before the used share counts */
+#define NEAR_MEMORY 384         /* awaited groups after which older ones count half */
 
 struct near_visit {
 	__u64 block;            /* 1 + its number in the address space; 0 = unused */
-	__u32 touched;          /* groups, a bit for each */
-	__u32 begun;            /* at this many visits */
+	__u32 touched;          /* bitmap of groups */
+	__u32 begun;            /* value of near.visits at its start */
 };
 
 struct near {
 	struct near_visit visit[NEAR_VISITS];
 	__u32 visits;
-	__u32 awaited;          /* groups that could have come */
-	__u32 came;             /* of them */
+	__u32 awaited;          /* groups that could have been used */
+	__u32 came;             /* used ones of them */
 };
 
-/* For faults that neither streams nor replay predicts; only misses begin a visit. */
+/* Learns from a fault that neither streams nor replay predicts; only misses begin a visit. */
 static __always_inline void near_fault(const struct ebb_fault *f, struct near *s)
 {
 	__u64 block = f->vpn / NEAR_BLOCK + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Counts and times faults like any policy, and requests nothing: the baseline. */
+/* Counts and times faults like any policy, but requests nothing: the baseline. */
 #include <ebb/policy.h>
 
 EBB_POLICY(none, "counts faults, prefetches nothing")

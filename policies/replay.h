@@ -25,23 +25,23 @@
 
 #include <ebb/policy.h>
 
-#define REPLAY_ENTRIES 62               /* of a chunk of 512 bytes */
+#define REPLAY_ENTRIES 62               /* per chunk of 512 bytes */
 #define REPLAY_CHUNKS 16384             /* 8 MiB, 1,015,808 faults */
 #define REPLAY_BUCKETS (512 * 1024)     /* 4 MiB, two positions each */
 #define REPLAY_THREADS 4096             /* 256 KiB */
 
-#define REPLAY_REACH 32                 /* entries ahead among which a fault is looked for */
-#define REPLAY_NEAR 8                   /* a match within so many speaks for the cursor */
-#define REPLAY_TRUSTED 3                /* such matches before a request */
-#define REPLAY_TRUST_MAX 16             /* strays in a row before the cursor is given up */
+#define REPLAY_REACH 32                 /* entries ahead that are searched for a fault */
+#define REPLAY_NEAR 8                   /* entries ahead within which a match adds trust */
+#define REPLAY_TRUSTED 3                /* trust needed for a request */
+#define REPLAY_TRUST_MAX 16             /* consecutive strays that can end a cursor */
 #define REPLAY_CAUTION_MAX 6
-#define REPLAY_SAMPLE 4                 /* one foreseen fault in so many is put into the index */
-#define REPLAY_IDLE 64                  /* faults without a cursor, after which */
-#define REPLAY_REST 16                  /* one in so many is looked up */
+#define REPLAY_SAMPLE 4                 /* one in this many foreseen faults is indexed */
+#define REPLAY_IDLE 64                  /* after this many faults without a cursor, */
+#define REPLAY_REST 16                  /* one in this many is looked up */
 #define REPLAY_START 32                 /* first and least distance, entries */
 #define REPLAY_LOST 8                   /* consecutive misses on pages requested too late */
 
-/* An entry: the page below, and above how many turns it was carried unseen. */
+/* An entry: page in the low bits; in the high bits, passes that carried it without a fault. */
 #define REPLAY_PAGE (EBB_VPN_END - 1)
 #define REPLAY_TURN EBB_VPN_END
 #define REPLAY_KEEP_MAX 7
@@ -56,11 +56,11 @@
 struct replay_chunk {
 	__u64 owner;                    /* exec << 32 | tgid of the process */
 	__u32 used;                     /* entries written */
-	__u32 next;                     /* 1 + chunk that the writer went on in; 0 = none yet */
+	__u32 next;                     /* 1 + the writer's next chunk; 0 = none yet */
 	__u64 entry[REPLAY_ENTRIES];
 };
 
-/* Newest first. */
+/* Positions of pages with one hash, newest first. */
 struct replay_bucket {
 	__u32 at[2];
 };
@@ -68,24 +68,24 @@ struct replay_bucket {
 struct replay_thread {
 	__u64 owner;
 	__u64 last;                     /* page of the newest fault */
-	__u64 window[2];                /* newest misses that the kernel read further pages with */
+	__u64 window[2];                /* newest misses with which the kernel read more pages */
 	__u32 tid;
 	__u32 head;                     /* position written last */
-	__u32 cursor;                   /* position of the fault before, when it is repeated */
+	__u32 cursor;                   /* old position of the previous fault, if repeated */
 	__u32 frontier;                 /* position requested last */
-	__u32 trial;                    /* another cursor, which may replace the first */
+	__u32 trial;                    /* another cursor, which may replace this one */
 	__u32 behind;                   /* where the cursor was 8 to 15 faults ago */
-	__u32 mark;                     /* where it was 0 to 7 faults ago */
-	__u32 run;                      /* faults the cursor foresaw */
+	__u32 mark;                     /* where the cursor was 0 to 7 faults ago */
+	__u32 run;                      /* faults that the cursor foresaw */
 	__u32 lost;                     /* requested pages that missed since the last hit */
-	__u16 since;                    /* of `run`, since the distance was doubled; saturates */
+	__u16 since;                    /* part of `run` since the distance last grew; saturates */
 	__u16 unfound;                  /* faults without any cursor */
 	__u16 ahead;                    /* entries from the cursor to the frontier */
-	__u16 distance;                 /* distance: entries requested ahead; 0 = unknown */
-	__u8 trust;                     /* of the cursor, 0..REPLAY_TRUST_MAX */
+	__u16 distance;                 /* entries to request ahead; 0 = unknown */
+	__u8 trust;                     /* in the cursor, 0..REPLAY_TRUST_MAX */
 	__u8 trial_trust;
-	__u8 caution;                   /* log2 of how much longer than its advance a run must be */
-	__u8 foreseen;                  /* this fault was on the path of a trusted cursor */
+	__u8 caution;                   /* log2 of the least ratio of run to distance */
+	__u8 foreseen;                  /* a trusted cursor predicted this fault */
 };
 
 EBB_TABLE(replay_log, struct replay_chunk, REPLAY_CHUNKS)
@@ -223,7 +223,7 @@ EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
 	return 0;
 }
 
-/* Logs the entry after `from` once more, unless it was carried too often; moves on to it. */
+/* Logs the entry after `from` again, unless it was carried too often; returns its position. */
 EBB_SUBPROGRAM __u32 replay_carry(struct replay_thread *t, __u32 from, __u64 keep)
 {
 	__u64 entry;
@@ -249,9 +249,7 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 		from = replay_carry(t, from, keep);
 	}
 	replay_append(t, entry);
-	/*
-	 * The index has an older position of it; indexing one page in so many suffices to resume.
-	 */
+	/* The index has an older position; indexing some pages suffices to resume. */
 	if (t->foreseen && t->run % REPLAY_SAMPLE)
 		return;
 	b = replay_bucket(t->owner, vpn);
@@ -261,7 +259,7 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 	}
 }
 
-/* The cursor was wrong: its requests are wasted. */
+/* Drops a cursor that was wrong: its requests are wasted. */
 static __always_inline void replay_break(struct replay_thread *t)
 {
 	if (4 * (__u32)t->ahead > t->run) {
@@ -279,7 +277,7 @@ static __always_inline void replay_break(struct replay_thread *t)
 	t->trust = 0;
 }
 
-/* A fault n entries down the cursor's path. */
+/* Handles a fault n entries ahead on the cursor's path. */
 static __always_inline void replay_advance(const struct ebb_fault *f, struct replay_thread *t,
 					   __u32 n, __u64 max)
 {
@@ -323,8 +321,8 @@ static __always_inline void replay_advance(const struct ebb_fault *f, struct rep
 }
 
 /*
- * A fault on an entry that the cursor has passed: two faults swapped places, which
- * does not count against the cursor.
+ * Returns whether the cursor has just passed the fault's entry: two faults swapped
+ * places, which does not count against the cursor.
  */
 static __always_inline int replay_passed(const struct replay_thread *t, __u64 vpn)
 {
@@ -342,7 +340,7 @@ static __always_inline __u32 replay_seek(struct replay_thread *t, __u64 owner, _
 	return replay_find(owner, vpn);
 }
 
-/* A fault off the cursor's path: the trial cursor's, or the start of another trial. */
+/* Handles a fault off the cursor's path: it follows the trial cursor or starts a new trial. */
 static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, __u64 vpn)
 {
 	__u32 trial = t->trial;

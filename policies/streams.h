@@ -15,20 +15,20 @@
 
 #define STREAMS 32
 #define GUESSES 16
-#define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
+#define STREAM_NEAR 1024        /* pages: longest first stride */
 #define STREAM_FIRST 4          /* pages of the first request */
-#define STREAM_TRAINS 256       /* faults of the process between two that train one stream */
+#define STREAM_TRAINS 256       /* most faults of the process between two that train a stream */
 #define STREAM_COARSER 3        /* equal steps over pages of a stream that start another stream */
 #define STREAM_AGAIN 32         /* consecutive misses on requested pages before a new request */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
-#define STREAM_LEAP 8192        /* and at most so many of a long one: resident pages are not seen */
+#define STREAM_LEAP 8192        /* most further ones for a long stream: resident pages are unseen */
 #define STREAM_AGE_SHIFT 6      /* a stream with a stride ages 64 times as slowly */
 #define STREAM_IDLE 2048        /* faults after which an idle stream has no share in room */
-#define STREAM_SPAN 1024        /* faults between two checks of how many continue a stream */
-#define STREAM_RARE 64          /* fewer than so many of them are hardly worth a search each: */
-#define STREAM_REST 512         /* then, of so many that no guess finds a stream for, */
-#define STREAM_BURST 64         /* these in a row are searched for one */
-#define STREAM_JUDGE 256        /* pages requested between two checks of how many were used */
+#define STREAM_SPAN 1024        /* faults between two counts of those that continue a stream */
+#define STREAM_RARE 64          /* if fewer do, a search per fault does not pay: */
+#define STREAM_REST 512         /* then, out of this many faults, */
+#define STREAM_BURST 64         /* only this many in a row search for a stream */
+#define STREAM_JUDGE 256        /* pages requested between two checks of the used share */
 
 struct stream {
 	__u64 last;             /* newest page */
@@ -39,26 +39,26 @@ struct stream {
 	__u64 reach;            /* pages ahead of last that still belong to it, over odd */
 	__u64 frontier;         /* last page requested */
 	struct ebb_walk walk;
-	__s64 delta[3];         /* those before the next one, while there is no stride */
+	__s64 delta[3];         /* newest deltas, while there is no stride */
 	__u32 tid;              /* 0 = unused */
 	__u32 used;             /* clock of its newest fault */
-	__u32 seen;             /* faults since it has its stride */
-	__u32 window;           /* pages it keeps in flight */
-	__u32 lost;             /* requested and still missed, since the last hit */
+	__u32 seen;             /* faults since it got its stride */
+	__u32 window;           /* pages to keep in flight */
+	__u32 lost;             /* consecutive misses on the stream */
 	__u32 cluster;          /* pages around last that the kernel read with it */
-	__u32 step, same;       /* strides to its newest fault, and how often that many before it */
+	__u32 step, same;       /* newest step in strides, and equal steps before it */
 };
 
 struct streams {
 	struct stream stream[STREAMS];
 	__u32 clock;            /* faults */
-	__u32 active;           /* streams with a stride that moved lately, and one */
-	__u32 kin; /* newest stream with a stride of the thread that faults, or STREAMS */
-	__u32 asked, used;      /* pages since the last judgement */
+	__u32 active;           /* 1 + streams with a stride that moved recently */
+	__u32 kin; /* the faulting thread's newest stream with a stride, or STREAMS */
+	__u32 asked, used;      /* pages since the last check (STREAM_JUDGE) */
 	__u32 doubt;            /* 1: few requested pages are used; require more proof */
 	__u32 continued;        /* faults that continued a stream in this STREAM_SPAN */
-	__u32 rare;             /* 1: few do */
-	/* Guesses which stream a fault belongs to, before all of them are looked at. */
+	__u32 rare;             /* 1: fewer than STREAM_RARE do */
+	/* Streams to try before searching all, by thread and by address. */
 	__u8 by_thread[GUESSES], by_place[GUESSES];
 	/* Pages passed by the stream that requested at this fault, and its stride; 0 = none. */
 	__u32 passed;
@@ -69,7 +69,7 @@ struct streams {
 	__s64 far_delta;
 };
 
-/* What a fault was to the streams. */
+/* Relation of a fault to the streams. */
 enum stream_match { STREAM_NONE, STREAM_TRAINING, STREAM_CONTINUED };
 
 static __always_inline __u64 stream_ahead(const struct stream *st, __u64 vpn)
@@ -101,7 +101,7 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 	if (left < 0 || left > 4 * EBB_REQUEST_MAX)
 		left = 0;
 	/*
-	 * It misses despite its pages in flight: request again, but not each
+	 * The stream misses despite pages in flight: request again, but not each
 	 * time, because a program that outruns ebbd misses queued pages.
 	 */
 	if (2 * left > st->window && st->lost % STREAM_AGAIN != STREAM_AGAIN - 1)
@@ -136,10 +136,7 @@ static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 
 	__u64 step = stride ? ebb_magnitude(stride) : 1, odd, inverse;
 
 	st->low = (step & -step) - 1;
-	/*
-	 * Newton's iteration doubles the bits that are right; an odd number is its own inverse mod
-	 * 8.
-	 */
+	/* Newton's iteration doubles the right bits; an odd number is its own inverse mod 8. */
 	odd = step / (st->low + 1);
 	inverse = odd;
 	for (int bits = 3; bits < 64; bits *= 2)
@@ -170,10 +167,7 @@ static __always_inline int stream_train(struct streams *s, struct stream *st, __
 	st->delta[2] = st->delta[1];
 	st->delta[1] = st->delta[0];
 	st->delta[0] = delta;
-	/*
-	 * Among random pages nearby, two equal deltas are common; two steps to the next page are
-	 * not.
-	 */
+	/* Among random nearby pages, two equal deltas are common, except deltas of one page. */
 	if (!moved && same < 1 + (ebb_magnitude(delta) > 1) + s->doubt)
 		return 0;
 	stream_begin(st, delta, 1 + same);
@@ -198,9 +192,9 @@ static __always_inline void streams_judge(struct streams *s, __u32 kind)
 }
 
 /*
- * 1 if ahead is a multiple of the stride and within reach, else 0, without a
- * division: an exact multiple of odd times the inverse is the quotient, any other
- * number becomes a huge one.
+ * Returns 1 if ahead is a multiple of the stride and within reach, else 0, without a
+ * division: a multiple of odd times the inverse is the quotient, any other number
+ * becomes a huge one.
  */
 static __always_inline __u64 stream_on(const struct stream *st, __u64 ahead)
 {
@@ -210,13 +204,13 @@ static __always_inline __u64 stream_on(const struct stream *st, __u64 ahead)
 	       ebb_less(quotient, st->reach + 1);
 }
 
-/* In a score: the fault is not of this stream, but may replace it. */
+/* Flag of a score: the fault is not on this stream, but may replace it. */
 #define SCORE_IDLE (1ULL << 62)
 
 /*
- * Returns a score, lower is better: distance of a stream that the fault may continue
- * or train, then youth of the others, then index.  Without branches: the verifier
- * would follow every combination of them.
+ * Returns a score, lower is better: first streams that the fault may continue or train,
+ * by distance, then the others, longest idle first, then index.  Without branches: the
+ * verifier would follow every combination of them.
  */
 static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u64 vpn, __u32 tid,
 					  __u32 clock)
@@ -235,7 +229,7 @@ static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u6
 	       (-(1 - continued - near) & (SCORE_IDLE | youth << 8)) | i;
 }
 
-/* Returns age and index of a stream of the thread with a stride; for others a larger value. */
+/* Returns age and index of the thread's streams with a stride; a larger value for others. */
 static __always_inline __u64 stream_age(const struct stream *st, __u32 i, __u32 tid, __u32 clock)
 {
 	__u64 other = ebb_differ(st->tid, tid) | (1 - ebb_differ(st->stride, 0));
@@ -362,7 +356,7 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		st->lost = f->kind == EBB_MISS ? st->lost + 1 : 0;
 		st->last = f->vpn;
 		st->used = s->clock;
-		/* A jump over resident pages, or chance: the next faults decide. */
+		/* A long step jumps over resident pages or is chance: the next faults decide. */
 		if (!stream_coarser(st, steps))
 			st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
 		st->cluster = f->cluster;
@@ -379,7 +373,7 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		st->last = f->vpn;
 		st->used = s->clock;
 		st->cluster = f->cluster;
-		/* Too long ago to belong to it. */
+		/* The stream's last fault is too old to train with. */
 		if (s->clock - before > STREAM_TRAINS)
 			delta = st->delta[0] = st->delta[1] = st->delta[2] = 0;
 		if (!delta || !stream_train(s, st, delta, before))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The plain stride prefetcher, for comparison: accepts a stride after two equal deltas
+ * A plain stride prefetcher, for comparison: accepts a stride after two equal deltas
  * and drops it after as many others.
  */
 #include <ebb/policy.h>
@@ -11,7 +11,7 @@ EBB_POLICY(stride, "one stride per process; the window doubles while the stride 
 	EBB_PARAM(WINDOW, "window", 64, 1, 1024, "limit of pages requested ahead of the process"))
 
 #define TRUST 2                 /* equal deltas before the first request */
-#define TRUST_MAX 8             /* bounds how long a dead stride is believed */
+#define TRUST_MAX 8             /* bounds how long an ended stride is followed */
 
 struct stride {
 	__u64 last;             /* page of the last fault */

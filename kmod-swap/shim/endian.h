@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* <endian.h> for daemon/lib/wire, whose words keep their plain types. */
+/* <endian.h> for daemon/lib/wire, which uses plain integer types. */
 #ifndef EBB_SWAP_ENDIAN_H
 #define EBB_SWAP_ENDIAN_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * drift PROVIDER PATTERN TOLD MIB SECONDS: what libebbgc holds of a heap's pages against what
- * PAGEMAP_SCAN and mincore(2) say, after scans of every age in AGES.  One thread goes over MIB of
- * memory; with TOLD 1 it says which pages it touches, as a tracer and a program with the barrier
- * do.  A JSON line for each age, in pages.  To be run where not all of them fit.
+ * drift PROVIDER PATTERN TOLD MIB SECONDS: compares libebbgc's page residency with PAGEMAP_SCAN and
+ * mincore(2), at each age of a scan in AGES.  One thread accesses MIB of memory; with TOLD 1 it
+ * reports the pages that it touches, as tracers and programs with the barrier do.  Prints a JSON
+ * line for each age, in pages.  Run it with less local memory than MIB.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,17 +14,17 @@
 #include "residency.h"
 #include "os.h"
 
-#define ASKED 256		/* pages asked about after each look */
-#define WRITTEN 64		/* of a rescan, one page in so many */
+#define ASKED 256		/* pages checked after each look */
+#define WRITTEN 64		/* rescan: one page in this many is written */
 #define MS UINT64_C(1000000)
 
-/* As often as a heap scans at most, and as seldom as its scans of a large heap come. */
+/* ms: from a heap's shortest interval between scans to that of a large heap. */
 static const unsigned AGES[] = { 5, 50, 500 };
 
 struct tally {
 	uint64_t looks, pages, out, cached;
 	uint64_t scan_unseen, scan_stale;	/* right after a scan */
-	uint64_t unseen, stale;			/* thought here but out, and the other way round */
+	uint64_t unseen, stale;			/* held as in but out, and vice versa */
 	uint64_t asked, asked_wrong;
 };
 
@@ -63,7 +63,7 @@ static void touch(struct drift *d)
 		residency_touched(&d->held, page);
 }
 
-/* What the kernel says now.  0 or an errno. */
+/* Reads the kernel's view.  Returns 0 or an errno. */
 static int look(struct drift *d)
 {
 	int64_t r = residency_scan(&d->truth, d->bytes);
@@ -78,13 +78,13 @@ static bool swapped(const struct drift *d, size_t page)
 	return d->truth.last[page >> 6] >> (page & 63) & 1;
 }
 
-/* Touching it would wait for a read. */
+/* Returns whether touching the page would wait for a read. */
 static bool away(const struct drift *d, size_t page)
 {
 	return swapped(d, page) && !(d->in[page] & 1);
 }
 
-/* A page in the swap cache may be held for either: it is not mapped, and takes no read. */
+/* Accepts either state for a page in the swap cache: it is not mapped, and takes no read. */
 static void compare(const struct drift *d, uint64_t *unseen, uint64_t *stale)
 {
 	for (size_t page = 0; page < d->pages; page++) {
@@ -105,7 +105,7 @@ static void count(const struct drift *d, struct tally *t)
 	}
 }
 
-/* What a tracer does before it touches a page. */
+/* Checks pages as a tracer does before touching them. */
 static void ask(struct drift *d, struct tally *t)
 {
 	residency_tick(&d->held, os_now());
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
 	d.in = malloc(d.pages);
 	if (!d.memory || !d.in)
 		return broken("memory", ENOMEM);
-	/* Each page comes and goes by itself. */
+	/* Pages are swapped individually. */
 	if (madvise(d.memory, d.bytes, MADV_NOHUGEPAGE))
 		return broken("madvise", errno);
 	for (size_t i = 0; i < d.pages; i++)
@@ -185,7 +185,7 @@ int main(int argc, char **argv)
 	if (d.held.kind != (enum ebbgc_residency)kind ||
 	    d.truth.kind != EBBGC_RESIDENCY_PAGEMAP_SCAN)
 		return broken(argv[1], ENOSYS);
-	/* All pages are swapped out once before anything is counted. */
+	/* Swap out all pages once before counting. */
 	for (size_t i = 0; i < 2 * d.pages; i++)
 		touch(&d);
 	for (size_t i = 0; i < sizeof(AGES) / sizeof(AGES[0]); i++) {

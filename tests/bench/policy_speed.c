@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * `make bench-policy`: ns a call of each policy takes, natively, after it has
- * learned what there is to learn.  The price of the loop, as for `none`, is in
- * all figures; so is that of the requests, which are marked in a bitmap.  A JSON
- * line for each policy and walk.
+ * `make bench-policy`: ns per call of each policy, natively, once it has learned
+ * the access pattern.  All figures include the loop, as `none` shows, and the
+ * requests, which are marked in a bitmap.  Prints a JSON line for each policy and
+ * pattern.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* `make bench-seal`: ns to seal and to open a page, beside memcpy(3) of one; a JSON line each. */
+/* `make bench-seal`: ns to seal and to open a page, and memcpy(3) of one; a JSON line each. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "swapd/page/seal.h"
 
 #define PAGES 4096u
-#define RUN 32u /* pages opened a call: a request of 128 KiB */
+#define RUN 32u /* pages opened per call: a request of 128 KiB */
 #define ROUNDS 9
 
 static uint8_t pages[PAGES][EBB_PAGE], copies[PAGES][EBB_PAGE];
@@ -21,7 +21,7 @@ static double now_ns(void)
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* The best of the rounds: the speed of an undisturbed machine. */
+/* Keeps the best round: the speed of an undisturbed machine. */
 static void note(double *best, double since)
 {
 	double ns = (now_ns() - since) / PAGES;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A gcm(aes) that the kernel prefers to all others, and that is marked as one that allocates memory
- * for each request, as those of some accelerators are.  It passes all work to the next best one.
+ * A gcm(aes) with the highest priority, marked as allocating memory per request, as those of some
+ * accelerators are.  It passes all work to the next best one.
  */
 #include <crypto/internal/aead.h>
 #include <linux/module.h>
