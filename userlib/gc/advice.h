@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ADVICE_PAGES 64u	/* in one call: the kernel holds mmap_lock meanwhile */
+#define ADVICE_PAGES 64u	/* most per call, which holds mmap_lock */
 
 struct advice {
 	int pidfd;		/* of this process, or -1 */
-	bool one_by_one;	/* atomic; the kernel wants one madvise() a run of pages */
+	bool one_by_one;	/* atomic; the kernel needs one madvise() per run of pages */
 };
 
 void advice_open(struct advice *a);

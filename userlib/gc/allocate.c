@@ -61,13 +61,13 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	return r;
 }
 
-/* The stamp of a new object's reference: it is in memory (dissertation, algorithm 4). */
+/* Returns the stamp for a new object, which is in memory (dissertation, algorithm 4). */
 static uint64_t epoch_stamp(const struct mutator *m)
 {
 	return __atomic_load_n(&m->public.stamp, __ATOMIC_RELAXED);
 }
 
-/* Takes a slot of a supply that has one. */
+/* Takes a slot of a nonempty supply. */
 static inline ebbgc_ref_t cut(struct mutator *m, ebbgc_type_t type, unsigned int kind)
 {
 	char *p = m->supply[kind].next;
@@ -103,8 +103,8 @@ struct zeroing {
 };
 
 /*
- * Lock held, released meanwhile.  Zeroing takes long, in particular of swapped-out pages.  Cycles
- * may pass meanwhile: the regions are on no list and hold no object yet.
+ * Lock held, released while zeroing, which takes long for swapped-out pages.  Cycles may pass: the
+ * regions are on no list and hold no object yet.
  */
 static void *zero_regions(void *arg)
 {

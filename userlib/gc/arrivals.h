@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
  * Page faults of the program on swapped-out pages.  ebbd's BPF programs write them to a ring that
- * is mapped here.  They never wait: a slow reader loses the oldest entries, which costs a hint and
- * nothing else.  The program's threads do nothing for it.
+ * is mapped here, at no cost to the program's threads.  They never wait: a slow reader loses the
+ * oldest entries, which costs only a hint.
  *
  * An arrival is an address that a thread touched.  The ring is emptied when a cycle begins, with
- * the world stopped: during marking, what the program touched was live in this cycle.
+ * the world stopped: objects that arrivals hit during marking were live in this cycle.
  */
 #ifndef EBBGC_ARRIVALS_H
 #define EBBGC_ARRIVALS_H
@@ -17,18 +17,18 @@
 
 struct arrivals {
 	const struct ebb_arrivals *ring;	/* NULL: not shared */
-	uint64_t tail;				/* atomic, like what follows */
+	uint64_t tail;				/* atomic, like the members below */
 	uint64_t taken, lost;
 };
 
 struct arrival {
 	uint64_t address;		/* in the heap; multiple of 16 */
-	bool collectors;		/* a thread of a collector touched it */
+	bool collectors;		/* from a collector's thread */
 };
 
 void arrivals_open(struct arrivals *a, const struct ebb_arrivals *ring);
 
-/* World stopped: drops what has arrived so far. */
+/* World stopped: drops all arrivals. */
 void arrivals_clear(struct arrivals *a);
 
 /*

@@ -64,7 +64,7 @@ static uint64_t plus(uint64_t a, uint64_t b)
 	return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* Returns what one cgroup has left; @swap: free swap of the machine. */
+/* Returns the bytes that one cgroup can still get; @swap: free swap of the machine. */
 static uint64_t cgroup_left(const struct names *n, const char *directory, uint64_t swap)
 {
 	uint64_t limit = number_after(directory, n->limit, "", UINT64_MAX);
@@ -88,7 +88,7 @@ static uint64_t cgroup_left(const struct names *n, const char *directory, uint64
 	return plus(plus(rest(limit, used), files), less(swap, rest(swap_limit, swap_used)));
 }
 
-/* Returns the least that a cgroup and its ancestors have left. */
+/* Returns the bytes that a cgroup can still get within its own and its ancestors' limits. */
 static uint64_t cgroups_left(const struct names *n, const char *cgroups, const char *cgroup,
 			     uint64_t swap)
 {

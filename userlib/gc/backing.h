@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * What the kernel can still back with memory or swap.  It refuses no page of a heap that grows
- * beyond that; it kills the process.  So the heap asks before it grows.
+ * Bytes that the kernel can still back with memory or swap.  If a heap grows beyond that, the
+ * kernel refuses no page but kills the process: the heap must ask before it grows.
  */
 #ifndef EBBGC_BACKING_H
 #define EBBGC_BACKING_H
@@ -9,16 +9,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Left for the rest: side tables, page tables, other threads' pages. */
+/* Left for side tables, page tables and other threads' pages. */
 #define BACKING_RESERVE (UINT64_C(4) << 20)
-/* The heap takes this share of what is left, within limits, before it reads the files again. */
+/* The heap takes this share of the available bytes, within limits, between reads of the files. */
 #define BACKING_SHARE 8
 #define BACKING_STEP (UINT64_C(1) << 20)
 #define BACKING_MOST (UINT64_C(64) << 20)
 
 struct backing {
-	uint64_t bytes;		/* that may be taken before the files are read again */
-	/* MADV_FREE pages: the kernel counts them as left, the heap uses them without asking. */
+	uint64_t bytes;		/* may be taken before the files are read again */
+	/* Bytes of MADV_FREE pages: free to the kernel, but the heap reuses them without asking. */
 	uint64_t dropped;
 	bool off;		/* EBBGC_OVERCOMMIT */
 };

@@ -79,7 +79,7 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
 }
 
-/* The target may be in the snapshot by no strong path: log it, to keep it alive. */
+/* The snapshot may have no strong path to the target: log it, to keep it alive. */
 ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot)
 {
 	ebbgc_ref_t ref = ebbgc_load(mutator, object, slot);

@@ -14,9 +14,9 @@
 #include "vector.h"
 
 struct check {
-	uint64_t *reached;	/* reachable at the end */
-	uint64_t *before;	/* reachable by any path at the snapshot */
-	uint64_t *existed;	/* allocated at the snapshot */
+	uint64_t *reached;	/* bitmap: reachable at the end */
+	uint64_t *before;	/* bitmap: reachable by any path at the snapshot */
+	uint64_t *existed;	/* bitmap: allocated at the snapshot */
 	struct vector stack, ephemerons;
 };
 

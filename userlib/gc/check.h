@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * The checking mode: what marking found is compared with a traversal of the graph that shares no
- * code with it but type_visit(), at the end of each cycle and before threads run again.
+ * The checking mode compares the mark bits with a traversal of the graph that shares only
+ * type_visit() with marking, at the end of each cycle and before threads run again.
  *
- * A full cycle must have marked exactly what is reachable.  A concurrent one must have marked all
- * that is reachable at its end, and of what existed at its beginning nothing that was not
- * reachable then by some path, weak ones included.
+ * A full cycle must have marked exactly the reachable objects.  A concurrent cycle must have marked
+ * all objects reachable at its end, and no object that existed at its beginning and was then not
+ * reachable by any path, weak ones included.
  */
 #ifndef EBBGC_CHECK_H
 #define EBBGC_CHECK_H

@@ -19,7 +19,7 @@
 #include "weak.h"
 #include "work_pool.h"
 
-/* Returns when no mutator runs.  Without the lock. */
+/* Without the lock: stops the world; returns when no mutator runs. */
 static void world_stop(struct ebbgc_heap *h)
 {
 	uint64_t since = os_now();
@@ -80,7 +80,7 @@ static void logs_flush(struct ebbgc_heap *h)
 	}
 }
 
-/* World stopped: marks all that is reachable; returns false if the time is up before. */
+/* World stopped: marks all reachable objects; returns false if the deadline passes first. */
 static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t deadline)
 {
 	do {
@@ -122,12 +122,12 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 
 /* Results of earlier attempts to end the marking. */
 struct verdict {
-	bool decided;		/* dead objects are known, weak references to them are null */
-	size_t finalized;	/* dead objects that came back to be finalized */
+	bool decided;		/* dead objects are known, and weak references to them null */
+	size_t finalized;	/* dead objects that are kept for their finalizers */
 };
 
 /*
- * Tries to end the marking in a pause.  Returns false if the pause would get too long or marking is
+ * Tries to end the marking in a pause.  Returns false if the pause would be too long or marking was
  * abandoned.
  */
 static bool try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
@@ -140,7 +140,7 @@ static bool try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdic
 		return false;
 	if (!v->decided) {
 		v->decided = true;
-		/* Before finalizers bring back their targets. */
+		/* Before finalizers keep their objects alive. */
 		weak_clear(h);
 		v->finalized = finalizers_collect(h);
 		if (v->finalized && !close_over(h, kind, deadline))
@@ -265,7 +265,7 @@ void collector_stop(struct ebbgc_heap *h)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->quit = true;
-	/* It may be waiting for pages that the program no longer brings in. */
+	/* The collector may be waiting for pages that the program no longer swaps in. */
 	__atomic_store_n(&h->marker.abandoned, true, __ATOMIC_RELAXED);
 	pthread_cond_signal(&h->wanted);
 	pthread_mutex_unlock(&h->lock);

@@ -2,7 +2,7 @@
 /*
  * The collector's own thread and its cycle:
  *
- *	sweep what is left
+ *	finish sweeping
  *	pause: snapshot of the roots, barriers on
  *	mark concurrently
  *	pause: logs, remaining marking; beyond the budget, back to marking concurrently

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 /*
- * For programs linked with 0.1.0: functions that ebbgc.h has inline since, in order to pass the
+ * Functions for programs linked with 0.1.0.  Since then they are inline in ebbgc.h, to pass the
  * size of the caller's struct.
  */
 #define ebbgc_options_init inline_options_init

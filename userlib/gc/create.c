@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* Creation and end of a heap. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -125,15 +125,15 @@ enum {
 	 * instead of writing them to swap.  In checking mode always.
 	 */
 	EBBGC_DROP = 1 << 2,
-	/* Any mode: do not name the threads `ebb-gc...`; ebb takes them for the program's. */
+	/* Any mode: do not name the threads `ebb-gc...`: ebb treats them as the program's. */
 	EBBGC_INCOGNITO = 1 << 3,
 	/* EBBGC_PARK: deactivate (MADV_COLD) pages that the collector fetched and has traced. */
 	EBBGC_COLD = 1 << 4,
 	/*
 	 * EBBGC_MEMLINER, requires ebbd: mark next the objects that the program faults on, and
-	 * resume at once work that is parked on their page.  Needs no read barrier.  Without ebbd
-	 * nothing happens.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's own faults must
-	 * be told from the program's.
+	 * resume at once work that is parked on their page.  Needs no read barrier.  No effect
+	 * without ebbd.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's faults must be
+	 * distinguishable from the program's.
 	 */
 	EBBGC_ARRIVALS = 1 << 5,
 	/*
@@ -250,13 +250,13 @@ struct ebbgc_options {
 
 	/* EBBGC_MEMLINER, named as in the paper, which gives no value for N and delta. */
 	unsigned int depth;		/* MAX_Depth: hops explored from a touched object; <= 64 */
-	/* MAX_DL with more than 50 %, with 15 to 50 %, and with less of the target unused; <= 6 */
+	/* MAX_DL while > 50 %, 15 to 50 %, and < 15 % of the target are unused; <= 6 */
 	unsigned int delays[3];
 	unsigned int delta; /* a stamp at most this many epochs away means local; <= 7 */
 	unsigned int epoch_percent;	/* N: share of pages that changes in an epoch; EPOCH_OWN */
 
 	unsigned int scan_percent;	/* greatest share of a marker's time spent on scans */
-	uint32_t unused;		/* was padding in 0.1.0: never read */
+	uint32_t unused;		/* padding in 0.1.0: never read */
 };
 
 /*
@@ -683,7 +683,7 @@ struct ebbgc_stats {
 	uint64_t weak_cleared, ephemerons_cleared, finalizers_ready;
 	uint64_t remarks;		/* pauses that went back to concurrent marking */
 	uint64_t stalls, stall_total_ns; /* allocations that waited for a cycle or a release */
-	/* Side tables in use, including residency and parked work; those that are mlock()ed. */
+	/* Side tables in use, including residency and parked work; mlock()ed ones. */
 	uint64_t side_bytes, side_locked;
 	uint64_t checks, check_failures;	/* of the checking mode */
 
@@ -695,7 +695,7 @@ struct ebbgc_stats {
 	uint64_t red_objects;		/* objects marked because they were noted */
 	uint64_t explored_objects;	/* objects marked at most MAX_Depth hops from red ones */
 	uint64_t postponed; /* times that an object was postponed, by stamp or residency */
-	uint64_t parked_objects, woken_objects;	/* by page; woken: the page came in by itself */
+	uint64_t parked_objects, woken_objects;	/* woken: the page came in without a fetch */
 	uint64_t fetch_calls, fetched_pages;	/* for the other parked objects, in batches */
 	uint64_t scans, scan_total_ns;	/* of residency */
 	uint64_t dropped_bytes;		/* EBBGC_DROP: MADV_FREE */

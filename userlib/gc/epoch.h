@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
  * Epochs: periods in which the set of resident pages is relatively stable (dissertation, section
- * 4.3.2.2).  ebbd's BPF programs count them and share the counter.  Without ebbd this file counts
- * them by the pages that changed between two scans; it misses pages that left and came back.
+ * 4.3.2.2).  ebbd's BPF programs count epochs and share the counter.  Without ebbd, this library
+ * counts pages that changed between two scans; it misses pages that went out and in between.
  */
 #ifndef EBBGC_EPOCH_H
 #define EBBGC_EPOCH_H
@@ -20,7 +20,7 @@ struct epoch {
 /* @shared: ebbd's counter, or NULL. */
 void epoch_open(struct epoch *e, const uint64_t *shared);
 
-/* EBBGC_EPOCH_OWN: `changed` of `pages` pages changed; an epoch ends at `percent` of them. */
+/* EBBGC_EPOCH_OWN: adds `changed` of `pages` pages; an epoch ends at `percent` of `pages`. */
 void epoch_churn(struct epoch *e, uint64_t changed, uint64_t pages, unsigned int percent);
 
 static inline uint64_t epoch_now(const struct epoch *e)

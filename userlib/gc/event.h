@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include "heap.h"
 
-/* Tells the program's event handler, if it has one.  Without the lock. */
+/* Without the lock: calls the program's event handler, if any. */
 void event_send(struct ebbgc_heap *h, enum ebbgc_event_kind kind, uint64_t value, const char *text);
 
 #endif

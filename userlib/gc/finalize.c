@@ -64,7 +64,7 @@ size_t finalizers_collect(struct ebbgc_heap *h)
 	return found;
 }
 
-/* Takes the oldest ready finalizer.  At most half of the list is taken ones. */
+/* Takes the oldest ready finalizer.  At most half of the list are taken entries. */
 static bool ready_take(struct finalizer_list *ready, struct finalizer *f)
 {
 	if (ready->first == ready->count)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* Finalizers: dead objects come back to life until the program has run them. */
+/* Finalizers: dead objects are kept until the program has run their finalizers. */
 #ifndef EBBGC_FINALIZE_H
 #define EBBGC_FINALIZE_H
 

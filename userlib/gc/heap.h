@@ -53,18 +53,18 @@ struct type;
 
 struct region {
 	uint32_t next;			/* in its list */
-	uint32_t span; /* regions of a large object; in its tail, how far back it begins */
+	uint32_t span; /* regions of a large object; in its tail, regions back to its first */
 	uint32_t cursor;		/* first slot that its owner has not examined */
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
-	uint16_t dropped; /* pages that the kernel may drop, and that hold garbage still */
+	uint16_t dropped; /* pages of garbage that the kernel may drop */
 };
 
 struct region_list {
 	uint32_t head, tail;
 };
 
-/* A thread's supply of one kind of slot: a zeroed run, and the region it was taken from. */
+/* A thread's supply of one kind of slot: a zeroed run and its region. */
 struct supply {
 	char *next, *end;
 	uint32_t region;
@@ -79,9 +79,9 @@ struct mutator {
 	struct ebbgc_heap *heap;
 	struct mutator *next;
 	enum mutator_state state;	/* heap->lock */
-	struct mutator *sibling;	/* the next of the same thread, in another heap */
-	bool lent; /* stopped while its thread waits in another heap; the thread's */
-	char *stack_base, *stack_top;	/* world stopped: what lies between is scanned */
+	struct mutator *sibling;	/* the thread's next mutator, of another heap */
+	bool lent; /* stopped while its thread waits in another heap; only for that thread */
+	char *stack_base, *stack_top;	/* world stopped: bounds of a scan */
 	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
 	size_t logged;
 	struct ring *ring;		/* EBBGC_MEMLINER */
@@ -114,24 +114,24 @@ struct marker {
 	unsigned int hungry;		/* tracers waiting for chunks; written under lock */
 	unsigned int active;		/* tracers in the phase */
 	uint64_t phase;
-	bool dry;			/* every tracer of the phase waits: it is over */
+	bool dry;			/* every tracer of the phase waits: the phase is over */
 	bool quit;
 	bool abandoned;			/* the heap is being destroyed: do no more work */
-	bool overflow; /* out of memory: work was lost, marked objects are untraced */
+	bool overflow; /* out of memory: work was lost, some marked objects are untraced */
 };
 
 /* See park.h. */
 struct park {
 	uint64_t *objects, *pages;	/* bitmaps; atomic */
-	uint64_t *slices;		/* pages, of objects that began before; atomic */
+	uint64_t *slices;		/* bitmap of pages of objects that begin earlier; atomic */
 	uint64_t count;			/* pages; atomic */
-	uint64_t scan;			/* of residency, whose pages have been woken; atomic */
-	pthread_mutex_t lock;		/* what follows */
-	unsigned int idle;		/* scans in a row that were waited for and woke no page */
-	uint64_t idle_scan;		/* the last of them */
+	uint64_t scan;			/* last residency scan whose pages were woken; atomic */
+	pthread_mutex_t lock;		/* guards the members below */
+	unsigned int idle;		/* consecutive scans that were awaited and woke no page */
+	uint64_t idle_scan;		/* the last of these scans */
 	size_t cursor;			/* page where the next batch begins */
 	uint32_t asked[ADVICE_PAGES];	/* pages in flight */
-	uint32_t traced[ADVICE_PAGES];	/* pages whose work was taken in the last step */
+	uint32_t traced[ADVICE_PAGES];	/* pages whose work the last step took */
 	unsigned int asked_count, traced_count;
 };
 
@@ -139,8 +139,8 @@ struct park {
 
 struct ebbgc_heap {
 	struct ebbgc_options options;
-	pid_t pid;			/* of the process that has the collector's threads */
-	pthread_key_t key;		/* a thread's mutator, so that its exit detaches it */
+	pid_t pid;			/* the process with the collector's threads */
+	pthread_key_t key;		/* a thread's mutator, detached when the thread exits */
 
 	/* Address space: fixed at creation. */
 	char *base;
@@ -157,7 +157,7 @@ struct ebbgc_heap {
 	pthread_mutex_t lock;
 	pthread_cond_t resume;		/* the world runs again */
 	pthread_cond_t stopped;		/* a thread has stopped */
-	pthread_cond_t wanted;		/* the collector has something to do */
+	pthread_cond_t wanted;		/* there is work for the collector */
 	pthread_cond_t done;		/* a cycle has ended */
 
 	/* Threads: lock. */
@@ -170,30 +170,30 @@ struct ebbgc_heap {
 
 	/* Regions: lock. */
 	uint32_t top;			/* regions ever used; written atomically */
-	uint32_t free_hint;		/* none is free below */
+	uint32_t free_hint;		/* no region below is free */
 	uint32_t used;
 	uint32_t committed_free;
-	uint32_t releasing;		/* free ones that cannot be taken until `released` */
+	uint32_t releasing;		/* free regions that cannot be taken until `released` */
 	pthread_cond_t released;
 	uint64_t supplied;		/* times that a thread got regions */
 	uint64_t supplied_before;	/* `supplied` when the last full cycle's marking ended */
 	bool unbacked;			/* the last large object failed for lack of backing */
 	unsigned int unbacked_waiting;	/* threads that wait after such a failure */
-	struct mutator *first;		/* its allocation comes before all others; or NULL */
+	struct mutator *first;		/* its allocation goes before all others; or NULL */
 	pthread_cond_t turn;		/* `first` has changed */
 	uint32_t side_locked;		/* regions whose side tables are locked */
 	struct region_list partial[SMALL_KINDS], full[SMALL_KINDS], unswept[SMALL_KINDS];
 	struct region_list large, large_unswept;
-	unsigned int sweeping;		/* regions taken off an unswept list and not back yet */
+	unsigned int sweeping;		/* regions taken off an unswept list, not yet returned */
 	pthread_cond_t swept;
-	bool dropping;			/* EBBGC_DROP is worth it in this cycle */
+	bool dropping;			/* EBBGC_DROP is active in this cycle */
 	struct backing backing;		/* for regions that are not committed */
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */
 	uint64_t trigger;		/* value of allocated_bytes that requests a cycle */
 	uint64_t stall_at;		/* value at which allocation waits for that cycle */
-	uint64_t room, room_end;	/* bytes above the live ones, and where they are used up */
+	uint64_t room, room_end;	/* bytes above live ones; allocated_bytes at their end */
 	unsigned int waiting;		/* threads that wait for a cycle's end */
 
 	/* Cycles: lock. */
@@ -210,7 +210,7 @@ struct ebbgc_heap {
 	struct marker marker;
 	uint64_t logged_references, logged_bytes;	/* atomic */
 
-	/* Lock; during marking the collector reads them with the world stopped. */
+	/* Lock; during marking the collector reads these lists with the world stopped. */
 	struct finalizer_list finalizers, finalizers_ready;
 
 	/* Where objects are: EBBGC_MEMLINER. */
@@ -218,14 +218,14 @@ struct ebbgc_heap {
 	struct share share;
 	struct arrivals arrivals;
 	uint64_t hint_calls, hinted_pages;	/* atomic */
-	uint64_t hint_nap_ns; /* between reads of arrivals, without a cycle; the collector's */
+	uint64_t hint_nap_ns; /* ns between reads of arrivals outside of cycles; the collector's */
 	struct advice advice;
 	struct epoch epoch;
-	uint64_t tag;			/* the epoch's stamp, in place; written under lock */
-	bool stamped;			/* `tag` has not always been 0; lock */
+	uint64_t tag;			/* the epoch's shifted stamp; written under lock */
+	bool stamped;			/* `tag` was ever nonzero; lock */
 	pthread_mutex_t update_lock;	/* residency_scan(), epoch_churn() */
 	uint64_t update_at;		/* time of the next update, ns; atomic */
-	struct ring *rings;		/* list: atomic; what is taken: lock */
+	struct ring *rings;		/* list: atomic; ring->taken: lock */
 	struct park park;
 	unsigned int cycle_remarks;
 

@@ -5,7 +5,7 @@
 #include "object.h"
 
 #define NAP_MIN_NS 100000u	/* about a read from far memory */
-#define NAP_MAX_NS 12800000u	/* a power of two times that, while nothing arrives */
+#define NAP_MAX_NS 12800000u	/* a power of two times NAP_MIN_NS, while nothing arrives */
 
 void hints_open(struct ebbgc_heap *h)
 {
@@ -34,14 +34,14 @@ static void hint(const struct ebbgc_heap *h, struct hints *hints, uint64_t word)
 	hints->pages[i] = page;
 }
 
-/* The program may be writing the word: a hint may be wrong. */
+/* Reads a word that the program may be writing: a hint may be wrong. */
 static __attribute__((noinline, no_sanitize("address", "thread")))
 uint64_t word_at(const char *p)
 {
 	return *(const volatile uint64_t *)p;
 }
 
-/* The kind of a region's first object, without the lock: regions may change meanwhile. */
+/* Returns the kind of a region's first object, without the lock: regions may change. */
 static uint8_t kind_of(const struct ebbgc_heap *h, uint32_t region)
 {
 	uint8_t kind = __atomic_load_n(&h->kinds[region], __ATOMIC_RELAXED);
@@ -55,8 +55,8 @@ static uint8_t kind_of(const struct ebbgc_heap *h, uint32_t region)
 }
 
 /*
- * Examines words, not objects: reads nothing but this page, which is in memory, and assumes nothing
- * about it.  Allocation bits exclude free slots, region kinds leaves.
+ * Examines words, not objects: reads only this page, which is in memory, and assumes nothing about
+ * its content.  Allocation bits exclude free slots, region kinds exclude leaves.
  */
 void hints_add(const struct ebbgc_heap *h, struct hints *hints, uint64_t address)
 {
@@ -69,7 +69,7 @@ void hints_add(const struct ebbgc_heap *h, struct hints *hints, uint64_t address
 
 	if (kind_is_leaf(kind) || (!size && kind != KIND_LARGE))
 		return;
-	/* From the object's beginning, or the page's if that is later. */
+	/* From the object's or the page's beginning, whichever is later. */
 	if (!size)
 		begin = offset;
 	else if (offset / size * size > begin)

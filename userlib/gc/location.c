@@ -6,8 +6,8 @@
 #include "object.h"
 #include "os.h"
 
-#define UPDATE_NS 5000000u	/* between two updates while marking */
-#define UPDATE_IDLE_NS 100000000u	/* and otherwise */
+#define UPDATE_NS 5000000u	/* between updates during marking */
+#define UPDATE_IDLE_NS 100000000u	/* between updates at other times */
 
 static bool stamping(const struct ebbgc_heap *h)
 {
@@ -104,7 +104,7 @@ bool location_is_far(struct ebbgc_heap *h, uint64_t work)
 		return residency_is_out(&h->residency, page_of(h, work & WORK_ADDRESS));
 	age = (__atomic_load_n(&h->tag, __ATOMIC_RELAXED) - (work & ~EBBGC_ADDRESS_MASK)) >>
 	      EBBGC_STAMP_SHIFT;
-	/* Epochs are modulo 16, and the program may have a newer one than this tracer. */
+	/* Epochs are modulo 16; the program's may be newer than this tracer's. */
 	return (age < 8 ? age : 16 - age) > h->options.delta;
 }
 
@@ -117,7 +117,7 @@ unsigned int location_max_delays(const struct ebbgc_heap *h)
 	if (h->stop || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
 		return 0;
 	left = end > used ? end - used : 0;
-	/* A room of 0 is used up. */
+	/* If room is 0, nothing is left. */
 	return h->options.delays[left * 100 > room * 50		 ? 0 :
 				 left && left * 100 >= room * 15 ? 1 :
 								   2];

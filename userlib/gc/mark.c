@@ -37,13 +37,13 @@ void mark_slot(void *arg, ebbgc_ref_t *slot)
 
 	if (!(ref & EBBGC_ADDRESS_MASK))
 		return;
-	/* The checking mode will report the slot: do not crash before that. */
+	/* The checking mode reports the slot later: do not crash before. */
 	if (EBBGC_UNLIKELY(t->heap->check) && !is_object(t->heap, ref & EBBGC_ADDRESS_MASK))
 		return;
 	mark_object(t, ref);
 }
 
-/* Traces the value if the key is marked; otherwise ephemerons_step() does, once it is. */
+/* Traces the value if the key is marked; otherwise ephemerons_step() will, once the key is. */
 static void trace_ephemeron(struct tracer *t, uint64_t object)
 {
 	ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;

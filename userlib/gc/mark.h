@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * Marking an object and tracing its references.  The order in which work is done is the business
- * of a struct order alone.
+ * Marking an object and tracing its references.  Only a struct order decides the order of work.
  */
 #ifndef EBBGC_MARK_H
 #define EBBGC_MARK_H
@@ -16,7 +15,7 @@
 #define STACK_ENTRIES 4096
 #define MARKERS_MAX 64
 
-/* Of one tracer in one cycle. */
+/* Counts of one tracer in one cycle. */
 struct order_counts {
 	uint64_t red, explored, postponed, parked, woken, fetch_calls, fetched, cooled, arrived;
 };
@@ -27,29 +26,29 @@ struct tracer {
 	size_t depth;
 	uint64_t marked_bytes, marked_objects;
 	struct vector weak;		/* marked objects whose references are weak */
-	struct vector ephemerons;	/* marked ones whose key was not when they were traced */
+	struct vector ephemerons;	/* marked ones, traced while their key was unmarked */
 	pthread_t thread;
 	unsigned int index;
-	/* Of the order memliner. */
+	/* State of order_memliner. */
 	struct chunk *later, *later_tail;	/* postponed work, first in first out */
-	unsigned int hops;		/* from the noted object that is being explored */
-	unsigned int explore_left;	/* objects that may still be; 0 outside of exploring */
-	bool hurried;			/* in a pause that does not park any more */
+	unsigned int hops;		/* distance from the noted object that is being explored */
+	unsigned int explore_left;	/* objects that may still be explored; 0: not exploring */
+	bool hurried;			/* in a pause that must not park any more */
 	struct order_counts counts;
 	uint64_t stack[STACK_ENTRIES];
 };
 
 /*
- * An order of marking.  Work is a reference with its stamp; its lower three bits are the order's.
- * add() takes an object that may hold references and whose mark bit has just been set; or, if the
- * order marks late, is not set: drain() then sets it when it traces the object.  drain() traces
- * until no work is in reach of this tracer or, if deadline is not 0, until the deadline (ns).  It
- * returns true if it ran dry, and returns soon once marking is abandoned.
+ * An order of marking.  Work is a reference with its stamp; its lower three bits belong to the
+ * order.  add() takes an object that may hold references.  Its mark bit has just been set or, if
+ * the order marks late, is set by drain() when that traces the object.  drain() traces until this
+ * tracer can reach no work or, if deadline is not 0, until the deadline (ns).  It returns true if
+ * it ran dry, and returns soon once marking is abandoned.
  */
 struct order {
 	const char *name;
 	bool marks_late;
-	bool wants_notes;		/* of what the program touches */
+	bool wants_notes;		/* mutators note the objects that they touch */
 	void (*add)(struct tracer *t, uint64_t work);
 	bool (*drain)(struct tracer *t, uint64_t deadline);
 };
@@ -58,26 +57,26 @@ struct order {
 extern const struct order order_depth, order_memliner;
 
 #define WORK_ADDRESS (EBBGC_ADDRESS_MASK & ~UINT64_C(7))
-#define WORK_FORCED UINT64_C(7)	/* in place of the count of delays: no more of them */
-#define WORK_OBJECT UINT64_C(8)	/* set in the address of an object; not in a page's, a slice's */
+#define WORK_FORCED UINT64_C(7)	/* count of delays: not to be postponed again */
+#define WORK_OBJECT UINT64_C(8)	/* set in the address of an object, not in that of a slice */
 
-#define PAUSE_CLOCK_EVERY 32	/* objects between reads of the clock in a pause: each may be out */
+#define PAUSE_CLOCK_EVERY 32	/* objects between reads of the clock in a pause: each may fault */
 
 static inline bool marking_abandoned(const struct ebbgc_heap *h)
 {
 	return __atomic_load_n(&h->marker.abandoned, __ATOMIC_RELAXED);
 }
 
-/* A slot's reference with its stamp: work. */
+/* Returns a slot's reference with its stamp: work. */
 static inline uint64_t work_load(const ebbgc_ref_t *slot)
 {
 	return __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE);
 }
 
-/* Sets and counts the mark bit of an object of that kind; returns false if it was set. */
+/* Marks and counts an object of that kind; returns false if it was marked before. */
 bool mark_now(struct tracer *t, uint64_t object, uint8_t kind);
 
-/* Makes a reference's target work unless it is marked; leaves are marked at once. */
+/* Adds a reference's target as work unless it is marked; marks leaves at once. */
 void mark_object(struct tracer *t, uint64_t ref);
 
 /* mark_object() for the target of a slot, if there is one; @tracer is a struct tracer. */

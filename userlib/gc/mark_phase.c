@@ -12,7 +12,7 @@
 #include "thread.h"
 #include "work_pool.h"
 
-/* Lock held, released meanwhile: returns true when there is work, false when the phase is over. */
+/* Lock held, released while waiting: returns true if there is work, false if the phase is over. */
 static bool wait_for_work(struct marker *mk)
 {
 	__atomic_store_n(&mk->hungry, mk->hungry + 1, __ATOMIC_RELAXED);
@@ -69,7 +69,7 @@ static void *tracer_thread(void *arg)
 	return NULL;
 }
 
-/* After marker.overflow: traces all marked objects again, which adds the lost work. */
+/* Recovers from marker.overflow: traces all marked objects again, which adds the lost work. */
 static void overflow_recover(struct ebbgc_heap *h, struct tracer *t)
 {
 	for (uint32_t r = 0; r < h->top; r++) {

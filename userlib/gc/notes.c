@@ -59,10 +59,7 @@ static uint64_t ring_next(struct ring *r)
 		head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
 		if (head == tail)
 			return 0;
-		/*
-		 * An entry overwritten before this is lost; one overwritten now is another valid
-		 * one.
-		 */
+		/* An entry overwritten before this is lost; one overwritten now is still valid. */
 		from = head - tail > RING_ENTRIES ? head - RING_ENTRIES : tail;
 		object = __atomic_load_n(&r->entries[from % RING_ENTRIES], __ATOMIC_RELAXED);
 	} while (!__atomic_compare_exchange_n(&r->tail, &tail, from + 1, false, __ATOMIC_ACQ_REL,

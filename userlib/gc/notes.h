@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * What mutators have just touched, for the tracers: the paper's producer-consumer queues (PQ).
- * One ring a mutator.  The mutator stores and never waits: a slow tracer loses the oldest entries,
- * which costs their priority and nothing else.  Tracers take entries by compare-and-swap.
+ * Objects that mutators have just touched, for the tracers: the paper's producer-consumer queues
+ * (PQ), one ring per mutator.  A mutator stores and never waits: a slow tracer loses the oldest
+ * entries, which costs only their priority.  Tracers take entries by compare-and-swap.
  *
- * A mutator notes a burst of accesses and then stops until the tracers request more: the set of
- * objects that it touches changes far more slowly than it touches them, and a noted load costs as
- * much as ten others.
+ * A mutator notes a burst of accesses, then none until the tracers request more: its working set
+ * changes far more slowly than it accesses objects, and a noted load costs as much as ten others.
  *
  * An entry is an object that was live in this cycle, and nothing is freed before its end: rings
  * are emptied when the next cycle begins, with the world stopped.
@@ -21,16 +20,16 @@ struct ebbgc_heap;
 struct mutator;
 
 #define RING_ENTRIES 1024u	/* the paper's choice; a power of two */
-#define NOTES_BURST 128u	/* accesses of a mutator */
+#define NOTES_BURST 128u	/* accesses per mutator */
 #define NOTES_EVERY_NS 50000u	/* between bursts: about a read from far memory */
 
 struct ring {
-	struct ring *next;		/* rings are added, and freed with the heap only */
-	bool taken;			/* heap's lock: by a mutator */
+	struct ring *next;		/* rings are only freed with the heap */
+	bool taken;			/* by a mutator; heap's lock */
 	unsigned int left;		/* accesses left in this burst; the mutator's */
-	uint64_t last;			/* what the mutator touched last */
+	uint64_t last;			/* object that the mutator touched last */
 	uint64_t entries[RING_ENTRIES];
-	/* Apart from each other and from what else the mutator writes. */
+	/* On cache lines of their own. */
 	_Alignas(128) uint64_t head;
 	_Alignas(128) uint64_t tail;
 	uint64_t lost;			/* the tracers' */
@@ -41,19 +40,19 @@ struct ring *ring_take(struct ebbgc_heap *h);
 void ring_leave(struct ring *r);
 
 /*
- * Notes that m touches an object, unless it is marked or m noted it last; m's own thread.
- * Takes EBBGC_NOTING off m's flags at the end of a burst.
+ * Notes that m touches an object, unless it is marked or m's last note; m's own thread.
+ * Clears EBBGC_NOTING in m's flags at the end of a burst.
  */
 void notes_add(struct mutator *m, uint64_t object);
 
-/* The oldest entry of any ring, or 0.  Any tracer. */
+/* Takes the oldest entry of any ring, or returns 0.  Any tracer. */
 uint64_t notes_next(struct ebbgc_heap *h);
-/* The next burst may begin.  Any tracer. */
+/* Lets the next burst begin.  Any tracer. */
 void notes_request(struct ebbgc_heap *h);
 /* World stopped. */
 void notes_clear(struct ebbgc_heap *h);
 void notes_destroy(struct ebbgc_heap *h);
-/* Lock held: adds up all rings. */
+/* Lock held: sums up the counts of all rings. */
 void notes_count(struct ebbgc_heap *h, uint64_t *noted, uint64_t *lost);
 
 #endif

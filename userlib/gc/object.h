@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* From an object's address to its header, its granule, its region and its page. */
+/* Finds an object's header, granule, region and page by its address. */
 #ifndef EBBGC_OBJECT_H
 #define EBBGC_OBJECT_H
 
@@ -39,7 +39,7 @@ static inline size_t page_of(const struct ebbgc_heap *h, uint64_t object)
 	return (object - (uint64_t)(uintptr_t)h->base) >> PAGE_SHIFT;
 }
 
-/* Bytes of the heap that have ever been used, from its base on. */
+/* Returns the bytes from the heap's base on that were ever used. */
 static inline size_t used_bytes(const struct ebbgc_heap *h)
 {
 	return (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT;
@@ -60,23 +60,23 @@ static inline bool is_large(uint8_t kind)
 	return kind == KIND_LARGE || kind == KIND_LARGE_LEAF;
 }
 
-/* Bytes that an object of this kind takes of the heap. */
+/* Returns the bytes of the heap that an object of this kind occupies. */
 static inline size_t taken_bytes(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
 {
 	return kind < SMALL_KINDS ? h->slot_size[kind] :
 	       (size_t)h->regions[region_of(h, object)].span << REGION_SHIFT;
 }
 
-/* A slot's reference without its stamp. */
+/* Returns a reference without its stamp. */
 static inline uint64_t ref_load(const ebbgc_ref_t *slot)
 {
 	return __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) & EBBGC_ADDRESS_MASK;
 }
 
-/* Does an object of a known type begin at this address?  Any word will do.  World stopped. */
+/* Does an object of a known type begin at this address?  Accepts any word.  World stopped. */
 bool is_object(const struct ebbgc_heap *h, uint64_t address);
 
-/* The object that an arbitrary word points into, or 0. */
+/* Returns the object that an arbitrary word points into, or 0. */
 uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word);
 
 #endif

@@ -60,7 +60,7 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 		to->markers = cores < 8		      ? 1 :
 			      cores < 4 * MARKERS_MAX ? (unsigned int)cores / 4 :
 							MARKERS_MAX;
-	/* Bitmaps of pages consist of whole words. */
+	/* Page bitmaps have whole words. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
 	if (to->features & (EBBGC_PARK | EBBGC_HINTS))
 		to->features |= EBBGC_EXACT;
@@ -71,7 +71,7 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	for (size_t i = 0; i < 3; i++)
 		if (to->delays[i] >= WORK_FORCED)
 			return -EINVAL;
-	/* Exploring is recursive. */
+	/* Limits the recursion of exploring. */
 	if (to->depth > DEPTH_MAX || to->markers > MARKERS_MAX)
 		return -EINVAL;
 	if (to->max_bytes < (size_t)1 << 20 || to->max_bytes > (size_t)1 << 44 ||

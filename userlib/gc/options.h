@@ -5,8 +5,8 @@
 #include "ebbgc.h"
 
 /*
- * Options of a heap: defaults, overridden by @from unless it is NULL, overridden by EBBGC_OPTIONS.
- * Returns 0, -EINVAL or -E2BIG, as ebbgc_heap_create() does.
+ * Sets @to to the defaults, overridden by @from unless NULL, then by EBBGC_OPTIONS.  Returns 0,
+ * -EINVAL or -E2BIG, as ebbgc_heap_create() does.
  */
 int options_take(struct ebbgc_options *to, const struct ebbgc_options *from);
 

@@ -60,7 +60,7 @@ static bool later_take(struct tracer *t)
 	return true;
 }
 
-/* Does the object reach beyond the page on which it begins? */
+/* Does the object extend beyond the page on which it begins? */
 static bool on_pages(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
 {
 	return kind >= SMALL_KINDS ||
@@ -83,7 +83,7 @@ static bool trace_now(struct tracer *t, uint64_t object)
 	return true;
 }
 
-/* Postpones work whose page is probably swapped out; returns false if it is to be done now. */
+/* Postpones work whose page is probably swapped out; returns false if it must be done now. */
 static bool postpone(struct tracer *t, uint64_t work, uint64_t deadline)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -103,13 +103,11 @@ static bool postpone(struct tracer *t, uint64_t work, uint64_t deadline)
 	return true;
 }
 
-/* EXPLORE of algorithm 7: trace_object() calls this for every reference that it finds. */
+/* EXPLORE of algorithm 7: called by trace_object() for every reference. */
 static void memliner_add(struct tracer *t, uint64_t work)
 {
 	if (t->explore_left && t->hops < t->heap->options.depth) {
-		/*
-		 * With parking only the program causes reads here; in the paper exploring may, too.
-		 */
+		/* With parking, exploring causes no reads, unlike in the paper. */
 		if ((t->heap->options.features & EBBGC_PARK) && postpone(t, work & ~WORK_FORCED, 0))
 			return;
 		t->explore_left--;
@@ -157,7 +155,7 @@ static void arrived(struct tracer *t, const struct arrival *a)
 		return;
 	/* A new object was marked before its allocation bit was set. */
 	object = object_containing(h, a->address);
-	/* The fault need not have been on its first page, which may be swapped out. */
+	/* The object's first page may be swapped out: the fault may have been on another. */
 	if (object && !((h->options.features & EBBGC_EXACT) && location_is_far(h, object)))
 		t->counts.arrived += red(t, object);
 }
@@ -170,7 +168,7 @@ void memliner_arrivals(struct tracer *t)
 
 	while (arrivals_next(&h->arrivals, h->base, used_bytes(h), &a)) {
 		page_is_in(t, a.address);
-		/* Before tracing, as reads take time. */
+		/* Before tracing: the reads then overlap with it. */
 		if (!a.collectors && (h->options.features & EBBGC_HINTS)) {
 			hints_add(h, &hints, a.address);
 			hints_send(h, &hints);
@@ -180,8 +178,8 @@ void memliner_arrivals(struct tracer *t)
 }
 
 /*
- * Traces what the program touched, which is in memory, and objects near it.  At *noting_at it
- * requests the next burst of notes.
+ * Traces objects that the program touched, which are in memory, and objects near them.  Requests
+ * the next burst of notes at *noting_at.
  */
 static void red_pass(struct tracer *t, uint64_t *noting_at)
 {
@@ -229,7 +227,7 @@ static bool nap(struct tracer *t)
 	return true;
 }
 
-/* For a tracer that has nothing else to do; returns false when nothing is parked. */
+/* Advances parked work on an idle tracer; returns false if nothing is parked. */
 static bool parked_step(struct tracer *t)
 {
 	switch (park_step(t)) {

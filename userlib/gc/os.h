@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* What the library needs of the operating system besides files and locks.  Any thread. */
+/* Services of the operating system, except files and locks.  Any thread. */
 #ifndef EBBGC_OS_H
 #define EBBGC_OS_H
 
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* CLOCK_MONOTONIC. */
+/* Returns CLOCK_MONOTONIC in ns. */
 uint64_t os_now(void);
 
 void os_sleep(uint64_t ns);
@@ -17,7 +17,7 @@ void os_sleep(uint64_t ns);
 /* Initialises a condition for os_wait(). */
 void os_cond_init(pthread_cond_t *cond);
 
-/* Waits for @cond at most @ns; returns false if the time is up.  Lock held, released meanwhile. */
+/* Waits for @cond at most @ns; returns false on time-out.  Lock held, released while waiting. */
 bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns);
 
 /* Returns the bytes of the machine's memory. */

@@ -79,7 +79,7 @@ static void park(struct tracer *t, uint64_t *bits, size_t i, size_t page)
 	if (!set_ordered(bits, i))
 		return;
 	t->counts.parked++;
-	/* After the work's bit: a tracer that clears the page's bit finds the work. */
+	/* Last: a tracer that clears the page's bit must find the work. */
 	if (set_ordered(h->park.pages, page))
 		__atomic_fetch_add(&h->park.count, 1, __ATOMIC_RELAXED);
 }
@@ -130,7 +130,7 @@ void park_wake(struct tracer *t, size_t page)
 	t->counts.woken += take_page(t, page);
 }
 
-/* Wakes work of pages that came in since they were parked; returns true if there was any. */
+/* Wakes work of pages that were swapped in since; returns true if there was any. */
 static bool wake_all(struct tracer *t)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -165,7 +165,7 @@ void park_wake_scanned(struct tracer *t)
 /*
  * Collects the next swapped-out pages with parked work from the cursor on; returns their number, 0
  * at the end of the heap.  Wakes work of pages that are in memory: swapped in since the last scan,
- * or prefetched for the program, which scans do not tell.
+ * or prefetched for the program, which scans do not show.
  */
 static unsigned int next_batch(struct tracer *t, uint32_t *pages)
 {
@@ -197,7 +197,7 @@ static unsigned int next_batch(struct tracer *t, uint32_t *pages)
 	return n;
 }
 
-/* Waits for a batch: sleeping costs less than faults that wait for the same pages. */
+/* Waits for a batch: sleeping costs less than faults on pages in flight. */
 static void await(struct ebbgc_heap *h, uint32_t last)
 {
 	unsigned char in = 0;
@@ -209,7 +209,7 @@ static void await(struct ebbgc_heap *h, uint32_t last)
 	}
 }
 
-/* Requests a batch, takes the work of the batch before, and deactivates the one before that. */
+/* Requests a batch, takes the previous batch's work, and deactivates the batch before that. */
 static void fetch_step(struct tracer *t)
 {
 	struct park *p = &t->heap->park;
@@ -220,7 +220,7 @@ static void fetch_step(struct tracer *t)
 		t->counts.fetch_calls += advice_give(&t->heap->advice, t->heap->base, pages, n,
 						     MADV_WILLNEED);
 	t->counts.fetched += n;
-	/* The program activates again the pages that it uses, before they are reclaimed. */
+	/* Pages that the program uses become active again before they are reclaimed. */
 	if ((t->heap->options.features & EBBGC_COLD) && p->traced_count) {
 		advice_give(&t->heap->advice, t->heap->base, p->traced, p->traced_count, MADV_COLD);
 		t->counts.cooled += p->traced_count;
@@ -251,7 +251,7 @@ enum park_step park_step(struct tracer *t)
 		p->idle = 0;
 		p->idle_scan = scan;
 	} else if (p->idle < location_max_delays(h)) {
-		/* Only another scan can tell that a wait was in vain. */
+		/* Only another scan can show that a wait was in vain. */
 		p->idle += scan != p->idle_scan;
 		p->idle_scan = scan;
 		done = PARK_WAIT;

@@ -10,7 +10,6 @@
 #define RELEASE_MOST 64u	/* regions per madvise() */
 #define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
-/* Maps @bytes at a multiple of a region's size. */
 static char *map_aligned(size_t bytes)
 {
 	char *p = os_map(bytes + REGION_SIZE), *aligned, *end;
@@ -92,7 +91,7 @@ struct side {
 	size_t bytes;		/* per region */
 };
 
-/* Lists this heap's side tables: what barriers, sweeps and tracers read.  Returns their number. */
+/* Lists the side tables that barriers, sweeps and tracers read; returns their number. */
 static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 {
 	const size_t granules = REGION_WORDS * sizeof(uint64_t), pages = REGION_SIZE / PAGE_BYTES;
@@ -173,7 +172,7 @@ static uint32_t find_free(struct ebbgc_heap *h, uint32_t count)
 	return count <= h->region_count - i ? i : REGION_NONE;
 }
 
-/* The first free region that is committed; there is one. */
+/* Returns the first free region that is committed, which must exist. */
 static uint32_t find_committed(const struct ebbgc_heap *h)
 {
 	uint32_t i = h->free_hint;
@@ -249,7 +248,7 @@ void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count)
 		h->free_hint = first;
 }
 
-/* Resident bytes of the heap; 0 without a budget, or if unknown. */
+/* Returns the resident bytes of the heap; 0 without a budget, or if unknown. */
 static uint64_t resident_look(struct ebbgc_heap *h)
 {
 	int64_t resident;
@@ -260,7 +259,7 @@ static uint64_t resident_look(struct ebbgc_heap *h)
 	return resident > 0 ? (uint64_t)resident : 0;
 }
 
-/* How many free regions keep their memory; without a budget, as many as a cycle may use. */
+/* Returns how many free regions keep their memory: without a budget, as many as a cycle uses. */
 static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
 {
 	uint64_t budget = h->options.resident_budget, excess;
@@ -277,8 +276,8 @@ static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
 }
 
 /*
- * Takes a batch of adjacent free regions below *at, and lowers *at to where it stopped.  Returns
- * their number, 0 if there were none within LOOK_MOST regions.
+ * Takes a batch of adjacent free regions below *at, and lowers *at to the end of the search.
+ * Returns their number, 0 if none were within LOOK_MOST regions.
  */
 static uint32_t release_begin(struct ebbgc_heap *h, uint32_t *at, uint64_t keep)
 {
@@ -317,9 +316,8 @@ static void release_end(struct ebbgc_heap *h, uint32_t first, uint32_t count, bo
 }
 
 /*
- * Free memory that stays spares a fault and the kernel's zeroing; returned memory is never written
- * to swap.  madvise() takes long, in particular for swapped-out pages: threads can take regions
- * meanwhile.
+ * Kept memory saves a fault and the kernel's zeroing; returned memory is never written to swap.
+ * madvise() takes long, in particular for swapped-out pages, so threads can take regions during it.
  */
 void regions_release(struct ebbgc_heap *h)
 {

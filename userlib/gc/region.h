@@ -11,23 +11,23 @@ int regions_create(struct ebbgc_heap *h);
 void regions_destroy(struct ebbgc_heap *h);
 
 /*
- * Takes @count free regions that lie together; returns the first, or REGION_NONE when the heap is
- * full or its memory could not be backed.
+ * Takes @count adjacent free regions; returns the first, or REGION_NONE if the heap is full or the
+ * kernel cannot back them.
  */
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);
 
-/* The kernel may drop these pages (a bitmap, added to earlier ones): they are garbage. */
+/* Records garbage pages that the kernel may drop (a bitmap, added to earlier ones). */
 void region_dropped(struct ebbgc_heap *h, uint32_t region, uint32_t pages);
-/* The region is about to be written: none of its pages counts as dropped any more. */
+/* Forgets a region's dropped pages before it is written. */
 void region_used(struct ebbgc_heap *h, uint32_t region);
 
-/* Without the lock; the collector.  Returns memory of free regions to the kernel, by the budget. */
+/* Without the lock, the collector: returns memory of free regions to the kernel by the budget. */
 void regions_release(struct ebbgc_heap *h);
 
-/* Without the lock: bytes of the regions in use. */
+/* Without the lock: returns the bytes of the regions in use. */
 uint64_t regions_bytes(struct ebbgc_heap *h);
-/* Without the lock: bytes of side tables per region. */
+/* Without the lock: returns the bytes of side tables per region. */
 size_t regions_side_bytes(const struct ebbgc_heap *h);
 
 void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);

@@ -36,7 +36,7 @@ static void set(uint64_t *bits, size_t page)
 	bits[page >> 6] |= UINT64_C(1) << (page & 63);
 }
 
-/* Pages in the swap cache count as resident: they need no read. */
+/* Returns whether a page is in memory, including the swap cache: no read is needed. */
 static bool mincore_in(const struct residency *r, size_t page)
 {
 	unsigned char in = 1;
@@ -123,7 +123,7 @@ static int pagemap_scan(struct residency *r, size_t pages, uint64_t *out)
 	return 0;
 }
 
-/* mincore() reports a page that was never touched as out; pagemap does not. */
+/* Unlike mincore(), pagemap does not report untouched pages as out. */
 static bool pagemap_in(const struct residency *r, size_t page)
 {
 	uint64_t first = (uint64_t)(uintptr_t)r->base >> PAGE_SHIFT, entry;
@@ -136,7 +136,7 @@ static bool pagemap_in(const struct residency *r, size_t page)
 
 /* --- mincore ---------------------------------------------------------------------------- */
 
-/* Counts pages that were never touched as swapped out: few objects have such. */
+/* Counts untouched pages as swapped out: few objects have such pages. */
 static int mincore_scan(struct residency *r, size_t pages, uint64_t *out)
 {
 	for (size_t at = 0; at < pages; at += BATCH) {
@@ -159,7 +159,7 @@ static int mincore_open(struct residency *r)
 
 /* --- simulated -------------------------------------------------------------------------- */
 
-/* Half of the pages are out, others in each scan. */
+/* Reports half of the pages as out, different ones in each scan. */
 static int simulated_scan(struct residency *r, size_t pages, uint64_t *out)
 {
 	uint64_t x = r->seed + r->scans + 1;
@@ -239,7 +239,7 @@ int64_t residency_scan(struct residency *r, size_t bytes)
 	memset(r->next, 0, words * 8);
 	e = r->provider->scan(r, pages, r->next);
 	if (e) {
-		/* A tracer may be waiting for a scan. */
+		/* A tracer may be waiting for the next scan: count failed ones, too. */
 		__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
 		return e;
 	}
@@ -277,7 +277,7 @@ bool residency_is_out(struct residency *r, size_t page)
 	uint64_t bit = UINT64_C(1) << (page & 63);
 	uint16_t tick = __atomic_load_n(&r->tick, __ATOMIC_RELAXED);
 
-	/* The next scan, or a thread that touches the page, tells that it came in. */
+	/* The next scan, or a thread that touches the page, will update this state. */
 	if (residency_state(r, page) == PAGE_SWAPPED_OUT)
 		return true;
 	if (!r->provider->in || __atomic_load_n(&r->seen[page], __ATOMIC_RELAXED) == tick)

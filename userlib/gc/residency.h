@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * Which pages of a heap are in memory: one interface, several sources.  Two bits a page hold the
- * state from one scan to the next.  In between, a thread that touches a page reports that, and a
- * tracer checks again before it touches a page that was in, unless one did recently: far more pages
- * leave between two scans than are worth a read each.
+ * Residency of a heap's pages: one interface, several sources.  Two bits per page hold the state
+ * between scans.  In between, threads report the pages that they touch, and a tracer rechecks a
+ * resident page before it touches it, unless one did recently: many pages leave between two scans,
+ * and touching each would cost a read.
  */
 #ifndef EBBGC_RESIDENCY_H
 #define EBBGC_RESIDENCY_H
@@ -27,11 +27,11 @@ struct residency;
 
 struct residency_provider {
 	const char *name;
-	/* Returns -errno when the kernel lacks it; then the next provider is tried. */
+	/* Returns -errno if the kernel lacks this source; then the next provider is tried. */
 	int (*open)(struct residency *r);
 	/*
-	 * Sets the bits of the first `pages` pages that are not mapped in a bitmap that is zero;
-	 * a multiple of 64 pages.  0 or -errno.
+	 * Sets the bits of unmapped pages among the first `pages` (a multiple of 64) in a bitmap
+	 * that is zero.  Returns 0 or -errno.
 	 */
 	int (*scan)(struct residency *r, size_t pages, uint64_t *out);
 	/* Is the page in memory now?  NULL: unknown. */
@@ -47,27 +47,27 @@ struct residency {
 	const char *base;
 	size_t pages;
 	uint64_t *out, *cached;		/* states of pages; atomic */
-	uint64_t *last, *next;		/* not mapped in the last scan; scratch */
+	uint64_t *last, *next;		/* unmapped pages of the last scan; scratch */
 	uint16_t *seen;			/* tick of a page's last touch or check; atomic */
 	uint16_t tick;			/* atomic */
 	unsigned char *vector;		/* mincore's */
 	int fd;
-	uint64_t seed;			/* simulated */
+	uint64_t seed;			/* of the simulated source */
 	uint64_t scans, scan_ns;	/* atomic */
-	bool scarce;			/* at the last scan; atomic */
+	bool scarce;			/* memory was scarce at the last scan; atomic */
 };
 
-/* For [base, base + bytes), bytes a multiple of 64 pages.  0, -ENOMEM. */
+/* Opens [base, base + bytes), bytes a multiple of 64 pages.  Returns 0 or -ENOMEM. */
 int residency_open(struct residency *r, enum ebbgc_residency kind, const void *base, size_t bytes);
 void residency_close(struct residency *r);
 
-/* Scans the first `bytes`; returns how many pages left or came since the last scan, or -errno. */
+/* Scans the first `bytes`; returns how many pages changed since the last scan, or -errno. */
 int64_t residency_scan(struct residency *r, size_t bytes);
 
 /* Returns the resident bytes of the first `bytes`, by mincore(2), or -errno.  Stateless. */
 int64_t residency_bytes(const void *start, size_t bytes);
 
-/* Sets the time (ns); call it from time to time. */
+/* Sets the time (ns): ticks pass only by calls. */
 void residency_tick(struct residency *r, uint64_t now);
 
 /* Is the page in memory now?  false if the source cannot tell. */
@@ -90,7 +90,7 @@ static inline enum page_state residency_state(const struct residency *r, size_t 
 	       PAGE_CACHED : PAGE_RESIDENT;
 }
 
-/* A thread has just touched the page. */
+/* Records that a thread has just touched the page. */
 static inline void residency_touched(struct residency *r, size_t page)
 {
 	uint64_t bit = UINT64_C(1) << (page & 63);
@@ -102,7 +102,7 @@ static inline void residency_touched(struct residency *r, size_t page)
 		__atomic_store_n(&r->seen[page], tick, __ATOMIC_RELAXED);
 }
 
-/* The page has been requested: it is in flight. */
+/* Records that the page was requested: it is in flight. */
 static inline void residency_requested(struct residency *r, size_t page)
 {
 	uint64_t bit = UINT64_C(1) << (page & 63);

@@ -90,10 +90,7 @@ void roots_destroy(struct ebbgc_heap *h)
 	}
 }
 
-/*
- * The world cannot stop while the calling thread runs: what it changes under the lock does not
- * change during a scan.
- */
+/* The world cannot stop while the calling thread runs: no scan sees its changes under the lock. */
 ebbgc_handle_t *ebbgc_handle_new(ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;

@@ -80,7 +80,7 @@ void mutator_lend(struct mutator *m)
 	}
 }
 
-/* Makes all lent mutators run again; or none, and returns a heap whose world is stopped. */
+/* Resumes all lent mutators, or none if a heap's world is stopped: returns that heap. */
 static struct ebbgc_heap *take_back(const struct mutator *m)
 {
 	for (struct mutator *s = siblings; s; s = s->sibling) {
@@ -137,8 +137,8 @@ void mutator_unblock(struct mutator *m)
 		if (!stopped)
 			return;
 		/*
-		 * Running here while waiting there could deadlock with a thread that does the
-		 * opposite.
+		 * Running in one heap while waiting in another could deadlock with a thread that
+		 * does the opposite.
 		 */
 		mutator_block(m);
 		pthread_mutex_unlock(&h->lock);

@@ -149,7 +149,7 @@ void share_open(struct share *s)
 	s->epochs = map_shared(a.map, s->epochs_bytes, 0);
 	if (s->epochs)
 		s->epoch = (const uint64_t *)s->epochs + a.slot;
-	/* Only this process's page: not the faults of others. */
+	/* Map only this process's page, not the faults of others. */
 	if (a.arrivals[0])
 		s->arrivals = map_shared(a.arrivals, sizeof(*s->arrivals),
 					 a.slot * sizeof(*s->arrivals));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * What ebbd shares with a process, for reading by plain loads: its epoch and its page faults, from
- * pinned BPF maps.  When ebbd dies its BPF programs stay: epochs pass and misses arrive; hits on
- * prefetched pages do not.  When ebbd removes its pins the maps stand still.
+ * A process's epoch and page faults, which ebbd shares by pinned BPF maps and the process reads by
+ * plain loads.  When ebbd dies, its BPF programs stay: epochs pass and misses arrive; hits on
+ * prefetched pages do not.  When ebbd removes its pins, the maps no longer change.
  */
 #ifndef EBBGC_SHARE_H
 #define EBBGC_SHARE_H
@@ -20,8 +20,8 @@ struct share {
 };
 
 /*
- * Asks ebbd's control socket once and waits at most 0.2 s for the answer.  Without ebbd, or with
- * one that does not share them, the pointers are NULL.
+ * Asks ebbd's control socket once and waits at most 0.2 s for the answer.  Pointers to data that
+ * ebbd does not share, or without ebbd, are NULL.
  */
 void share_open(struct share *s);
 void share_close(struct share *s);

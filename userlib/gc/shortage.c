@@ -40,13 +40,13 @@ void shortage_turn_end(struct ebbgc_heap *h, struct mutator *m)
 }
 
 /*
- * Lock held, released meanwhile: waits for what may free memory.  Returns false if nothing is left
- * to try.  See shortage_wait() for `tries`.
+ * Lock held, released meanwhile: waits for events that may free memory.  Returns false if nothing
+ * is left to try.  See shortage_wait() for `tries`.
  */
 static bool wait_for_memory(struct ebbgc_heap *h, struct mutator *m, unsigned int *tries)
 {
 	if (h->releasing) {
-		/* Free regions whose memory goes to the kernel: a shorter wait than a cycle. */
+		/* Free regions are being returned to the kernel: a shorter wait than a cycle. */
 		mutator_wait(h, &h->released);
 	} else if (*tries == 0 && h->requested != h->ended) {
 		/* A cycle in flight may suffice, and has shorter pauses than a full one. */
@@ -56,7 +56,7 @@ static bool wait_for_memory(struct ebbgc_heap *h, struct mutator *m, unsigned in
 		*tries = 2;
 		cycle_wait_full(h, m);
 	} else if (*tries == 2 && h->supplied != h->supplied_before) {
-		/* Other threads took what the full collection freed: come first next time. */
+		/* Other threads took what the full collection freed: go first next time. */
 		*tries = SHORTAGE_TURN;
 		while (h->first)
 			with_stack(m, wait_turn, m);

@@ -25,7 +25,6 @@ static uint64_t references_end(const struct type *type, uint64_t object)
 	return end;
 }
 
-/* Visits the references in [from, to). */
 static void visit_within(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
 			 uint64_t to)
 {

@@ -34,7 +34,7 @@ void stats_count_pause(struct ebbgc_heap *h, uint64_t ns)
 	h->counting = (struct ebbgc_stats){ 0 };
 }
 
-/* After fork() the lock may be held for ever, and no thread writes. */
+/* Skips the lock after fork(): it may be held for ever, and no thread writes. */
 static void figures_lock(struct ebbgc_heap *h)
 {
 	if (!os_forked(h->pid))

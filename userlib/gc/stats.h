@@ -6,7 +6,7 @@
 
 struct ebbgc_heap;
 
-/* Lock held: counts a pause of @ns, and adds what the collector counted in it to the statistics. */
+/* Lock held: counts a pause of @ns, and adds the collector's counts in it to the statistics. */
 void stats_count_pause(struct ebbgc_heap *h, uint64_t ns);
 
 #endif

@@ -30,7 +30,7 @@ static void bits_fill(uint64_t *bits, size_t from, size_t to, size_t stride)
 	}
 }
 
-/* Returns the first set bit in [from, to), or `to`. */
+/* Returns the first set bit, or `to`. */
 static size_t bits_next(const uint64_t *bits, size_t from, size_t to)
 {
 	while (from < to) {
@@ -89,7 +89,7 @@ bool supply_take(struct mutator *m, unsigned int kind)
 		memset(s->next, 0, (size_t)(s->end - s->next));
 	if (h->marking)
 		run_mark(h, s->next, s->end, size);
-	/* Last: a tracer that finds a slot by an arrival must see it zeroed, and marked. */
+	/* Last: a tracer that finds a slot by an arrival must see it zeroed and marked. */
 	bits_fill(bits, i * stride, end * stride, stride);
 	allocated_count(m, (size_t)(s->end - s->next));
 	return true;

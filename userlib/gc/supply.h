@@ -16,10 +16,10 @@
  */
 bool supply_take(struct mutator *m, unsigned int kind);
 
-/* World stopped: marks the free slots of m's runs, as marking is about to begin. */
+/* World stopped, before marking: marks the free slots of m's runs. */
 void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
 
-/* World stopped, or m's own thread with the lock: m owns no region any more. */
+/* World stopped, or m's own thread with the lock: ends m's ownership of regions. */
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m);
 
 #endif

@@ -90,9 +90,9 @@ static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t 
 }
 
 /*
- * Lets the kernel drop pages without objects of a swept region, which no thread owns, instead of
- * writing them to swap.  Swap of swapped-out ones is free at once; resident ones stay until the
- * kernel needs them.  Returns a bitmap of the pages.
+ * Lets the kernel drop a swept region's pages without objects instead of writing them to swap; no
+ * thread may own the region.  Swap of swapped-out pages is freed at once; resident pages stay until
+ * the kernel needs them.  Returns a bitmap of the pages.
  */
 static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
@@ -191,7 +191,7 @@ void sweep_all(struct ebbgc_heap *h)
 		while ((region = region_list_pop(h, &h->unswept[k])) != REGION_NONE)
 			sweep_one(h, region, (uint8_t)k, NULL);
 	}
-	/* Threads may be sweeping the last ones. */
+	/* Threads may be sweeping the last regions. */
 	while (h->sweeping)
 		pthread_cond_wait(&h->swept, &h->lock);
 	pthread_mutex_unlock(&h->lock);

@@ -12,7 +12,7 @@ void sweep_decide(struct ebbgc_heap *h);
 /* World stopped: makes all regions unswept. */
 void sweep_begin(struct ebbgc_heap *h);
 
-/* Lock held, released meanwhile: a swept region with free slots, or REGION_NONE. */
+/* Lock held, released meanwhile: returns a swept region with free slots, or REGION_NONE. */
 uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind);
 
 /* Without the lock: returns when all regions are swept. */

@@ -17,7 +17,7 @@ int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
 
 void thread_name(const struct ebbgc_heap *h, const char *name)
 {
-	/* The policy gcaware knows collectors by the prefix. */
+	/* ebb recognizes collectors by the prefix. */
 	if (h->options.features & EBBGC_INCOGNITO)
 		name += sizeof("ebb-") - 1;
 	pthread_setname_np(pthread_self(), name);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* Threads of the collector. */
 #ifndef EBBGC_THREAD_H
 #define EBBGC_THREAD_H
 
@@ -7,10 +6,10 @@
 
 struct ebbgc_heap;
 
-/* Starts a thread that takes no signal.  Returns 0 or -errno. */
+/* Starts a thread with all signals blocked.  Returns 0 or -errno. */
 int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
 
-/* Names the calling thread `ebb-...`, as ebb knows collectors, unless EBBGC_INCOGNITO is on. */
+/* Names the calling thread `ebb-...`, for ebb to recognize it, unless EBBGC_INCOGNITO is on. */
 void thread_name(const struct ebbgc_heap *h, const char *name);
 
 #endif

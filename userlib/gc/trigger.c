@@ -7,7 +7,7 @@
 /* The share of the room above live bytes that is used before concurrent marking starts. */
 #define CONCURRENT_SHARE 0.5
 #define TRIGGER_MIN ((uint64_t)1 << 20)
-/* The share of that room that may be used before allocation waits for the collector. */
+/* The multiple of that room that may be used before allocation waits for the collector. */
 #define STALL_SHARE 1.5
 
 void trigger_set(struct ebbgc_heap *h, uint64_t live)
@@ -61,7 +61,7 @@ void allocated_count(struct mutator *m, size_t bytes)
 {
 	struct ebbgc_heap *h = m->heap;
 
-	/* In a heap with holes runs are short: do not write a shared cache line for each. */
+	/* Runs are short in a fragmented heap: do not write a shared cache line for each. */
 	m->uncounted += bytes;
 	if (m->uncounted < RUN_BYTES)
 		return;

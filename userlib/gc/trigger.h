@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* When a cycle begins, and how a thread waits for its end. */
+/* Triggers cycles, and lets threads wait for their end. */
 #ifndef EBBGC_TRIGGER_H
 #define EBBGC_TRIGGER_H
 
@@ -13,10 +13,10 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live);
 /* Lock held: counts @bytes as allocated; requests a cycle if one is due. */
 void allocated_add(struct ebbgc_heap *h, size_t bytes);
 
-/* The mutator's own thread: as allocated_add(), but rarely takes the lock. */
+/* The mutator's own thread: allocated_add() that rarely takes the lock. */
 void allocated_count(struct mutator *m, size_t bytes);
 
-/* A safepoint: a thread that outruns the collector waits for it here.  It holds no new object. */
+/* A safepoint where a thread that outruns the collector waits; it must hold no new object. */
 void allocation_pace(struct mutator *m);
 
 /* Lock held: requests a cycle. */

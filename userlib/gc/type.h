@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* Registered layouts, and where the references of an object lie. */
+/* Registered layouts, and iteration over an object's references. */
 #ifndef EBBGC_TYPE_H
 #define EBBGC_TYPE_H
 
@@ -14,7 +14,7 @@ struct ebbgc_heap;
 struct type {
 	char *name;
 	uint32_t flags;
-	uint32_t kind;			/* of fixed-size small objects, else KIND_FREE */
+	uint32_t kind;			/* of small fixed-size objects, else KIND_FREE */
 	size_t size, element_size;
 	uint32_t length_offset, length_width;
 	uint64_t bitmap;
@@ -33,7 +33,7 @@ static inline size_t type_length(const struct type *t, const char *object)
 	return t->length_width ? *(const uint64_t *)(object + t->length_offset) : 0;
 }
 
-/* Returns the number of references of the run in this object. */
+/* Returns the number of references that the run has in this object. */
 static inline size_t run_length(const struct type *t, const struct ebbgc_run *run,
 				const char *object)
 {

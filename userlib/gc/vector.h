@@ -15,7 +15,7 @@ struct vector {
 /* Returns false when out of memory. */
 bool vector_push(struct vector *v, uint64_t item);
 
-/* Not in a child of fork(): the parent's thread may have been moving the items. */
+/* Not allowed in a child of fork(): a thread of the parent may have been moving the items. */
 void vector_free(struct vector *v);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "ebbgc.h"
 
-/* Members that every version has. */
+/* Size of the members that every version has. */
 #define OPTIONS_LEAST offsetof(struct ebbgc_options, features)
 #define LAYOUT_LEAST offsetof(struct ebbgc_layout, trace)
 
@@ -17,8 +17,8 @@
 #define LAYOUT_0_1_0 72u
 
 /*
- * Copies @from_size bytes over the first of @size bytes.  -EINVAL if they are fewer than @least;
- * -E2BIG if they are more and one that this library does not know is not zero.
+ * Copies @from_size bytes over the first of @size bytes.  -EINVAL if @from_size < @least, -E2BIG if
+ * a byte beyond @size is not zero.
  */
 static inline int versioned_copy(void *to, size_t size, const void *from, size_t from_size,
 				 size_t least)

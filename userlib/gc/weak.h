@@ -9,11 +9,11 @@ struct ebbgc_heap;
 
 /*
  * Marks the values of ephemerons whose key has been marked since they were traced; returns true if
- * there were any.  No tracer is at work, threads may be.
+ * there were any.  No tracer may be running; mutators may.
  */
 bool ephemerons_step(struct ebbgc_heap *h);
 
-/* World stopped: nulls references to the dead in every weak object and ephemeron found so far. */
+/* World stopped: clears references to dead objects in all weak objects and ephemerons found. */
 void weak_clear(struct ebbgc_heap *h);
 
 #endif

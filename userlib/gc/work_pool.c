@@ -5,7 +5,7 @@
 #include "object.h"
 #include "work_pool.h"
 
-/* Lock held. */
+/* Lock held; NULL: no memory. */
 static struct chunk *chunk_get(struct marker *mk)
 {
 	struct chunk *c = mk->spare;
@@ -17,7 +17,7 @@ static struct chunk *chunk_get(struct marker *mk)
 	return c;
 }
 
-/* Lock held. */
+/* Lock held; false: no memory. */
 static bool pool_add(struct marker *mk, const uint64_t *objects, size_t count)
 {
 	while (count) {
@@ -42,7 +42,7 @@ void work_push(struct tracer *t, uint64_t work)
 	uint64_t object = work & WORK_ADDRESS;
 
 	if (EBBGC_UNLIKELY(t->depth == STACK_ENTRIES) && !work_share(t)) {
-		/* Lost here, found again by its mark bit; the object of a slice has it already. */
+		/* Recovered later by its mark bit, which a slice's object has already. */
 		if (h->marker.late && (object & WORK_OBJECT))
 			mark_now(t, object, h->kinds[region_of(h, object)]);
 		__atomic_store_n(&h->marker.overflow, true, __ATOMIC_RELAXED);
@@ -57,7 +57,7 @@ bool work_share(struct tracer *t)
 	size_t half = t->depth / 2;
 	bool added;
 
-	/* The older half is nearer to the roots: probably the larger part of the graph. */
+	/* Share the older half: nearer to the roots, it probably leads to more work. */
 	pthread_mutex_lock(&mk->lock);
 	added = pool_add(mk, t->stack, half);
 	pthread_mutex_unlock(&mk->lock);

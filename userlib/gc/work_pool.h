@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * Work of the tracers.  Each tracer has a stack; what overflows goes to a pool of chunks, which
- * idle tracers take from and mutators add their logs to.
+ * Work of the tracers.  Each tracer has a stack, which overflows to a pool of chunks.  Idle tracers
+ * take from the pool; mutators add their logs to it.
  */
 #ifndef EBBGC_WORK_POOL_H
 #define EBBGC_WORK_POOL_H
@@ -21,12 +21,12 @@ struct chunk {
 	uint64_t entries[CHUNK_ENTRIES];
 };
 
-/* Adds a mutator's log of overwritten references, those whose targets are unmarked.  Any thread. */
+/* Adds a mutator's logged references whose targets are unmarked.  Any thread. */
 void work_add_log(struct ebbgc_heap *h, const uint64_t *refs, size_t count);
 
 /*
- * Adds work to the tracer's stack, or to the pool.  Without memory for either the object is marked
- * and marker.overflow set: the phase traces marked objects again.
+ * Adds work to the tracer's stack, or to the pool.  Without memory, marks the object and sets
+ * marker.overflow: the phase then traces marked objects again.
  */
 void work_push(struct tracer *t, uint64_t work);
 
