@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# ebb: memory of other machines as swap, brought back before it is missed.
+# ebb: memory of other machines as swap, prefetched before it is accessed.
 # `make help` lists the targets.  Every artefact goes under build/.
 
 VERSION := 0.2.0
@@ -11,7 +11,7 @@ LIBDIR ?= $(PREFIX)/lib
 CC ?= cc
 CLANG ?= clang
 BPFTOOL ?= $(firstword $(wildcard /usr/sbin/bpftool) bpftool)
-# Debian's python3: another one in PATH lacks what apt installed.
+# Debian's python3: any other in PATH lacks the modules that apt installs.
 PYTHON ?= /usr/bin/python3
 
 ifeq ($(V),1)
@@ -23,8 +23,8 @@ Q := @
 say = @$(if $(findstring s,$(firstword -$(MAKEFLAGS))),:,printf '  %-8s %s\n' $(1) $(2))
 endif
 
-# Under sudo the invoking user compiles, so that build/ holds no files of root's;
-# only the recipes that install, need root or clean up are run as root.
+# Under sudo the invoking user compiles, so that build/ holds no files of root;
+# only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
@@ -49,7 +49,7 @@ override CFLAGS += -std=gnu11 $(WARN) -D_GNU_SOURCE -DEBB_VERSION='"$(VERSION)"'
 	-DEBB_LIBDIR='"$(PREFIX)/lib/ebb"' -I. -Iinclude -Idaemon -I$(B) '-ffile-prefix-map=$(CURDIR)=.' -MMD -MP \
 	$(if $(SANITIZE),-fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer)
 
-# What the programs share.
+# The code that the programs share.
 LIBEBB := $(B)/lib/libebb.a
 
 # A program and its sources, which are linked with libebb.a: $(call program,NAME,SOURCES,LIBRARIES)
@@ -79,42 +79,48 @@ $(B)/obj/%.o: %.c Makefile | deps
 help:
 	@sed -n 's/^## *//p' Makefile
 
-## make                  build everything under build/
-## sudo make demo        run six real programs in remote memory, with and without ebb
-## sudo make check       lint, unit tests, system tests and two guests: 15 minutes on two CPUs
-## sudo make check-all   check, the long tests and every guest; resumes by group, FRESH=1 starts over
-## make lint             layers, language, clang-format, clang-tidy, shellcheck, mandoc and style
-## sudo make soak [HOURS=1] [SEED=n]  random faults of donors, links, disks, etcd and ebbd, first natively, then
-##   for the same time in a guest that swaps; checks that no page is lost; GUEST=0 or 1: one of the two
-## make unit             only the unit tests (no root); SANITIZE=1 for ASan and UBSan
-## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
-## make fuzz-policy [SECONDS=60]  fuzz every policy with random faults
-## make fuzz-protocol [SECONDS=60]  fuzz the protocol of donor and borrower
-## make fuzz-gc [SECONDS=60]  libebbgc's threads in random order, with and without sanitizers
-## sudo make bench       run all benchmarks below, show the time left, write docs/results; ONLY= SKIP= FRESH=1
-## make bench-results    write docs/results from build/bench
-## make bench-policy     time per call of each policy, natively
-## make bench-seal       time to seal and to open a page
-## sudo make bench-scan  sequential and strided scans: kernel readahead compared with ebb
-## sudo make bench-hooks cost of the BPF hooks per fault
-## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
-## sudo make bench-advise    predictions of ebbctl advise compared with measurements
-## sudo make bench-gc     garbage collectors at 100, 50, 25 and 13 % of their memory
-## sudo make bench-drift  page residency known to libebbgc compared with the kernel's
-## sudo make bench-prefetch  policies on all access patterns, and on collectors of a JVM
-## sudo make bench-latency   gain of policies by latency of the device
-## sudo make bench-neighbour  miss latency beside a prefetching cgroup
-## sudo make bench-device    page latency of each transport, compared with the bare FUSE file
-## sudo make bench-guest     kernel module and ublk compared with NVMe-oF and nbd, counted in a guest
-## make kmod KDIR=...     build the kernel module for the headers in KDIR, 6.1 to 6.12
-## make check-kmod       all kernel-module tests, in guests with Soft-RoCE; resumes, FRESH=1
-## make install          install below DESTDIR=, PREFIX=/usr
-## make deb              build Debian packages in build/deb and run lintian
-## make guest-install    test the packages in guests with systemd: install, upgrade, purge, services, containers, shutdown
-## make rpm-lint         check packaging/rpm/ebb.spec
-## make clean            remove build/
-## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest;
-##   KERNEL=6.1 or 6.12 (guest-install) instead of both; AT_ONCE=1 (guest-install) runs one guest at a time
+## make                       build everything under build/
+## sudo make demo             run six real programs in remote memory, with and without ebb
+## sudo make check            run lint, unit and system tests and two guests; 15 minutes on two CPUs
+## sudo make check-all        run check, the long tests and every guest; resume by group
+##			   (FRESH=1: start over)
+## make lint                  check layers, language, style; clang-format, clang-tidy, shellcheck, mandoc
+## sudo make soak             inject faults of donors, links, disks, etcd and ebbd at random: natively,
+##			   then for as long in a guest that swaps; check that no page is lost
+##			   (HOURS=1, SEED=n; GUEST=0 or 1: only natively, only in the guest)
+## make unit                  run only the unit tests, without root (SANITIZE=1: with ASan and UBSan)
+## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
+## make fuzz-policy           fuzz every policy with random faults (SECONDS=60)
+## make fuzz-protocol         fuzz the protocol of donor and borrower (SECONDS=60)
+## make fuzz-gc               run libebbgc's threads in random order, with and without sanitizers
+##			   (SECONDS=60)
+## sudo make bench            run all benchmarks below, show the time left, write docs/results
+##			   (ONLY= SKIP= FRESH=1)
+## make bench-results         write docs/results from build/bench
+## make bench-policy          time a call of each policy, natively
+## make bench-seal            time sealing and opening a page
+## sudo make bench-scan       compare kernel readahead with ebb on sequential and strided scans
+## sudo make bench-hooks      measure the cost of the BPF hooks per fault
+## sudo make bench-apps       run programs at 100, 75, 50 and 25 % of their memory
+## sudo make bench-advise     compare predictions of ebbctl advise with measurements
+## sudo make bench-gc         run garbage collectors at 100, 50, 25 and 13 % of their memory
+## sudo make bench-drift      compare page residency known to libebbgc with the kernel's
+## sudo make bench-prefetch   compare policies on all access patterns, and on collectors of a JVM
+## sudo make bench-latency    measure the gain of policies by latency of the device
+## sudo make bench-neighbour  measure miss latency beside a prefetching cgroup
+## sudo make bench-device     compare page latency of each transport with the bare FUSE file
+## sudo make bench-guest      compare kernel module and ublk with NVMe-oF and nbd, counted in a guest
+## make kmod KDIR=...         build the kernel module for the headers in KDIR, 6.1 to 6.12
+## make check-kmod            run all kernel-module tests, in guests with Soft-RoCE; resume
+##			   (FRESH=1: start over)
+## make install               install below DESTDIR=, PREFIX=/usr
+## make deb                   build Debian packages in build/deb and run lintian
+## make guest-install         test the packages in guests with systemd: install, upgrade, purge,
+##			   services, containers, shutdown (KERNEL=6.1 or 6.12: only one of the
+##			   kernels; AT_ONCE=1: one guest at a time)
+## make rpm-lint              check packaging/rpm/ebb.spec
+## make clean                 remove build/
+## Variables: V=1: show commands; NO_DEPS=1: install no packages; GUEST=1 (demo): run in a guest
 
 # --- packages to install ---------------------------------
 
@@ -129,14 +135,14 @@ DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist et
 	clang-format clang-tidy shellcheck pyflakes3
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
-# Packages, of Debian and of others.
+# Builders of Debian and RPM packages.
 DEPS_DEB := dpkg-dev debhelper dh-dkms lintian
 DEPS_RPM := rpm rpmlint
-# Other programs that run beside systemd in its guest.
+# Other programs that run in the guest with systemd.
 DEPS_PLACES := redis-server redis-tools attr podman crun debootstrap
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
-# check and demo name what they need beyond a build.
+# Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter check check-all lint check-kmod bench-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check check-all demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# BPF objects and their skeletons.  The kernel's types come from the running
-# kernel; CO-RE makes the object fit the others.
+# BPF objects and their skeletons.  Types come from the running kernel; CO-RE
+# adapts the object to others.
 
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -I. -Iinclude -I$(B)/bpf \
 	-Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-function -Wno-missing-declarations \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make kmod KDIR=...`: ebb_swap.ko for the kernel whose headers are there, in
+# `make kmod KDIR=...`: builds ebb_swap.ko for the kernel headers in KDIR, in
 # build/kmod/RELEASE.  The kernel's build writes beside the sources, so it gets links.
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
@@ -24,7 +24,7 @@ kmod:
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
 	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT) && cp $(KMOD_DIR)/ebb_swap.ko $(KMOD_OUT)/)
 
-# For the guests of `make check-kmod`, with the modules by which cases inject errors and algorithms.
+# The module and the fault-injection modules, for the guests of `make check-kmod`.
 .PHONY: kmod-fault
 kmod-fault:
 	$(call say,KMOD,$(KMOD_OUT)/fault)
@@ -34,8 +34,8 @@ kmod-fault:
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
 	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT)/fault && cp $(KMOD_DIR)/fault/*.ko $(KMOD_OUT)/fault/)
 
-# Release 0.1.0, whose module and programs have to work with those of this version, in the tree of
-# tests/harness/release.py.  A shallow clone does not have it; its build accepts no path with spaces.
+# Release 0.1.0, whose module and programs must work with this version's, in the tree of
+# tests/harness/release.py.  A shallow clone lacks it; its build accepts no path with spaces.
 RELEASE_0_1_0 := 154d53e
 .PHONY: kmod-old
 kmod-old:

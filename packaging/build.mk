@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make install`.  Distributions put a few directories elsewhere: see the variables.
+# `make install`.  The variables move directories that differ between distributions.
 
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
@@ -8,7 +8,7 @@ PROGRAMS_SBIN := ebbd ebb-swapd ebb-donord ebbctl
 PROGRAMS_BIN := ebb-sim
 UNITS := $(wildcard packaging/systemd/*.service packaging/systemd/*.slice packaging/systemd/*.socket)
 MANS := $(wildcard docs/man/*.[0-9])
-# Units that share a page: `man ebb.slice` finds it, too.
+# Units that share a page: `man ebb.slice` must find it, too.
 UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb-metrics.socket \
 	ebb-metrics@.service ebb.slice
 
@@ -26,7 +26,7 @@ install: all
 
 .PHONY: install-config install-man
 install: install-config install-man
-# What systemd, udev, the shells and the administrator read.
+# Configuration of systemd, udev, the shells and ebb.
 install-config: all
 	$(Q)install -d $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d $(DESTDIR)$(SYSCONFDIR)/ebb/devices
 	$(Q)for f in ebb.conf:ebb/ebb.conf ebb-donord.default:default/ebb-donord; do \
@@ -65,7 +65,7 @@ install-dkms:
 	$(Q)install -m 644 include/ebb/swap.h $(DKMS_DIR)/ebb
 	$(Q)sed 's|@VERSION@|$(VERSION)|' packaging/dkms/dkms.conf > $(DKMS_DIR)/dkms.conf
 
-# `make deb`: the Debian packages, from a copy of the tree, and what lintian has to say.
+# `make deb`: builds the Debian packages from a copy of the tree, and runs lintian.
 DEB := $(B)/deb
 DEB_TREE := $(DEB)/ebb-$(VERSION)
 
@@ -82,13 +82,13 @@ deb: | deps
 	$(Q)lintian --fail-on error,warning --display-info --tag-display-limit 0 $(DEB)/*.changes
 	$(Q)ls -sh $(DEB)/*.deb
 
-# As far as that goes on Debian.
+# Checks the spec as far as Debian's tools can.
 rpm-lint: | deps
 	$(call say,RPMLINT,packaging/rpm/ebb.spec)
 	$(Q)rpmspec -P --define "_sourcedir $(CURDIR)" packaging/rpm/ebb.spec >/dev/null
 	$(Q)rpmlint --config packaging/rpm/rpmlint.toml packaging/rpm/ebb.spec
 
-# The root file system of a container: Debian's own, without a registry.
+# The root file system of a container: from Debian, without a registry.
 CONTAINER := $(B)/guest/container
 $(CONTAINER): | deps
 	$(call say,BOOTSTRAP,$@)
@@ -97,9 +97,9 @@ $(CONTAINER): | deps
 	$(Q)debootstrap --variant=minbase bookworm $@.part >$@.log 2>&1 || { tail -5 $@.log; exit 1; }
 	$(Q)mv $@.part $@
 
-# Them on a machine with systemd, installed, upgraded while pages are out, purged; services, logins
-# and containers on one; and one that is shut down with swap in use.
-# KERNEL=6.1: on that of Debian's alone.  AT_ONCE=1: one guest after the other.
+# Tests the packages on machines with systemd: installs, upgrades while pages are out, purges; runs
+# services, logins and containers; shuts down with swap in use.
+# KERNEL=6.1: only on this Debian kernel.  AT_ONCE=1: one guest after the other.
 .PHONY: guest-install
 guest-install: deb all test-programs kmod-guest $(CONTAINER)
 	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume \

@@ -21,7 +21,7 @@ fi
 echo "  APT     $missing"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
-# A service that a package brings along must not start here (redis, for one).
+# Services of the packages, such as redis, must not start here.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy

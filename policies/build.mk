@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Of each policies/NAME.bpf.c one BPF object; nothing to register.
+# One BPF object per policies/NAME.bpf.c; nothing to register.
 
 POLICY_NAMES := $(sort $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c)))
 POLICY_OBJECTS := $(POLICY_NAMES:%=$(B)/policies/%.bpf.o)
@@ -12,8 +12,8 @@ $(B)/policies/%.bpf.o: policies/%.bpf.c $(B)/bpf/vmlinux.h | deps
 		-Wall -Wextra -Wno-unused-parameter -Werror -MMD -MP \
 		-I. -Iinclude -Ipolicies -I$(B)/bpf -c -o $@ $< && llvm-strip -g $@
 
-# The same files as objects of the machine, and a table of them (native.h).  In
-# an archive: a test that compiles one policy into itself does not get it twice.
+# The policies as native objects, and a table of them (native.h).  An archive: a
+# test that compiles a policy into itself does not get it twice.
 NATIVE_POLICIES := $(B)/policies/libebb-policies.a
 NATIVE_POLICY_OBJECTS := $(POLICY_NAMES:%=$(B)/obj/policies/native/%.o)
 

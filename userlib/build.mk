@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-# libebbgc, its tests under sanitizers, and the programs on it.
+# libebbgc, its tests under sanitizers, and programs that use it.
 
 GC_SONAME := libebbgc.so.1
 GC_SOURCES := $(wildcard userlib/gc/*.c)
@@ -10,7 +10,7 @@ GC_LIBS := -lpthread -lm
 
 $(GC_OBJECTS): override CFLAGS += -fPIC -fvisibility=hidden
 
-# Of one object, in which what is hidden is local: the names of a program are its own.
+# One object whose hidden symbols are local: they cannot clash with a program's.
 GC_WHOLE := $(B)/obj/userlib/libebbgc.o
 OBJCOPY ?= objcopy
 
@@ -31,18 +31,18 @@ $(GC_SHARED): $(GC_OBJECTS)
 gc: $(GC_STATIC) $(GC_SHARED)
 all: gc
 
-# Unit tests of the library link its parts and nothing of ebb's programs.
+# Unit tests of the library link only its objects.
 $(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_OBJECTS) | deps
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -o $@ $< $(GC_OBJECTS) -lcmocka $(GC_LIBS)
 
-# Programs: one source each, also on Debian's collector to compare with, and on malloc.
+# Programs: one source each, also built for Debian's collector and malloc, to compare.
 GC_NAMES := $(patsubst tests/gc/%.c,%,$(wildcard tests/gc/*.c))
 GC_PROGRAMS := $(GC_NAMES:%=$(B)/tests/gc/%)
 GC_COMPARED := closure gcbench kmeans kv orders pagerank quads regression triangles
 GC_RIVALS := $(B)/tests/gc/gcbench-malloc $(if $(shell pkg-config --exists bdw-gc 2>/dev/null && \
 	echo yes),$(GC_COMPARED:%=$(B)/tests/gc/%-bdwgc))
-# Without the load's barrier: what collectors that do not need it are measured with.
+# Without the read barrier: for measuring collectors that do not need it.
 GC_PLAIN := $(GC_COMPARED:%=$(B)/tests/gc/%-plain)
 
 $(B)/tests/gc/%: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_STATIC)
@@ -64,7 +64,7 @@ $(B)/tests/gc/%-bdwgc: tests/gc/%.c tests/gc/system.h
 gc-programs: $(GC_PROGRAMS) $(GC_RIVALS) $(GC_PLAIN)
 test-programs: $(GC_PROGRAMS)
 
-# The library and its tests under the sanitizers that catch what threads and frees do wrong.
+# The library and its tests under sanitizers for races and invalid accesses.
 GC_UNIT := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_gc_*.c))
 
 define gc_sanitized

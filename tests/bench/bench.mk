@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=,
 # MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, LIMIT=, MINUTES=, FLOOR=, BESIDE=, KEEP=, AWAKE=
-# (tests/bench/README.md);
-# of `bench` ONLY=, SKIP= and FRESH=, of `bench-results` MACHINE=.
+# (tests/bench/README.md); of `bench`: ONLY=, SKIP=, FRESH=; of `bench-results`: MACHINE=.
 
 BENCH_PYTHON := $(PYTHON) -B
 export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS LIMIT MINUTES \
 	FLOOR SKIP FRESH MACHINE BESIDE KEEP AWAKE
 
 ifeq ($(GUEST),1)
-# What it runs and reads is made out here, where that takes seconds.
+# Built outside of the demo's guest, where that takes only seconds.
 demo: all
 	$(Q)$(BENCH_PYTHON) tests/demo/demo.py --inputs-only
 	$(Q)$(BENCH_PYTHON) tests/guest/run.py --memory 4096 --timeout 5400 --name demo -- \
@@ -52,7 +51,7 @@ bench-latency: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 bench-gc: all gc-programs
 	$(Q)$(BENCH_PYTHON) tests/bench/gc.py
 
-# Of libebbgc's parts, not its interface.
+# Links libebbgc's objects, whose internals it uses.
 $(B)/tests/drift: tests/bench/drift.c $(GC_OBJECTS) $(wildcard userlib/gc/*.h) | deps
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -o $@ $< $(GC_OBJECTS) $(GC_LIBS)
@@ -64,7 +63,7 @@ bench-drift: all $(B)/tests/drift
 bench-device: all $(B)/tests/barefuse
 	$(Q)$(BENCH_PYTHON) tests/bench/device.py
 
-# Boots 6.12 by itself; no root but where the kernels below build/ are root's.
+# Boots 6.12 by itself; needs root only if root owns the kernels below build/.
 .PHONY: bench-guest
 bench-guest: all kmod-guest
 	$(Q)$(BENCH_PYTHON) tests/bench/guest.py
@@ -77,7 +76,7 @@ $(B)/tests/seal_speed: tests/bench/seal_speed.c $(LIBTEST) | deps
 bench-seal: $(B)/tests/seal_speed
 	$(Q)$(BENCH_PYTHON) tests/bench/speed.py seal $<
 
-# All of them; then those that have told something are rendered.
+# All benchmarks; then renders those with results.
 .PHONY: bench bench-results
 bench: all
 	$(Q)$(BENCH_PYTHON) tests/bench/run_all.py
