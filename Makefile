@@ -84,7 +84,8 @@ help:
 ## sudo make check            run lint, unit and system tests and two guests; 15 minutes on two CPUs
 ## sudo make check-all        run check, the long tests and every guest; resume by group
 ##			   (FRESH=1: start over)
-## make lint                  check layers, language, style; clang-format, clang-tidy, shellcheck, mandoc
+## make lint                  check layers, language and style; run clang-format, clang-tidy,
+##			   shellcheck and mandoc
 ## sudo make soak             inject faults of donors, links, disks, etcd and ebbd at random: natively,
 ##			   then for as long in a guest that swaps; check that no page is lost
 ##			   (HOURS=1, SEED=n; GUEST=0 or 1: only natively, only in the guest)

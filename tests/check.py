@@ -35,7 +35,7 @@ SYSTEM_SECONDS = 1200
 PREPARE_SECONDS = 300
 WORKERS = 5
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
-# A line for each test instead of a dot.
+# Print a line for each test instead of a dot.
 VERBOSE = os.environ.get("V") == "1"
 
 
@@ -44,12 +44,12 @@ def heading(text):
 
 
 def junit_rows(path, prefix):
-    """(id, outcome, reason) of each test in a JUnit report."""
+    """Returns (id, outcome, reason) of each test in a JUnit report."""
     rows = []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         found = {child.tag: child for child in case}
         file = (case.get("classname") or "").rsplit(".", 1)[-1]
-        # xdist adds the group of those that stay together: a file, or "ebbd".
+        # xdist appends the group of tests that stay together: a file, or "ebbd".
         name = f"{prefix} {file}.py::{case.get('name').removesuffix('@' + file).removesuffix('@ebbd')}"
         if "failure" in found or "error" in found:
             bad = found.get("failure", found.get("error"))
@@ -70,7 +70,7 @@ def run_pytest(name, *options):
     try:
         status = pytest.wait(seconds)
     except BaseException as e:
-        # Its fixtures take swap off first, which takes as long as it takes.
+        # Wait without a time-out: fixtures take swap off first.
         pytest.terminate()
         pytest.wait()
         if not isinstance(e, subprocess.TimeoutExpired):
@@ -87,14 +87,14 @@ def run_system(but=" and not long"):
 
 
 def run_beside(but=" and not long"):
-    """Mostly they wait, so that a processor has time for more than one."""
+    """Runs parallel tests, more than one per processor because they mostly wait."""
     with tempfile.TemporaryDirectory(prefix="ebb-check-") as directory:
         return run_pytest("beside", "-m", "beside" + but, "-n", str(WORKERS), "--dist", "loadgroup",
                           "--basetemp", f"{directory}/t")
 
 
 def as_caller(argv):
-    """As the user who called sudo: what guests and their kernels' builds write is not root's."""
+    """Returns @argv for the user who called sudo: guests and kernel builds must not write as root."""
     uid = os.environ.get("SUDO_UID", "0")
     if os.geteuid() == 0 and uid != "0":
         argv = ["setpriv", f"--reuid={uid}", f"--regid={os.environ['SUDO_GID']}",
@@ -104,7 +104,7 @@ def as_caller(argv):
 
 @contextmanager
 def process(argv, **options):
-    """Begun here, ended with the block."""
+    """Runs a process during a `with`."""
     p = subprocess.Popen(as_caller(argv), cwd=machine.REPO, **options)
     try:
         yield p
@@ -116,8 +116,8 @@ def process(argv, **options):
 @contextmanager
 def guests_prepared():
     """
-    Meanwhile their kernels and headers are fetched, and the module is built.  What stands in the
-    way is told; the guests meet it again.
+    Fetches the guests' kernels and headers and builds the module during a `with`.  Errors are
+    printed; the guests report them again.
     """
     log = REPORTS / "guests-prepared.log"
     with open(log, "w") as output, process(
@@ -125,7 +125,7 @@ def guests_prepared():
             stdout=output, stderr=subprocess.STDOUT,
             env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}) as p:
         yield
-        # System tests have the machine to themselves.
+        # System tests must have the machine to themselves.
         try:
             status = p.wait(PREPARE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -135,20 +135,17 @@ def guests_prepared():
 
 
 def may_have_usual_priority():
-    """Returns whether the process may raise its priority again."""
+    """Returns whether the process can restore its priority later."""
     nice = 20 - os.getpriority(os.PRIO_PROCESS, 0)
     try:
         resource.setrlimit(resource.RLIMIT_NICE, (nice, nice))
     except ValueError:
-        pass # boots.py tells it when it matters
+        pass # boots.py reports it if it matters
 
 
 @contextmanager
 def guests():
-    """
-    One, in what processor time is left, until the block closes the input of the process that it
-    gets; then several.
-    """
+    """Runs one guest at a low priority until the block closes the process's input, then several."""
     (REPORTS / "guests.xml").unlink(missing_ok=True)
     with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--meanwhile", "--report",
                   str(REPORTS / "guests.xml")],
@@ -157,7 +154,7 @@ def guests():
 
 
 def run_beside_and_guests(running):
-    """Tests that mostly wait, and guests, which compute."""
+    """Runs tests that mostly wait together with guests, which compute."""
     running.stdin.close()
     rows = run_beside()
     print("== the remaining guests", flush=True)
@@ -165,7 +162,7 @@ def run_beside_and_guests(running):
 
 
 def run_all_guests():
-    """Each guest that passes is kept in a file, so that an interrupted run goes on where it was."""
+    """Runs all guests; records each that passes in a file, so that an interrupted run can resume."""
     (REPORTS / "guests.xml").unlink(missing_ok=True)
     give_back()
     with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--resume", "--report",
@@ -182,7 +179,7 @@ def guest_rows(status):
 
 
 def allowed_skips():
-    """[(pattern, reason)] of tests/allowed-skips."""
+    """Returns [(pattern, reason)] of tests/allowed-skips."""
     rows = []
     for number, line in enumerate((HERE / "allowed-skips").read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -195,7 +192,7 @@ def allowed_skips():
 
 
 def summary(rows):
-    """Prints skips and failures; True when nothing is wrong."""
+    """Prints skips and failures; returns True if all is well."""
     allowed = allowed_skips()
     bad = [r for r in rows if r[1] == "failed"]
     skipped = [r for r in rows if r[1] == "skipped"]
@@ -218,7 +215,7 @@ def summary(rows):
 
 
 def give_back():
-    """Gives files that tests wrote as root below build/ to the user that called sudo."""
+    """Makes files that tests wrote as root below build/ belong to the user who called sudo."""
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
     if uid != "0":
         subprocess.run(["chown", "-R", "--from=0", f"{uid}:{gid}", str(machine.BUILD)], check=False)
@@ -229,7 +226,7 @@ def stage(name, run, rows):
     start = time.monotonic()
     rows += run()
     print(f"   {name}: {time.monotonic() - start:.0f} s", flush=True)
-    # Swap that a test left on would wedge the next one: nothing goes on before it is off.
+    # Swap that a test left on would hang the next one: continue only once it is off.
     left = machine.left_since(())
     if left:
         rows += [(name, "failed", f"left behind: {what}") for what in left]
@@ -239,7 +236,7 @@ def stage(name, run, rows):
 
 
 def stage_once(name, run, rows):
-    """A stage that passed in this tree, in this or an earlier run, is not run again."""
+    """Runs a stage unless it has passed in this tree, in this or an earlier run."""
     state = machine.state() / (name.replace(" ", "-") + ".json")
     if state.exists():
         print(f"== {name}: passed before in this tree", flush=True)

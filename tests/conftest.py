@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Fixtures of the system tests and of the cases inside guests.  Each takes down what it
-made, swap first; the order of a test's arguments does not matter.
+Fixtures of the system tests and of the cases inside guests.  Each removes what it created, swap
+first; the sequence of a test's arguments does not matter.
 """
 import os
 import signal
@@ -19,8 +19,8 @@ import parts
 
 
 def pytest_sessionstart(session):
-    # Fixtures take swap off also when SIGTERM ends the run.  A worker of xdist may run its tests
-    # in a second thread, where no handler can be set; its controller ends it.
+    # Fixtures must take swap off when SIGTERM ends the run, too.  A worker of xdist may run tests
+    # in a second thread, which cannot set a handler; its controller ends it.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         # Children inherit ignored signals (nohup, `make check &` in a script), but not handlers.
@@ -33,14 +33,14 @@ def pytest_sessionstart(session):
 
 @pytest.fixture
 def ebbd_lock():
-    """Held while an ebbd runs: one at a time on this machine."""
+    """A lock held while an ebbd runs: one at a time on this machine."""
     with machine.swap_locked():
         yield
 
 
 @pytest.fixture
 def swap_lock(ebbd_lock):
-    """Held while a swap device is on: one test at a time on this machine, and no ebbd of others."""
+    """A lock held while a swap device is on: one test at a time, and no ebbd of other tests."""
     yield
     left = machine.ebb_swaps()
     for device in left:
@@ -50,7 +50,7 @@ def swap_lock(ebbd_lock):
 
 @pytest.fixture
 def logs(request):
-    """Directory for the programs' logs of one test; kept below build/."""
+    """Directory for the logs of one test's programs, kept below build/."""
     name = request.node.name.replace("/", "_")
     where = Path("/hostout") if machine.IN_GUEST else machine.BUILD / "tests"
     directory = where / "logs" / name
@@ -62,7 +62,7 @@ def logs(request):
 
 @pytest.fixture
 def cgroup(request):
-    """cgroup(limit_mib=N, name=None) makes a parts.Cgroup; removed with all inside."""
+    """cgroup(limit_mib=N, name=None) creates a parts.Cgroup; removes it with its processes."""
     made = []
 
     def make(limit_mib=None, name=None):
@@ -71,7 +71,7 @@ def cgroup(request):
         return c
 
     def parent_enable():
-        """On v2 the parent hands the controllers down."""
+        """Enables the controllers in the parent's subtree, on v2."""
         root, version = machine.memory_root()
         parent = root / f"ebb-test-{os.getpid()}"
         parent.mkdir(exist_ok=True)
@@ -106,7 +106,7 @@ def donor_factory(logs):
 
 @pytest.fixture
 def transport():
-    """"tcp"; a test that is parametrized with it, indirectly or not, says otherwise."""
+    """"tcp", unless a test is parametrized with another transport."""
     return "tcp"
 
 

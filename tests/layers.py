@@ -83,13 +83,13 @@ ROOMS = {
     "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
 }
 
-# (name, pattern, files that are searched, files that may contain it)
+# (name, pattern, searched files, files that may contain it)
 WORDS = (
-    # ebb-sim loads its user's own policy, with that user's rights.
+    # ebb-sim loads its user's policy, with that user's rights.
     ("dlopen", r"\bdlopen\s*\(", ("*",), ("daemon/sim/choose.c",)),
     ("clock", r"\bclock_gettime\s*\(\s*CLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
      ("daemon/lib/base/clock.h", "userlib/gc/os.c")),
-    # A page of the protocol has a size of its own.
+    # The protocol's page size is independent of the machine's.
     ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE(_SIZE\b|\w*\s+\(?(4096|1\w*\s*<<\s*12))",
      ("daemon/*", "userlib/*"), ("include/ebb/page.h", "daemon/lib/wire/wire.h")),
     ("pure", r"#\s*include\s*<(pthread|unistd|sys/socket|sys/mman|sys/time|netinet/in|poll|time|stdlib)\.h>|"
@@ -111,19 +111,19 @@ WORDS = (
 
 
 def sources():
-    """Paths of the product's C files, as git knows them or will."""
+    """Returns the paths of the product's C files, tracked by git or new."""
     out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *PRODUCT],
                          cwd=REPO, check=True, capture_output=True, text=True).stdout
     return [p for p in out.splitlines() if p.endswith((".c", ".h")) and (REPO / p).exists()]
 
 
 def stem(path):
-    """FILE of FILE.c, FILE.h and FILE.bpf.c."""
+    """Returns FILE for FILE.c, FILE.h and FILE.bpf.c."""
     return re.sub(r"(\.bpf)?\.[ch]$", "", path)
 
 
 def includes(files):
-    """{file: set of the tree's files that it includes}"""
+    """Returns {file: set of the tree's files that it includes}."""
     known, found = set(files), defaultdict(set)
     for path in files:
         text = (REPO / path).read_text(errors="replace")
@@ -140,15 +140,15 @@ def includes(files):
 
 
 def program(path):
-    """What is linked together: a program's directory, or a library's."""
+    """Returns the directory of the program or library of a file."""
     part = path.split("/")
     return "/".join(part[:2]) if part[0] in ("daemon", "userlib") else part[0]
 
 
 def object_of(path):
     """
-    The object made of a C file as it is, or None.  The kernel's build has a flat directory a
-    release.
+    Returns the object of a C file if it is up to date, else None.  The kernel's build has one flat
+    directory per release.
     """
     built = list(MODULES.glob(f"*/{Path(path).stem}.o")) if path.startswith("kmod-swap/") \
         else [OBJECTS / (path[:-2] + ".o")]
@@ -157,7 +157,7 @@ def object_of(path):
 
 
 def calls(files):
-    """{stem: set of stems whose symbols its object uses}, for what has been built."""
+    """Returns {stem: set of stems whose symbols its object uses} for files with objects."""
     units = {f: object_of(f) for f in files if f.endswith(".c")}
     units = {f: o for f, o in units.items() if o}
     if not units:
@@ -186,7 +186,7 @@ def calls(files):
 
 
 def cycles(edges):
-    """The nodes that can reach themselves through another (Tarjan's components)."""
+    """Returns the nodes that can reach themselves through another (Tarjan's components)."""
     index, low, on, stack, found = {}, {}, set(), [], []
 
     def visit(root):
@@ -265,7 +265,7 @@ def faults():
 def main():
     found, groups = faults()
     listed = set(LIST.read_text().split("\n")) - {""} if LIST.exists() else set()
-    # What has not been built calls nothing that nm could see.
+    # nm cannot see the calls of files without objects.
     without = [f for f in sources() if f.endswith(".c") and not object_of(f)]
     unbuilt = {f"cycle {stem(f)}" for f in without}
     stale = [f for f in without if f.startswith(("daemon/", "userlib/"))] if "--built" in sys.argv else []

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-lint.py [COMPILER-FLAG...]: every check that runs no program of ebb, in parallel.
+lint.py [COMPILER-FLAG...]: runs, in parallel, every check that runs no program of ebb.
 
 Files that clang-tidy and clang-format have passed are remembered in build/lint.
 """
@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parents[1]
 CACHE = REPO / "build/lint"
 PYTHON = [sys.executable, "-B"]
 TIDIED = ("daemon/", "policies/", "userlib/", "lib/")
-# Files in one check.
+# Files per check.
 BATCH = 12
 COLUMNS = 100
 
@@ -34,13 +34,13 @@ def run_to_end(*argv):
 
 
 def run(*argv):
-    """What is wrong, or nothing."""
+    """Runs a check; returns its complaints."""
     done = subprocess.run(argv, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return (done.stdout.rstrip() or f"{argv[0]}: exit status {done.returncode}") if done.returncode else ""
 
 
 def style(files):
-    """License, tabs and ends of lines."""
+    """Checks license, tabs and ends of lines."""
     wrong = []
     for f in files:
         text = (REPO / f).read_text()
@@ -55,14 +55,14 @@ def style(files):
                 wrong.append(f"{at}: blanks at the end of the line")
             if f.endswith((".c", ".h")) and re.match(r"\t* {8}", line):
                 wrong.append(f"{at}: blanks instead of a tab")
-            # Messages are not broken: they are searched for.
+            # Messages may be long: people search for them.
             if f.endswith((".c", ".h")) and len(line.expandtabs(8)) > COLUMNS and '"' not in line:
                 wrong.append(f"{at}: longer than {COLUMNS} columns")
     return "\n".join(wrong)
 
 
 def pyflakes(files):
-    """Without complaints about pytest's fixtures: they are imported, and shadowed by arguments."""
+    """Runs pyflakes; drops complaints about imported fixtures, which arguments shadow."""
     wrong = run(*PYTHON, "-m", "pyflakes", *files).splitlines()
     fixture = lambda said: "fixture" in (REPO / said.split(":")[0]).read_text().splitlines()[
         int(said.split(":")[1]) - 1]
@@ -71,22 +71,22 @@ def pyflakes(files):
 
 
 def shell_files():
-    """Those with a name or a first line of the shell's; sourced ones name it in a directive."""
+    """Returns files with a shell's suffix or first line; sourced files have a directive."""
     return [f for f in listed() if f.endswith(".sh") or
             (REPO / f).open("rb").read(40).startswith((b"#!/bin/sh", b"#!/bin/bash"))]
 
 
 def spacing(f):
     """
-    What clang-format changes within lines, and in the indentation of statements.  Line breaks, the
-    alignment of continued lines, comments, tables and macros are the author's.
+    Returns clang-format's changes within lines and of statements' indentation.  Line breaks, the
+    alignment of continued lines, comments, tables and macros are left to the author.
     """
     text, wrong = (REPO / f).read_bytes(), []
     for r in ElementTree.fromstring(run_to_end("clang-format", "--output-replacements-xml", f)).iter("replacement"):
         at = int(r.get("offset"))
         end = at + int(r.get("length"))
         old, new = text[at:end], (r.text or "").encode()
-        # It reads C as C++: `class` is a name here.  A ~ after a cast looks binary to it.
+        # clang-format reads C as C++: `class` is a name here, and ~ after a cast looks binary.
         within = b"\n" not in old + new and new in (b"", b" ") and \
             not text[end:].startswith((b"/*", b"//", b"~")) and not text[:at].endswith(b"class")
         statement = b"\n" in old and b"\n" in new and b"\\" not in old and text[:at].endswith((b";", b"}"))
@@ -117,7 +117,7 @@ def passed(check, files):
 
 
 def changed(check, files, *others):
-    """Those that have not passed since they, or one of @others, changed."""
+    """Returns the files that have not passed since they, or any of @others, changed."""
     newest = max((REPO / f).stat().st_mtime for f in others)
     stamp = lambda f: CACHE / check / f
     return [f for f in files if not stamp(f).exists() or

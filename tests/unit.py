@@ -14,7 +14,7 @@ TIMEOUT = 300
 
 
 def tests_of(report, program, status):
-    """(name, outcome, reason) of each test in cmocka's XML report."""
+    """Returns (name, outcome, reason) of each test in cmocka's XML report."""
     rows = []
     try:
         cases = list(ElementTree.parse(report).getroot().iter("testcase"))
@@ -29,7 +29,7 @@ def tests_of(report, program, status):
     if status and not any(outcome == "failed" for _, outcome, _ in rows):
         rows.append((program, "failed", f"exit status {status}"))
     elif not rows:
-        # A test that reports nothing cannot fail.
+        # A program without a report must not pass.
         rows.append((program, "failed", "reported no test"))
     return rows
 
@@ -42,7 +42,7 @@ def run(path):
         env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="XML", CMOCKA_XML_FILE=report,
                    UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
         try:
-            # make's caller may ignore signals, and children inherit that.
+            # make's caller may ignore signals, which children inherit.
             done = subprocess.run(["env", "--default-signal", path], env=env, stdout=subprocess.PIPE, text=True,
                                   stderr=subprocess.STDOUT, timeout=TIMEOUT, errors="replace")
             status, output = done.returncode, done.stdout
@@ -64,7 +64,7 @@ def tell(program, tests, output, seconds, verbose):
         for name, _, reason in failed:
             print(f"           {name}: {reason.strip()}")
         print(output.rstrip())
-    # cmocka keeps no reason: by convention the line printed before skip() is one.
+    # cmocka stores no reason: by convention it is the line printed before skip().
     said = output.strip().splitlines()[-1:] or [""]
     return [(f"{program}: {name}", outcome, reason or said[0])
             for name, outcome, reason in tests]

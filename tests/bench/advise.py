@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-`ebbctl advise` against reality: programs are recorded with FLOOR= (25) per cent of the
-memory they need, then run with PERCENTS= (75,50) of it under POLICIES=, RUNS= (3) times.
-Does each miss what was predicted, and is the best policy what it was said to be?
+Compares `ebbctl advise` with measurements: records programs with FLOOR= (25) per cent of the
+memory they need, then runs them with PERCENTS= (75,50) of it under POLICIES=, RUNS= (3) times.
+Checks the predicted misses and the recommended policy.
 """
 import os
 import statistics
@@ -16,7 +16,7 @@ from road import parts
 
 DEVICE = 1 << 30
 INPUTS = road.REPO / "build" / "demo" / "input"
-# Predicted misses are to be this near, and the best policy as near to the one measured.
+# Allowed error of predicted misses, and of the recommended policy's time over the best one's.
 NEAR, AS_GOOD = 0.2, 0.05
 
 
@@ -42,7 +42,7 @@ def misses_row(workload, size, answer, outcomes, cluster):
                        "recorded_misses": answer["recorded"]["misses"],
                        "needed_mib": answer["needed"] >> 20, "page_cluster": cluster},
             "baseline": counted, "ebb": said["misses"], "unit": "misses",
-            # Of a prediction of none there is no logarithm to draw.
+            # A ratio of 0 has no logarithm to draw.
             "ratio": over_counted(said["misses"]) or None, "low": over_counted(said["misses_low"]),
             "high": over_counted(said["misses_high"]),
             "runs": len(outcomes), "target": f"within {NEAR:.0%}",
@@ -50,7 +50,7 @@ def misses_row(workload, size, answer, outcomes, cluster):
 
 
 def best_row(workload, size, answer, taken, cluster):
-    """The advised policy against the one that was fastest, in the rounds of both."""
+    """Compares the recommended policy with the fastest, in the rounds of both."""
     seconds = {p: statistics.median(o.seconds for o in runs) for p, runs in taken.items()}
     best, chosen = min(seconds, key=seconds.get), size["best"]
     return measure.row(

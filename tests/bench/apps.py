@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The demo's programs and some that prefetching cannot help, at PERCENTS= (100,75,50,25)
-of their peak: the kernel's readahead on ebb's device, zram, and ebb; RUNS= (5)
+Runs the demo's programs, and some that prefetching cannot help, at PERCENTS= (100,75,50,25)
+of their peak: with the kernel's readahead on ebb's device, with zram, and with ebb; RUNS= (5)
 interleaved rounds, on CPUS= (all,1).  ONLY=name,... picks programs, MODES=kernel,ebb
-leaves zram out.  AWAKE=1: the processors do not sleep meanwhile.
+omits zram.  AWAKE=1 keeps the processors from sleeping.
 """
 import os
 import statistics
@@ -18,10 +18,10 @@ import road
 import workloads
 from road import machine
 
-DEVICE = 1 << 30 # four times what the largest has out at 25 %
+DEVICE = 1 << 30 # four times the largest program's swapped-out bytes at 25 %
 INPUTS = road.REPO / "build" / "demo" / "input"
 MODES = ("kernel", "zram", "ebb")
-# Below this share of the kernel's speed, by the whole interval, ebb does harm.
+# ebb does harm if the whole interval is below this share of the kernel's speed.
 HARM = 0.98
 SMALLEST = 16 << 20
 ZRAM_FIRST = 32767
@@ -29,7 +29,7 @@ OOM_TRIES = 3
 
 
 class Zram:
-    """A zram device that takes everything while it is on; made and gone each time."""
+    """A zram device with the highest swap priority, created for each run and removed after it."""
 
     CONTROL = Path("/sys/class/zram-control")
 
@@ -55,7 +55,7 @@ class Zram:
 
 
 class Program:
-    """One workload on some CPUs: its peak, and what it took in each mode."""
+    """One workload on some CPUs: its peak, and its seconds in each mode."""
 
     def __init__(self, workload, cpus):
         self.workload, self.cpus = workload, cpus
@@ -102,7 +102,7 @@ def rows_of(program, percent, taken, count):
 
 
 def attempt(r, zram, program, mode, percent):
-    """One run; reclaim of a small cgroup sometimes gives up, so a second and a third try."""
+    """Runs, with up to two retries: reclaim of a small cgroup sometimes gives up."""
     for left in reversed(range(1 if mode == "zram" else OOM_TRIES)):
         try:
             return program.run(r, zram, mode, percent)
@@ -113,7 +113,7 @@ def attempt(r, zram, program, mode, percent):
 
 
 def lost_row(program, percent, mode, count):
-    """A program that cannot run with so little is a result, too; that only ebb's cannot, a loss."""
+    """Returns the row of a program that runs out of memory; a loss if that happens only with ebb."""
     ours = mode == "ebb"
     return {"name": f"{program.workload.name}, {percent} %, {count} CPU: OOM killer, {mode}",
             "params": {"workload": program.workload.name, "local_percent": percent, "cpus": count,
@@ -135,7 +135,7 @@ def compare(r, zram, program, percent, count):
     taken = {m: [] for m in MODES}
     modes = [m for m in MODES if m != "zram" or zram.there]
     for i in range(measure.runs(5)):
-        # A copy: what runs out of memory leaves the rest of the rounds.
+        # A copy: modes that run out of memory are removed from later rounds.
         for mode in modes[i % len(modes):] + modes[:i % len(modes)]:
             try:
                 taken[mode].append(attempt(r, zram, program, mode, percent))

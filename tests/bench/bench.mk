@@ -8,7 +8,7 @@ export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS R
 	FLOOR SKIP FRESH MACHINE BESIDE KEEP AWAKE
 
 ifeq ($(GUEST),1)
-# Built outside of the demo's guest, where that takes only seconds.
+# Builds programs and inputs outside of the guest, where that takes only seconds.
 demo: all
 	$(Q)$(BENCH_PYTHON) tests/demo/demo.py --inputs-only
 	$(Q)$(BENCH_PYTHON) tests/guest/run.py --memory 4096 --timeout 5400 --name demo -- \

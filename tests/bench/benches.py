@@ -2,7 +2,7 @@
 """All benchmarks: the question, estimated duration and meaning of the ratio of each."""
 from dataclasses import dataclass
 
-# What a run can be narrowed or widened with: tests/bench/README.md.
+# Variables that narrow or widen a run: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
          "POLICY", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE", "SPIN",
          "CONNECTIONS", "KEEP", "AWAKE")
@@ -12,10 +12,10 @@ KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", 
 class Bench:
     """`make bench-NAME`, which writes build/bench/NAME.json."""
     name: str
-    minutes: float              # a first guess, with two processors and no knobs
+    minutes: float              # estimate for two processors without knobs
     question: str
     method: str = ""            # heading of docs/benchmarks.md or tests/bench/methods.md, as in a link
-    ratio: str = ""             # what it divides, where it is not baseline / ebb
+    ratio: str = ""             # meaning of the ratio, if not baseline / ebb
 
     @property
     def goal(self):
@@ -47,7 +47,7 @@ ALL = (
 
 
 def choose(only, skip):
-    """Those named in @only, or all, without those in @skip: NAME,...; ValueError names the unknown."""
+    """Returns the benchmarks in @only, or all, without @skip: NAME,...; ValueError names unknown ones."""
     known = {b.name: b for b in ALL}
     named = {text: [n.removeprefix("bench-") for n in (text or "").split(",") if n]
              for text in (only, skip)}

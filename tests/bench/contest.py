@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Modes against each other on one load: the kernel's readahead, leap, ebb's own policies
-and auto, in interleaved rounds on one device, with the counters of the measured part.
+Compares modes on one load: the kernel's readahead, leap, ebb's own policies and auto, in
+interleaved rounds on one device, with the counters of the measured part.
 """
 import errno
 import json
@@ -17,10 +17,10 @@ import measure
 import road
 from road import parts
 
-# In the trial, what takes longer than this many times the best of its group goes no further.
+# A trial's mode that takes longer than this many times the best of its group is dropped.
 CLOSE = 1.1
 GO_SECONDS = 60
-# Reclaim of a cgroup this small sometimes gives up while pages are on their way out.
+# Reclaim of a cgroup this small sometimes gives up while pages are being written.
 OOM_TRIES = 3
 COUNTED = ("misses", "hits", "late", "wasted", "prefetched", "requests", "swapped_in",
            "swapped_out", "miss_ns", "late_ns", "gc_misses", "gc_hits")
@@ -40,7 +40,7 @@ LEAP = Mode("leap", "leap", "leap")
 
 @dataclass
 class Run:
-    """One run: seconds of its measured part and what ebb counted in it."""
+    """One run: seconds of its measured part, and ebb's counters of it."""
     seconds: float
     stats: dict
     cpu: float
@@ -68,12 +68,12 @@ class Run:
 
 
 def policies():
-    """Names of what the running ebbd has."""
+    """Returns the names of the running ebbd's policies."""
     return {p["name"] for p in parts.ebbctl_json("policy", "list")["policies"]}
 
 
 def modes_of(load, known):
-    """The modes to run, of which groups may have several."""
+    """Returns the modes to run; a group may have several."""
     modes = [*KERNEL]
     if "leap" in known:
         modes.append(LEAP)
@@ -92,8 +92,8 @@ def say_missing(known):
 
 class Mark(threading.Thread):
     """
-    Waits at the FIFO @path for the program's word that its measured part begins, takes
-    the counters and lets it go on.
+    Waits at the FIFO @path until the program reports the start of its measured part, reads the
+    counters and lets the program continue.
     """
 
     def __init__(self, path):
@@ -102,7 +102,7 @@ class Mark(threading.Thread):
         self.ended = threading.Event()
         path.unlink(missing_ok=True)
         os.mkfifo(path)
-        path.chmod(0o666)       # the program may be another user's
+        path.chmod(0o666)       # the program may run as another user
 
     def __enter__(self):
         self.start()
@@ -128,7 +128,7 @@ class Mark(threading.Thread):
             while not self.ended.is_set():
                 if select.select([fd], [], [], 0.05)[0] and os.read(fd, 64):
                     return True
-                # Readable at its end, too, until the program has opened it.
+                # The FIFO is also readable, at its end, until the program has opened it.
                 self.ended.wait(0.002)
             return False
         finally:
@@ -150,17 +150,17 @@ class Mark(threading.Thread):
 
 
 def counters():
-    """{path of a cgroup: its row}"""
+    """Returns {path of a cgroup: its row}."""
     return {row["path"]: row for row in parts.ebbctl_json("stats")["cgroups"]}
 
 
 def since(before, after):
-    """What was counted after @before was taken; None: all of it."""
+    """Returns the counts since @before; None: since the start."""
     return {key: after.get(key, 0) - (before or {}).get(key, 0) for key in COUNTED}
 
 
 class Program:
-    """What Road.run() wants of a workload."""
+    """A workload for Road.run()."""
 
     def __init__(self, load, mib, mark, told):
         self.name = "prefetch-" + load.name.replace(":", "-")
@@ -175,16 +175,16 @@ class Program:
 
 @dataclass
 class Contest:
-    """One load of one size in one share of memory, on the road @r."""
+    """One load of one size in one share of memory, on the Road @r."""
     r: road.Road
     load: object
     mib: int
     percent: int
     known: set
-    digest: str = None          # of the output with all the memory, where that is compared
+    digest: str = None          # of the output with all the memory, if compared
     runs: dict = field(default_factory=dict)    # mode -> [Run], paired by their place
     trial: dict = field(default_factory=dict)   # mode's name -> seconds
-    oom_kills: dict = field(default_factory=dict)       # mode -> runs it cost
+    oom_kills: dict = field(default_factory=dict)       # mode -> runs lost to the OOM killer
     lost: set = field(default_factory=set)      # modes that the OOM killer always ends
 
     def one(self, mode):
@@ -225,7 +225,7 @@ class Contest:
         return Run(report["seconds"], since(before, outcome.stats), outcome.cpu)
 
     def hold(self, rounds):
-        """A trial that thins out groups with several modes, then @rounds of what is left."""
+        """Runs a trial that drops slow modes of groups with several, then @rounds of the others."""
         modes = self.qualify(modes_of(self.load, self.known), rounds)
         self.runs = {m: [] for m in modes}
         for i in range(rounds):
@@ -257,7 +257,7 @@ class Contest:
         return [m for m in modes if m not in gone | self.lost]
 
     def keep(self, mode, use):
-        """Runs @mode once for @use; one that cannot run here drops out, whatever it had."""
+        """Runs @mode once for @use; a mode that cannot run is dropped, with its results."""
         try:
             use(self.one(mode))
         except road.OutOfMemory as e:
@@ -268,12 +268,12 @@ class Contest:
         return statistics.median(run.seconds for run in self.runs[mode])
 
     def best(self, group):
-        """The mode of @group with the least median, or None."""
+        """Returns the mode of @group with the least median, or None."""
         some = [m for m in self.runs if m.group == group]
         return min(some, key=self.median) if some else None
 
     def judged(self):
-        """What targets are for: auto, or while ebb has none, the best policy it has."""
+        """Returns the mode that targets judge: auto, or without it ebb's best policy."""
         return self.best("auto") or self.best("best") or self.best("leap")
 
     def params(self, mode):
@@ -298,7 +298,7 @@ class Contest:
                            "gc_hits")}}
 
     def row(self, mode, what, target=None, met=None):
-        """@mode against the better of the kernel's settings."""
+        """Compares @mode with the better of the kernel's settings."""
         kernel = self.best("kernel")
         return measure.row(
             f"{what}: {mode.name} against {kernel.name}",
@@ -307,7 +307,7 @@ class Contest:
             target, met)
 
     def lost_rows(self):
-        """A mode that cannot run is a result, too."""
+        """Returns rows for modes that cannot run: these are results, too."""
         return [{"name": f"{self.title()}: {m.name}, ended by the OOM killer", "baseline": None,
                  "params": {"workload": self.load.name, "local_percent": self.percent,
                             "mib": self.load.bytes(self.mib) >> 20, "policy": m.policy},

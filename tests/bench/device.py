@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-A page through the device: fio on loop devices over the smallest FUSE file there can be,
-ebb-swapd with a shm donor and with a tcp donor, this one also without seals (open) and by
-keys (keyed: TLS beside, a mark on each header), RUNS= (5) interleaved rounds.  No swap.
-With SPIN=USEC also one that polls for so long before it sleeps (spun), with CONNECTIONS=N
-one by keys with so many data connections (several).
+Measures a page's way through the device: fio on loop devices over the simplest FUSE file, and
+over ebb-swapd with a shm donor and with a tcp donor, the latter also without seals (open) and
+with keys (keyed: TLS, and a MAC on each header); RUNS= (5) interleaved rounds.  No swap.
+SPIN=USEC adds a server that polls for this time before it sleeps (spun), CONNECTIONS=N a
+keyed one with N data connections (several).
 """
 import json
 import os
@@ -25,7 +25,7 @@ from road import machine, parts
 BARE = machine.BUILD / "tests" / "barefuse"
 MIB = 512
 SECONDS = 2
-# Pairs of devices, and the least share of the first one's rate, by what is done.
+# Pairs of devices to compare.
 PAIRS = (("bare", "shm"), ("bare", "tcp"), ("tcp", "shm"), ("open", "tcp"), ("tcp", "keyed"))
 SPIN = os.environ.get("SPIN")
 if SPIN:
@@ -34,7 +34,7 @@ CONNECTIONS = os.environ.get("CONNECTIONS")
 if CONNECTIONS:
     PAIRS += (("keyed", "several"),)
 SEALED = {("open", "tcp"): 0.9}
-# What, bytes a request, how many at a time.
+# Kind of access, KiB per request, queue depth, least share of the first device's rate by pair.
 JOBS = (("randread", 4, 1, {("bare", "shm"): 0.9, ("bare", "tcp"): 0.5, **SEALED}),
         ("randread", 4, 32, {("bare", "shm"): 0.8, ("bare", "tcp"): 0.5, **SEALED}),
         ("randread", 64, 1, {}), ("read", 128, 4, {}),
@@ -43,11 +43,11 @@ JOBS = (("randread", 4, 1, {("bare", "shm"): 0.9, ("bare", "tcp"): 0.5, **SEALED
 
 @dataclass
 class Sample:
-    us: float           # between requests
+    us: float           # us per request
     p50: float
     p99: float
     p999: float
-    cpu: float          # us a page, of the server and its donor
+    cpu: float          # us per page, of the server and its donor
 
 
 class Device:
@@ -107,7 +107,7 @@ def ours(stack, where, address, lends=(), borrows=()):
          "--backup", backup, "--mount", where, "--foreground", *borrows],
         log / f"swapd-{where.name}.log", env={"EBB_RUN_DIR": str(where) + "-run"})
     stack.callback(server.stop)
-    # The holder only watches, but the others are its children.
+    # The supervisor only watches; the serving processes are its children.
     processes = [server.pid, *machine.children(server.pid), donor.pid]
     return stack.enter_context(Device(where / "swap", processes))
 
@@ -145,7 +145,7 @@ def rows_of(what, kib, depth, least, taken):
 
 
 def check():
-    """Unlike the others it needs neither ebbd nor swap, and no machine of its own."""
+    """Checks the preconditions: unlike other benchmarks, this one needs neither ebbd nor swap."""
     missing = [f"build/{'/'.join(path.parts[-2:])}: not built; run make bench-device"
                for path in (BARE, machine.BIN / "ebb-swapd") if not path.exists()]
     if os.geteuid():

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What libebbgc holds of a heap's pages against PAGEMAP_SCAN: each provider of residency, 5, 50 and
-500 ms after its scan, over MIB= (64) MiB at half of it.  Pages are written at random, or all read
-again and again and one in 64 written, so that most leave without an event.  Counted, not timed.
+Compares libebbgc's page residency with PAGEMAP_SCAN: each provider, 5, 50 and 500 ms after its
+scan, over MIB= (64) MiB at half of it.  Pages are written at random, or all are read repeatedly
+and one in 64 is written, so that most leave without an event.  Counted, not timed.
 """
 import json
 import os
@@ -23,7 +23,7 @@ HELD = {1: "told of touches", 0: "not told"}
 
 
 class Job:
-    """What Road.run() wants of a workload."""
+    """A workload for Road.run()."""
 
     def __init__(self, provider, pattern, told, report):
         self.name = f"drift-{provider}-{pattern}-{told}"
@@ -34,7 +34,7 @@ class Job:
 
 
 def row(name, wrong, ages, of="pages", **params):
-    """@wrong: counts of what is held wrongly, the row's share is of the sum of all @of."""
+    """Returns a row: the sum of the counts @wrong as a share of the sum of all @of."""
     total = sum(a[of] for a in ages)
     shares = {what: measure.rounded(sum(a[key] for a in ages) / total) for what, key in wrong.items()}
     return {"name": name, "params": {"mib": MIB, "local_percent": PERCENT, **params, **shares},

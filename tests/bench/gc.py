@@ -1,16 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Programs on libebbgc with PERCENTS= (100,50,25,13) of their peak as local memory, under
+Runs programs on libebbgc with PERCENTS= (100,50,25,13) of their peak as local memory, under
 POLICIES= (auto): stop-the-world, plain concurrent, MemLiner as published, ebb with all
-switches, each switch alone, and bdwgc; RUNS= (5) interleaved rounds.  MIB= (256) is what
-lives, ROUNDS= how often it is visited, THREADS= (1) the mutators, MARKERS= (1) the tracers;
-ONLY=kv-read,... and MODES=memliner,... choose; DONOR= (tcp, or shm).  The baseline is plain
-concurrent, compiled without the barrier of loads.
+switches, each switch alone, and bdwgc; RUNS= (5) interleaved rounds.  MIB= (256) is the live
+data, ROUNDS= the number of passes over it, THREADS= (1) the mutators, MARKERS= (1) the
+tracers; ONLY=kv-read,... and MODES=memliner,... choose; DONOR= (tcp, or shm).  The baseline is
+plain concurrent, compiled without the read barrier.
 
-A run that takes more than LIMIT= (300) seconds is ended; it counts as that long, and its row says
-so.  Rounds go over the whole table, percents in their order, until MINUTES= are used up: what
-was not reached is left out.
+A run is ended after LIMIT= (300) seconds; it counts as that long, and its row says so.  Each round
+covers the whole table, percents in the given sequence, until MINUTES= have passed; the rest is
+omitted.
 """
 import json
 import os
@@ -29,15 +29,15 @@ DONOR = os.environ.get("DONOR") or "tcp"
 TRANSPORTS = {"tcp": None, "shm": road.SHM}
 OOM_TRIES = 2
 SMALLEST = 8 << 20
-# The heap over what lives: about bdwgc's own.
+# Heap size over live size: about bdwgc's.
 GROWTH = 1.5
-# With all of it local nothing is to be swapped, however a mode lets the heap grow.
+# At 100 % nothing may be swapped, however much a mode lets the heap grow.
 ROOMY = 3
 
 
 @dataclass(frozen=True)
 class Program:
-    """@size of -n for one MiB that lives; rounds, or @share per cent of one, that take seconds."""
+    """@size: -n per live MiB; rounds, or @share per cent of one, for a run of some seconds."""
     name: str
     binary: str
     size: int
@@ -63,7 +63,7 @@ PROGRAMS = (
 class Mode:
     name: str
     options: str = None         # EBBGC_OPTIONS; None: bdwgc
-    build: str = "-plain"       # which binary: without the barrier, with it, bdwgc's
+    build: str = "-plain"       # suffix of the binary: without barrier, with it, bdwgc
 
 
 MODES = (
@@ -71,20 +71,20 @@ MODES = (
     Mode("stop", "mode=stop"),
     Mode("memliner", "mode=memliner", ""),
     Mode(JUDGED, "mode=memliner,park,drop,lock", ""),
-    # Compiled without the barrier: what the program brings in is seen by scans alone.
+    # Compiled without the barrier: only scans show what the program swaps in.
     Mode("ebb-unnoted", "mode=memliner,park,drop,lock"),
     Mode("ebb+cold", "mode=memliner,park,cold,drop,lock", ""),
     Mode("ebb+scan20", "mode=memliner,park,drop,lock,scan=20", ""),
-    # What the program faults on, told by ebbd: with the barrier's notes, instead of them, and with
-    # what it refers to read ahead.
+    # ebbd shares the program's faults: beside the barrier's notes, instead of them, and with
+    # prefetching by references.
     Mode("ebb+arrivals", "mode=memliner,park,arrivals,drop,lock", ""),
     Mode("ebb-unnoted+arrivals", "mode=memliner,park,arrivals,drop,lock"),
     Mode("ebb+hints", "mode=memliner,park,arrivals,hints,drop,lock", ""),
     Mode("ebb-unnoted+hints", "mode=memliner,park,arrivals,hints,drop,lock"),
-    # No tracer waits for the program to swap parked pages in.
+    # Tracers do not wait for the program to swap in parked pages.
     Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
-    # Switches alone.
+    # Single switches.
     Mode("memliner+exact", "mode=memliner,exact", ""),
     Mode("memliner+park", "mode=memliner,park", ""),
     Mode("memliner+park+cold", "mode=memliner,park,cold", ""),
@@ -99,13 +99,13 @@ MODES = (
 @dataclass
 class Run:
     seconds: float              # of the whole program
-    told: dict = field(default_factory=dict)    # the program's own figures
-    stats: dict = field(default_factory=dict)   # ebb's, of the whole run
-    cut: bool = False           # ended at the limit: it would have taken longer
+    told: dict = field(default_factory=dict)    # the program's figures
+    stats: dict = field(default_factory=dict)   # ebb's figures of the whole run
+    cut: bool = False           # ended at the limit
 
 
 class Job:
-    """What road.run() and road.measure_peak() want of a workload."""
+    """A workload for road.run() and road.measure_peak()."""
 
     def __init__(self, program, mode):
         self.program, self.mode = program, mode
@@ -146,7 +146,7 @@ class Cell:
     peak: int
     runs: dict = field(default_factory=dict)    # mode's name -> [Run, or None if there is none]
     oom_kills: dict = field(default_factory=dict)
-    hopeless: bool = False      # neither the baseline nor ebb ends in time
+    hopeless: bool = False      # neither baseline nor ebb ends in time
 
     def limit(self):
         if self.percent >= 100:
@@ -158,7 +158,7 @@ class Cell:
 
 
 class Estimate:
-    """Seconds that runs will take, by those that were."""
+    """Estimates the seconds of runs by earlier runs."""
 
     def __init__(self, minutes):
         self.began = time.monotonic()
@@ -169,7 +169,7 @@ class Estimate:
         self.took[cell.program.name, cell.percent, mode.name] = seconds
 
     def of(self, cell, mode):
-        """Of the same; else the mean of the program there, of the percentage, of all; or 0."""
+        """Returns the last time of this run, else a mean: same program and percent, percent, all; or 0."""
         key = cell.program.name, cell.percent, mode.name
         if key in self.took:
             return self.took[key]
@@ -183,7 +183,7 @@ class Estimate:
         return self.end is None or time.monotonic() + seconds < self.end
 
     def left(self, jobs):
-        """Of (cell, mode) pairs, and no more than there is time."""
+        """Returns the seconds that @jobs, (cell, mode) pairs, take, limited by the time left."""
         seconds = sum(self.of(*job) for job in jobs)
         return seconds if self.end is None else min(seconds, max(self.end - time.monotonic(), 0))
 
@@ -208,7 +208,7 @@ class Bench:
                 self.round(r, cell, i, modes)
 
     def order(self, i):
-        """Another one first each round; in the first one those that tell whether to go on."""
+        """Returns the modes, rotated each round; round 0 begins with those that is_hopeless() needs."""
         if i:
             at = i % len(self.modes)
             return self.modes[at:] + self.modes[:at]
@@ -231,12 +231,12 @@ class Bench:
                 return
 
     def is_hopeless(self, cell):
-        """After the first round's first two, in which nothing has come to its end."""
+        """Returns whether baseline and ebb were both cut in the first round."""
         runs = [cell.runs.get(name, []) for name in (BASE, JUDGED)]
         return all(len(some) == 1 and some[0] and some[0].cut for some in runs)
 
     def run(self, r, cell, mode):
-        """None where the OOM killer ends each try."""
+        """Returns a Run, or None if the OOM killer ends each try."""
         job = Job(cell.program, mode)
         for _ in range(OOM_TRIES):
             job.told.unlink(missing_ok=True)
@@ -254,12 +254,12 @@ class Bench:
             told = json.loads(job.told.read_text())
             if self.digests.setdefault(cell.program.name, outcome.digest) != outcome.digest:
                 raise road.Failure(f"{job.name}: its result differs from that of the run before")
-            # Building is allocating: collectors work then, too, and ebb counts misses from the start.
+            # Include the build phase: it allocates, so collectors work, and ebb counts its misses.
             return Run(told["build_seconds"] + told["seconds"], told, outcome.stats)
         return None
 
     def jobs_left(self, cell, mode, i):
-        """What comes after this run, if nothing is left out."""
+        """Returns the (cell, mode) pairs after this run if none is omitted."""
         modes = self.order(i)
         here = [(cell, m) for m in modes[modes.index(mode) + 1:]]
         cells = [c for c in self.cells if not c.hopeless]
@@ -292,7 +292,7 @@ def bench():
         raise road.Failure(f"DONOR={DONOR}: no such transport; use DONOR={' or '.join(TRANSPORTS)}")
     percents = [int(p) for p in (os.environ.get("PERCENTS") or "100,50,25,13").split(",")]
     policies = (os.environ.get("POLICIES") or "auto").split(",")
-    # Twice what lives, four times: growth, and what docs/benchmarks.md asks of a device.
+    # Live size times 2 for growth, times 4 as docs/benchmarks.md requires.
     device = max(8 * number("MIB", 256) << 20, 1 << 30)
     road.check_machine(device + (4 * number("MIB", 256) << 20) + (1 << 30), device + (1 << 30),
                        measure.BENCH, [])
@@ -308,7 +308,7 @@ def bench():
         with road.Road(measure.BENCH, device, address=TRANSPORTS[DONOR]) as r:
             b.all(r)
     except (road.Stopped, road.Failure) as e:
-        stopped = e             # what there is by then is shown and written
+        stopped = e             # the results so far are shown and written
     yield from gc_table.rows(b.cells, [m.name for m in modes], {
         "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
         "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": DONOR},

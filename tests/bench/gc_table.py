@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The table of bench-gc: rows of time, counts and pauses by program, and over all of them, which
-have the targets.
+The table of bench-gc: rows of time, counts and pauses by program, and over all programs; the
+latter have the targets.
 """
 import statistics
 
 import measure
 
 BASE, JUDGED, RIVAL = "concurrent", "ebb", "bdwgc"
-# Time from which the paper's gain is counted, by percent; the paper has 1.48 and 1.51.
+# Least gain in time, by percent; the paper has 1.48 and 1.51.
 GAIN = {25: 1.6, 13: 1.6}
 OVERHEAD = 1 / 1.05
 FEWER_MISSES = 10           # times: -90 %
 FEWER_SWAP_INS = 1 / 0.44   # -56 %
 PAUSE_MS = 10
 COVERAGE, ACCURACY = 1.5, 1.7   # times; the paper's, with Leap
-HONEST = 1 / 1.2            # plain concurrent against bdwgc, all of it local
-COUNTED_OF = (JUDGED, "memliner")   # modes whose counts have rows; others' are in their params
+HONEST = 1 / 1.2            # plain concurrent against bdwgc at 100 %
+COUNTED_OF = (JUDGED, "memliner")   # modes whose counts have rows; for others they are in params
 TOLD = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
         "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
         "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds",
@@ -28,7 +28,7 @@ COUNTED = ("misses", "gc_misses", "hits", "late", "prefetched", "swapped_in", "s
 
 
 def ended(runs):
-    """Those that came to their end, so that there are figures."""
+    """Returns the runs that ended by themselves and so have figures."""
     return [r for r in runs if r and not r.cut]
 
 
@@ -40,7 +40,7 @@ def median(runs, source, key, scale=1):
 
 
 def figures(runs):
-    """Medians of what was told and counted."""
+    """Returns the medians of the program's figures and of ebb's counters."""
     runs = ended(runs)
     f = {key: median(runs, "stats", key) for key in COUNTED}
     if f["misses"] is not None and f["gc_misses"] is not None:
@@ -62,7 +62,7 @@ def swap_outs(run):
 
 
 def collector_misses(run):
-    """What it fetches in batches counts as missed; what it reads ahead for the program is swap-ins."""
+    """Counts pages fetched in batches as missed; pages prefetched for the program are swap-ins."""
     return run.stats.get("gc_misses", 0) + run.told.get("fetched_pages", 0)
 
 
@@ -71,7 +71,7 @@ COUNTS = ((collector_misses, "collector's misses", FEWER_MISSES),
 
 
 def pairs_of(cells, base, mode):
-    """[(Run, Run)] of rounds that both modes have, in any of @cells."""
+    """Returns [(Run, Run)] of the rounds that both modes have, in any of @cells."""
     return [(b, r) for c in cells for b, r in zip(c.runs.get(base, []), c.runs.get(mode, []))
             if b and r]
 
@@ -87,8 +87,8 @@ def bare(name, params, baseline, ebb, unit, runs):
 
 def time_row(name, params, pairs, bound=None):
     """
-    Of runs that were ended at the limit only that bound is known: with such a baseline the ratio
-    is at least what it says, with such an ebb at most; with both there is none.
+    For runs that were ended at the limit only a bound is known: with such baselines the ratio is a
+    lower bound, with such runs of ebb an upper bound, with both there is none.
     """
     cut = [(b.cut, r.cut) for b, r in pairs]
     params = {**params, "baseline_cut": sum(b for b, _ in cut), "cut": sum(r for _, r in cut)}
@@ -119,7 +119,7 @@ def count_row(name, params, pairs, count, bound=None):
 
 
 def share_row(name, params, pairs, key, bound):
-    """Of shares more is better; a prefetcher that fetched nothing has none."""
+    """Returns a row of a share, where more is better; None if the prefetcher fetched nothing."""
     known = [(b.stats[key], r.stats[key]) for b, r in pairs
              if b.stats.get(key) and r.stats.get(key)]
     if not known:
@@ -163,14 +163,14 @@ def cell_rows(cell, modes, facts):
                 yield count_row(f"{title}, {mode}, {what}", params, pairs, count)
             yield pause_row(cell, params, mode)
     yield from rival_rows(cell, facts)
-    # A mode that cannot run there is a result, too.
+    # A mode that cannot run is a result, too.
     for mode, kills in cell.oom_kills.items():
         if not any(cell.runs.get(mode, [])):
             yield bare(f"{title}, {mode}, ended by the OOM killer", facts, None, kills, "kills", 0)
 
 
 def rival_rows(cell, facts):
-    """bdwgc: to be beaten where memory is short; what the baseline is measured by where it is not."""
+    """Compares with bdwgc: where memory is short ebb must win, elsewhere it bounds the baseline."""
     mode, bound = (BASE, HONEST) if cell.percent >= 100 else (JUDGED, 1 if cell.percent == 25 else None)
     pairs = pairs_of([cell], RIVAL, mode)
     if pairs:
@@ -179,8 +179,8 @@ def rival_rows(cell, facts):
 
 def all_rows(cells, modes, facts, known):
     """
-    Over all programs of one percentage and policy: pairs of every one of them.  Rows over a few
-    of the @known programs are called so, and have no targets: these are for all.
+    Returns rows over all programs of one percentage and policy, from pairs of each program.  Rows
+    over only some of the @known programs are named so and have no targets.
     """
     percent, policy = cells[0].percent, cells[0].policy
     whole = len(cells) == known
@@ -210,8 +210,8 @@ def all_rows(cells, modes, facts, known):
 
 def rows(cells, modes, facts, device, known):
     """
-    @modes: names; @facts: params of every row; @device: bytes of the swap device; @known: how many
-    programs there are.
+    @modes: names; @facts: params of every row; @device: bytes of the swap device; @known: number of
+    all programs.
     """
     groups = {}
     for c in cells:

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What a page costs on its way from a block device to memory elsewhere, counted in a guest with
-Debian's 6.12: the kernel module over Soft-RoCE, inbox NVMe over RDMA and over TCP with a target
-in RAM, nbd with nbdkit, and ebb-swapd by ublk; and pages that the module seals.  RUNS= (5)
-interleaved rounds of fio, random reads of 4 KiB; ONLY=kmod,kmod-sealed picks devices.  Emulated
-time decides nothing: context switches, interrupts, RDMA packets and doorbells of the whole guest
-are counted.  And a donor is stopped while pages go to and fro.
+Counts the costs of a page between a block device and remote memory, in a guest with Debian's
+6.12: the kernel module over Soft-RoCE, also with seals, inbox NVMe over RDMA and over TCP with a
+target in RAM, nbd with nbdkit, and ebb-swapd by ublk.  RUNS= (5) interleaved rounds of fio, random
+reads of 4 KiB; ONLY=kmod,kmod-sealed picks devices.  Emulated time means nothing: the context
+switches, interrupts, RDMA packets and doorbells of the whole guest are counted.  One part stops a
+donor while pages are read and written.
 """
 import json
 import os
@@ -29,11 +29,11 @@ import kmodule
 from kmodule import ADDRESS, DONOR
 
 KERNEL = "6.12"
-GUEST_SECONDS = 7200    # beside other work emulation takes several times as long
+GUEST_SECONDS = 7200    # on a busy machine emulation takes several times as long
 MIB = 64
 SEALED = 1                      # class of pages
-DEPTHS = {1: 2000, 32: 8000}    # reads of a round; enough for fio's own start to matter little
-STOPPED_LOOPS = 4               # writes of all pages, each read back: 131072
+DEPTHS = {1: 2000, 32: 8000}    # reads per round: enough to hide the costs of fio's start
+STOPPED_LOOPS = 4               # passes that write and read back all pages: 131072
 STOPPED_AT_LEAST = 100000
 CONFIGFS = Path("/sys/kernel/config/nvmet")
 TRACING = Path("/sys/kernel/tracing")
@@ -42,12 +42,12 @@ SENT = Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts")
 WHAT = {"switches": "context switches", "interrupts": "interrupts", "packets": "RDMA packets",
         "doorbells": "doorbells", "us": "time", "cpu": "CPU time"}
 TIMES = ("us", "cpu")
-# SAME: the connection's own packets, now and then, are more than what is compared.
+# SAME: tolerates occasional packets of the connection itself.
 NO_MORE, FEWER, SAME = "interval not below 1", "interval above 1", "interval not below 0.99"
 VERDICT = {NO_MORE: lambda ratio, low, high: (ratio if high is None else high) >= 1,
            SAME: lambda ratio, low, high: (ratio if high is None else high) >= 0.99,
            FEWER: lambda ratio, low, high: (ratio if low is None else low) > 1, None: None}
-# Two of them, and what is compared with which target.
+# Pairs of devices: counts to compare, and their targets.
 PAIRS = (
     ("nvme-rdma", "kmod", {"packets": NO_MORE, "doorbells": NO_MORE, "interrupts": NO_MORE,
                            "switches": NO_MORE, "us": None}),
@@ -55,12 +55,12 @@ PAIRS = (
     ("nbd", "ublk-tcp", {"switches": FEWER, "interrupts": None, "us": None}),
     ("nvme-tcp", "ublk-tcp", {"switches": None, "interrupts": None, "us": None}),
     ("ublk-shm", "kmod", {"switches": None, "interrupts": None, "us": None}),
-    # Seals are the processor's work alone.  The emulator's AES is not a processor's.
+    # Seals cost only CPU time, and the emulator's AES says nothing about a processor's.
     ("kmod", "kmod-sealed", {"packets": SAME, "doorbells": SAME, "interrupts": None,
                              "switches": None, "cpu": None, "us": None}),
 )
 NAMES = ("kmod", "kmod-sealed", "nvme-rdma", "nvme-tcp", "nbd", "ublk-shm", "ublk-tcp", "nothing")
-# A count may be zero, a ratio of it not: less than one in so many reads counts as that.
+# Least count per read: a ratio cannot use zero.
 LEAST = 1e-3
 
 
@@ -71,14 +71,14 @@ def run(*argv):
         raise road.Failure(f"{' '.join(map(str, argv))}: {e.stderr.strip()}") from None
 
 
-# --- what can be counted ---------------------------------------------------
+# --- counters --------------------------------------------------------------
 
 class Doorbells:
-    """Counts calls that post work to Soft-RoCE, of all its users."""
+    """Counts calls by which any user posts work to Soft-RoCE."""
 
     def __init__(self, stack):
         self.hits = TRACING / "kprobe_profile"
-        # Neither truncated, which would remove others', nor sought in, as open() does.
+        # Truncating would remove other users' probes, and open() would seek.
         fd = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)
         os.write(fd, b"p:ebb/doorbell rdma_rxe:rxe_post_send\n")
         os.close(fd)
@@ -93,7 +93,7 @@ class Doorbells:
 
 
 def interrupts():
-    """All but the timer's, which follow time."""
+    """Counts all interrupts but the timer's, which depend on time."""
     found = 0
     for line in machine.read("/proc/interrupts").splitlines()[1:]:
         name, *rest = line.split()
@@ -103,21 +103,21 @@ def interrupts():
 
 
 def busy_us():
-    """What all processors together have worked."""
+    """Returns the us that all processors were busy."""
     user, nice, system, _, _, irq, softirq = map(int, machine.read("/proc/stat").split()[1:8])
     return (user + nice + system + irq + softirq) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def counts(doorbells):
     switches = re.search(r"^ctxt (\d+)", machine.read("/proc/stat"), re.M)
-    time.sleep(0.02)    # what sysfs tells of Soft-RoCE may be 10 ms old
+    time.sleep(0.02)    # Soft-RoCE's counters in sysfs may be 10 ms old
     return {"switches": int(switches[1]), "interrupts": interrupts(),
             "packets": int(machine.read(SENT)), "doorbells": doorbells.read(), "cpu": busy_us()}
 
 
 @dataclass(frozen=True)
 class Place:
-    """MIB of a device, and whose cgroup's pages they are, None = the root's."""
+    """MIB of a device, and the cgroup of these pages; None = the root."""
     path: str
     first_mib: int = 0
     cgroup: parts.Cgroup | None = None
@@ -131,12 +131,12 @@ def fio(place, *options):
         preexec_fn=place.cgroup and place.cgroup.enter)
     if done.returncode:
         raise road.Failure(f"{place.path}: fio: {done.stderr.strip()} {done.stdout[-400:]}")
-    # What else it has to say comes before the JSON.
+    # fio prints other messages before the JSON.
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
 
 
 def sample(place, depth, doorbells):
-    """What a read of a page took of each, its times in us."""
+    """Returns the counts per read of a page, and its times in us."""
     reads = DEPTHS[depth]
     before = counts(doorbells)
     told = fio(place, "--rw=randread", "--norandommap", f"--number_ios={reads}",
@@ -169,7 +169,7 @@ def kmod(stack, top):
 
 
 class Targets:
-    """The kernel's NVMe target: a RAM disk, once by each transport."""
+    """The kernel's NVMe target: a RAM disk, exported by each transport."""
 
     def __init__(self):
         run("modprobe", "-a", "nvmet", "nvmet-rdma", "nvmet-tcp", "nvme-rdma", "nvme-tcp")
@@ -194,7 +194,7 @@ class Targets:
         return name
 
     def connect(self, stack, number, transport, port):
-        """The block device."""
+        """Returns the block device."""
         name = self.serve(number, transport, port)
         fd = os.open("/dev/nvme-fabrics", os.O_RDWR)
         try:
@@ -232,7 +232,7 @@ def nbd(stack, top):
 
 
 def ublk(stack, top, name, address):
-    """Without seals, as what it is compared with."""
+    """Starts ebb-swapd on ublk, without seals like the devices it is compared with."""
     donor = parts.Daemon([machine.BIN / "ebb-donord", "--listen", address, "--memory", f"{MIB}M",
                           "--slab", "4M", "--drain-timeout", "0"], top / f"donord-{name}.log",
                          env={"EBB_RUN_DIR": str(top / f"{name}-donor")})
@@ -248,24 +248,24 @@ def ublk(stack, top, name, address):
 
 
 def nothing():
-    """A device that answers at once: what fio and the guest do by themselves."""
+    """Returns a device that answers at once: the cost of fio and the guest themselves."""
     run("modprobe", "null_blk", "nr_devices=1", "queue_mode=0", "irqmode=0", "gb=1")
     return "/dev/nullb0"
 
 
 def chosen():
-    """The names of ONLY=, or all."""
+    """Returns the names in ONLY=, or all."""
     only = [n for n in os.environ.get("ONLY", "").split(",") if n]
     unknown = set(only) - set(NAMES)
     if unknown:
         raise road.Failure(f"ONLY={','.join(unknown)}: there is no such device; there are "
                            f"{', '.join(NAMES)}")
-    # What fio and the guest do by themselves is beside each value.
+    # Each value is reported beside that of "nothing".
     return [n for n in NAMES if not only or n in only or n == "nothing"]
 
 
 def everything(stack, top):
-    """The places by name; the module's device and its donor."""
+    """Returns the places by name, the module's device and its donor."""
     kmodule.soft_roce()
     run("modprobe", "ublk_drv")
     device, donor, found = kmod(stack, top)
@@ -281,7 +281,7 @@ def everything(stack, top):
         scheduler = Path(f"/sys/block/{Path(place.path).name}/queue/scheduler")
         if "none" in machine.read(scheduler):
             scheduler.write_text("none")
-        # Each page is there, or there would be nothing to fetch.
+        # Write each page, or there would be nothing to fetch.
         if name != "nothing":
             fio(place, "--rw=write", "--iodepth=8", "--ioengine=libaio")
     sealed = sum(s["written"] for s in device.slab_table(SEALED))
@@ -293,7 +293,7 @@ def everything(stack, top):
 # --- rows ------------------------------------------------------------------
 
 def stopped(device, donor):
-    """One-sided: pages go to and come back from a donor whose process is stopped."""
+    """Checks one-sidedness: writes and reads pages at a donor whose process is stopped."""
     before = device.counts()
     donor.signal(signal.SIGSTOP)
     try:
@@ -346,7 +346,7 @@ def inside():
             yield stopped(device, donor)
 
 
-# --- outside ---------------------------------------------------------------
+# --- host ------------------------------------------------------------------
 
 def outside():
     try:

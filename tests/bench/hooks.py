@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What ebb's hooks cost a zero-fill fault and a context switch, RUNS= (9) interleaved
-rounds.  No swap is switched on.
+Measures the cost of ebb's hooks for a zero-fill fault and a context switch, RUNS= (9)
+interleaved rounds, without swap.
 """
 import json
 import os
@@ -16,9 +16,9 @@ from road import machine, parts
 PROBE = machine.BUILD / "tests" / "minorfault"
 FAULT = ("fault", "15", "128")
 SWITCH = ("switch", "15", "20000")
-# State, most it may add to a fault of a process in that state.
+# State, and the most that it may add to a fault of a process in that state.
 STATES = (("untracked", 0.02), ("tracked", 0.03), ("detecting", 0.35))
-# The same two after ebbd was killed while it detected: what it pinned is still there.
+# After ebbd was killed while it detected hits; its pins are still there.
 ORPHANS = (("orphaned", 0.03), ("bystander", 0.02))
 
 
@@ -31,7 +31,7 @@ def probe(words, cgroup=None):
 
 
 def sample(cgroup, taken, state):
-    """A fault of a process in @cgroup, and a switch into it and out of it."""
+    """Times a fault of a process in @cgroup, and a context switch to and from it."""
     taken[state, "fault"].append(probe(FAULT, cgroup))
     into = [str(d / "cgroup.procs") for d in (cgroup.path, *cgroup.twins)]
     taken[state, "switch"].append(probe((*SWITCH, "--into", *into)))
@@ -40,7 +40,7 @@ def sample(cgroup, taken, state):
 
 
 def with_ebbd(cgroup, other, taken, order):
-    # --purge: removes its pins at the end, so that they do not affect the next sample.
+    # --purge: removes the pins at the end, so that they do not affect the next sample.
     daemon = parts.Daemon([machine.BIN / "ebbd", "--purge"], measure.BENCH / "log" / "ebbd.log")
     try:
         parts.ebbctl("policy", "attach", "leap", other.path)

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Gain against the latency of the device: the donor holds every read back for DELAYS=
-(0,5,20,50,100,500) us; programs, modes and knobs as in bench-prefetch, with a few
-programs unless ONLY= says otherwise, of MIB= (32) MiB at PERCENTS= (50).
+Measures the gain by latency of the device: the donor delays every read by DELAYS=
+(0,5,20,50,100,500) us.  Programs, modes and knobs as in bench-prefetch, with a few programs
+unless ONLY= is set, of MIB= (32) MiB at PERCENTS= (50).
 """
 import math
 import statistics
@@ -14,16 +14,16 @@ import measure
 import prefetch
 import road
 
-# One of each order, and none.
+# One program of each access pattern, and one without.
 CHOSEN = "seq,stride:7,sum:3,chase,uniform"
 QUIET = 0.01
 
 
 def crossover(points):
     """
-    The latency from which on there is a gain, of [(us, ratio, low)] in order of latency:
-    where the line through the logarithms of the ratios passes 1 before the first that
-    is above 1 by its whole interval.  None: there is none such.
+    Returns the latency from which on there is a gain, for @points [(us, ratio, low)] sorted by
+    latency: where the line through the logarithms of the ratios crosses 1, before the first
+    point whose whole interval is above 1.  None: there is no such point.
     """
     gains = [(low or ratio) > 1 for _, ratio, low in points]
     if True not in gains:
@@ -38,7 +38,7 @@ def crossover(points):
 
 
 def quiet_row(c, mode, row):
-    """Where nothing is to be gained, auto asks for next to nothing."""
+    """Checks that auto requests almost nothing where nothing can be gained."""
     asked = statistics.median(r.stats["prefetched"] / max(r.stats["misses"], 1)
                               for r in c.runs[mode])
     return {**measure.share_row(row["name"].split(":")[0] + ": auto, prefetches a miss",
@@ -66,7 +66,7 @@ def crossover_row(load, percent, group, points):
 
 
 class Curve:
-    """[(us of a miss, us of delay, row)] of each load, percentage and mode."""
+    """Collects [(us of a miss, us of delay, row)] of each load, percentage and mode."""
 
     def __init__(self):
         self.points = {}
@@ -76,7 +76,7 @@ class Curve:
         kernel = c.best("kernel")
         if not kernel:
             return rows
-        # Read ahead or not, a miss waits for one read of the device.
+        # With or without readahead, a miss waits for one read of the device.
         miss = c.params(kernel)["miss_us"] or 0
         for group in ("leap", "best", "auto"):
             mode = c.best(group)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What bench-prefetch and bench-latency run: walks of known order, each checking its own
-data, and JVM programs under a garbage collector.
+Loads of bench-prefetch and bench-latency: scans with known access patterns, each checking its
+own data, and JVM programs with a garbage collector.
 """
 from dataclasses import dataclass, field
 
@@ -11,28 +11,28 @@ WALKS = road.machine.BUILD / "tests" / "walks"
 SCAN = road.machine.BUILD / "tests" / "scan"
 CLASSES = road.machine.BUILD / "tests" / "java"
 JARS = "/usr/share/java"
-# Debian's own, whichever java comes first in PATH.
+# Debian's, even if another java comes first in PATH.
 JAVA = "/usr/lib/jvm/default-java/bin/java"
 
 ORDERED, HARMLESS, COLLECTED = "ordered", "harmless", "collected"
-# ebb's policies that are tried on each kind; those ebbd does not have are left out.
+# ebb's policies to try on each kind; those that ebbd lacks are omitted.
 CANDIDATES = {ORDERED: ("streams", "replay"), HARMLESS: ("streams", "replay"),
               COLLECTED: ("gcaware", "streams")}
-# Local memory of what is to fit, per cent of its size.
+# Local memory of loads that must fit, per cent of their size.
 FITTING = 150
-# A heap of this many times MIB=, and local memory of a quarter of it.
+# Heap size over MIB=; local memory is a quarter of the heap.
 HEAP = 4
 HEAP_PERCENT = 25
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A program of our own.  Its measured part begins after the passes that warm it up."""
+    """A program of this tree, measured after its warm-up passes."""
     name: str
-    words: tuple                # of its command line
+    words: tuple                # command line
     passes: int
     warm: int = 0
-    share: float = 1.0          # of MIB=: what computes a lot takes long
+    share: float = 1.0          # of MIB=: less for programs that compute a lot
     kind: str = ORDERED
     targets: dict = field(default_factory=dict)     # least gain by transport
     coverage: float = None      # least, of the measured part
@@ -64,11 +64,11 @@ def walk(name, **what):
 
 @dataclass(frozen=True, eq=False)
 class Java:
-    """An unmodified virtual machine; timed from exec to exit, as its user would."""
+    """An unmodified virtual machine, timed from exec to exit."""
     name: str
     collector: str
     words: tuple                # class and arguments; {n} is a size that fits the heap
-    per_mib: float              # {n} by MiB of heap
+    per_mib: float              # {n} per MiB of heap
     jar: str = None
     kind = COLLECTED
     targets = {}
@@ -134,7 +134,7 @@ ALL = WALKED + JVM
 
 
 def choose(text, default):
-    """The loads named in @text; sum stands for sum:3 and sum:8, h2 for both collectors."""
+    """Returns the loads named in @text; sum stands for sum:3 and sum:8, h2 for both collectors."""
     if not text:
         return list(default)
     chosen = []

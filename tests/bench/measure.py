@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Paired measurements and the file they go to: build/bench/NAME.json."""
+"""Paired measurements, written to build/bench/NAME.json."""
 import json
 import math
 import os
@@ -21,7 +21,7 @@ import road
 
 BENCH = road.REPO / "build" / "bench"
 AWAKE = bool(os.environ.get("AWAKE"))
-# Student's t, 97.5 %, by degrees of freedom; beyond the table the normal's 1.96 plus a little.
+# Student's t, 97.5 %, by degrees of freedom; beyond the table slightly above the normal's 1.96.
 T975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
         10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 20: 2.086, 30: 2.042}
 
@@ -32,8 +32,8 @@ def t975(freedom):
 
 def paired(baseline, ebb):
     """
-    (ratio, low, high): geometric mean of baseline/ebb over pairs measured next to each
-    other, and its 95 % interval by Student's t on the logarithms.  Above 1 ebb is better.
+    Returns (ratio, low, high): geometric mean of baseline/ebb over adjacent pairs, and its 95 %
+    interval by Student's t on the logarithms.  Above 1 ebb is better.
     """
     logs = [math.log(b / e) for b, e in zip(baseline, ebb, strict=True)]
     mean = statistics.fmean(logs)
@@ -45,8 +45,8 @@ def paired(baseline, ebb):
 
 def row(name, params, baseline, ebb, unit, target=None, met=None):
     """
-    @baseline and @ebb are lists of paired runs, smaller is better.  @target is for people;
-    @met decides it from (ratio, low, high).
+    @baseline and @ebb are lists of paired runs; smaller is better.  @target is a text; @met
+    decides it from (ratio, low, high).
     """
     ratio, low, high = paired(baseline, ebb)
     return {"name": name, "params": params, "baseline": rounded(statistics.median(baseline)),
@@ -56,7 +56,7 @@ def row(name, params, baseline, ebb, unit, target=None, met=None):
 
 
 def share_row(name, params, values, at_least):
-    """A row without a baseline: a share such as coverage, its median against a bound."""
+    """Returns a row without a baseline: the median of a share, such as coverage, and its bound."""
     known = [v for v in values if v is not None]
     value = statistics.median(known) if known else None
     return {"name": name, "params": params, "baseline": None, "ebb": rounded(value),
@@ -73,8 +73,8 @@ RUN = ("date", "commit", "knobs", "seconds", "complete")
 
 def kept(path, rows):
     """
-    KEEP=1: (rows that earlier runs of other selections measured and that stay in the file, what
-    is to be known of these runs); such a row says by its date which was its own.
+    KEEP=1: returns (rows of earlier runs of other selections, which stay in the file; facts of
+    these runs).  A row refers to its run by the date.
     """
     if not os.environ.get("KEEP") or not path.exists():
         return [], []
@@ -87,13 +87,13 @@ def kept(path, rows):
 
 
 def identity(row):
-    """Which of the kernel's settings was the better one may change from run to run."""
+    """Returns a row's identity, without the better of the kernel's settings, which varies by run."""
     return (re.sub(r" against kernel \d$", "", row["name"]),
             *(row["params"].get(k) for k in ("donor", "live_mib", "threads", "markers")))
 
 
 def machine_facts():
-    """What of this machine a result depends on."""
+    """Returns the facts of this machine on which results depend."""
     cpu = road.machine.read("/proc/cpuinfo")
     model = re.search(r"^(?:model name|Processor|cpu model)\s*: (.*)$", cpu, re.M)
     return {"kernel": platform.release(), "cpus": os.cpu_count(),
@@ -103,9 +103,9 @@ def machine_facts():
 
 
 def commit():
-    """Of the tree, with -dirty where it was changed; None outside of git."""
+    """Returns the tree's commit, with -dirty if it was changed; None outside of git."""
     try:
-        # Under sudo the tree is another user's.
+        # Under sudo another user owns the tree.
         done = subprocess.run(["git", "-c", "safe.directory=*", "-C", road.REPO, "describe",
                                "--always", "--dirty", "--abbrev=12", "--exclude=*"],
                               capture_output=True, text=True)
@@ -120,7 +120,7 @@ def knobs():
 
 
 def write(name, rows, seconds, complete):
-    """@complete: nothing stopped it before its end."""
+    """@complete: the benchmark was not stopped before its end."""
     BENCH.mkdir(parents=True, exist_ok=True)
     path = BENCH / f"{name}.json"
     left, earlier = kept(path, rows)
@@ -147,7 +147,7 @@ def show(rows):
 
 @contextmanager
 def page_cluster(value):
-    """The setting is the machine's: as it was on every way out.  None leaves it."""
+    """Sets vm.page-cluster of the machine, and restores it on every way out.  None keeps it."""
     before = road.PAGE_CLUSTER.read_text()
     try:
         if value is not None:
@@ -158,16 +158,16 @@ def page_cluster(value):
 
 
 def runs(at_least):
-    """RUNS=, never fewer than the method wants unless said so."""
+    """Returns RUNS=, or the method's minimum."""
     return max(int(os.environ.get("RUNS") or at_least), 1)
 
 
 @contextmanager
 def awake():
     """
-    AWAKE=1: idle processors poll.  One that sleeps, a virtual machine's above all, takes
-    tens of microseconds to wake: of a program that waits for each page that is most of its
-    time, and most of the noise in it.
+    AWAKE=1: idle processors poll.  A sleeping processor, above all a virtual one, takes tens of
+    microseconds to wake: most of the time, and of the noise, of a program that waits for each
+    page.
     """
     if not AWAKE:
         yield
@@ -182,8 +182,8 @@ def awake():
 
 def main(name, bench):
     """
-    Runs @bench() -> rows with ^C handled, shows and writes them; of one that yields them,
-    also those it had when it was stopped.
+    Runs @bench() -> rows with ^C handled, shows and writes them; if it yields rows, also those
+    before it was stopped.
     """
     rows, status, began = [], 0, time.monotonic()
     with road.interrupts, awake():

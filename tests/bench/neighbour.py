@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What a prefetch-greedy neighbour costs: p99 of a visit by a random walk over twice its
-memory, alone, beside a sequential walk that the kernel reads ahead for, and beside one
-that POLICY= (auto) prefetches for; RUNS= (5) interleaved rounds on one device, for each
-of BESIDE= (ebbd's own, or such as 16,64,128), pages in flight while somebody else misses.
+Measures the cost of a co-located cgroup that prefetches a lot: p99 of an access of a random scan
+over twice its memory, alone, beside a sequential scan with the kernel's readahead, and beside one
+with POLICY= (auto); RUNS= (5) interleaved rounds on one device, for each of BESIDE= (ebbd's
+default, or such as 16,64,128), the in-flight limit under contention, in pages.
 """
 import json
 import os
@@ -21,11 +21,11 @@ DEVICE = 1 << 30
 SCAN = road.machine.BUILD / "tests" / "scan"
 MODES = ("alone", "readahead", "prefetch")
 BOUND = 2.5
-ENDLESS = 1024     # the most scan takes
+ENDLESS = 1024     # the most passes that scan accepts
 
 
 class Walk:
-    """What Road.run() wants of a workload."""
+    """A workload for Road.run()."""
 
     def __init__(self, name, words, told):
         self.name, self.words, self.told = name, words, told
@@ -35,7 +35,7 @@ class Walk:
 
 
 class Neighbour:
-    """A sequential walk in a cgroup of its own, for as long as a `with` lasts."""
+    """A sequential scan in its own cgroup, for the duration of a `with`."""
 
     def __init__(self, policy):
         self.cgroup = road.parts.Cgroup(f"ebb-neighbour-{os.getpid()}", limit_mib=MIB)
@@ -55,7 +55,7 @@ class Neighbour:
         self.walk = road.subprocess.Popen(
             [SCAN, "--mib", str(2 * MIB), "--pattern", "seq", "--passes", str(ENDLESS)],
             stdout=road.subprocess.DEVNULL, preexec_fn=self.cgroup.enter)
-        # It has walked once when half of it is out.
+        # After one pass half of its pages are out.
         before = self.swapped_in()
         pause = threading.Event()
         while self.swapped_in() - before < MIB << 8:
@@ -80,7 +80,7 @@ class Neighbour:
 
 
 def visit(r):
-    """(p99, p50) in us of a visit of the random walk."""
+    """Returns (p99, p50) in us of an access of the random scan."""
     told = measure.BENCH / "neighbour-run.json"
     told.unlink(missing_ok=True)
     words = f"--mib {2 * MIB} --pattern random --passes 1 --latency"
@@ -111,7 +111,7 @@ def rows_of(beside):
     rows = []
     for mode in MODES[1:]:
         judged = mode == "prefetch"
-        # Paired the other way round: how many times as long as alone.
+        # Inverse ratio: how many times as long as alone.
         row = measure.row(f"p99 of a miss beside {mode}" + (f", beside = {beside}" if beside else ""),
                           {"mib": MIB, "policy": POLICY if judged else "none", "beside": beside or None,
                            "neighbour_pages": statistics.median(pages[mode])},

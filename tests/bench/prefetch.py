@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Policies on programs of every order, of MIB= (64, or several: 64,256) MiB at PERCENTS=
-(50,25) of it: the better of vm.page-cluster 3 and 0, leap, the best of ebb's policies
-and auto, RUNS= (5) interleaved rounds, on one device.  ONLY=name,... or ONLY=jvm
-picks programs; DONOR= (tcp, or shm) the transport.
+Compares policies on programs with all access patterns, of MIB= (64, or several: 64,256) MiB at
+PERCENTS= (50,25) of it: the better of vm.page-cluster 3 and 0, leap, the best of ebb's policies
+and auto, RUNS= (5) interleaved rounds, on one device.  ONLY=name,... or ONLY=jvm picks
+programs, DONOR= (tcp, or shm) the transport.
 """
 import math
 import os
@@ -22,12 +22,12 @@ DONOR = os.environ.get("DONOR") or "tcp"
 TRANSPORTS = {"tcp": None, "shm": road.SHM}
 UNREAD = 0.01
 JVM_GAIN = {"shm": 1.3}
-# What a virtual machine has out beyond its heap.
+# Most swapped-out bytes of a virtual machine beyond its heap.
 JVM_EXTRA = 160 << 20
 
 
 def numbers(knob, default):
-    """The numbers in the variable @knob, as 64 or 64,256."""
+    """Returns the numbers in the variable @knob, such as 64 or 64,256."""
     text = os.environ.get(knob) or default
     try:
         return [int(n) for n in text.split(",")]
@@ -43,7 +43,7 @@ def choose(default):
 
 
 def device_size(chosen, sizes, percents):
-    """At least four times what is out: past half full the kernel frees clean slots."""
+    """Returns at least 4 * the swapped-out bytes: past half full the kernel frees clean slots."""
     out = [1]
     for load in chosen:
         for mib in sizes:
@@ -99,7 +99,7 @@ def shares_of(c, mode):
 
 
 def jvm_row(contests):
-    """The geometric mean over all JVM programs of what is judged."""
+    """Returns the row of the geometric mean of the judged modes over all JVM programs."""
     ratios = []
     for c in contests:
         kernel, mode = c.best("kernel"), c.judged()
@@ -116,7 +116,7 @@ def jvm_row(contests):
 
 
 class Alone(contest.Program):
-    """With all the memory it wants."""
+    """A program without a memory limit."""
 
     def __init__(self, load, mib):
         super().__init__(load, mib, None, None)
@@ -124,7 +124,7 @@ class Alone(contest.Program):
 
 def digest_of(load, mib):
     if load.marked:
-        return None     # it checks its own data
+        return None     # the program checks its own data
     return road.measure_peak(Alone(load, mib), "", measure.BENCH)[1].digest
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-docs/results/README.md, one page for all measured machines.  Copies build/bench/*.json to
-docs/results/KERNEL/ first: the page is made from these copies alone, so that one benchmark can be
+Writes docs/results/README.md, one page for all measured machines.  First copies build/bench/*.json
+to docs/results/KERNEL/: the page is made only from these copies, so that one benchmark can be
 measured again without the others.  MACHINE=NAME names the directory of a second machine with the
 same kernel.
 """
@@ -41,13 +41,13 @@ Compare ratios between machines, not times: donor, program and ebb share one mac
 
 
 class Bad(Exception):
-    """What cannot be rendered, why, and what to do."""
+    """A result that cannot be rendered: THING: CAUSE; REMEDY."""
 
 
-# --- what was measured -----------------------------------------------------
+# --- results ---------------------------------------------------------------
 
 def wrong(told):
-    """What of a result is not as tests/bench/methods.md says, or None."""
+    """Returns how a result violates tests/bench/methods.md, or None."""
     if not isinstance(told, dict) or not isinstance(told.get("kernel"), str):
         return "names no kernel"
     if not re.fullmatch(r"[\w.+~-]+", told["kernel"]) or told["kernel"].startswith("."):
@@ -84,7 +84,7 @@ def load(path):
 
 
 def results_in(directory):
-    """{Bench: result} of a directory, in the order of benches.ALL."""
+    """Returns {Bench: result} of a directory, sorted as benches.ALL."""
     found, bad = {}, []
     for bench in benches.ALL:
         path = directory / f"{bench.name}.json"
@@ -99,7 +99,7 @@ def results_in(directory):
 
 
 def complete(told, path):
-    """What older ones do not say.  What is below build/ was measured here."""
+    """Adds members that older results lack.  Results below build/ were measured on this machine."""
     facts = measure.machine_facts()
     if "cpu" not in told and told["kernel"] == facts["kernel"] and told["cpus"] == facts["cpus"]:
         told.update({k: facts[k] for k in MACHINE})
@@ -110,7 +110,7 @@ def complete(told, path):
 
 
 def kept_text(told):
-    """A row a line, so that a change shows as one."""
+    """Returns the JSON with one line per row, for readable diffs."""
     head = {k: v for k, v in told.items() if k != "rows"}
     rows = ",\n".join("  " + json.dumps(r, ensure_ascii=False) for r in told["rows"])
     return json.dumps(head, indent=1, ensure_ascii=False)[:-2] + f',\n "rows": [\n{rows}\n ]\n}}\n'
@@ -121,7 +121,7 @@ def same_machine(a, b):
 
 
 def adopt(source, results, name):
-    """Copies what was measured to where it is kept; all of it or nothing."""
+    """Copies results to docs/results, all or none."""
     copies = []
     for bench, told in results_in(source).items():
         told = complete(told, source / f"{bench.name}.json")
@@ -163,13 +163,13 @@ def table(head, rows):
 
 
 def targets(told):
-    """(judged, missed rows)"""
+    """Returns (judged rows, missed rows)."""
     return ([r for r in told["rows"] if r["met"] is not None],
             [r for r in told["rows"] if r["met"] is False])
 
 
 def whole(run):
-    """What is to be known about how it was run, or nothing."""
+    """Returns the text on knobs and interruptions of a run, or nothing."""
     said = []
     if not run.get("complete", True):
         said.append("stopped before its end")
@@ -179,13 +179,13 @@ def whole(run):
 
 
 def runs_of(told):
-    """[(a run, how many rows are its)], the last one first."""
+    """Returns [(run, number of its rows)], the last run first."""
     of = collections.Counter(r.get("measured") for r in told["rows"])
     return [(told, of[None]), *((run, of[run["date"]]) for run in reversed(told.get("earlier", [])))]
 
 
 def parts(told):
-    """How each of several runs was, or how the only one was if it was not the whole."""
+    """Returns the texts of several runs, or of the only one if it was partial."""
     runs = runs_of(told)
     if len(runs) == 1:
         return whole(told)
@@ -202,7 +202,7 @@ def took(told):
 
 
 def programs(told):
-    """Geometric means of bench-apps: the demo's programs, and those with random accesses."""
+    """Returns geometric means of bench-apps: demo's programs, and those with random accesses."""
     groups = (("the six of the demo", workloads.DEMO), ("random accesses", workloads.RANDOM))
     rows = []
     for cpus in sorted({r["params"]["cpus"] for r in told["rows"]}, reverse=True):
@@ -273,7 +273,7 @@ def machine(name, found):
 
 
 def render(results):
-    """Writes the page of all machines below @results; the one with the most benchmarks comes first."""
+    """Writes the page of all machines below @results, the machine with most benchmarks first."""
     kept = {path.parent: results_in(path.parent) for path in sorted(results.glob("*/*.json"))}
     if not any(kept.values()):
         return False

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Every benchmark, quick ones first, with the time that is left; then what they told is
-rendered.  ONLY=scan,hooks and SKIP=gc pick.  One that fails is told and the rest go on.
-What was measured whole since ebb was built is not measured again, unless FRESH=1.
+Runs every benchmark, quick ones first, shows the time left, then renders the results.
+ONLY=scan,hooks and SKIP=gc pick benchmarks.  A failure is reported, and the others go on.
+Benchmarks that were completed since ebb was built are skipped, unless FRESH=1.
 """
 import argparse
 import json
@@ -23,12 +23,12 @@ from road import say
 TOLD_SECONDS = 60
 CLEANUP_SECONDS = 2 * road.DESTROY_SECONDS
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Of this run, not of the benchmarks it starts; there ONLY= is a choice of programs.
+# Knobs of this run, not of its benchmarks, where ONLY= picks programs.
 OURS = ("ONLY", "SKIP", "FRESH")
 
 
 def span(seconds):
-    """For people: 40 s, 12 min, 3 h 05 min."""
+    """Returns a readable time: 40 s, 12 min, 3 h 05 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -36,7 +36,7 @@ def span(seconds):
 
 
 class Times:
-    """What runs took, and when they ended: build/bench/times.json."""
+    """Durations and ends of runs: build/bench/times.json."""
 
     def __init__(self, path):
         self.path = path
@@ -54,24 +54,24 @@ class Times:
         new.replace(self.path)
 
     def last(self, bench, knobs):
-        """The last whole run with the same knobs, or None."""
+        """Returns the last complete run with these knobs, or None."""
         row = self.known.get(bench.name)
         return row if row and row["knobs"] == knobs else None
 
     def estimate(self, bench, knobs):
-        """(seconds, whether they were measured)"""
+        """Returns (seconds, whether they were measured)."""
         row = self.last(bench, knobs)
         return (row["seconds"], True) if row else (bench.minutes * 60, False)
 
 
 def built(programs, bench):
-    """When the newest was made of what a benchmark measures with."""
+    """Returns the time of the newest program that a benchmark uses."""
     paths = [*programs.glob("*"), road.REPO / "tests" / "bench" / f"{bench.name.replace('-', '_')}.py"]
     return max((p.stat().st_mtime for p in paths if p.exists()), default=0)
 
 
 def is_done(bench, directory, programs, times, knobs):
-    """Measured whole, by this build, and nothing else has written the file since."""
+    """Returns whether this build completed the benchmark and nothing has written its file since."""
     row, told = times.last(bench, knobs), directory / f"{bench.name}.json"
     return bool(row and told.exists() and
                 built(programs, bench) < told.stat().st_mtime <= row["ended"])
@@ -79,14 +79,14 @@ def is_done(bench, directory, programs, times, knobs):
 
 class Child:
     """
-    One `make` in a process group of its own: a signal reaches all of it once, as ^C on
-    a terminal would, and it is waited for as long as it cleans up.
+    One `make` in its own process group: a signal reaches each process once, like ^C on a
+    terminal, and this process waits until it has cleaned up.
     """
 
     def __init__(self, argv):
         env = {k: v for k, v in os.environ.items()
                if k not in (*OURS, "MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-        # Signals that come before there is somebody to pass them to are kept.
+        # Keep signals pending until there is a process to pass them to.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self.signal = None
         try:
@@ -108,14 +108,14 @@ class Child:
             pass
 
     def wait(self, seconds):
-        """Its exit status, or None while it runs."""
+        """Returns the exit status, or None while it runs."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def end(self):
-        """make may exit before its children have taken swap off."""
+        """Waits for the group: make may exit before its children have taken swap off."""
         try:
             road.machine.wait_for(self.gone, CLEANUP_SECONDS, "what it started to end")
         except road.machine.MachineError as e:
@@ -162,7 +162,7 @@ class All:
         return self.times.estimate(bench, self.knobs)[0]
 
     def time_left(self, elapsed=0.0):
-        """Of the one that has run for @elapsed seconds and those behind it."""
+        """Estimates the current benchmark, which has run for @elapsed seconds, and those after it."""
         now, *later = map(self.estimated, self.left)
         return max(now - elapsed, 0) + sum(later)
 

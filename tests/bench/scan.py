@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Page walks over MIB= (512) MiB at half of it: the kernel's readahead with
-vm.page-cluster 3 and 0 against ebb, RUNS= (5) interleaved rounds, on one device.
+Compares the kernel's readahead with vm.page-cluster 3 and 0 with ebb, on page scans over
+MIB= (512) MiB at half of it, RUNS= (5) interleaved rounds, on one device.
 """
 import json
 import os
@@ -15,10 +15,10 @@ import road
 MIB = int(os.environ.get("MIB") or 512)
 PERCENT = 50
 PASSES = 2
-# At least four times what is out: past half full the kernel frees clean slots.
+# At least four times the swapped-out bytes: past half full the kernel frees clean slots.
 DEVICE = max(4 * MIB * (100 - PERCENT) // 100, 1024) << 20
 SCAN = road.machine.BUILD / "tests" / "scan"
-# Pattern, least speedup over the better kernel setting; None: where there is nothing to win.
+# Pattern, least speedup over the better kernel setting; None: nothing can be gained.
 PATTERNS = (("seq", 1.5), ("reverse", 1.5), ("stride:7", 2.5), ("stride:64", 2.5), ("random", None))
 MODES = ("readahead 3", "readahead 0", "ebb")
 SHARE = 0.95
@@ -26,7 +26,7 @@ RANDOM_PREFETCHES = 0.01
 
 
 class Walk:
-    """What Road.run() wants of a workload."""
+    """A workload for Road.run()."""
 
     def __init__(self, pattern, told):
         self.name, self.pattern, self.told = f"scan-{pattern}", pattern, told
@@ -37,7 +37,7 @@ class Walk:
 
 
 def one(r, pattern, mode):
-    """(us a page, ebb's counters) of one walk."""
+    """Returns (us per page, ebb's counters) of one scan."""
     told = measure.BENCH / "scan-run.json"
     told.unlink(missing_ok=True)
     with measure.page_cluster(int(mode[-1]) if mode != "ebb" else None):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""speed.py NAME PROGRAM: what a program times natively, as rows; no root, no swap."""
+"""speed.py NAME PROGRAM: writes a program's native timings as rows; no root, no swap."""
 import json
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-One borrower and some donors, a machine each, and everything that may happen to them.
-Each fault has an undo; heal() undoes all.  What serves the devices may be killed, stopped
-and cut off: swap is on in guests only.
+One borrower and some donors, each on its own machine, and the faults that may happen to them.
+Each fault can be undone; heal() undoes all.  The servers of the devices may be killed, stopped
+and cut off, because swap is on only in guests.
 """
 import json
 import os
@@ -22,12 +22,12 @@ from network import Network
 CHECKER = BUILD / "tests" / "checker"
 PORT, PAGE, SLAB = 7070, 4096, 1 << 20
 MACHINE_MIB, HEADROOM_MIB = 2048, 256
-# What a program may take until it is ready, on an emulated machine, too.
+# Most seconds until a program is ready, also on an emulated machine.
 START_SECONDS = 90
 
 
 def left_of(directory):
-    """What a cluster has below @directory, as of machine.things(): mounts, loop devices, processes."""
+    """Returns the lines of machine.things() below @directory: mounts, loop devices, processes."""
     inside = f"{directory}/"
     found = dict(machine.mount_thing(d) for _, d, _ in machine.mounts() if d.startswith(inside))
     found.update(machine.loop_thing(d) for d, file in machine.loops().items() if file.startswith(inside))
@@ -38,8 +38,8 @@ def left_of(directory):
 
 class Checker:
     """
-    The checker program at work on @path, or on its own memory as @options say, until
-    stop(), which returns its report.  A bad page ends it at once: see failed().
+    A running checker program on @path, or on its own memory, by @options.  stop() returns its
+    report.  A bad page ends the program at once: see failed().
     """
 
     def __init__(self, path, log, options=(), enter=None):
@@ -54,12 +54,12 @@ class Checker:
         return self.log.with_suffix(".json")
 
     def operations(self):
-        """How many reads and writes of a file it has done, or tried to."""
+        """Returns the number of its read and write system calls, including failed ones."""
         rows = machine.read(f"/proc/{self.process.pid}/io").splitlines()
         return sum(int(row.split()[1]) for row in rows if row.startswith(("syscr:", "syscw:")))
 
     def failed(self):
-        """What is wrong, or ""."""
+        """Returns the fault found, or ""."""
         if self.process.poll() in (None, 0):
             return ""
         return machine.read(self.log).strip() or f"checker: status {self.process.returncode}"
@@ -85,7 +85,7 @@ class Checker:
 
 
 class Loop:
-    """The block device on @file, as swap uses it, discards included."""
+    """A loop device on @file, set up as for swap, including discards."""
 
     def __init__(self, file):
         self.device = subprocess.run(
@@ -113,7 +113,7 @@ class SwapArea(Loop):
 
 
 class EtcdMachine(Etcd):
-    """An etcd on a machine of its own.  @keyed: it and its clients have certificates."""
+    """An etcd on its own machine.  @keyed: etcd and its clients have certificates."""
 
     def __init__(self, node, directory, log, keyed):
         self.node = node
@@ -127,7 +127,7 @@ class EtcdMachine(Etcd):
 
 
 class ControlPlane:
-    """An ebbd on @node: tells devices of @run that follow() which donors there are, as @donors says."""
+    """An ebbd on @node, which passes the list @donors to the devices of @run that follow()."""
 
     def __init__(self, node, run, log, donors):
         self.config, self.daemon = run / "ebb.conf", None
@@ -141,7 +141,7 @@ class ControlPlane:
         self.daemon = parts.Daemon(self.argv, self.log, timeout=START_SECONDS, env={"EBB_RUN_DIR": str(self.run)})
 
     def configure(self, donors):
-        """The lines of [donors], from now on."""
+        """Sets the lines of [donors]."""
         self.config.write_text(f"[donors]\n{donors}\n")
         if self.daemon:
             self.daemon.signal(signal.SIGHUP)
@@ -162,14 +162,14 @@ class ControlPlane:
 
 class DonorMachine:
     """
-    An ebb-donord on a machine of its own, which may be down.  @path: a unix socket by
-    which the borrower reaches it, too, as if it were on the same machine.  It registers in @etcd.
+    An ebb-donord on its own machine, which may be down.  @path: an additional unix socket for the
+    borrower, as if on the same machine.  The donor registers in @etcd.
     """
 
     def __init__(self, node, directory, log, memory="64M", slab="1M", path=None, etcd=None, options=()):
         self.node, self.log = node, log
         self.address, self.local = f"{node.address}:{PORT}", f"unix:{path}" if path else None
-        # What the donor takes for the memory of its machine, and a control socket of its own.
+        # The donor's view of its machine's memory, and its own directory for the control socket.
         self.proc, self.run = Path(directory) / "proc", Path(directory) / "run"
         self.argv = [*node.prefix, BIN / "ebb-donord", "--listen", self.address,
                      "--memory", memory, "--slab", slab, "--headroom", f"{HEADROOM_MIB}M",
@@ -201,7 +201,7 @@ class DonorMachine:
         self.daemon.signal(signal.SIGCONT)
 
     def drain(self, timeout=60):
-        """SIGTERM, and waits for its end."""
+        """Sends SIGTERM and waits for the exit."""
         return self.daemon.stop(timeout)
 
     def lie(self, how):
@@ -234,7 +234,7 @@ class DonorMachine:
         return pages
 
     def lent_memory(self):
-        """Its slabs: locked, writable, not for core dumps, whole slabs long."""
+        """Returns the mappings of its slabs: locked, writable, not dumped, of whole slabs."""
         found, low = [], None
         for line in machine.read(f"/proc/{self.daemon.pid}/smaps").splitlines():
             key, _, rest = line.partition(" ")
@@ -250,14 +250,14 @@ class DonorMachine:
         (self.proc / "pressure").mkdir(parents=True, exist_ok=True)
         (self.proc / "pressure" / "memory").write_text(
             "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
-        # Whole at any time: the donor reads it once a second.
+        # Replaced atomically: the donor reads the file once a second.
         new = self.proc / "new"
         new.write_text(f"MemTotal: {MACHINE_MIB << 10} kB\nMemFree: 0 kB\n"
                        f"MemAvailable: {available_mib << 10} kB\n")
         new.rename(self.proc / "meminfo")
 
     def squeeze(self):
-        """The machine's programs take nearly all of its memory: the donor wants its own back."""
+        """Fakes a shortage: the machine's programs take nearly all memory, so the donor recalls slabs."""
         self.tell_memory(HEADROOM_MIB // 4)
 
     def relax(self):
@@ -278,7 +278,7 @@ class DonorMachine:
 
 
 class Borrower(parts.Swapd):
-    """An ebb-swapd on @node with a directory of its own beside the machine's, and its file."""
+    """An ebb-swapd on @node with its own run directory, and its file."""
 
     def __init__(self, node, directory, log, donors, name="dp0", size="32M", slab="1M",
                  options=(), backup=True):
@@ -296,14 +296,14 @@ class Borrower(parts.Swapd):
         self.file = self.mount / "swap"
 
     def follow(self):
-        """Its donors are those that the machine's ebbd knows."""
+        """Makes the machine's ebbd manage its donors."""
         write_record(self.run, self.name, donors_from="configuration")
 
     def ask(self, verb, **what):
         return parts.control_answer(self.run / "devices" / f"{self.name}.sock", verb, **what)
 
     def order(self, verb, **what):
-        """As ask(), and it must be carried out."""
+        """Sends a command as ask() does; the command must succeed."""
         answer = self.ask(verb, **what)
         if not answer["ok"]:
             raise MachineError(f"{self.name}: {verb} {what}: {answer['error']}")
@@ -318,7 +318,7 @@ class Borrower(parts.Swapd):
         return [d["state"] for d in self.status()["donors"]]
 
     def donor(self, address):
-        """What status says of it; "absent" when it is not on the list."""
+        """Returns the donor's row in status; state "absent" if it is not listed."""
         return next((d for d in self.status()["donors"] if d["address"] == address),
                     {"state": "absent", "losses": 0, "slabs": 0})
 
@@ -326,17 +326,17 @@ class Borrower(parts.Swapd):
         return [d["losses"] for d in self.status()["donors"]]
 
     def whole(self):
-        """Every slab has all its copies, and none is on its way."""
+        """Returns whether every slab has all its replicas and none is in flight."""
         copies = self.status()["copies"]
         return not (copies["missing"] or copies["filling"] or copies["leaving"])
 
     def slabs(self):
-        """{slab: addresses of the donors that have all of it}"""
+        """Returns {slab: addresses of the donors with a complete replica}."""
         return {s["slab"]: [c["donor"] for c in s["copies"] if c["state"] == "complete"]
                 for s in self.ask("slab.list")["slabs"]}
 
     def move(self, rnd, most=4):
-        """Sends up to @most slabs to other donors; how many orders were taken."""
+        """Requests migration of up to @most slabs; returns the number of accepted requests."""
         where, taken = sorted(self.slabs()), 0
         donors = [d["address"] for d in self.status()["donors"]]
         for slab in rnd.sample(where, min(most, len(where))):
@@ -349,7 +349,7 @@ class Borrower(parts.Swapd):
     # --- faults
 
     def disk_full(self):
-        """Nothing more can be written to the backup: each attempt fails, as on a full disk."""
+        """Makes each write to the backup fail, as on a full disk."""
         resource.prlimit(self.server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
     def disk_empty(self):
@@ -360,14 +360,14 @@ class Borrower(parts.Swapd):
             self.disk_empty()
 
     def die(self):
-        """kill -9, and what the kernel of a dead machine would not keep either."""
+        """Simulates a dead machine: kill -9, and removal of the mount and the backup."""
         self.kill()
         subprocess.run(["umount", "-l", self.mount], check=True)
         if self.backup:
             self.backup.unlink()
 
     def close(self):
-        """Ends it; a mount that it left, dead, goes too."""
+        """Ends the server and removes a dead mount that it left."""
         (self.run / "devices" / f"{self.name}.json").unlink(missing_ok=True)
         try:
             self.stop()
@@ -378,10 +378,10 @@ class Borrower(parts.Swapd):
 
 class Cluster:
     """
-    @donors machines that lend, one that borrows; with @local they can be reached by unix
-    sockets, too; with @keyed all of them share a key and trust no address; with @etcd they
-    register in one.  serve() starts a device, check() a checker on it, control() an ebbd;
-    close() ends all, in that order reversed.
+    @donors lending machines and one borrower; @local: donors also listen on unix sockets;
+    @keyed: all share a key and trust no address; @etcd: donors register in an etcd.  serve()
+    starts a device, check() a checker on it, control() an ebbd; close() ends all in reverse
+    sequence.
     """
 
     def __init__(self, directory, logs, donors=4, local=False, keyed=False, etcd=False,
@@ -423,14 +423,14 @@ class Cluster:
         return self.plane
 
     def check(self, borrower, options=("--pause", 300), path=None, enter=None):
-        """@enter a cgroup: it checks its own memory, not the device's file."""
+        """@enter: moves the checker into a cgroup, where it checks its own memory, not the file."""
         c = Checker(None if enter else path or borrower.file,
                     self.logs / f"checker{len(self.checkers)}.log", options, enter)
         self.checkers.append(c)
         return c
 
     def failed(self):
-        """The first thing that must not be: a bad page, a borrower or an ebbd that ended; or ""."""
+        """Returns the first fault: a bad page, or a borrower or ebbd that exited; or ""."""
         for c in self.checkers:
             if c.failed():
                 return c.failed()
@@ -440,7 +440,7 @@ class Cluster:
         return self.plane and self.plane.failed() or ""
 
     def run(self, seconds):
-        """Lets the load run, and fails with what it finds."""
+        """Lets the load run for @seconds; raises the first fault."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.failed():
@@ -448,14 +448,14 @@ class Cluster:
             time.sleep(0.1)
 
     def work(self, seconds, least=100):
-        """As run(), and on a busy machine until each checker has done @least operations."""
+        """As run(), and longer on a busy machine, until each checker has done @least operations."""
         enough = {c: c.operations() + least for c in self.checkers if c.process.poll() is None}
         self.run(seconds)
         for c, n in enough.items():
             self.wait(lambda: c.operations() >= n, 20, "load")
 
     def wait(self, condition, seconds, what):
-        """As wait_for(), but a bad page ends the waiting."""
+        """As wait_for(), but a fault ends the wait."""
         def either():
             if self.failed():
                 raise MachineError(self.failed())

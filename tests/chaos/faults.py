@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What may happen to a cluster: context managers that do it on entry and undo it on exit.
+Faults of a cluster: context managers that inject a fault on entry and undo it on exit.
 """
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Callable
 
 @contextmanager
 def killed(donor):
-    """kill -9, and a new one at the same place."""
+    """Kills the donor with SIGKILL; restarts it at the same address."""
     donor.kill()
     yield
     donor.start()
@@ -17,7 +17,7 @@ def killed(donor):
 
 @contextmanager
 def ended(donor):
-    """SIGTERM: it drains."""
+    """Ends the donor with SIGTERM, so that it drains."""
     donor.drain()
     yield
     donor.start()
@@ -39,7 +39,7 @@ def unplugged(donor):
 
 @contextmanager
 def squeezed(donor):
-    """Its machine runs out of memory: it asks slabs back."""
+    """Makes the donor's machine run out of memory, so that it recalls slabs."""
     donor.squeeze()
     yield
     donor.relax()
@@ -47,7 +47,7 @@ def squeezed(donor):
 
 @contextmanager
 def etcd_killed(etcd, fresh=False):
-    """@fresh: it comes back without its data."""
+    """@fresh: restarts it without its data."""
     etcd.kill()
     yield
     etcd.start(fresh)
@@ -56,8 +56,8 @@ def etcd_killed(etcd, fresh=False):
 @contextmanager
 def control_plane_killed(plane, donors, without, under_way):
     """
-    ebbd takes donors off the list, which is @without them, and is killed as soon as their slabs
-    are @under_way, a function that waits; its successor has the @donors again.
+    Reconfigures ebbd to the list @without some donors and kills it once their slabs migrate, for
+    which the function @under_way waits.  The next ebbd has the list @donors again.
     """
     plane.configure(without)
     under_way()
@@ -81,12 +81,12 @@ def losing(direction, percent):
 class Fault:
     name: str
     of: Callable            # of(donor) is the context manager
-    seconds: tuple          # shortest and longest that it lasts
-    loses: bool             # a borrower must notice: it counts a loss of that donor
-    needs: str = ""         # of the network: see Network.lacks()
+    seconds: tuple          # shortest and longest duration
+    loses: bool             # a borrower must count a loss of that donor
+    needs: str = ""         # feature of the network: see Network.lacks()
 
 
-# A deadline of 300 ms: what shall be noticed lasts longer, a hiccup does not.
+# By the deadline of 300 ms: faults to be detected last longer, short ones do not.
 DONOR_FAULTS = (
     Fault("kill -9", killed, (0.3, 1.5), True),
     Fault("SIGTERM", ended, (0.3, 1.5), False),

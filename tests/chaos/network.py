@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Machines for tests: network namespaces on one switch, with links that can be cut and
-made lossy.  The namespaces have no names: they live as long as this process and what
-runs in them, so that nothing is left even after kill -9.
+Machines for tests: network namespaces on one switch, with links that can be cut and made
+lossy.  The namespaces have no names: they live only as long as this process and the processes
+in them, so that nothing is left even after kill -9.
 
-Addresses are 10.77.0.N, or 127.77.0.N on as real a wire: lo keeps 127.0.0.1 only, and the
-interfaces have route_localnet set.  So what programs do for loopback alone, without
-keys, can be tried over a network, too.
+Addresses are 10.77.0.N, or 127.77.0.N on the same links: lo keeps only 127.0.0.1, and the
+interfaces have route_localnet set.  So features that programs allow only on loopback, such as
+connections without keys, can be tested over a network, too.
 """
 import ctypes
 import os
@@ -36,11 +36,11 @@ def enter(fd):
 
 
 def unshared_namespace():
-    """An open descriptor of a new network namespace, which lives as long as that is open."""
+    """Returns a descriptor of a new network namespace, which lives while the descriptor is open."""
     made = []
 
     def make():
-        # Of this thread only, which ends at once.
+        # Affects only this thread, which ends at once.
         if libc.unshare(CLONE_NEWNET) < 0:
             made.append(OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)"))
         else:
@@ -58,11 +58,11 @@ class Namespace:
     def __init__(self):
         self.fd = unshared_namespace()
         self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
-        # A command run inside: prefix + argv.  It executes in place, the pid is the program's.
+        # prefix + argv runs a command inside.  nsenter execs: the pid is the program's.
         self.prefix = ["/usr/bin/nsenter", f"--net={self.path}", "--"]
 
     def name(self):
-        """As in /proc/PID/ns."""
+        """Returns the name as in /proc/PID/ns."""
         return os.readlink(self.path)
 
     def run(self, *argv, **kwargs):
@@ -77,7 +77,7 @@ class Namespace:
 
     @contextmanager
     def inside(self):
-        """This thread, and what it starts, is in there meanwhile."""
+        """Moves this thread, and the processes that it starts, into the namespace for a `with`."""
         home = own_namespace()
         enter(self.fd)
         try:
@@ -96,7 +96,7 @@ class Node(Namespace):
     def __init__(self, network, number):
         super().__init__()
         self.switch, self.port = network.switch, f"port{number}"
-        self.lossy = {}     # chain of nftables, where it is
+        self.lossy = {}     # nftables chain -> where it is
         self.address = network.address(number)
         self.switch.run("ip", "link", "add", self.port, "type", "veth",
                         "peer", "name", "eth0", "netns", self.path)
@@ -118,12 +118,12 @@ class Node(Namespace):
 
     def lose(self, direction, percent=100):
         """
-        Loses packets "from" this machine or "to" it.  On the wire, behind both ends'
-        stacks: no socket gets an error.
+        Drops packets "from" this machine or "to" it, on the link, outside of both ends' stacks:
+        no socket gets an error.
         """
         where, device = (self.switch, self.port) if direction == "from" else (self, "eth0")
         chance = "" if percent >= 100 else f"numgen random mod 100 < {percent} "
-        # Neighbours are found all the same: what is lost is IP.
+        # ARP still works: only IP packets are dropped.
         chain = f"netdev chaos {direction}_{device}"
         rules = (f"add table netdev chaos; "
                  f"add chain {chain} {{ type filter hook ingress device {device} priority 0; }}; "
@@ -132,7 +132,7 @@ class Node(Namespace):
         self.lossy[chain] = where
 
     def lost(self):
-        """Packets that lose() has dropped."""
+        """Returns the number of packets that lose() has dropped."""
         words = (self.switch.run(NFT, "list", "ruleset") + self.run(NFT, "list", "ruleset")).split()
         return sum(int(words[i + 1]) for i, word in enumerate(words) if word == "packets")
 
@@ -146,14 +146,14 @@ class Node(Namespace):
                         "delay", *text.split())
 
     def retransmitted(self):
-        """TCP segments this machine has sent again."""
+        """Returns the number of TCP segments that this machine has retransmitted."""
         rows = [line.split() for line in self.run("cat", "/proc/net/snmp").splitlines()]
         names, values = [r for r in rows if r[0] == "Tcp:"]
         return int(values[names.index("RetransSegs")])
 
 
 class Network:
-    """@loopback: addresses that programs take for their own machine's."""
+    """@loopback: uses addresses that programs treat as local."""
 
     def __init__(self, loopback=True):
         self.loopback = loopback
@@ -169,7 +169,7 @@ class Network:
         return self.nodes[-1]
 
     def lacks(self, what):
-        """Why "loss" or "delay" cannot be had on this kernel; "" where it can."""
+        """Returns why this kernel lacks "loss" or "delay"; "" if it has that."""
         node = self.nodes[0]
         try:
             if what == "loss":

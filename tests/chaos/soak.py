@@ -1,13 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-soak.py [--hours H] [--seed N]: random faults every few seconds on a borrower and four
-donors under load, and on the etcd and the ebbd by which they find each other, as long as
-one likes.  One device lasts from the first minute to the last; beside it one after the
-other is made with every kind of durability there is, read to the last page, and destroyed.
-With --guest those others are swap, in a guest, and what is read is a program's memory.
-Writes report.json to build/soak, or to build/guest/runs/soak; status 1 when a page was bad,
-something failed or something leaked.
+soak.py [--hours H] [--seed N]: injects random faults every few seconds into a borrower and
+four donors under load, and into the etcd and ebbd by which they find each other, for any time.
+One device lasts from the first minute to the last; beside it, devices with every kind of
+durability are created one after the other, read to the last page, and destroyed.  With --guest
+these are swap in a guest, where a program checks its memory.  Writes report.json to build/soak,
+or to build/guest/runs/soak; exits with status 1 if a page was bad, or anything failed or leaked.
 """
 import argparse
 import collections
@@ -33,52 +32,52 @@ from faults import DONOR_FAULTS, control_plane_killed, etcd_killed
 from machine import MachineError
 
 DIRECTORY = Path("/hostout") if machine.IN_GUEST else machine.BUILD / "soak"
-# For backups and sockets: in a guest on its disk.
+# Directory of backups and sockets: on the disk in a guest.
 TEMPORARY = Path("/var/tmp") if machine.IN_GUEST else DIRECTORY
 PROGRESS_SECONDS = 10
-# When a donor gives up a borrower that says nothing (GONE_MS of daemon/lib/wire/tcp.c), and some.
+# After this a donor has given up an unresponsive borrower (GONE_MS of daemon/lib/wire/tcp.c).
 GONE_SECONDS = 340
-# A donor's lease in etcd, and some.
+# After this a donor's lease in etcd has expired.
 LEASE_SECONDS = 12
-# What a process may grow by after its first round: caches of libraries, connections to etcd
-# that come and go, no more.
+# Allowed growth of a process after its first round: caches of libraries, temporary connections
+# to etcd.
 GROWTH_KIB, GROWTH_FDS = 8 << 10, 3
-# Of the program that swaps, and what it may keep.
+# The swapping program's cgroup, size and limit.
 CGROUP, MIB, LIMIT_MIB = "ebb-soak", 48, 24
 
 
 @dataclass
 class Kind:
-    """A kind of device, and what it bears."""
+    """A kind of device, and the faults that it tolerates."""
     name: str
     options: tuple = ()
-    at_once: int = 2          # donors that may have a fault at a time
+    at_once: int = 2          # most donors with a fault at a time
     backup: bool = True
     disk_full: bool = False
     local: bool = False       # slabs are shared, not sent
     sealed: bool = True       # a donor's lies are found
-    faults: tuple = ()        # names of those that donors may have; (): all
+    faults: tuple = ()        # names of the donors' faults; (): all
     checker: tuple = ("--pause", 1000)
 
     def follows(self):
-        """Its donors are those in etcd, which knows of no sockets."""
+        """Returns whether it uses the donors in etcd, which has no unix sockets."""
         return not self.local
 
 
-# Two copies bear one loss at a time: there no donor shall be lost only because the
-# machine is busy, and each loss is made good before the next fault.
+# Two replicas tolerate one loss at a time: no donor may be lost only because the machine is
+# busy, and each loss is repaired before the next fault.
 KINDS = (
     Kind("disk"),
     Kind("replicas=2", ("--durability", "replicas=2", "--deadline", "2s"), at_once=1, backup=False),
-    # Where errors are tolerated a seal would make one of an old page.
+    # Errors are tolerated here, and a seal would turn a stale page into an error.
     Kind("disk, full now and then", ("--seal", "off"), disk_full=True, sealed=False,
          checker=("--pause", 1000, "--errors")),
     Kind("shm", local=True, sealed=False),
     Kind("replicas=3", ("--durability", "replicas=3", "--deadline", "2s"), at_once=2, backup=False),
 )
 
-# Emulated donors are slow: where that would lose pages, no donor is lost for it.  A page that
-# cannot be read ends the program, so while the disk is full no donor is lost at all.
+# Emulated donors are slow: where a loss could lose pages, deadlines are long enough to avoid it.
+# An unreadable page ends the program, so no donor is lost while the disk is full.
 SWAP_LOAD = ("--threads", 2, "--pause", 20000)
 SWAP_KINDS = (
     Kind("swap, disk", ("--deadline", "1s"), checker=SWAP_LOAD),
@@ -100,7 +99,7 @@ def descriptors(pid):
 
 
 def namespaces():
-    """Network namespaces that some process is in."""
+    """Returns the network namespaces of all processes."""
     found = set()
     for p in Path("/proc").glob("[0-9]*/ns/net"):
         try:
@@ -114,13 +113,13 @@ class Soak:
     kinds = KINDS
     deadline, lasting_load = "300ms", ("--pause", 1000)     # of the lasting device
     round_seconds = 60
-    slow = 1                            # what takes a moment takes so many times as long
+    slow = 1                            # factor of time-outs
     keyed = True
     donor_memory = "160M"
 
     def __init__(self, seconds, seed):
         self.seconds, self.seed, self.random = seconds, seed, random.Random(seed)
-        # In a short time, too, there is a round of each kind.
+        # Even a short run has a round of each kind.
         self.round_seconds = min(self.round_seconds, seconds / len(self.kinds))
         self.start = time.monotonic()
         self.next_progress = self.start + PROGRESS_SECONDS
@@ -146,35 +145,35 @@ class Soak:
                  f"{told['pages_read_backup']} pages from the disk; bad pages: 0")
 
     def run(self, seconds):
-        """The load goes on for @seconds, and nothing is wrong."""
+        """Runs the load for @seconds, without any fault found."""
         self.cluster.run(seconds)
         self.progress()
 
     # --- one fault
 
     def choose(self, kind):
-        """[(fault, donor)], at different donors."""
+        """Returns [(fault, donor)], at different donors."""
         n = self.random.choices((1, 2), (3, 1))[0] if kind.at_once > 1 else 1
         donors = self.random.sample(self.cluster.donors, n)
         faults = [f for f in self.donor_faults if not kind.faults or f.name in kind.faults]
         return [(self.random.choice(faults), d) for d in donors]
 
     def losses(self, donor):
-        """How often the lasting device has lost @donor, since that is on its list."""
+        """Returns how often the lasting device has lost @donor since it was listed."""
         return self.long.donor(donor.address)["losses"]
 
     def noticed(self, donor, before):
-        """Its losses are no longer those @before, or ebbd has taken it off the list."""
+        """Returns whether its losses differ from @before, or ebbd has removed it from the list."""
         now = self.long.donor(donor.address)
         return now["losses"] != before or now["state"] == "absent"
 
     def drained(self, donor, devices):
-        """The operator drains a donor, then undrains it."""
+        """Drains a donor as an operator does, then undrains it."""
         def order(verb):
             for device in devices:
                 address = donor.local if donor.local in device.donors else donor.address
-                # ebbd may have taken it off the list: one that ended and could not say in time,
-                # for want of etcd, that it is back.
+                # ebbd may have removed a restarted donor that could not register in time because
+                # etcd was down.
                 if device.donor(address)["state"] != "absent":
                     device.order(verb, donor=address)
         order("donor.drain")
@@ -183,7 +182,7 @@ class Soak:
         self.faults["drain order"] += 1
 
     def unlisted(self, donor, devices):
-        """Taken off the list of donors, and put on it again: what ebbd tells devices."""
+        """Removes a donor from the list and adds it again, as ebbd does."""
         for device in devices:
             device.order("donors.set", donors=[a for a in device.donors
                                                if a not in (donor.address, donor.local)])
@@ -193,7 +192,7 @@ class Soak:
         self.faults["taken off the list"] += 1
 
     def lie(self, donor, devices):
-        """What a donor has is not what was written there: found, and trusted when it is new."""
+        """Alters a donor's pages: it must be quarantined, and is trusted again once restarted."""
         if donor.lie(self.random.choice(("flip", "swap"))):
             self.faults["pages altered at a donor"] += 1
         self.run(self.random.uniform(0.2, 1))
@@ -209,13 +208,13 @@ class Soak:
 
     def places(self):
         """
-        Of the lasting device: where slabs are, and what might have changed that: losses, and
-        pages copied.  A slab without pages is released, and later mapped anywhere, without these.
+        Returns the places of the lasting device's slabs, and the causes of changes: losses and
+        copied pages.  A slab without pages is released, and later mapped anywhere, without a cause.
         """
         return self.long.slabs(), self.long.losses(), self.long.stats()["pages_repaired"]
 
     def etcd_lost(self):
-        """Nothing changes for slabs that are mapped, whatever becomes of the donors' leases."""
+        """Kills etcd: mapped slabs must stay where they are, even if the donors' leases expire."""
         still = self.long.whole()
         old, *before = self.places()
         fresh, long = self.random.random() < 0.25, self.random.random() < 0.1
@@ -223,8 +222,7 @@ class Soak:
             self.faults["etcd killed"] += 1
             self.run(LEASE_SECONDS if long else self.random.uniform(0.5, 3))
             new, *after = self.places()
-        # Orders from before may not have been carried out; and a donor may be late on a busy
-        # machine, whatever else failed.
+        # Migrations from before may be unfinished, and a donor may be late on a busy machine.
         if not still or before[0] != after[0]:
             return
         self.totals["slabs_looked_at_without_etcd"] += len(old)
@@ -233,7 +231,7 @@ class Soak:
             raise MachineError(f"dp0: etcd was down, and slabs moved: {moved}")
 
     def ebbd_killed(self, devices):
-        """In the midst of what it set off; now and then its successor finds no etcd either."""
+        """Kills ebbd during a migration; sometimes the next ebbd finds no etcd either."""
         held = lambda donor: sum(d.donor(donor.address)["slabs"] for d in devices)
         leaver = max(self.cluster.donors, key=held)
         if not held(leaver):
@@ -274,8 +272,8 @@ class Soak:
             self.ebbd_killed((self.long, b) if kind.follows() else (self.long,))
             self.all_well(kind, b)
         chosen = self.choose(kind)
-        # One that has just come back to the list has no slab and is asked for nothing; and orders
-        # to move some may still be carried out.
+        # A donor that was just listed again has no slabs and gets no requests; and migrations to
+        # it may be unfinished.
         before = {d: self.losses(d) for _, d in chosen if self.long.donor(d.address)["slabs"] > 4}
         with ExitStack() as undo:
             if kind.disk_full and self.random.random() < 0.3:
@@ -301,7 +299,7 @@ class Soak:
         self.run(self.random.uniform(0.2, 1.5))
 
     def all_well(self, kind, b):
-        """Every donor is there again; where copies are all there is, so are they."""
+        """Waits until every donor is up and, without a backup, all replicas are complete."""
         for device in (self.long, b):
             self.cluster.all_up(device, 30 * self.slow)
         if not kind.backup:
@@ -313,7 +311,7 @@ class Soak:
         return self.cluster.check(b, options)
 
     def unload(self, checker):
-        """What the checker has to tell."""
+        """Stops the checker and adds up its report."""
         told = checker.stop(120 * self.slow)
         self.cluster.checkers.remove(checker)
         return told
@@ -337,7 +335,7 @@ class Soak:
         self.leaks()
 
     def serve(self, name, options=(), **what):
-        # Slabs are on their way long enough for something to happen meanwhile.
+        # Slow repair, so that faults occur during it.
         b = self.cluster.serve(name, options=("--deadline", self.deadline, "--repair-rate", "16M",
                                               *options), **what)
         self.cluster.all_up(b, 20 * self.slow)
@@ -349,7 +347,7 @@ class Soak:
             self.totals[key] += told[key]
 
     def leaks(self):
-        """With the lasting device alone again, all is as after the first round."""
+        """Checks that with only the lasting device, all is as after the first round."""
         def free():
             return all(d["free"] == d["total"] - d["slabs"] * self.slab
                        for d in self.long.status()["donors"])
@@ -372,7 +370,7 @@ class Soak:
     # --- all of it
 
     def vanish(self, files):
-        """A donor apart, whose borrower is cut off in the first minute and then dies."""
+        """Starts a separate donor whose borrower is cut off in the first minute and then dies."""
         c = self.vanished = Cluster(files, files, donors=1, keyed=True,
                                     options=("--drain-timeout", "1s"))
         c.all_up(c.serve("gone"))
@@ -381,11 +379,11 @@ class Soak:
         c.node.unplug()
         c.checkers.pop().kill()
         c.borrowers.pop().die()
-        # The dead one stays unplugged; another machine borrows.
+        # The dead borrower stays unplugged; another machine borrows.
         c.node = c.network.add()
 
     def look_for_vanished(self):
-        """No end of a connection reached that donor; minutes later it has its memory back."""
+        """Checks that this donor, which saw no connection end, has its memory back minutes later."""
         if not self.vanished:
             return
         if time.monotonic() - self.start < GONE_SECONDS:
@@ -397,7 +395,7 @@ class Soak:
                            "slabs of a borrower that vanished are free")
 
     def body(self):
-        self.start = time.monotonic()       # what came before takes an emulated machine minutes
+        self.start = time.monotonic()       # the setup takes minutes on an emulated machine
         self.long = self.serve("dp0", size="64M")
         self.long.follow()
         self.plane = self.cluster.control(self.cluster.etcd.config())
@@ -470,18 +468,18 @@ class Soak:
 
 
 class SwapSoak(Soak):
-    """In a guest, for the servers of swap die."""
+    """The soak with swap: only in a guest, because it kills servers of swap."""
     kinds = SWAP_KINDS
     deadline, lasting_load, round_seconds, slow = "1s", ("--threads", 1, "--pause", 50000), 240, 4
-    keyed = False       # TLS takes an emulated processor all of its time
-    donor_memory = "64M"    # as does the locking of more at each start
+    keyed = False       # TLS would take all time of an emulated processor,
+    donor_memory = "64M"    # and so would locking more memory at each start
     area = cgroup = None
 
     def vanish(self, files):
-        """No part of this: a matter of minutes, not of swap."""
+        """Does nothing: this part takes minutes and is independent of swap."""
 
     def serve(self, name, options=(), **what):
-        # By themselves they would not be sealed: the donors' addresses are loopback's.
+        # Donors on loopback addresses are not sealed by default.
         return super().serve(name, options=("--seal", "on", *options), **{"size": "64M", **what})
 
     def load(self, b, options):
@@ -509,12 +507,12 @@ class SwapSoak(Soak):
 
 
 def in_guest(hours, seed):
-    """Replaces this process; the guest's output goes where ours does."""
+    """Replaces this process by the guest, with the same output."""
     os.chdir(machine.REPO)
     os.execv(sys.executable, [
         sys.executable, "-B", "tests/guest/run.py", "--name", "soak", "--memory", "1536",
-        # With two, one emulated processor may run what another has just patched, and the kernel dies
-        # of a stray int3: each chain of nftables on a device switches such a branch.
+        # With two, an emulated processor may run code that the other has just patched, and the
+        # kernel dies of a stray int3: each nftables chain on a device switches such a branch.
         "--cpus", "1", "--timeout", str(int(hours * 3600) + 900), "--", "/usr/bin/python3", "-B",
         "tests/chaos/soak.py", "--hours", str(hours), "--seed", str(seed)])
 
@@ -532,9 +530,9 @@ def main():
         return in_guest(a.hours, a.seed)
     if os.geteuid() != 0:
         p.error("needs root; run sudo make soak")
-    # Cleans up on SIGTERM, too.
+    # Clean up on SIGTERM, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # There is one ebbd on a machine.
+    # A machine has only one ebbd.
     with machine.swap_locked():
         return (SwapSoak if machine.IN_GUEST else Soak)(a.hours * 3600, a.seed).main()
 

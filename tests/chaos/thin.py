@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-A file system that promises more than there is below it: preallocation succeeds, and
-writes fail once the disk under it is full.  What a thinly provisioned volume does.
+A file system that is larger than the disk below it: preallocation succeeds, and writes fail
+once the disk is full, as on a thinly provisioned volume.
 """
 import subprocess
 
@@ -10,7 +10,7 @@ class ThinDisk:
     """An ext4 of @size MiB at .directory, of which @room MiB can be written."""
 
     def __init__(self, below, size=64, room=12):
-        # machine.py knows what the tests mounted by this name.
+        # machine.py recognizes the tests' mounts by this name.
         self.below = below / "ebb-chaos"
         self.directory = self.below / "fs"
         self.below.mkdir()
@@ -20,7 +20,7 @@ class ThinDisk:
             self.directory.mkdir()
             image = self.below / "image"
             self.run("truncate", "-s", f"{size}M", image)
-            # A journal that cannot be written ends all writing for good.
+            # No journal: a failed journal write would end all writing for good.
             self.run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=1", image)
             self.run("mount", "-o", "loop", image, self.directory)
             self.mounted.append(self.directory)

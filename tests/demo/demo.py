@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Real programs on remote memory, once with the kernel's readahead alone and once
-with ebb.  Writes build/demo/report.json and build/demo/ebb.png.
+Runs real programs on remote memory, with the kernel's readahead only and with ebb.  Writes
+build/demo/report.json and build/demo/ebb.png.
 """
 import argparse
 import json
@@ -21,22 +21,22 @@ import workloads
 from road import Failure, say
 
 BUILD = road.REPO / "build" / "demo"
-# A swap device frees clean slots once it is half full, so it is at least four
-# times what the largest of them has out.
+# The kernel frees clean slots of a swap device that is half full, so it is at least four
+# times the largest program's swapped-out bytes.
 DEVICE_SIZE = 1 << 30
 RAM_NEEDED = DEVICE_SIZE + (1 << 30)
-DISK_NEEDED = DEVICE_SIZE + (1 << 30) # and the inputs, half a gigabyte
+DISK_NEEDED = DEVICE_SIZE + (1 << 30) # with the inputs, half a gigabyte
 PERCENTS = (50, 25)
-# What emulation has time for.
+# Emulation has no time for more.
 GUEST_PERCENTS = (50,)
 GUEST_WORKLOADS = "sqlite3,numpy"
 MODES = ("kernel", "ebb")
 POLICY = {"kernel": "none", "ebb": "auto"}
 SECONDS_PLANNED = 270
 MAX_ROUNDS = 3
-# Smallest limit: the programs' own code and page cache have to fit as well.
+# Smallest limit: the programs' code and page cache must fit, too.
 SMALLEST = 16 << 20
-# What the picture shows fault by fault.
+# Runs whose faults the picture shows.
 RECORDED = (("sqlite3", 50), ("numpy", 50), ("graphicsmagick", 50))
 
 
@@ -54,7 +54,7 @@ class Row:
         return statistics.median(o.seconds for o in self.runs[mode])
 
     def middle(self, mode):
-        """The run whose time is the (lower) median: its counters go with its time."""
+        """Returns the run with the (lower) median time, whose counters belong to that time."""
         ordered = sorted(self.runs[mode], key=lambda o: o.seconds)
         return ordered[(len(ordered) - 1) // 2].stats
 
@@ -93,7 +93,7 @@ class Demo:
         return time.monotonic() - self.began
 
     def progress(self, done, of, text):
-        """Prints a line that the next one replaces, on a terminal only."""
+        """Prints a line that the next call replaces; only on a terminal."""
         if sys.stdout.isatty():
             bar = "#" * (20 * done // of)
             print(f"\r\033[K[{bar:<20}] {self.elapsed():4.0f} s  {text}", end="", flush=True)
@@ -105,7 +105,7 @@ class Demo:
 
     def make_inputs(self):
         self.inputs.mkdir(parents=True, exist_ok=True)
-        # Programs run as the user behind sudo, which must be able to read them.
+        # Programs run as the user behind sudo: that user must be able to read the inputs.
         os.chmod(self.inputs, 0o755)
         for i, w in enumerate(self.chosen):
             self.progress(i, len(self.chosen), f"{w.name}: generating its input")
@@ -132,7 +132,7 @@ class Demo:
         return outcome
 
     def compare(self, r):
-        """Round by round, kernel and ebb taking turns at going first, while time lasts."""
+        """Runs rounds while time lasts; kernel and ebb alternate in going first."""
         say(f"\n{'program':<16} {'local':>5} {'kernel':>9} {'ebb':>9} {'speedup':>8} "
             f"{'misses kernel':>14} {'misses ebb':>11} {'coverage':>9} {'accuracy':>9} output")
         for turn in range(1 if road.machine.IN_GUEST else MAX_ROUNDS):
@@ -151,7 +151,7 @@ class Demo:
         return self.elapsed() + row.seconds("kernel") + row.seconds("ebb") < SECONDS_PLANNED
 
     def record(self, r):
-        """Faults one by one, in runs of their own: writing them down takes time."""
+        """Records each fault in separate runs, since recording takes time."""
         for row in self.rows:
             key = (row.workload.name, row.percent)
             if key not in RECORDED:
@@ -194,12 +194,12 @@ def verdict(report):
         say(f"slower with ebb: {s}")
     for b in bad:
         say(b)
-    # Emulation judges what comes out, not how fast.
+    # Under emulation only the output counts, not the speed.
     return 1 if bad or (slow and not road.machine.IN_GUEST) else 0
 
 
 def hand_over(directory):
-    """Under sudo, what is in build/ belongs to the user who called."""
+    """Under sudo, makes files in build/ belong to the user who called it."""
     uid, gid = int(os.environ.get("SUDO_UID", 0)), int(os.environ.get("SUDO_GID", 0))
     if uid:
         for path in (directory.parent, directory, *directory.rglob("*")):

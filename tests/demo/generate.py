@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""generate.py NAME FILE: one input, always the same bytes for the same name."""
+"""generate.py NAME FILE: writes one input; its bytes depend only on NAME."""
 import json
 import os
 import random
@@ -31,7 +31,7 @@ def access_log(out, r):
 
 
 def resp(out, *words):
-    """One redis command as its protocol has it."""
+    """Writes one command in redis's protocol."""
     out.write(b"*%d\r\n" % len(words))
     for word in words:
         out.write(b"$%d\r\n" % len(word))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The demo as one picture: where each program faulted over time, under the kernel's
-readahead and under ebb, and how long it took.
+Draws the demo as one picture: the pages on which each program faulted over time, with the
+kernel's readahead and with ebb, and the times of the runs.
 """
 import subprocess
 
@@ -19,12 +19,12 @@ COLOUR = {"miss": "#d1495b", "hit": "#2a9d8f", "late": "#edae49"}
 BAR = {"kernel": "#b8c1cb", "ebb": "#2a9d8f"}
 KINDS = ("miss", "late", "hit")
 MAX_POINTS = 60_000
-# A hole between two faulted pages is shown no higher than this.
+# Most pages shown for a hole between two faulted pages.
 GAP_PAGES = 256
 
 
 def read_trace(path):
-    """(seconds since the first fault, virtual page, kind as an index into KINDS)."""
+    """Returns (seconds since the first fault, virtual page, kind as an index into KINDS)."""
     told = subprocess.run([machine.BIN / "ebbctl", "trace", "show", "--csv", path], text=True,
                           capture_output=True, check=True).stdout
     rows = [line.split(",") for line in told.splitlines()[1:]]
@@ -40,8 +40,8 @@ def read_trace(path):
 
 def squeeze(pages, scale_of):
     """
-    MiB in address order with the holes taken out: heap, mappings and stack lie
-    terabytes apart.  @scale_of are the pages of both runs, so that they share a scale.
+    Returns MiB by ascending address without the holes: heap, mappings and stack lie terabytes
+    apart.  @scale_of: the pages of both runs, so that they share a scale.
     """
     known = np.unique(scale_of)
     steps = np.minimum(np.diff(known, prepend=known[:1]), GAP_PAGES)
@@ -52,7 +52,7 @@ def draw_faults(ax, trace, height, seconds, title, told):
     time, page, kind = trace
     ax.set_facecolor(PANEL)
     step = max(1, len(time) // MAX_POINTS)
-    # In order of time: drawing one kind last would hide the others.
+    # Sorted by time: drawing one kind last would hide the others.
     colours = np.array([COLOUR[k] for k in KINDS])
     ax.scatter(time[::step], page[::step], s=0.7, c=colours[kind[::step]], linewidths=0,
                rasterized=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The road from a borrower to a donor on this machine, and how programs are run on
-it: donor, ebbd and device, up for as long as a `with Road(...)` lasts.
+Donor, ebbd and device on this machine, up for as long as a `with Road(...)` lasts, and
+functions that run programs with them.
 """
 import hashlib
 import json
@@ -25,30 +25,29 @@ import parts
 REPO = machine.REPO
 PAGE_CLUSTER = Path("/proc/sys/vm/page-cluster")
 DEVICE = "demo0"
-# Where a donor on this machine shares its memory.
+# Socket by which a donor on this machine shares its memory.
 SHM = "unix:/run/ebb/demo-donor.sock"
 DESTROY_SECONDS = 150
 DONOR_SECONDS = 120
 SAMPLE_SECONDS = 0.02
-# A program that makes no progress is ended after this; the slowest takes a fifth of it.
-# Emulation is some forty times slower.
+# Time-out of a program; the slowest takes a fifth of it.  Emulation is some forty times slower.
 RUN_SECONDS = 3600 if machine.IN_GUEST else 300
 
 
 class Stopped(Exception):
-    """^C, or a signal like it."""
+    """Raised on ^C and similar signals."""
 
 
 class Failure(Exception):
-    """Something did not work; the text says what and what to do."""
+    """An error; its text has cause and remedy."""
 
 
 class OutOfMemory(Failure):
-    """The OOM killer struck in a program's cgroup: its time means nothing."""
+    """The OOM killer ended a process in a program's cgroup: its time means nothing."""
 
 
 class TimedOut(Failure):
-    """A program was ended because it took longer than it may."""
+    """A program was ended because it exceeded its time-out."""
 
 
 def say(text=""):
@@ -57,8 +56,8 @@ def say(text=""):
 
 class Interrupts:
     """
-    Turns SIGINT, SIGTERM and SIGHUP into Stopped, once: from then on they are
-    ignored, because cleaning up must not be cut short while swap is on.
+    Turns the first SIGINT, SIGTERM or SIGHUP into Stopped and ignores later ones, because cleanup
+    must not be interrupted while swap is on.
     """
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -66,7 +65,7 @@ class Interrupts:
         self.deferring, self.pending = 0, None
 
     def __enter__(self):
-        # Signals come to the main thread; a test may be in another one.
+        # Only the main thread can handle signals; a test may run in another.
         ours = threading.current_thread() is threading.main_thread()
         self.before = {n: signal.signal(n, self.on_signal) for n in self.NUMBERS if ours}
         return self
@@ -90,7 +89,7 @@ class Interrupts:
 
     @contextmanager
     def deferred(self):
-        """Defers signals: an incomplete device is worse than a second's wait."""
+        """Defers signals: an incomplete device is worse than a short wait."""
         self.deferring += 1
         try:
             yield
@@ -108,17 +107,17 @@ interrupts = Interrupts()
 class Outcome:
     """One run of one program."""
     seconds: float
-    digest: str                 # of its output
-    stats: dict = field(default_factory=dict)   # as ebbctl stats --json has them
-    cpu: float = 0.0            # seconds ebb's own processes used meanwhile
+    digest: str                 # SHA-256 of its output
+    stats: dict = field(default_factory=dict)   # as in ebbctl stats --json
+    cpu: float = 0.0            # CPU seconds of ebb's processes during the run
 
 
 class Road:
     """
-    @size bytes of remote memory and a device of that size.  Leaving takes swap off
-    first, with a deadline, and says what is left if that fails.  @delay, such as "5us",
-    is what the donor waits before it answers a read; @address where it listens, None: a
-    free port on loopback; @prefetch lines of [prefetch] for ebbd.
+    @size bytes of remote memory and a device of that size.  Leaving takes swap off first, with a
+    deadline, and reports leftovers if that fails.  @delay, such as "5us": the donor's delay of
+    each read; @address: where it listens, None: a free port on loopback; @prefetch: lines of
+    [prefetch] for ebbd.
     """
 
     def __init__(self, directory, size, cpus=None, delay=None, address=None, prefetch=()):
@@ -149,7 +148,7 @@ class Road:
         mib = f"{self.size >> 20}M"
         with pinned(self.cpus):
             self.address = self.address or f"127.0.0.1:{free_port()}"
-            # It touches and locks all it lends before it is ready.
+            # The donor touches and locks all memory that it lends before it is ready.
             self.donor = parts.Daemon(
                 [machine.BIN / "ebb-donord", "--listen", self.address, "--memory", mib, "--slab",
                  "64M", *self.delay], self.logs / "donor.log", timeout=DONOR_SECONDS)
@@ -163,7 +162,7 @@ class Road:
                                                  "status")["server"]}
 
     def device_on(self, mib):
-        # In a session of its own: ^C must not reach the process that serves swap.
+        # In its own session: ^C must not reach the process that serves swap.
         done = subprocess.run(
             [machine.BIN / "ebbctl", "device", "create", DEVICE, "--size", mib, "--slab", "64M",
              "--donor", self.address, "--backup", self.backup],
@@ -176,7 +175,7 @@ class Road:
         return json.loads(Path(f"/run/ebb/devices/{DEVICE}.json").read_text())
 
     def down(self):
-        """Takes swap off first; servers are stopped only once it is off."""
+        """Takes swap off, then stops the servers, which must not end before."""
         problems = []
         clear_programs()
         if Path(f"/run/ebb/devices/{DEVICE}.json").exists():
@@ -204,21 +203,21 @@ class Road:
             (self.backup / f"{DEVICE}.backup").unlink(missing_ok=True)
             self.backup.rmdir()
         except OSError:
-            pass    # a directory that others use, or a mount point: as it was
+            pass    # a mount point, or in use: left as it was
 
     def cpu_seconds(self):
         return sum(cpu_seconds(pid) for pid in self.parts.values())
 
     def run(self, workload, inputs, limit, policy, record=None, seconds=RUN_SECONDS):
         """
-        Runs @workload with @limit bytes of local memory; fails if it does, or takes more than
-        @seconds.  @policy "none" counts, None does not even that.
+        Runs @workload with @limit bytes of local memory; raises Failure if it fails or takes more
+        than @seconds.  @policy "none" only counts faults; None does not even count.
         """
         told = self.directory / "run.json"
         told.unlink(missing_ok=True)
         argv = [machine.BIN / "ebbctl", "run", "--quiet", "--mem", str(limit), "--json", told,
                 *(["--policy", policy] if policy else ["--no-track"])]
-        # One address layout for both recordings, so that a picture can compare them.
+        # One address layout for both recordings, so that the picture can compare them.
         program = workload.argv(inputs)
         if record:
             argv += ["--record", record]
@@ -244,12 +243,12 @@ def free_port():
 
 
 def backup_of(directory):
-    """In a guest the tree lies on memory that could itself be swapped out."""
+    """Returns the backup's path; in a guest, the tree lies on memory that could be swapped out."""
     return Path("/var/lib/ebb") if machine.IN_GUEST else directory / "backup"
 
 
 def refuse_oom(told, name, limit, policy):
-    """A shell may outlive the program it ran, so the exit status does not tell."""
+    """Raises OutOfMemory after OOM kills; a shell's exit status does not show its program's death."""
     kills = json.loads(machine.read(told, "{}")).get("oom_kills")
     if kills:
         raise OutOfMemory(f"{name}: the OOM killer struck {kills} times with {limit >> 20} MiB of "
@@ -257,7 +256,7 @@ def refuse_oom(told, name, limit, policy):
 
 
 def end(daemon):
-    """Stops one of ours; what went wrong, or None."""
+    """Stops a daemon; returns an error text, or None."""
     try:
         if daemon:
             daemon.stop()
@@ -267,7 +266,7 @@ def end(daemon):
 
 
 def clear_programs():
-    """Ends what runs under a limit of ours, so that swapoff finds little to bring back."""
+    """Ends programs under our limits, so that swapoff has little to read."""
     for c in machine.ebb_cgroups():
         for pid in machine.read(c / "cgroup.procs").split():
             try:
@@ -278,7 +277,7 @@ def clear_programs():
 
 @contextmanager
 def pinned(cpus):
-    """What is started meanwhile runs on @cpus only (None: anywhere)."""
+    """Pins processes that are started within to @cpus (None: all)."""
     before = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -289,7 +288,7 @@ def pinned(cpus):
 
 
 def run_hashed(argv, name, log, seconds=RUN_SECONDS, **kwargs):
-    """Runs to the end; the SHA-256 of what it printed.  Its stderr goes to @log."""
+    """Runs a program to its end; returns the SHA-256 of its output.  stderr goes to @log."""
     digest, late = hashlib.sha256(), threading.Event()
     with open(log, "w") as err:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
@@ -325,13 +324,13 @@ def run_hashed(argv, name, log, seconds=RUN_SECONDS, **kwargs):
 
 
 def cpu_seconds(pid):
-    """User and system time of a process so far."""
+    """Returns a process's user and system time so far."""
     fields = machine.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
 class PeakSampler(threading.Thread):
-    """Peak anonymous memory of a cgroup, bytes: page cache is not what swaps."""
+    """Samples the peak anonymous memory of a cgroup, in bytes, without page cache."""
 
     def __init__(self, cgroup):
         super().__init__(daemon=True)
@@ -352,7 +351,7 @@ class PeakSampler(threading.Thread):
 
 
 def measure_peak(workload, inputs, directory, cpus=None):
-    """(peak anonymous bytes, Outcome) of a run with all the memory it wants."""
+    """Returns (peak anonymous bytes, Outcome) of a run without a limit."""
     (directory / "log").mkdir(parents=True, exist_ok=True)
     cgroup = parts.Cgroup(f"ebb-peak-{os.getpid()}")
     try:
@@ -373,7 +372,7 @@ def measure_peak(workload, inputs, directory, cpus=None):
 
 
 def check_machine(ram, disk, directory, programs):
-    """Everything that is missing, at once; then nothing has been touched."""
+    """Reports all missing requirements at once, before anything is changed."""
     missing = []
     if os.geteuid():
         missing.append("not root: swap, BPF and cgroups need it; run it with sudo")

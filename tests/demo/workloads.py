@@ -2,9 +2,8 @@
 """
 Third-party programs from Debian, with their input.
 
-Inputs are generated once, from fixed seeds, into the directory each function is
-given.  A workload's command prints little, always the same, and all of it is
-compared between runs.
+Inputs are generated once, from fixed seeds, into a given directory.  A workload's command
+prints a short output that never varies, which is compared between runs.
 """
 import subprocess
 import sys
@@ -20,18 +19,18 @@ GENERATOR = HERE / "generate.py"
 @dataclass(frozen=True)
 class Workload:
     name: str
-    program: str        # what is run, for people
-    order: str          # in which order it walks its memory
-    input: str          # the input, for people; also the key of report.json
-    needs: str          # the program itself, looked for before anything starts
-    files: tuple        # names in the input directory, made by generate.py
+    program: str        # description of the program
+    order: str          # description of its access pattern
+    input: str          # description of the input; also the key in report.json
+    needs: str          # the executable, searched for before anything starts
+    files: tuple        # names in the input directory, written by generate.py
     command: tuple      # {in} stands for the input directory
 
     def argv(self, directory):
         return [word.replace("{in}", str(directory)) for word in self.command]
 
     def prepare(self, directory):
-        """Makes what is missing of the input, or older than its generator."""
+        """Generates input files that are missing or older than the generator."""
         for name in self.files:
             path = directory / name
             if not path.exists() or path.stat().st_mtime < GENERATOR.stat().st_mtime:
@@ -72,7 +71,7 @@ DEMO = (
          "-gamma", "1.3", "-flip", "-resize", "10%", "ppm:-")),
 )
 
-# What no prefetcher can help: the next page follows from data, not from the last pages.
+# Programs that no prefetcher can help: the next page depends on data, not on earlier pages.
 RANDOM = (
     Workload(
         "redis-random", "redis-server, random GETs", "none: keys are hashed",
@@ -100,7 +99,7 @@ BY_NAME = {w.name: w for w in DEMO + RANDOM}
 
 
 def choose(names, otherwise):
-    """Workloads by name ("sqlite3,sort"), or @otherwise when @names is empty."""
+    """Returns workloads by name ("sqlite3,sort"), or @otherwise if @names is empty."""
     if not names:
         return otherwise
     unknown = [n for n in names.split(",") if n not in BY_NAME]

@@ -30,7 +30,7 @@ from kernel import GuestError, SERIES
 
 AT_ONCE = 2
 CASES = "tests/guest/cases"
-# On the console, which outlives journal and file systems.
+# Log to the console, which outlives journal and file systems.
 SHUTDOWN_IS_TOLD = "systemd.log_target=console systemd.log_level=info"
 
 
@@ -40,20 +40,20 @@ class Boot:
     group: str
     files: tuple
     memory: int = 1024
-    timeout: int = 1800 # emulation on a busy machine takes twice its time and more
+    timeout: int = 1800 # seconds; on a busy machine emulation takes more than twice as long
     append: str = ""
     cpus: int = 1
     systemd: bool = False
-    before: str = "" # a script of CASES that prepares the machine for systemd
-    module: bool = False # ours is loaded: the kernel checks its memory at every step
-    peer: str = "" # a program of CASES that a second guest runs, at the other end of a link
-    verdict: object = None # of a machine that systemd shuts down; see shutdown.py
-    target: str = "check-all" # of make, that runs it
-    kernels: tuple = tuple(SERIES) # of these, when no kernel is asked for
+    before: str = "" # script of CASES that prepares the machine for systemd
+    module: bool = False # ebb_swap.ko is loaded: with the kernel's memory checks
+    peer: str = "" # program of CASES that a second guest runs, at the other end of a link
+    verdict: object = None # judges a machine that systemd shuts down; see shutdown.py
+    target: str = "check-all" # make target that runs it
+    kernels: tuple = tuple(SERIES) # default kernels
 
 
 BOOTS = (
-    # What only a guest can show, once: `make check` has no time for more.
+    # Tests that only a guest can run, once: `make check` has no time for more.
     Boot("smoke", ("test_boot.py",
                    "test_road.py::test_sequential_program_comes_back_before_it_asks",
                    "test_faults.py::test_donor_killed",
@@ -61,14 +61,14 @@ BOOTS = (
                    "test_faults.py::test_server_killed",
                    "test_kmod.py::test_donor_killed_under_a_swapping_program"),
          target="check"),
-    # The longest first, so that none is alone at the end.
+    # The longest first, so that none runs alone at the end.
     Boot("road", ("test_boot.py", "test_road.py")),
     Boot("faults", ("test_faults.py",)),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, module=True),
-    # Of these the kernel has no part but what the other groups try on both: that reclaim, FUSE
-    # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
+    # One kernel suffices here: other groups test on both that reclaim, FUSE and loop get by with
+    # their reserves.  pressure and policy test ebb's own needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
-    Boot("takeover", ("test_takeover.py", "test_ublk.py"), cpus=2), # a queue of ublk each
+    Boot("takeover", ("test_takeover.py", "test_ublk.py"), cpus=2), # one ublk queue per CPU
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, target="check-kmod"),
@@ -78,7 +78,7 @@ BOOTS = (
     Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-link", ("test_kmod_link.py",), module=True, target="check-kmod", peer="lender.py"),
-    # ebbctl and ebbd do the same on both.
+    # ebbctl and ebbd do not depend on the kernel.
     Boot("kmod-upgrade", ("test_kmod_upgrade.py",), cpus=2, module=True, target="check-kmod",
          kernels=("6.12",)),
     Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, module=True, timeout=2400, target="check-kmod",
@@ -97,12 +97,12 @@ BOOTS = (
 KERNEL_BUGS = {"6.1": re.compile(r"RIP: \S*tasklet_action_common")}
 TRIES = 3
 
-# Lower, a guest on a busy machine gets so little processor time that waits in it end.
+# Nice value; with a lower priority, waits in a guest on a busy machine time out.
 LOW = 5
 
 printing = threading.Lock()
-alone = threading.Event() # nothing else has the machine
-held = [] # lines, until then
+alone = threading.Event() # nothing else uses the machine
+held = [] # output lines until `alone` is set
 
 
 def say(label, line):
@@ -114,19 +114,19 @@ def say(label, line):
 
 
 def set_priority(pid, nice):
-    """Of all threads of a process; without a right to raise it (RLIMIT_NICE) it stays as it is."""
+    """Sets the nice value of all threads of a process, if RLIMIT_NICE permits that."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
         try:
             os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
         except ProcessLookupError:
-            pass # it has ended
+            pass # the thread has ended
         except PermissionError as e:
             say("guests", f"priority of {pid}: {e.strerror}")
             return
 
 
 def resumed(series, boot, results):
-    """Adds the suite of this guest if it passed before in this tree."""
+    """Adds this guest's suite if it has passed before in this tree."""
     kept = machine.state() / f"guest-{series}-{boot.group}.xml"
     if kept.exists():
         say(f"{series} {boot.group}", "passed before in this tree")
@@ -146,7 +146,7 @@ def died_of_its_kernel(series, r):
 
 
 def run_boot(series, boot, tries=TRIES):
-    """Returns this boot's test suite."""
+    """Boots a guest; returns its test suite."""
     label = f"{series} {boot.group}"
     report = "/hostout/report.xml"
     say(label, f"boots, {len(boot.files)} files of tests, {boot.timeout // 60} min at most")
@@ -179,7 +179,7 @@ def run_boot(series, boot, tries=TRIES):
     suite.set("time", f"{r.seconds:.0f}")
     if boot.verdict:
         judge(suite, label, boot.verdict(r.directory))
-    # A guest that dies takes its report along; the test it died in is on its last line.
+    # A guest that dies loses its report; its last line names the current test.
     if not r.ok and (r.trouble or r.status != 1):
         log = (r.directory / "output.log").read_text(errors="replace").splitlines()
         last = next((l for l in reversed(log) if "::" in l), "")
@@ -190,7 +190,7 @@ def run_boot(series, boot, tries=TRIES):
 
 
 def judge(suite, label, verdict):
-    """Adds what was looked at from outside."""
+    """Adds the results of checks from outside of the guest."""
     for name, wrong in verdict.items():
         say(label, f"shutdown: {name}: {wrong or 'ok'}")
         if wrong:
@@ -212,7 +212,7 @@ def failed_suite(label, name, reason):
 
 
 def outcomes(suite):
-    """The names of a suite's tests by what became of them, failures with reasons."""
+    """Returns the names of a suite's tests by outcome, failures with reasons."""
     found = {"passed": [], "failed": [], "skipped": []}
     for case in suite.iter("testcase"):
         children = {child.tag: child for child in case}
@@ -225,7 +225,7 @@ def outcomes(suite):
 
 
 def summary(suites, seconds):
-    """A line for each guest, what was skipped or failed below it, and one for all; 0 when all is well."""
+    """Prints a line per guest, skips and failures below it, and a total; returns 0 if all passed."""
     total = {"passed": 0, "failed": 0, "skipped": 0}
     print("== what came of it")
     for suite in suites:
@@ -288,7 +288,7 @@ def main():
     threads = [threading.Thread(target=worker, daemon=True) for _ in range(a.at_once)]
     if a.meanwhile:
         usual = os.getpriority(os.PRIO_PROCESS, 0)
-        set_priority(os.getpid(), LOW) # what it starts inherits it
+        set_priority(os.getpid(), LOW) # child processes inherit it
         threads[0].start()
         sys.stdin.read()
         set_priority(os.getpid(), usual)

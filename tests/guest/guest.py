@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Boots a guest, runs one command in it, judges the outcome.  A second one, its peer, may be at the
-other end of a link.  Guests use KVM where it runs a stock kernel, or software emulation.
+Boots a guest, runs one command in it and judges the outcome.  A second guest, its peer, may be at
+the other end of a link.  Guests use KVM if it can run a stock kernel, else software emulation.
 """
 import os
 import re
@@ -18,17 +18,17 @@ from pathlib import Path
 import kernel as kernels
 from kernel import REPO, STORE, tool
 
-# What a stock kernel has to check itself by, fatal: a dead guest leaves no verdict.
+# Checks of a stock kernel; each is fatal, so that the guest dies.
 HARDENED = (
     "kfence.sample_interval=20 panic_on_warn=1 oops=panic softlockup_panic=1 "
     "sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 "
-    # Emulation on a busy machine stalls for seconds without anything being wrong.
+    # Emulation on a busy machine may stall for seconds without an error.
     "sysctl.kernel.watchdog_thresh=30 sysrq_always_enabled")
 
-# And its memory: for our module's sake, as it takes a seventh to a fifth of a guest's time.
+# Memory checks, only for guests with our module: they take a seventh to a fifth of the time.
 MEMORY_CHECKED = "slub_debug=FZPU page_poison=1 init_on_free=1"
 
-# What the kernel says when it found something that does not end in a panic.
+# Kernel messages of faults that do not end in a panic.
 TROUBLE = re.compile(
     r"Kernel panic|Oops[:#]|BUG[: ]|WARNING:|blocked for more than|soft lockup|"
     r"KFENCE:|general protection fault|Object padding|Redzone|Poison overwritten|"
@@ -44,7 +44,7 @@ DISK_MIB = 4096
 
 def accelerator():
     """
-    "kvm" or "tcg".  /dev/kvm without virtualization in the processor, as in a VM with kvm-pvm,
+    Returns "kvm" or "tcg".  /dev/kvm without hardware virtualization, as in a VM with kvm-pvm,
     interprets stock kernels: slower than emulation, or "KVM internal error" at shlx.
     """
     chosen = os.environ.get("EBB_GUEST_ACCEL")
@@ -62,27 +62,27 @@ class Options:
     cpus: int = 1
     timeout: int = 300          # seconds of wall time, boot included
     systemd: bool = False
-    before: str = ""            # script of the repository that makes the machine ready for systemd
-    shutdown: bool = False      # systemd ends what runs; otherwise the guest is switched off
-    memory_checked: bool = True # MEMORY_CHECKED, too
+    before: str = ""            # script of the repository that prepares the machine for systemd
+    shutdown: bool = False      # shut down by systemd; otherwise the guest is switched off
+    memory_checked: bool = True # with MEMORY_CHECKED
     append: str = ""            # further kernel parameters
     name: str = ""              # of the directory for results
     environment: dict = field(default_factory=dict)
-    peer: list = field(default_factory=list) # command of a second guest, as big as this one
+    peer: list = field(default_factory=list) # command of a second guest of this size
 
 
 @dataclass
 class Result:
     ok: bool
-    status: int                 # of the command; -1 without one
-    reason: str                 # empty when ok
+    status: int                 # exit status of the command; -1 if there is none
+    reason: str                 # empty if ok
     directory: Path
     seconds: float
     trouble: list               # console lines that name a kernel fault
 
 
 def guest_run(command, options, output=print):
-    """Runs @command (a list) in a new guest; @output gets its lines as they come."""
+    """Runs @command (a list) in a new guest; calls @output with each line of its output."""
     k = kernels.fetch(options.kernel, lambda text: output(f"guest: {text}"))
     name = options.name or f"{options.kernel}-{time.strftime('%H%M%S')}-{id(options) & 0xffff:04x}"
     directory = STORE / "runs" / name
@@ -118,9 +118,9 @@ def guest_run(command, options, output=print):
 @contextmanager
 def peer_running(k, directory, options):
     """
-    The peer, if there is one.  Yields what the guest gets, devices and open descriptors: the other
-    end of the link, and a port of its own that is the monitor of the peer's emulator, for a cable
-    that is pulled (`set_link nic off`) and a machine that dies (`quit`).
+    Runs the peer, if any.  Yields the guest's devices and open descriptors: the other end of the
+    link, and a port to the monitor of the peer's emulator, which can pull the cable (`set_link nic
+    off`) and end the machine (`quit`).
     """
     if not options.peer:
         yield [], []
@@ -142,16 +142,16 @@ def peer_running(k, directory, options):
 
 
 def nic(number, descriptor):
-    # RDMA takes a page in one packet with an MTU from 4200 on.
+    # With an MTU of at least 4200, RDMA sends a page in one packet.
     return ["-netdev", f"socket,id=link,fd={descriptor}", "-device",
             f"virtio-net-pci,id=nic,netdev=link,mac=52:54:00:00:00:0{number},host_mtu=4200"]
 
 
 def boot(k, directory, command, options, output, devices, descriptors):
-    """Starts a guest that has @devices, too; their @descriptors stay open."""
+    """Starts a guest with additional @devices, whose @descriptors stay open."""
     prepare(directory, k, command, options)
     console = directory / "console.log"
-    # Whatever ends this process ends the guest.
+    # The guest dies with this process.
     argv = [tool("setpriv"), "--pdeathsig", "KILL", tool("qemu-system-x86_64"),
             *(["-accel", "kvm"] if accelerator() == "kvm" else []), *EMULATION,
             "-cpu", "max",
@@ -180,9 +180,9 @@ def end(qemu, directory):
 
 
 def press_sysrq(directory, keys):
-    """Has a guest that may run nothing any more say on its console where it is."""
+    """Makes a hung guest dump its state on the console."""
     try:
-        # By descriptor: the path of a socket is short, that of a repository need not be.
+        # By descriptor: the repository's path may exceed the limit of a socket's path.
         where = os.open(directory, os.O_PATH)
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(f"/proc/self/fd/{where}/monitor")

@@ -18,7 +18,7 @@ from kernel import GuestError, STORE, run
 
 
 def store():
-    """The kernel's build accepts no path with spaces."""
+    """Returns the directory for headers, without spaces: the kernel's build accepts none."""
     if " " not in str(STORE):
         return STORE
     directory = Path(f"/var/tmp/ebb-headers-{hashlib.sha1(str(STORE).encode()).hexdigest()[:8]}")
@@ -27,7 +27,7 @@ def store():
 
 
 def packages(version):
-    """The headers of one kernel and what they link to."""
+    """Returns the packages of one kernel's headers and of their link targets."""
     top = f"linux-headers-{version}"
     try:
         text = run("apt-cache", "depends", "--no-recommends", "--no-suggests", top)
@@ -37,7 +37,7 @@ def packages(version):
 
 
 def fetch(series, say=lambda text: None):
-    """Returns the directory that KDIR names, downloading it when build/ has none."""
+    """Returns the directory for KDIR; downloads the headers if build/ lacks them."""
     version = kernels.fetch(series, say).version
     root = store() / f"headers-{series}"
     directory = root / "usr/src" / f"linux-headers-{version}"
@@ -60,7 +60,7 @@ def fetch(series, say=lambda text: None):
             deb.unlink()
         shutil.rmtree(root, ignore_errors=True)
         staging.rename(root)
-        # Debian's includes its common part by the place it would be installed at.
+        # Debian's Makefile includes its common part by the installed path.
         makefile = directory / "Makefile"
         makefile.write_text(makefile.read_text().replace("/usr/src/", f"{root}/usr/src/"))
         return directory

@@ -12,15 +12,15 @@ REPO = Path(__file__).resolve().parents[2]
 STORE = REPO / "build" / "guest"
 TOOLS = os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin"
 
-# What the metapackage of each series is called in Debian 12.
+# Names of the metapackages in Debian 12.
 SERIES = {"6.12": "linux-image-6.12-amd64", "6.1": "linux-image-amd64"}
 
-# What it takes to reach the host's root; the rest is loaded from there.
+# Modules for mounting the host's root; others are loaded from there.
 BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 
 
 class GuestError(Exception):
-    """Something that a person can act on: THING: CAUSE; REMEDY."""
+    """An error for users: THING: CAUSE; REMEDY."""
 
 
 def tool(name):
@@ -40,7 +40,7 @@ def version_key(package):
 
 
 def resolve(series):
-    """The package of the newest kernel of a series that apt knows."""
+    """Returns the package of the newest kernel of a series in apt."""
     wanted = re.compile(r"linux-image-%s\.\d[^ ]*-amd64$" % re.escape(series))
     plain = lambda p: wanted.match(p) and not re.search(r"cloud|rt-|unsigned|dbg", p)
     try:
@@ -49,7 +49,7 @@ def resolve(series):
         names = []
     names = [n for n in names if plain(n)]
     if not names:
-        # Another release of Debian: its metapackage points to another series.
+        # On other releases of Debian the metapackage points to another series.
         names = [n for n in run("apt-cache", "pkgnames", f"linux-image-{series}.").split()
                  if plain(n)]
     if not names:
@@ -70,7 +70,7 @@ class Kernel:
 
 
 def fetch(series, say=lambda text: None):
-    """Returns the Kernel, downloading it when build/ has none."""
+    """Returns the Kernel; downloads it if build/ lacks it."""
     if series not in SERIES:
         raise GuestError(f"kernel {series}: unknown; one of {', '.join(SERIES)}")
     STORE.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def fetch(series, say=lambda text: None):
 
 
 def module_files(kernel, names):
-    """Files to insmod for @names, dependencies first; built-in ones are left out."""
+    """Returns the files to insmod for @names, dependencies first, without built-in modules."""
     name_of = lambda path: Path(path).name.split(".ko")[0].replace("-", "_")
     needs = {}
     for line in (kernel.modules / "modules.dep").read_text().splitlines():
@@ -115,7 +115,7 @@ def module_files(kernel, names):
         if name not in needs:
             continue
         path, rest = needs[name]
-        # modules.dep lists the farthest dependency last.
+        # modules.dep lists the deepest dependency last.
         for f in [*reversed(rest), path]:
             if f not in order:
                 order.append(f)
@@ -123,7 +123,7 @@ def module_files(kernel, names):
 
 
 def cpio_entry(name, data=b"", mode=0o100644):
-    """One member of a "newc" archive (cpio(5)); everything belongs to root."""
+    """Returns one member of a "newc" archive (cpio(5)), owned by root."""
     head = "070701" + "".join("%08x" % n for n in (
         0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0))
     text = head.encode() + name.encode() + b"\0"
@@ -132,7 +132,7 @@ def cpio_entry(name, data=b"", mode=0o100644):
 
 
 def initrd_write(kernel):
-    """A busybox, the modules that mount the host's root, and initrd.sh as /init."""
+    """Writes an initrd: busybox, the modules for mounting the host's root, and initrd.sh as /init."""
     import gzip
 
     busybox = Path("/bin/busybox")

@@ -6,7 +6,7 @@ Runs one command inside a guest, in this directory, as root, on a Debian kernel.
   tests/guest/run.py --kernel 6.1 -- uname -a
   tests/guest/run.py --memory 512 -- tests/guest/pytest tests/guest/cases/test_boot.py
 
-The exit status is the command's, or 125 when the guest crashed, hung or complained.
+The exit status is the command's, or 125 if the guest crashed, hung or reported a kernel fault.
 """
 import argparse
 import shlex

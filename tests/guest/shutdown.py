@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-How a machine that cases/before_shutdown.sh prepared went down: what is wrong with the order in which
-its units ended, and with what became of swap.  Functions of a run's directory that return
-{name of what was looked at: what is wrong, or ""}.
+Checks the shutdown of a machine that cases/before_shutdown.sh prepared: the sequence in which its
+units ended, and the fate of swap.  The checks take a run's directory and return
+{name of the check: fault, or ""}.
 """
 import re
 
 
 def ends(directory):
-    """{unit: (its place in the order, result, areas of swap on a loop device)}"""
+    """Returns {unit: (its place in the sequence, result, swap areas on loop devices)}."""
     path = directory / "ends"
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     return {unit: (i, result, int(swaps)) for i, (unit, result, _, swaps) in enumerate(rows)}
 
 
 def read_errors(directory):
-    """What the kernel says when a page does not come."""
+    """Returns the kernel's messages of failed page reads."""
     text = (directory / "console.log").read_text(errors="replace")
     found = re.search(r".*(Read-error on swap-device|I/O error, dev loop|unmount of .* busy).*", text)
     return found.group(0).strip() if found else ""
 
 
 def swap_is_released(directory):
-    """The program first, then the device with its pages, then the donor that has them."""
+    """Checks the sequence: first the program, then the device with its pages, then the donor."""
     found = ends(directory)
     names = ("walker", "ebb-device", "ebb-donord")
     missing = [n for n in names if n not in found]
@@ -38,8 +38,9 @@ def swap_is_released(directory):
 
 def swap_is_left(directory):
     """
-    What does not fit stays out and its server lives.  Then systemd takes swap off: by its unit of the
-    swap area, for which the kernel kills programs over their limits, or when it has killed all.
+    Checks that pages that fit nowhere stay swapped out and the server lives until systemd takes
+    swap off: by the swap unit, when the kernel kills programs over their limits, or after systemd
+    has killed all.
     """
     found = ends(directory)
     console = (directory / "console.log").read_text(errors="replace")

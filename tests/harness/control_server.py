@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What answers on a control socket in place of ebbd, ebb-swapd or ebb-donord; and its record."""
+"""A control socket's server in place of ebbd, ebb-swapd or ebb-donord, and device records."""
 import json
 import socket
 import threading
 
 
 class ControlServer(threading.Thread):
-    """Answers each request with answer(request), a dict; keeps the requests in .asked."""
+    """Answers each request with answer(request), a dict; .asked has the requests."""
 
     def __init__(self, path, answer=lambda request: {}):
         super().__init__(daemon=True)
@@ -42,7 +42,7 @@ def error(text, status=1):
 
 
 def write_record(run, name, **members):
-    """The record of a device that somebody serves."""
+    """Writes the record of a served device."""
     texts = ("frontend", "block", "donor", "backup", "mount", "scope")
     numbers = ("major", "minor", "size", "slab", "priority", "server_pid")
     (run / "devices").mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The documents: README.md, docs/*.md and the parts' READMEs.  What they show is run, and
-what they name exists.
+The documents: README.md, docs/*.md and the READMEs of directories.  Tests run the examples and
+check that names in the documents exist.
 
-A block of commands is fenced as `console`, and the line above says how it is run:
+A block of commands is fenced as `console`, and the line above says how to run it:
 
-	<!-- run: beside -->     as it is, in a directory of its own
-	<!-- run: ebbd -->       the same beside a running ebbd, and there is a cgroup spark.slice
-	<!-- run: swap -->       it starts ebbd and donors itself, and may switch swap on
-	<!-- run: tests/... -->  that test does it
+	<!-- run: beside -->     as it is, in its own directory
+	<!-- run: ebbd -->       in its own directory, with a running ebbd and a cgroup spark.slice
+	<!-- run: swap -->       the block starts ebbd and donors, and may switch swap on
+	<!-- run: tests/... -->  the named test runs it
 	<!-- not run: REASON --> one of REASONS
 
-Commands begin with "$ " (anybody), "# " (root) or such a prompt behind a machine's name;
-"> " or a backslash before it continues one.  What follows is what it prints: all of it,
-where "..." stands for any text, and alone on a line for any lines.  Blanks are alike.
+Commands begin with "$ " (any user), "# " (root) or such a prompt after a machine's name.  Lines
+with "> ", or after a backslash, continue a command.  Other lines are its whole output, where
+"..." stands for any text, and alone on a line for any lines.  Amounts of blanks do not matter.
 """
 import functools
 import re
@@ -39,12 +39,12 @@ FOREIGN_OPTIONS = {"--direct-io", "--memory-swap", "--no-picture",
                    "--hot-slab", "--rdma-memory", "--rdma-open"}
 DIRECTIVE = re.compile(r"<!-- (not run|run): (.+?) -->")
 PROMPT = re.compile(r"[a-z]*[#$] (.*)")
-# First words of what a reader would type: in README.md and docs/ it is a console block.
+# First words of typed commands, which must be in console blocks in README.md and docs/.
 TYPED = {"sudo", "make", "systemctl", "setfattr", "podman", "kubectl", *PROGRAMS}
 
 
 def documents():
-    """Every document, in the order of reading."""
+    """Returns every document, in the sequence of reading."""
     parts = [p for depth in range(1, 4) for p in sorted(REPO.glob("*/" * depth + "*.md"))
              if p.relative_to(REPO).parts[0] not in ("build", "docs")]
     docs = sorted((REPO / "docs").glob("*.md")) + sorted((REPO / "docs").glob("results/**/*.md"))
@@ -64,7 +64,7 @@ class Command:
 
 @dataclass
 class Block:
-    """Fenced or, with language None, indented."""
+    """A fenced block or, with language None, an indented one."""
     path: Path
     line: int
     language: str
@@ -120,19 +120,19 @@ def consoles(path):
 
 
 def commands(path):
-    """What of it is for a shell, a block each, as tests want it that run them by themselves."""
+    """Returns the shell commands of each block, for tests that run them."""
     return ["\n".join(c.text for c in b.commands()) for b in consoles(path)]
 
 
 def world(path):
-    """How the examples of a document are run: the most that one of them needs; None: not at all."""
+    """Returns how to run a document's examples: the most that any block needs; None: not at all."""
     wanted = [b.directive[1] for b in consoles(path)
               if b.directive and b.directive[0] == "run" and b.directive[1] in WORLDS]
     return max(wanted, key=WORLDS.index, default=None)
 
 
 def unclear(path):
-    """Blocks without a run marker, or with an unknown one."""
+    """Returns blocks without a run marker, or with an unknown one."""
     for b in blocks(path):
         if b.language == "console":
             kind, value = b.directive or (None, None)
@@ -157,7 +157,7 @@ ANY = [(" ... ", r"[ \t]+(?:.*[ \t]+)?"), (" ...", r"(?:[ \t]+.*)?"), ("... ", r
 
 
 def pattern(line):
-    """A line that a document shows as a regular expression."""
+    """Returns a regular expression for a line of output in a document."""
     line, found = re.sub(r"[ \t]+", " ", line.strip()), r"[ \t]*"
     while line:
         some = next(((text, means) for text, means in ANY if line.startswith(text)), None)
@@ -168,8 +168,8 @@ def pattern(line):
 
 def agrees(expected, output):
     """
-    Whether @output is what the lines @expected show.  Warnings are about the machine it ran
-    on, such as another swap device.
+    Returns whether @output agrees with the lines @expected.  Warnings are ignored: they concern
+    the machine, such as another swap device.
     """
     shown = "".join(r"(?:.*\n)*?" if line.strip() == "..." else pattern(line)
                     for line in expected if line.strip())
@@ -178,17 +178,17 @@ def agrees(expected, output):
     return re.fullmatch(shown, said) is not None
 
 
-# --- what is named ----------------------------------------------------------
+# --- names ------------------------------------------------------------------
 
 def anchor(heading):
-    """As the usual viewers make them."""
+    """Returns a heading's anchor, as the usual viewers form it."""
     text = re.sub(r"[^\w\- ]", "", heading.strip().lower())
     return text.replace(" ", "-")
 
 
 @functools.cache
 def prose(path):
-    """Its text without fenced blocks, as (number, line)."""
+    """Returns (number, line) of a document's text without fenced blocks."""
     rows, fenced = [], False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("```"):
@@ -218,7 +218,7 @@ def broken_links(path):
 
 
 def spans(path):
-    """(number, text) of each piece of code in its prose."""
+    """Returns (number, text) of each code span in a document's prose."""
     for number, line in prose(path):
         for text in re.findall(r"`([^`]+)`", line):
             yield number, text
@@ -226,13 +226,13 @@ def spans(path):
 
 NAMED_FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)*/?")
 FILE_KINDS = (".md", ".c", ".h", ".py", ".mk", ".sh", ".svg", ".trace", ".service")
-# Names that stand for others, files that a reader of the document makes, and the kernel's.
+# Placeholders, files that the document's reader creates, and files of the kernel.
 MADE_UP = re.compile(r"NAME|KERNEL|RELEASE|\bDIR\b|^build/|^forward\.|^toy\.c$|^it\.|^mm/")
 
 
 @functools.cache
 def tree():
-    """Names of all files of the project."""
+    """Returns the names of all files of the project."""
     listed = subprocess.run(["git", "-C", REPO, "ls-files", "--cached", "--others",
                              "--exclude-standard"], capture_output=True, text=True)
     if listed.returncode == 0:
@@ -242,9 +242,9 @@ def tree():
 
 def missing_files(path):
     """
-    A name with a slash is looked for from the document's directory upwards, and below the
-    daemons' and the tests'; one without has to be a file's somewhere.  `bpf/fault` may be
-    what begins a file's name.
+    Returns the names of files that do not exist.  A name with a slash is searched from the
+    document's directory upwards and below the daemons' and the tests' directories, a name without
+    a slash anywhere.  `bpf/fault` may be the beginning of a file's name.
     """
     bases = [p for p in path.parents if p.is_relative_to(REPO)]
     bases += [REPO / "daemon", REPO / "tests", REPO / "tests/system", REPO / "docs"]
@@ -263,7 +263,7 @@ def missing_files(path):
 
 @functools.cache
 def usage(*argv):
-    """What a program says of itself; examples have words of their own."""
+    """Returns a program's usage text, without examples, which have other words."""
     done = subprocess.run([BIN / argv[0], *argv[1:], "--help"], capture_output=True, text=True)
     assert done.returncode == 0, f"{argv}: {done.stderr}"
     return done.stdout.split("\nExample")[0]
@@ -276,7 +276,7 @@ def options(*argv):
 
 @functools.cache
 def verbs():
-    """{object: {actions}} of ebbctl."""
+    """Returns {object: {actions}} of ebbctl."""
     found = {}
     for o, a in re.findall(r"^  ([a-z]+)(?: ([a-z]+))?  +\S", usage("ebbctl"), re.M):
         found.setdefault(o, set()).update({a} - {""})
@@ -297,7 +297,7 @@ def every_option():
 
 
 def wrong_words(words):
-    """What of a command line of ours no table has; @words begins with the program."""
+    """Returns the unknown words of a command line; @words begins with the program."""
     program, rest = words[0], words[1:]
     known = (program,)
     if program in ("ebbctl", "ebb-sim"):
@@ -327,7 +327,7 @@ def wrong_words(words):
 
 
 def command_lines(text):
-    """Words of each command of ours in @text, up to what ends one."""
+    """Returns the words of each command of ebb's programs in @text."""
     text = text.replace("\\\n", " ")
     for match in re.finditer(r"(?<![\w/.-])(" + "|".join(PROGRAMS) + r")((?:[ \t]+[^\s;|&#<>)]+)*)", text):
         yield [match[1], *(w.strip("\"'`,[]") for w in match[2].split())]

@@ -18,7 +18,7 @@ def openssl(*argv, cwd):
 
 
 def certificates(directory, address="127.0.0.1"):
-    """Makes a CA, the certificate of an etcd at @address and a client's; returns @directory."""
+    """Creates a CA and certificates of an etcd at @address and of a client; returns @directory."""
     directory.mkdir()
     ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=ca",
@@ -35,8 +35,8 @@ def certificates(directory, address="127.0.0.1"):
 
 class Etcd:
     """
-    At @address of the network namespace it is started in; its data in @directory, which
-    start(fresh=True) removes first; @tls has its certificates.
+    An etcd at @address of the network namespace in which it is started.  Its data is in @directory,
+    which start(fresh=True) removes first; @tls has its certificates.
     """
 
     def __init__(self, directory, log, tls=None, address="127.0.0.1"):
@@ -50,12 +50,12 @@ class Etcd:
         self.start()
 
     def settings(self):
-        """What ebb.conf and, with dashes, ebb-donord are told of it."""
+        """Returns its settings in ebb.conf, which are, with dashes, options of ebb-donord."""
         files = {"etcd_ca": "ca.pem", "etcd_cert": "us.pem", "etcd_key": "us.key"} if self.tls else {}
         return {"etcd": self.url, **{key: self.tls / name for key, name in files.items()}}
 
     def config(self):
-        """The lines of [donors]."""
+        """Returns the lines of [donors]."""
         return "\n".join(f"{key} = {value}" for key, value in self.settings().items())
 
     def options(self):
@@ -80,7 +80,7 @@ class Etcd:
         if self.process.poll() is not None:
             raise MachineError(f"etcd ended: {self.log.read_text()[-500:]}")
         try:
-            # One that is killed before it has elected itself for the first time never does.
+            # An etcd that is killed before its first election never elects itself.
             return "leader" in self.call("maintenance/status", {})
         except OSError:
             return False
@@ -92,7 +92,7 @@ class Etcd:
             return json.loads(f.read())
 
     def keys(self):
-        """{address: value} of the donors there."""
+        """Returns {address: value} of the registered donors."""
         end = PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1)
         code = lambda s: base64.b64encode(s.encode()).decode()
         found = self.call("kv/range", {"key": code(PREFIX), "range_end": code(end)}).get("kvs", [])

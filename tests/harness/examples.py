@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs the examples of one document in one shell, and takes down what they left: swap first."""
+"""Runs the examples of one document in one shell, and removes their leftovers, swap first."""
 import os
 import re
 import select
@@ -20,22 +20,22 @@ SECONDS = 120  # one command
 SHIMS = {
     "systemctl": f'exec {sys.executable} -B {shlex.quote(str(HARNESS))}/systemctl.py "$@"',
     "sudo": 'exec "$@"',
-    "scp": 'cp "$1" "${2#*:}"',  # to HOST:PATH, on the same machine
-    "chown": ":",  # the user ebb-donord exists only where ebb is installed
-    # Debian's package attr has it, which nothing else here needs.
+    "scp": 'cp "$1" "${2#*:}"',  # HOST:PATH is on this machine
+    "chown": ":",  # the user ebb-donord exists only if ebb is installed
+    # The original is in Debian's package attr, which nothing else here needs.
     "setfattr": f'exec {sys.executable} -B {shlex.quote(str(HARNESS))}/setfattr.py "$@"',
 }
 CGROUP = "spark.slice"
-# What only asks may be asked again: on a busy machine the answer is behind what was done before.
+# Queries may be repeated: on a busy machine the answer may lag behind earlier commands.
 ASKS = re.compile(r"(sudo )?ebbctl (status|stats|(device|donor|slab) list)\b.*")
 BEHIND_SECONDS = 60
 
 
 class Examples:
     """
-    @how is one of docs.WORLDS.  Paths of the installed system in what a document shows are
-    this directory's, so that what it configures is not the machine's, and its machines
-    are addresses of this one.
+    @how is one of docs.WORLDS.  Paths of the installed system in a document are mapped to this
+    directory, so that the examples do not configure the machine; its machines are mapped to
+    addresses of this one.
     """
 
     def __init__(self, directory, how):
@@ -88,13 +88,13 @@ class Examples:
         self.down()
 
     def here(self, text):
-        """What the document means, on this machine."""
+        """Maps a document's paths and machines to this directory and machine."""
         for real, ours in self.paths:
             text = text.replace(real, ours)
         return text
 
     def run(self, text):
-        """(status, what it printed), by the same shell each time."""
+        """Runs a command in the shell; returns (status, output)."""
         self.count += 1
         script, out = (self.directory / f"{self.count}.{kind}" for kind in ("sh", "out"))
         script.write_text(self.here(text) + "\n")
@@ -106,7 +106,7 @@ class Examples:
         return int(status or -1), machine.read(out)
 
     def down(self):
-        """Swap first; while it is on, nothing that serves it is touched."""
+        """Takes swap off first; while it is on, its servers must not be touched."""
         if self.how != "beside":
             self.swap_off()
         if self.shell:
@@ -135,7 +135,7 @@ class Examples:
 
 
 def run(path, directory):
-    """Every example of a document in order; the first that fails is told as FILE:LINE."""
+    """Runs all examples of a document; the first failure is reported as FILE:LINE."""
     how = docs.world(path)
     with Examples(directory, how) as examples:
         for block in docs.consoles(path):

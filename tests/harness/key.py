@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Key files of ebb, and one that all tests of the kernel module share."""
+"""Key files of ebb, including one that all tests of the kernel module share."""
 import functools
 import hashlib
 import os
@@ -26,7 +26,7 @@ class Key:
 
 @functools.cache
 def shared_key():
-    """The key of all donors and devices that are given no other; the same in a guest and its peer."""
+    """Returns the default key of donors and devices, which a guest and its peer share."""
     path = "/run/ebb-shared.key"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
         f.write(f"ebb-key-1 shared {'5a' * 32}\n")

@@ -34,7 +34,10 @@ def module_path():
 
 @contextmanager
 def faults(function, error, times):
-    """The next @times calls of a kernel function return -@error.  Yields how many are yet to."""
+    """
+    Makes the next @times calls of a kernel function return -@error.  Yields a function that
+    returns the calls left.
+    """
     run("insmod", module_path().parent / "fault/ebb_fault.ko", f"function={function}",
         f"error={-error}", f"times={times}")
     try:
@@ -48,7 +51,7 @@ def module_loaded():
 
 
 def soft_roce():
-    """rxe0 on one end of a veth; whole pages fit in one packet with an MTU from 4200 on."""
+    """Creates rxe0 on one end of a veth, with MTU 4200: a page fits in one packet."""
     if Path("/sys/class/infiniband/rxe0").exists():
         return
     run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
@@ -57,7 +60,7 @@ def soft_roce():
 
 
 def soft_roce_between(address):
-    """rxe0 on this guest's end of the link to its peer, whose MTU is 4200."""
+    """Creates rxe0 on this guest's end of the link to its peer, with MTU 4200."""
     run("modprobe", "virtio_net")
     soft_roce_on("eth0", address)
 
@@ -71,7 +74,7 @@ def soft_roce_on(netdev, address):
 
 def rxe_add(netdev="v0", address=ADDRESS):
     run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", netdev)
-    # The address's GID appears a moment after the link.
+    # The address's GID appears shortly after the link.
     gids = Path("/sys/class/infiniband/rxe0/ports/1/gids")
     gid = "ffff:%02x%02x:%02x%02x" % tuple(map(int, address.split(".")))
     wait_for(lambda: any(machine.read(g).strip().endswith(gid) for g in gids.iterdir()), 10,
@@ -79,12 +82,12 @@ def rxe_add(netdev="v0", address=ADDRESS):
 
 
 def rxe_remove():
-    """Returns when no program has it open any more: kill donors first, or at the same time."""
+    """Removes rxe0 once no program has it open: kill donors before or at the same time."""
     run("rdma", "link", "delete", "rxe0")
 
 
 def rdma_objects():
-    """{"qp": N, ...} of what kernel users of rxe0 have; the CM keeps one QP of its own."""
+    """Returns {"qp": N, ...} of kernel users' objects on rxe0; the CM keeps one QP."""
     told = json.loads(run("rdma", "-j", "resource", "show"))[0]
     return {kind: told[kind] for kind in ("pd", "cq", "qp", "mr")}
 
@@ -106,7 +109,7 @@ class Disk:
         self.path = "/dev/nullb0"
 
     def fail(self):
-        # Ascending and in the kernel's own pieces: 6.1 finds nothing in what it split itself.
+        # Ascending, in the kernel's pieces: 6.1 finds nothing in ranges that it has split.
         for first in range(0, self.sectors, 512):
             (self.directory / "badblocks").write_text(f"+{first}-{first + 511}")
 
@@ -129,17 +132,17 @@ class RdmaDonor(parts.Daemon):
                           *options], log)
 
     def ask(self, verb="status"):
-        """Of the first that runs."""
+        """Asks the first donor that runs."""
         return parts.control("/run/ebb/donord.sock", verb)
 
 
 def content(page, version):
-    """What a page holds: its own number and a version in each 16 bytes."""
+    """Returns a page's content: its number and a version in each 16 bytes."""
     return struct.pack("<QQ", page, version) * (PAGE // 16)
 
 
 class KernelDevice:
-    """/dev/ebbN, used directly by pages."""
+    """/dev/ebbN, accessed directly by pages."""
 
     def __init__(self, mib=32, slab_mib=4, key=None, **settings):
         """@key: a Key [the shared one]."""
@@ -152,7 +155,7 @@ class KernelDevice:
         self.slabs = mib // slab_mib
         wait_for(lambda: os.path.exists(self.path), 10, self.path)
         self.fd = -1
-        self.users = [] # what uses it has end()
+        self.users = [] # users of the device, with end()
 
     def connect(self, port=PORT, of=None):
         return self.netlink.connect(self.number, ADDRESS, port, of)
@@ -177,7 +180,7 @@ class KernelDevice:
         return self.netlink.slabs(self.number, of)
 
     def drain(self, session, target=None, slabs=None):
-        """Nothing more is placed at @session; its slabs, or @slabs of them, migrate to @target."""
+        """Drains @session; its slabs, or @slabs of them, migrate to @target."""
         self.netlink.call("drain", device=self.number, session=session)
         for slab, s in enumerate(self.slab_table()):
             if session in (s["session"], s["second"]) and (slabs is None or slab in slabs):
@@ -185,12 +188,12 @@ class KernelDevice:
                                   **{"from": session})
 
     def wait_copied(self, seconds=60, of=None):
-        """No slab migrates, and all are where they belong."""
+        """Waits until no slab migrates and all pages are at their places."""
         wait_for(lambda: all(s["source"] == NO_SESSION and not s["uncopied"]
                              for s in self.slab_table(of)), seconds, "the copier is not through")
 
     def wait_behind(self, seconds=60):
-        """What was written behind is on the backup."""
+        """Waits until the backup has all written pages."""
         wait_for(lambda: not self.netlink.status(self.number)["pool_used"], seconds,
                  "the pool is not empty")
 
@@ -211,18 +214,18 @@ class KernelDevice:
             assert os.pwritev(self.open(), [buffer], first * PAGE) == count * PAGE
 
     def read(self, first, count):
-        """The pages' bytes."""
+        """Returns the bytes of pages."""
         with mmap.mmap(-1, count * PAGE) as buffer:
             assert os.preadv(self.open(), [buffer], first * PAGE) == count * PAGE
             return [buffer[i * PAGE:(i + 1) * PAGE] for i in range(count)]
 
     def bad(self, first, count, version):
-        """Which of the pages do not hold @version."""
+        """Returns the pages that do not hold @version."""
         return [first + i for i, page in enumerate(self.read(first, count))
                 if page != content(first + i, version)]
 
     def race(self, rounds, writers=4):
-        """Threads write different versions to overlapping pages; the last writer is unspecified."""
+        """Writes different versions to overlapping pages by threads; the last is unspecified."""
         def write(which):
             for i in range(rounds):
                 self.write(i % 2 * 2, 4, version=which * 1000 + i)
@@ -235,14 +238,14 @@ class KernelDevice:
 
     def swap_on(self):
         run("/sbin/mkswap", self.path)
-        # Write-back throttling holds swap-out behind slow completions.
+        # Write-back throttling delays swap-out after slow completions.
         wbt = Path(f"/sys/block/ebb{self.number}/queue/wbt_lat_usec")
         if wbt.exists():
             wbt.write_text("0")
         run("/sbin/swapon", "--discard", self.path)
 
     def destroy(self):
-        """Once; a second call does nothing."""
+        """Destroys the device; a second call does nothing."""
         if not self.netlink:
             return
         for user in self.users:
@@ -250,7 +253,7 @@ class KernelDevice:
         self.close()
         if self.path in machine.swaps():
             machine.swapoff(self.path)
-        # No udev runs, but another process may still probe the device.
+        # Without udev, another process may still probe the device.
         for attempt in range(50):
             try:
                 self.netlink.call("destroy", device=self.number)

@@ -18,7 +18,7 @@ CTRL_A_MCAST_GROUPS, CTRL_A_MCAST_GRP_ID = 7, 2
 
 
 def constants():
-    """The header's enums, so that there is one list of numbers."""
+    """Returns the header's enums, the only list of numbers."""
     text = (REPO / "include/ebb/swap.h").read_text()
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     found = {}
@@ -95,7 +95,7 @@ class Kswap:
         body = self.send(CTRL_ID, CTRL_GETFAMILY, attribute(CTRL_A_FAMILY_NAME, b"ebb_swap\0"))[0]
         told = dict(attributes(body))
         self.family = number(told[CTRL_A_FAMILY_ID])
-        # The family has one group: events.
+        # The family has one multicast group: events.
         group = next(attributes(told[CTRL_A_MCAST_GROUPS]))[1]
         self.group = number(dict(attributes(group))[CTRL_A_MCAST_GRP_ID])
 
@@ -110,7 +110,7 @@ class Kswap:
         self.socket.close()
 
     def send(self, family, command, body, flags=NLM_F_ACK, length=None):
-        """Bodies of the replies; @length: what the header says instead of the truth."""
+        """Returns the bodies of the replies; @length: overrides the header's length."""
         self.sequence += 1
         message = struct.pack("=BBH", command, 1, 0) + body
         head = struct.pack("=IHHII", length or 16 + len(message), family, NLM_F_REQUEST | flags,
@@ -150,7 +150,7 @@ class Kswap:
         return number(dict(attributes(self.call(command, **fields)[0]))[ATTRIBUTE[name]])
 
     def create(self, size, **fields):
-        """With the tests' shared key, unless @fields have another."""
+        """Creates a device, with the tests' shared key unless @fields have another."""
         if not {"key", "key_number"} & fields.keys():
             fields |= {"key": shared_key().secret, "key_number": shared_key().number}
         return self.answer("create", "device", size=size, **fields)
@@ -160,7 +160,7 @@ class Kswap:
                            **{"class": of})
 
     def status(self, device):
-        """{..., counts: {name: number}, sessions: [{...}], classes, cgroups} of one device."""
+        """Returns a device's {..., counts: {name: number}, sessions: [{...}], classes, cgroups}."""
         for body in self.send(self.family, COMMAND["status"], b"", NLM_F_DUMP):
             told = self.decode(body)
             if told["device"] == device:
@@ -197,7 +197,7 @@ class Kswap:
         return told
 
     def slabs(self, device, of=None):
-        """A list of dicts, one a slab, of class @of's pages."""
+        """Returns a list of dicts, one per slab, for pages of class @of."""
         found = []
         for body in self.send(self.family, COMMAND["slabs"],
                               encode({"device": device, "class": of}), NLM_F_DUMP):
@@ -206,20 +206,20 @@ class Kswap:
                 found.append(dict(zip(("session", "copies", "remote", "generation", "written",
                                        "donor_only", "source", "uncopied", "reads", "writes",
                                        "recalled", "second"), row)))
-                # The bits of EBB_SWAP_LACKING() by themselves.
+                # Separate the bits of EBB_SWAP_LACKING().
                 found[-1]["lacking"], found[-1]["copies"] = divmod(found[-1]["copies"], 1 << 8)
         return found
 
 
 class Events(Kswap):
-    """A socket that hears what the module tells."""
+    """A socket that receives the module's events."""
 
     def __init__(self):
         super().__init__()
         self.socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, self.group)
 
     def next(self, seconds=20):
-        """{"event": name, "device": N, "session": N, ...}; TimeoutError when there is none."""
+        """Returns {"event": name, "device": N, "session": N, ...}; TimeoutError without an event."""
         self.socket.settimeout(seconds)
         data = self.socket.recv(1 << 16)
         size, kind = struct.unpack_from("=IH", data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ebb leaves on a machine, how to see it and how to take it away safely."""
+"""Finds ebb's processes, swap, mounts and files on a machine, and removes them safely."""
 import fcntl
 import hashlib
 import json
@@ -19,15 +19,15 @@ PINS = Path("/sys/fs/bpf/ebb")
 DEVICES = Path("/run/ebb/devices")
 IN_GUEST = "EBB_GUEST" in os.environ
 
-# Two tests with a swap device on one machine disturb each other, and one that
-# kills what another's swap needs stops the machine.
+# Two tests with swap devices on one machine disturb each other, and a test that kills a server
+# of another's swap hangs the machine.
 SWAP_LOCK = "/tmp/ebb-native-swap.lock"
 SWAPOFF_SECONDS = 120
-# How many times slower than an idle machine one may be on which other tests run, too.
+# Factor of time-outs on a machine on which other tests run, too.
 BUSY = 6
-# Directory of a part of the tests that runs beside other parts: tests/check.py.
+# Variable with the directory of tests that run beside others: tests/check.py.
 SHARD = "EBB_TEST_SHARD"
-# Process id of the pytest whose tests started a process.
+# Variable with the pid of the pytest whose tests started a process.
 RUN = "EBB_TEST_RUN"
 
 
@@ -50,7 +50,7 @@ def read(path, otherwise=""):
 
 
 def state():
-    """Directory for what has passed in this very tree; FRESH=1 empties it, once a run."""
+    """Returns the directory of passed stages of this tree; FRESH=1 empties it once per run."""
     git = lambda *argv: subprocess.run(["git", "-C", str(REPO), *argv], capture_output=True).stdout
     tree = hashlib.sha1(git("ls-files", "-s") + git("diff", "HEAD")).hexdigest()[:12]
     directory = BUILD / "tests/state" / tree
@@ -62,8 +62,8 @@ def state():
 
 def wait_for(condition, seconds, what, interval=0.05):
     """
-    Polls @condition; its first true value is returned.  @seconds are an idle machine's: a busy
-    one has BUSY times as long, which costs nothing where all is well.
+    Polls @condition and returns its first true value.  @seconds are for an idle machine; a busy
+    one gets BUSY times as long, which costs nothing unless a test fails.
     """
     deadline = time.monotonic() + BUSY * seconds
     while True:
@@ -76,7 +76,7 @@ def wait_for(condition, seconds, what, interval=0.05):
 
 
 def never(condition, seconds, what):
-    """Polls @condition for @seconds, in which it must not become true."""
+    """Polls @condition for @seconds; it must not become true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert not condition(), what
@@ -84,7 +84,7 @@ def never(condition, seconds, what):
 
 
 def children(pid):
-    """Processes whose parent is @pid, those that have ended and were not waited for left out."""
+    """Returns the child processes of @pid, without zombies."""
     found = []
     for p in filter(str.isdigit, os.listdir("/proc")):
         fields = read(f"/proc/{p}/stat").rpartition(")")[2].split()
@@ -94,14 +94,14 @@ def children(pid):
 
 
 def swaps():
-    """{device: KiB in use} of every swap area, /dev/ebb0 also where a unit's ebbctl left "/ebb0" of it."""
+    """Returns {device: KiB in use} of every swap area; the kernel may show /dev/ebb0 as "/ebb0"."""
     rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
     lost = lambda path, kind: kind == "partition" and not os.path.exists(path) and os.path.exists("/dev" + path)
     return {"/dev" + r[0] if lost(*r[:2]) else r[0]: int(r[3]) for r in rows}
 
 
 def loops():
-    """{device: backing file} of every loop device in use."""
+    """Returns {device: backing file} of every loop device in use."""
     found = {}
     for f in Path("/sys/block").glob("loop*/loop/backing_file"):
         backing = read(f).strip()
@@ -111,7 +111,7 @@ def loops():
 
 
 def mounts():
-    """[(source, directory, type)], in mounting order."""
+    """Returns [(source, directory, type)], oldest mount first."""
     unescape = lambda s: s.encode().decode("unicode_escape")
     return [(unescape(f[0]), unescape(f[1]), f[2])
             for f in (line.split() for line in read("/proc/self/mounts").splitlines())]
@@ -123,7 +123,7 @@ def ebb_mounts():
 
 
 def test_mounts():
-    """What tests mounted for themselves, innermost first; see chaos/thin.py."""
+    """Returns mounts of the tests, innermost first; see chaos/thin.py."""
     return [d for _, d, _ in reversed(mounts()) if "/ebb-chaos" in d]
 
 
@@ -139,7 +139,7 @@ def ebb_swaps():
 
 
 def shard_of(process):
-    """The directory of the tests that started it, if they are a part of all."""
+    """Returns the SHARD directory of the tests that started a process, or ""."""
     try:
         words = (process / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -148,33 +148,33 @@ def shard_of(process):
 
 
 def belongs(path):
-    """Tests that run beside others see what belongs to their directory, all others everything."""
+    """Returns whether @path is in this process's SHARD directory; without one, everything belongs."""
     shard = os.environ.get(SHARD)
     return not shard or f"{path}/".startswith(f"{shard}/")
 
 
 def test_processes():
-    """{pid: program} of what tests of this run started, without what it has itself forked or ended."""
+    """Returns {pid: program} of processes that tests of this run started, except this one."""
     return {int(p.name): read(p / "comm").strip() for p in Path("/proc").glob("[0-9]*")
             if int(p.name) != os.getpid() and of_this_run(p)}
 
 
 def processes():
-    """{pid: program} of ebb's own processes."""
+    """Returns {pid: program} of ebb's processes."""
     found = {}
     for p in Path("/proc").glob("[0-9]*"):
         try:
             name = Path(os.readlink(p / "exe")).name.removesuffix(" (deleted)")
         except OSError:
             continue
-        # A zombie has no exe, so it is not counted.
+        # Zombies have no exe and are not counted.
         if name in PROGRAMS and belongs(shard_of(p)):
             found[int(p.name)] = name
     return found
 
 
 def memory_root():
-    """(directory, version) of the hierarchy that has the memory controller."""
+    """Returns (directory, version) of the hierarchy with the memory controller."""
     for source, directory, kind in mounts():
         if kind == "cgroup" and (Path(directory) / "memory.limit_in_bytes").exists():
             return Path(directory), 1
@@ -190,7 +190,7 @@ def cgroup_roots():
 
 
 def ebb_cgroups():
-    """Every cgroup below a directory named ebb*, children first."""
+    """Returns every cgroup below a directory named ebb*, children first."""
     found = []
     for root in cgroup_roots():
         for top in root.glob("**/ebb*"):
@@ -200,12 +200,12 @@ def ebb_cgroups():
 
 
 def device_records():
-    """What ebbctl remembers of its devices: of each a record, and its server's socket and log."""
+    """Returns ebbctl's files of devices: record, socket and log of each."""
     return sorted(f for f in DEVICES.glob("*.*") if f.suffix in (".json", ".sock", ".log"))
 
 
 def of_this_run(process):
-    """Whether a test of this pytest started it."""
+    """Returns whether a test of this pytest started a process."""
     try:
         return f"{RUN}={os.getpid()}".encode() in (process / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -227,8 +227,8 @@ def mount_thing(directory):
 
 def things():
     """
-    {a line: (stage, function that removes it)} of what ebb and its tests have on this machine.
-    Lower stages are removed first: a swap area before what serves it.
+    Returns {line: (stage, function that removes it)} for all things of ebb and its tests on this
+    machine.  Lower stages are removed first: a swap area before its server.
     """
     found = dict(map(mount_thing, [*ebb_mounts(), *filter(belongs, test_mounts())]))
     found.update(process_thing(pid, name) for pid, name in {**processes(), **test_processes()}.items())
@@ -245,12 +245,12 @@ def things():
 
 
 def leftovers():
-    """One line for each thing of ebb's on this machine."""
+    """Returns one line for each thing of ebb on this machine."""
     return list(things())
 
 
 def dead_mount(directory):
-    """Whether the program that served this FUSE mount has exited."""
+    """Returns whether the program that served this FUSE mount has exited."""
     try:
         done = subprocess.run(["stat", "--file-system", directory], capture_output=True, text=True,
                               timeout=5, env={"LC_ALL": "C"}, check=False)
@@ -261,9 +261,9 @@ def dead_mount(directory):
 
 def abandoned():
     """
-    The lines of leftovers() that nothing uses: what a run that was killed could not remove.
-    Without a running program of ebb's and without swap, these are mounts that no program serves,
-    loop devices on them, empty cgroups, device records and pins.
+    Returns the lines of leftovers() that nothing uses: remains of a killed run.  Without a running
+    program of ebb and without swap, these are mounts that no program serves, loop devices on them,
+    empty cgroups, device records and pins.
     """
     if processes() or ebb_swaps() or any(Path("/dev").glob("ebb[0-9]*")):
         return set()
@@ -277,7 +277,7 @@ def abandoned():
 
 
 def left_since(before, found=leftovers, seconds=30):
-    """What there is now and was not @before; what was just killed takes a processor to go."""
+    """Returns things that were not there @before; killed processes get some time to exit."""
     end = time.monotonic() + seconds
     while (left := set(found()) - set(before)) and time.monotonic() < end:
         time.sleep(0.1)
@@ -286,8 +286,8 @@ def left_since(before, found=leftovers, seconds=30):
 
 def swapoff(device, seconds=SWAPOFF_SECONDS):
     """
-    Takes swap off in a child with a deadline: if the device's server is dead
-    the child sleeps for ever, and only the child.
+    Takes swap off in a child with a deadline: if the device's server is dead, only the child
+    sleeps for ever.
     """
     child = subprocess.Popen(["/sbin/swapoff", device], stderr=subprocess.PIPE, text=True)
     try:
@@ -306,7 +306,7 @@ def end_process(pid, seconds=10):
         except ProcessLookupError:
             return
         try:
-            # A zombie has no exe.
+            # Zombies have no exe.
             wait_for(lambda: not os.path.exists(f"/proc/{pid}/exe"), seconds, str(pid))
             return
         except MachineError:
@@ -314,14 +314,14 @@ def end_process(pid, seconds=10):
 
 
 def bpf_programs():
-    """Names of the perf_event programs that are loaded, cut off at 15 characters."""
+    """Returns the names, cut to 15 characters, of the loaded perf_event programs."""
     shown = subprocess.run(["bpftool", "-j", "prog", "show"], capture_output=True, text=True,
                            check=True).stdout
     return [p.get("name", "") for p in json.loads(shown) if p["type"] == "perf_event"]
 
 
 def pins_remove():
-    """bpffs knows unlink and rmdir only."""
+    """Removes the pins; bpffs supports only unlink and rmdir."""
     for d, _, files in os.walk(PINS, topdown=False):
         for f in files:
             os.unlink(os.path.join(d, f))
@@ -341,7 +341,7 @@ def cgroup_remove(c):
 def clean(wanted=None, found=things):
     """
     Removes the things whose lines are @wanted, or all: swap first, and nothing else while it is
-    on, as a swap area without its server stops the machine.
+    on, because a swap area without its server hangs the machine.
     """
     for stage in range(8):
         for line, (of, remove) in found().items():
@@ -354,8 +354,8 @@ def clean(wanted=None, found=things):
 @contextmanager
 def nothing_left(found=things):
     """
-    Fails if what runs within leaves anything behind, which is removed.  Beside ebb processes that
-    this run did not start, it judges and removes its own processes only.
+    Fails if the `with` block leaves anything behind, and removes that.  While other ebb processes
+    run that this run did not start, it judges and removes only its own processes.
     """
     def ours():
         others = set(processes()) - set(test_processes())

@@ -19,7 +19,7 @@ SCAN = BUILD / "tests" / "scan"
 
 
 class Cgroup:
-    """A memory cgroup (v1 with its v2 twin, or v2) below tests' own parent."""
+    """A memory cgroup (v1 with its v2 twin, or v2) below the tests' parent."""
 
     def __init__(self, name, limit_mib=None):
         root, self.version = machine.memory_root()
@@ -44,7 +44,7 @@ class Cgroup:
         (self.path / name).write_text(str(value))
 
     def enter(self):
-        """For subprocess's preexec_fn: the child moves itself in."""
+        """Moves the calling process into the cgroup; for subprocess's preexec_fn."""
         for d in (self.path, *self.twins):
             (d / "cgroup.procs").write_text("0")
 
@@ -53,17 +53,17 @@ class Cgroup:
         return int(read(self.path / name, "0"))
 
     def events(self, key):
-        """A counter of memory.events, or of memory.oom_control on v1."""
+        """Returns a counter of memory.events, or of memory.oom_control on v1."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
         rows = dict(line.split() for line in read(self.path / name).splitlines())
         return int(rows[key])
 
     def evict(self):
-        """Reclaims all that can be reclaimed, swap cache included."""
+        """Reclaims as much as possible, including swap cache."""
         what = ("memory.force_empty", 0) if self.version == 1 else ("memory.reclaim", "1G")
         try:
             self.set(*what)
-        except OSError as e:    # v2: less than that was reclaimed; v1: not all of it
+        except OSError as e:    # v2: less was reclaimed than requested; v1: not all
             if e.errno not in (errno.EAGAIN, errno.EBUSY):
                 raise
 
@@ -89,7 +89,7 @@ def scan_argv(mib=64, pattern="seq", passes=1, write=False, seed=1, options=()):
 
 
 def scan(cgroup=None, check=True, timeout=240, **what):
-    """Runs scan to its end inside @cgroup."""
+    """Runs scan to its end in @cgroup."""
     return subprocess.run(scan_argv(**what), text=True, capture_output=True, timeout=timeout,
                           check=check, preexec_fn=cgroup.enter if cgroup else None)
 
@@ -100,8 +100,8 @@ def scan_json(**what):
 
 def tried(attempt, good, times=5):
     """
-    attempt()'s first result that is good(), or the last one: being busy, the machine may spoil one
-    attempt, and what does not work spoils each.
+    Returns attempt()'s first result that is good(), or the last one: a busy machine may spoil one
+    attempt, a fault spoils each.
     """
     for _ in range(times):
         told = attempt()
@@ -111,7 +111,7 @@ def tried(attempt, good, times=5):
 
 
 class Scan:
-    """A scan that waits, filled, until go(); .ready has its pid, address and pages."""
+    """A scan that has filled its memory and waits for go(); .ready has its pid, address and pages."""
 
     def __init__(self, cgroup=None, options=(), **what):
         self.process = subprocess.Popen(
@@ -130,14 +130,14 @@ class Scan:
         self.process.stdin.flush()
 
     def result(self, timeout=240):
-        """Its report; fails when a word was wrong or it was killed."""
+        """Returns its report; fails if a word was wrong or scan was killed."""
         status, told = self.outcome(timeout)
         if status:
             raise MachineError(f"scan: status {status}: {told}")
         return told
 
     def outcome(self, timeout=240):
-        """(exit status, report or what it said)."""
+        """Returns (exit status, report or error output)."""
         out, err = self.process.communicate(timeout=timeout)
         lines = out.splitlines()
         if self.process.returncode == 0 and lines:
@@ -147,7 +147,7 @@ class Scan:
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()
-        # On a dead swap device it may never end: do not wait for ever.
+        # On a dead swap device scan may never end: limit the wait.
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -155,7 +155,7 @@ class Scan:
 
 
 class Regions:
-    """tests/programs/regions in @cgroup; costs() are its own ns a page, one a second."""
+    """tests/programs/regions in @cgroup; costs() are ns per page, one value per second."""
 
     def __init__(self, cgroup, total, hot, pass_ms):
         self.process = subprocess.Popen(
@@ -167,7 +167,7 @@ class Regions:
         return [float(self.process.stdout.readline()) for _ in range(seconds)]
 
     def resident(self):
-        """Bytes mapped, as the kernel tells, not ebb."""
+        """Returns the mapped bytes by the kernel's count, not ebb's."""
         for line in read(f"/proc/{self.process.pid}/status").splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) << 10
@@ -179,7 +179,7 @@ class Regions:
 
 
 class Failed(Exception):
-    """A command of ebb's that did not exit 0."""
+    """A command of ebb exited with a status other than 0."""
 
     def __init__(self, argv, done):
         self.status, self.said = done.returncode, (done.stderr or "") + (done.stdout or "")
@@ -187,7 +187,7 @@ class Failed(Exception):
 
 
 def ebbctl(*argv, check=True, timeout=120, **kwargs):
-    """Runs ebbctl; returns the CompletedProcess, raises Failed when @check."""
+    """Runs ebbctl; returns the CompletedProcess, or raises Failed if @check."""
     argv = [str(BIN / "ebbctl"), *map(str, argv)]
     done = subprocess.run(argv, text=True, capture_output=True, timeout=timeout, **kwargs)
     if check and done.returncode:
@@ -196,7 +196,7 @@ def ebbctl(*argv, check=True, timeout=120, **kwargs):
 
 
 def ebbctl_json(*argv, **kwargs):
-    """ebbctl VERB --json ..., decoded.  Options precede a program's own arguments."""
+    """Returns the decoded output of ebbctl VERB --json ...; options precede a program's arguments."""
     argv = list(argv)
     at = argv.index("--") if "--" in argv else len(argv)
     argv.insert(at, "--json")
@@ -204,7 +204,7 @@ def ebbctl_json(*argv, **kwargs):
 
 
 class Daemon:
-    """A program of ebb's that says READY on a descriptor of ours."""
+    """A program of ebb that reports READY on our descriptor."""
 
     def __init__(self, argv, log, timeout=120, env=None):
         self.argv, self.log = list(map(str, argv)), Path(log)
@@ -231,7 +231,7 @@ class Daemon:
             except BlockingIOError:
                 piece = None
             if piece == b"":
-                # It may have gone to the background and answered before that.
+                # The program may have reported READY and gone to the background.
                 status = self.process.wait(timeout)
                 raise MachineError(f"{self.argv[0]}: ended with {status}: {self.tail()}")
             said += piece or b""
@@ -251,7 +251,7 @@ class Daemon:
         os.kill(self.pid, number)
 
     def kill(self):
-        """SIGKILL: what a crash or the OOM killer would do."""
+        """Sends SIGKILL, as a crash or the OOM killer would."""
         self.process.kill()
         self.process.wait(120)
 
@@ -267,37 +267,37 @@ class Daemon:
 
 
 class Swapd(Daemon):
-    """An ebb-swapd in the foreground: the holder is the process started; .status() is its own."""
+    """An ebb-swapd in the foreground: the started process is the supervisor."""
 
     @property
     def server(self):
-        """The process that serves now."""
+        """Returns the pid of the active server."""
         return self.status()["server"]
 
     def children(self):
         return machine.children(self.pid)
 
     def told(self):
-        """Its status, or None from a server that dies while it answers."""
+        """Returns its status, or None if the server dies while it answers."""
         try:
             return self.status()
         except (OSError, ValueError):
             return None
 
     def ready(self):
-        """Its status, once there is a standby that would follow the server."""
+        """Returns its status if a standby is ready, else a false value."""
         told = self.told()
         return told and read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby" and told
 
     def kill_server(self, seconds=20):
-        """Returns what its successor says of itself."""
+        """Kills the active server; returns the status of the next one."""
         told = wait_for(self.ready, seconds, "a standby")
         os.kill(told["server"], signal.SIGKILL)
         return wait_for(lambda: (now := self.told()) and now["server"] != told["server"] and now,
                         seconds, "a successor")
 
     def kill(self):
-        """All its processes: with one of them left the device would go on."""
+        """Kills all its processes: any one of them would keep the device alive."""
         self.signal(signal.SIGSTOP)
         for pid in self.children():
             os.kill(pid, signal.SIGKILL)
@@ -306,8 +306,8 @@ class Swapd(Daemon):
 
 class Donor(Daemon):
     """
-    On loopback at @port, or sharing its memory through the socket @path; and @also there.
-    It has a run directory of its own, and does not wait for borrowers when it is stopped.
+    A donor on loopback at @port, or sharing its memory through the socket @path, and at @also.
+    It has its own run directory, and does not wait for borrowers when it is stopped.
     """
 
     def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=(),
@@ -342,8 +342,8 @@ class Donor(Daemon):
 
 def control_answer(path, verb, **what):
     """
-    Returns a control socket's answer.  The server disconnects clients without a request in the
-    first second, which happens on a busy machine.
+    Returns a control socket's answer.  Retries, because on a busy machine the request may come
+    later than one second, after which the server disconnects.
     """
     for _ in range(5):
         with socket.socket(socket.AF_UNIX) as s, suppress(BrokenPipeError, ConnectionResetError):
@@ -356,7 +356,7 @@ def control_answer(path, verb, **what):
 
 
 def control(path, verb, **what):
-    """Asks a control socket; the answer, or MachineError."""
+    """Asks a control socket; returns the answer or raises MachineError."""
     answer = control_answer(path, verb, **what)
     if not answer["ok"]:
         raise MachineError(answer["error"])
@@ -369,7 +369,7 @@ class Ebbd(Daemon):
 
 
 class Device:
-    """A swap device made by `ebbctl device create`, on until destroy()."""
+    """A swap device of `ebbctl device create`, on until destroy()."""
 
     def __init__(self, donor, name="test0", size="256M", slab="16M", options=()):
         self.name, self.donor = name, donor
@@ -377,54 +377,54 @@ class Device:
                "--donor", donor.address, *options)
         self.record = json.loads(Path(f"/run/ebb/devices/{name}.json").read_text())
         self.block = self.record["block"]
-        self.server = self.record["server_pid"]    # the holder: it ends last
+        self.server = self.record["server_pid"]    # the supervisor, which exits last
 
     def used_kib(self):
         return machine.swaps().get(self.block)
 
     def stats(self):
-        """What the server counts: pages_read_donor, pages_read_backup, donor_losses, ..."""
+        """Returns the server's counters: pages_read_donor, pages_read_backup, donor_losses, ..."""
         return control(f"/run/ebb/devices/{self.name}.sock", "stats")
 
     def status(self):
-        """How it is: live and mapped bytes, slabs, copies, donors, ..."""
+        """Returns its status: live and mapped bytes, slabs, copies, donors, ..."""
         return control(f"/run/ebb/devices/{self.name}.sock", "status")
 
     def slabs(self):
-        """Those that are used or mapped, of a device of few: live pages, copies."""
+        """Returns the used or mapped slabs of a small device: live pages, copies."""
         return control(f"/run/ebb/devices/{self.name}.sock", "slab.list")["slabs"]
 
     def status_if_any(self):
-        """None from a server that dies while it answers."""
+        """Returns the status, or None if the server dies while it answers."""
         try:
             return self.status()
         except (OSError, ValueError):
             return None
 
     def successor(self, gone, seconds=30):
-        """The status from a server that is none of the processes @gone."""
+        """Waits for a server other than the processes @gone; returns its status."""
         return wait_for(lambda: (now := self.status_if_any()) and now["server"] not in gone and now,
                         seconds, "a successor")
 
     def status_with_standby(self):
-        """The same, also when there is no standby that has made itself ready."""
+        """Returns the status if a standby is ready, else None."""
         told = self.status_if_any()
         if told and read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby":
             return told
         return None
 
     def processes(self):
-        """The holder, the server and its standby; without one of these the others go on."""
+        """Returns supervisor, server and standby; any of them can replace the others."""
         told = self.status()
         return [p for p in (told["holder"], told["server"], told["standby"]) if p]
 
     def block_pages(self):
-        """(read, written) pages that the block layer has carried for it."""
+        """Returns (read, written) pages in the block layer's counters of the device."""
         fields = read(f"/sys/block/{self.block.removeprefix('/dev/')}/stat").split()
         return int(fields[2]) // 8, int(fields[6]) // 8
 
     def destroy(self):
-        """Swap off first, with a deadline, then everything below it."""
+        """Takes swap off, with a deadline, then removes everything below it."""
         if self.block in machine.swaps():
             machine.swapoff(self.block)
         done = ebbctl("device", "destroy", self.name, check=False)
@@ -433,12 +433,12 @@ class Device:
 
 
 def run_dir_clear():
-    """What a killed daemon left in /run/ebb must not meet the next test."""
+    """Removes files of a killed daemon in /run/ebb, which would disturb the next test."""
     shutil.rmtree("/run/ebb", ignore_errors=True)
 
 
 def stats(cgroup):
-    """The counters of one cgroup, as `ebbctl stats` tells them."""
+    """Returns the counters of one cgroup in `ebbctl stats`."""
     rows = ebbctl_json("stats", cgroup.path)["cgroups"]
     if len(rows) != 1:
         raise MachineError(f"{cgroup.path}: {len(rows)} rows in ebbctl stats, not one")
@@ -446,7 +446,7 @@ def stats(cgroup):
 
 
 def pinned_rows():
-    """The pinned map cgroup_stats, which outlives ebbd: what bpftool shows a person."""
+    """Returns the pinned map cgroup_stats, which outlives ebbd, as bpftool shows it."""
     done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned",
                            str(machine.PINS / "maps" / "cgroup_stats")],
                           text=True, capture_output=True, check=True)
@@ -454,7 +454,7 @@ def pinned_rows():
 
 
 def pinned_stats(cgroup):
-    """The counters of one cgroup, from there."""
+    """Returns the counters of one cgroup in pinned_rows()."""
     for value in pinned_rows():
         if value["path"] == cgroup.rel:
             return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Policies that tests write, compiled as a user would: with policy.mk, anywhere."""
+"""Policies that tests write, compiled as a user would, with policy.mk, in any directory."""
 import subprocess
 
 import docs
@@ -8,7 +8,7 @@ import parts
 
 POLICY_MK = machine.REPO / "policies" / "policy.mk"
 
-# "forward" of docs/policy.md, as parts to put others in.
+# "forward" of docs/policy.md, split so that tests can replace parts.
 SOURCE = """
 #include "ebb_policy.h"
 {before}
@@ -55,7 +55,7 @@ def compile_policy(directory, text, name="mine", kinds=("bpf.o",)):
 
 
 def patched(path, name, old, new):
-    """A copy called NAME with other bytes, as many; names in BTF change too."""
+    """Returns a copy called NAME with @old replaced by @new, of equal length, also in BTF."""
     assert len(old) == len(new) and old in path.read_bytes()
     other = path.with_name(f"{name}.bpf.o")
     other.write_bytes(path.read_bytes().replace(old, new))
@@ -63,7 +63,7 @@ def patched(path, name, old, new):
 
 
 def renamed(path, old, new):
-    """A copy of an object whose policy is called otherwise; both names are equally long."""
+    """Returns a copy of an object with the policy renamed; both names are equally long."""
     return patched(path, new, old.encode(), new.encode())
 
 
@@ -71,19 +71,19 @@ DOCUMENT = machine.REPO / "docs" / "policy.md"
 
 
 def document():
-    """The code of docs/policy.md, and its commands, a text for each block of them."""
+    """Returns the code of docs/policy.md, and a text for each block of its commands."""
     [code] = [b.lines for b in docs.blocks(DOCUMENT) if b.language == "c"]
     return "\n".join(code) + "\n", *docs.commands(DOCUMENT)
 
 
 def call(verb, **members):
-    """One request to ebbd, without the time that starting ebbctl takes."""
+    """Sends one request to ebbd, without the delay of starting ebbctl."""
     answer = parts.control_answer("/run/ebb/control.sock", verb, **members)
     assert answer["ok"], answer
     return answer
 
 
 def attached():
-    """{path below the hierarchy: row of `ebbctl status`} of what is attached."""
+    """Returns {path below the hierarchy: row of `ebbctl status`} of attached cgroups."""
     root = str(machine.memory_root()[0])
     return {row["cgroup"].removeprefix(root): row for row in call("status")["attachments"]}

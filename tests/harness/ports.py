@@ -5,10 +5,10 @@ import os
 import random
 import socket
 
-# Below those that the kernel gives to connections (ip_local_port_range): connections made in the
-# meantime, and binds to any port, do not get one of these.
+# Below the kernel's ephemeral ports (ip_local_port_range): neither connections nor binds to any
+# port get one of these.
 FIRST, LAST = 10000, 32000
-# Tests that run at the same time have each a part of them, and begin anywhere in it.
+# Parallel tests use separate parts of the range, each from a random start.
 SHARES = 16
 worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % SHARES
 share = range(LAST - FIRST)[worker::SHARES]

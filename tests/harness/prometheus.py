@@ -12,7 +12,7 @@ import urllib.request
 from machine import BIN, REPO, MachineError, wait_for
 from ports import free_port
 
-# Metrics that are read from a cgroup's own files.
+# Metrics that are read from a cgroup's files.
 OF_CGROUPS = {"ebb_cgroup_memory_bytes", "ebb_cgroup_memory_limit_bytes",
               "ebb_cgroup_pressure_some_seconds_total", "ebb_cgroup_pressure_full_seconds_total"}
 RULES = REPO / "packaging" / "prometheus" / "ebb.rules.yml"
@@ -24,7 +24,7 @@ def promtool(*argv, stdin=None):
 
 
 class MetricsSocket(threading.Thread):
-    """What ebb-metrics.socket does: a process a connection, which is its standard input."""
+    """Acts as ebb-metrics.socket: starts a process per connection, with that as standard input."""
 
     def __init__(self, run=None, ebbctl=BIN / "ebbctl"):
         super().__init__(daemon=True)
@@ -45,7 +45,7 @@ class MetricsSocket(threading.Thread):
                                                       env=self.env and {**os.environ, **self.env}))
 
     def get(self, path="/metrics", headers=(), timeout=300):
-        """(status, headers, body) of a request."""
+        """Returns (status, headers, body) of a request."""
         ask = urllib.request.Request(f"http://{self.target}{path}", headers=dict(headers))
         try:
             with urllib.request.urlopen(ask, timeout=timeout) as f:
@@ -61,7 +61,7 @@ class MetricsSocket(threading.Thread):
 
 
 class Prometheus:
-    """Scrapes @target every two seconds, with ebb's rules."""
+    """A Prometheus that scrapes @target every two seconds, with ebb's rules."""
 
     def __init__(self, directory, target, log):
         self.port, self.log = free_port(), log
@@ -77,7 +77,7 @@ class Prometheus:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 
     def ask(self, path, **what):
-        """An answer of its API, or None while it does not give one."""
+        """Returns an answer of its API, or None as long as there is none."""
         if self.process.poll() is not None:
             raise MachineError(f"prometheus ended: {self.log.read_text()[-500:]}")
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(what)}"
@@ -88,12 +88,12 @@ class Prometheus:
             return None
 
     def value(self, query):
-        """The one value of @query, or None while there is none."""
+        """Returns the single value of @query, or None as long as there is none."""
         found = self.ask("query", query=query)
         return float(found["result"][0]["value"][1]) if found and found["result"] else None
 
     def scraped(self, seconds=60):
-        """Waits until it has taken what it was given."""
+        """Waits until it has stored a scrape."""
         wait_for(lambda: self.value('up{job="ebb"}') == 1, seconds, "a scrape", interval=0.3)
 
     def target(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Release 0.1.0: its tree, its programs and objects as parts of tests."""
+"""Release 0.1.0: its tree, programs and objects, for tests."""
 import fcntl
 import io
 import os
@@ -20,13 +20,13 @@ MISSING = f"commit {COMMIT[:7]} (release 0.1.0) is not in this repository"
 
 
 def git(*argv):
-    # The repository may be that of the user who called sudo.
+    # The repository may belong to the user who called sudo.
     return subprocess.run(["git", "-C", str(machine.REPO), "-c", "safe.directory=*", *argv],
                           capture_output=True)
 
 
 def make(*targets):
-    """Builds @targets of the release's tree: as this user, without variables of a make that runs the tests."""
+    """Builds @targets of the release's tree, without variables of a make that runs the tests."""
     drop = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "SUDO_UID", "SUDO_GID")
     env = {k: v for k, v in os.environ.items() if k not in drop}
     done = subprocess.run(["make", "--no-print-directory", "NO_DEPS=1", f"-j{os.cpu_count()}", *targets],
@@ -35,7 +35,7 @@ def make(*targets):
 
 
 def tree():
-    """The release's directory, built the first time; skips the test where git lacks the commit."""
+    """Returns the release's directory, built at first use; skips the test if git lacks the commit."""
     machine.BUILD.mkdir(exist_ok=True)
     with open(machine.BUILD / "release.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -51,7 +51,7 @@ def tree():
 
 @contextmanager
 def programs(directory=BIN):
-    """Within, parts.py runs programs of @directory and policies.py compiles with the release's headers."""
+    """Makes parts.py run programs of @directory and policies.py use the release's headers."""
     now = parts.BIN, policies.POLICY_MK
     parts.BIN, policies.POLICY_MK = directory, TREE / "policies" / "policy.mk"
     try:

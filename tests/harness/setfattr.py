@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""setfattr -n NAME -v VALUE FILE, or -x NAME FILE: as much as the documents' examples use."""
+"""setfattr -n NAME -v VALUE FILE, or -x NAME FILE: the part that the documents' examples use."""
 import os
 import sys
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb-stats(7) as a table, to compare with what there is."""
+"""ebb-stats(7) as a table, to compare with actual answers."""
 from machine import REPO
 
 PAGE = REPO / "docs" / "man" / "ebb-stats.7"
 
 
 def sections():
-    """{title: {item: what is said of it}}."""
+    """Returns {title: {item: description}}."""
     found, title, items = {}, None, []
     text = PAGE.read_text().replace("\\&", "").replace("\\\n", "")
     for line in text.splitlines():
@@ -25,13 +25,13 @@ def sections():
 
 
 def maps():
-    """The pinned maps that it describes."""
+    """Returns the pinned maps that the page describes."""
     titles = list(sections())
     return titles[titles.index("MAPS") + 1:titles.index("JSON")]
 
 
 def differences(verb, answer):
-    """What the page lacks of the members of @answer, and what it has that is not there."""
+    """Returns members of @answer that the page lacks, and items of the page that @answer lacks."""
     page, wrong = sections(), []
 
     def walk(path, o):
@@ -44,7 +44,7 @@ def differences(verb, answer):
                      if k not in o and not text.startswith("Only "))
         for k, v in o.items():
             below = f"{path}.{k}" if path else k
-            # Its members are the policy's own.
+            # Its members depend on the policy.
             if below == "attachments[].params":
                 continue
             if isinstance(v, dict):

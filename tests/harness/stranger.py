@@ -30,7 +30,7 @@ def u32(number):
 
 
 class Stranger:
-    """rdma_stranger; what it says comes as lists of words."""
+    """A running rdma_stranger, whose output is read as lists of words."""
 
     def __init__(self, how, address, port):
         self.process = subprocess.Popen([machine.BUILD / "tests/rdma_stranger", how, address,
@@ -71,7 +71,7 @@ class Opening(Stranger):
         self.qp = int(number)
 
     def request(self, data):
-        """("accepted", the other's queue pair, private data), or ("rejected", None, private data)."""
+        """Returns ("accepted", peer's queue pair, private data) or ("rejected", None, private data)."""
         self.tell(data)
         answer = self.next()
         if answer[0] == "rejected":
@@ -81,18 +81,18 @@ class Opening(Stranger):
 
 
 def refusal(data):
-    """The word for what a rejection says."""
+    """Returns the word for a rejection's reason."""
     magic, version, why = struct.unpack_from("<4sII", data)
     return REFUSALS[why] if magic == b"EBBN" and version == 1 else None
 
 
 def stated(key, session, queue, queues, version=1):
-    """What a request says before its proof."""
+    """Returns a request's fields before its proof."""
     return b"EBBK" + struct.pack("<HBBQ", version, queue, queues, session) + key.number
 
 
 def reply_of(data):
-    """(nonce, proof) of an acceptance."""
+    """Returns (nonce, proof) of an acceptance."""
     magic, version = struct.unpack_from("<4sI", data)
     assert (magic, version) == (b"EBBD", 1), data
     return data[8:40], data[40:72]
@@ -152,7 +152,7 @@ class Borrower:
         self.sent += 1
 
     def hear(self):
-        """(status, what is behind the frame), its mark proven; None: the connection is closed."""
+        """Returns (status, payload) after checking the MAC; None: the connection is closed."""
         word, *rest = self.connections[0].next()
         if word == "closed":
             return None
@@ -185,12 +185,12 @@ class Impostor:
         assert self.stranger.next() == ["listening"]
 
     def heard(self):
-        """What is said next; when a connection is made tells nothing, as messages may be first."""
+        """Returns the next event other than an established connection, which may follow messages."""
         said = self.stranger.next()
         return said if said[0] != "accepted" else self.heard()
 
     def requested(self):
-        """(the borrower's queue pair, ours, private data) of the next request."""
+        """Returns (borrower's queue pair, ours, private data) of the next request."""
         word, borrower, ours, data = self.heard()
         assert word == "request", word
         return int(borrower), int(ours), bytes.fromhex(data)
@@ -222,7 +222,7 @@ class Lender(Impostor):
         self.key, self.received, self.sent = key, 0, 0
 
     def accept(self, spoil=lambda queue, proof: proof):
-        """Accepts the next request, with the proof that @spoil makes of the right one."""
+        """Accepts the next request, with the valid proof changed by @spoil."""
         borrower, ours, data = self.requested()
         request, nonce = data[:56], bytes(32)
         queue = request[6]
@@ -240,7 +240,7 @@ class Lender(Impostor):
         self.stranger.tell(frame + bytes([mark[0] ^ spoil]) + mark[1:])
 
     def greet(self):
-        """Answers the HELLO that comes."""
+        """Answers a HELLO."""
         word, data = self.heard()
         assert word == "got", word
         frame, mark = bytes.fromhex(data)[:-16], bytes.fromhex(data)[-16:]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What the documents' examples ask of systemctl, of ebbd and ebb-donord from the build
-tree: `enable --now`, `start`, `stop`, `restart`, `reload`.  PID 1 may be no systemd, and
-if it is one, it has more to do.
+systemctl for the documents' examples, for ebbd and ebb-donord from the build tree:
+`enable --now`, `start`, `stop`, `restart`, `reload`.  PID 1 may not be systemd, and must not
+be disturbed if it is.
 
 EBB_EXAMPLES is the directory of one document's examples; etc/ in it stands for /etc.
 """
@@ -31,7 +31,7 @@ def log(unit):
 
 
 def running(unit):
-    """Its pid, or 0.  A zombie has no executable."""
+    """Returns the unit's pid, or 0.  Zombies have no executable."""
     pid = int(read(pid_file(unit), "0"))
     try:
         return pid if pid and os.readlink(f"/proc/{pid}/exe") else 0
@@ -40,7 +40,7 @@ def running(unit):
 
 
 def configuration():
-    """ebb.conf and its drop-ins as one file, in the order ebbd reads them."""
+    """Joins ebb.conf and its drop-ins to one file, in the sequence in which ebbd reads them."""
     etc = HERE / "etc" / "ebb"
     files = [etc / "ebb.conf", *sorted(etc.glob("ebb.conf.d/*.conf"))]
     whole = HERE / "whole.conf"
@@ -49,7 +49,7 @@ def configuration():
 
 
 def donor_arguments():
-    """What the unit says, unless /etc/default/ebb-donord says otherwise."""
+    """Returns the unit's arguments, or those in /etc/default/ebb-donord."""
     unit = REPO / "packaging" / "systemd" / "ebb-donord.service"
     said = re.search(r'^Environment=EBB_DONOR_ARGS="(.*)"$', unit.read_text(), re.M)[1]
     own = re.search(r'^EBB_DONOR_ARGS="?(.*?)"?$', read(HERE / "etc/default/ebb-donord"), re.M)

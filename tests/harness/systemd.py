@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Units, for tests in a guest that systemd runs."""
+"""Units, for tests in a guest with systemd."""
 import subprocess
 from pathlib import Path
 
@@ -7,7 +7,7 @@ UNITS = Path("/etc/systemd/system")
 
 
 def run(*argv, check=True, timeout=600):
-    """What a command says; with @check it has to succeed."""
+    """Returns a command's output; with @check the command must succeed."""
     done = subprocess.run(argv, text=True, capture_output=True, timeout=timeout, check=False)
     said = f"{' '.join(map(str, argv))}: {done.returncode}: {done.stdout}{done.stderr}"
     assert not check or done.returncode == 0, said
@@ -19,7 +19,7 @@ def main_pid(unit):
 
 
 def service_drop_in(service, name, lines, section="Service"):
-    """A drop-in of @service, in force."""
+    """Installs a drop-in of @service and reloads systemd."""
     directory = UNITS / f"{service}.service.d"
     directory.mkdir(exist_ok=True)
     (directory / f"{name}.conf").write_text(f"[{section}]\n{lines}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The unit files of ebb, and programs with no more rights than these give them.
+The unit files of ebb, and programs confined to a unit's rights.
 
   units.py UNIT PROGRAM [ARG...]   runs PROGRAM under the unit's SystemCallFilter= and RestrictRealtime=
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 UNITS = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
-# libseccomp's
+# Constants of libseccomp.
 ALLOW, ERRNO = 0x7fff0000, 0x00050000
 
 
@@ -21,16 +21,16 @@ def names():
 
 
 def settings(unit, key):
-    """The values of @key= in a unit file, in order."""
+    """Returns the values of @key= in a unit file, in file sequence."""
     lines = (UNITS / unit).read_text().splitlines()
     return [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]
 
 
 def confined(unit, *user):
     """
-    The beginning of a command line: what follows has the capabilities, system calls and scheduling
-    policies of the unit and no others, and a mount namespace of its own where the unit says so.
-    @user: options of setpriv that make it another user.
+    Returns the beginning of a command line that confines the rest to the unit's capabilities,
+    system calls and scheduling policies, and to its own mount namespace if the unit has one.
+    @user: options of setpriv for another user.
     """
     words = " ".join(settings(unit, "CapabilityBoundingSet")).split()
     names = ["-all", *(f"+{w.removeprefix('CAP_').lower()}" for w in words)]
@@ -41,7 +41,7 @@ def confined(unit, *user):
 
 
 def members(word):
-    """The system calls that a word of SystemCallFilter= stands for."""
+    """Returns the system calls of a word of SystemCallFilter=."""
     if not word.startswith("@"):
         return {word}
     told = subprocess.run(["systemd-analyze", "--no-pager", "syscall-filter", word], text=True,
@@ -51,7 +51,7 @@ def members(word):
 
 
 def system_calls(unit):
-    """Those that a unit allows: lines add, lines with "~" take away."""
+    """Returns the allowed system calls of a unit: lines add, lines with "~" remove."""
     names = set()
     for line in settings(unit, "SystemCallFilter"):
         these = set().union(*(members(w) for w in line.removeprefix("~").split()))
@@ -71,8 +71,8 @@ TIMESHARED = (os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE)
 
 def load_filter(names, realtime=True):
     """
-    All else answers EPERM, for this process and what it starts; and so does a change to a
-    real-time policy without @realtime.
+    Makes all other system calls fail with EPERM, for this process and its children; without
+    @realtime also changes to a real-time policy.
     """
     lib = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     lib.seccomp_init.restype = ctypes.c_void_p

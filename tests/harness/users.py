@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Users that are in no password file: processes with numbers of their own."""
+"""Users without entries in a password file: processes with their own numbers."""
 import json
 import shutil
 import subprocess
@@ -24,13 +24,13 @@ print(s.makefile().readline())
 
 
 def name_groups(monkeypatch):
-    """Daemons that are started now let these groups in."""
+    """Makes daemons that are started from now on accept these groups."""
     monkeypatch.setenv("EBB_GROUP", str(READERS))
     monkeypatch.setenv("EBB_ADMIN_GROUP", str(ADMINS))
 
 
 class Place:
-    """A directory that everybody may read, with an ebbctl in it: build/ may be somebody's own."""
+    """A directory that any user can read, with an ebbctl: build/ may be private."""
 
     def __init__(self):
         self.path = Path(tempfile.mkdtemp(prefix="ebb-users-", dir="/tmp"))
@@ -42,7 +42,7 @@ class Place:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def run(self, groups, *argv, **kwargs):
-        """@argv as a user that is in @groups besides his own."""
+        """Runs @argv as a user with the supplementary @groups."""
         member = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
         return subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", *member, "--",
                                *map(str, argv)], text=True, capture_output=True, timeout=300,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An interactive zsh, for what it offers when Tab is pressed."""
+"""An interactive zsh, for testing its completions."""
 import os
 import pty
 import signal
 
 import machine
 
-# What completion functions would add goes to a file instead.
+# Redirects the results of completion functions to a file.
 SETUP = r"""
 unset zle_bracketed_paste; PROMPT= RPROMPT= PS2=
 autoload -Uz compinit; compinit -u -d {directory}/dump
@@ -25,7 +25,7 @@ zle -N zle-line-init
 
 
 class Zsh:
-    """@script is a completion for @program; @directory is ours."""
+    """@script is a completion for @program; @directory is for temporary files."""
 
     def __init__(self, script, directory):
         self.directory = directory
@@ -40,7 +40,7 @@ class Zsh:
         self.send(f" source {directory}/setup\n")
 
     def read(self):
-        """Takes what the terminal has, so that zsh never waits for us; whether it waits for us."""
+        """Discards the terminal's output, so that zsh never blocks; returns whether zsh is done."""
         try:
             os.read(self.fd, 65536)
         except (BlockingIOError, OSError):
@@ -53,10 +53,10 @@ class Zsh:
         (self.directory / "done").unlink()
 
     def complete(self, line):
-        """What may follow @line, which ends where Tab is pressed."""
+        """Returns the completions of @line, with Tab at its end."""
         hits = self.directory / "hits"
         hits.unlink(missing_ok=True)
-        # ^U: the line is not run.
+        # ^U discards the line.
         self.send(f"{line}\t\x15\n")
         return hits.read_text().split("\n")[:-1] if hits.exists() else []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""join.py ROWS PROBES: a hash join, the build side a dict of records."""
+"""join.py ROWS PROBES: runs a hash join; the build side is a dict of records."""
 import random
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A matrix: greatest of every 1024th column, then sums of each row from its end, last row first."""
+"""Maxima of every 1024th column of a matrix, then sums of each row backwards, last row first."""
 import sys
 
 import numpy as np

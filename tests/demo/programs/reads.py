@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Composition of DNA reads: each base counted, and a motif looked for."""
+"""Counts each base of DNA reads and searches for a motif."""
 import sys
 
 with open(sys.argv[1]) as f:
