@@ -14,13 +14,13 @@ def pytest_collection(session):
 
 
 class Reasons:
-    """Says why a test failed at once: a guest that dies later tells nothing at its end."""
+    """Prints at once why a test failed: a guest that dies later prints no summary."""
 
     def __init__(self, config):
         self.config = config
 
     def pytest_report_teststatus(self, report):
-        """With its time, for a person who watches."""
+        """Adds the test's time, for people who watch."""
         if report.when == "call" and report.outcome in ("passed", "failed"):
             letter = {"passed": ".", "failed": "F"}[report.outcome]
             return report.outcome, letter, f"{report.outcome.upper()} {report.duration:.0f} s"
@@ -36,7 +36,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def series():
-    """"6.12" or "6.1"."""
+    """The kernel's series, "6.12" or "6.1"."""
     return os.environ["EBB_GUEST"]
 
 
@@ -47,7 +47,7 @@ class Road:
         self.donor, self.device, self.ebbd, self.make_cgroup = donor, device, ebbd, cgroup
 
     def attached(self, policy="leap", limit_mib=16):
-        """A limited cgroup with @policy."""
+        """Returns a limited cgroup with @policy."""
         c = self.make_cgroup(limit_mib=limit_mib)
         if policy:
             parts.ebbctl("policy", "attach", policy, c.path)

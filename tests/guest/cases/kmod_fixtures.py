@@ -14,7 +14,7 @@ def roce():
 
 @pytest.fixture
 def module(roce):
-    """Loaded; unloads afterwards, with nothing of it left on the network device."""
+    """Loads the module; unloads it afterwards and checks that it left no RDMA objects."""
     before = kmodule.rdma_objects()
     run("insmod", kmodule.module_path())
     yield
@@ -40,7 +40,7 @@ def disk():
 
 @pytest.fixture
 def donor(roce, logs):
-    """donor(): ebb-donord lending by RDMA."""
+    """donor(): an ebb-donord that lends by RDMA."""
     made = []
 
     def make(**settings):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The other machine of test_kmod_link.py, which writes to this one's /hostout: lends the memory that
-"wanted" names by RDMA, as a new donor, and calls the file "lent" then; gives its end of the link
-the netem that "pace" names, and calls that "paced".  Until the guest ends.
+The peer of test_kmod_link.py, which sends requests by files in this machine's /hostout.  On
+"wanted", lends the amount of memory in it by RDMA, as a new donor, and renames the file to "lent".
+On "pace", applies the netem in it to its end of the link and renames the file to "paced".  Runs
+until the guest ends.
 """
 import sys
 import time

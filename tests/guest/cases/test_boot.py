@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guest is what the other cases take it for."""
+"""The guest has the properties that other cases assume."""
 import os
 import subprocess
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_what_backs_a_device_is_no_memory():
 
 
 def test_limit_kills_without_swap(cgroup):
-    """Without swap nothing can leave, so 48 MiB do not fit into 24."""
+    """Without swap no page can leave, so 48 MiB do not fit into 24."""
     c = cgroup(limit_mib=24)
     done = parts.scan(mib=48, cgroup=c, check=False)
     assert done.returncode == -9
@@ -38,7 +38,7 @@ def test_limit_kills_without_swap(cgroup):
 
 
 def test_limit_with_swap_on_a_disk(cgroup, tmp_path):
-    """The same with swap: right to the last word, and it did page."""
+    """With swap, 48 MiB fit into 24: every word is right, and pages were swapped."""
     area = Path("/var/lib/ebb/area")
     subprocess.run(["fallocate", "-l", "128M", area], check=True)
     subprocess.run(["/sbin/mkswap", area], check=True, capture_output=True)

@@ -51,7 +51,7 @@ def test_swapping_while_donors_fail(swap_lock, donor_factory, cgroup, logs):
         while time.monotonic() < end:
             assert not checker.failed(), checker.failed()
             if rnd.random() < 0.3:
-                # Before the fault: the successor looks for its donors in the midst of it.
+                # Before the fault: the next server must find its donors during the fault.
                 os.kill(wait_for(device.status_with_standby, 30, "a standby")["server"], signal.SIGKILL)
                 kills += 1
             donors.fault(rnd)

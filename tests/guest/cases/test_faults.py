@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-What is not tried on a machine one works on: the processes that serve swap are killed
-and stopped while a program's pages are there.  A hung task or a warning ends the guest.
+Tests too dangerous outside of a guest: kill and stop the servers of swap while a program's pages
+are there.  A hung task or a warning ends the guest.
 """
 import os
 import signal
@@ -17,7 +17,7 @@ MIB, LIMIT = 32, 16
 
 
 def writer(cgroup, passes=4):
-    """A program that rewrites what it reads: every stale page is found."""
+    """Starts a program that rewrites pages that it reads, to detect every stale page."""
     s = parts.Scan(mib=MIB, passes=passes, write=True, cgroup=cgroup)
     s.go()
     return s
@@ -30,7 +30,7 @@ def busy(device, kib=8 << 10):
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_donor_killed(road):
-    """Every page is read from the backup, newest content, and the program never knows."""
+    """Every page is read from the backup with its newest content; the program sees no error."""
     c = road.attached("leap", LIMIT)
     s = writer(c)
     try:
@@ -48,13 +48,13 @@ def test_donor_killed(road):
 
 
 def test_control_plane_killed(road, logs):
-    """Paging goes on without ebbd, policies go quiet, and its successor takes over."""
+    """Paging continues without ebbd, policies stop requesting, and the next ebbd takes over."""
     c = road.attached("leap", LIMIT)
     s = writer(c, passes=40)
     try:
         wait_for(lambda: parts.stats(c)["hits"] > 1000, 60, "hits before the kill")
         road.ebbd.kill()
-        # Fetching ends with ebbd; asking ends by the heartbeat within two seconds.
+        # Prefetching ends with ebbd; requests end by the heartbeat within two seconds.
         time.sleep(2.5)
         asked = parts.pinned_stats(c)["requests"]
         time.sleep(2)
@@ -84,7 +84,7 @@ def test_program_is_right_when_the_control_plane_dies(road):
 
 
 def machine_usable(cgroup):
-    """Fork, exec, memory and files still work, and no task sleeps uninterruptibly."""
+    """Checks that fork, exec, memory and files work and no task sleeps uninterruptibly."""
     assert parts.scan_json(mib=8)["bad"] == 0
     stuck = [p for p in os.listdir("/proc") if p.isdigit()]
     for _ in range(30):
@@ -105,7 +105,7 @@ def signal_all(pids, number):
 
 
 def end_of_device(road, act, seconds):
-    """@act stops the servers; the program must end by a signal within @seconds."""
+    """Calls @act, which stops the servers; the program must end by a signal within @seconds."""
     c = road.attached("leap", LIMIT)
     s = writer(c, passes=1000)
     try:
@@ -121,14 +121,14 @@ def end_of_device(road, act, seconds):
 
 
 def test_server_killed(road):
-    """kill -9 of all of ebb-swapd: input/output errors, not a machine that hangs."""
+    """Killing all processes of ebb-swapd causes I/O errors, not a hung machine."""
     end_of_device(road, lambda pids: signal_all(pids, signal.SIGKILL), 240)
 
 
 def test_server_stopped(road):
     """
-    SIGSTOP of server and standby: the watchdog first has the one replaced by the other, then
-    turns the hung device into errors.
+    With server and standby stopped by SIGSTOP, the watchdog first replaces the server by the
+    standby, then fails the I/O of the hung device.
     """
     processes = road.device.processes()[1:]
     try:
@@ -138,7 +138,7 @@ def test_server_stopped(road):
 
 
 def test_abort_verb(road):
-    """`ebbctl device abort` does at run time what the watchdog does."""
+    """`ebbctl device abort` fails all I/O, as the watchdog does."""
     processes = road.device.processes()
 
     def act(_):

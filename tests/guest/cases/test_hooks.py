@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Two ways to see misses and pages that leave, fentry and tracepoints: one program, whose memory
-goes out and comes back by the page, is counted alike by both, and as the kernel tells itself.
+The two kinds of hooks for misses and swapped-out pages, fentry and tracepoints, count alike, and
+agree with the kernel's counters, for a program whose memory is swapped out and in by pages.
 """
 import json
 import subprocess
@@ -12,10 +12,10 @@ import machine
 import parts
 
 PAGES = 1024
-# Counts of a process's pages on swap lag by what each processor has not added up yet.
+# Counts of a process's swapped-out pages lag by each processor's unfolded part.
 LAG = 128
 
-# Its own memory is locked: only what it is told to page out is paged.
+# Locks its own memory: only the requested pages are swapped out.
 PROGRAM = """
 import array, ctypes, json, mmap, os, sys
 pages, size = int(sys.argv[1]), int(sys.argv[1]) * 4096
@@ -75,12 +75,12 @@ class Program:
 
 
 def drop_swap_cache(cgroup, program):
-    """Pages that were written stay in the cache until somebody wants their memory."""
+    """Drops the swap cache, in which written pages stay until their memory is needed."""
     def gone():
         try:
             (cgroup.path / "memory.reclaim").write_text(str(PAGES * 4096))
         except OSError:
-            pass # there was less
+            pass # less was left
         told = program.does("look")
         return told["absent"] > PAGES * 0.9 and told
     return machine.wait_for(gone, 30, "pages to leave the swap cache")
@@ -95,7 +95,7 @@ def swapped_out(pid):
 
 
 def counted(cgroup, hooks, logs):
-    """What ebbd with @hooks counts of the program, each count checked by what the kernel tells."""
+    """Returns ebbd's counts of the program with @hooks, each checked against the kernel's."""
     conf = logs / f"{hooks}.conf"
     conf.write_text(f"[bpf]\nhooks = {hooks}\n")
     ebbd = parts.Ebbd(logs / f"ebbd-{hooks}.log", config=conf)
@@ -115,7 +115,7 @@ def counted(cgroup, hooks, logs):
         assert told["written"] == first["unmapped"], (first, told)
         assert told["clean"] == (0 if used == "fentry" else None)
 
-        # Nothing was written since: all of it leaves as it is.
+        # Nothing was written since: all pages are dropped clean.
         again = program.does("out")
         assert again["absent"] > PAGES * 0.9
         program.does("read")
@@ -126,7 +126,7 @@ def counted(cgroup, hooks, logs):
         left = swapped_out(program.process.pid) - first["unmapped"] - again["unmapped"]
         assert abs(left) <= (0 if used == "fentry" else LAG)
 
-        # Direct I/O brings pages in without an access that faults.
+        # Direct I/O swaps pages in without a faulting access.
         direct = program.does("out")
         program.does("direct")
         missed = parts.stats(c)["misses"] - told["misses"]
@@ -149,6 +149,6 @@ def test_both_hooks_count_the_same(device, cgroup, logs):
     finally:
         readahead.write_text(before)
     assert list(told) == ["fentry", "tracepoints"]
-    # Of what it is told to page out, the kernel may leave a few pages in.
+    # The kernel may keep a few of the requested pages in memory.
     for what, most in ("misses", PAGES / 10), ("swapped_in", PAGES / 10), ("written", PAGES / 10), ("epochs", 2):
         assert abs(told["fentry"][what] - told["tracepoints"][what]) <= most, (what, told)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The Debian packages on a machine with systemd: installed, used, upgraded while pages are out,
-removed and purged.  One test after the other, on the same machine: `make guest-install`.
+The Debian packages on a machine with systemd are installed, used, upgraded while pages are out,
+removed and purged.  The tests run in sequence on one machine: `make guest-install`.
 """
 import json
 import os
@@ -27,7 +27,7 @@ DEBS = machine.BUILD / "deb"
 PACKAGES = ("ebb", "libebbgc1", "libebbgc-dev", "ebb-doc")
 DEVICE = "ebb-device@ebb0"
 EBBCTL = "/usr/sbin/ebbctl"
-# The donor's end of a link into a network namespace of its own.
+# The donor's end of a link into its own network namespace.
 DONOR = "10.9.0.2:7070"
 # 34 MB in Redis, more than REDIS_MIB.
 KEYS = range(10000, 50000)
@@ -54,12 +54,12 @@ def server():
 
 
 def at_donor():
-    """Pages whose newest content is there."""
+    """Returns the number of pages whose newest content is at the donor."""
     return sum(copy["pages"] for slab in ask("slab.list")["slabs"] for copy in slab["copies"])
 
 
 def kill_server():
-    """Once it has a standby, and until that serves."""
+    """Kills the server once it has a standby; waits until that serves."""
     def with_standby():
         status = ask("status")
         return read(f"/proc/{status['standby']}/comm").strip() == "ebb-standby" and status
@@ -80,7 +80,7 @@ def out_kib():
 
 
 def sleep_locks():
-    """The reasons of the locks that inhibit sleep."""
+    """Returns the reasons of the locks that inhibit sleep."""
     told = run("busctl", "--json=short", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
                "org.freedesktop.login1.Manager", "ListInhibitors")
     return [row[2] for row in json.loads(told)["data"][0]
@@ -89,14 +89,14 @@ def sleep_locks():
 
 @pytest.fixture(scope="module", autouse=True)
 def swap_off():
-    """Whatever fails, swap goes first."""
+    """Takes swap off first, whatever fails."""
     yield
     for device in machine.ebb_swaps():
         machine.swapoff(device)
 
 
 def test_install():
-    # The host is to start no service, and rebuilds its index of man pages.
+    # Remove the host's settings, which start no service and rebuild the index of man pages.
     Path("/usr/sbin/policy-rc.d").unlink(missing_ok=True)
     Path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
     run("dpkg", "-i", *(deb(p) for p in PACKAGES))
@@ -159,7 +159,7 @@ def test_device_of_a_unit_by_ublk(series):
 
 @pytest.fixture
 def module():
-    """With Soft-RoCE on this end of the donor's link.  What loads it at boot, modprobe@, finds nothing here."""
+    """Loads the module, with Soft-RoCE on this end of the donor's link; modprobe@ does not find it here."""
     run("modprobe", "-a", "rdma_rxe", "rdma_ucm")
     for argv in (("ip",), ("ip", "-n", "lender")):
         run(*argv, "link", "set", "lend0" if len(argv) == 1 else "lend1", "mtu", "4200")
@@ -171,14 +171,14 @@ def module():
 
 
 def test_device_of_a_unit_by_the_module(module, tmp_path):
-    """No process serves it: what is tried are the rights that its unit leaves ebbctl."""
+    """Tests the rights that the unit leaves ebbctl; no process serves the device."""
     unit, config = "ebb-device@ebb2", Path("/etc/ebb/devices/ebb2.conf")
     disk = kmodule.Disk(64)
     donor = kmodule.RdmaDonor(tmp_path / "donord.log")
     config.write_text(f'EBB_DEVICE_ARGS="--frontend kmod --size 64M --slab 4M --backup {disk.path} '
                       f'--donors rdma:{kmodule.ADDRESS}:{kmodule.PORT} --key {kmodule.shared_key().path}"\n')
     try:
-        # The unit may open no disk that DeviceAllow= does not name.
+        # The unit may open only disks in DeviceAllow=.
         run("systemctl", "start", unit, check=False)
         assert run("systemctl", "is-active", unit, check=False) == "failed"
         said = run("journalctl", "-u", unit, "-n", "30", "-o", "cat")
@@ -226,13 +226,13 @@ def test_a_device_holds_off_sleep():
     asked = subprocess.run(["systemctl", "suspend", "--check-inhibitors=yes"], text=True,
                            capture_output=True, timeout=60, check=False)
     assert asked.returncode != 0 and "inhibited" in asked.stderr, asked
-    # The next server, and the holder, hold it as well.
+    # The next server and the supervisor hold the lock, too.
     kill_server()
     assert len(sleep_locks()) == 1
 
 
 def test_a_device_of_the_module_holds_off_sleep():
-    """It has no server; ebbd does it, by the device's record and without the module."""
+    """ebbd holds the lock, by the device's record and without the module, as there is no server."""
     record = Path("/run/ebb/devices/ebb9.json")
     told = json.loads(Path("/run/ebb/devices/ebb0.json").read_text())
     record.write_text(json.dumps(told | {"name": "ebb9", "frontend": "kmod", "block": "/dev/ebb9",
@@ -249,7 +249,7 @@ def test_a_device_of_the_module_holds_off_sleep():
 FILL = """for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
               redis.call('SET', 'key:' .. i, string.rep(i, 128))
           end return 0"""
-# How many values are not what was written.
+# Counts the values that differ from those written.
 CHECK = """local bad = 0 for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
                if redis.call('GET', 'key:' .. i) ~= string.rep(i, 128) then bad = bad + 1 end
            end return bad"""
@@ -266,7 +266,7 @@ def chunks(size=1000):
 def test_redis_in_a_slice_with_a_policy():
     Path("/etc/ebb/ebb.conf.d/slice.conf").write_text('[cgroup "/ebb.slice"]\npolicy = leap\n')
     run("systemctl", "reload", "ebbd")
-    # Debian's own unit, with what it takes to be paged out.
+    # Debian's unit, with a limit so that it is swapped out.
     service_drop_in("redis-server", "ebb", f"Slice=ebb.slice\nMemoryMax={REDIS_MIB}M\n")
     Path("/etc/redis/redis.conf").write_text(
         "bind 127.0.0.1\nport 6379\nsave ''\ndir /var/lib/redis\n")
@@ -299,7 +299,7 @@ def test_a_stop_is_refused_and_the_unit_takes_its_device_back():
     def state():
         return run("systemctl", "is-active", DEVICE, check=False)
 
-    # What is out does not fit into the limit of its cgroup.
+    # The swapped-out pages do not fit into the limit of the cgroup.
     before, config = server(), Path("/etc/ebb/devices/ebb0.conf")
     run("systemctl", "stop", DEVICE, check=False)
     assert state() == "failed" and len(machine.ebb_swaps()) == 1
@@ -321,7 +321,7 @@ def as_user(name, *argv, **kwargs):
 
 
 def test_groups():
-    """Members of ebb read, of ebb-admin also change, others neither."""
+    """Members of ebb can read, members of ebb-admin also change, others neither."""
     run("useradd", "-M", "stranger")
     run("useradd", "-M", "-G", "ebb", "reader")
     run("useradd", "-M", "-G", "ebb-admin", "keeper")
@@ -346,7 +346,7 @@ def test_metrics():
 
 
 class Load:
-    """Redis is asked for some values, again and again, and answers."""
+    """Reads values from Redis repeatedly and checks the answers."""
 
     def __init__(self):
         self.asked, self.wrong, self.stopping = 0, [], threading.Event()
@@ -365,7 +365,7 @@ class Load:
                 self.asked += 1
                 if answer != "0":
                     self.wrong.append(answer)
-                # The one processor is for dpkg, too.
+                # Leave some of the only processor's time to dpkg.
                 self.stopping.wait(0.5)
 
     def stop(self):
@@ -378,7 +378,7 @@ def misses():
 
 
 def test_watchdog():
-    """An ebbd that hangs is killed, and the next one has the same attachments; programs go on."""
+    """A hung ebbd is killed, and the next one has its attachments; programs continue."""
     before, missed = main_pid("ebbd"), misses()
     os.kill(before, signal.SIGSTOP)
     assert redis(CHECK, KEYS[:200]) == "0"
@@ -391,7 +391,7 @@ def test_watchdog():
 
 
 def next_version(package):
-    """The same package with a version that comes after it."""
+    """Returns the package with a later version."""
     tree, made = Path("/var/tmp/next"), Path(f"/var/tmp/{package}-next.deb")
     run("dpkg-deb", "-R", deb(package), tree)
     control = tree / "DEBIAN" / "control"
@@ -424,13 +424,13 @@ def test_upgrade_under_load():
 
 
 def test_removal_is_refused_where_pages_fit_nowhere():
-    # The limit of its cgroup: what is out does not fit there.
+    # Must fail: the swapped-out pages do not fit into the limit of the cgroup.
     run("dpkg", "-r", "ebb", check=False)
     assert run("dpkg-query", "-W", "-f=${db:Status-Status}", "ebb") not in ("config-files", "not-installed")
     assert machine.ebb_swaps() and Path("/usr/sbin/ebbctl").exists()
     assert redis(CHECK, KEYS[:500]) == "0"
     run("systemctl", "stop", "redis-server")
-    # What prerm's failure left half done.
+    # Completes the state that prerm's failure left.
     run("dpkg", "--configure", "-a")
 
 
@@ -438,9 +438,9 @@ def test_removal_and_purge():
     run("dpkg", "-r", "ebb")
     assert not machine.ebb_swaps() and sleep_locks() == []
     assert not Path("/usr/sbin/ebbd").exists() and not Path("/sys/fs/bpf/ebb").exists()
-    # A slice is systemd's, and may have other programs in it.
+    # ebb.slice belongs to systemd and may have other programs in it.
     assert [l for l in machine.leftovers() if not l.endswith("/ebb.slice")] == []
-    # What this file made, and purging is not to touch.
+    # Remove the units' files of this test, which purging must not touch.
     for unit in ("ebb-donord", "redis-server"):
         shutil.rmtree(f"/etc/systemd/system/{unit}.service.d")
     run("dpkg", "-P", *PACKAGES)

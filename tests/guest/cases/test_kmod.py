@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: pages by Soft-RoCE to a donor, to a backup disk, and what happens when they end."""
+"""ebb_swap.ko: pages at a donor (Soft-RoCE) and on a backup disk, and their failures."""
 import errno
 import fcntl
 import random
@@ -22,7 +22,7 @@ BLKDISCARD, BLKZEROOUT = 0x1277, 0x127f
 
 
 def test_every_page_by_the_donor_alone(kernel_device, donor):
-    """One-sided both ways: right, and in as few messages as the block layer makes requests."""
+    """Pages are right, both ways are one-sided, and there is one message per request."""
     donor()
     d = kernel_device()
     d.map(d.connect(), DONOR)
@@ -32,7 +32,7 @@ def test_every_page_by_the_donor_alone(kernel_device, donor):
     n = d.counts()
     assert (n["write_donor"], n["read_donor"]) == (d.pages, d.pages)
     assert n["write_backup"] == n["read_backup"] == n["donor_errors"] == 0
-    # Sixteen pages at least in each, as many as are gathered; there and back.
+    # At least sixteen pages per message, as many as are gathered, in both directions.
     assert n["messages"] == n["requests"] <= d.pages / 8
     assert n["doorbells"] <= n["messages"]
     assert [s["written"] for s in d.slab_table()] == [d.pages // d.slabs] * d.slabs
@@ -48,7 +48,7 @@ def test_program_swaps_to_a_donor(kernel_device, donor, cgroup):
     told = parts.scan_json(mib=32, passes=2, pattern="random", write=True, cgroup=cgroup(16))
     n = d.counts()
     assert told["bad"] == 0
-    # What mkswap wrote before the mapping was used went to the donor, too.
+    # The pages that mkswap had written before are at the donor, too.
     assert n["write_donor"] - before["write_donor"] > 4096
     assert n["read_donor"] - before["read_donor"] > 2048
     assert n["read_backup"] == n["write_backup"] == n["read_failed"] == n["write_failed"] == 0
@@ -57,7 +57,7 @@ def test_program_swaps_to_a_donor(kernel_device, donor, cgroup):
 
 
 def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgroup):
-    """In a guest that gets little processor time the session ends by itself before, with the same effect."""
+    """On a busy machine the session may end by itself before, with the same effect."""
     lender = donor()
     d = kernel_device(mib=64, backup=disk(64).path)
     d.map(d.connect(), BOTH)
@@ -94,7 +94,7 @@ def test_stopped_donor_process_is_not_missed(kernel_device, donor):
 
 
 def test_in_flight_requests_survive_their_session(kernel_device, donor, disk):
-    """Killed at any moment: what was acknowledged is what is read, from the other copy."""
+    """Killed at any moment: acknowledged content is read from the other copy."""
     lender = donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
@@ -132,12 +132,12 @@ def test_in_flight_requests_survive_their_session(kernel_device, donor, disk):
 
 
 def test_pages_of_the_donor_alone_die_with_it_and_are_not_read_stale(kernel_device, donor, disk):
-    """An old version on the backup is no substitute for one that only the donor had."""
+    """An old version on the backup must not replace one that only the donor had."""
     lender = donor()
     d = kernel_device(backup=disk().path)
     d.write(0, 16, version=1)             # no donor yet: on the backup
     d.map(d.connect(), DONOR)
-    d.write(0, 8, version=2)              # the donor alone has these now
+    d.write(0, 8, version=2)              # now only the donor has these
     assert d.bad(0, 8, 2) == d.bad(8, 8, 1) == []
     assert d.slab_table()[0]["donor_only"] == 8
     lender.kill()
@@ -178,7 +178,7 @@ def test_link_down(kernel_device, donor, disk):
         d.wait_closed()
     finally:
         run("ip", "link", "set", "v0", "up")
-        # On 6.12 an rxe whose link was down takes no new connections.
+        # On 6.12 an rxe whose link was down accepts no new connections.
         lender.kill()
         rxe_remove()
         rxe_add()
@@ -186,7 +186,7 @@ def test_link_down(kernel_device, donor, disk):
 
 
 def test_network_device_removed(kernel_device, donor, disk):
-    """It goes while pages are on their way, and does not wait for ever."""
+    """Removing it while transfers are in flight does not hang."""
     lender = donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
@@ -226,7 +226,7 @@ def test_backup_errors_hurt_only_what_the_donor_loses(kernel_device, donor, disk
     d.write(0, 8, version=1)
     d.wait_behind()
     ram.fail()
-    d.write(0, 4, version=2)              # the donor has it, so it is acknowledged
+    d.write(0, 4, version=2)              # acknowledged, since the donor has it
     d.wait_behind()
     ram.heal()
     assert d.bad(0, 4, 2) == d.bad(4, 4, 1) == []
@@ -234,7 +234,7 @@ def test_backup_errors_hurt_only_what_the_donor_loses(kernel_device, donor, disk
     assert d.slab_table()[0]["donor_only"] == 4
     lender.kill()
     d.wait_closed()
-    for page in range(4):                 # version 1 is there, and must not be shown
+    for page in range(4):                 # version 1 is on the backup, but must not be read
         with pytest.raises(OSError):
             d.read(page, 1)
     assert d.bad(4, 4, 1) == []
@@ -255,9 +255,9 @@ def test_both_copies_failing_is_an_error_and_no_more(kernel_device, disk):
 
 
 def test_overlapping_writes_leave_both_copies_alike(kernel_device, donor, disk):
-    """Whichever of many writers of a page is last, donor and backup have the same content."""
+    """Whichever writer of a page is last, donor and backup have equal content."""
     lender = donor()
-    # A slow disk: the donor is through with the next writer before this has the first.
+    # A slow disk: the donor has the next write before the disk has the first.
     d = kernel_device(backup=disk(delay_us=3000).path)
     d.map(d.connect(), BOTH)
     d.open()
@@ -272,7 +272,7 @@ def test_overlapping_writes_leave_both_copies_alike(kernel_device, donor, disk):
 
 
 def test_mixed_places_in_one_request(kernel_device, donor, disk):
-    """A request whose pages are at the donor, on the backup and nowhere."""
+    """One request reads pages at the donor, on the backup and in no place."""
     donor()
     d = kernel_device(backup=disk().path)
     d.write(0, 16, version=1)
@@ -299,7 +299,7 @@ def test_discarded_pages_are_zeros_and_free(kernel_device, donor):
 
 
 def test_shallow_queue(kernel_device, donor):
-    """A queue depth of one, many threads."""
+    """Many threads share a queue depth of one."""
     donor()
     d = kernel_device(queues=1, depth=1)
     d.map(d.connect(), DONOR)
@@ -321,7 +321,7 @@ def test_shallow_queue(kernel_device, donor):
 
 
 def test_donor_comes_back(kernel_device, donor, disk):
-    """A new session to the same place; the old one's pages are not taken for its own."""
+    """A new session to the old address must not return the old session's pages."""
     first = donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
@@ -343,7 +343,7 @@ def test_donor_comes_back(kernel_device, donor, disk):
 
 
 def test_two_donors(kernel_device, donor, disk):
-    """The loss of one is no loss of the other."""
+    """The loss of one donor does not affect the other."""
     one, _ = donor(), donor(port=7472)
     d = kernel_device(backup=disk().path)
     a, b = d.connect(), d.connect(7472)
@@ -359,7 +359,7 @@ def test_two_donors(kernel_device, donor, disk):
 
 @pytest.mark.parametrize("how", [BLKDISCARD, BLKZEROOUT])
 def test_large_range_is_zeroed_to_its_last_page(kernel_device, donor, how):
-    """More than the largest request, which the block layer splits; nothing beyond the range."""
+    """A range larger than any request is zeroed completely, and nothing beyond it."""
     donor()
     d = kernel_device(mib=4608)
     slab = d.pages // d.slabs
@@ -382,7 +382,7 @@ def test_large_range_is_zeroed_to_its_last_page(kernel_device, donor, how):
 
 
 def test_what_came_back_is_zeroed(kernel_device, donor):
-    """Before it is lent again, and soon in any case."""
+    """A returned slab is zeroed before it is lent again, and soon in any case."""
     lender = donor(memory="64M", slab="16M")
     one = kernel_device(mib=64, slab_mib=16)
     two = kernel_device(mib=16, slab_mib=16)
@@ -405,7 +405,7 @@ def test_what_came_back_is_zeroed(kernel_device, donor):
 
 
 def test_tracepoint(kernel_device, donor):
-    """One event a request: where from, how long."""
+    """The tracepoint fires once per request, with source and latency."""
     donor()
     d = kernel_device()
     d.map(d.connect(), DONOR)

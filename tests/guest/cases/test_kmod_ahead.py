@@ -26,19 +26,19 @@ IOPRIO_SET, WHO_PROCESS, BEST_EFFORT = 251, 1, 2
 
 
 def last_priority():
-    """Of this thread's I/O, as ebbd's prefetches have it."""
+    """Sets this thread's I/O priority to that of ebbd's prefetches."""
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.syscall(IOPRIO_SET, WHO_PROCESS, 0, BEST_EFFORT << 13 | 7) == 0
 
 
 def window(pages, beside=None):
-    """Of reads ahead, in pages, without others and @beside them; until the module is unloaded."""
+    """Sets the in-flight limits of prefetch reads, alone and @beside others, in pages."""
     (PARAMETERS / "ahead_pages").write_text(str(pages))
     (PARAMETERS / "beside_pages").write_text(str(pages if beside is None else beside))
 
 
 class Flood:
-    """Threads that read blocks of @pages ahead of need and compare them, while a `with` lasts."""
+    """Threads that prefetch blocks of @pages and compare them, for the duration of a `with`."""
 
     def __init__(self, device, versions, threads=FLOOD):
         self.device, self.versions = device, versions
@@ -80,7 +80,7 @@ class Flood:
 
 @pytest.fixture
 def trace(module):
-    """trace(): [(start, end, pages)] of the reads that have ended since it was called last."""
+    """trace(): [(start, end, pages)] of the reads that have ended since its last call."""
     if not (TRACING / "trace").exists():
         run("mount", "-t", "tracefs", "tracefs", TRACING)
     enable, buffer = TRACING / "events/ebb_swap/ebb_swap_io/enable", TRACING / "trace"
@@ -102,7 +102,7 @@ def trace(module):
 
 
 def passed(reads):
-    """For each read of a page: blocks that were there before it and ended before it; after it."""
+    """Returns, for each one-page read, numbers of earlier blocks that ended before and after it."""
     blocks = [(start, end) for start, end, pages in reads if pages == BLOCK]
     return [(sum(s < start < e < end for s, e in blocks), sum(s < start and e > end for s, e in blocks))
             for start, end, pages in reads if pages == 1]
@@ -115,7 +115,7 @@ def filled(d, version=3):
 
 
 def test_reads_of_programs_go_past(kernel_device, donor, trace):
-    """One queue pair, so that order is all: with a window of one block, and without a bound."""
+    """Demand reads overtake with a window of one block, but not without one, on one queue pair."""
     donor()
     d = kernel_device(mib=16, queues=1)
     d.map(d.connect(), DONOR)
@@ -132,7 +132,7 @@ def test_reads_of_programs_go_past(kernel_device, donor, trace):
         told[pages] = [statistics.median(column) for column in zip(*passed(trace()))]
         assert flood.wrong == flood.errors == []
         if pages:
-            # Some of the threads may have no read in flight when it begins.
+            # Some threads may have no read in flight when a demand read begins.
             assert n["overtakes"] - before["overtakes"] >= 12
             assert n["ahead_held"] > before["ahead_held"]
         else:
@@ -190,7 +190,7 @@ def test_pages_lost_with_their_donor_while_reads_wait(kernel_device, donor):
 
 
 def test_window_changed_under_readers_and_writers(kernel_device, donor, disk):
-    """To none, to one page, and what is in between; writers wait for held readers of their pages."""
+    """Windows change between none and one page; writers wait for held reads of their pages."""
     donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
@@ -206,8 +206,8 @@ def test_window_changed_under_readers_and_writers(kernel_device, donor, disk):
 
 def test_sealed_ones_that_wait_keep_no_buffer(kernel_device, donor, disk, cgroup):
     """
-    More readers than buffers; each block is in part sealed on the backup, sealed at the donor and
-    open there, so that some reads have their turn before their buffer and others are past it.
+    More readers than buffers; parts of each block are sealed on the backup, sealed at the donor and
+    open there, so that some reads are admitted before they need a buffer, others after.
     """
     donor()
     on_disk, away = cgroup(), cgroup()
@@ -240,7 +240,7 @@ def test_sealed_ones_that_wait_keep_no_buffer(kernel_device, donor, disk, cgroup
 
 
 def test_what_ebbd_fetches_ahead(ebbd, module, donor, after, seen, cgroup):
-    """By its priority, through process_madvise, the swap cache and the block layer."""
+    """The priority of ebbd's prefetches passes process_madvise, swap cache and block layer."""
     donor(memory="128M")
     create("--durability", "none", donors=A)
     d, c = seen(), cgroup(16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: writes whose backup comes later are at a donor, in the pool or on the disk at any time."""
+"""ebb_swap.ko: with write-behind, each page is at a donor, in the pool or on the disk at any time."""
 import errno
 import time
 
@@ -38,10 +38,10 @@ def test_a_slow_backup_is_not_waited_for(kernel_device, donor, disk):
 
 
 def test_donor_dies_while_the_backup_is_behind(kernel_device, donor, disk):
-    """What was acknowledged is read from the pool, then from the disk."""
+    """Acknowledged pages are read from the pool, then from the disk."""
     lender = donor()
-    # 16 at a time: the second half is in the pool for two delays at least.  Longer than
-    # five seconds the disk gives a request up.
+    # 16 writes at a time: the second half is in the pool for at least two delays.  The disk
+    # fails requests that take longer than five seconds.
     d = kernel_device(backup=disk(delay_us=4 * SECOND).path)
     d.map(d.connect(), BOTH)
     for first in range(0, 128, 2):
@@ -58,7 +58,7 @@ def test_donor_dies_while_the_backup_is_behind(kernel_device, donor, disk):
 
 
 def test_a_full_pool_pushes_back(kernel_device, donor, disk):
-    """Never more than its size is behind; every write is somewhere, whatever happens."""
+    """At most the pool's size is behind; every write is always in some place."""
     lender = donor()
     d = kernel_device(backup=disk(delay_us=SECOND // 20).path, pool=16 * PAGE)
     d.map(d.connect(), BOTH)
@@ -97,10 +97,10 @@ def test_neither_donor_nor_backup(kernel_device, donor, disk):
     wait_for(lambda: d.counts()["backup_errors"] > 0, 30, "the backup did not fail")
     assert d.bad(0, 8, 1) == []
     with pytest.raises(OSError) as e:
-        d.write(0, 4, version=2)          # nowhere to put it: its writer still has it
+        d.write(0, 4, version=2)          # fails: no place takes it
     assert e.value.errno == errno.EIO
     with pytest.raises(OSError):
-        d.read(0, 4)                      # and version 1 is not shown any more
+        d.read(0, 4)                      # version 1 must not be read any more
     assert d.bad(4, 4, 1) == []
     ram.heal()
     d.wait_behind()
@@ -114,7 +114,7 @@ def test_neither_donor_nor_backup(kernel_device, donor, disk):
 
 
 def test_discarded_while_behind(kernel_device, donor, disk):
-    """What is discarded before it is on the disk does not come back from there."""
+    """Pages discarded before they are on the disk are not read from it later."""
     lender = donor()
     d = kernel_device(backup=disk(delay_us=2 * SECOND).path)
     d.map(d.connect(), BOTH)
@@ -130,7 +130,7 @@ def test_discarded_while_behind(kernel_device, donor, disk):
 
 
 def test_destroyed_while_behind(kernel_device, donor, disk):
-    """It waits for the disk, but not for one that is broken."""
+    """Destroying waits for the disk, unless it is broken."""
     ram = disk(delay_us=2 * SECOND)
     donor()
     for broken in (False, True):
@@ -148,7 +148,7 @@ def test_destroyed_while_behind(kernel_device, donor, disk):
 
 
 def test_program_swaps_with_a_small_pool(kernel_device, donor, disk, cgroup):
-    """Full and empty in turn, while the donor dies."""
+    """The pool is full and empty in turn, while the donor dies."""
     lender = donor()
     d = kernel_device(mib=64, backup=disk(64, delay_us=2000).path, pool=64 * PAGE)
     d.map(d.connect(), BOTH)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: cgroups that have donors and copies of their own on one device."""
+"""ebb_swap.ko: cgroups with their own donors and copies on one device."""
 import errno
 import os
 import traceback
@@ -15,7 +15,7 @@ BOTH = DONOR | BACKUP
 
 
 def within(cgroup, call, *args, **fields):
-    """Calls it in a process of @cgroup: a bio of direct I/O is of its writer's cgroup."""
+    """Runs @call in a process of @cgroup, which is the cgroup of its direct I/O."""
     pid = os.fork()
     if not pid:
         status = 1
@@ -49,7 +49,7 @@ def written(d, of=None):
 
 
 def swapping(d, *cgroups):
-    """A running scan in each: the device is their swap and has read from donors."""
+    """Starts a scan in each cgroup; waits until the device has read from donors."""
     d.swap_on()
     scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=c)
              for c in cgroups]
@@ -60,7 +60,7 @@ def swapping(d, *cgroups):
 
 
 def scanned(scans):
-    """How many wrong words each has read."""
+    """Returns the number of wrong words that each scan has read."""
     return [s.result(timeout=600)["bad"] for s in scans]
 
 
@@ -77,7 +77,7 @@ def lost(d, page):
 
 
 def test_two_cgroups_and_everybody_else(kernel_device, donor, cgroup):
-    """Neighbouring pages of one device at three donors; the end of one hurts only its own."""
+    """Adjacent pages are at three donors; the end of one loses only its pages."""
     donor(), donor(port=7473)
     lender = donor(port=7472)
     one, two = cgroup(), cgroup()
@@ -93,7 +93,7 @@ def test_two_cgroups_and_everybody_else(kernel_device, donor, cgroup):
         within(two, d.write, page + 2, 1, version=3)
     assert [written(d, of) for of in (None, 1, 2)] == [20, 20, 20]
     assert [{s["session"] for s in d.slab_table(of)} for of in (0, 1, 2)] == [{s} for s in sessions]
-    # One request for pages of all three.
+    # One request reads pages of all three.
     pages, before = d.read(0, 60), d.counts()
     for page in range(60):
         assert d.bad(page, 1, page % 3 + 1) == []
@@ -106,15 +106,15 @@ def test_two_cgroups_and_everybody_else(kernel_device, donor, cgroup):
             lost(d, page)
         else:
             assert d.bad(page, 1, page % 3 + 1) == []
-    # A page that is written again has the class of its writer, wherever it was.
+    # A page that is written again gets the class of its writer, wherever it was.
     within(two, d.write, 0, 8, version=4)
     assert d.bad(0, 8, 4) == []
     assert [written(d, of) for of in (0, 1, 2)] == [17, 17, 26]
-    # Unasked whether something is on it: some of it cannot be read.
+    # -f: do not probe the device, parts of which are unreadable.
     run("/sbin/blkdiscard", "-f", "-l", 16 * PAGE, d.path)
     assert d.read(0, 16) == [bytes(PAGE)] * 16
     assert written(d, 0) + written(d, 1) + written(d, 2) == 44
-    # Without rules all is everybody's again.
+    # Without rules all pages are of class 0 again.
     for c in (one, two):
         assign(d, c)
     assert d.netlink.status(d.number)["cgroups"] == []
@@ -124,7 +124,7 @@ def test_two_cgroups_and_everybody_else(kernel_device, donor, cgroup):
 
 
 def test_two_programs_swap_with_their_own_donors_and_durability(kernel_device, donor, disk, cgroup):
-    """One's pages are on the backup, too, and outlive its donor; the other's are not there."""
+    """One program's pages are also on the backup and survive its donor; the other's are not."""
     lender = donor()
     donor(port=7472)
     safe, fast = cgroup(12), cgroup(12)
@@ -135,7 +135,7 @@ def test_two_programs_swap_with_their_own_donors_and_durability(kernel_device, d
     d.map(a, BOTH)
     d.map(b, DONOR)
     scans = swapping(d, safe, fast)
-    # No other program swaps here: other pages are those of mkswap.
+    # No other program swaps here: the other pages are mkswap's.
     assert written(d, 1) > 1000 and written(d, 2) > 1000 and written(d) < 64
     slabs = d.slab_table(2)
     assert sum(s["donor_only"] for s in slabs) > 1000
@@ -153,7 +153,7 @@ def test_two_programs_swap_with_their_own_donors_and_durability(kernel_device, d
 
 
 def test_one_class_migrates_under_two_programs(kernel_device, donor, cgroup):
-    """The other's pages, between its own, stay where they are."""
+    """The other program's pages, between the migrating ones, stay where they are."""
     donor(memory="128M"), donor(port=7472), donor(port=7473)
     one, two = cgroup(12), cgroup(12)
     d = kernel_device(mib=64)
@@ -176,7 +176,7 @@ def test_one_class_migrates_under_two_programs(kernel_device, donor, cgroup):
 
 
 def test_class_is_written_before_it_has_a_donor(kernel_device, donor, disk, cgroup):
-    """To the backup; the donor that it gets then gets the pages of the class alone."""
+    """It is written to the backup; a donor that it gets later gets only its pages."""
     donor()
     g = cgroup()
     d = kernel_device(backup=disk().path)
@@ -192,7 +192,7 @@ def test_class_is_written_before_it_has_a_donor(kernel_device, donor, disk, cgro
     assert [d.bad(page, 1, page % 2 + 1) for page in range(128)] == [[]] * 128
     after = d.counts()
     assert (after["read_donor"], after["read_backup"] - n["read_backup"]) == (64, 64)
-    # Recalled, its pages are on the backup alone again; they are all there.
+    # Migrated back, its pages are only on the backup again, complete.
     d.netlink.call("migrate", device=d.number, slab=0, **{"class": 3})
     d.wait_copied(of=3)
     d.netlink.call("disconnect", device=d.number, session=s)
@@ -200,7 +200,7 @@ def test_class_is_written_before_it_has_a_donor(kernel_device, donor, disk, cgro
 
 
 def test_donor_of_a_class_ends(kernel_device, donor, disk, cgroup):
-    """It asks its slabs back; without another they go to the backup, and it ends by itself."""
+    """The donor recalls its slabs; without another donor they go to the backup; then it exits."""
     lender = donor(drain="60s")
     g = cgroup()
     d = kernel_device(backup=disk().path)
@@ -216,7 +216,7 @@ def test_donor_of_a_class_ends(kernel_device, donor, disk, cgroup):
 
 
 def test_pages_that_stay_on_the_backup(kernel_device, donor, disk, cgroup):
-    """A class without donors: its pages do not leave the machine."""
+    """Pages of a class without donors do not leave the machine."""
     donor()
     g = cgroup()
     d = kernel_device(backup=disk().path)
@@ -231,7 +231,7 @@ def test_pages_that_stay_on_the_backup(kernel_device, donor, disk, cgroup):
 
 
 def test_cgroups_below(kernel_device, donor, cgroup):
-    """They are of the nearest one's class that has one, with and without the controller."""
+    """Child cgroups have the class of the nearest ancestor with one, whatever controllers they have."""
     donor()
     outer = cgroup(name="outer")
     plain = cgroup(name="outer/plain")
@@ -247,7 +247,7 @@ def test_cgroups_below(kernel_device, donor, cgroup):
     within(inner, d.write, 1, 1, version=1)
     within(other, d.write, 2, 1, version=1)
     assert [written(d, of) for of in (0, 1, 2)] == [0, 2, 1]
-    # Class 0 is one, too: an exception from what is above.
+    # Class 0 is an exception from the parent's class.
     assign(d, inner, 0)
     assign(d, other)
     within(inner, d.write, 3, 1, version=1)

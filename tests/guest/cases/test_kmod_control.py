@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the module is told, rightly and wrongly, and when it may go."""
+"""ebb_swap.ko's commands, valid and invalid, and its unloading."""
 import ctypes
 import errno
 import glob
@@ -79,7 +79,7 @@ def test_names(netlink, disk):
         (errno.EINVAL, "backup: an ebb device; name a disk or a partition")
     assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, backup=small.path) == \
         (errno.EINVAL, "backup: smaller than the device")
-    # Nothing of those refused is left: the disk can be had by the right one.
+    # Rejected commands leave nothing: a valid one can open the disk.
     number = netlink.create(4 * MIB, slab_size=4 * MIB, backup=small.path)
     assert refused(netlink.create, 4 * MIB, slab_size=4 * MIB, backup=small.path)[0] == errno.EBUSY
     netlink.call("destroy", device=number)
@@ -108,12 +108,12 @@ def test_unload_and_destroy_are_refused_while_in_use(kernel_device, disk, cgroup
     assert scan.result()["bad"] == 0
     assert d.counts()["read_backup"] > 0
     parts.machine.swapoff(d.path)
-    # It is not open, but may hold the only copy of a page.
+    # The device is not open, but may have the only copy of a page.
     assert subprocess.run(["rmmod", "ebb_swap"], capture_output=True).returncode
 
 
 def unload():
-    """rmmod without a process: True if the module was unloaded, False if it is in use."""
+    """Unloads the module without a process; returns False if it is in use."""
     if not LIBC.syscall(DELETE_MODULE, b"ebb_swap", os.O_NONBLOCK):
         return True
     assert ctypes.get_errno() == errno.EWOULDBLOCK
@@ -121,7 +121,7 @@ def unload():
 
 
 def make_and_destroy(netlink, ends):
-    """A process that does, until it is refused; its status is 0 when it leaves nothing."""
+    """Creates and destroys devices in a process until rejected; status 0 if nothing is left."""
     pid = os.fork()
     if pid:
         return pid
@@ -142,12 +142,12 @@ def make_and_destroy(netlink, ends):
 
 
 def test_unloaded_while_devices_are_made(roce):
-    """A command that makes one is refused, or the module stays until its device is destroyed."""
+    """A create command is rejected, or the module stays until its device is destroyed."""
     devices = lambda: glob.glob("/sys/block/ebb*")
     for _ in range(5):
         run("insmod", kmodule.module_path())
         ends = time.monotonic() + 60
-        # Two: one waits for the lock in which the other's device lets go of the module.
+        # Two: one waits for the lock under which the other's device releases the module.
         sockets = [Kswap(), Kswap()]
         makers = [make_and_destroy(k, ends) for k in sockets]
         wait_for(devices, 20, "no device is made")
@@ -253,7 +253,7 @@ def test_malformed_messages(netlink):
 
 
 def test_nobody_else_may(netlink):
-    """Every command, from a user without privileges."""
+    """Every command is rejected from a user without privileges."""
     probe = """
 import os, sys
 sys.path.insert(0, "tests/harness")
@@ -276,7 +276,7 @@ print("done")
 
 
 def test_status_of_many_slabs(kernel_device):
-    """More than one message's worth, without a call a slab."""
+    """Slabs that fill several messages are reported without a call per slab."""
     d = kernel_device(mib=256, slab_mib=1)
     table = d.slab_table()
     assert len(table) == 256

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-`ebbctl device create --frontend kmod`, and ebbd, which manages the device: a swapping
-program, donors that are killed, come back, are drained and end, and ebbd killed between.
+`ebbctl device create --frontend kmod`, and ebbd managing the device: a program swaps while donors
+are killed, restarted, drained and ended, and ebbd is killed in between.
 """
 import re
 import subprocess
@@ -33,7 +33,7 @@ def destroy(name="test0", check=True):
 
 
 def numbers():
-    """Of the module's devices."""
+    """Returns the numbers of the module's devices."""
     with_module = Kswap()
     try:
         return with_module.devices()
@@ -42,7 +42,7 @@ def numbers():
 
 
 class Seen:
-    """The device test0 as the module has it."""
+    """The device test0 as the module reports it."""
 
     def __init__(self):
         self.netlink = Kswap()
@@ -53,12 +53,12 @@ class Seen:
         self.netlink.close()
 
     def live(self):
-        """{"10.9.0.1:7471": session} of those that are."""
+        """Returns {"10.9.0.1:7471": session} of live sessions."""
         return {f"rdma:{s['address']}:{s['port']}": s["session"]
                 for s in self.netlink.status(self.number)["sessions"] if s["state"] == "live"}
 
     def held(self):
-        """How many slabs are where: {address: n, None: n}."""
+        """Returns the number of slabs by place: {address: n, None: n}."""
         names, found = {v: k for k, v in self.live().items()}, {}
         for s in self.netlink.slabs(self.number):
             at = names.get(s["session"]) if s["session"] != NO_SESSION else None
@@ -92,7 +92,7 @@ def seen():
 
 @pytest.fixture
 def after(module, donor):
-    """No test leaves a device, whatever became of it."""
+    """Destroys a device that a test left, whatever happened."""
     yield
     if Path("/run/ebb/devices/test0.json").exists() or Path("/run/ebb/devices/test0.partial").exists():
         destroy(check=False)
@@ -145,7 +145,7 @@ def test_what_is_refused(module, donor, disk, after):
 
 @pytest.mark.parametrize("seal", ["off", "auto"])
 def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
-    """Without ebbd: two donors, no backup; gone without a trace."""
+    """Works without ebbd, with two donors and no backup, and leaves nothing."""
     donor(), donor(port=7472)
     before = rdma_objects()
     create("--durability", "none", name="ebb1", seal=seal)
@@ -172,7 +172,7 @@ def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
 
 
 def test_incomplete_device_is_destroyed(module, donor, after):
-    """ebbctl killed while it makes one: what it wrote down before is enough."""
+    """If ebbctl is killed while creating a device, its record suffices to destroy the device."""
     donor(), donor(port=7472)
     process = subprocess.Popen([machine.BIN / "ebbctl", "device", "create", "test0", "--frontend",
                                 "kmod", "--size", "64M", "--slab", "4M", "--donors", f"{A},{B}",
@@ -194,7 +194,7 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
     ebbds = []
 
     def ebbd_start():
-        # With the rights that its unit leaves it.
+        # With the rights of its unit only.
         ebbds.append(parts.Daemon([*units.confined("ebbd.service"), machine.BIN / "ebbd"],
                                   logs / f"ebbd-{len(ebbds)}.log", timeout=90))
 
@@ -212,7 +212,7 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
         scan.go()
         wait_for(lambda: d.counts()["read_donor"] > 500, 120, "no reads from donors")
 
-        # A donor that ended: its slabs go to the other.
+        # The slabs of a killed donor go to the other.
         one.kill()
         d.wait_held({B: SLABS})
         wait_for(lambda: said(f"donor {A} lost: "), 10, "no word of it")
@@ -230,7 +230,7 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
         ebbd_start()
         d.wait_held({A: SLABS})
 
-        # One that comes back is used again.
+        # A restarted donor is used again.
         two = donor(port=7472, drain="300s")
         wait_for(lambda: B in d.live(), 120, "not connected again")
         parts.ebbctl("donor", "drain", A)
@@ -245,13 +245,13 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
         assert [c["donor"] for c in slabs[3]["copies"]] == [A]
         assert sum(s["live"] for s in slabs.values()) > 1024
 
-        # One that ends asks its slabs back, and they go to the other.
+        # A terminated donor recalls its slabs, and they go to the other.
         two.process.terminate()
         d.wait_held({A: SLABS})
         assert scan.result(timeout=600)["bad"] == 0
         n = d.counts()
         assert n["read_failed"] == n["write_failed"] == 0
-        # BPF has seen the device's I/O, too, as that of any other of ours.
+        # The BPF programs count this device's I/O, too.
         told = parts.stats(c)
         assert told["swapped_out"] > 4096 and told["swapped_in"] > 4096, told
         assert "ebb_device" in parts.ebbctl("metrics").stdout
@@ -267,7 +267,7 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
 
 
 def test_asked_back_without_a_backup(module, donor, after, cgroup, seen, logs):
-    """A donor that ends waits until ebbd has found another place for all that it holds."""
+    """A terminating donor waits until ebbd has migrated all its slabs."""
     one = donor(drain="300s")
     donor(port=7472)
     ebbd = parts.Ebbd(logs / "ebbd.log")
@@ -291,7 +291,7 @@ def test_asked_back_without_a_backup(module, donor, after, cgroup, seen, logs):
 
 
 def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen, logs):
-    """Beside everybody else's; ebbd lends to it where its pages are, and again when it was lost."""
+    """ebbd maps slabs for a class where its pages are, and again after the donor was lost."""
     donor()
     lender = donor(port=7472)
     ebbds = [parts.Ebbd(logs / "ebbd-0.log")]
@@ -335,7 +335,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         told, = parts.ebbctl_json("device", "list")["devices"]
         assert told["server"]["classes"] == [{"class": number, "durability": "disk", "donors": [B],
                                               "sealed": False, "cgroups": [own.path.stat().st_ino]}]
-        # Killed, with ebbd: the next ebbd reads all it needs from the module.
+        # With ebbd killed, too: the next ebbd reads all state from the module.
         ebbds[-1].kill()
         lender.kill()
         wait_for(lambda: B not in d.live(), 30, "the donor is still there")
@@ -349,7 +349,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         classes(own.path, "--remove")
         assert parts.ebbctl_json("device", "class", "test0")["classes"] == []
         wait_for(lambda: B not in d.live(), 30, "the class's donor is still there")
-        # A class without cgroups is used again; without donors no page leaves.
+        # A class without cgroups is reused; without donors no page leaves the machine.
         classes(own.path)
         refused(5, "cannot change", own.path, "--seal", "on")
         classes(other.path, "--seal", "on")

@@ -52,7 +52,7 @@ def test_end_of_a_migration_is_told(kernel_device, donor, events):
 
 
 def test_donor_that_ends_gets_back_what_goes_to_the_backup(kernel_device, donor, disk):
-    """Without a listener: pages that the donor alone had are on the backup when it ends."""
+    """Without a listener, pages that only the donor had are on the backup before it exits."""
     lender = donor(drain="120s")
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), DONOR)
@@ -106,7 +106,7 @@ def test_who_listens_and_does_nothing_is_not_waited_for(kernel_device, donor, di
 
 
 def test_without_anywhere_to_go_a_slab_stays(kernel_device, donor):
-    """Refused, so the donor waits, and ends at its own time-out; another donor helps."""
+    """The recall is rejected, so the donor waits for its time-out; another donor helps."""
     lender = donor(drain="20s")
     donor(port=7472)
     d = kernel_device()
@@ -141,14 +141,14 @@ except PermissionError:
 
 
 def slabs_mib(has):
-    """(MiB of all slabs that have memory, MiB of lent ones) of a donor's status."""
+    """Returns (MiB of all slabs with memory, MiB of lent slabs) of a donor's status."""
     slabs, mib = has["slabs"], has["slab_size"] >> 20
     return (sum(slabs[k] for k in ("lent", "clean", "dirty", "coming", "going")) * mib,
             slabs["lent"] * mib)
 
 
 class Shortage:
-    """What a donor is told of its machine: MIB in all, of which programs and its slabs use some."""
+    """A donor's faked view of its machine: MIB in all, partly used by programs and its slabs."""
 
     MIB, HEADROOM = 256, 16
 
@@ -164,7 +164,7 @@ class Shortage:
         new.rename(self.directory / "meminfo")
 
     def leaves(self, mib, lender, until):
-        """Programs take all but so much, and HeadRoom, until the slabs' MiB satisfy @until."""
+        """Makes programs leave @mib plus HeadRoom until the slabs' MiB satisfy @until."""
         def look():
             total, lent = slabs_mib(lender.ask())
             self.tell(max(mib + self.HEADROOM - total, 0))
@@ -173,7 +173,7 @@ class Shortage:
 
 
 def test_donor_gives_memory_back_to_its_machine(kernel_device, donor, disk, tmp_path):
-    """Free slabs, then lent ones, whose pages go to the backup; and lends again."""
+    """It releases free slabs, then lent ones, whose pages go to the backup; later it lends again."""
     machine = Shortage(tmp_path / "proc")
     lender = donor(memory="32M", options=("--machine", machine.directory, "--headroom", "16M"))
     d = kernel_device(mib=16, backup=disk().path)

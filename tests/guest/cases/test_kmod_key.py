@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-ebb_swap.ko and ebb-donord --rdma-kernel: only a holder of the key borrows, lends or joins a
-session; recorded messages are no proof of it.
+ebb_swap.ko and ebb-donord --rdma-kernel: only peers with the key can borrow, lend or join a
+session; recorded messages do not prove the key.
 """
 import errno
 import os
@@ -57,7 +57,7 @@ def refused(d, port=PORT):
 
 
 class Connecting:
-    """d.connect() while others have something to say."""
+    """Runs d.connect() while a test acts as other peers."""
 
     def __init__(self, d, port):
         self.outcome = None
@@ -104,7 +104,7 @@ def test_swap_goes_on_when_its_donor_is_back(kernel_device, donor, disk, cgroup,
 
 
 def test_pages_move_between_donors_with_the_key(kernel_device, donor, key):
-    """Frames both ways have their marks: MAP, UNMAP, and the donor's EVICT with its answer."""
+    """Frames in both directions have MACs: MAP, UNMAP, and the donor's EVICT with its answer."""
     one = donor(keys=key.path, drain="60s")
     donor(keys=key.path, port=7472)
     d = kernel_device(key=key)
@@ -164,7 +164,7 @@ def test_keys_that_do_not_match(kernel_device, donor, key, other_key):
                               "to its --keys, then SIGHUP")
     said = machine.read(lender.log)
     assert f"unknown key ({other_key.number.hex()}); add the borrower's key file to --keys" in said
-    # Refused connections leave nothing behind, and do not block others.
+    # Rejected connections leave nothing and do not block others.
     assert right.connect() >= 0
     assert [len(d.netlink.status(d.number)["sessions"]) for d in (right, wrong)] == [1, 0]
     right.map(0, DONOR)
@@ -190,7 +190,7 @@ def test_key_that_is_none(module, key):
 # --- strangers at the donor -----------------------------------------------------------------
 
 def test_holder_of_the_key_can_borrow(donor, key, after):
-    """A borrower that was written after docs/protocol.md; three connections."""
+    """A borrower written by docs/protocol.md can borrow, with three connections."""
     donor(keys=key.path)
     b = after(Borrower(key, ADDRESS, PORT, queues=3))
     b.join(2)
@@ -204,7 +204,7 @@ def test_holder_of_the_key_can_borrow(donor, key, after):
 
 def test_nothing_is_lent_before_the_proof(donor, key, other_key, after):
     donor(keys=key.path)
-    # A refused request leaves no session.
+    # A rejected request leaves no session.
     for request, why in ((b"EBBR" + u32(1) + u32(0) + u32(1) + bytes(8), "no key"),
                          (stated(other_key, 1, 0, 1) + bytes(32), "other key"),
                          (stated(key, 1, 0, 1, version=2) + bytes(32), "version"),
@@ -212,7 +212,7 @@ def test_nothing_is_lent_before_the_proof(donor, key, other_key, after):
                          (bytes(56), "version")):
         word, _, data = after(Opening(ADDRESS, PORT)).request(request)
         assert (word, refusal(data)) == ("rejected", why)
-    # A peer that knows a key's number alone gets no answer.
+    # A peer that knows only a key's number gets no answer.
     for first in (HELLO, MAP, PING):
         c = after(Opening(ADDRESS, PORT))
         assert c.request(stated(key, 7 + first, 0, 1) + os.urandom(32))[0] == "accepted"
@@ -232,7 +232,7 @@ def test_what_was_said_before_is_no_proof(donor, key, after):
     hello = b.marked(b.hello())
     b.say(hello)
     assert b.hear()[0] == 0
-    # To the session that is there: neither its requests again, nor made up ones.
+    # The existing session accepts neither repeated nor forged requests.
     for request in (b.opened, joined, joined[:24] + os.urandom(32),
                     stated(key, b.session, 1, 2) + mac(b.secret, "joined"),
                     stated(key, b.session, 1, 3) + bytes(32)):
@@ -240,7 +240,7 @@ def test_what_was_said_before_is_no_proof(donor, key, after):
         assert (word, refusal(data)) == ("rejected", "bad proof")
     assert b.ask(PING)[0] == 0
     b.end()
-    # After the donor has detected its end, with another nonce: the messages that followed are void.
+    # After the session's end the donor uses another nonce: recorded messages are invalid.
     anew = []
 
     def begun():
@@ -255,7 +255,7 @@ def test_what_was_said_before_is_no_proof(donor, key, after):
 
 
 def test_stranger_cannot_take_a_connection(donor, key, after):
-    """An observer of a request has other queue pairs; the borrower's session continues in any order."""
+    """An observer's queue pairs do not match the request's proof; the session is unaffected."""
     donor(keys=key.path)
     b = after(Borrower(key, ADDRESS, PORT, queues=2))
     mine, his = b.open(), after(Opening(ADDRESS, PORT))
@@ -292,7 +292,7 @@ def test_frame_that_is_not_its_borrowers(donor, key, after, how):
 
 
 def test_strangers_cannot_take_all_places(kernel_device, donor, key, after):
-    """Eight may wait; one more has the first of them go, and a borrower finds a place at any time."""
+    """At most eight may wait, and one more evicts the oldest: a borrower always finds a place."""
     lender = donor(keys=key.path, memory="32M")
     d = kernel_device(mib=16, key=key)
     strangers = [after(Opening(ADDRESS, PORT)) for _ in range(10)]
@@ -310,7 +310,7 @@ def test_strangers_cannot_take_all_places(kernel_device, donor, key, after):
 
 
 def test_stranger_that_ends_while_it_is_disconnected(kernel_device, donor, key, after):
-    """Its message and its end are detected in one round: the donor still serves others."""
+    """The donor detects message and end in one round, and still serves others."""
     lender = donor(keys=key.path, memory="32M")
     d = kernel_device(mib=16, key=key)
     d.map(d.connect(), DONOR, [0])
@@ -357,13 +357,13 @@ def test_donor_without_the_key_gets_no_page(kernel_device, key, after, answer):
     e = connecting.result()
     assert isinstance(e, Refused) and e.errno == errno.EKEYREJECTED
     assert "the donor there" in e.text and "key" in e.text
-    # No second connection, no HELLO; and no session that a slab could be given to.
+    # No second connection, no HELLO, and no session that could get a slab.
     assert impostor.silent()
     assert d.netlink.status(d.number)["sessions"] == []
 
 
 def test_relay_between_both(kernel_device, donor, key, after):
-    """A man in the middle has queue pairs of its own."""
+    """A man in the middle is detected by its queue pairs."""
     donor(keys=key.path)
     d = kernel_device(mib=16, key=key)
     impostor, forward = after(Impostor(ADDRESS, OTHER_PORT)), after(Opening(ADDRESS, PORT))
@@ -398,7 +398,7 @@ def test_evict_that_is_not_the_donors(kernel_device, key, after, spoil):
     assert connecting.result() == 0
     lender.evict(spoil)
     if not spoil:
-        # A genuine one is answered: a slab that is not lent is released at once.
+        # A genuine EVICT is answered: a slab that is not lent is released at once.
         assert lender.heard()[0] == "got"
         assert d.session()["state"] == "live"
         return
@@ -436,7 +436,7 @@ def test_ebbctl_says_what_is_wrong(module, donor, key, other_key):
 
 
 def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, other_key, logs):
-    """The module has it: donors that come back, and others, are proven as before."""
+    """The module keeps the key: restarted and new donors are still authenticated."""
     ebbds, k = [parts.Ebbd(logs / "ebbd-0.log")], Kswap()
     one = donor(keys=key.path)
     donor(keys=key.path, port=7472)
@@ -445,7 +445,7 @@ def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, other_key, logs
         number, = k.devices()
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["key"], listed["server"]["key"]) == (str(key.path), key.number.hex())
-        # --seal auto: with a key, and then of its classes, too.
+        # --seal auto: seals with a key, including classes.
         assert listed["server"]["sealed"] and k.status(number)["seal"]
         assert "sealed: yes" in parts.ebbctl("device", "class", "test0", cgroup().path).stdout
         assert "sealed: no" in parts.ebbctl("device", "class", "test0", cgroup().path, "--seal",
@@ -465,7 +465,7 @@ def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, other_key, logs
         wait_for(lambda: live(k) == {PORT, 7472}, 120, "not connected again")
         wait_for(lambda: all(s["session"] != NO_SESSION for s in k.slabs(number)), 120,
                  "slabs without a donor")
-        # In its place a donor without the key: told once, and tried more and more rarely.
+        # A donor without the key replaces it: reported once, and retried less and less often.
         one.kill()
         donor(keys=other_key.path)
         log = ebbds[-1].log

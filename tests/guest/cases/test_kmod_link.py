@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-ebb_swap.ko and a donor on another machine: its cable is pulled and put back, it dies.  No
-packet announces that, and none is refused.  The other machine is lender.py's.
+ebb_swap.ko and a donor on another machine, which runs lender.py.  The cable is pulled and plugged
+in again, and the machine dies; no packet announces that, and none is rejected.
 """
 import errno
 import threading
@@ -27,7 +27,7 @@ PEER = Path("/hostout/peer")
 
 
 class Lender:
-    """The other machine: by the directory of its results, and by the monitor of its emulator."""
+    """Controls the other machine by its results directory and by its emulator's monitor."""
 
     def __init__(self):
         assert PEER.exists(), "there is no other guest: see run.py --peer"
@@ -36,7 +36,7 @@ class Lender:
         self.cut = False
 
     def lend(self, memory="64M"):
-        """By a new ebb-donord; the one before is killed."""
+        """Kills the current ebb-donord and starts a new one."""
         (PEER / "lent").unlink(missing_ok=True)
         (PEER / "wanted.part").write_text(memory)
         (PEER / "wanted.part").rename(PEER / "wanted")
@@ -47,7 +47,7 @@ class Lender:
         return (PEER / "lent").exists()
 
     def pace(self, netem):
-        """What it sends, and so what is read, goes as these words of tc say from now on."""
+        """Applies @netem, words of tc, to the packets that it sends, and so to reads."""
         (PEER / "paced").unlink(missing_ok=True)
         (PEER / "pace.part").write_text(netem)
         (PEER / "pace.part").rename(PEER / "pace")
@@ -62,7 +62,7 @@ class Lender:
         self.cut = False
 
     def die(self):
-        """Nothing in it gets to know."""
+        """Ends the emulator, unknown to the machine."""
         self.tell("quit")
 
     def tell(self, line):
@@ -82,7 +82,7 @@ def other(roce):
 
 @pytest.fixture
 def donor(other):
-    """The other machine, which lends, and whose cable is there again afterwards."""
+    """The lending machine; plugs its cable in again afterwards."""
     other.lend()
     yield other
     if other.cut:
@@ -90,7 +90,7 @@ def donor(other):
 
 
 def connected(d):
-    """The session of a donor that can be reached again; not the device's first."""
+    """Connects to the donor once it is reachable again; returns the session."""
     def attempt():
         try:
             return d.connect()
@@ -106,8 +106,8 @@ def sessions(d, state):
 
 def borrowed(d):
     """
-    All slabs are at the donor, by a new session if need be: beside others the emulated donor may
-    be late by more than the half second that the module waits, and lost.
+    Maps all slabs at the donor, by a new session if needed: on a busy machine the emulated donor
+    may be later than the module's half second, and lost.
     """
     try:
         live = [s["session"] for s in sessions(d, "live")] or [d.connect()]
@@ -124,13 +124,13 @@ def wait_reads(d, count):
 
 
 def wait_lost(d):
-    """Returns why."""
+    """Waits for the loss of the session; returns its reason."""
     wait_for(lambda: not sessions(d, "live") and not sessions(d, "failed"), 20, "the session goes on")
     return sessions(d, "closed")[-1]["reason"]
 
 
 def swapping(block, cgroup, logs):
-    """A program that swaps to @block, and checks what it has back."""
+    """Runs a program that swaps to @block and checks its pages."""
     checker = Checker(None, logs / "checker.log", ("--memory", 48, "--pause", 200),
                       enter=cgroup(limit_mib=24).enter)
     try:
@@ -149,7 +149,7 @@ def went_well(checker, d):
 
 
 def test_every_page_by_the_link(kernel_device, donor):
-    """Right, and in no more messages than there are requests."""
+    """Pages are right, and there are no more messages than requests."""
     d = kernel_device()
     d.map(d.connect(), DONOR)
     fill(d, 7)
@@ -161,7 +161,7 @@ def test_every_page_by_the_link(kernel_device, donor):
 
 
 def test_what_a_miss_waits_for_beside_reads_ahead(kernel_device, donor):
-    """Measured, not judged: the link, which sends a page in 0.8 ms, is slower than the emulation."""
+    """Measures without judging: the link, at 0.8 ms a page, is slower than the emulation."""
     d = kernel_device(mib=16)
     d.map(d.connect(), DONOR)
     versions = filled(d)
@@ -201,7 +201,7 @@ def test_what_a_miss_waits_for_beside_reads_ahead(kernel_device, donor):
 
 
 def test_silent_donor_keeps_no_reads_of_another(kernel_device, donor, disk, logs):
-    """A read ahead at one whose cable is pulled has the only turn; one at another is let go before."""
+    """A stuck prefetch read fills the window; one at another donor is admitted before the loss."""
     local = kmodule.RdmaDonor(logs / "local.log", address=BORROWER)
     try:
         d = kernel_device(backup=disk().path)
@@ -229,7 +229,7 @@ def test_silent_donor_keeps_no_reads_of_another(kernel_device, donor, disk, logs
 
 
 def test_cable_pulled_and_put_back_under_load(kernel_device, donor, disk):
-    """The backup has everything meanwhile; then a new session is made, and pages are copied to it."""
+    """The backup has all pages during the loss; then a new session gets copies."""
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     fill(d, 1)
@@ -237,7 +237,7 @@ def test_cable_pulled_and_put_back_under_load(kernel_device, donor, disk):
     wait_reads(d, 500)
     donor.pull()
     began = time.monotonic()
-    assert d.bad(8, 8, 1) == []           # of those that no thread writes
+    assert d.bad(8, 8, 1) == []           # pages that no thread writes
     assert time.monotonic() - began < 20
     assert "retry" in wait_lost(d)
     start = d.counts()["read_backup"]
@@ -257,7 +257,7 @@ def test_cable_pulled_and_put_back_under_load(kernel_device, donor, disk):
 
 
 def test_pages_of_the_donor_alone_are_lost_and_not_read_old(kernel_device, donor, disk):
-    """Neither while the cable is out nor from what the donor lends afterwards."""
+    """Stale content is read neither while the cable is out nor from the donor's later slabs."""
     d = kernel_device(backup=disk().path)
     d.write(0, 16, version=1)             # no donor yet: on the backup
     d.map(d.connect(), DONOR)
@@ -281,8 +281,8 @@ def test_pages_of_the_donor_alone_are_lost_and_not_read_old(kernel_device, donor
 
 
 def test_memory_of_a_disconnected_borrower_is_lent_again(kernel_device, donor, disk):
-    """The donor is told nothing, and finds out when somebody else wants it."""
-    donor.lend("32M")                     # all that the device takes
+    """The donor gets no message, and detects the loss when another borrower needs memory."""
+    donor.lend("32M")                     # as much as the device uses
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     donor.pull()
@@ -309,7 +309,7 @@ def test_memory_of_a_disconnected_borrower_is_lent_again(kernel_device, donor, d
 
 
 def test_ebbd_uses_the_donor_again(module, donor, disk, after, cgroup, seen, logs):
-    """A program swaps all the time; ebbd alone manages its device."""
+    """A program swaps all the time; only ebbd manages its device."""
     ebbd = parts.Ebbd(logs / "ebbd.log")
     checker = None
     try:
@@ -337,7 +337,7 @@ def test_ebbd_uses_the_donor_again(module, donor, disk, after, cgroup, seen, log
 
 
 def test_machine_dies_under_a_swapping_program(kernel_device, donor, disk, cgroup, logs):
-    """The last test: it does not come back."""
+    """The last test: the other machine does not return."""
     d = kernel_device(mib=64, backup=disk(64).path)
     d.map(d.connect(), BOTH)
     d.swap_on()

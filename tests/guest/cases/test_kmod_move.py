@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: slabs that get another donor: repair, migration, drain; what ends in the middle of it."""
+"""ebb_swap.ko: repair, migration and drain of slabs, also when a donor or the device ends meanwhile."""
 import errno
 import random
 import threading
@@ -21,7 +21,7 @@ def fill(d, version):
 
 
 def wait_free(d, session, mib):
-    """The donor has back what it does not lend any more: a moment after nothing is there."""
+    """Waits until the donor has its memory back, shortly after the last page has left."""
     wait_for(lambda: d.session(session)["donor_free"] == mib << 20, 20,
              f"session {session}: its donor has not {mib} MiB to lend")
 
@@ -33,7 +33,7 @@ def refused(d, command, **fields):
 
 
 class Users:
-    """Threads that write pages, read them back and remember which version each block has."""
+    """Threads that write pages, read them back and track the version of each block."""
 
     def __init__(self, device, versions=(), count=3):
         self.device, self.versions, self.failed = device, dict(versions), []
@@ -69,7 +69,7 @@ class Users:
         assert self.failed == []
 
     def verify(self):
-        """Every page of the device, which was filled with version 1 before."""
+        """Checks every page of the device, which was filled with version 1 before."""
         for block in range(self.device.pages // 16):
             first = block * 16
             assert self.device.bad(first, 8, self.versions.get(block, 1)) == []
@@ -77,7 +77,7 @@ class Users:
 
 
 def test_repair_from_the_backup(kernel_device, donor, disk):
-    """A new donor gets what the lost one had; then nothing is read from the backup any more."""
+    """A new donor gets the lost donor's pages; then nothing is read from the backup any more."""
     first = donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
@@ -100,7 +100,7 @@ def test_repair_from_the_backup(kernel_device, donor, disk):
 
 
 def test_migrate_under_readers_and_writers(kernel_device, donor):
-    """To and fro, without a backup: nothing is lost, and the donor that is left is not missed."""
+    """Slabs migrate to and fro without a backup: no page is lost, and the old donor is not needed."""
     _, two = donor(), donor(port=7472)
     d = kernel_device(mib=16)
     a, b = d.connect(), d.connect(7472)
@@ -141,7 +141,7 @@ def test_program_swaps_while_its_pages_migrate(kernel_device, donor, cgroup):
 
 
 def test_target_dies_while_slabs_come_to_it(kernel_device, donor):
-    """The source is theirs again, and still has every page."""
+    """The source becomes their donor again and still has every page."""
     donor()
     two = donor(port=7472)
     d = kernel_device()
@@ -156,7 +156,7 @@ def test_target_dies_while_slabs_come_to_it(kernel_device, donor):
     d.wait_closed(b)
     d.wait_copied()
     for index, slab in enumerate(d.slab_table()):
-        # What had left the source for good is lost with the target; nothing else is.
+        # Only slabs that had left the source completely are lost with the target.
         if slab["session"] == a:
             first = index * d.pages // d.slabs
             assert d.bad(first, d.pages // d.slabs // 16, 1) == []
@@ -168,8 +168,8 @@ def test_target_dies_while_slabs_come_to_it(kernel_device, donor):
 
 
 def test_no_write_fails_when_the_target_dies(kernel_device, donor):
-    """From the first moment on they go to the source again, not only when all is detached."""
-    # Of no more than the slab: their start must not hold up the one that is left.
+    """Writes go to the source at once, even before all slabs are detached from the target."""
+    # Donors of one slab: their start must not delay the remaining donor.
     settings = {"memory": "16M", "slab": "16M"}
     donor(**settings)
     d = kernel_device(mib=16, slab_mib=16)
@@ -206,7 +206,7 @@ def test_no_write_fails_when_the_target_dies(kernel_device, donor):
 
 
 def test_source_dies_while_slabs_leave_it(kernel_device, donor, disk):
-    """What was not copied yet comes from the backup, under writers."""
+    """Pages not copied yet are read from the backup, while threads write."""
     one, _ = donor(), donor(port=7472)
     d = kernel_device(mib=16, backup=disk().path)
     a, b = d.connect(), d.connect(7472)
@@ -228,14 +228,14 @@ def test_source_dies_while_slabs_leave_it(kernel_device, donor, disk):
 
 
 def test_drain_to_another_donor_and_to_the_backup(kernel_device, donor, disk):
-    """Also of pages that only the donor had; then it can be disconnected, and nothing is missed."""
+    """Drain moves pages that only the donor had, too; then it can be disconnected without loss."""
     one, _ = donor(), donor(port=7472, memory="16M")
     d = kernel_device(backup=disk().path)
     a, b = d.connect(), d.connect(7472)
     d.map(a, DONOR)
     fill(d, 1)
     users = Users(d)
-    # It has room for half of them.
+    # The target has memory for half of the slabs.
     with pytest.raises(Refused) as e:
         d.drain(a, b)
     assert (e.value.errno, e.value.text) == (errno.ENOSPC, "no free slab")
@@ -255,7 +255,7 @@ def test_drain_to_another_donor_and_to_the_backup(kernel_device, donor, disk):
 
 
 def test_disconnected_under_readers_and_writers(kernel_device, donor, disk):
-    """Nothing was at its donor alone, so nothing is missed, nor is a write in flight."""
+    """No page is only at its donor, so no page and no write in flight is lost."""
     donor()
     d = kernel_device(mib=16, backup=disk().path)
     a = d.connect()
@@ -294,7 +294,7 @@ def test_migrate_and_drain_refuse(kernel_device, donor):
 
 
 def test_destroyed_while_it_copies(kernel_device, donor, disk):
-    """The copier ends first, whatever it was at."""
+    """The copier ends first, in any state."""
     one, _ = donor(), donor(port=7472)
     ram = disk()
     for i in range(3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: slabs with two donors and no backup. One of them may end at any time."""
+"""ebb_swap.ko: slabs with two donors and no backup; either donor may end at any time."""
 import errno
 import random
 import threading
@@ -28,7 +28,7 @@ def events(module):
 
 
 def replicated(kernel_device, mib=16, **settings):
-    """A device whose slabs are at the sessions it has made with 7471 and 7472."""
+    """Creates a device whose slabs are at donors 7471 and 7472."""
     d = kernel_device(mib=mib, copies=settings.pop("copies", TWO), **settings)
     a, b = d.connect(), d.connect(7472)
     give(d, a, b)
@@ -42,12 +42,12 @@ def give(d, *sessions, of=None):
 
 
 def places(d, of=None):
-    """{(first, second)} of the slabs, each pair in the order of its numbers."""
+    """Returns {(first, second)} of the slabs, each pair sorted."""
     return {tuple(sorted((s["session"], s["second"]))) for s in d.slab_table(of)}
 
 
 def whole(d, *sessions):
-    """Every slab is at both, with all that it has."""
+    """Waits until every slab is at both donors, with all its pages."""
     d.wait_copied()
     assert places(d) == {tuple(sorted(sessions))}
     assert not any(s["lacking"] for s in d.slab_table())
@@ -63,7 +63,7 @@ def nothing_failed(d):
 
 
 def test_each_page_at_both(kernel_device, donor):
-    """Either of them has all that was written, before any copier has to do with it."""
+    """Each donor has all written pages without any work of the copier."""
     for victim in (0, 1):
         lenders = donor(), donor(port=7472)
         d, *sessions = replicated(kernel_device)
@@ -84,7 +84,7 @@ def test_each_page_at_both(kernel_device, donor):
 
 
 def test_donors_killed_one_after_the_other_under_a_swapping_program(kernel_device, donor, cgroup):
-    """A third gets what the first had; then the second goes, and the third has all."""
+    """A third donor gets the first's pages; then the second is killed, and the third has all."""
     one, two = donor(), donor(port=7472)
     donor(port=7473)
     d, a, b = replicated(kernel_device, mib=64)
@@ -107,7 +107,7 @@ def test_donors_killed_one_after_the_other_under_a_swapping_program(kernel_devic
 
 
 def test_donors_killed_one_after_the_other_under_writers(kernel_device, donor):
-    """Each time the next comes, while pages are written; every page is right at the end."""
+    """Another donor replaces each while pages are written; every page is right at the end."""
     lenders = [donor(), donor(port=7472)]
     d, *sessions = replicated(kernel_device)
     fill(d, 1)
@@ -123,7 +123,7 @@ def test_donors_killed_one_after_the_other_under_writers(kernel_device, donor):
     users.stop()
     users.verify()
     nothing_failed(d)
-    # The last one alone, and the other alone: both are complete.
+    # Each of the last two has all pages.
     before = d.counts()["copied"]
     lenders[0].kill()
     d.wait_closed(sessions[0])
@@ -133,7 +133,7 @@ def test_donors_killed_one_after_the_other_under_writers(kernel_device, donor):
 
 
 def test_killed_while_the_second_copy_is_made(kernel_device, donor):
-    """The new one dies: nothing is lost. The only whole one dies: what was copied is there."""
+    """If the new donor dies, nothing is lost; if the complete one dies, copied pages remain."""
     one, two, three = donor(), donor(port=7472), donor(port=7473)
     d, a, b = replicated(kernel_device, mib=32)
     fill(d, 1)
@@ -166,16 +166,16 @@ def test_killed_while_the_second_copy_is_made(kernel_device, donor):
             assert d.bad(block * 16, 8, version) == []
             found += 8
         except OSError as gone:
-            # Never the older content.
+            # Never older content.
             assert gone.errno == errno.EIO
     assert found < d.pages // 2
-    # Its pages are lost, the device is not.
+    # The pages are lost, but the device works.
     d.write(0, 16, 9)
     assert d.bad(0, 16, 9) == []
 
 
 def test_both_dead(kernel_device, donor):
-    """EIO for what was there, zeros for what was not; then new donors work."""
+    """Written pages give EIO, others zeros; then new donors work."""
     one, two = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device)
     d.write(0, 16, 1)
@@ -212,7 +212,7 @@ def test_both_killed_under_writers(kernel_device, donor):
         while not stop.is_set():
             block = rnd.randrange(which, len(versions), 3)
             try:
-                # Failed or not: what was there before is not to be read any more.
+                # Failed or not: older content must not be read any more.
                 versions[block] += 1
                 d.write(block * 16, 8, versions[block])
             except OSError:
@@ -244,7 +244,7 @@ def test_both_killed_under_writers(kernel_device, donor):
 
 
 def test_overlapping_writes_leave_both_alike(kernel_device, donor):
-    """Whichever of many writers of a page is last, both donors have the same content."""
+    """Whichever writer of a page is last, both donors have equal content."""
     one, _ = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device)
     d.open()
@@ -257,7 +257,7 @@ def test_overlapping_writes_leave_both_alike(kernel_device, donor):
 
 
 def test_either_copy_migrates_under_writers(kernel_device, donor):
-    """The one, the other, the one: each time at two, and what was left has its memory back."""
+    """Replicas migrate in turn: always at two donors, and the old one gets its memory back."""
     lenders = donor(), donor(port=7472), donor(port=7473)
     d, a, b = replicated(kernel_device)
     c = d.connect(7473)
@@ -270,7 +270,7 @@ def test_either_copy_migrates_under_writers(kernel_device, donor):
         wait_free(d, leaves, 64)
     users.stop()
     assert places(d) == {(a, b)}
-    # What was written meanwhile came there by itself.
+    # Writes during the migration reached the target by themselves.
     assert d.counts()["copied"] > d.pages and d.counts()["donor_errors"] == 0
     d.netlink.call("disconnect", device=d.number, session=c)
     lenders[0].kill()
@@ -281,7 +281,7 @@ def test_either_copy_migrates_under_writers(kernel_device, donor):
 
 @pytest.mark.parametrize("victim", ["target", "source", "stays"])
 def test_one_dies_while_a_copy_migrates(kernel_device, donor, victim):
-    """Whichever of the three it is, the others have every page, and become two again."""
+    """Whichever of the three donors dies, the others have every page and hold two replicas again."""
     ports = {"source": 7471, "stays": 7472, "target": 7473}
     lenders = {name: donor(port=port) for name, port in ports.items()}
     d, a, b = replicated(kernel_device)
@@ -309,7 +309,7 @@ def test_one_dies_while_a_copy_migrates(kernel_device, donor, victim):
     users.stop()
     users.verify()
     nothing_failed(d)
-    # Each alone has its half of the proof.
+    # Check each remaining donor separately.
     survivor = next(n for n in ("stays", "target", "source") if n != victim)
     lenders[survivor].kill()
     d.wait_closed(sessions[survivor])
@@ -318,7 +318,7 @@ def test_one_dies_while_a_copy_migrates(kernel_device, donor, victim):
 
 
 def test_drain(kernel_device, donor):
-    """To a third; not to the one that has the other copy; then it is not needed."""
+    """A replica drains to a third donor, not to that of the other replica."""
     one, _, _ = donor(), donor(port=7472), donor(port=7473)
     d, a, b = replicated(kernel_device)
     fill(d, 1)
@@ -333,7 +333,7 @@ def test_drain(kernel_device, donor):
     wait_free(d, a, 64)
     d.netlink.call("disconnect", device=d.number, session=a)
     one.kill()
-    # Nothing is at the other alone, so it may go without force.
+    # No page is only at the drained donor, so it can be disconnected without FORCE.
     d.netlink.call("disconnect", device=d.number, session=b)
     assert refused(d, "disconnect", session=c)[0] == errno.EBUSY
     users.stop()
@@ -342,7 +342,7 @@ def test_drain(kernel_device, donor):
 
 
 def test_donor_that_ends_gets_its_copy_back(kernel_device, donor, events):
-    """EVICT of either: the event names the session, and the listener moves that replica."""
+    """On EVICT by either donor, the event names the session, and the listener migrates it."""
     for port, other in ((7471, 7472), (7472, 7471)):
         lender, stays = donor(port=port, drain="120s"), donor(port=other)
         third = donor(port=7473)
@@ -379,7 +379,7 @@ def test_donor_that_ends_gets_its_copy_back(kernel_device, donor, events):
 
 
 def test_discards_clear_both(kernel_device, donor):
-    """Also while the other copy is made of what is discarded; it stays zeros with one donor."""
+    """Also while the discarded pages are being copied; they stay zeros with one donor."""
     one, two = donor(), donor(port=7472)
     donor(port=7473)
     d, a, b = replicated(kernel_device)
@@ -405,12 +405,12 @@ def test_discards_clear_both(kernel_device, donor):
 
 
 def test_end_that_nobody_waits_for(kernel_device, donor):
-    """What is written while a donor is dying is at the other, and the writer does not notice."""
+    """Writes while a donor is dying reach the other, without an error."""
     lenders = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device)
     fill(d, 1)
     lenders[1].kill()
-    # Not waited for: what is written meanwhile is at the one that is left.
+    # Do not wait for its end: writes in between are at the remaining donor.
     for i in range(64):
         d.write(i * 64, 64, 2)
     assert sum((d.bad(i * 64, 64, 2) for i in range(64)), []) == []
@@ -420,7 +420,7 @@ def test_end_that_nobody_waits_for(kernel_device, donor):
 
 
 def test_beside_a_backup(kernel_device, donor, disk):
-    """All three: two donors and the disk, which is behind. Both donors gone, it has all."""
+    """Pages are at two donors and, later, on the disk, which has all when both donors are lost."""
     one, two = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device, copies=TWO | BACKUP, backup=disk().path)
     fill(d, 1)
@@ -428,7 +428,7 @@ def test_beside_a_backup(kernel_device, donor, disk):
     time.sleep(1)
     one.kill()
     d.wait_closed(a)
-    # Asked to go to the backup, it leaves its only donor; the third comes, and a fourth.
+    # A slab that migrates to the backup leaves its only donor; then two others are mapped.
     d.netlink.call("migrate", device=d.number, slab=0)
     d.wait_copied()
     assert d.slab_table()[0]["session"] == NO_SESSION
@@ -437,7 +437,7 @@ def test_beside_a_backup(kernel_device, donor, disk):
     d.netlink.call("map", device=d.number, slab=0, session=b)
     give(d, c)
     whole(d, b, c)
-    # With two, it leaves one of them for the other and the backup.
+    # A slab with two donors leaves one for the other and the backup.
     migrate(d, 1, c)
     d.wait_copied()
     assert (d.slab_table()[1]["session"], d.slab_table()[1]["second"]) == (b, NO_SESSION)
@@ -453,7 +453,7 @@ def test_beside_a_backup(kernel_device, donor, disk):
 
 @pytest.mark.parametrize("seal", [False, True])
 def test_class_with_two_donors(kernel_device, donor, cgroup, seal):
-    """Beside everybody else's single ones, sealed or not: the end of one hurts them alone."""
+    """Beside class 0 with single donors, sealed or not: the end of one donor affects only class 0."""
     lender = donor()
     donor(port=7472), donor(port=7473)
     own = cgroup()
@@ -525,20 +525,20 @@ def test_netlink_refuses(kernel_device, donor):
     assert call("migrate", **{"from": a}) == \
         (errno.EINVAL, "session: not given, and the device has no backup")
     assert call("unmap", session=c) == (errno.ENOENT, "session: does not have the slab")
-    # One of two may go, with what it has; the last may not.
+    # One of two donors may be disconnected, the last may not.
     d.write(0, 8, 1)
     d.netlink.call("unmap", device=d.number, slab=0, session=a)
     assert (d.slab_table()[0]["session"], d.slab_table()[0]["second"]) == (b, NO_SESSION)
     assert call("unmap")[0] == errno.EBUSY
     assert d.bad(0, 8, 1) == []
     d.netlink.call("unmap", device=d.number, slab=0, session=b, force=True)
-    # A slab that is told so has one, whatever the device's others have, and may get a second.
+    # A slab may be configured with one donor, regardless of others, and may get a second.
     d.map(a, DONOR, [1])
     d.write(1024, 8, 1)
     d.map(b, TWO, [1])
     d.wait_copied()
     assert d.counts()["copied"] == 8
-    # The one that a slab is leaving may have it again: nor is the second at that donor.
+    # A donor that a slab is leaving cannot become its second, since it may get the slab again.
     d.map(a, DONOR, [2, 3])
     for first in range(2048, 4096, 64):
         d.write(first, 64, 1)
@@ -560,12 +560,12 @@ def test_ebbctl_refuses_what_donors_cannot_hold_twice(module, donor, after):
 
 
 def test_ebbd_restores_the_second_copy(module, donor, after, cgroup, seen, logs):
-    """A program swaps on while each of three donors is lost, or drained, and comes back."""
+    """A program swaps while each of three donors is lost or drained, and returns."""
     one, two, three = donor(), donor(port=7472), donor(port=7473)
     ebbd = parts.Ebbd(logs / "ebbd.log")
 
     def held(d):
-        """How many copies are where, of slabs with two."""
+        """Returns the number of replicas by place, of slabs with two."""
         names, found = {v: k for k, v in d.live().items()}, {}
         for s in d.netlink.slabs(d.number):
             if NO_SESSION not in (s["session"], s["second"]):
@@ -593,14 +593,14 @@ def test_ebbd_restores_the_second_copy(module, donor, after, cgroup, seen, logs)
         wait_held(d, B, C)
         wait_for(lambda: copies()["missing"] == 0, 20, f"{copies()}")
         assert (copies()["wanted"], copies()["present"]) == (2, 2 * SLABS)
-        # No third any more: one copy each, and what is written goes on.
+        # Without a third donor, slabs have one replica, and writes continue.
         two.kill()
         wait_for(lambda: copies()["missing"] == SLABS, 60, f"{copies()}")
         wait_for(lambda: "no donor has free capacity for the second replica of 16 slabs" in
                  machine.read(ebbd.log), 30, "no word of it")
         donor()
         wait_held(d, A, C)
-        # Drained: its slabs stay where they are until there is a third.
+        # A drained donor keeps its slabs until there is a third donor.
         parts.ebbctl("donor", "drain", C)
         wait_for(lambda: row("donor", "address", C).get("leaving") == "drained", 20, "not drained")
         assert held(d) == {A: SLABS, C: SLABS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: devices, and classes of pages, that are sealed before they leave."""
+"""ebb_swap.ko: devices and classes whose pages are sealed before they leave the machine."""
 import errno
 import os
 import re
@@ -21,7 +21,7 @@ def make_sealed(d, number, copies, cgroup=None):
 
 
 def memory_of(process):
-    """All that a process has mapped for itself to write, shared with the kernel or not."""
+    """Returns all writable memory of a process, including memory shared with the kernel."""
     found = []
     with open(f"/proc/{process.pid}/mem", "rb", 0) as memory:
         for line in read(f"/proc/{process.pid}/maps").splitlines():
@@ -31,13 +31,13 @@ def memory_of(process):
             try:
                 found.append(os.pread(memory.fileno(), int(end, 16) - int(start, 16),
                                       int(start, 16)))
-            except OSError: # a device's
+            except OSError: # a device's mapping
                 pass
     return found
 
 
 class Raw:
-    """A backup disk, past the device."""
+    """A backup disk, accessed without the device."""
 
     def __init__(self, path):
         self.fd = os.open(path, os.O_RDWR)
@@ -65,7 +65,7 @@ def raw():
 
 
 def test_who_has_a_page_sees_nothing_of_it(kernel_device, donor, disk, cgroup, raw):
-    """Neither donor nor disk; the neighbour that is not sealed is found at both."""
+    """Neither donor nor disk has the plain text; an unsealed neighbour's page is found at both."""
     lender = donor(memory="32M")
     g = cgroup()
     d = kernel_device(mib=16, backup=disk(16).path)
@@ -85,12 +85,12 @@ def test_who_has_a_page_sees_nothing_of_it(kernel_device, donor, disk, cgroup, r
         assert backup.get(page) != bytes(PAGE)
         assert any(content(page + 64, 2) in m for m in memory)
         assert not any(content(page, 1)[:256] in m for m in memory)
-    # The same content twice is not the same outside.
+    # Sealing equal content twice gives different ciphertexts.
     before = backup.get(0)
     within(g, d.write, 0, 1, version=1)
     d.wait_behind()
     assert backup.get(0) != before and d.bad(0, 1, 1) == []
-    # All of it, in requests with both, and without the donor.
+    # Read all pages, in requests with both kinds, and without the donor.
     for block in range(8):
         assert d.read(block * 128, 128) == \
             [content(block * 128 + i, 1 if i < 64 else 2) for i in range(128)]
@@ -104,7 +104,7 @@ def test_who_has_a_page_sees_nothing_of_it(kernel_device, donor, disk, cgroup, r
 
 
 def test_what_was_changed_is_not_read(kernel_device, disk, cgroup, raw):
-    """A bit, another page's content, an older one: EIO, each; written again it is right."""
+    """A changed bit, another page and an older version give EIO; a new write makes the page right."""
     g = cgroup()
     d = kernel_device(mib=16, backup=disk(16).path)
     make_sealed(d, 2, BACKUP, g)
@@ -130,7 +130,7 @@ def test_what_was_changed_is_not_read(kernel_device, disk, cgroup, raw):
 
 
 def test_donor_is_not_blamed_for_errors_of_this_machine(kernel_device, donor, disk):
-    """A seal that cannot be opened for want of memory: the page is read again, at last EIO."""
+    """If decryption fails for lack of memory, the page is read again, and finally gives EIO."""
     donor()
     d = kernel_device(backup=disk().path, seal=True)
     d.map(d.connect(), BOTH)
@@ -152,7 +152,7 @@ def test_donor_is_not_blamed_for_errors_of_this_machine(kernel_device, donor, di
 
 
 def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup):
-    """Its donor is killed; its slabs go to another, sealed as they are."""
+    """Its donor is killed; the sealed pages are copied to another without re-encryption."""
     lender = donor()
     donor(port=7472)
     sealed, plain = cgroup(12), cgroup(12)
@@ -174,7 +174,7 @@ def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup)
 
 
 def test_more_requests_than_buffers(kernel_device, donor, cgroup):
-    """They wait for one another, and all end."""
+    """Requests wait for buffers, and all of them end."""
     donor()
     g = cgroup()
     d = kernel_device(depth=64)
@@ -204,7 +204,7 @@ def test_more_requests_than_buffers(kernel_device, donor, cgroup):
 
 
 def test_device_that_is_sealed(kernel_device, donor, disk, cgroup, raw):
-    """All of its pages; a class beside them as it is told."""
+    """All pages of class 0 are sealed; another class as configured."""
     lender = donor(memory="32M")
     g = cgroup()
     d = kernel_device(mib=16, backup=disk(16).path, seal=True)
@@ -240,13 +240,13 @@ def test_device_that_is_sealed(kernel_device, donor, disk, cgroup, raw):
 
 
 def users_of(driver):
-    """The reference count of an algorithm: 1 without users."""
+    """Returns the reference count of an algorithm; 1 without users."""
     block = next(b for b in read("/proc/crypto").split("\n\n") if re.search(rf"driver +: {driver}$", b, re.M))
     return int(re.search(r"refcnt +: (\d+)", block).group(1))
 
 
 def test_an_algorithm_that_allocates_memory_is_passed_over(kernel_device, donor):
-    """However much the kernel prefers it: swap-out must not allocate."""
+    """The module rejects it despite its priority: swap-out must not allocate."""
     run("insmod", module_path().parent / "fault/ebb_gcm.ko")
     try:
         with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET) as s:
@@ -264,7 +264,7 @@ def test_an_algorithm_that_allocates_memory_is_passed_over(kernel_device, donor)
 
 
 def test_program_swaps_to_a_sealed_device(kernel_device, donor, cgroup):
-    """At two donors: one is killed, what the other has opens, and is copied to a third as it is."""
+    """One of two donors is killed: the other's pages can be opened and are copied to a third."""
     lender = donor()
     donor(port=7472)
     d = kernel_device(mib=64, copies=DONOR | SECOND, seal=True)

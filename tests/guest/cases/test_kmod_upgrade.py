@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-ebb is upgraded while a program swaps to a device of the kernel module: the module stays loaded, and
+Upgrades ebb while a program swaps to a device of the kernel module: the module stays loaded, and
 programs of another version control it.  `make kmod-old` builds release 0.1.0.
 """
 import json
@@ -45,7 +45,7 @@ class Programs:
                     "--donors", f"{A},{B}", "--key", shared_key().path, "--backup", backup)
 
     def drain(self, seen):
-        """All slabs leave the first donor; then it gets new ones again."""
+        """Drains the first donor of all slabs, then allows new ones."""
         self.ebbctl("donor", "drain", A)
         seen.wait_held({B: SLABS})
         wait_for(lambda: self.donor(A).get("leaving") == "drained", 20, "not drained")
@@ -83,7 +83,7 @@ def programs(directory, logs):
 
 @pytest.fixture
 def loaded(donor, disk):
-    """loaded(build): loads the module of that build; unloads it before donors end."""
+    """loaded(build): loads the module of @build; unloads it before donors end."""
     yield lambda build: run("insmod", build / "kmod" / os.uname().release / "ebb_swap.ko")
     parts.ebbctl("device", "destroy", "test0", "--force", check=False, timeout=400)
     if kmodule.module_loaded():
@@ -93,11 +93,11 @@ def loaded(donor, disk):
 
 @pytest.fixture
 def swapping(loaded, donor, disk, cgroup):
-    """swapping(build, programs): a program swaps to a device that @programs make and manage."""
+    """swapping(build, programs): a program swaps to a device that @programs create and manage."""
     seen = []
 
     def begin(build, with_programs):
-        # The first has room for the device and a class of it.
+        # The first donor has memory for the device and a class.
         lenders = donor(memory="128M"), donor(port=7472, drain="300s")
         loaded(build)
         with_programs.start()
@@ -130,13 +130,13 @@ def test_new_programs_control_the_old_module(swapping, donor, old, new, cgroup):
     new.drain(seen)
     new.ebbctl("slab", "migrate", "test0", 3, "--to", A)
     seen.wait_held({A: 1, B: SLABS - 1})
-    # A class gets a donor of its own, and loses it again.
+    # A class gets its own donor, and loses it again.
     own = cgroup(12)
     new.ebbctl("device", "class", "test0", own.path, "--donors", A, "--durability", "none")
     told, = new.told("device", "class", "test0")["classes"]
     assert told["donors"] == A
     new.ebbctl("device", "class", "test0", own.path, "--remove")
-    # A donor that ends asks for its slabs.
+    # A terminated donor recalls its slabs.
     two.process.terminate()
     seen.wait_held({A: SLABS})
     went_well(seen, scan)

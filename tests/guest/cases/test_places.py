@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Where people run things, on a machine with systemd: a service whose drop-in carries its policy,
-a login, a Podman container.  The program knows nothing; its starter makes the cgroup.
-`make guest-install`; docs/running.md says the same to people.
+Places where programs run on a machine with systemd: a service with a policy in its drop-in, a
+login, a Podman container.  The program is unchanged; whatever starts it creates the cgroup.
+`make guest-install` runs this; docs/running.md is the manual.
 """
 import json
 from pathlib import Path
@@ -15,11 +15,11 @@ from machine import read, wait_for
 from systemd import UNITS, run, service_drop_in
 
 LOGS = Path("/hostout/logs/places")
-# Made by debootstrap: see packaging/build.mk.
+# Created by debootstrap: see packaging/build.mk.
 CONTAINER = machine.BUILD / "guest" / "container"
 LIMIT_MIB = 16
 WALK = "--json --mib 24 --passes 2 --hold"
-# Reads nothing and goes on until its unit is stopped, as a service does.
+# Gets no input and runs until its unit is stopped, like a service.
 PROGRAM = f"sleep infinity | {parts.SCAN} {WALK}"
 
 CONFIG = """
@@ -55,7 +55,7 @@ def high_events(directory):
 
 
 def attached(path):
-    """What ebbd says of the cgroup at @path, without its mount; None without a policy."""
+    """Returns ebbd's row of the cgroup at @path, without the mount; None without a policy."""
     for row in parts.ebbctl_json("status")["attachments"]:
         if row["cgroup"] == f"/sys/fs/cgroup{path}":
             return row
@@ -67,14 +67,14 @@ def cgroup_of(pid):
 
 
 def judge(output, path):
-    """The program read what it had written, and pages of the cgroup at @path came in time."""
+    """Checks that the program read its data, and that prefetching in the cgroup at @path had hits."""
     wait_for(lambda: '"bad"' in read(output), 300, f"{output}: the program's end", 0.5)
     told = json.loads(read(output).splitlines()[0])
     assert told["bad"] == 0
     stats = parts.ebbctl_json("stats", f"/sys/fs/cgroup{path}")["cgroups"][0]
     print(path, stats)
     assert stats["swapped_out"] > 1000
-    # The share of them is a matter of how busy the processor is that is emulated.
+    # The share of hits depends on how busy the emulated processor is.
     assert stats["hits"] + stats["late"] > 300 and stats["misses"] > 0
 
 
@@ -95,7 +95,7 @@ ExecStartPost=+/usr/bin/setfattr -n user.ebb.policy -v "leap pw_max=48" /sys/fs/
 
 
 def test_memory_high_of_a_slice():
-    """A policy leaves a limit of systemd's as it is, and what it fetches stays below it."""
+    """A policy leaves systemd's limit unchanged, and its prefetches stay below the limit."""
     high, name = LIMIT_MIB << 20, "deep.slice"
     directory = Path("/sys/fs/cgroup") / name
     (UNITS / name).write_text(f"[Slice]\nMemoryHigh={LIMIT_MIB}M\n")
@@ -112,7 +112,7 @@ def test_memory_high_of_a_slice():
         peaks.append(int(read(directory / "memory.peak")))
     print("memory.high events", events, "peaks", peaks)
     assert parts.ebbctl_json("stats", str(directory))["cgroups"][0]["prefetched"] > 1000
-    # Noise between two runs is a few percent, and as much as a huge page may be over the limit.
+    # Runs differ by a few percent, and usage may exceed the limit by a huge page.
     assert events[1] <= events[0] * 1.1
     assert peaks[1] <= max(peaks[0], high) + (2 << 20)
     run("systemctl", "daemon-reload")
@@ -129,7 +129,7 @@ def test_a_login():
     (UNITS / "user-.slice.d").mkdir(exist_ok=True)
     (UNITS / "user-.slice.d" / "memory.conf").write_text("[Slice]\nMemoryMax=24M\n")
     run("systemctl", "daemon-reload")
-    # Nothing but PAM and logind says where this goes.
+    # Only PAM and logind choose the cgroup.
     run("systemd-run", "--unit=ada-login", "su", "-l", "ada", "-c",
         f"cat /proc/self/cgroup >/tmp/ada.cgroup; {PROGRAM} >/tmp/ada")
     row = wait_for(lambda: attached(path), 120, "a policy")
@@ -137,7 +137,7 @@ def test_a_login():
     wait_for(lambda: read("/tmp/ada.cgroup"), 120, "the login's shell")
     assert read("/tmp/ada.cgroup").strip().rpartition(":")[2].startswith(f"{path}/session-")
     judge("/tmp/ada", path)
-    # The cgroup of her own manager is hers.
+    # The user owns the cgroup of the user manager.
     hers = f"{path}/user@{uid}.service"
     run("su", "-l", "ada", "-c",
         f"setfattr -n user.ebb.policy -v 'leap pw_max=8' /sys/fs/cgroup{hers}")
@@ -149,7 +149,7 @@ def test_a_login():
 
 def test_a_container():
     assert CONTAINER.exists(), f"{CONTAINER}: missing; run make guest-install"
-    # Podman's own files cannot be on the guest's root, which is an overlay already.
+    # Podman's files cannot be on the guest's root, which is an overlay already.
     podman = ("podman", "--root", "/mnt/disk/podman", "--runroot", "/run/podman",
               "--cgroup-manager", "systemd", "--log-level", "warn")
     output = Path("/tmp/container")

@@ -4,12 +4,12 @@ import machine
 import parts
 from machine import wait_for
 
-# A 32 MiB program in 16 MiB: half of it is always elsewhere.
+# A 32 MiB program in 16 MiB: half of it is always swapped out.
 MIB, LIMIT = 32, 16
 
 
 def test_two_programs(donor, device, cgroup, logs):
-    """Of one cgroup: no page is lost or counted twice."""
+    """Two programs of one cgroup: no page is lost or counted twice."""
     ebbd = parts.Ebbd(logs / "ebbd.log")
     try:
         c = cgroup(limit_mib=LIMIT)
@@ -33,8 +33,8 @@ def test_two_programs(donor, device, cgroup, logs):
 
 
 def test_cold_memory_goes_to_the_donor(road):
-    """slowdown=: what a program does not use goes, what it uses stays and is not missed."""
-    # By the kernel's LRU it would be some fifty: what was written first is oldest.
+    """slowdown=: unused memory is swapped out, used memory stays and causes no misses."""
+    # By the kernel's LRU some fifty pages would miss: the pages written first are the oldest.
     misses = parts.tried(lambda: misses_of_the_rest(road), lambda misses: misses < 16, 3)
     assert misses < 16
 
@@ -45,7 +45,7 @@ def misses_of_the_rest(road):
     used = c.usage()
     parts.ebbctl("policy", "attach", "none", c.path, "slowdown=2%")
     try:
-        # A quarter is used; emulation on a busy machine takes four times as long as needed.
+        # A quarter is used; emulation on a busy machine takes four times as long.
         wait_for(lambda: c.usage() < used * 0.7 and program.resident() < 40 << 20, 120,
                  "the cold part to go")
         row = parts.stats(c)

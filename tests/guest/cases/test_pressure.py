@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The machine runs out of memory as a whole, no cgroup limit: the data plane must not need any."""
+"""The whole machine runs out of memory, without a cgroup limit: the data plane must not need any."""
 import socket
 import subprocess
 import threading
@@ -27,7 +27,7 @@ def swapped_kib(pid):
 
 
 def write_files(until):
-    """Dirty page cache all the time, on the disk that also holds the backup."""
+    """Keeps dirtying page cache, on the disk that also has the backup."""
     while time.monotonic() < until:
         subprocess.run(["dd", "if=/dev/zero", "of=/var/tmp/dirt", "bs=1M", "count=64",
                         "conv=fsync"], stderr=subprocess.DEVNULL, check=True)
@@ -40,7 +40,7 @@ def send(sender, until):
 
 
 def talk(until, received):
-    """A stream through the network stack, whose buffers are taken where memory is short."""
+    """Sends a stream through the network stack, whose buffers compete for memory."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver = listener.accept()[0]
@@ -53,7 +53,7 @@ def talk(until, received):
 
 
 def test_hog_of_twice_the_memory(swap_lock, donor_factory, ebbd):
-    """The donor holds a part, the backup the rest; files and network compete for what is left."""
+    """The donor has a part, the backup the rest; files and network compete for memory."""
     donor = donor_factory(memory="64M", slab="16M")
     device = parts.Device(donor, size="1G")
     try:
@@ -76,7 +76,7 @@ def test_hog_of_twice_the_memory(swap_lock, donor_factory, ebbd):
             assert (device.used_kib() or 0) > 0
         finally:
             s.kill()
-        # Wrong words are told as they are found, at the next line of scan's output.
+        # scan reports wrong words at its next line of output.
         assert "differ" not in s.process.stderr.read()
     finally:
         device.destroy()

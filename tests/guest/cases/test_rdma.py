@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb-swapd and donors that it reaches by RDMA (Soft-RoCE): every page, and every end."""
+"""ebb-swapd and donors by RDMA (Soft-RoCE): contents of pages, and failures of each part."""
 import os
 import signal
 import subprocess
@@ -20,12 +20,12 @@ from dataplane import PAGE, Pages, Server
 from test_donor import Machine
 
 PORT, RDMA_PORT = 7070, 7472
-# Emulated, and beside others.
+# Donors are emulated, on a busy machine.
 PATIENT = ("--deadline", "5s")
 
 
 class Lender(parts.Donor):
-    """A donor on the RDMA device's address, where borrowers come with the key."""
+    """A donor on the RDMA device's address, for borrowers with the key."""
 
     def __init__(self, log, key, port=PORT, rdma=RDMA_PORT, options=(), **what):
         options = ["--keys", key, *(["--rdma", f"{ADDRESS}:{rdma}"] if rdma else []), *options]
@@ -73,13 +73,13 @@ def serve(key, logs, tmp_path):
 
 
 def settled(server):
-    """It reads and writes what it wrote so far, by RDMA alone."""
+    """Writes pages at random and checks all pages."""
     server.pages.write_random(60)
     server.pages.check()
 
 
 def test_every_page_by_rdma_alone(lend, serve):
-    """Right, and without the donor: it counts no reads and no writes, and its key is known."""
+    """Pages are right, the donor counts no reads or writes, and the key is used."""
     donor = lend()
     s = serve(donor, durability="none")
     settled(s)
@@ -93,7 +93,7 @@ def test_every_page_by_rdma_alone(lend, serve):
 
 
 def test_who_is_not_let_in(lend, key, tmp_path):
-    """Without a key, or at a donor that takes no RDMA: refused, with what to do."""
+    """Without a key, or at a donor without RDMA, the borrower is rejected with a remedy."""
     def swapd(donor, *options):
         p = subprocess.run([BIN / "ebb-swapd", "--name", "dp1", "--size", "8M", "--slab", "1M",
                             "--donor", donor, "--durability", "none", "--mount", tmp_path,
@@ -112,11 +112,11 @@ def test_who_is_not_let_in(lend, key, tmp_path):
 
 
 def test_stopped_donor_process_is_not_missed(lend, serve):
-    """One-sided: a donor under SIGSTOP serves as before, as long as no PING is overdue."""
+    """The data path is one-sided: a stopped donor serves until a PING is overdue."""
     donor = lend()
     s = serve(donor, durability="none", options=["--deadline", "200s", "--watchdog", "500s"])
     settled(s)
-    # Slabs that it has: a new one it would have to grant.
+    # Existing slabs: the stopped donor could not grant a new one.
     for slab in range(8):
         s.pages.write(slab * 256, s.pages.random.randbytes(PAGE))
     before = s.stats()
@@ -136,7 +136,7 @@ def test_stopped_donor_process_is_not_missed(lend, serve):
 
 
 def test_silent_donor_is_lost(lend, serve):
-    """Its memory could still be read, but no process accounts for it: the deadline is as by TCP."""
+    """Its memory is still readable, but no process manages it: the deadline applies as with TCP."""
     donor = lend()
     s = serve(donor, options=["--deadline", "2s"])
     settled(s)
@@ -154,7 +154,7 @@ def test_silent_donor_is_lost(lend, serve):
 
 
 def test_donor_killed_and_back(lend, serve):
-    """Every page from the backup; then the donor is used again."""
+    """Every page is read from the backup; then the donor is used again."""
     donor = lend()
     s = serve(donor)
     settled(s)
@@ -184,7 +184,7 @@ def test_one_of_two_copies_is_lost(lend, serve):
 
 
 def test_slabs_leave_a_donor_that_is_told_to_end(lend, serve):
-    """EVICT, copies from donor to donor, UNMAP: all of it by RDMA, nothing lost."""
+    """EVICT, copies from donor to donor and UNMAP work by RDMA, without loss."""
     a = lend(drain="60s")
     b = lend(port=PORT + 1, rdma=RDMA_PORT + 1)
     s = serve(a, b, durability="none")
@@ -198,7 +198,7 @@ def test_slabs_leave_a_donor_that_is_told_to_end(lend, serve):
 
 
 def test_revoking_slabs_does_not_end_the_session(lend, serve, tmp_path):
-    """Their windows end at once; the queue pair ends when it touches one of them."""
+    """Their windows end at once; the queue pair ends when it accesses one of them."""
     m = Machine(tmp_path, 1024, 512)
     donor = lend(options=m.options(4, "--revoke-after", "1s"))
     s = serve(donor, durability="none", size="8M")
@@ -218,7 +218,7 @@ def test_revoking_slabs_does_not_end_the_session(lend, serve, tmp_path):
 
 
 def test_server_killed(lend, serve):
-    """Its successor has the slabs again, by a queue pair and with keys of its own."""
+    """The next server has the slabs again, by a new queue pair and new keys."""
     donor = lend()
     s = serve(donor, durability="none")
     settled(s)
@@ -230,7 +230,7 @@ def test_server_killed(lend, serve):
 
 
 def test_link_down(lend, serve):
-    """RDMA ends, TCP does not: pages come from the backup, requests go on."""
+    """RDMA fails, TCP does not: pages are read from the backup, requests continue."""
     donor = lend()
     s = serve(donor)
     settled(s)
@@ -246,13 +246,13 @@ def test_link_down(lend, serve):
         s.pages.check()
         s.pages.close()
         s.stop()
-        # One whose link was down takes no new connections.
+        # An rxe whose link was down accepts no new connections.
         rxe_remove()
         rxe_add()
 
 
 class SwapDevice(parts.Device):
-    """Swap that `ebbctl device create` makes of a donor reached by RDMA."""
+    """Swap of `ebbctl device create` with a donor by RDMA."""
 
     def __init__(self, donor, key, *options):
         super().__init__(donor, size="96M", slab="1M", options=["--key", key, *options])
@@ -297,7 +297,7 @@ def test_program_swaps_while_servers_die(swap_lock, lend, key, cgroup, logs):
             told = wait_for(device.status_with_standby, 30, "a standby")
             os.kill(told["server"], signal.SIGKILL)
             device.successor([told["server"]])
-            # An emulated donor may be late, and lost: then the disk has its pages.
+            # An emulated donor may be late and lost; then the disk has its pages.
             start = device.stats()["pages_read_donor"]
             wait_for(lambda: device.stats()["pages_read_donor"] > start + 200, 60, "reads by RDMA")
         told = checker.stop(timeout=240)

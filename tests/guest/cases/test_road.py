@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The whole road on cgroup v2: an unmodified program, a donor, a device, a policy."""
+"""All parts together on cgroup v2: an unmodified program, a donor, a device, a policy."""
 import json
 
 import parts
 
-# A 32 MiB program in 16 MiB: half of it is always elsewhere.
+# A 32 MiB program in 16 MiB: half of it is always swapped out.
 MIB, LIMIT = 32, 16
 
 
@@ -29,7 +29,7 @@ def test_rewritten_pages_are_right(road):
 
 
 def test_random_program_is_left_alone(road):
-    """What cannot be predicted is not fetched: prefetches stay a hundredth of the misses."""
+    """Random accesses are not prefetched: prefetches stay below a hundredth of the misses."""
     c = road.attached("leap", LIMIT)
     told = parts.scan_json(mib=MIB, passes=2, pattern="random", cgroup=c)
     stats = parts.stats(c)
@@ -39,7 +39,7 @@ def test_random_program_is_left_alone(road):
 
 
 def test_counters_reconcile_with_the_block_layer(road):
-    """Nothing else swaps in this guest, so pages in bios are the program's own."""
+    """Only the program swaps in this guest, so all pages in bios are its own."""
     c = road.attached("leap", LIMIT)
     before = road.device.block_pages()
     told = parts.scan_json(mib=MIB, passes=2, write=True, cgroup=c)
@@ -64,7 +64,7 @@ def test_huge_pages_reconcile_too(road):
 
 
 def test_run_verb(road):
-    """One command: cgroup, limit, policy, program, its exit status and a summary."""
+    """One command sets cgroup, limit and policy, runs the program, and returns its exit status."""
     done = parts.ebbctl("run", "--mem", f"{LIMIT}M", "--policy", "leap", "--",
                         *parts.scan_argv(mib=MIB, passes=2, write=True))
     told = next(json.loads(line) for line in done.stdout.splitlines() if '"pattern"' in line)
@@ -75,7 +75,7 @@ def test_run_verb(road):
 
 
 def test_small_cgroup_is_not_killed_by_prefetch(road):
-    """Prefetched pages are charged to the program: they must fit beside those that it uses."""
+    """Prefetched pages are charged to the program: they must fit beside its used pages."""
     c = road.attached("leap", limit_mib=16)
     told = parts.scan_json(mib=48, passes=2, cgroup=c)
     assert told["bad"] == 0
@@ -96,7 +96,7 @@ def test_memory_high_is_not_hit_more_often(road):
         assert parts.stats(fetched)["prefetched"] > 1000
         return high[fetched], high[plain]
 
-    # Both are throttled by their own growth; noise between two runs is a few percent.
+    # Both are throttled by their own growth; runs differ by a few percent.
     good = lambda high: high[0] <= high[1] * 1.1
     told = parts.tried(attempt, good, 3)
     assert good(told), told

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-A machine that before_shutdown.sh prepared: what is on after its boot.  It is then shut down by
-systemd with pages out, which shutdown.py judges.
+Checks a machine that before_shutdown.sh prepared, after its boot.  systemd then shuts it down with
+pages swapped out; shutdown.py judges that.
 """
 import json
 
@@ -14,7 +14,7 @@ DEVICE = "ebb-device@ebb0"
 
 
 def entered(unit, what):
-    """Microseconds since boot."""
+    """Returns microseconds since boot."""
     return int(run("systemctl", "show", "-p", what, "--value", unit))
 
 

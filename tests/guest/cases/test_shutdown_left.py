@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The same machine with a program whose pages fit nowhere and that no stop reaches before
-systemd-shutdown: see shutdown.py.
+The machine of test_shutdown.py with a program whose pages fit nowhere, and that nothing stops
+before systemd-shutdown: see shutdown.py.
 """
 import json
 
@@ -15,5 +15,5 @@ def test_a_program_has_pages_out_that_fit_nowhere():
     wait_for(lambda: '"bad"' in read("/run/stubborn"), 300, "the program's walk", 0.5)
     assert json.loads(read("/run/stubborn").splitlines()[0])["bad"] == 0
     assert sum(machine.swaps().values()) > 4 << 10
-    # What no shutdown may wait for.
+    # No shutdown may wait for this unit.
     assert run("systemctl", "show", "-p", "Conflicts", "--value", "stubborn") == ""

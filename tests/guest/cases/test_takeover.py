@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The server of a swap device is killed while a program larger than its memory checks its
-own pages there: its standby takes over, and the program never knows.
+The server of a swap device is killed while a program larger than its memory checks its pages:
+the standby takes over, and the program sees no error.
 """
 import ctypes
 import os
@@ -19,7 +19,7 @@ from machine import wait_for
 SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 18))
 SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
 MIB, LIMIT = 48, 24
-# system/test_takeover.py has all that can be combined, without swap.
+# system/test_takeover.py has all combinations, without swap.
 SETUPS = [
     ("tcp", ["--durability", "none", "--seal", "on"]),
     ("shm", []),
@@ -53,7 +53,7 @@ def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_
         assert told["bad"] == 0 and told["verified"] == told["pages"]
         stats = device.stats()
         assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
-        # An emulated donor may be late once or twice; a successor that lost it would do so each time.
+        # An emulated donor may be late once or twice; a faulty next server would lose it each time.
         assert stats["donor_losses"] <= kills / 2
         print(f"{kills} servers killed", flush=True)
     finally:
@@ -62,7 +62,7 @@ def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_
 
 
 def test_everything_else_may_be_paged_out(swap_lock, donor_factory, cgroup, logs):
-    """A takeover needs no process with pages on the device: PID 1's are, too."""
+    """A failover needs no process with pages on the device, which also has those of PID 1."""
     donor = donor_factory(port=7070, memory="128M", slab="1M")
     device = parts.Device(donor, size="96M", slab="1M", options=["--durability", "none"])
     c = cgroup(limit_mib=LIMIT)
@@ -85,7 +85,7 @@ def test_everything_else_may_be_paged_out(swap_lock, donor_factory, cgroup, logs
 
 
 def page_out(pid):
-    """As far as its memory goes: process_madvise(MADV_PAGEOUT) of all private mappings."""
+    """Pages out a process, by process_madvise(MADV_PAGEOUT) of all private mappings."""
     class Span(ctypes.Structure):
         _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 

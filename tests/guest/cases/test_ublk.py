@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The ublk frontend: pages by /dev/ublkbN, and a program that swaps there while servers are
-killed.  Debian's 6.1 has no ublk_drv: there the frontend is refused, and says so.
+The ublk frontend: pages by /dev/ublkbN, and a program that swaps there while servers are killed.
+Debian's 6.1 has no ublk_drv: there ebb rejects the frontend with a message.
 """
 import contextlib
 import json
@@ -32,7 +32,7 @@ MIB_USED, LIMIT = 48, 24
 
 @pytest.fixture(autouse=True)
 def ublk(series):
-    """Whether there is ublk."""
+    """Whether the kernel has ublk."""
     subprocess.run(["modprobe", "ublk_drv"], check=series != "6.1", capture_output=True)
     return series != "6.1"
 
@@ -66,7 +66,7 @@ def server(donor_factory, logs, tmp_path):
 
 
 class Block(Pages):
-    """As of a file, but for its size and how pages are discarded."""
+    """Pages of a block device, which differs from a file in size and discards."""
 
     def __init__(self, server, seed=1):
         super().__init__(server, seed)
@@ -96,7 +96,7 @@ def test_pages(needs_ublk, server):
             pages.write_random(20)
             s.kill_server(60)
             pages.check()
-        # One that hangs is killed.
+        # A hung server is killed.
         os.kill(wait_for(s.ready, 20, "a standby")["server"], signal.SIGSTOP)
         pages.check()
         told = s.stats()
@@ -105,7 +105,7 @@ def test_pages(needs_ublk, server):
         print(s.status()["takeover_ms"], "ms", flush=True)
         stop_is_refused(s)
         pages.check()
-        # With a successor that hangs, too, programs get errors instead of waiting.
+        # If the next server hangs, too, programs get errors instead of waiting.
         told = wait_for(s.ready, 20, "a standby")
         for who in "standby", "server":
             os.kill(told[who], signal.SIGSTOP)
@@ -117,14 +117,14 @@ def test_pages(needs_ublk, server):
 
 
 def is_gone(pages):
-    """A device that is taken away ends at its first byte, or fails."""
+    """Returns whether the device was removed: reads end at its first byte, or fail."""
     with contextlib.suppress(OSError), mmap.mmap(-1, PAGE) as page:
         return os.preadv(pages.fd, [page], 0) == 0
     return True
 
 
 def stop_is_refused(s):
-    """As long as the device is open exclusively, as by swap."""
+    """Checks that stopping is rejected while the device is open exclusively, as by swap."""
     holder = os.open(s.file, os.O_RDONLY | os.O_EXCL)
     try:
         s.signal(signal.SIGTERM)
@@ -135,7 +135,7 @@ def stop_is_refused(s):
 
 
 def test_says_what_is_there(ublk, donor_factory):
-    """Doctor tells, and a device that cannot be made leaves nothing."""
+    """doctor reports ublk, and a device that cannot be created leaves nothing."""
     rows = {c["name"]: c for c in json.loads(parts.ebbctl("doctor", "--json", check=False).stdout)["checks"]}
     assert (rows["/dev/ublk-control"]["state"] == "have") == ublk
     if ublk:
@@ -148,7 +148,7 @@ def test_says_what_is_there(ublk, donor_factory):
 
 
 def test_servers_that_crash_again_and_again(needs_ublk, server):
-    """The holder takes the device away, and programs get errors."""
+    """The supervisor removes the device, and programs get errors."""
     s = server(size="16M")
     pages = Block(s)
     try:
@@ -158,7 +158,7 @@ def test_servers_that_crash_again_and_again(needs_ublk, server):
             os.kill(told["server"], signal.SIGSEGV)
             wait_for(lambda: (now := s.told()) and now["server"] != told["server"], 20, "another")
         pages.check()
-        # The tenth, if this machine is not too busy for ten within a minute.
+        # The tenth kill, unless this machine is too busy for ten within a minute.
         for _ in range(30):
             server = wait_for(s.told, 20, "a server")["server"]
             os.kill(server, signal.SIGSEGV)
@@ -183,7 +183,7 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
     kills, longest, end = 0, 0, time.monotonic() + SECONDS
     try:
         assert device.record["frontend"] == "ublk" and device.block.startswith("/dev/ublkb")
-        # Some tags of each queue are always the kernel's.
+        # The kernel reserves some tags of each queue.
         depth = 128 // min(os.cpu_count(), 2)
         assert int(machine.read(f"/sys/block/{Path(device.block).name}/queue/nr_requests")) == depth - 8
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
@@ -199,7 +199,7 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
         assert told["bad"] == 0 and told["verified"] == told["pages"]
         stats = device.stats()
         assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
-        # An emulated donor may be late once or twice; a successor that lost it would do so each time.
+        # An emulated donor may be late once or twice; a faulty next server would lose it each time.
         assert stats["donor_losses"] <= max(kills / 2, 1)
         print(f"{kills} servers killed, the longest takeover {longest} ms", flush=True)
     finally:
@@ -209,7 +209,7 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
 
 
 def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
-    """All processes dead: programs wait, until the device is aborted; then they end."""
+    """With all processes dead, programs wait until the device is aborted; then they end."""
     donor = donor_factory(port=7070, memory="128M", slab="1M")
     device = parts.Device(donor, size="96M", slab="1M",
                           options=["--frontend", "ublk", "--durability", "none"])
@@ -225,12 +225,12 @@ def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
         assert done.returncode == 5 and "ebb-swapd is dead" in done.stderr
         assert not checker.failed()
         parts.ebbctl("device", "abort", device.name, "--yes")
-        # Of a page that it wants back, or of one that it cannot have, as no other can leave.
+        # SIGBUS: an unreadable page; SIGKILL: out of memory, as no page can leave.
         assert checker.process.wait(240) in (-signal.SIGBUS, -signal.SIGKILL)
     finally:
         checker.kill()
         done = parts.ebbctl("device", "destroy", device.name, "--force", check=False)
     assert done.returncode == 0, done.stderr
     assert not Path("/sys/block", Path(device.block).name).exists()
-    # The kernel has no name for it any more by which it could be taken off.
+    # The kernel has no name left by which swap could be taken off.
     assert machine.read("/proc/swaps").count("(deleted)") == 1
