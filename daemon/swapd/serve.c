@@ -20,6 +20,8 @@
 #define BATCH 16
 /* Requests before the loop handles other events: requests answered at once never run out. */
 #define ROUND 128
+/* Pieces of replies before the loop handles other events. */
+#define PIECES 256
 /* Rounds of one request after which more are tried: 1/16 of a read(2) per request. */
 #define LOOK_EVERY 16
 /* Free slots below which the loop is notified of every backed one. */
@@ -240,6 +242,9 @@ int serve_run(struct swapd *s)
 		for (int i = 0; i < n; i++)
 			donors_event(&s->donors, &ev[i]);
 		engine_run(&s->engine);
+		/* Answers after each piece give the kernel work while the next arrives. */
+		for (int i = 0; i < PIECES && donors_more(&s->donors); i++)
+			engine_run(&s->engine);
 		for (int i = 0; i < n && !r; i++) {
 			switch (ev[i].data.u64) {
 			case KEY_FRONTEND:

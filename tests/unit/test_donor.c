@@ -38,6 +38,15 @@ static void event(struct link *l, uint32_t channel)
 		d->pinged = 0;
 }
 
+static uint32_t evictions;
+
+static int count_eviction(void *owner, struct donor *from, const struct wire_frame *f,
+			  const uint8_t *payload)
+{
+	evictions++;
+	return 0;
+}
+
 static int greetings;
 
 /* As where pages have a connection of their own: that is yet to come. */
@@ -301,10 +310,45 @@ static void donors_of_one_device_are_not_tried_at_once(void **state)
 	}
 }
 
+/*
+ * An event receives one piece of what a donor has sent, so that requests go on before the next; the
+ * rest follows without another event.
+ */
+static void received_in_pieces(void **state)
+{
+	enum { FRAMES = 3 * LINK_PIECE / WIRE_HEADER };
+	struct donor_events events = *s.donors.events;
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = d->index };
+	const struct wire_frame f = { .op = WIRE_EVICT };
+	uint8_t bytes[FRAMES][WIRE_HEADER];
+	uint32_t pieces = 1;
+
+	events.asked = count_eviction;
+	s.donors.events = &events;
+	evictions = 0;
+	for (int i = 0; i < FRAMES; i++)
+		wire_build(bytes[i], &f);
+	assert_int_equal(write(peer, bytes, sizeof(bytes)), sizeof(bytes));
+	assert_false(donors_more(&s.donors));
+	donors_event(&s.donors, &ev);
+	assert_in_range(evictions, 1, LINK_PIECE / WIRE_HEADER);
+	for (; donors_more(&s.donors); pieces++)
+		;
+	assert_int_equal(evictions, FRAMES);
+	assert_in_range(pieces, 3, 5);
+	assert_int_equal(d->state, DONOR_UP);
+	/* A lost donor has no more. */
+	assert_int_equal(write(peer, bytes, sizeof(bytes)), sizeof(bytes));
+	donors_event(&s.donors, &ev);
+	donor_lose(d, "for a test");
+	assert_false(donors_more(&s.donors));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(silent_for_the_deadline, asked, end),
+		cmocka_unit_test_setup_teardown(received_in_pieces, asked, end),
 		cmocka_unit_test_setup_teardown(slow_and_not_silent, asked, end),
 		cmocka_unit_test_setup_teardown(what_never_comes, asked, end),
 		cmocka_unit_test_setup_teardown(nobody_looked, asked, end),

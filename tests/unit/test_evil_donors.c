@@ -389,6 +389,8 @@ static void look(void)
 	for (int i = 0; i < n; i++)
 		donors_event(&s.donors, &ev[i]);
 	engine_run(&s.engine);
+	while (draw(4) && donors_more(&s.donors))
+		engine_run(&s.engine);
 	while (repair_run(&s.replicas))
 		;
 	donors_flush(&s.donors);

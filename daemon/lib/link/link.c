@@ -178,6 +178,7 @@ void link_close(struct link *l)
 	if (l->fd >= 0)
 		close(l->fd);
 	l->fd = -1;
+	l->more = false;
 	if (l->transport->close)
 		l->transport->close(l);
 	memset(l->arriving, 0, sizeof(l->arriving));

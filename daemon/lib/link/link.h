@@ -55,6 +55,12 @@ struct transfer {
 	struct transfer *previous, *next, *chain;
 };
 
+/*
+ * Bytes after which receiving pauses, so that the replies in them are used while others arrive:
+ * about one system call.
+ */
+#define LINK_PIECE STREAM_RX_BUFFER
+
 struct transfer_list {
 	struct transfer *head, *tail;
 };
@@ -93,6 +99,7 @@ enum data_link_state { LINK_NONE, LINK_CONNECTING, LINK_JOINING, LINK_UP };
 struct data_link {
 	uint8_t state; /* enum data_link_state */
 	bool watched_for_write;
+	bool more;      /* the last piece received was not all there is */
 	uint8_t number; /* in the session, from 0 */
 	int fd;
 	struct wire_join join;
@@ -114,6 +121,7 @@ struct link {
 	/* The control connection. */
 	int fd;                  /* -1 = closed */
 	bool watched_for_write;  /* epoll interest in EPOLLOUT */
+	bool more;               /* the last piece received was not all there is */
 	struct stream_rx rx;
 	struct stream_tx tx;
 	struct tls tls;
@@ -178,6 +186,11 @@ struct transport {
 	 * to an earlier link of this index.  May be NULL.
 	 */
 	void (*event)(struct link *l, uint32_t channel);
+	/*
+	 * event() receives one piece of what has arrived.  Receives the next one on each channel
+	 * that has more; returns whether there was one.  May be NULL.
+	 */
+	bool (*more)(struct link *l);
 	/*
 	 * For poll(2) without epoll: fills in what event(l, 0) waits for, up to @most entries, and
 	 * returns how many.  May be NULL.

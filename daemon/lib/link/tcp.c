@@ -114,6 +114,7 @@ const struct transport transport_tcp = {
 	.arrived = tcp_arrived,
 	.finished = tcp_finished,
 	.event = data_links_event,
+	.more = data_links_more,
 	.fds = data_links_fds,
 	.close = data_links_close,
 };

@@ -7,7 +7,6 @@
 
 #include "tcp_link.h"
 
-#define RECEIVE_BUDGET (4u << 20)
 /* Transfers within so many bytes share a data connection, and so a system call. */
 #define NEIGHBOURHOOD (256u << 10)
 
@@ -18,6 +17,7 @@ static void close_one(struct data_link *d)
 		return;
 	close(d->fd);
 	d->fd = -1;
+	d->more = false;
 	d->state = LINK_NONE;
 	stream_tx_reset(&d->tx, NULL, NULL);
 	stream_rx_reset(&d->rx);
@@ -191,8 +191,9 @@ static const struct stream_rx_ops rx_ops = { arrived, finished };
 static void receive(struct link *l, struct data_link *d)
 {
 	struct data_context c = { l, d };
-	int r = stream_receive(&d->rx, d->fd, RECEIVE_BUDGET, &rx_ops, &c);
+	int r = stream_receive(&d->rx, d->fd, LINK_PIECE, &rx_ops, &c);
 
+	d->more = r == 1;
 	if (r == -EUSERS)
 		l->ops->lost(l->owner, LOSS_LASTING,
 			     "it lets no more data connections in; lower --connections, or raise its --key-connections");
@@ -227,6 +228,19 @@ static void link_event(struct link *l, struct data_link *d)
 	}
 	if (d->state != LINK_NONE)
 		receive(l, d);
+}
+
+bool data_links_more(struct link *l)
+{
+	bool more = false;
+
+	for (uint32_t i = 0; i < l->env->connections; i++) {
+		if (!l->data[i].more)
+			continue;
+		more = true;
+		receive(l, &l->data[i]);
+	}
+	return more;
 }
 
 void data_links_event(struct link *l, uint32_t channel)

@@ -25,6 +25,8 @@ int data_links_open(struct link *l, uint64_t session);
 int data_links_fds(const struct link *l, struct pollfd *p, int most);
 /* Handles an event of @channel; 0 means any of them. */
 void data_links_event(struct link *l, uint32_t channel);
+/* Receives a piece on each connection that has more; returns whether there was one. */
+bool data_links_more(struct link *l);
 /* Sends queued frames. */
 void data_links_flush(struct link *l);
 void data_links_close(struct link *l);

@@ -17,7 +17,8 @@
 #define PING_INTERVAL SECOND
 /* Deadlines after which an answer is late, even while transfers end. */
 #define PATIENCE 8
-#define RECEIVE_BUDGET (4u << 20)
+/* Pieces that are received from a donor before it is judged, after this process has slept. */
+#define PIECES 256
 
 /* Part of a donor's latency that decays per tick: without reads it halves in about 2 s. */
 #define LATENCY_FADE 32
@@ -319,8 +320,9 @@ static const struct stream_rx_ops rx_ops = { arrived, finished };
 
 static void receive(struct donor *d)
 {
-	int r = stream_receive(&d->link.rx, d->link.fd, RECEIVE_BUDGET, &rx_ops, d);
+	int r = stream_receive(&d->link.rx, d->link.fd, LINK_PIECE, &rx_ops, d);
 
+	d->link.more = r == 1;
 	if (r < 0)
 		donor_lose(d, r == -EPROTO ? "it broke the protocol" :
 		     r == -ECONNREFUSED ? d->why :
@@ -392,11 +394,34 @@ void donors_event(struct donors *ds, const struct epoll_event *ev)
 		donor_event(&ds->donor[index], ev->events);
 }
 
+/* Receives the next piece of each connection that has more; returns whether there was one. */
+static bool receive_more(struct donor *d)
+{
+	bool more = d->link.fd >= 0 && d->link.more;
+
+	if (more)
+		receive(d);
+	if (d->link.fd >= 0 && d->link.transport->more)
+		more |= d->link.transport->more(&d->link);
+	return more;
+}
+
+bool donors_more(struct donors *ds)
+{
+	bool more = false;
+
+	for (int i = 0; i < ds->count; i++)
+		more |= receive_more(&ds->donor[i]);
+	return more;
+}
+
 /* Receives pending data, in case this process slept. */
 static void receive_all(struct donor *d)
 {
 	receive(d);
 	channel_event(d, 0);
+	for (int i = 0; i < PIECES && receive_more(d); i++)
+		;
 }
 
 /* Returns whether the wait exceeds @limit; a start after @now was read counts as none. */

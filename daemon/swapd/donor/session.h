@@ -49,8 +49,10 @@ void donor_ping(struct donor *d, uint64_t now);
 /* Handles @events of epoll on the control connection. */
 void donor_event(struct donor *d, uint32_t events);
 
-/* Handles an event of epoll, if it is a donor's. */
+/* Handles an event of epoll, if it is a donor's; of received data, only the first piece. */
 void donors_event(struct donors *ds, const struct epoll_event *ev);
+/* Receives the next piece from each donor that has sent more; returns whether there was one. */
+bool donors_more(struct donors *ds);
 
 /* Handles a frame of @d that is not READ or WRITE, with its payload; 0 or -errno. */
 int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payload);
