@@ -418,7 +418,8 @@ def test_swap_goes_on(old, swap, donor_factory, control_plane, state, cgroup, tm
             assert shown[0] == 0 and len(shown[1].splitlines()) > 100
             computed = collector(old, heap, tmp_path / "told.json")
             before = granted()
-            lasting = subprocess.Popen([old / "build/tests/gc/kv", "-n", "60000", "-r", "1000000"],
+            # For hours, if it is not killed.
+            lasting = subprocess.Popen([old / "build/tests/gc/kv", "-n", "60000", "-r", "1000000000"],
                                        env={**os.environ, "EBBGC_OPTIONS": "mode=memliner"},
                                        stdout=subprocess.DEVNULL, preexec_fn=heap.enter)
             undo.callback(lasting.wait)
@@ -442,6 +443,7 @@ def test_swap_goes_on(old, swap, donor_factory, control_plane, state, cgroup, tm
         assert granted() == before and "cannot take over" not in machine.read(log)
         stamps.verify()
         shared = epochs(lasting.pid)
+        assert shared is not None and lasting.poll() is None
         wait_for(lambda: epochs(lasting.pid) > shared, 60, "the same program's epochs to pass")
         lasting.kill()
         now = parts.stats(c)
