@@ -216,13 +216,17 @@ static const struct ebbgc_layout bytes_layout = {
 	.name = "bytes", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
 };
 
-static ebbgc_mutator_t *allow(uint64_t bytes, ebbgc_type_t *node, ebbgc_type_t *leaf)
+/* @more: features of the heap, "" or ",NAME...", set before its threads begin. */
+static ebbgc_mutator_t *allow(uint64_t bytes, const char *more, ebbgc_type_t *node,
+			      ebbgc_type_t *leaf)
 {
+	char options[64];
 	struct ebbgc_options o;
 	ebbgc_mutator_t *m;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "sizing=fixed,max=64M,min=1M,check"), 0);
+	snprintf(options, sizeof(options), "sizing=fixed,max=64M,min=1M,check%s", more);
+	assert_int_equal(ebbgc_options_parse(&o, options), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &allowed.heap), 0);
 	allowed.bytes = bytes;
 	assert_int_equal(ebbgc_type_register(allowed.heap, &node_layout, node), 0);
@@ -243,7 +247,7 @@ static void end(ebbgc_mutator_t *m)
 static void what_is_free_is_had(void **unused)
 {
 	ebbgc_type_t node, leaf;
-	ebbgc_mutator_t *m = allow(8 * MIB, &node, &leaf);
+	ebbgc_mutator_t *m = allow(8 * MIB, "", &node, &leaf);
 	ebbgc_handle_t *low = ebbgc_handle_new(m, EBBGC_NULL),
 		       *high = ebbgc_handle_new(m, EBBGC_NULL);
 
@@ -271,7 +275,7 @@ static void what_is_free_is_had(void **unused)
 static void what_lies_apart_is_given_back(void **unused)
 {
 	ebbgc_type_t node, leaf, refs;
-	ebbgc_mutator_t *m = allow(8 * MIB, &node, &leaf);
+	ebbgc_mutator_t *m = allow(8 * MIB, "", &node, &leaf);
 	struct ebbgc_frame frame;
 	ebbgc_ref_t kept;
 
@@ -293,12 +297,11 @@ static void what_lies_apart_is_given_back(void **unused)
 static void what_is_dropped_is_no_room(void **unused)
 {
 	ebbgc_type_t node, leaf;
-	ebbgc_mutator_t *m = allow(16 * MIB, &node, &leaf);
+	ebbgc_mutator_t *m = allow(16 * MIB, ",drop", &node, &leaf);
 	ebbgc_ref_t kept = EBBGC_NULL;
 	struct ebbgc_frame frame;
 
 	ebbgc_frame_push(m, &frame, &kept, 1);
-	allowed.heap->options.features |= EBBGC_DROP;
 	/* One node lives in each region. */
 	for (size_t i = 0; i < 12 * MIB; i += 32) {
 		ebbgc_ref_t r = ebbgc_alloc(m, node);
