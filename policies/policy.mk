@@ -7,8 +7,8 @@
 # from next.bpf.c in the current directory.  In ebb's own tree the file is
 # policies/policy.mk and finds the headers beside itself.
 
-# This file's path may have spaces, at which make would split it.
-HERE := $(shell dirname '$(strip $(MAKEFILE_LIST))')
+# The last makefile, or the only one: its path may have spaces, at which make splits.
+HERE := $(shell dirname '$(or $(wildcard $(lastword $(MAKEFILE_LIST))),$(strip $(MAKEFILE_LIST)))')
 ifndef EBB_INCLUDE
 EBB_INCLUDE := $(shell cd '$(HERE)' && for d in ../include ../../include /usr/include; do \
 	if [ -e "$$d/ebb/policy.h" ]; then cd "$$d" && pwd; break; fi; done)

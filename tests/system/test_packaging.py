@@ -133,10 +133,17 @@ def test_man_page_of_policies(tree, tmp_path):
     assert ours == set(re.findall(r"^\.It Cm (\w+)$", text, re.M))
     example = re.search(r"^\.Bd.*\n(// SPDX.*?)^\.Ed", text, re.M | re.S).group(1)
     (tmp_path / "next.bpf.c").write_text(example)
-    done = subprocess.run(["make", "-f", tree / "usr/share/ebb/policy.mk", "next.bpf.o", "next.so"],
-                          cwd=tmp_path, env=without_make(), text=True, capture_output=True,
-                          timeout=300, check=False)
+    make = lambda *argv: subprocess.run(["make", *argv], cwd=tmp_path, env=without_make(), text=True,
+                                        capture_output=True, timeout=300, check=False)
+    done = make("-f", tree / "usr/share/ebb/policy.mk", "next.bpf.o", "next.so")
     assert done.returncode == 0, done.stderr
+    # A makefile of the user's may include it; and it may be below a path with a space.
+    (tmp_path / "Makefile").write_text(f"include {tree}/usr/share/ebb/policy.mk\n")
+    (tmp_path / "a b").symlink_to(tree)
+    for how in [], ["-f", "a b/usr/share/ebb/policy.mk"]:
+        (tmp_path / "next.so").unlink()
+        done = make(*how, "next.so")
+        assert done.returncode == 0, done.stderr
 
 
 # --- completion ----------------------------------------------------------------------------
