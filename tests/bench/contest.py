@@ -169,8 +169,7 @@ class Program:
     def argv(self, _):
         if not self.told:
             return self.words
-        return ["/bin/sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(self.told),
-                *self.words]
+        return road.output_to(self.told, *self.words)
 
 
 @dataclass

@@ -30,7 +30,7 @@ class Job:
         self.words, self.report = f"{provider} {pattern} {told} {MIB} {SECONDS}", report
 
     def argv(self, _):
-        return ["/bin/sh", "-c", f"exec {DRIFT} {self.words} >{self.report}"]
+        return road.output_to(self.report, DRIFT, *self.words.split())
 
 
 def row(name, wrong, ages, of="pages", **params):

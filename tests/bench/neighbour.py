@@ -31,7 +31,7 @@ class Walk:
         self.name, self.words, self.told = name, words, told
 
     def argv(self, _):
-        return ["/bin/sh", "-c", f"exec {SCAN} --json {self.words} >{self.told}"]
+        return road.output_to(self.told, SCAN, "--json", *self.words.split())
 
 
 class Neighbour:

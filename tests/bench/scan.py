@@ -33,7 +33,7 @@ class Walk:
 
     def argv(self, _):
         words = f"--json --mib {MIB} --pattern {self.pattern} --passes {PASSES}"
-        return ["/bin/sh", "-c", f"exec {SCAN} {words} >{self.told}"]
+        return road.output_to(self.told, SCAN, *words.split())
 
 
 def one(r, pattern, mode):

@@ -236,6 +236,11 @@ class Road:
                        self.cpu_seconds() - cpu)
 
 
+def output_to(path, *argv):
+    """Returns the command that runs @argv with its output in the file @path."""
+    return ["/bin/sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(path), *map(str, argv)]
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -14,6 +14,9 @@ PYTHON = "/usr/bin/python3"
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 GENERATOR = HERE / "generate.py"
+# Commands of a shell; paths are its arguments, as they may contain spaces.
+SQLITE = ("/bin/sh", "-c", 'cd "$1" && exec sqlite3 -batch :memory: <"$2"', "sh")
+SORT = ("/bin/sh", "-c", 'LC_ALL=C sort --parallel=1 -S 400M "$1" | cksum', "sh")
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ DEMO = (
         "sqlite3", "sqlite3 :memory:", "table scans, front to back",
         "1 200 000 orders from CSV, 6 aggregate queries", "sqlite3",
         ("orders.csv",),
-        ("/bin/sh", "-c", f"cd {{in}} && exec sqlite3 -batch :memory: <{PROGRAMS}/orders.sql")),
+        (*SQLITE, "{in}", f"{PROGRAMS}/orders.sql")),
     Workload(
         "redis", "redis-server, BITCOUNT", "bitmaps one after the other",
         "40 daily bitmaps of 32 million users, counted 6 times", "redis-server",
@@ -87,12 +90,12 @@ RANDOM = (
         "sqlite-join", "sqlite3, join by random key", "none: B-tree descents",
         "150 000 lookups in 1 200 000 orders", "sqlite3",
         ("orders.csv",),
-        ("/bin/sh", "-c", f"cd {{in}} && exec sqlite3 -batch :memory: <{PROGRAMS}/join.sql")),
+        (*SQLITE, "{in}", f"{PROGRAMS}/join.sql")),
     Workload(
         "sort", "GNU sort in memory", "none: lines in sorted order",
         "600 000 lines of a web server's log", "sort",
         ("access.log",),
-        ("/bin/sh", "-c", "LC_ALL=C sort --parallel=1 -S 400M {in}/access.log | cksum")),
+        (*SORT, "{in}/access.log")),
 )
 
 BY_NAME = {w.name: w for w in DEMO + RANDOM}

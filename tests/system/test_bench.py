@@ -22,6 +22,7 @@ import advise
 import benches
 import measure
 from render import runs_of, wrong
+import workloads
 
 pytestmark = pytest.mark.beside
 
@@ -459,3 +460,11 @@ def test_results_in_the_tree_are_as_rendered(tmp_path):
                           env=environment(), text=True, capture_output=True)
     assert done.returncode == 0, done.stdout
     assert contents(tmp_path) == contents(kept), "make bench-results renders it again"
+
+
+def test_paths_are_words_of_their_own():
+    """A path in the text of a shell's command would break at a space."""
+    for w in workloads.BY_NAME.values():
+        for word in w.argv("/a b"):
+            for path in ("/a b", str(workloads.PROGRAMS)):
+                assert path not in word or word.startswith(path) and not set(word[len(path):]) & set(" <>|;"), w.name
