@@ -14,56 +14,56 @@ UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb-metrics.soc
 
 install: all
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
-	$(Q)install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/bin \
-		$(DESTDIR)$(PREFIX)/lib/ebb/policies
-	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/sbin
-	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/bin
-	$(Q)install -m 644 $(POLICY_OBJECTS) $(DESTDIR)$(PREFIX)/lib/ebb/policies
-	$(Q)install -d $(DESTDIR)$(PREFIX)/include/ebb $(DESTDIR)$(PREFIX)/share/ebb
+	$(Q)install -d "$(DESTDIR)$(PREFIX)/sbin" "$(DESTDIR)$(PREFIX)/bin" \
+		"$(DESTDIR)$(PREFIX)/lib/ebb/policies"
+	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) "$(DESTDIR)$(PREFIX)/sbin"
+	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) "$(DESTDIR)$(PREFIX)/bin"
+	$(Q)install -m 644 $(POLICY_OBJECTS) "$(DESTDIR)$(PREFIX)/lib/ebb/policies"
+	$(Q)install -d "$(DESTDIR)$(PREFIX)/include/ebb" "$(DESTDIR)$(PREFIX)/share/ebb"
 	$(Q)install -m 644 $(addprefix include/ebb/,abi.h maps.bpf.h page.h policy.h share.h) policies/ebb_policy.h \
-		$(DESTDIR)$(PREFIX)/include/ebb
-	$(Q)install -m 644 policies/policy.mk $(DESTDIR)$(PREFIX)/share/ebb
+		"$(DESTDIR)$(PREFIX)/include/ebb"
+	$(Q)install -m 644 policies/policy.mk "$(DESTDIR)$(PREFIX)/share/ebb"
 
 .PHONY: install-config install-man
 install: install-config install-man
 # Configuration of systemd, udev, the shells and ebb.
 install-config: all
-	$(Q)install -d $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d $(DESTDIR)$(SYSCONFDIR)/ebb/devices
+	$(Q)install -d "$(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d" "$(DESTDIR)$(SYSCONFDIR)/ebb/devices"
 	$(Q)for f in ebb.conf:ebb/ebb.conf ebb-donord.default:default/ebb-donord; do \
-		new=packaging/$${f%:*} to=$(DESTDIR)$(SYSCONFDIR)/$${f#*:}; \
-		if [ -e $$to ] && ! cmp -s $$new $$to; then \
-			echo "  kept $$to; this version's is $$to.new"; to=$$to.new; fi; \
-		install -D -m 644 $$new $$to || exit 1; done
-	$(Q)install -d $(DESTDIR)$(UNITDIR)
+		new=packaging/$${f%:*} to="$(DESTDIR)$(SYSCONFDIR)/$${f#*:}"; \
+		if [ -e "$$to" ] && ! cmp -s $$new "$$to"; then \
+			echo "  kept $$to; this version's is $$to.new"; to="$$to.new"; fi; \
+		install -D -m 644 $$new "$$to" || exit 1; done
+	$(Q)install -d "$(DESTDIR)$(UNITDIR)"
 	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
-		> $(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done
+		> "$(DESTDIR)$(UNITDIR)/$${u##*/}" || exit 1; done
 	$(Q)for d in sysusers tmpfiles modules-load; do \
-		install -D -m 644 packaging/$$d/ebb.conf $(DESTDIR)$(PREFIX)/lib/$$d.d/ebb.conf || exit 1; done
-	$(Q)install -D -m 644 packaging/udev/70-ebb.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ebb.rules
-	$(Q)install -D -m 644 packaging/systemd/ebb.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/ebb.catalog
-	$(Q)install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/ebb/prometheus packaging/prometheus/*.yml
-	$(Q)install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/ebb/grafana packaging/grafana/*.json
-	$(Q)install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(ZSHDIR)
-	$(Q)$(B)/bin/ebbctl completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ebbctl
-	$(Q)$(B)/bin/ebbctl completion zsh > $(DESTDIR)$(ZSHDIR)/_ebbctl
+		install -D -m 644 packaging/$$d/ebb.conf "$(DESTDIR)$(PREFIX)/lib/$$d.d/ebb.conf" || exit 1; done
+	$(Q)install -D -m 644 packaging/udev/70-ebb.rules "$(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ebb.rules"
+	$(Q)install -D -m 644 packaging/systemd/ebb.catalog "$(DESTDIR)$(PREFIX)/lib/systemd/catalog/ebb.catalog"
+	$(Q)install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/ebb/prometheus" packaging/prometheus/*.yml
+	$(Q)install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/ebb/grafana" packaging/grafana/*.json
+	$(Q)install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(ZSHDIR)"
+	$(Q)$(B)/bin/ebbctl completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/ebbctl"
+	$(Q)$(B)/bin/ebbctl completion zsh > "$(DESTDIR)$(ZSHDIR)/_ebbctl"
 
 install-man:
 	$(Q)for m in $(MANS); do \
-		install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/} || exit 1; done
+		install -D -m 644 $$m "$(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}" || exit 1; done
 	$(Q)for u in $(UNIT_MANS); do \
-		ln -sf ebb-units.7 $(DESTDIR)$(PREFIX)/share/man/man7/$$u.7 || exit 1; done
+		ln -sf ebb-units.7 "$(DESTDIR)$(PREFIX)/share/man/man7/$$u.7" || exit 1; done
 
 # The kernel module as source, for dkms(8) to build for each kernel.
 DKMS_DIR = $(DESTDIR)$(PREFIX)/src/ebb-swap-$(VERSION)
 .PHONY: install-dkms
 install-dkms:
 	$(call say,INSTALL,$(DKMS_DIR))
-	$(Q)install -d $(DKMS_DIR)/shim $(DKMS_DIR)/lib/base $(DKMS_DIR)/ebb
-	$(Q)install -m 644 $(KMOD_SOURCES) $(DKMS_DIR)
-	$(Q)install -m 644 $(wildcard kmod-swap/shim/*.h) $(DKMS_DIR)/shim
-	$(Q)install -m 644 daemon/lib/base/bytes.h $(DKMS_DIR)/lib/base
-	$(Q)install -m 644 include/ebb/swap.h $(DKMS_DIR)/ebb
-	$(Q)sed 's|@VERSION@|$(VERSION)|' packaging/dkms/dkms.conf > $(DKMS_DIR)/dkms.conf
+	$(Q)install -d "$(DKMS_DIR)/shim" "$(DKMS_DIR)/lib/base" "$(DKMS_DIR)/ebb"
+	$(Q)install -m 644 $(KMOD_SOURCES) "$(DKMS_DIR)"
+	$(Q)install -m 644 $(wildcard kmod-swap/shim/*.h) "$(DKMS_DIR)/shim"
+	$(Q)install -m 644 daemon/lib/base/bytes.h "$(DKMS_DIR)/lib/base"
+	$(Q)install -m 644 include/ebb/swap.h "$(DKMS_DIR)/ebb"
+	$(Q)sed 's|@VERSION@|$(VERSION)|' packaging/dkms/dkms.conf > "$(DKMS_DIR)/dkms.conf"
 
 # `make deb`: builds the Debian packages from a copy of the tree, and runs lintian.
 DEB := $(B)/deb

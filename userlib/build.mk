@@ -82,10 +82,10 @@ gc-sanitize: $(GC_SANITIZED)
 .PHONY: install-gc
 install: install-gc
 install-gc: gc
-	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
-	$(Q)install -m 644 userlib/gc/ebbgc.h $(DESTDIR)$(PREFIX)/include
-	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) $(DESTDIR)$(LIBDIR)
-	$(Q)ln -sf $(notdir $(GC_SHARED)) $(DESTDIR)$(LIBDIR)/$(GC_SONAME)
-	$(Q)ln -sf $(GC_SONAME) $(DESTDIR)$(LIBDIR)/libebbgc.so
+	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/gc/ebbgc.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) "$(DESTDIR)$(LIBDIR)"
+	$(Q)ln -sf $(notdir $(GC_SHARED)) "$(DESTDIR)$(LIBDIR)/$(GC_SONAME)"
+	$(Q)ln -sf $(GC_SONAME) "$(DESTDIR)$(LIBDIR)/libebbgc.so"
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/gc/ebbgc.pc.in \
-		>$(DESTDIR)$(LIBDIR)/pkgconfig/ebbgc.pc
+		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbgc.pc"

@@ -42,15 +42,24 @@ def without_make():
     return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    """What `make install` and `make install-dkms` put below a directory."""
-    directory = tmp_path_factory.mktemp("install")
+def install(directory):
     done = subprocess.run(["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={directory}",
                            "install", "install-dkms"], text=True, capture_output=True,
                           timeout=300, env=without_make(), check=False)
     assert done.returncode == 0, done.stderr
     return directory
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """What `make install` and `make install-dkms` put below a directory."""
+    return install(tmp_path_factory.mktemp("install"))
+
+
+def test_directory_with_a_space(tree, tmp_path):
+    spaced = install(tmp_path / "a b")
+    below = [{p.relative_to(top) for p in top.rglob("*")} for top in (tree, spaced)]
+    assert below[0] == below[1]
 
 
 def files(tree):
