@@ -271,16 +271,17 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	if (reply->status) {
 		*why = wire_status_text(reply->status);
 		return reply->status == WIRE_NO_SPACE || reply->status == WIRE_OVER_QUOTA ?
-		       -ENOSPC : -EPROTO;
+		       -ENOSPC :
+		       reply->status == WIRE_BAD_VERSION ? -EPROTONOSUPPORT : -EPROTO;
 	}
 	return 0;
 }
 
-static int session_hello(struct ebb_session *s, const char **why)
+static int hello_as(struct ebb_session *s, u32 version, const char **why)
 {
 	struct wire_frame f = { .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, reply;
 	struct wire_hello h = {
-		.version = WIRE_VERSION,
+		.version = version,
 		.borrower = s->number,
 		.slab_size = (u64)s->device->slab_pages << PAGE_SHIFT,
 	};
@@ -297,14 +298,25 @@ static int session_hello(struct ebb_session *s, const char **why)
 	if (r)
 		return r;
 	/* No other call can be in progress before the session is open. */
-	if (s->reply_length != WIRE_HEADER + WIRE_DONOR_SIZE ||
-	    wire_parse_donor(s->reply + WIRE_HEADER, WIRE_DONOR_SIZE, &donor)) {
+	if (s->reply_length != WIRE_HEADER + reply.length ||
+	    wire_parse_donor(s->reply + WIRE_HEADER, reply.length, &donor)) {
 		*why = "session: the donor's answer to HELLO is malformed";
 		return -EPROTO;
 	}
 	s->donor_free = donor.free;
 	s->donor_slab = donor.slab_size;
 	return 0;
+}
+
+static int session_hello(struct ebb_session *s, const char **why)
+{
+	u32 version = WIRE_VERSION;
+	int r;
+
+	do
+		r = hello_as(s, version, why);
+	while (r == -EPROTONOSUPPORT && version-- > WIRE_VERSION_OLDEST);
+	return r;
 }
 
 static int map_locked(struct ebb_session *s, struct ebb_place *place, const char **why)

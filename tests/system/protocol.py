@@ -8,7 +8,7 @@ import time
 from dataplane import PAGE, SLAB
 
 (HELLO, MAP, UNMAP, READ, WRITE, PING, ACTIVITY, EVICT, JOIN, REMAP, RELEASE, BYE) = range(1, 13)
-VERSION = 3
+VERSION = 3                            # so that each newer side is tested with an older one
 KEEP, RESUME = 1, 2                    # HELLO's flags
 TOLD = struct.Struct("<IIQQQQQQQ")      # version, flags, slab, total, free, memory, used, session, identity
 
@@ -19,6 +19,12 @@ def frame(op, tag=0, slab=0, generation=0, offset=0, length=0, magic=b"EBB1", di
 
 def hello(version=VERSION, borrower=1, slab=SLAB, name=b"tester", flags=0):
     return frame(HELLO, length=48) + struct.pack("<IIQQ24s", version, flags, borrower, slab, name)
+
+
+def refusal(op, tag, payload):
+    """Returns the reply of a donor that speaks VERSION only to a HELLO of another, or b""."""
+    other = op == HELLO and struct.unpack_from("<I", payload)[0] != VERSION
+    return frame(op, tag, direction=1, status=1) if other else b""
 
 
 def connect(donor):

@@ -21,8 +21,8 @@ from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
 from ports import free_port
-from protocol import (ACTIVITY, EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE,
-                      closed, connect, frame, hello, receive, reply)
+from protocol import (ACTIVITY, EVICT, HELLO, JOIN, KEEP, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE,
+                      closed, connect, frame, hello, receive, refusal, reply)
 
 pytestmark = pytest.mark.beside
 
@@ -103,8 +103,22 @@ def test_requests_are_checked(donor_at):
             assert reply(other)["status"] == 0
             other.sendall(frame(MAP, length=8) + bytes(8))
             assert reply(other)["status"] == 5, "nothing left"
-    wait_for(lambda: "it speaks version 9 of the protocol, and this is 3" in machine.read(donor.log), 5,
+    wait_for(lambda: "it speaks version 9 of the protocol, and this donor 3 to 4" in machine.read(donor.log), 5,
              "log line")
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_replies_in_the_version_of_the_hello(donor_at, version):
+    """Also to one that follows a refused HELLO; from version 4 on with the session grace period."""
+    donor = donor_at(options=["--keep", "7s"])
+    with connect(donor) as s:
+        s.sendall(hello(version=5))
+        assert reply(s)["status"] == 1
+        for ask in (hello(version=version, flags=KEEP), frame(PING)):
+            s.sendall(ask)
+            payload = reply(s)["payload"]
+            assert TOLD.unpack_from(payload)[0] == version
+            assert payload[TOLD.size:] == (struct.pack("<II", 7000, 0) if version > 3 else b"")
 
 
 def test_join_without_a_session_is_refused(donor_at):
@@ -336,8 +350,8 @@ class FakeDonor(threading.Thread):
             h = struct.unpack("<4sBBHQIIII", receive(s, 32))
             op, tag, slab, generation, offset, length = h[1], *h[4:9]
             if op in (HELLO, PING):
-                receive(s, length)
-                s.sendall(frame(op, tag, direction=1, length=TOLD.size) + self.told())
+                s.sendall(refusal(op, tag, receive(s, length)) or
+                          frame(op, tag, direction=1, length=TOLD.size) + self.told())
             elif op == MAP:
                 receive(s, length)
                 s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1,

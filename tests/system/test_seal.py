@@ -14,7 +14,7 @@ from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import never, wait_for
 from test_protocol import (HELLO, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE, FakeDonor,
-                           frame, receive)
+                           frame, receive, refusal)
 
 pytestmark = pytest.mark.beside
 
@@ -44,9 +44,9 @@ class EvilDonor(FakeDonor):
             pages = [(slab, offset // PAGE + i) for i in range(length // PAGE)]
             reply = frame(op, tag, slab, generation, offset, length, direction=1)
             if op in (HELLO, PING):
-                self.greetings += op == HELLO
-                receive(s, length)
-                s.sendall(frame(op, tag, direction=1, length=TOLD.size) + info)
+                refused = refusal(op, tag, receive(s, length))
+                self.greetings += op == HELLO and not refused
+                s.sendall(refused or frame(op, tag, direction=1, length=TOLD.size) + info)
             elif op == MAP:
                 receive(s, length)
                 self.mapped += 1

@@ -173,6 +173,7 @@ static void greets_once(void **state)
 
 	wire_build_donor(payload, &told);
 	d->state = DONOR_GREETING;
+	d->version = WIRE_VERSION;
 	greetings = 0;
 	assert_int_equal(donor_frame(d, &f, payload), 0);
 	assert_int_equal(d->state, DONOR_GREETING);
@@ -184,7 +185,7 @@ static void greets_once(void **state)
 static void refused_with_a_reason(void **state)
 {
 	static const struct { enum wire_status status; const char *remedy; } cases[] = {
-		{ WIRE_BAD_VERSION, "the same version of ebb" },
+		{ WIRE_BAD_VERSION, "update the older" },
 		{ WIRE_BAD_SLAB_SIZE, "a smaller --slab" },
 		{ WIRE_NO_KEY, "--key FILE" },
 		{ WIRE_NO_SESSION, NULL },
@@ -195,11 +196,36 @@ static void refused_with_a_reason(void **state)
 					.status = cases[i].status };
 
 		d->state = DONOR_GREETING;
+		d->version = WIRE_VERSION_OLDEST;
 		d->greeted = d->explained = false;
 		assert_int_equal(donor_frame(d, &f, NULL), -ECONNREFUSED);
 		assert_int_equal(d->explained, cases[i].remedy != NULL);
 		assert_true(!cases[i].remedy || strstr(d->why, cases[i].remedy));
 	}
+}
+
+/* Each refusal of a version is followed by a HELLO with the next older one. */
+static void older_donor(void **state)
+{
+	struct wire_frame refusal = { .op = WIRE_HELLO, .direction = WIRE_REPLY,
+				      .status = WIRE_BAD_VERSION };
+	struct wire_donor told = { .version = WIRE_VERSION_OLDEST,
+				   .slab_size = SLAB_PAGES * PAGE };
+	struct wire_frame f = { .op = WIRE_HELLO, .direction = WIRE_REPLY };
+	uint8_t payload[WIRE_DONOR_SIZE];
+	uint32_t queued = d->link.tx.count;
+
+	d->state = DONOR_GREETING;
+	d->version = WIRE_VERSION;
+	d->greeted = false;
+	for (uint32_t v = WIRE_VERSION - 1; v >= WIRE_VERSION_OLDEST; v--) {
+		assert_int_equal(donor_frame(d, &refusal, NULL), 0);
+		assert_int_equal(d->version, v);
+		assert_int_equal(d->link.tx.count, ++queued);
+	}
+	f.length = wire_build_donor(payload, &told);
+	assert_int_equal(donor_frame(d, &f, payload), 0);
+	assert_true(d->greeted);
 }
 
 /* What "last_loss" tells, or "". */
@@ -256,6 +282,7 @@ static void room_there_is(void **state)
 	uint8_t payload[WIRE_DONOR_SIZE];
 
 	wire_build_donor(payload, &told);
+	d->version = WIRE_VERSION;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct wire_frame f = { .op = WIRE_PING, .direction = WIRE_REPLY,
 					.slab = cases[i].taken, .length = WIRE_DONOR_SIZE };
@@ -355,6 +382,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),
 		cmocka_unit_test_setup_teardown(greets_once, asked, end),
 		cmocka_unit_test_setup_teardown(refused_with_a_reason, asked, end),
+		cmocka_unit_test_setup_teardown(older_donor, asked, end),
 		cmocka_unit_test_setup_teardown(room_there_is, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached_on_this_machine, asked, end),

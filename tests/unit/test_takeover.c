@@ -342,6 +342,7 @@ static int greet(struct donor *d, uint64_t identity)
 
 	wire_build_donor(payload, &told);
 	d->state = DONOR_GREETING;
+	d->version = WIRE_VERSION;
 	d->greeted = false;
 	return donor_frame(d, &f, payload);
 }

@@ -203,7 +203,7 @@ static void payloads(void **state)
 	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0", WIRE_KEEP }, h2;
 	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 7472, 64 << 20, 1ull << 40, 1ull << 39,
 				1ull << 41, 1ull << 38, 0x99aabbccddeeff00,
-				0x8877665544332211 }, d2;
+				0x8877665544332211, 30000 }, d2;
 	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, j2;
 	uint8_t buf[WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE], map[WIRE_MAP_SIZE];
 	uint8_t join[WIRE_JOIN_SIZE], loans[2 * WIRE_LOAN_SIZE];
@@ -225,16 +225,27 @@ static void payloads(void **state)
 	memset(buf + 24, 'x', WIRE_NAME); /* no end */
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
 	/* In a later version it may be the beginning of something, as may flags. */
-	buf[0]++;
+	buf[0] = WIRE_VERSION + 1;
 	buf[4] = 8;
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
 	assert_int_equal(h2.version, WIRE_VERSION + 1);
 	assert_string_equal(h2.name, "");
 	assert_int_equal(h2.borrower, 0);
 
-	wire_build_donor(donor, &d);
+	assert_int_equal(wire_build_donor(donor, &d), WIRE_DONOR_SIZE);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), 0);
-	assert_memory_equal(&d2, &d, sizeof(d));
+	assert_memory_equal(&d2, &d, offsetof(struct wire_donor, grace) + sizeof(d.grace));
+	/* The length is that of the version. */
+	donor[0] = 3;
+	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
+	assert_int_equal(wire_parse_donor(donor, 64, &d2), 0);
+	assert_int_equal(d2.grace, 0);
+	donor[0] = 2;
+	assert_int_equal(wire_parse_donor(donor, 64, &d2), -EPROTO);
+	d.version = 3;
+	assert_int_equal(wire_build_donor(donor, &d), 64);
+	d.version = WIRE_VERSION;
+	wire_build_donor(donor, &d);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor) - 1, &d2), -EPROTO);
 	assert_int_equal(donor[56], 0x11);
 	assert_memory_equal(donor + 4, "\1\0\x30\x1d", 4);

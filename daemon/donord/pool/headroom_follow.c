@@ -113,7 +113,7 @@ uint32_t headroom_follow_tell(const struct headroom_follow *f, const struct borr
 	uint64_t left = pool_quota_left(p, b) * p->slab_size, room;
 
 	*d = (struct wire_donor){
-		.version = WIRE_VERSION, .flags = p->draining ? WIRE_DRAINING : 0,
+		.flags = p->draining ? WIRE_DRAINING : 0,
 		.slab_size = p->slab_size, .total = headroom_follow_total(f),
 		.free = headroom_follow_free(f), .memory = f->sample.memory,
 		.identity = f->identity,

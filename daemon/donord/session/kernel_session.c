@@ -226,7 +226,7 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 
 	if (s->greeted || wire_parse_hello(payload, length, &h))
 		return WIRE_NOT_GREETED;
-	if (h.version != WIRE_VERSION)
+	if (!wire_speaks(h.version))
 		return WIRE_BAD_VERSION;
 	if (h.slab_size > s->env->pool->slab_size)
 		return WIRE_BAD_SLAB_SIZE;
@@ -236,6 +236,7 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 	 */
 	if (s->accepted != (1u << s->queues) - 1)
 		return WIRE_NOT_GREETED;
+	s->version = h.version;
 	memcpy(s->borrower.name, h.name, sizeof(s->borrower.name) - 1);
 	pool_add(s->env->pool, &s->borrower);
 	s->greeted = true;
@@ -356,8 +357,8 @@ static int serve_donor(struct kernel_session *s, uint64_t i, struct wire_frame *
 	struct wire_donor d;
 
 	f->slab = headroom_follow_tell(s->env->follow, &s->borrower, &d);
-	wire_build_donor(payload, &d);
-	return reply(s, i, f, WIRE_OK, payload, sizeof(payload));
+	d.version = s->version;
+	return reply(s, i, f, WIRE_OK, payload, wire_build_donor(payload, &d));
 }
 
 /* Serves the frame of @bytes bytes in message @i. */

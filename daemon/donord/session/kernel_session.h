@@ -81,6 +81,7 @@ struct kernel_session {
 	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
+	uint32_t version;                 /* of the protocol, as HELLO agreed */
 	const char *failed;               /* reason to end the session; NULL = none */
 	uint32_t granting;                /* MAPs without a grant yet: a bit each message */
 	struct wire_frame held;           /* MAP that waits for the next turn; .op 0 = none */

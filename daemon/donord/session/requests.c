@@ -21,10 +21,11 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	uint8_t buf[WIRE_DONOR_SIZE];
 
 	reply.slab = headroom_follow_tell(s->follow, &c->borrower, &d);
+	d.version = c->version;
 	d.session = c->access.session;
 	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
-	wire_build_donor(buf, &d);
-	connection_reply(c, &reply, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+	d.grace = c->keeps ? (uint32_t)(s->options.keep / 1000000) : 0;
+	connection_reply(c, &reply, WIRE_OK, buf, wire_build_donor(buf, &d), NO_SLAB);
 }
 
 static void granted(struct borrower *b, const struct wire_frame *request,
@@ -114,10 +115,11 @@ static enum wire_status judge(struct connection *c, const struct wire_hello *h)
 
 	if (c->greeted)
 		return WIRE_NOT_GREETED;
-	if (h->version != WIRE_VERSION) {
+	if (!wire_speaks(h->version)) {
 		donor_say(s->log, LOG_LVL_WARN,
-			  "borrower (unknown, %s): refused: it speaks version %u of the protocol, and this is %u; have the same version of ebb on both machines",
-			  connection_peer_text(c, peer, sizeof(peer)), h->version, WIRE_VERSION);
+			  "borrower (unknown, %s): refused: it speaks version %u of the protocol, and this donor %u to %u; update the older of the two",
+			  connection_peer_text(c, peer, sizeof(peer)), h->version,
+			  WIRE_VERSION_OLDEST, WIRE_VERSION);
 		return WIRE_BAD_VERSION;
 	}
 	if (h->slab_size > s->pool->slab_size) {
@@ -168,6 +170,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	}
 	if (access_greeted(&c->access))
 		return -EIO;
+	c->version = h.version;
 	c->keeps = h.flags & WIRE_KEEP;
 	c->by_rdma = h.flags & WIRE_RDMA;
 	strcpy(c->borrower.key, c->access.tls.name);

@@ -45,6 +45,7 @@ struct connection {
 	bool greeted, reading, writing; /* the last two: epoll interest */
 	bool answers;        /* has sent HELLO; with a key, its data connection or queue joined */
 	bool keeps;          /* WIRE_KEEP */
+	uint32_t version;    /* of the protocol, as HELLO agreed */
 	uint64_t kept_until; /* ns: end of the session grace period; 0 = connected, or free */
 	bool held;           /* a request waits for room for its reply, or for the next turn */
 	bool unsent;         /* frames were queued since the last connection_flush() */

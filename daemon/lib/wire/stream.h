@@ -20,7 +20,8 @@
 #include "wire.h"
 
 #define STREAM_RX_BUFFER 16384u
-#define STREAM_INLINE 64u /* longer payloads are sent by reference: pages, ACTIVITY */
+/* Longer payloads are sent by reference: pages, ACTIVITY. */
+#define STREAM_INLINE WIRE_DONOR_SIZE
 /* Limit of received descriptors not taken yet; a sender sends one per frame. */
 #define STREAM_FDS 4
 

@@ -36,6 +36,14 @@ static bool grants(const struct wire_frame *f)
 	return !f->length || f->length == WIRE_RDMA_GRANT_SIZE;
 }
 
+/* Bytes of the replies to HELLO and PING up to version 3. */
+#define DONOR_SIZE_3 64u
+
+static bool tells(const struct wire_frame *f)
+{
+	return f->length == DONOR_SIZE_3 || f->length == WIRE_DONOR_SIZE;
+}
+
 /* Returns whether the opcode allows the length (of the payload, unless it moves pages). */
 static bool length_fits(const struct wire_frame *f)
 {
@@ -47,9 +55,9 @@ static bool length_fits(const struct wire_frame *f)
 		return !f->length;
 	switch (f->op) {
 	case WIRE_HELLO:
-		return f->length == (request ? WIRE_HELLO_SIZE : WIRE_DONOR_SIZE);
+		return request ? f->length == WIRE_HELLO_SIZE : tells(f);
 	case WIRE_PING:
-		return f->length == (request ? 0 : WIRE_DONOR_SIZE);
+		return request ? !f->length : tells(f);
 	case WIRE_MAP:
 		return request ? f->length == WIRE_MAP_SIZE : grants(f);
 	case WIRE_REMAP:
@@ -146,7 +154,7 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 		return -EPROTO;
 	*h = (struct wire_hello){ .version = get32(p) };
 	/* Another version may define the rest differently. */
-	if (h->version != WIRE_VERSION)
+	if (!wire_speaks(h->version))
 		return 0;
 	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))
 		return -EPROTO;
@@ -171,9 +179,9 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 
 /*
  * HELLO and PING replies: 0 version, 4 flags, 6 rdma, 8 slab size, 16 total, 24 free,
- * 32 memory, 40 used, 48 session, 56 identity.
+ * 32 memory, 40 used, 48 session, 56 identity; from version 4 on 64 grace, 68 reserved.
  */
-void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
+uint32_t wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
 {
 	put32(buf, d->version);
 	put32(buf + 4, d->flags | (uint32_t)d->rdma << 16);
@@ -184,13 +192,19 @@ void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_don
 	put64(buf + 40, d->used);
 	put64(buf + 48, d->session);
 	put64(buf + 56, d->identity);
+	if (d->version < 4)
+		return DONOR_SIZE_3;
+	put32(buf + 64, d->grace);
+	put32(buf + 68, 0);
+	return WIRE_DONOR_SIZE;
 }
 
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 {
 	const uint8_t *p = buf;
 
-	if (len != WIRE_DONOR_SIZE)
+	if (len < DONOR_SIZE_3 || !wire_speaks(get32(p)) ||
+	    len != (get32(p) < 4 ? DONOR_SIZE_3 : WIRE_DONOR_SIZE))
 		return -EPROTO;
 	*d = (struct wire_donor){
 		.version = get32(p),
@@ -203,7 +217,10 @@ int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 		.used = get64(p + 40),
 		.session = get64(p + 48),
 		.identity = get64(p + 56),
+		.grace = len > DONOR_SIZE_3 ? get32(p + 64) : 0,
 	};
+	if (len > DONOR_SIZE_3 && get32(p + 68))
+		return -EPROTO;
 	return d->flags & ~WIRE_DRAINING || d->free > d->total || d->used > d->memory ?
 	       -EPROTO : 0;
 }
@@ -272,7 +289,7 @@ const char *wire_status_text(uint16_t status)
 {
 	static const char *const texts[WIRE_STATUSES] = {
 		[WIRE_OK] = "ok",
-		[WIRE_BAD_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
+		[WIRE_BAD_VERSION] = "it speaks no version of the protocol that this machine does; update the older of the two",
 		[WIRE_BAD_SLAB_SIZE] = "its slabs are smaller than the device's; create the device with a smaller --slab, or start ebb-donord with a larger one",
 		[WIRE_NOT_GREETED] = "handshake out of order",
 		[WIRE_BAD_CLASS] = "memory class not served",

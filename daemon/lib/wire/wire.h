@@ -12,11 +12,17 @@
 #ifndef EBB_WIRE_H
 #define EBB_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define WIRE_MAGIC 0x31424245u /* "EBB1" as bytes */
-#define WIRE_VERSION 3u
+/*
+ * A borrower sends its HELLO with the newest version that it speaks and, while the donor answers
+ * WIRE_BAD_VERSION, with the next older one.  The donor replies in the version of that HELLO.
+ */
+#define WIRE_VERSION 4u
+#define WIRE_VERSION_OLDEST 3u
 #define WIRE_HEADER 32u
 #define WIRE_PAGE 4096u
 #define WIRE_MAX_PAYLOAD (1u << 20)
@@ -132,6 +138,7 @@ struct wire_donor {
 	 * except the upper half, which donors of one machine share.
 	 */
 	uint64_t identity;
+	uint32_t grace;     /* ms: how long loans are retained without a connection; version 4 */
 };
 
 /* Returns a number that donors of one machine share; 0 = not reported. */
@@ -153,7 +160,7 @@ struct wire_join {
 };
 
 #define WIRE_HELLO_SIZE 48u
-#define WIRE_DONOR_SIZE 64u
+#define WIRE_DONOR_SIZE 72u /* limit */
 #define WIRE_MAP_SIZE 8u
 #define WIRE_RDMA_GRANT_SIZE 24u /* behind the reply to MAP and REMAP, with WIRE_RDMA */
 #define WIRE_JOIN_SIZE 48u
@@ -175,13 +182,20 @@ void wire_build(void *buf, const struct wire_frame *frame);
 /* Returns the number of bytes that follow the header of a valid @frame. */
 uint32_t wire_payload(const struct wire_frame *frame);
 
+/* Returns whether this side speaks @version. */
+static inline bool wire_speaks(uint32_t version)
+{
+	return version >= WIRE_VERSION_OLDEST && version <= WIRE_VERSION;
+}
+
 /*
- * Payloads; the parsers return 0 or -EPROTO.  From a HELLO of another version only the version is
- * read.
+ * Payloads; the parsers return 0 or -EPROTO.  From a HELLO whose version this side does not speak
+ * only the version is read.
  */
 void wire_build_hello(uint8_t buf[static WIRE_HELLO_SIZE], const struct wire_hello *h);
 int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h);
-void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d);
+/* Returns the number of bytes built, which depends on d->version. */
+uint32_t wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d);
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d);
 void wire_build_map(uint8_t buf[static WIRE_MAP_SIZE], enum wire_class class);
 int wire_parse_map(const void *buf, size_t len, uint32_t *class);

@@ -65,7 +65,8 @@ struct donor {
 	uint64_t asked_name;     /* ns: lookup in flight since; 0 = none */
 	uint16_t index;
 	uint8_t state;           /* enum donor_state */
-	bool greeted;            /* has answered HELLO on this connection */
+	uint8_t version;         /* of the protocol: proposed, then agreed */
+	bool greeted;            /* has answered the last HELLO of this connection */
 	bool explained;          /* the reason why it cannot be used has been logged */
 	struct asks asks;
 	uint8_t rates[WIRE_SMALL]; /* reply to the ACTIVITY in flight */

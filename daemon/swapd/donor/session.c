@@ -114,13 +114,13 @@ void donor_trust(struct donor *d, uint64_t now)
 		donor_enter(d, now);
 }
 
-static void greet(struct donor *d)
+static void send_hello(struct donor *d)
 {
 	const struct donors *ds = d->table;
 	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
 				.length = WIRE_HELLO_SIZE };
 	/* A separate number, so that a second address does not end the session of the first. */
-	struct wire_hello h = { .version = WIRE_VERSION, .borrower = ds->borrower + d->index,
+	struct wire_hello h = { .version = d->version, .borrower = ds->borrower + d->index,
 				.slab_size = ds->env.slab, .flags = WIRE_KEEP };
 	uint8_t payload[WIRE_HELLO_SIZE];
 
@@ -130,6 +130,12 @@ static void greet(struct donor *d)
 	wire_build_hello(payload, &h);
 	stream_push(&d->link.tx, &f, payload, 0);
 	d->greeted = false;
+}
+
+static void greet(struct donor *d)
+{
+	d->version = WIRE_VERSION;
+	send_hello(d);
 	donor_set_state(d, DONOR_GREETING, now_ns());
 }
 
@@ -240,6 +246,11 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 	if (d->state != DONOR_GREETING || d->greeted)
 		return -EPROTO;
 	d->greeted = true;
+	if (f->status == WIRE_BAD_VERSION && d->version > WIRE_VERSION_OLDEST) {
+		d->version--;
+		send_hello(d);
+		return 0;
+	}
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
 		/* Other causes need an operator. */
@@ -248,7 +259,7 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
 		return -ECONNREFUSED;
 	}
-	if (wire_parse_donor(payload, f->length, &told) || told.version != WIRE_VERSION)
+	if (wire_parse_donor(payload, f->length, &told) || told.version != d->version)
 		return -EPROTO;
 	if (told.slab_size < d->table->env.slab)
 		return -EPROTO;
@@ -285,7 +296,8 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 	case WIRE_MAP:
 		return ds->events->answered(ds->owner, d, f);
 	case WIRE_PING:
-		if (f->status || wire_parse_donor(payload, f->length, &told))
+		if (f->status || wire_parse_donor(payload, f->length, &told) ||
+		    told.version != d->version)
 			return -EPROTO;
 		take_figures(d, f, &told);
 		d->pinged = 0;
