@@ -88,14 +88,15 @@ rpm-lint: | deps
 	$(Q)rpmspec -P --define "_sourcedir $(CURDIR)" packaging/rpm/ebb.spec >/dev/null
 	$(Q)rpmlint --config packaging/rpm/rpmlint.toml packaging/rpm/ebb.spec
 
-# The root file system of a container: from Debian, without a registry.
+# The root file system of a container: from Debian, without a registry.  debootstrap fails below a
+# path that contains a space.
 CONTAINER := $(B)/guest/container
 $(CONTAINER): | deps
 	$(call say,BOOTSTRAP,$@)
-	$(Q)rm -rf $@.part
 	$(Q)mkdir -p $(@D)
-	$(Q)debootstrap --variant=minbase bookworm $@.part >$@.log 2>&1 || { tail -5 $@.log; exit 1; }
-	$(Q)mv $@.part $@
+	$(Q)part=$$(mktemp -d /var/tmp/ebb-container-XXXXXX) || exit 1; trap 'rm -rf $$part' EXIT; \
+	debootstrap --variant=minbase bookworm $$part/root >$@.log 2>&1 || { tail -5 $@.log; exit 1; }; \
+	mv $$part/root $@
 
 # Tests the packages on machines with systemd: installs, upgrades while pages are out, purges; runs
 # services, logins and containers; shuts down with swap in use.
