@@ -32,7 +32,11 @@ static const struct option_spec specs[] = {
 	       "block device: a file for a loop device, or /dev/ublkbN [fuse]"),
 	OPTION("mount", OPTION_STRING, mount, "DIR", "mount point of the file \"swap\"; required"),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
-	       "declare a donor lost after TIME without a reply [500ms]"),
+	       "disconnect a donor after TIME without a reply [500ms]"),
+	OPTION("away-timeout", OPTION_DURATION, away_timeout, "TIME",
+	       "fail reads that waited TIME for a donor that is away [25s]"),
+	OPTION("repair-delay", OPTION_DURATION, repair_delay, "TIME",
+	       "replace the replicas of a donor that is away after TIME [10s]"),
 	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
 	       "abort the device after TIME without progress [30s]"),
 	OPTION("choices", OPTION_UINT, choices, "N", "donors sampled for each slab, 1 to 8 [2]"),
@@ -96,6 +100,7 @@ int main(int argc, char **argv)
 				   .watchdog = 30000000000, .frontend = "fuse", .durability = "disk", .seal = "auto",
 				   .choices = PLACE_CHOICES, .spread = PLACE_SPREAD,
 				   .repair_rate = 256 << 20,
+				   .away_timeout = 25000000000, .repair_delay = 10000000000,
 				   .connections = 1 };
 	struct error e = { 0 };
 	int status;

@@ -103,6 +103,7 @@ static void tick(struct swapd *s)
 	if (periods > TICKS_SLEPT)
 		s->donors.awake_since = now;
 	donors_tick(&s->donors, now);
+	engine_tick(&s->engine, now);
 	/* A late tick counts as those it missed. */
 	s->ticks += (uint32_t)periods;
 	if (s->ticks >= TICKS) {
@@ -215,6 +216,7 @@ int serve_run(struct swapd *s)
 	s->watched = true;
 	/* Drop ticks that a standby has missed. */
 	drain(s->timer_fd);
+	engine_tick(&s->engine, now_ns());
 	while (!r) {
 		struct epoll_event ev[MAX_DONORS + 5];
 		bool more;

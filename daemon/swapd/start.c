@@ -100,6 +100,9 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 	if (o->connections > 1 && !o->key)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--connections: requires a key; pass --key FILE, or leave it out");
+	if (!o->away_timeout)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--away-timeout: must be longer than 0; use 25s");
 	if (o->deadline < 10000000 || o->watchdog < 2 * o->deadline)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--deadline, --watchdog: need at least 10ms, and a watchdog of twice the deadline; use 500ms and 30s");
@@ -250,7 +253,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
 	/* One more than wanted: a migrating copy is in two places for a while. */
 	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages,
-				     s->replicas.wanted + 1, s->options.backup != NULL);
+				     SLAB_COPIES, s->options.backup != NULL);
 	if (!s->engine.map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
 	r = seal_device(s, e);

@@ -39,7 +39,7 @@ struct swapd_options {
 	const char *durability;  /* "disk", "replicas=N", "none" */
 	const char *seal;        /* "auto", "on", "off" */
 	uint64_t size, slab;     /* bytes */
-	uint64_t deadline, watchdog; /* ns */
+	uint64_t deadline, watchdog, away_timeout, repair_delay; /* ns */
 	uint64_t spin;           /* us */
 	uint64_t connections;    /* data connections to each donor, with a key */
 	uint64_t choices;        /* donors sampled for a slab: d */

@@ -36,9 +36,19 @@ static void up(void *rs)
 	mapping_retry(rs);
 }
 
+static void away(void *rs, struct donor *d)
+{
+	mapping_away(rs, d);
+}
+
 static void lost(void *rs, struct donor *d)
 {
 	mapping_lost(rs, d);
+}
+
+static void resume(void *rs, struct donor *d)
+{
+	mapping_resume(rs, d);
 }
 
 static int answered(void *rs, struct donor *d, const struct wire_frame *f)
@@ -74,6 +84,11 @@ static bool copy_wanted(void *rs, uint32_t slab)
 	return mapping_open(rs, slab, now_ns());
 }
 
+static bool any_away(void *rs)
+{
+	return mapping_any_away(rs);
+}
+
 static void resynced(void *rs, struct slot *slot)
 {
 	repair_resynced(rs, slot);
@@ -95,8 +110,8 @@ static void wire_donors(struct swapd *s)
 		.ready = donor_ready, .lost = donor_link_lost, .done = transfer_done,
 	};
 	static const struct donor_events events = {
-		.up = up, .lost = lost, .answered = answered, .resumed = resumed, .asked = asked,
-		.oldest = oldest, .ask_later = ask_later,
+		.up = up, .away = away, .lost = lost, .resume = resume, .answered = answered,
+		.resumed = resumed, .asked = asked, .oldest = oldest, .ask_later = ask_later,
 	};
 	struct donors *ds = &s->donors;
 
@@ -121,8 +136,8 @@ static void wire_donors(struct swapd *s)
 static void wire_engine(struct swapd *s)
 {
 	static const struct engine_events events = {
-		.wanted = copy_wanted, .resynced = resynced, .exclusive = exclusive,
-		.exclusive_backed = exclusive_backed,
+		.wanted = copy_wanted, .away = any_away, .resynced = resynced,
+		.exclusive = exclusive, .exclusive_backed = exclusive_backed,
 	};
 	struct engine *e = &s->engine;
 
@@ -133,6 +148,7 @@ static void wire_engine(struct swapd *s)
 	e->host = &s->host;
 	e->events = &events;
 	e->owner = &s->replicas;
+	e->away_timeout = s->options.away_timeout;
 	e->sealing.page = &s->shared->sealed;
 	e->sealing.slots = &e->slots;
 	e->sealing.notes = &s->notes;
@@ -145,6 +161,7 @@ void wiring_events(struct swapd *s)
 	s->replicas.engine = &s->engine;
 	s->replicas.donors = &s->donors;
 	s->replicas.repair_rate = s->options.repair_rate;
+	s->replicas.repair_delay = s->options.repair_delay;
 	s->commands.replicas = &s->replicas;
 }
 

@@ -320,10 +320,11 @@ class Borrower(parts.Swapd):
     def donor(self, address):
         """Returns the donor's row in status; state "absent" if it is not listed."""
         return next((d for d in self.status()["donors"] if d["address"] == address),
-                    {"state": "absent", "losses": 0, "slabs": 0})
+                    {"state": "absent", "losses": 0, "absences": 0, "slabs": 0})
 
     def losses(self):
-        return [d["losses"] for d in self.status()["donors"]]
+        """Returns how often each donor was lost or went away."""
+        return [d["losses"] + d["absences"] for d in self.status()["donors"]]
 
     def whole(self):
         """Returns whether every slab has all its replicas and none is in flight."""

@@ -218,7 +218,7 @@ def test_borrower_cut_off(cluster):
     cluster.all_up(b)
     cluster.work(0.7)
     verdict(c, b)
-    assert b.stats()["donor_losses"] >= 4
+    assert b.stats()["donor_absences"] >= 4
 
 
 @pytest.mark.parametrize("direction", ["from", "to"])

@@ -415,6 +415,29 @@ def test_revoked_when_told_so(donor_at, simulated):
         assert "revoked" in machine.read(donor.log)
 
 
+@only_tcp
+def test_revoked_slab_costs_only_itself(world, donor_at, simulated):
+    """Its other slabs at the donor stay, without another replica or a backup."""
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="128M", options=m.options(HEADROOM, "--revoke-after", "1s"))
+    s = world.serve(donor, durability="none", size="128M")
+    p = world.open(s)
+    for slab in range(128):
+        p.write(slab * SLAB // PAGE, os.urandom(PAGE))
+    m.available(0)
+    wait_for(lambda: donor.ask()["evictions"]["revoked"], 60, "a revoked slab")
+    m.available(TOTAL - FEW)
+    failed = 0
+    for slab in range(128):
+        page = slab * SLAB // PAGE
+        try:
+            assert p.read(page, 1) == p.model[page * PAGE:(page + 1) * PAGE]
+        except OSError:
+            failed += 1
+    assert failed == donor.ask()["evictions"]["revoked"] < 128
+    assert s.stats()["donor_losses"] == 0
+
+
 # --- the end ---------------------------------------------------------------------------------
 
 @only_tcp

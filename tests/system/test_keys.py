@@ -182,7 +182,7 @@ def test_the_donor_comes_back(world, key):
     p = world.open(s)
     p.write_random(50)
     donor.kill()
-    wait_for(lambda: s.donor_state() == "down", 5, "the donor is lost")
+    wait_for(lambda: s.donor_state() == "away", 5, "absence")
     p.write_random(50)
     world.donor(**where, options=["--keys", k])
     wait_for(lambda: s.donor_state() == "up", 10, "the donor is back")
@@ -276,7 +276,7 @@ def test_a_key_is_changed(world, key, tmp_path):
     copy = tmp_path / "copy.key"
     old.rename(copy)
     donor.signal(signal.SIGHUP)
-    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the old key's connection ends")
+    wait_for(lambda: s.stats()["donor_absences"] == 1, 5, "the old key's connection ends")
     wait_for(lambda: "does not know key spark" in s.log.read_text(), 5, "the borrower says why")
     assert "its key was removed" in donor.log.read_text()
     p.check()
@@ -301,7 +301,7 @@ def test_the_last_key_is_taken_away(world, key, tmp_path):
     p.write_random(20)
     only.unlink()
     donor.signal(signal.SIGHUP)
-    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "its connection ends")
+    wait_for(lambda: s.stats()["donor_absences"] == 1, 5, "its connection ends")
     wait_for(lambda: "no key is left: no borrower on the network is accepted" in donor.log.read_text(), 5, "the donor says so")
     p.check()
     status, text = swapd(tmp_path, donor.address, "--key", copy)
@@ -447,14 +447,14 @@ def test_forged_frames(world, key, network, kind):
     s = world.serve(between, options=["--key", k, *PATIENT])
     p = world.open(s)
     p.write_random(20)
-    before = s.stats()["donor_losses"]
+    before = s.stats()["donor_absences"]
     between.change[way] = Once(op, change)
     p.write(0, os.urandom(4 * PAGE))
     p.write(8, os.urandom(4 * PAGE))
     assert p.read(0, 4) == p.model[:4 * PAGE]
     assert p.read(8, 4) == p.model[8 * PAGE:12 * PAGE]
     assert between.change[way].done
-    wait_for(lambda: s.stats()["donor_losses"] > before, 15, "the connection is given up")
+    wait_for(lambda: s.stats()["donor_absences"] > before, 15, "the connection is given up")
     p.check()
     wait_for(lambda: s.donor_state() == "up", 15, "the donor is used again")
     p.write_random(20)
@@ -484,7 +484,7 @@ def test_one_connection_does_not_outlive_the_other(world, key, network, kind):
     p = world.open(s)
     p.write_random(50)
     between.cut(kind)
-    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the donor is lost")
+    wait_for(lambda: s.stats()["donor_absences"] == 1, 5, "the donor is lost")
     p.check()
     wait_for(lambda: s.donor_state() == "up", 10, "it is back")
     p.write_random(50)
@@ -510,7 +510,7 @@ def test_several_connections(world, key, network):
     for which in range(3):
         # Of those open now; three of each earlier session are closed.
         between.cut("data", slice(4 * which, 4 * which + 1))
-        wait_for(lambda: s.stats()["donor_losses"] == which + 1, 5, "the donor is lost")
+        wait_for(lambda: s.stats()["donor_absences"] == which + 1, 5, "the donor is lost")
         p.check()
         wait_for(lambda: s.donor_state() == "up", 10, "it is back")
         p.write_random(20)

@@ -53,6 +53,8 @@ static void save(struct saved *to)
 		.active_excluding = sl->active_excluding,
 		.backlog = m.s.engine.backlog,
 		.need_backup = m.s.engine.need_backup,
+		.held = m.s.engine.held,
+		.now = m.s.engine.now,
 		.seed = m.s.replicas.seed,
 		.repair = m.s.replicas.repair,
 	};
@@ -86,6 +88,8 @@ static void restore(const struct saved *from)
 	restore_lane(&from->p.reads, &m.s.engine.backup.reads);
 	m.s.engine.backlog = from->p.backlog;
 	m.s.engine.need_backup = from->p.need_backup;
+	m.s.engine.held = from->p.held;
+	m.s.engine.now = from->p.now;
 	m.s.replicas.seed = from->p.seed;
 	m.s.replicas.repair = from->p.repair;
 }
@@ -111,6 +115,7 @@ static void mix_slot(uint64_t *h, int i)
 	if (slot->kind <= SLOT_NEW)
 		return;
 	slab = slab_of_page(&m.s.engine.table, slot->first);
+	mix(h, slot->held | slot->gave_up << 1);
 	mix(h, slot->wait | slot->pending << 8 | slot->blocked << 16 | slot->answered << 17 |
 	    slot->degraded << 18 | slot->backing << 19 | slot->fetched << 20 |
 	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same_filled << 40);
@@ -138,17 +143,19 @@ static uint64_t fingerprint(void)
 		mix(&h, ((const uint8_t *)&W.left)[i]);
 	for (uint32_t p = 0; p < PAGES; p++)
 		mix(&h, rank(p, W.disk[p]) << 8 | (W.newest[p] == 0) |
+		    (W.failed[p] == W.newest[p]) << 1 |
 		    (uint64_t)(rank(p, WORD(p)) << 16));
 	mix(&h, WRITTEN | SAME_FILLED << 8 | STALE << 16 | EMPTIED << 24);
 	for (int d = 0; d < m.s.donors.count; d++) {
 		const struct donor *dn = &m.s.donors.donor[d];
 
+		mix(&h, dn->resume);
 		mix(&h, dn->state | dn->leaving << 8 |
 		    (uint64_t)(dn->free / m.s.options.slab) << 16);
 		for (int r = 0; r < REMOTE; r++) {
 			const struct loan *l = &W.loan[d][r];
 
-			mix(&h, l->lent);
+			mix(&h, l->lent | l->claimed << 1);
 			for (uint32_t p = 0; l->lent && p < m.model->slab_pages; p++)
 				mix(&h, l->slab << 8 |
 				    rank(l->slab * m.model->slab_pages + p, l->stamp[p]));
@@ -225,6 +232,9 @@ static void settle_and_check(void)
 	int n;
 
 	W.left = (struct budget){ 0 };
+	for (int d = 0; d < m.s.donors.count; d++)
+		if (donor_is_away(&m.s.donors.donor[d]) && m.s.donors.donor[d].state != DONOR_UP)
+			come_back(d);
 	for (int round = 0; round < 12; round++) {
 		for (int i = 0; i < 40 && (n = possible(steps)) > 0; i++)
 			take(&steps[0]);
@@ -408,6 +418,51 @@ static void every_interleaving(void **state)
 		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .kills = 1, .ticks = 1 },
 		  .states = 20000 },
+		{ .name = "replicas, a cut",
+		  .wanted = 2,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .cuts = 1, .returns = 1 },
+		  .states = 20000 },
+		{ .name = "none, two cuts",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 1, .reads = 1, .cuts = 2, .returns = 2 },
+		  .states = 20000 },
+		{ .name = "none, a cut and a kill",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 1,
+			      .reads = 1,
+			      .cuts = 1,
+			      .kills = 1,
+			      .returns = 1,
+			      .ticks = 1 },
+		  .states = 2000 },
+		{ .name = "none, a cut and a migration",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 1,
+			      .reads = 1,
+			      .cuts = 1,
+			      .migrations = 1,
+			      .returns = 1,
+			      .ticks = 2 },
+		  .states = 2000 },
+		{ .name = "disk, a cut",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .cuts = 1, .returns = 1, .ticks = 1 },
+		  .states = 20000 },
 		{ .name = "none, a kill and a migration",
 		  .wanted = 1,
 		  .backup = false,
@@ -470,6 +525,15 @@ static void random_walks(void **state)
 		  .donors = 3,
 		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
 			      .migrations = 2, .drains = 4 } },
+		{ .name = "disk, cuts", .wanted = 1, .backup = true, .slab_pages = 2, .room = 1,
+		  .budget = { MANY, .discards = 4, .crashes = 2, .cuts = 6, .returns = 8,
+			      .evictions = 3, .migrations = 2, .disk_errors = 2, .drains = 1 } },
+		{ .name = "replicas, cuts", .wanted = 2, .slab_pages = 2, .room = 2, .donors = 3,
+		  .budget = { MANY, .discards = 4, .crashes = 1, .cuts = 6, .returns = 8,
+			      .evictions = 3, .migrations = 2, .drains = 4 } },
+		{ .name = "none, cuts", .wanted = 1, .slab_pages = 1, .room = 2, .donors = 3,
+		  .budget = { MANY, .discards = 4, .cuts = 6, .returns = 8, .evictions = 3,
+			      .migrations = 2, .drains = 1 } },
 		{ .name = "replicas, three copies", .wanted = 3, .slab_pages = 1, .room = 2,
 		  .donors = 3,
 		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,

@@ -249,9 +249,23 @@ static void all_slots_are_used_and_come_back(void **state)
 static enum watchdog_verdict see(struct watchdog_state *w, uint64_t received, uint64_t completed,
 				 uint64_t beats)
 {
-	struct watchdog_sight now = { received, completed, beats };
+	struct watchdog_sight now = { received, completed, 0, beats };
 
 	return watchdog_judge(w, &now, 10, 50);
+}
+
+/* A request that waits for a donor is not stalled; one beside it may be. */
+static void waiting_is_not_stuck(void **state)
+{
+	struct watchdog_sight held = { .received = 2, .completed = 1, .held = 1 };
+	struct watchdog_state w = { 0 };
+
+	for (held.beats = 1; held.beats <= 100; held.beats++)
+		assert_int_equal(watchdog_judge(&w, &held, 10, 50), WATCHDOG_MOVES);
+	held.received++;
+	for (int i = 0; i < 4; i++, held.beats++)
+		assert_int_equal(watchdog_judge(&w, &held, 10, 50), WATCHDOG_MOVES);
+	assert_int_equal(watchdog_judge(&w, &held, 10, 50), WATCHDOG_STUCK);
 }
 
 static void only_a_standstill_is_stuck(void **state)
@@ -296,6 +310,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(all_slots_are_used_and_come_back, with_slots,
 						without_slots),
 		cmocka_unit_test(only_a_standstill_is_stuck),
+		cmocka_unit_test(waiting_is_not_stuck),
 		cmocka_unit_test(a_stopped_loop_is_seen),
 	};
 

@@ -133,6 +133,7 @@ const struct metric metrics[] = {
 	DEVICE("pages_bad_backup", "Wrong pages returned by the backup."),
 	DEVICE("conflicts", "Requests that waited for an overlapping one."),
 	DEVICE("donor_losses", "Times a donor was lost."),
+	DEVICE("donor_absences", "Times a donor was away."),
 	DEVICE("donor_errors", "Errors and refusals of donors."),
 	DEVICE("late_replies", "Replies after their deadline."),
 	DEVICE("backup_errors", "Failed requests to the backup."),
@@ -158,6 +159,7 @@ const struct metric metrics[] = {
 	GAUGE(ROWS_DONOR, "ebb_donor_read_seconds", "read_ns", "Latency of a read, smoothed.", .scale = NS),
 	COUNTER(ROWS_DONOR, "ebb_donor_connects", "connects", "Connections established."),
 	COUNTER(ROWS_DONOR, "ebb_donor_losses", "losses", "Times the donor was lost."),
+	COUNTER(ROWS_DONOR, "ebb_donor_absences", "absences", "Times the donor was away."),
 	COUNTER(ROWS_DONOR, "ebb_donor_bad_pages", "bad_pages", "Wrong pages returned."),
 
 	LENDER("total_bytes", "total", "Memory that this machine lends."),

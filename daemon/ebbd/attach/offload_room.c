@@ -69,13 +69,14 @@ static int add(const struct device_record *d, void *data)
 	return 0;
 }
 
-/* Returns donors lost plus pages that no donor took, so far; -1 without an answer. */
+/* Returns donors lost or away plus pages that no donor took, so far; -1 without an answer. */
 static int64_t troubles(const char *name)
 {
 	_cleanup_json_ struct json_object *answer =
 		control_ask(ebb_device_socket(name), "stats", ANSWER_MS);
 
 	return answer ? json_int(answer, "donor_losses", 0) +
+			json_int(answer, "donor_absences", 0) +
 			json_int(answer, "pages_written_backup_only", 0) : -1;
 }
 

@@ -63,7 +63,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		o = json_object_new_object();
 		json_add_text(o, "address", d->address.text);
 		json_add_text(o, "transport", d->link.transport->name);
-		json_add_text(o, "state", donor_state_text(state));
+		json_add_text(o, "state", donor_state_text(d));
 		if (leaving)
 			json_add_text(o, "leaving", leaving);
 		json_add_bool(o, "tls", s->donors.env.tls && !address_is_local(&d->address));
@@ -75,6 +75,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		json_add_int(o, "slabs", d->copies - d->mapping);
 		json_add_int(o, "connects", d->connects);
 		json_add_int(o, "losses", d->losses);
+		json_add_int(o, "absences", d->absences);
 		json_add_int(o, "bad_pages", count_get(&d->bad_pages));
 		if (*d->why)
 			json_add_text(o, "last_loss", d->why);
@@ -209,6 +210,8 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "bytes_written_donor", count_get(&c->written_donor) * PAGE },
 		{ "conflicts", count_get(&c->conflicts) },
 		{ "donor_losses", count_get(&c->donor_losses) },
+		{ "donor_absences", count_get(&c->donor_absences) },
+		{ "waiting_for_donors", count_get(&c->held) },
 		{ "donor_errors", count_get(&c->donor_errors) },
 		{ "late_replies", count_get(&c->late_replies) },
 		{ "pages_bad_donor", count_get(&c->bad_donor) },
@@ -260,7 +263,8 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 			continue;
 		k = json_object_new_object();
 		json_add_text(k, "donor", s->donors.donor[copy->donor].address.text);
-		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
+		json_add_text(k, "state", copy->state == COPY_AWAY ? "away" :
+				     copy->state != COPY_MAPPED ? "mapping" :
 				     mapping_leaving(&s->replicas, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
 		json_add_int(k, "pages", page_map_count_stored(s->engine.map, index, c));

@@ -43,10 +43,10 @@ bool connect_next_place(struct donor *d, uint64_t now)
 	return true;
 }
 
-void connect_back_off(struct donor *d, uint64_t now)
+void connect_back_off(struct donor *d, uint64_t now, uint64_t most)
 {
 	d->retry_at = now + draw_back_off(&d->table->jitter, d->backoff);
-	d->backoff = d->backoff * 2 < DONOR_BACKOFF_MOST ? d->backoff * 2 : DONOR_BACKOFF_MOST;
+	d->backoff = d->backoff * 2 < most ? d->backoff * 2 : most;
 }
 
 int connect_open(struct donor *d)

@@ -9,8 +9,8 @@
 void connect_ask_name(struct donor *d, uint64_t now);
 /* Sets the link's address to the next one to try; false while the name is being looked up. */
 bool connect_next_place(struct donor *d, uint64_t now);
-/* Sets d->retry_at. */
-void connect_back_off(struct donor *d, uint64_t now);
+/* Sets d->retry_at; intervals double up to @most. */
+void connect_back_off(struct donor *d, uint64_t now, uint64_t most);
 /* Starts the control connection: CONNECTING.  Returns 0 or -errno. */
 int connect_open(struct donor *d);
 

@@ -13,7 +13,7 @@
 /* The newest read has a weight of 1 / this in a donor's recent latency. */
 #define LATENCY_SHARE 8
 
-const char *donor_state_text(uint8_t state)
+const char *donor_state_text(const struct donor *d)
 {
 	static const char *const texts[] = {
 		[DONOR_DOWN] = "down",
@@ -25,7 +25,10 @@ const char *donor_state_text(uint8_t state)
 		[DONOR_ABSENT] = "absent",
 	};
 
-	return texts[state];
+	uint8_t state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
+
+	return state < DONOR_UP && __atomic_load_n(&d->resume, __ATOMIC_RELAXED) == RESUME_WANTED ?
+	       "away" : texts[state];
 }
 
 void donor_set_state(struct donor *d, enum donor_state state, uint64_t now)
@@ -57,9 +60,11 @@ void donor_record_one(const struct donor *d)
 	if (!r->used || memcmp(&r->at, &d->link.at, sizeof(d->link.at)))
 		r->at = d->link.at;
 	r->identity = d->identity;
+	r->grace = d->grace;
 	r->quarantined = d->state == DONOR_QUARANTINED;
 	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
 	r->losses = d->losses;
+	r->absences = d->absences;
 	r->bad_pages = d->bad_pages;
 	memcpy(r->why, d->why, sizeof(r->why));
 	shared_order();
@@ -263,7 +268,9 @@ void donors_take_over(struct donors *ds, uint64_t now)
 		donor_enter(d, now);
 		d->leaving = r->leaving;
 		d->identity = r->identity;
+		d->grace = r->grace;
 		d->losses = r->losses;
+		d->absences = r->absences;
 		d->bad_pages = r->bad_pages;
 		memcpy(d->why, r->why, sizeof(d->why));
 		if (r->quarantined)

@@ -32,10 +32,13 @@ enum donor_leaving {
 	DONOR_SUSPECT = 8,  /* to be quarantined when it has no only replica */
 };
 
-/* Session that a predecessor had with a donor. */
+/*
+ * The session whose connection has ended, or that a predecessor had.  A donor with RESUME_WANTED is
+ * away: its replicas are AWAY until it has confirmed them, or is lost.
+ */
 enum donor_resume {
 	RESUME_NOTHING,
-	RESUME_WANTED,   /* from HELLO to RELEASE: its replicas are AWAY */
+	RESUME_WANTED,   /* until RELEASE */
 	RESUME_REFUSED,  /* the donor has not retained it */
 };
 
@@ -85,11 +88,14 @@ struct donor {
 	uint64_t memory, used;   /* bytes of its machine, as last reported; 0 = not reported */
 	uint64_t latency;        /* ns: of recent reads; decays, so that it is measured again */
 	uint64_t identity;       /* reported in HELLO; 0 = not reported */
-	uint32_t connects, losses;
+	uint64_t grace;          /* ns: its session grace period; 0 = it does not tell */
+	uint64_t away_since, away_until; /* ns: while it is away: from, and at most until */
+	uint64_t refused;        /* ns: when a READ or WRITE was refused last */
+	uint32_t connects, losses, absences;
 	uint64_t bad_pages;      /* pages returned other than they were written */
 	bool blamed;             /* for one of them, since the last flush */
 	uint8_t resume;          /* enum donor_resume */
-	uint32_t resume_at;      /* slabs before this one have been requested */
+	uint32_t resume_at;      /* slabs before this one have been requested again */
 	uint64_t unmapped_since; /* ns: a predecessor's slab could not be mapped; 0 = all could */
 	int unreachable;         /* -errno when this process cannot reach an only replica, else 0 */
 	char why[DONOR_WHY];     /* of the last loss */
@@ -98,12 +104,12 @@ struct donor {
 /* Part of a donor that outlives a server, at an equal index. */
 struct donor_record {
 	struct address address, at;
-	uint64_t identity;       /* as in struct donor */
+	uint64_t identity, grace; /* as in struct donor */
 	bool used;               /* written last */
 	bool quarantined;
 	uint8_t leaving;         /* enum donor_leaving bits */
 	/* For messages only; a server that dies while it writes may leave a torn cause. */
-	uint32_t losses;
+	uint32_t losses, absences;
 	uint64_t bad_pages;
 	char why[DONOR_WHY];
 };
@@ -129,7 +135,7 @@ struct donors {
 
 	uint64_t jitter;         /* state of draw32() for back-offs */
 	uint64_t awake_since;    /* ns: the last late tick; 0 = none */
-	/* ns: how long, and until when, donors are retried before a failover gives up on them */
+	/* ns: how long, and until when, a failover waits for donors that are away */
 	uint64_t resume_for, resume_until;
 };
 
@@ -137,8 +143,8 @@ struct donors {
 #define TAG_KIND 56
 enum { TAG_COPY = 2, TAG_PING, TAG_HELLO, TAG_RELEASE, TAG_BYE };
 
-/* "down", "connecting", ... */
-const char *donor_state_text(uint8_t state);
+/* "down", "away", ...; for any thread. */
+const char *donor_state_text(const struct donor *d);
 
 /*
  * Makes the entry for the donor at @text and returns its index; it is ABSENT until
@@ -188,13 +194,20 @@ static inline bool donor_up(const struct donor *d)
 /* A link's queue has room for transfers, replies and this many MAPs and PINGs. */
 #define DONOR_SEND_BESIDE 64
 
-/* ns between attempts to resume a predecessor's session. */
+/* ns between attempts to resume a session: the first, and at most. */
 #define RESUME_RETRY 50000000ull
+#define RESUME_RETRY_MOST 500000000ull
 
-/* Returns whether slabs may be placed at @d. */
+/* Returns whether @d has replicas that it has yet to confirm. */
+static inline bool donor_is_away(const struct donor *d)
+{
+	return d->resume == RESUME_WANTED;
+}
+
+/* Returns whether slabs may be placed at @d; RELEASE would end loans that are new. */
 static inline bool donor_takes(const struct donor *d)
 {
-	return donor_up(d) && !d->leaving;
+	return donor_up(d) && !d->leaving && !donor_is_away(d);
 }
 
 /* Returns whether its queue has room for another MAP or PING. */

@@ -15,6 +15,8 @@
 #define SECOND (1000 * MS)
 #define CONNECT_TIMEOUT (2 * SECOND)
 #define PING_INTERVAL SECOND
+/* ns: a donor that refuses twice within this time does not know its loans. */
+#define REFUSED_AGAIN SECOND
 /* Deadlines after which an answer is late, even while transfers end. */
 #define PATIENCE 8
 /* Pieces that are received from a donor before it is judged, after this process has slept. */
@@ -40,32 +42,33 @@ static void explain(struct donor *d, const char *why)
 	d->explained = true;
 }
 
-void donor_lose(struct donor *d, const char *why)
+static void disconnect(struct donor *d, const char *why, uint64_t now)
 {
-	struct donors *ds = d->table;
-	uint64_t now = now_ns();
 	bool was_up = d->state == DONOR_UP;
-	bool has_ours = was_up || d->resume;
 
-	/* A successor must not resume the session of an untrusted donor. */
-	if (was_up && d->leaving & DONOR_SUSPECT)
-		say_bye(d);
 	link_close(&d->link);
 	donor_set_state(d, DONOR_DOWN, now);
 	if (was_up && d->place_count)
 		connect_ask_name(d, now);
-	if (d->resume == RESUME_WANTED && !was_up && now < ds->resume_until) {
-		d->place = 0;
-		d->retry_at = now + RESUME_RETRY;
-		return;
-	}
+	if (why != d->why)
+		strncpy(d->why, why, sizeof(d->why) - 1);
+}
+
+void donor_lose(struct donor *d, const char *why)
+{
+	struct donors *ds = d->table;
+	uint64_t now = now_ns();
+	bool has_ours = d->state == DONOR_UP || d->resume;
+
+	/* A successor must not resume the session of an untrusted donor. */
+	if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT)
+		say_bye(d);
+	disconnect(d, why, now);
 	d->resume = RESUME_NOTHING;
 	if (d->place < d->place_count)
 		d->retry_at = now;
 	else
-		connect_back_off(d, now);
-	if (why != d->why)
-		strncpy(d->why, why, sizeof(d->why) - 1);
+		connect_back_off(d, now, DONOR_BACKOFF_MOST);
 	if (d->leaving & DONOR_SUSPECT) {
 		d->leaving &= (uint8_t)~DONOR_SUSPECT;
 		donor_set_state(d, DONOR_QUARANTINED, now);
@@ -84,11 +87,54 @@ void donor_lose(struct donor *d, const char *why)
 	link_cancel(&d->link);
 }
 
+/* Begins an absence of @d, which is up. */
+static void go_away(struct donor *d, const char *why, uint64_t now)
+{
+	struct donors *ds = d->table;
+
+	d->resume = RESUME_WANTED;
+	d->away_since = now;
+	d->away_until = now + d->grace;
+	d->backoff = RESUME_RETRY;
+	d->absences++;
+	count_add(&ds->counters->donor_absences, 1);
+	note_event(ds->notes, EVENT_DONOR_AWAY, LOG_LVL_WARN,
+		   "donor %s away: %s; its pages are kept for %llu s", d->address.text, why,
+		   (unsigned long long)(d->grace / SECOND));
+}
+
+void donor_part(struct donor *d, const char *why)
+{
+	struct donors *ds = d->table;
+	uint64_t now = now_ns();
+	bool was_up = d->state == DONOR_UP;
+
+	if (d->leaving & DONOR_SUSPECT || d->resume == RESUME_REFUSED ||
+	    (donor_is_away(d) ? now >= d->away_until : !was_up || !d->grace || !d->copies)) {
+		donor_lose(d, why);
+		return;
+	}
+	if (!donor_is_away(d))
+		go_away(d, why, now);
+	disconnect(d, why, now);
+	if (!was_up && d->place >= d->place_count)
+		d->place = 0;
+	connect_back_off(d, now, RESUME_RETRY_MOST);
+	ds->events->away(ds->owner, d);
+	/* Requests in flight go elsewhere, or wait. */
+	link_cancel(&d->link);
+	if (!d->copies)
+		d->resume = RESUME_NOTHING;
+}
+
 void donor_link_lost(void *owner, enum loss loss, const char *text)
 {
-	if (loss == LOSS_LASTING)
+	if (loss == LOSS_LASTING) {
 		explain(owner, text);
-	donor_lose(owner, text);
+		donor_lose(owner, text);
+	} else {
+		donor_part(owner, text);
+	}
 }
 
 void donor_quarantine(struct donor *d, const char *why)
@@ -144,7 +190,7 @@ static void flush(struct donor *d)
 	int r = link_flush(&d->link);
 
 	if (r < 0)
-		donor_lose(d, strerror(-r));
+		donor_part(d, strerror(-r));
 }
 
 static void secure(struct donor *d)
@@ -161,9 +207,9 @@ static void secure(struct donor *d)
 		link_watch(&d->link, d->link.tls.wants_write);
 	} else if (r == -EACCES) {
 		explain(d, d->link.tls.why);
-		donor_lose(d, d->link.tls.why);
+		donor_part(d, d->link.tls.why);
 	} else if (r) {
-		donor_lose(d, strerror(-r));
+		donor_part(d, strerror(-r));
 	} else {
 		d->link.rx.io = d->link.tx.io = &tls_io;
 		d->link.rx.channel = d->link.tx.channel = &d->link.tls;
@@ -234,6 +280,8 @@ void donor_ready(void *owner)
 	ds->events->up(ds->owner);
 	if (d->connects > 1)
 		note_event(ds->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back", d->address.text);
+	if (donor_is_away(d))
+		ds->events->resume(ds->owner, d);
 }
 
 static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t *payload)
@@ -272,6 +320,7 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 		return -ECONNREFUSED;
 	}
 	d->identity = told.identity;
+	d->grace = told.grace * MS;
 	donor_record_one(d);
 	d->link.slab_size = told.slab_size;
 	take_figures(d, f, &told);
@@ -330,15 +379,32 @@ static int finished(void *data, const struct wire_frame *f)
 
 static const struct stream_rx_ops rx_ops = { arrived, finished };
 
+/*
+ * A donor has refused HELLO, or a READ or WRITE: it has ended that loan.  Resuming the session
+ * shows which of the others it has.
+ */
+static void refused(struct donor *d, uint64_t now)
+{
+	bool again = now - d->refused < REFUSED_AGAIN;
+
+	d->refused = now;
+	if (again && d->state == DONOR_UP)
+		donor_lose(d, d->why);
+	else
+		donor_part(d, d->why);
+}
+
 static void receive(struct donor *d)
 {
 	int r = stream_receive(&d->link.rx, d->link.fd, LINK_PIECE, &rx_ops, d);
 
 	d->link.more = r == 1;
-	if (r < 0)
-		donor_lose(d, r == -EPROTO ? "it broke the protocol" :
-		     r == -ECONNREFUSED ? d->why :
-		     r == -ECONNRESET ? "connection closed" : strerror(-r));
+	if (r == -EPROTO)
+		donor_lose(d, "it broke the protocol");
+	else if (r == -ECONNREFUSED)
+		refused(d, now_ns());
+	else if (r < 0)
+		donor_part(d, r == -ECONNRESET ? "connection closed" : strerror(-r));
 }
 
 void donors_flush(struct donors *ds)
@@ -367,7 +433,7 @@ void donor_event(struct donor *d, uint32_t events)
 	if (d->state == DONOR_CONNECTING) {
 		getsockopt(d->link.fd, SOL_SOCKET, SO_ERROR, &error, &len);
 		if (error) {
-			donor_lose(d, strerror(error));
+			donor_part(d, strerror(error));
 			return;
 		}
 		if (!(events & EPOLLOUT))
@@ -496,6 +562,8 @@ void donors_tick(struct donors *ds, uint64_t now)
 		d->latency -= d->latency / LATENCY_FADE;
 		if (!d->leaving)
 			d->stayed = now;
+		if (donor_is_away(d) && d->state != DONOR_UP && now >= d->away_until)
+			donor_lose(d, "not back within its session grace period");
 		switch (d->state) {
 		case DONOR_DOWN:
 			if (d->leaving & DONOR_REMOVED && !d->resume) {
@@ -507,18 +575,18 @@ void donors_tick(struct donors *ds, uint64_t now)
 			r = connect_open(d);
 			if (r && (d->resume || d->place >= d->place_count)) {
 				if (d->resume) {
-					donor_lose(d, "no answer");
+					donor_part(d, strerror(-r));
 					break;
 				}
 				strncpy(d->why, strerror(-r), sizeof(d->why) - 1);
-				connect_back_off(d, now);
+				connect_back_off(d, now, DONOR_BACKOFF_MOST);
 			}
 			break;
 		case DONOR_CONNECTING:
 		case DONOR_SECURING:
 		case DONOR_GREETING:
 			if (now - d->since > CONNECT_TIMEOUT)
-				donor_lose(d, "no answer");
+				donor_part(d, "no answer");
 			break;
 		case DONOR_UP:
 			if (d->moves)
@@ -527,12 +595,14 @@ void donors_tick(struct donors *ds, uint64_t now)
 			if (overdue(d, now)) {
 				receive_all(d);
 				if (d->state == DONOR_UP && overdue(d, now))
-					donor_lose(d, "no reply within the deadline");
+					donor_part(d, "no reply within the deadline");
 			}
 			if (d->state == DONOR_UP && d->mapping)
 				ds->events->ask_later(ds->owner, d, now);
+			if (d->state == DONOR_UP && donor_is_away(d) && now >= d->retry_at)
+				ds->events->resume(ds->owner, d);
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
-			    donor_has_room(d))
+			    !donor_is_away(d) && donor_has_room(d))
 				donor_ping(d, now);
 			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
 				donor_lose(d, d->why);

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Connections to donors.  A donor is lost when its connection breaks, when it breaks the
- * protocol, or when it does not reply within the deadline.  It is retried with growing,
- * random intervals.  Its connection is closed before any page goes elsewhere, so that nothing
- * of a dead generation can arrive later.
+ * Connections to donors.  When the connection to a donor breaks, or the donor does not reply
+ * within the deadline, the donor is away: it is retried, and its replicas are valid again when it
+ * resumes the session, except for pages written meanwhile.  It is lost when it has not retained
+ * the session, when the grace period that it stated is over, or when it breaks the protocol.
+ *
+ *	UP --broken, unresponsive--> away --HELLO with RESUME, REMAP, RELEASE--> UP
+ *	 |                            |
+ *	 +--protocol broken--> lost <-+--session not retained, or grace period over
+ *
+ * Donors that state no grace period (protocol 3) are lost at once, except at a failover.  A lost
+ * donor is retried with growing, random intervals.  Its connection is closed before any page goes
+ * elsewhere.  What the old connection still delivers comes before the reply to RESUME.
  */
 #ifndef EBB_DONOR_SESSION_H
 #define EBB_DONOR_SESSION_H
@@ -11,13 +19,16 @@
 #include "donor_table.h"
 
 /*
- * Upcalls of donors; wiring.c fills them in.  A donor is lost in this order: its link is closed,
- * lost() takes its replicas off the tables, done() of struct donor_ops comes with -ECONNRESET for
- * each of its transfers.  answered(), resumed() and asked() return 0 or -errno.
+ * Upcalls of donors; wiring.c fills them in.  A donor goes away, or is lost, in this order: its
+ * link is closed, away() or lost() changes the tables, done() of struct donor_ops comes with
+ * -ECONNRESET for each of its transfers.  answered(), resumed() and asked() return 0 or -errno.
  */
 struct donor_events {
 	void (*up)(void *owner);
+	void (*away)(void *owner, struct donor *d);
 	void (*lost)(void *owner, struct donor *d);
+	/* Asks @d, which is up, for the next of its replicas that are AWAY. */
+	void (*resume)(void *owner, struct donor *d);
 	/* Replies to MAP and REMAP; ACTIVITY and EVICT. */
 	int (*answered)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
@@ -59,6 +70,8 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 
 /* Closes the connection: its replicas are lost, and requests that waited use others. */
 void donor_lose(struct donor *d, const char *why);
+/* Closes the connection; its replicas stay AWAY if the donor retains the session, else are lost. */
+void donor_part(struct donor *d, const char *why);
 
 /*
  * Does not use @d until donor_trust().  With a backup its connection is closed at once; without

@@ -21,6 +21,9 @@ struct counters {
 	uint64_t write_failed;
 	uint64_t conflicts;      /* requests that waited for an overlapping one */
 	uint64_t donor_losses, late_replies, donor_errors;
+	uint64_t donor_absences; /* times that a donor was away */
+	/* Requests that wait for donors that are away, and those behind them; of the last tick. */
+	uint64_t held;
 	uint64_t bad_donor, bad_backup; /* contents differ from those written */
 	uint64_t backup_errors;  /* requests that the backup file failed */
 	uint64_t fuse_errors;    /* answers that the kernel rejected */

@@ -18,13 +18,23 @@ uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count)
 	return count < left ? count : left;
 }
 
-uint8_t slab_mapped(const struct slab *s)
+static uint8_t mask(const struct slab *s, enum copy_state state)
 {
 	uint8_t copies = 0;
 
 	for (int c = 0; c < SLAB_COPIES; c++)
-		copies |= (uint8_t)((s->copy[c].state == COPY_MAPPED) << c);
+		copies |= (uint8_t)((s->copy[c].state == state) << c);
 	return copies;
+}
+
+uint8_t slab_mapped(const struct slab *s)
+{
+	return mask(s, COPY_MAPPED);
+}
+
+uint8_t slab_away(const struct slab *s)
+{
+	return mask(s, COPY_AWAY);
 }
 
 int slab_copies(const struct slab *s, enum copy_state state)
@@ -48,8 +58,10 @@ enum slab_state slab_state(const struct slab *s)
 {
 	if (slab_copies(s, COPY_MAPPED))
 		return SLAB_MAPPED;
-	if (slab_copies(s, COPY_MAPPING) || slab_copies(s, COPY_AWAY))
+	if (slab_copies(s, COPY_MAPPING))
 		return SLAB_MAPPING;
+	if (slab_copies(s, COPY_AWAY))
+		return SLAB_AWAY;
 	return s->lost ? SLAB_LOST : SLAB_UNMAPPED;
 }
 
@@ -59,6 +71,7 @@ const char *slab_state_text(enum slab_state state)
 		[SLAB_UNMAPPED] = "unmapped",
 		[SLAB_MAPPING] = "mapping",
 		[SLAB_MAPPED] = "mapped",
+		[SLAB_AWAY] = "away",
 		[SLAB_LOST] = "lost",
 	};
 
@@ -128,6 +141,19 @@ void slab_lose(struct slab *s, int copy)
 	s->lost = slab_copies(s, COPY_NONE) == SLAB_COPIES;
 }
 
+static void part(struct copy *c)
+{
+	c->mapping.memory = NULL;
+	c->since = 0;
+	c->state = COPY_AWAY;
+}
+
+void slab_part(struct slab *s, int copy)
+{
+	assert(s->copy[copy].state == COPY_MAPPED);
+	part(&s->copy[copy]);
+}
+
 void slab_orphan(struct slab *s)
 {
 	s->opening = false;
@@ -141,22 +167,19 @@ void slab_orphan(struct slab *s)
 			release(s, i);
 			continue;
 		}
-		/* Repair searches its missing pages again. */
-		c->partial = true;
-		c->repaired = 0;
-		c->mapping.memory = NULL;
-		c->since = 0;
-		c->state = COPY_AWAY;
+		part(c);
 	}
 }
 
 void slab_back(struct slab *s, int copy)
 {
-	struct copy *c = &s->copy[copy];
-
-	assert(c->state == COPY_AWAY);
-	c->state = COPY_MAPPED;
+	assert(s->copy[copy].state == COPY_AWAY);
+	s->copy[copy].state = COPY_MAPPED;
 	s->lost = false;
+	for (int i = 0; i < SLAB_COPIES; i++) {
+		s->copy[i].partial = true;
+		s->copy[i].repaired = 0;
+	}
 }
 
 uint32_t slab_count(const struct slab_table *t, enum slab_state state)

@@ -6,12 +6,12 @@
  * A slab has copies, each at another donor:
  *
  *	NONE --ask--> MAPPING --grant--> MAPPED <--back-- AWAY
- *	  ^              |                 |               |
- *	  +----refused---+                 | donor lost, or released
- *	  +--------------------------------+---------------+
+ *	  ^              |                 |  |            ^ |
+ *	  +----refused---+                 |  +-donor away-+ |
+ *	  +-------released, or donor lost--+-----------------+
  *
- * AWAY is what was MAPPED by a server that has died: its donor has not yet confirmed it
- * to the successor, which serves nothing before that (failover.h).
+ * AWAY is what was MAPPED when the connection to its donor broke, or by a server that has died:
+ * the donor has yet to confirm it.
  *
  * The page map (page_map.h) says which copies have a page's newest content; only MAPPED and
  * AWAY copies have pages there.  Every write goes to all MAPPED copies, so
@@ -47,7 +47,7 @@ struct copy {
 };
 
 /* State of a slab, for reports. */
-enum slab_state { SLAB_UNMAPPED, SLAB_MAPPING, SLAB_MAPPED, SLAB_LOST, SLAB_STATES };
+enum slab_state { SLAB_UNMAPPED, SLAB_MAPPING, SLAB_MAPPED, SLAB_AWAY, SLAB_LOST, SLAB_STATES };
 
 struct slab {
 	struct copy copy[SLAB_COPIES];
@@ -85,8 +85,9 @@ static inline uint32_t slab_offset(const struct slab_table *t, uint32_t page)
 /* Returns how many of @count pages from @page on lie in @page's slab. */
 uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count);
 
-/* Returns a mask of the copies of @s that are MAPPED. */
+/* Return masks of the copies of @s that are MAPPED, and AWAY. */
 uint8_t slab_mapped(const struct slab *s);
+uint8_t slab_away(const struct slab *s);
 
 int slab_copies(const struct slab *s, enum copy_state state);
 
@@ -107,11 +108,17 @@ void slab_refuse(struct slab *s, int copy);
 void slab_drop(struct slab *s, int copy);
 void slab_lose(struct slab *s, int copy);
 
+/* The connection to the donor of a MAPPED copy has ended; the caller has undone the mapping. */
+void slab_part(struct slab *s, int copy);
 /*
  * Sets the slab to what its server's death left: copies are NONE or AWAY.  May be repeated, also
- * after a death within it.  slab_back() confirms an AWAY copy.
+ * after a death within it.
  */
 void slab_orphan(struct slab *s);
+/*
+ * The donor of an AWAY copy has confirmed it.  It may lack pages, and the others may lack those
+ * that only it had: repair searches all of them again.
+ */
 void slab_back(struct slab *s, int copy);
 
 uint32_t slab_count(const struct slab_table *t, enum slab_state state);

@@ -26,7 +26,8 @@ struct swapd;
 
 /*
  * Loop thread, in a process that has not served yet; @s is as the supervisor made it.  Waits for
- * donors that have our slabs, for two seconds or two deadlines; then serve_run() can start.
+ * donors that have our slabs, for two seconds or two deadlines; then serve_run() can start, while
+ * others may still be away.
  * -errno when an only replica cannot be reached from this process, or the kernel does not take its
  * answers: the process has to end, and another one may do better.  shared.last_words has the cause.
  */

@@ -53,6 +53,7 @@ void failover_tend(struct swapd *s, int ms)
 		donors_event(&s->donors, &ev[i]);
 	serve_tend(s);
 	donors_tick(&s->donors, now_ns());
+	engine_tick(&s->engine, now_ns());
 }
 
 int failover_donors(struct swapd *s)
@@ -70,11 +71,8 @@ int failover_donors(struct swapd *s)
 		for (int i = 0; i < s->donors.count; i++) {
 			struct donor *d = &s->donors.donor[i];
 
-			if (now >= s->donors.resume_until && d->state != DONOR_UP && d->resume)
-				donor_lose(d, "no answer to the new server");
-			else if (is_expected(d, now))
-				expected |= d->resume || donor_up(d) ||
-					    now < s->donors.resume_until;
+			if (is_expected(d, now))
+				expected |= donor_up(d) || now < s->donors.resume_until;
 			if (donor_up(d) && d->unreachable)
 				return d->unreachable;
 			if (donor_up(d) && d->resume && now >= d->retry_at)
@@ -83,6 +81,22 @@ int failover_donors(struct swapd *s)
 		if (!expected && claimed)
 			return 0;
 		failover_tend(s, claimed ? LOOK_MS : CLAIM_MS);
+	}
+}
+
+/*
+ * Donors with our slabs are away from now on.  Donors that state no grace period are lost unless
+ * they are back before this server serves.
+ */
+static void expect_back(struct swapd *s, uint64_t now)
+{
+	for (int i = 0; i < s->donors.count; i++) {
+		struct donor *d = &s->donors.donor[i];
+
+		d->away_since = now;
+		d->away_until = now + (d->grace > s->donors.resume_for ? d->grace :
+								      s->donors.resume_for);
+		d->backoff = RESUME_RETRY;
 	}
 }
 
@@ -120,11 +134,13 @@ int failover(struct swapd *s)
 
 	/* Requests are counted again when they restart; until then none counts as stalled. */
 	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->count->held, 0, __ATOMIC_RELAXED);
 	s->donors.resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline :
 			       PATIENCE;
 	s->donors.resume_until = start + s->donors.resume_for;
 	donors_take_over(&s->donors, start);
 	failover_slabs(s);
+	expect_back(s, start);
 	let_go_first(s, start);
 	r = failover_donors(s);
 	if (r) {

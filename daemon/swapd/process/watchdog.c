@@ -16,7 +16,7 @@
 enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watchdog_sight *now,
 				     uint64_t tick_ns, uint64_t limit_ns)
 {
-	bool answers_move = now->received == now->completed ||
+	bool answers_move = now->received - now->completed <= now->held ||
 			    now->completed != w->last.completed;
 
 	w->answers_ns = answers_move ? 0 : w->answers_ns + tick_ns;
@@ -113,6 +113,7 @@ bool watchdog_barks(struct watchdog *w, const struct shared *shared, uint8_t lif
 	struct watchdog_sight now = {
 		.completed = count_get(&shared->counters.completed),
 		.received = count_get(&shared->counters.received),
+		.held = count_get(&shared->counters.held),
 		.beats = count_get(&shared->beats),
 	};
 	enum watchdog_verdict v = watchdog_judge(&w->state, &now, w->tick_ns, w->limit_ns);

@@ -22,6 +22,7 @@ struct shared;
  */
 struct watchdog_sight {
 	uint64_t received, completed; /* requests */
+	uint64_t held;                /* requests that wait for donors that are away: not stalled */
 	uint64_t beats;               /* rounds of the loop */
 };
 

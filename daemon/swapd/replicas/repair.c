@@ -54,13 +54,14 @@ static int complete(const struct slab *slab, int except)
 	return n;
 }
 
-/* Counts copies, present or requested, that are to stay. */
+/* Counts copies, present or requested, that are to stay; repair no longer waits for those away. */
 static int staying(const struct replicas *rs, uint32_t index)
 {
 	int n = 0;
 
 	for (int c = 0; c < SLAB_COPIES; c++)
 		n += slab_at(rs, index)->copy[c].state != COPY_NONE &&
+		     slab_at(rs, index)->copy[c].state != COPY_AWAY &&
 		     !mapping_leaving(rs, index, c);
 	return n;
 }
@@ -346,9 +347,9 @@ static bool in_reach(const struct replicas *rs, const struct slab *slab)
 static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
-	int copies = SLAB_COPIES - slab_copies(slab, COPY_NONE), c;
+	int copies = slab_copies(slab, COPY_MAPPED) + slab_copies(slab, COPY_MAPPING), c;
 
-	if (slab->jobs || slab->opening || slab_copies(slab, COPY_AWAY))
+	if (slab->jobs || slab->opening || mapping_awaited(rs, index, now))
 		return false;
 	if (!page_map_live(rs->engine->map, index)) {
 		if (!slab_copies(slab, COPY_MAPPED)) {

@@ -34,6 +34,7 @@ struct replicas {
 	uint64_t seed;           /* of the placement */
 	uint64_t room_until;     /* ns: until then donors may still re-create reclaimed slabs */
 	uint64_t repair_rate;    /* bytes a second */
+	uint64_t repair_delay;   /* ns: how long repair waits for donors that are away */
 	uint32_t slots_reserved; /* free slots that repair leaves to requests */
 	struct repair repair;
 };

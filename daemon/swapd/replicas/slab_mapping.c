@@ -294,15 +294,19 @@ int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_fr
 	d->mapping--;
 	if (!f->status && !r) {
 		slab_back(slab, (int)c);
-		return 0;
+		if (!page_map_live(rs->engine->map, index))
+			page_map_note_emptied(rs->engine->map, index);
+	} else if (!r || !ask_again(rs, d, index, (int)c, r)) {
+		if (r)
+			give_back(rs, d, f, r);
+		d->copies--;
+		slab_lose(slab, (int)c);
+		page_map_replica_gone(rs->engine->map, index, (int)c);
 	}
-	if (r && ask_again(rs, d, index, (int)c, r))
-		return 0;
-	if (r)
-		give_back(rs, d, f, r);
-	d->copies--;
-	slab_lose(slab, (int)c);
-	page_map_replica_gone(rs->engine->map, index, (int)c);
+	engine_slab_settled(rs->engine, index);
+	/* Room in its queue for the next one. */
+	if (donor_is_away(d) && !r)
+		mapping_resume(rs, d);
 	return 0;
 }
 
@@ -327,6 +331,56 @@ bool mapping_unmap(struct replicas *rs, uint32_t index, int copy)
 	return true;
 }
 
+static void settle_all(struct replicas *rs)
+{
+	for (uint32_t i = 0; i < rs->engine->table.count; i++)
+		engine_slab_settled(rs->engine, i);
+}
+
+void mapping_away(struct replicas *rs, struct donor *d)
+{
+	for (uint32_t i = 0; d->copies && i < rs->engine->table.count; i++) {
+		struct slab *slab = slab_at(rs, i);
+		int c = slab_copy_at(slab, d->index);
+
+		if (c < 0)
+			continue;
+		if (slab->copy[c].state == COPY_MAPPED) {
+			if (d->link.transport->unmap)
+				d->link.transport->unmap(&d->link, &slab->copy[c].mapping);
+			slab_part(slab, c);
+		} else if (slab->copy[c].state == COPY_MAPPING) {
+			/* If the donor has granted it, RELEASE ends the loan. */
+			slab_refuse(slab, c);
+			d->copies--;
+		} else {
+			slab->copy[c].since = 0;
+		}
+	}
+	d->mapping = 0;
+	d->resume_at = 0;
+	settle_all(rs);
+}
+
+bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now)
+{
+	const struct slab *slab = slab_at(rs, index);
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (slab->copy[c].state == COPY_AWAY &&
+		    now - rs->donors->donor[slab->copy[c].donor].away_since < rs->repair_delay)
+			return true;
+	return false;
+}
+
+bool mapping_any_away(const struct replicas *rs)
+{
+	for (int i = 0; i < rs->donors->count; i++)
+		if (donor_is_away(&rs->donors->donor[i]))
+			return true;
+	return false;
+}
+
 void mapping_lost(struct replicas *rs, struct donor *d)
 {
 	for (uint32_t i = 0; d->copies && i < rs->engine->table.count; i++) {
@@ -343,8 +397,7 @@ void mapping_lost(struct replicas *rs, struct donor *d)
 	}
 	d->mapping = 0;
 	/* Only now, with every bit cleared, may requests choose other replicas. */
-	for (uint32_t i = 0; i < rs->engine->table.count; i++)
-		engine_slab_settled(rs->engine, i);
+	settle_all(rs);
 }
 
 uint64_t mapping_oldest(const struct replicas *rs, const struct donor *d)

@@ -39,9 +39,9 @@ bool mapping_possible(struct replicas *rs, uint32_t index);
 int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 
 /*
- * For a successor.  mapping_resume() asks @d, which is up, for the copies that are AWAY there, as
- * far as its queue has room, and finally releases all others.  The second function handles the
- * reply: 0 or -errno.  A confirmed copy that this process cannot reach is requested again for a
+ * mapping_resume() asks @d, which is up, for the copies that are AWAY there, as far as its queue
+ * has room, and finally releases all others.  The second function handles a reply: 0 or -errno.
+ * A confirmed copy that this process cannot reach is requested again for a
  * while, then given up, unless it is the only one: donor.unreachable.
  */
 void mapping_resume(struct replicas *rs, struct donor *d);
@@ -56,8 +56,15 @@ bool mapping_unmap(struct replicas *rs, uint32_t index, int copy);
 /* Returns whether copy @copy of the slab at @index migrates, by itself or with its donor. */
 bool mapping_leaving(const struct replicas *rs, uint32_t index, int copy);
 
+/* Makes all copies at @d AWAY, which is away; those not granted yet are given up. */
+void mapping_away(struct replicas *rs, struct donor *d);
 /* Removes all copies at @d, which is lost. */
 void mapping_lost(struct replicas *rs, struct donor *d);
+
+/* Returns whether a copy of the slab at @index is AWAY at a donor that repair waits for. */
+bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now);
+/* Returns whether any donor is away. */
+bool mapping_any_away(const struct replicas *rs);
 
 /* Returns the time in ns since which @d has had its oldest unanswered MAP. */
 uint64_t mapping_oldest(const struct replicas *rs, const struct donor *d);

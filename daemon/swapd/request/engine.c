@@ -10,6 +10,9 @@
 /* Ready requests per round: transports without latency must not delay other work. */
 #define ROUND 64
 
+/* How long a write waits, without another place for its pages, while a donor is away. */
+#define WRITE_PATIENCE 2000000000ull
+
 static void read_on(struct engine *e, struct slot *slot);
 static void write_on(struct engine *e, struct slot *slot);
 static void resync_on(struct engine *e, struct slot *slot);
@@ -42,7 +45,8 @@ static int fastest(const struct engine *e, const struct slab *slab, uint8_t copi
 static struct page_run find(const struct engine *e, uint32_t page, uint32_t most, int *copy)
 {
 	const struct slab *slab = slab_of_page(&e->table, page);
-	struct page_run run = page_map_find(e->map, page, most, slab_mapped(slab), 0);
+	struct page_run run = page_map_find(e->map, page, most, slab_mapped(slab),
+					    slab_away(slab));
 
 	*copy = run.home == PAGE_REPLICA ? fastest(e, slab, run.replicas) : -1;
 	if (run.home == PAGE_REPLICA && run.replicas & (run.replicas - 1))
@@ -311,7 +315,10 @@ void engine_done(struct engine *e, struct transfer *t)
 
 	slot->pending &= (uint8_t)~(1u << copy);
 	if (slot->kind == SLOT_WRITE) {
-		if (!t->result)
+		/* Without an acknowledgement the donor may have old and new content. */
+		if (t->result)
+			page_map_bad(e->map, copy, slot->first + slot->cursor, slot->run);
+		else
 			page_map_stored(e->map, copy, slot->first + slot->cursor, slot->run);
 		if (!slot->pending)
 			run_written(e, slot);
@@ -394,6 +401,40 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	slab->waiting_tail = list.tail;
 }
 
+/* Waits for a donor that is away; returns false when @slot has done so for @patience. */
+static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
+{
+	if (slot->gave_up)
+		return false;
+	if (!slot->until)
+		slot->until = e->now + patience;
+	slot->held = true;
+	e->held++;
+	wait_for_slab(e, slab_of_page(&e->table, slot->first + slot->cursor), slot);
+	return true;
+}
+
+void engine_tick(struct engine *e, uint64_t now)
+{
+	uint32_t waiting = e->held;
+
+	e->now = now;
+	if (!e->held && !e->counters->held)
+		return;
+	for (int i = e->slots.blocked.head; e->held && i >= 0; i = e->slots.slot[i].next)
+		waiting++;
+	count_add(&e->counters->held, waiting - e->counters->held);
+	for (uint32_t i = 0; i < e->slots.active_count; i++) {
+		struct slot *slot = &e->slots.slot[e->slots.active[i]];
+
+		if (!slot->held)
+			continue;
+		slot->gave_up = now >= slot->until;
+		/* Meanwhile another donor may take a write, or the backup have a page. */
+		engine_slab_settled(e, (slot->first + slot->cursor) / e->table.pages);
+	}
+}
+
 /* Returns whether a RESYNC is copying @page's content to a replica or to the backup. */
 static bool being_saved(const struct engine *e, uint32_t page)
 {
@@ -447,6 +488,10 @@ static void read_on(struct engine *e, struct slot *slot)
 			}
 			break;
 		case PAGE_AWAY:
+			/* Unless a RESYNC has it: that fills a replica which is there. */
+			if (being_saved(e, page) || !hold(e, slot, e->away_timeout))
+				read_nowhere(e, slot);
+			return;
 		case PAGE_NOWHERE:
 			read_nowhere(e, slot);
 			return;
@@ -469,6 +514,7 @@ static void read_backed(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 	int copy;
+	enum page_home home;
 	/* The file has older contents of pages that it failed to store. */
 	bool stale = page_map_is_stale(e->map, page, slot->run);
 
@@ -483,10 +529,13 @@ static void read_backed(struct engine *e, struct slot *slot)
 	} else if (slot->kind == SLOT_RESYNC) {
 		run_done(slot);
 		resync_on(e, slot);
-	} else if (find(e, page, 1, &copy).home == PAGE_REPLICA) {
-		read_on(e, slot); /* a RESYNC in flight has saved it */
 	} else {
-		read_nowhere(e, slot);
+		home = find(e, page, 1, &copy).home;
+		/* A RESYNC in flight has saved it, or a donor has come back or may. */
+		if (home == PAGE_REPLICA || home == PAGE_AWAY)
+			read_on(e, slot);
+		else
+			read_nowhere(e, slot);
 	}
 }
 
@@ -634,6 +683,16 @@ static uint32_t same_filled_run(const struct slot *slot)
 	return n < left ? n : left;
 }
 
+/* Replicas that are away lack the @n pages from @page on from now on, which are being written. */
+static void forget_away(struct engine *e, uint32_t page, uint32_t n)
+{
+	uint8_t away = slab_away(slab_of_page(&e->table, page));
+
+	for (int c = 0; away; c++, away >>= 1)
+		if (away & 1)
+			page_map_bad(e->map, c, page, n);
+}
+
 static void write_on(struct engine *e, struct slot *slot)
 {
 	while (slot->cursor < slot->count) {
@@ -647,6 +706,7 @@ static void write_on(struct engine *e, struct slot *slot)
 			continue;
 		}
 		slot->run = slab_run(&e->table, page, slot->run);
+		forget_away(e, page, slot->run);
 		if (legs && !slab->opening) {
 			if (!move(e, slot, legs, WIRE_WRITE))
 				return;
@@ -657,6 +717,9 @@ static void write_on(struct engine *e, struct slot *slot)
 			wait_for_slab(e, slab, slot);
 			return;
 		}
+		if (!backup_there(&e->backup) && (slab_away(slab) || e->events->away(e->owner)) &&
+		    hold(e, slot, WRITE_PATIENCE))
+			return;
 		degrade(e, slot);
 	}
 	slot->wait = WAIT_DONE;
@@ -673,6 +736,8 @@ void engine_slab_settled(struct engine *e, uint32_t index)
 		struct slot *slot = &e->slots.slot[list.head];
 
 		slot_remove(&e->slots, &list, slot);
+		e->held -= slot->held;
+		slot->held = false;
 		make_ready(e, slot, WAIT_READY);
 	}
 }

@@ -8,7 +8,9 @@
  * acknowledged, or with their donor lost.
  *
  * A write is answered when every live replica has it and it is queued for the backup.  If no
- * replica took a page, it is answered when the backup file has it; without a backup it fails.
+ * replica took a page, it is answered when the backup file has it; without a backup it fails, after
+ * two seconds if a donor is away.  A read of a page that is only at donors that are away waits for
+ * these, at most away_timeout.
  * Overlapping requests of which one excludes others (all but READ and RESYNC) run one after the
  * other, in order of arrival.
  */
@@ -28,6 +30,8 @@
 struct engine_events {
 	/* Requests a replica for a page of the slab; returns true if one is coming. */
 	bool (*wanted)(void *owner, uint32_t slab);
+	/* Returns whether any donor is away. */
+	bool (*away)(void *owner);
 	/* For repair: RESYNC has ended; EXCLUSIVE has its slab; the backup reached it. */
 	void (*resynced)(void *owner, struct slot *slot);
 	void (*exclusive)(void *owner, struct slot *slot);
@@ -43,6 +47,9 @@ struct engine {
 	uint32_t backlog;        /* writes answered before the backup has them */
 	uint32_t backlog_most;   /* limit of backlog; further writes wait for their answer */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
+	uint32_t held;           /* requests that wait for a donor that is away */
+	uint64_t now;            /* ns: of the last engine_tick() */
+	uint64_t away_timeout;   /* ns */
 	struct donors *donors;
 	struct counters *counters;
 	struct notes *notes;
@@ -82,6 +89,9 @@ void engine_done(struct engine *e, struct transfer *t);
  * ended.
  */
 void engine_slab_settled(struct engine *e, uint32_t index);
+
+/* Ten times a second: requests that have waited for donors for too long give up. */
+void engine_tick(struct engine *e, uint64_t now);
 
 /* Handles @slot after the backup thread has finished it. */
 void engine_backed(struct engine *e, struct slot *slot);

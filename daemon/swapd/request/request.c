@@ -58,6 +58,8 @@ void slot_restart(struct slot *slot)
 	slot->wait = WAIT_NONE;
 	slot->pending = 0;
 	slot->blocked = slot->degraded = slot->backing = slot->fetched = false;
+	slot->held = slot->gave_up = false;
+	slot->until = 0;
 	slot->copy = slot->purpose = 0;
 	slot->backup_result = 0;
 	slot->cursor = slot->run = slot->serial = 0;

@@ -45,7 +45,7 @@ enum slot_wait {
 	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
 	WAIT_READY,   /* its turn, on the ready list: it continues */
 	WAIT_DONOR,   /* transfers in slot->pending */
-	WAIT_SLAB,    /* its slab being mapped; READ: a RESYNC that has its page */
+	WAIT_SLAB,    /* its slab being mapped; a donor that is away; a RESYNC with its page */
 	WAIT_BACKUP,  /* the backup file */
 	WAIT_DONE,    /* WRITE: done at the donors */
 };
@@ -84,6 +84,9 @@ struct slot {
 	uint64_t order;       /* number in order of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
 	bool known;           /* WRITE: the page map has it; the payload may change then */
+	bool held;            /* waits for a donor that is away: WAIT_SLAB */
+	bool gave_up;         /* has waited for long enough */
+	uint64_t until;       /* ns: when it gives up; 0 = it has not waited */
 	int previous, next;   /* in the list that it is on */
 	int active;           /* index in slots.active, or -1 */
 	struct transfer transfer[SLAB_COPIES]; /* [i] is for replica i of the slab */

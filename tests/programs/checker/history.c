@@ -123,6 +123,18 @@ void history_write_end(struct history *h, uint32_t page, uint32_t generation, in
 	unlock_page(h, page);
 }
 
+bool history_unwritten(struct history *h, uint32_t page)
+{
+	struct history_page *p = lock_page(h, page);
+	bool unwritten = false;
+
+	for (int i = 0; i < HISTORY_OPS; i++)
+		if (p->ops[i].start && p->ops[i].generation == p->generation)
+			unwritten = !p->ops[i].end || p->ops[i].error;
+	unlock_page(h, page);
+	return unwritten;
+}
+
 uint64_t history_read_start(struct history *h, uint32_t page)
 {
 	struct history_page *p = lock_page(h, page);

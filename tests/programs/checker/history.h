@@ -72,6 +72,12 @@ void history_write_cancel(struct history *h, uint32_t page, uint32_t generation)
 /* @error: 0, or -errno for one that failed. */
 void history_write_end(struct history *h, uint32_t page, uint32_t generation, int error);
 
+/*
+ * Returns whether the newest write of @page has failed, or is in flight and may: then reading may
+ * fail, too.
+ */
+bool history_unwritten(struct history *h, uint32_t page);
+
 /* Returns the time to give to history_read_end(). */
 uint64_t history_read_start(struct history *h, uint32_t page);
 /* What came back was @s. */

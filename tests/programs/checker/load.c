@@ -73,9 +73,21 @@ static void failed(struct worker *w, uint32_t page, const char *what, int error,
 	found_bad(w, page, "lost", how);
 }
 
+/* Which page made a read fail is not known. */
+static bool any_unwritten(struct history *h, uint32_t page, uint32_t count)
+{
+	bool unwritten = false;
+
+	for (uint32_t i = 0; i < count; i++)
+		unwritten |= history_unwritten(h, page + i);
+	return unwritten;
+}
+
 static void do_read(struct worker *w, uint32_t page, uint32_t count)
 {
 	struct history *h = &w->c->history;
+	/* A write that follows the read may have succeeded when this looks again. */
+	bool unwritten = any_unwritten(h, page, count);
 	uint32_t done = 0;
 
 	for (uint32_t i = 0; i < count; i++)
@@ -84,7 +96,9 @@ static void do_read(struct worker *w, uint32_t page, uint32_t count)
 		int n = target_read(&w->c->target, w->buffer, page + done, count - done);
 
 		if (n < 0) {
-			failed(w, page + done, "read", n, &w->c->count.read_errors);
+			unwritten |= any_unwritten(h, page, count);
+			if (!w->c->options.tolerate_errors || !unwritten)
+				failed(w, page + done, "read", n, &w->c->count.read_errors);
 			history_read_failed(h, page + done);
 			done++;
 			continue;

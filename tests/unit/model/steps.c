@@ -17,7 +17,7 @@
 
 static const char *const names[STEP_KINDS] = {
 	"write", "same", "read", "discard", "deliver", "control", "disk", "disk-error", "tick",
-	"crash", "return", "evict", "late", "migrate", "drain", "forge", "kill", "run",
+	"crash", "return", "evict", "late", "migrate", "drain", "forge", "kill", "cut", "run",
 };
 
 /* Pages of a request: the first, the second, both. */
@@ -68,6 +68,8 @@ int possible(struct step out[static STEPS])
 
 		if (b->crashes && up)
 			ADD(STEP_CRASH, d, 0);
+		for (int how = 0; b->cuts && up && how < 2; how++)
+			ADD(STEP_CUT, d, how);
 		if (b->returns && !up)
 			ADD(STEP_RETURN, d, 0);
 		if (b->drains && up)
@@ -164,11 +166,16 @@ void take(const struct step *t)
 		 * Counters are of all paths together; what they tell of business would be chance.
 		 */
 		m.s.replicas.repair.received = m.shared.counters.received;
+		engine_tick(&m.s.engine, W.now);
 		repair_tick(&m.s.replicas, W.now);
 		break;
 	case STEP_CRASH:
 		b->crashes--;
 		crash(t->a);
+		break;
+	case STEP_CUT:
+		b->cuts--;
+		cut(t->a, t->b);
 		break;
 	case STEP_RETURN:
 		b->returns--;
@@ -245,11 +252,12 @@ void check_state(void)
 
 			if (!(STORED(c) >> page & 1))
 				continue;
-			if (copy->state != COPY_MAPPED)
+			if (copy->state != COPY_MAPPED && copy->state != COPY_AWAY)
 				violated("valid, and no copy", page, (uint64_t)c);
 			held = W.loan[copy->donor][copy->mapping.remote]
 				       .stamp[page % m.model->slab_pages];
-			if (!changes(page) && held != W.newest[page] && held != FORGED)
+			if (!changes(page) && held != W.newest[page] &&
+			    (held != FORGED || !m.model->sealed))
 				violated("valid, and old", page, (uint64_t)c);
 		}
 	}

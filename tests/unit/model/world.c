@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "swapd/process/failover.h"
+#include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
 #include "swapd/frontend/frontend.h"
 #include "swapd/page/page_map.h"
@@ -132,10 +133,15 @@ static void check_answer(uint64_t unique, const struct slot *slot, int error)
 	bool gone = e->unreadable;
 
 	W.answered++;
+	/* The kernel keeps a page that it could not write, and does not read it. */
+	for (uint32_t i = 0; i < e->count && error && m.model->budget.cuts; i++)
+		if (e->kind == SLOT_WRITE)
+			W.failed[e->first + i] = e->stamp[i];
 	if (error && e->kind == SLOT_DISCARD)
 		violated("a discard failed", unique, 0);
 	for (uint32_t i = 0; i < e->count; i++)
-		gone |= !exists(e->first + i, e->stamp[i]);
+		gone |= W.failed[e->first + i] == e->stamp[i] ||
+			!exists(e->first + i, e->stamp[i]);
 	if (error && !gone)
 		violated("an error, and the page is there", unique, e->stamp[0]);
 	if (error || e->kind != SLOT_READ)
@@ -247,14 +253,14 @@ void deliver(uint32_t i)
 
 /* --- donors ---------------------------------------------------------------------------- */
 
-void take_control(uint32_t i)
+/* Donor @d serves @f, which becomes its reply; false if there is none to take. */
+static bool serve(struct donor *d, struct wire_frame *request)
 {
-	struct wire_frame f = W.control[i].frame;
-	struct donor *d = &m.s.donors.donor[W.control[i].donor];
 	struct loan *loans = W.loan[d->index];
-	uint32_t free = 0;
+	struct wire_frame f = *request;
 
-	memmove(&W.control[i], &W.control[i + 1], (--W.controls - i) * sizeof(W.control[0]));
+	f.direction = WIRE_REPLY;
+	f.length = 0;
 	if (f.op == WIRE_UNMAP) {
 		if (!loans[f.slab].lent || loans[f.slab].generation != f.generation)
 			violated("a slab that is not lent was released", f.slab, f.generation);
@@ -262,24 +268,45 @@ void take_control(uint32_t i)
 			if (W.op[j].donor == d->index && W.op[j].remote == f.slab)
 				violated("released with a page in flight", f.slab, 0);
 		loans[f.slab].lent = false;
-		f.direction = WIRE_REPLY;
-		assert_int_equal(donor_frame(d, &f, NULL), 0);
 	} else if (f.op == WIRE_MAP) {
 		uint32_t r = 0;
 
 		while (r < m.model->room && loans[r].lent)
 			r++;
-		f.direction = WIRE_REPLY;
-		f.length = 0;
 		f.status = r < m.model->room ? WIRE_OK : WIRE_NO_SPACE;
 		if (!f.status) {
-			loans[r] = (struct loan){ .lent = true, .slab = (uint32_t)f.tag,
+			loans[r] = (struct loan){ .lent = true, .claimed = true,
+						  .slab = (uint32_t)f.tag,
 						  .generation = loans[r].generation + 1 };
 			f.slab = r;
 			f.generation = loans[r].generation;
 		}
-		assert_int_equal(donor_frame(d, &f, NULL), 0);
+	} else if (f.op == WIRE_REMAP) {
+		bool lent = loans[f.slab].lent && loans[f.slab].generation == f.generation;
+
+		f.status = lent ? WIRE_OK : WIRE_STALE;
+		loans[f.slab].claimed |= lent;
+	} else if (f.op == WIRE_RELEASE) {
+		for (uint32_t r = 0; r < m.model->room; r++)
+			loans[r].lent &= loans[r].claimed;
+	} else if (f.op == WIRE_PING) {
+		d->pinged = 0;
+		return false;
 	}
+	*request = f;
+	return true;
+}
+
+void take_control(uint32_t i)
+{
+	struct wire_frame f = W.control[i].frame;
+	struct donor *d = &m.s.donors.donor[W.control[i].donor];
+	const struct loan *loans = W.loan[d->index];
+	uint32_t free = 0;
+
+	memmove(&W.control[i], &W.control[i + 1], (--W.controls - i) * sizeof(W.control[0]));
+	if (serve(d, &f))
+		assert_int_equal(donor_frame(d, &f, NULL), 0);
 	/* What a PING would tell. */
 	for (uint32_t r = 0; r < m.model->room; r++)
 		free += !loans[r].lent;
@@ -287,12 +314,10 @@ void take_control(uint32_t i)
 }
 
 /* What is left of @donor's connection when it ends. */
-static void disconnect(int donor)
+static void end_connection(int donor)
 {
 	uint32_t kept = 0;
 
-	for (int r = 0; r < REMOTE; r++)
-		W.loan[donor][r].lent = false;
 	/* One of its answers may come when all is over. */
 	for (uint32_t i = 0; i < W.ops; i++) {
 		if (W.op[i].donor != donor) {
@@ -308,6 +333,33 @@ static void disconnect(int donor)
 		if (W.control[i].donor != donor)
 			W.control[kept++] = W.control[i];
 	W.controls = kept;
+}
+
+/* So does the donor's session. */
+static void disconnect(int donor)
+{
+	for (int r = 0; r < REMOTE; r++)
+		W.loan[donor][r].lent = false;
+	end_connection(donor);
+}
+
+void cut(int donor, int how)
+{
+	for (uint32_t i = 0; i < W.ops && how; i++) {
+		const struct op *o = &W.op[i];
+
+		/* Without an acknowledgement no page of it may be read. */
+		for (uint32_t j = 0; o->donor == donor && o->op == WIRE_WRITE && j < o->count; j++)
+			W.loan[donor][o->remote].stamp[o->first + j] = FORGED;
+	}
+	for (uint32_t i = 0; i < W.controls && how; i++)
+		if (W.control[i].donor == donor)
+			serve(&m.s.donors.donor[donor], &W.control[i].frame);
+	end_connection(donor);
+	for (int r = 0; r < REMOTE; r++)
+		W.loan[donor][r].claimed = false;
+	m.s.donors.donor[donor].pinged = 0;
+	donor_part(&m.s.donors.donor[donor], "cut");
 }
 
 void crash(int donor)
@@ -360,6 +412,8 @@ void come_back(int donor)
 	donor_trust(d, 0);
 	d->state = DONOR_UP;
 	d->free = m.model->room * m.s.options.slab;
+	if (donor_is_away(d))
+		mapping_resume(&m.s.replicas, d);
 }
 
 void evict(int donor, int remote)
@@ -433,10 +487,15 @@ static void leave_in_flight(int how)
 		const struct op *o = &W.op[i];
 		const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
 
-		for (uint32_t j = 0; j < o->count && o->op == WIRE_WRITE; j++)
-			page_out(slot, slot->cursor + j,
-				 &W.loan[o->donor][o->remote].stamp[o->first + j],
+		for (uint32_t j = 0; j < o->count && o->op == WIRE_WRITE; j++) {
+			uint64_t *stamp = &W.loan[o->donor][o->remote].stamp[o->first + j];
+
+			page_out(slot, slot->cursor + j, stamp,
 				 &m.lent[o->donor][o->remote][o->first + j]);
+			/* Not acknowledged: no page of it may be read before it is repeated. */
+			if (m.model->budget.cuts)
+				*stamp = FORGED;
+		}
 	}
 	for (uint32_t i = b->queue.completed; i != b->queue.submitted && how & 2; i++)
 		write_out(&W.slot[b->queue.jobs[i % SLOT_COUNT]]);
@@ -489,6 +548,7 @@ void kill_server(int how)
 		d->link.tx.head = d->link.tx.count = d->link.data_queued = 0;
 		d->copies = d->mapping = 0;
 		d->blamed = false;
+		d->pinged = 0;
 	}
 	failover_slabs(&m.s);
 	for (int i = 0; i < m.s.donors.count; i++) {
@@ -541,6 +601,7 @@ void begin(const struct model *model)
 	m.s = (struct swapd){
 		.options = { .name = "model",
 			     .slab = model->slab_pages * (uint64_t)PAGE,
+			     .away_timeout = UINT64_MAX / 2,
 			     .repair_rate = 1 << 30 },
 		.frontend = &frontend_fake,
 		.shared = &m.shared,
@@ -564,7 +625,7 @@ void begin(const struct model *model)
 	m.s.engine.sealing.on = model->sealed;
 	memset(m.lent, 0, sizeof(m.lent));
 	assert_true(page_map_size(PAGES, model->slab_pages, SLAB_COPIES) <= sizeof(W.map));
-	page_map_init(m.s.engine.map, PAGES, model->slab_pages, model->wanted + 1, model->backup);
+	page_map_init(m.s.engine.map, PAGES, model->slab_pages, SLAB_COPIES, model->backup);
 	slab_init(&m.s.engine.table, W.slab, PAGES / model->slab_pages, model->slab_pages);
 	m.s.engine.backup.slots = &m.s.engine.slots;
 	for (int i = SLOTS - 1; i >= 0; i--) {
@@ -576,6 +637,7 @@ void begin(const struct model *model)
 			.table = &m.s.donors, .index = (uint16_t)d, .state = DONOR_UP,
 			.total = model->room * m.s.options.slab,
 			.free = model->room * m.s.options.slab,
+			.grace = 1ull << 62,
 			.link = {
 				.transport = &transport_model, .env = &m.s.donors.env,
 				.ops = m.s.donors.ops, .owner = &m.s.donors.donor[d],

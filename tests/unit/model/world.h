@@ -31,6 +31,7 @@ enum { PAGES = 2, DONORS = 3, REMOTE = 2, SLOTS = 5, OPS = 20, CONTROL = 20, REQ
 struct loan {
 	uint32_t generation;
 	bool lent;
+	bool claimed;          /* since the last connection of its borrower began */
 	uint32_t slab;         /* the borrower's number, for checks only */
 	uint64_t stamp[PAGES];
 };
@@ -53,7 +54,7 @@ struct expected {
 /* How often each may happen, still. */
 struct budget {
 	uint8_t writes, same, reads, discards, crashes, returns, evictions, ticks, migrations,
-		disk_errors, drains, forgeries, kills;
+		disk_errors, drains, forgeries, kills, cuts;
 };
 
 struct world {
@@ -67,6 +68,7 @@ struct world {
 	uint32_t controls;
 	uint64_t disk[PAGES];
 	uint64_t newest[PAGES]; /* by arrival */
+	uint64_t failed[PAGES]; /* stamps of the last writes that failed */
 	uint64_t stamps;
 	struct expected expected[REQUESTS];
 	uint32_t requests, answered;
@@ -108,8 +110,8 @@ struct parts {
 	uint16_t active[SLOTS];
 	struct slot_range range[SLOTS];
 	struct lane_parts queue, reads;
-	uint32_t backlog, need_backup;
-	uint64_t seed;
+	uint32_t backlog, need_backup, held;
+	uint64_t now, seed;
 	struct repair repair;
 };
 
@@ -141,7 +143,7 @@ struct state {
 
 enum step_kind { STEP_WRITE, STEP_SAME, STEP_READ, STEP_DISCARD, STEP_DELIVER, STEP_CONTROL,
 		 STEP_DISK, STEP_DISK_ERROR, STEP_TICK, STEP_CRASH, STEP_RETURN, STEP_EVICT,
-		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KILL, STEP_RUN,
+		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KILL, STEP_CUT, STEP_RUN,
 		 STEP_KINDS };
 
 struct step {
@@ -180,6 +182,8 @@ void disk_step(struct backup_lane *lane, bool fails);
 /* The backup's queue, or its lane of reads (1). */
 struct backup_lane *lane_of(int which);
 void crash(int donor);
+/* The connection to @donor ends; what was on its way has arrived there if @how is 1. */
+void cut(int donor, int how);
 void come_back(int donor);
 void evict(int donor, int remote);
 /* A donor changes a bit (@how 0), exchanges its two pages (1), or gives an older content (2). */
