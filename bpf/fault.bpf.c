@@ -98,6 +98,77 @@ static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
 	a->entry[n % EBB_ARRIVALS] = ebb_arrival(n, address, f->kind, f->role);
 }
 
+#define TMPFS_MAGIC 0x01021994
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+
+/* ebbd forgets after a second where a process faulted (TARGET_SPAN_NS). */
+#define TELL_NS 250000000ULL
+
+struct mapping {
+	__u64 first, end;
+	bool file;                  /* of a file */
+	bool memory;                /* anonymous, or of a file in shared memory */
+};
+
+/*
+ * Tells memory, of which MADV_WILLNEED reads swap, from files, which it reads ahead even where the
+ * mapping is private and its pages are in swap.  A tmpfs has the files of all shared memory.
+ */
+static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, void *data)
+{
+	struct mapping *m = data;
+	struct file *file = vma->vm_file;
+	struct inode *inode;
+
+	m->first = vma->vm_start >> EBB_PAGE_SHIFT;
+	m->end = vma->vm_end >> EBB_PAGE_SHIFT;
+	m->file = file != NULL;
+	m->memory = !file;
+	if (!file)
+		return 0;
+	inode = BPF_CORE_READ(file, f_mapping, host);
+	m->memory = BPF_CORE_READ(inode, i_sb, s_magic) == TMPFS_MAGIC &&
+		    (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFREG;
+	return 0;
+}
+
+/* Tells ebbd that the mapping of a fault is memory, unless this thread did lately. */
+static __always_inline void tell_memory(const struct ebb_fault *f, const struct mapping *at,
+					struct task_stamp *stamp)
+{
+	struct ebb_memory *m;
+	struct told *t;
+
+	if (!stamp)
+		return;
+	for (int i = 0; i < EBB_TOLD; i++) {
+		t = &stamp->told[i];
+		if (t->first == at->first && t->end == at->end &&
+		    f->time_ns - t->time_ns < TELL_NS)
+			return;
+	}
+	m = bpf_ringbuf_reserve(&requests, sizeof(*m), 0);
+	if (!m)
+		return;
+	m->first = at->first;
+	m->stride = 1;
+	m->end = at->end;
+	m->owner = f->owner;
+	m->time_ns = f->time_ns;
+	m->tgid = f->tgid;
+	m->exec = f->exec;
+	m->count = 0;
+	m->op = EBB_OP_MEMORY;
+	m->pad = 0;
+	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
+	bpf_ringbuf_submit(m, 0);
+	t = &stamp->told[stamp->turn++ & (EBB_TOLD - 1)];
+	t->first = at->first;
+	t->end = at->end;
+	t->time_ns = f->time_ns;
+}
+
 /* Counts a swap fault and calls the policy of @owner; @issued: time of the page's request. */
 static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
@@ -106,6 +177,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	__u64 ids = bpf_get_current_pid_tgid();
 	struct ebb_counters *c = counters_of(owner);
 	struct ebb_fault *f;
+	struct mapping at = {};
 	struct ebb_meta *m;
 	__u32 zero = 0, policy = cg->policy;
 
@@ -151,6 +223,12 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	/* Without ebbd nothing serves requests. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)
 		return 0;
+	/* Fails while a thread changes mappings; then only memory known before is prefetched. */
+	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
+	if (at.file && !at.memory)
+		return 0;
+	if (at.memory)
+		tell_memory(f, &at, stamp);
 	bpf_tail_call(ctx, &policies, policy);
 	return 0;
 }
@@ -211,12 +289,6 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 	return swap_fault(ctx, task, cg, owner, s, page.vpn, kind, now, start, issued);
 }
 
-static long vma_is_file(struct task_struct *task, struct vm_area_struct *vma, void *file)
-{
-	*(__u32 *)file = vma->vm_file != NULL;
-	return 0;
-}
-
 SEC("perf_event")
 int fault_major(struct bpf_perf_event_data *ctx)
 {
@@ -230,8 +302,8 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	struct ebb_prefetch *pre;
 	struct ebb_counters *c;
 	struct ebb_cgroup *cg;
+	struct mapping at = {};
 	struct task_stamp *s;
-	__u32 file = 0;
 
 	if (!task->mm)
 		return 0;
@@ -257,8 +329,8 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		c->wasted++; /* prefetched, and evicted before its first access */
 	if (read_ns)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
-	bpf_find_vma(task, ctx->addr, vma_is_file, &file, 0);
-	if (file)
+	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
+	if (at.file)
 		c->file_majors++;
 	else
 		c->zero_majors++;

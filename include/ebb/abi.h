@@ -225,6 +225,7 @@ enum ebb_op {
 	EBB_OP_OUT = 2,             /* reclaim consumed pages now */
 	EBB_OP_LIST = 3,            /* prefetch listed pages; a struct ebb_list_request */
 	EBB_OP_COLD_LIST = 4,       /* EBB_OP_COLD for listed pages; a struct ebb_list_request */
+	EBB_OP_MEMORY = 5,          /* of bpf/fault, not of a policy: a struct ebb_memory */
 };
 
 #define EBB_REQUEST_MAX 1024        /* pages in one request */
@@ -234,6 +235,22 @@ enum ebb_op {
 struct ebb_list_request {
 	struct ebb_request head; /* op = EBB_OP_LIST or EBB_OP_COLD_LIST, count <= EBB_LIST_MAX */
 	__u64 vpn[EBB_LIST_MAX];
+};
+
+/*
+ * Tells ebbd before a request of the process where it faulted: pages first to end - 1 are one
+ * mapping of anonymous or shared memory.  Laid out as a struct ebb_request.
+ */
+struct ebb_memory {
+	__u64 first;
+	__s64 stride;               /* 1 */
+	__u64 end;
+	__u64 owner;
+	__u64 time_ns;
+	__u32 tgid, exec;
+	__u32 count;                /* 0 */
+	__u32 op;                   /* EBB_OP_MEMORY */
+	__u64 pad;
 };
 
 /* A further kind, in maps/trace only: reclaim sent the page to swap; tid is 0. */
@@ -297,6 +314,7 @@ EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);
 EBB_ASSERT_SIZE(struct ebb_request, 64);
 EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
+EBB_ASSERT_SIZE(struct ebb_memory, 64);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);

@@ -126,6 +126,14 @@ struct {
 	__type(value, struct ebb_executor);
 } executor SEC(".maps");
 
+#define EBB_TOLD 4
+
+/* A mapping that bpf/fault told ebbd. */
+struct told {
+	__u64 first, end;   /* pages */
+	__u64 time_ns;
+};
+
 /* State of one task between programs; dies with the task. */
 struct task_stamp {
 	__u64 vpn;          /* page of the fault that began last */
@@ -138,6 +146,8 @@ struct task_stamp {
 	__u32 role;         /* role for this task name */
 	__u32 named;        /* the name has been examined */
 	char comm[16];
+	struct told told[EBB_TOLD];
+	__u32 turn;         /* number of mappings told */
 };
 
 struct {

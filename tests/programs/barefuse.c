@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The smallest FUSE file there can be: barefuse DIR MIB serves DIR/swap from locked
- * memory until it is umounted.  What a device of ours is measured against.
+ * The smallest FUSE file there can be: barefuse DIR MIB [LOG] serves DIR/swap from locked
+ * memory until it is umounted, and writes a line to LOG for each read.  What a device of ours is
+ * measured against.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 #define FOR_EVER (1u << 30)
 
 struct bare {
-	int fd;
+	int fd, log;
 	uint64_t size;
 	char *memory;
 };
@@ -105,6 +106,8 @@ static void serve(const struct bare *b, char *request)
 	while (read(b->fd, request, BEFORE_PAGES + MOST) >= 0 || errno == EINTR ||
 	       errno == ENOENT) {
 		if (in->opcode == FUSE_READ) {
+			if (b->log >= 0)
+				dprintf(b->log, "%llu %u\n", (unsigned long long)rd->offset, rd->size);
 			answer(b, in->unique, 0, b->memory + rd->offset, rd->size);
 		} else if (in->opcode == FUSE_WRITE) {
 			struct fuse_write_out out = { .size = wr->size };
@@ -120,13 +123,15 @@ static void serve(const struct bare *b, char *request)
 int main(int argc, char **argv)
 {
 	struct sched_param fifo = { .sched_priority = 1 };
-	struct bare b = { .size = argc == 3 ? strtoull(argv[2], NULL, 10) << 20 : 0 };
+	struct bare b = { .log = -1, .size = argc >= 3 ? strtoull(argv[2], NULL, 10) << 20 : 0 };
 	char options[80], *room;
 
 	if (!b.size) {
-		fputs("usage: barefuse DIR MIB\n", stderr);
+		fputs("usage: barefuse DIR MIB [LOG]\n", stderr);
 		return 2;
 	}
+	if (argc > 3)
+		b.log = open(argv[3], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	b.memory = mmap(NULL, b.size, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	room = mmap(NULL, PAGE + MOST, PROT_READ | PROT_WRITE,

@@ -64,9 +64,52 @@ static void is_told_from_its_namesake(void **state)
 	target_close(&t);
 }
 
+#define SECOND 1000000000ULL
+
+static bool reaches(const struct target *t, uint64_t vpn, uint64_t now)
+{
+	return target_keep_memory(t, &vpn, 1, now) == 1;
+}
+
+static void knows_its_memory_by_its_faults(void **state)
+{
+	uint64_t vpn[] = { 9, 10, 19, 20, 30, 39, 40 };
+	struct target t = { .tgid = 1 };
+
+	assert_false(reaches(&t, 0, SECOND));
+	target_learn(&t, 10, 20, 10 * SECOND);
+	target_learn(&t, 30, 40, 10 * SECOND);
+	assert_false(reaches(&t, 0, 10 * SECOND));
+	assert_int_equal(target_keep_memory(&t, vpn, 7, 10 * SECOND + 1), 4);
+	assert_memory_equal(vpn, ((uint64_t[]){ 10, 19, 30, 39 }), 4 * sizeof(*vpn));
+	/* What has not faulted since may be mapped to a file by now. */
+	target_learn(&t, 30, 40, 11 * SECOND);
+	assert_false(reaches(&t, 10, 11 * SECOND));
+	assert_true(reaches(&t, 30, 12 * SECOND - 1));
+	/* A mapping that was cut takes the place of the old one. */
+	target_learn(&t, 30, 35, 11 * SECOND + 1);
+	assert_true(reaches(&t, 34, 12 * SECOND));
+	assert_false(reaches(&t, 35, 12 * SECOND));
+}
+
+static void forgets_the_mapping_that_faulted_longest_ago(void **state)
+{
+	struct target t = { .tgid = 1 };
+
+	for (uint64_t i = 0; i <= TARGET_SPANS; i++)
+		target_learn(&t, 10 * i, 10 * i + 5, SECOND + i);
+	assert_false(reaches(&t, 0, SECOND + 100));
+	for (uint64_t i = 1; i <= TARGET_SPANS; i++)
+		assert_true(reaches(&t, 10 * i, SECOND + 100));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(is_told_from_its_namesake) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(is_told_from_its_namesake),
+		cmocka_unit_test(knows_its_memory_by_its_faults),
+		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

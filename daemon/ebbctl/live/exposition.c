@@ -45,6 +45,7 @@ const struct metric metrics[] = {
 	EXECUTOR("throttled", "Requests skipped because few prefetched pages were used."),
 	EXECUTOR("calls", "process_madvise calls."),
 	EXECUTOR("pages", "Pages requested in these calls."),
+	EXECUTOR("not_memory", "Requested pages outside the memory mappings that faulted lately."),
 	EXECUTOR("not_swapped", "Requested pages that were not in swap."),
 	EXECUTOR("repeated", "Requested pages that were already in flight."),
 	EXECUTOR("failed", "Calls that failed."),

@@ -154,12 +154,16 @@ static uint64_t page_out(const struct target *t, uint64_t chunk, uint64_t mask)
 	return look(t, chunk, PM_SWAPPED, PM_PRESENT) & mask;
 }
 
-/* Maps the pages, which are in the swap cache. */
+/*
+ * Maps the pages that are still unmapped and in the swap cache.  The program may have mapped a file
+ * in their place, which must not be read: its server may never answer.  A swapped-out page is read
+ * from swap in any mapping.
+ */
 static void map(const struct target *t, uint64_t chunk, uint64_t mask)
 {
 	struct iovec remote[CHUNK], local;
 	uint64_t vpn[CHUNK];
-	uint32_t n = list(chunk, mask, vpn);
+	uint32_t n = list(chunk, mask & look(t, chunk, PM_SWAPPED, PM_PRESENT), vpn);
 	char byte[CHUNK];
 
 	for (uint32_t i = 0; i < n; i++)

@@ -45,6 +45,10 @@ static int on_request(void *data, void *record, size_t size)
 		x->stale++;
 		return 0;
 	}
+	if (((struct ebb_request *)record)->op == EBB_OP_MEMORY) {
+		prefetcher_learn(x->prefetcher, record);
+		return 0;
+	}
 	memcpy(&asked, record, size < sizeof(asked) ? size : sizeof(asked));
 	prefetcher_request(x->prefetcher, &asked);
 	return 0;

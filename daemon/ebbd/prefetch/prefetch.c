@@ -170,9 +170,11 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 
 static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
 {
-	uint32_t kept = target_keep_swapped(j->target, vpn, n);
+	uint32_t memory = target_keep_memory(j->target, vpn, n, now_ns());
+	uint32_t kept = target_keep_swapped(j->target, vpn, memory);
 
-	p->stats.not_swapped += n - kept;
+	p->stats.not_memory += n - memory;
+	p->stats.not_swapped += memory - kept;
 	if (!kept)
 		return;
 	if (budget_make_room(j->budget, kept))
@@ -260,6 +262,14 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 	else
 		p->stats.stale++;
 	budget_release(j.budget);
+}
+
+void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
+{
+	struct target *t = target_get(p, m->tgid, m->exec, now_ns());
+
+	if (t)
+		target_learn(t, m->first, m->end, m->time_ns);
 }
 
 struct sweep {

@@ -2,9 +2,10 @@
 /*
  * Executes requests in sequence: process_madvise(MADV_WILLNEED), or page-out.
  *
- * For each request it drops stale and outstanding pages and, by the pagemap, pages that are
- * not in swap, cuts the rest to the cgroup's budget, enters the pages in the prefetched set
- * and requests them, at most 64 per call: a call holds the target's mmap_lock.
+ * For each request it drops stale and outstanding pages, pages that may belong to a file
+ * (target_learn()) and, by the pagemap, pages that are not in swap, cuts the rest to the cgroup's
+ * budget, enters the pages in the prefetched set and requests them, at most 64 per call: a call
+ * holds the target's mmap_lock.
  *
  * Belongs to one thread, and takes no lock.
  */
@@ -25,6 +26,8 @@ void prefetcher_free(struct prefetcher **p);
 void prefetcher_begin(struct prefetcher *p);
 /* @r is well-formed: see executor.c. */
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);
+/* A process faulted in a mapping of memory. */
+void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m);
 /* Twice a second: expires unread pages, closes processes that exited, finds new devices. */
 void prefetcher_sweep(struct prefetcher *p, uint64_t now);
 /* Counters, approximate; any thread may read them. */

@@ -55,6 +55,39 @@ bool target_gone(const struct target *t)
 	return poll(&p, 1, 0) > 0;
 }
 
+void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now)
+{
+	struct target_span *to = t->span;
+
+	for (struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++) {
+		/* Its mapping has changed, or is the same. */
+		if (s->first < end && first < s->end)
+			s->seen_ns = 0;
+		if (s->seen_ns < to->seen_ns)
+			to = s;
+	}
+	*to = (struct target_span){ first, end, now };
+}
+
+static bool is_memory(const struct target *t, uint64_t vpn, uint64_t now)
+{
+	for (const struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++)
+		if (vpn >= s->first && vpn < s->end && s->seen_ns &&
+		    now - s->seen_ns < TARGET_SPAN_NS)
+			return true;
+	return false;
+}
+
+uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, uint64_t now)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (is_memory(t, vpn[i], now))
+			vpn[kept++] = vpn[i];
+	return kept;
+}
+
 static bool swapped(uint64_t entry)
 {
 	return (entry & (PM_PRESENT | PM_SWAPPED)) == PM_SWAPPED;

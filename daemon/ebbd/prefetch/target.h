@@ -6,10 +6,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TARGET_SPANS 16
+#define TARGET_SPAN_NS 1000000000ULL
+
+/* Pages first to end - 1 were memory, not a mapping of a file, at @seen_ns. */
+struct target_span {
+	uint64_t first, end, seen_ns;
+};
+
 struct target {
 	uint32_t tgid, exec;
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t used_ns;
+	struct target_span span[TARGET_SPANS]; /* the latest ones */
 };
 
 /* Returns -ESRCH if the process has exited. */
@@ -19,6 +28,19 @@ void target_close(struct target *t);
 bool process_gone(uint32_t tgid);
 /* Returns whether the process exited, even if its number is in use again. */
 bool target_gone(const struct target *t);
+
+/*
+ * Learns from a fault in the mapping of pages @first to @end - 1 that they are memory.
+ *
+ * Only such pages may be prefetched or read: MADV_WILLNEED on the swapped-out pages of a private
+ * file mapping reads the file, and waits for its server, which the program itself may be.
+ */
+void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now);
+/*
+ * Keeps, in place, those of the @n pages @vpn that were memory less than TARGET_SPAN_NS ago;
+ * returns how many remain.
+ */
+uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, uint64_t now);
 
 /*
  * Keeps, in place, those of the @n pages @vpn (ascending or descending) that are in swap;
