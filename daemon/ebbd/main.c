@@ -33,6 +33,7 @@
 
 #define TICK_USEC 100000
 #define TICKS_A_SECOND 10
+#define HUNG_USEC 30000000      /* without WatchdogSec= */
 
 struct options {
 	const char *config, *policy_dir;
@@ -76,6 +77,31 @@ static int on_cgroups(sd_event_source *s, int fd, uint32_t events, void *data)
 	return 0;
 }
 
+/* systemd's watchdog sees the main thread only; without one, a hung thread is just logged. */
+static void watch_threads(struct ebbd *d)
+{
+	const struct {
+		const char *name;
+		struct liveness *liveness;
+	} thread[] = {
+		{ "prefetching", executor_liveness(d->executor) },
+		{ "offloading", offload_liveness(d->offload) },
+	};
+	uint64_t usec = HUNG_USEC;
+	bool guarded = sd_watchdog_enabled(0, &usec) > 0;
+	const char *end = guarded ? "; aborting, for systemd to restart ebbd" : "";
+
+	for (size_t i = 0; i < sizeof(thread) / sizeof(thread[0]); i++) {
+		if (liveness_still(thread[i].liveness) != usec / TICK_USEC)
+			continue;
+		log_err("%s: no progress for %llu s, the last prefetch was for process %u%s; if this "
+			"recurs, detach the policy of that process's cgroup", thread[i].name,
+			(unsigned long long)(usec / 1000000), executor_at(d->executor), end);
+		if (guarded)
+			abort();
+	}
+}
+
 static int on_tick(sd_event_source *s, uint64_t usec, void *data)
 {
 	struct ebbd *d = data;
@@ -83,6 +109,7 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *data)
 
 	plane_heartbeat(&d->plane);
 	attachments_tick(&d->attachments);
+	watch_threads(d);
 	if (++ticks % TICKS_A_SECOND == 0) {
 		attachments_sweep(&d->attachments);
 		declared_again(d->declared);

@@ -41,6 +41,7 @@ struct offload {
 	struct offload_room room;
 	pthread_t thread;
 	int wake;               /* eventfd: stop */
+	struct liveness liveness;
 };
 
 /* Returns the thread time lost so far by all cgroups with a policy at or below @rel. */
@@ -222,6 +223,7 @@ static void round_of(struct offload *o)
 	for (uint32_t i = 0; i < o->jobs; i++) {
 		struct job *j = o->job[i];
 
+		liveness_beat(&o->liveness);
 		pthread_mutex_lock(&a->lock);
 		lost = lost_ns(a, j->cgroup.rel);
 		pthread_mutex_unlock(&a->lock);
@@ -240,9 +242,16 @@ static void *run(void *data)
 	struct pollfd wake = { .fd = o->wake, .events = POLLIN };
 
 	pthread_setname_np(pthread_self(), "ebbd-offload");
-	while (poll(&wake, 1, PERIOD_MS) <= 0)
+	while (poll(&wake, 1, PERIOD_MS) <= 0) {
+		liveness_beat(&o->liveness);
 		round_of(o);
+	}
 	return NULL;
+}
+
+struct liveness *offload_liveness(struct offload *o)
+{
+	return &o->liveness;
 }
 
 int offload_start(struct offload **out, struct attachments *a, struct error *e)

@@ -22,6 +22,7 @@
 #define EBB_OFFLOAD_H
 
 #include "lib/base/error.h"
+#include "lib/rules/liveness.h"
 #include "table.h"
 
 struct offload;
@@ -29,5 +30,7 @@ struct offload;
 int offload_start(struct offload **out, struct attachments *a, struct error *e);
 /* Waits for the end of the current round. */
 void offload_stop(struct offload **o);
+/* Its thread's progress: at least after each cgroup of a round. */
+struct liveness *offload_liveness(struct offload *o);
 
 #endif

@@ -26,6 +26,7 @@ struct executor {
 	uint64_t stale;                /* malformed requests */
 	struct prefetcher *prefetcher;
 	uint64_t swept_ns, beat_ns;
+	struct liveness liveness;
 };
 
 static bool well_formed(const struct ebb_request *r, size_t size)
@@ -41,6 +42,7 @@ static int on_request(void *data, void *record, size_t size)
 	struct ebb_list_request asked = { 0 };
 	struct executor *x = data;
 
+	liveness_beat(&x->liveness);
 	if (!well_formed(record, size)) {
 		x->stale++;
 		return 0;
@@ -72,6 +74,7 @@ static void *run(void *data)
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u32 == 1)
 				return NULL;
+		liveness_beat(&x->liveness);
 		ring_buffer__consume(x->ring);
 		now = now_ns();
 		/* The verifier may keep the main thread busy for seconds. */
@@ -136,6 +139,16 @@ void executor_stop(struct executor **px)
 	pthread_join(x->thread, NULL);
 	executor_free(x);
 	*px = NULL;
+}
+
+struct liveness *executor_liveness(struct executor *x)
+{
+	return &x->liveness;
+}
+
+uint32_t executor_at(const struct executor *x)
+{
+	return x->plane->executor->reader.tgid;
 }
 
 void executor_read_stats(const struct executor *x, struct executor_stats *s)

@@ -7,6 +7,7 @@
 #define EBB_EXECUTOR_H
 
 #include "budget.h"
+#include "lib/rules/liveness.h"
 #include "settings.h"
 
 struct executor;
@@ -15,6 +16,10 @@ struct executor;
 int executor_start(struct executor **x, struct plane *plane, struct budget_table *budgets,
 		   const struct executor_config *config, struct error *e);
 void executor_stop(struct executor **x);
+/* Its thread's progress: at least twice a second, unless a call does not return. */
+struct liveness *executor_liveness(struct executor *x);
+/* Returns the process that the thread prefetched for last; 0 = none. */
+uint32_t executor_at(const struct executor *x);
 void executor_read_stats(const struct executor *x, struct executor_stats *s);
 
 #endif
