@@ -133,9 +133,9 @@ static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, voi
 	return 0;
 }
 
-/* Tells ebbd that the mapping of a fault is memory, unless this thread did lately. */
+/* Tells ebbd that a fault is in memory, and in which cgroup, unless this thread did lately. */
 static __always_inline void tell_memory(const struct ebb_fault *f, const struct mapping *at,
-					struct task_stamp *stamp)
+					__u64 leaf, struct task_stamp *stamp)
 {
 	struct ebb_memory *m;
 	struct told *t;
@@ -145,7 +145,7 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	for (int i = 0; i < EBB_TOLD; i++) {
 		t = &stamp->told[i];
 		if (t->first == at->first && t->end == at->end &&
-		    f->time_ns - t->time_ns < TELL_NS)
+		    f->time_ns - t->time_ns < TELL_NS && stamp->leaf == leaf)
 			return;
 	}
 	m = bpf_ringbuf_reserve(&requests, sizeof(*m), 0);
@@ -160,13 +160,32 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	m->exec = f->exec;
 	m->count = 0;
 	m->op = EBB_OP_MEMORY;
-	m->pad = 0;
+	m->leaf = leaf;
 	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
 	bpf_ringbuf_submit(m, 0);
 	t = &stamp->told[stamp->turn++ & (EBB_TOLD - 1)];
 	t->first = at->first;
 	t->end = at->end;
 	t->time_ns = f->time_ns;
+	stamp->leaf = leaf;
+}
+
+/* Memory is charged to the cgroup of the leader, where version 1 has threads in several. */
+static __always_inline __u64 leaf_of(struct task_struct *task)
+{
+	struct cgroup *cg = memory_cgroup(task->group_leader);
+
+	return BPF_CORE_READ(cg, kn, id);
+}
+
+/* A prefetched page of @task's memory cgroup was used, or wasted. */
+static __always_inline struct ebb_leaf *leaf_used(__u64 leaf, __u64 pages)
+{
+	struct ebb_leaf *l = bpf_map_lookup_elem(&leaves, &leaf);
+
+	if (l && pages)
+		__sync_fetch_and_add(&l->used, pages);
+	return l;
 }
 
 /* Counts a swap fault and calls the policy of @owner; @issued: time of the page's request. */
@@ -174,7 +193,8 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
 				      __u64 vpn, __u32 kind, __u64 now, __u64 start, __u64 issued)
 {
-	__u64 ids = bpf_get_current_pid_tgid();
+	__u64 ids = bpf_get_current_pid_tgid(), leaf = leaf_of(task);
+	struct ebb_leaf *l = leaf_used(leaf, kind != EBB_MISS);
 	struct ebb_counters *c = counters_of(owner);
 	struct ebb_fault *f;
 	struct mapping at = {};
@@ -197,7 +217,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	f->ip = PT_REGS_IP(&ctx->regs);
 	f->role = thread_role(stamp);
 	f->cluster = 0;
-	f->room = cg->room;
+	f->room = l && l->room < cg->room ? l->room : cg->room;
 	if (stamp) {
 		f->cluster = stamp->reads;
 		stamp->reads = 0;
@@ -228,7 +248,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	if (at.file && !at.memory)
 		return 0;
 	if (at.memory)
-		tell_memory(f, &at, stamp);
+		tell_memory(f, &at, leaf, stamp);
 	bpf_tail_call(ctx, &policies, policy);
 	return 0;
 }
@@ -325,8 +345,10 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		pre = NULL;
 	if (pre && !read_ns)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
-	if (pre)
+	if (pre) {
 		c->wasted++; /* prefetched, and evicted before its first access */
+		leaf_used(leaf_of(task), 1);
+	}
 	if (read_ns)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);

@@ -12,31 +12,6 @@
 #include "server_policy.h"
 #include "share.h"
 
-/* Finds the process's directory in the memory hierarchy. */
-static int cgroup_of(int pid, struct cgroup_ref *c, struct error *e)
-{
-	char path[64], line[PATH_MAX + 128], found[PATH_MAX] = "";
-	_cleanup_file_ FILE *f = NULL;
-
-	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
-	f = fopen(path, "re");
-	if (!f)
-		return fail_exit(e, EXIT_USAGE, ESRCH, "process %d: does not exist", pid);
-	while (fgets(line, sizeof(line), f)) {
-		/* "4:memory:/x" on version 1, "0::/x" on version 2; a machine may have both. */
-		char *controllers = strchr(line, ':'), *name;
-
-		name = controllers ? strchr(controllers + 1, ':') : NULL;
-		if (!name)
-			continue;
-		*name++ = '\0';
-		name[strcspn(name, "\n")] = '\0';
-		if (!strcmp(controllers + 1, "memory") || (!controllers[1] && !*found))
-			snprintf(found, sizeof(found), "%s", name);
-	}
-	return cgroup_resolve(*found ? found : "/", c, e);
-}
-
 /* Returns whether the cgroup or an ancestor has a policy. */
 static bool tracked(struct ebbd *d, const struct cgroup_ref *c)
 {
@@ -91,7 +66,7 @@ int epoch_share(struct ebbd *d, struct json_object *request, struct json_object 
 	struct cgroup_ref c;
 	int r;
 
-	r = cgroup_of((int)pid, &c, e);
+	r = cgroup_of_process((int)pid, &c, e);
 	if (r)
 		return r;
 	if (!tracked(d, &c))

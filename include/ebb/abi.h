@@ -16,6 +16,7 @@
 #define EBB_ABI 4
 
 #define EBB_MAX_CGROUPS 1024
+#define EBB_MAX_LEAVES 4096
 #define EBB_MAX_PROCS 8192
 #define EBB_MAX_PREFETCHED 65536    /* pages outstanding, machine-wide */
 #define EBB_MAX_POLICIES 32
@@ -239,7 +240,8 @@ struct ebb_list_request {
 
 /*
  * Tells ebbd before a request of the process where it faulted: pages first to end - 1 are one
- * mapping of anonymous or shared memory.  Laid out as a struct ebb_request.
+ * mapping of anonymous or shared memory, and leaf is its memory cgroup.  Laid out as a struct
+ * ebb_request.
  */
 struct ebb_memory {
 	__u64 first;
@@ -250,7 +252,13 @@ struct ebb_memory {
 	__u32 tgid, exec;
 	__u32 count;                /* 0 */
 	__u32 op;                   /* EBB_OP_MEMORY */
-	__u64 pad;
+	__u64 leaf;
+};
+
+/* maps/leaves: memory cgroup with processes that ebbd prefetches for -> its share. */
+struct ebb_leaf {
+	__u64 used;                 /* prefetched pages that faulted, or were read once more */
+	__u64 room;                 /* pages that may be outstanding */
 };
 
 /* A further kind, in maps/trace only: reclaim sent the page to swap; tid is 0. */
@@ -315,6 +323,7 @@ EBB_ASSERT_SIZE(struct ebb_fault, 72);
 EBB_ASSERT_SIZE(struct ebb_request, 64);
 EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
 EBB_ASSERT_SIZE(struct ebb_memory, 64);
+EBB_ASSERT_SIZE(struct ebb_leaf, 16);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);

@@ -70,6 +70,13 @@ struct {
 } prefetched SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EBB_MAX_LEAVES);
+	__type(key, __u64);
+	__type(value, struct ebb_leaf);
+} leaves SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, EBB_MAX_PROCS);
 	__type(key, __u32);
@@ -147,6 +154,7 @@ struct task_stamp {
 	__u32 named;        /* the name has been examined */
 	char comm[16];
 	struct told told[EBB_TOLD];
+	__u64 leaf;         /* memory cgroup that bpf/fault told ebbd last */
 	__u32 turn;         /* number of mappings told */
 };
 

@@ -185,6 +185,49 @@ def test_a_page_evicted_unread_is_prefetched_again(ebbd, device, cgroup, tmp_pat
     assert 8 < stats["prefetched"] == 8 + stats["wasted"] <= 16, stats
 
 
+# 40 MiB, paged out; a line of input touches the first page.
+TOUCHES = """
+import ctypes, mmap, sys
+area = mmap.mmap(-1, 40 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+area.madvise(mmap.MADV_NOHUGEPAGE)
+for at in range(0, len(area), 4096):
+    area[at:at + 8] = (at + 1).to_bytes(8, "little")
+area.madvise(21)
+print(ctypes.addressof(ctypes.c_char.from_buffer(area)) >> 12, flush=True)
+for _ in sys.stdin:
+    print(area[0], flush=True)
+"""
+
+
+def test_the_limit_of_a_child_bounds_its_prefetches(ebbd, device, cgroup, tmp_path):
+    """Its parent, which has the policy, has no limit; the pages are charged to the child."""
+    at = ("AT", 'EBB_PARAM(AT, "at", 0, 0, EBB_VPN_END, "page")')
+    body = "if (f->vpn == p->v[0])\n\t\tfor (int i = 0; i < 8; i++)\n" \
+           "\t\t\tebb_prefetch(f, f->vpn + 1 + 1024 * i, 1, 1024);"
+    ebbctl("policy", "load", policies.compile_policy(
+        tmp_path, policies.source(body=body, params=(at,))))
+    c = cgroup()
+    ebbctl("policy", "attach", "mine", c.path)
+    if c.version == 2:
+        c.set("cgroup.subtree_control", "+memory")
+    child = parts.Cgroup(f"{c.rel[1:]}/child", limit_mib=64)
+    room = (64 << 20) // 4096 // 8
+    program = subprocess.Popen(["/usr/bin/python3", "-c", TOUCHES], preexec_fn=child.enter,
+                               text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        ebbctl("policy", "set", c.path, f"at={int(program.stdout.readline())}")
+        child.evict()
+        before = policies.call("status")["executor"]["requests"]
+        print("", file=program.stdin, flush=True)
+        assert int(program.stdout.readline()) == 1
+        wait_for(lambda: policies.call("status")["executor"]["requests"] - before == 8, 20,
+                 "the requests")
+        assert wait_for(lambda: parts.stats(c)["prefetched"], 20, "prefetches") <= room
+    finally:
+        program.communicate("", timeout=60)
+        child.remove()
+
+
 def test_children_made_later_are_covered_at_once(ebbd, device, cgroup):
     """Without a declaration: the first fault of a new child of a child finds the policy."""
     c = cgroup(limit_mib=LIMIT)

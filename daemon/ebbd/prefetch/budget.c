@@ -9,21 +9,16 @@
 #include <unistd.h>
 
 #include "budget.h"
-#include "lib/base/cleanup.h"
-#include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/rules/pace.h"
 #include "lib/rules/throttle.h"
 
 #define IDLE_NS 500000000ULL
-#define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
-#define WRITEBACK_SHARE 4   /* more than limit / this under writeback stops prefetching */
 
 struct budget {
 	struct budget_table *table;
 	uint64_t owner;
 	char *path;                            /* the cgroup's directory */
-	bool v2;                               /* its controller is on version 2 */
 	int stat_fd;                           /* memory.stat, or -1 */
 	atomic_uint refs;                      /* its attachment, tables, the executor */
 	_Atomic(struct event_set *) events;    /* from here on written by the main thread */
@@ -39,10 +34,8 @@ struct budget {
 	_Atomic uint64_t uses;
 	uint64_t idle; /* pages outstanding too long to be in flight */
 	uint64_t used; /* hits, late and wasted, when the counters were read */
-	uint64_t unflushed;                    /* pages prefetched since memory.stat was read */
 	uint64_t sweep_idle, sweep_unused;
 	uint32_t turn;
-	_Atomic uint64_t writeback; /* bytes: any thread's latest sample of memory.stat */
 };
 
 struct view {
@@ -145,7 +138,6 @@ struct budget *budget_new(struct budget_table *t, const struct cgroup_ref *cgrou
 		return NULL;
 	b->table = t;
 	b->owner = cgroup->id;
-	b->v2 = cgroup->v2;
 	b->path = strdup(cgroup->path);
 	if (!b->path) {
 		free(b);
@@ -291,18 +283,10 @@ uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c
 
 void budget_refresh_stats(struct budget *b)
 {
-	const char *key = b->v2 ? "\nfile_writeback " : "\ntotal_writeback ", *at;
 	char text[4096];
-	ssize_t n = pread(b->stat_fd, text, sizeof(text) - 1, 0);
 
-	if (n < 0) {
+	if (pread(b->stat_fd, text, sizeof(text), 0) < 0)
 		log_debug("%s/memory.stat: %m", b->path);
-		return;
-	}
-	text[n] = '\0';
-	/* Anonymous pages included, whatever the name says. */
-	at = strstr(text, key);
-	atomic_store(&b->writeback, at ? strtoull(at + strlen(key), NULL, 10) : 0);
 }
 
 /* --- executor's thread ------------------------------------------------------ */
@@ -378,66 +362,20 @@ void budget_detect(struct budget *b)
 	atomic_fetch_sub(&b->table->readers, 1);
 }
 
-static uint64_t usage(const struct budget *b)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/memory.current", b->path);
-	return file_number(path, 0);
-}
-
-/*
- * Over memory.high a charge would throttle this thread, and at memory.max it can invoke the OOM
- * killer although pages under writeback will be free soon: reclaims before the charge, and returns
- * false if that fails.  Version 1 has no such file; there the charge reclaims.
- */
-bool budget_make_room(struct budget *b, uint32_t pages)
-{
-	uint64_t need = (uint64_t)pages << EBB_PAGE_SHIFT, limit = budget_limit(b), used;
-	char path[PATH_MAX], text[32];
-	_cleanup_close_ int fd = -1;
-	int n;
-
-	if (limit == UINT64_MAX)
-		return true;
-	if (get(&b->writeback) > limit / WRITEBACK_SHARE)
-		budget_refresh_stats(b);
-	if (get(&b->writeback) > limit / WRITEBACK_SHARE)
-		return false;
-	used = b->v2 ? usage(b) : 0;
-	if (used + need <= limit)
-		return true;
-	if (snprintf(path, sizeof(path), "%s/memory.reclaim", b->path) >= (int)sizeof(path))
-		return true;
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return true;
-	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)(used + need - limit));
-	return write(fd, text, n) == n || usage(b) + need <= limit;
-}
-
-/* Between two ticks the inactive list can run dry at the pace of a prefetch. */
-static void keep_stats_fresh(struct budget *b, uint32_t pages)
-{
-	uint64_t limit = budget_limit(b);
-
-	b->unflushed += pages;
-	if (limit == UINT64_MAX || b->unflushed < (limit >> EBB_PAGE_SHIFT) / FLUSH_SHARE)
-		return;
-	b->unflushed = 0;
-	budget_refresh_stats(b);
-}
-
 void budget_settle(struct budget *b, uint32_t asked)
 {
 	add(&b->prefetched, asked);
-	keep_stats_fresh(b, asked);
 }
 
 void budget_lost(struct budget *b, uint32_t lost)
 {
 	add(&b->expired, lost);
 	budget_settle(b, lost);
+}
+
+bool budget_in_flight(uint64_t issued_ns, uint64_t now)
+{
+	return issued_ns + IDLE_NS >= now;
 }
 
 struct budget_sweep *budget_sweep_begin(struct budget_table *t, uint64_t now)
@@ -480,7 +418,7 @@ bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_n
 	 */
 	if (waited && atomic_load(&b->sample))
 		return false;
-	b->sweep_idle += issued_ns + IDLE_NS < s->now;
+	b->sweep_idle += !budget_in_flight(issued_ns, s->now);
 	b->sweep_unused += waited;
 	return true;
 }

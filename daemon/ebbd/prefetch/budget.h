@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The amount that may be prefetched for each attached cgroup: by its limit (headroom), its
- * outstanding pages, its accuracy (throttle) and other cgroups' misses (pace).
+ * outstanding pages, its accuracy (throttle) and other cgroups' misses (pace).  leaf.h has the
+ * limits of cgroups below it.
  *
  * The main thread publishes budgets as an immutable table; the executor finds its
  * budget there and holds it by count.  No lock is taken: each field has one writer and is
@@ -67,7 +68,7 @@ uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c
  * active list; if the inactive list runs empty before the next flush, reclaim fails and
  * the OOM killer ends a program of a cgroup whose pages could all go to swap.  Observed
  * on 6.18 without ebb, too: random accesses to twice its memory are killed one time in
- * eight.  Reading memory.stat flushes, and shows the pages under writeback.
+ * eight.  Reading memory.stat flushes.
  */
 void budget_refresh_stats(struct budget *b);
 
@@ -89,12 +90,13 @@ struct budget_grant {
 struct budget_grant budget_take(struct budget *b, uint32_t wanted);
 /* Switches hit detection on before the first page is requested. */
 void budget_detect(struct budget *b);
-/* Frees memory for @pages near the limit; returns false to prefetch nothing. */
-bool budget_make_room(struct budget *b, uint32_t pages);
 /* @asked pages were requested and entered the prefetched set. */
 void budget_settle(struct budget *b, uint32_t asked);
 /* @lost outstanding pages had been evicted unread, and were read once more. */
 void budget_lost(struct budget *b, uint32_t lost);
+
+/* Returns whether a page requested at @issued_ns may still be in flight: others block nothing. */
+bool budget_in_flight(uint64_t issued_ns, uint64_t now);
 
 /* A sweep of the prefetched set; one at a time. */
 struct budget_sweep;

@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/realtime.h"
+#include "leaf.h"
 #include "lib/host/inflight.h"
 #include "page_out.h"
 #include "prefetch.h"
@@ -34,6 +35,7 @@ struct recent {
 struct prefetcher {
 	const struct executor_config *config;
 	struct budget_table *budgets;
+	struct leaves *leaves;
 	struct prefetch_set *set;
 	struct ebb_executor *counted;  /* mapped: ebbd's reads, and whose pages this thread reads */
 	struct executor_stats stats;
@@ -47,6 +49,7 @@ struct prefetcher {
 struct job {
 	struct target *target;
 	struct budget *budget;
+	struct leaf *leaf;
 	struct prefetch_key key;
 	struct budget_grant grant;
 };
@@ -166,6 +169,7 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.failed += in.fresh - taken;
 	p->stats.pages += taken;
 	budget_settle(j->budget, in.fresh - unsettled);
+	leaf_settle(j->leaf, in.fresh - unsettled);
 }
 
 static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
@@ -177,7 +181,7 @@ static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.not_swapped += memory - kept;
 	if (!kept)
 		return;
-	if (budget_make_room(j->budget, kept))
+	if (leaf_make_room(j->leaf, kept))
 		prefetch_batch(p, j, vpn, kept);
 	else
 		p->stats.full += kept;
@@ -191,6 +195,7 @@ static void prefetch(struct prefetcher *p, struct job *j, const struct ebb_reque
 	uint32_t n = 0;
 
 	j->grant = budget_take(j->budget, r->count);
+	j->grant.pages = j->leaf ? leaf_take(p->leaves, j->leaf, j->grant.pages) : 0;
 	p->stats.full += r->count - j->grant.pages;
 	for (uint32_t i = 0; i < j->grant.pages; i++) {
 		uint64_t page = list ? list[i] : r->first + (uint64_t)r->stride * i;
@@ -233,7 +238,8 @@ static void carry_out(struct prefetcher *p, struct job *j, const struct ebb_list
 		prefetch(p, j, r, asked->vpn, now);
 		break;
 	default:
-		p->stats.paged_out += page_out_behind(j->target, r, budget_limit(j->budget));
+		if (j->leaf)
+			p->stats.paged_out += page_out_behind(j->target, r, leaf_limit(j->leaf));
 		prefetch(p, j, r, NULL, now);
 	}
 }
@@ -257,10 +263,12 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 		return;
 	}
 	j.target = j.budget ? target_get(p, r->tgid, r->exec, now) : NULL;
-	if (j.target)
+	if (j.target) {
+		j.leaf = leaf_find(p->leaves, j.target->leaf, now);
 		carry_out(p, &j, asked, now);
-	else
+	} else {
 		p->stats.stale++;
+	}
 	budget_release(j.budget);
 }
 
@@ -268,12 +276,17 @@ void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
 {
 	struct target *t = target_get(p, m->tgid, m->exec, now_ns());
 
-	if (t)
-		target_learn(t, m->first, m->end, m->time_ns);
+	if (!t)
+		return;
+	target_learn(t, m->first, m->end, m->time_ns);
+	t->leaf = m->leaf;
+	leaves_learn(p->leaves, m->tgid, m->leaf, m->time_ns);
 }
 
 struct sweep {
 	struct budget_sweep *budgets;
+	struct leaves *leaves;
+	uint64_t now;
 	uint64_t oldest_ns;     /* pages requested earlier expire */
 	uint32_t tgid;          /* process looked at last */
 	bool gone;              /* it has exited */
@@ -287,8 +300,12 @@ static bool keep(void *data, const struct ebb_page *page, const struct ebb_prefe
 		s->tgid = page->tgid;
 		s->gone = process_gone(page->tgid);
 	}
-	return !s->gone && p->issued_ns > s->oldest_ns &&
-	       budget_sweep_keep(s->budgets, p->owner, p->issued_ns);
+	if (s->gone || p->issued_ns <= s->oldest_ns ||
+	    !budget_sweep_keep(s->budgets, p->owner, p->issued_ns))
+		return false;
+	if (budget_in_flight(p->issued_ns, s->now))
+		leaves_sweep_page(s->leaves, page->tgid);
+	return true;
 }
 
 static void expired(void *data, uint64_t owner)
@@ -300,10 +317,14 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 {
 	struct sweep s = {
 		.budgets = budget_sweep_begin(p->budgets, now),
+		.leaves = p->leaves,
+		.now = now,
 		.oldest_ns = now > p->config->expire_ns ? now - p->config->expire_ns : 0,
 	};
 
-	prefetch_set_sweep(p->set, &(struct prefetch_sweep){ keep, expired, &s });
+	leaves_sweep_begin(p->leaves);
+	if (prefetch_set_sweep(p->set, &(struct prefetch_sweep){ keep, expired, &s }))
+		leaves_sweep_end(p->leaves, now);
 	budget_sweep_end(s.budgets);
 	inflight_refresh(&p->inflight);
 	for (struct target *t = p->target; t < p->target + TARGETS; t++)
@@ -368,9 +389,10 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	p->config = config;
 	p->counted = plane->executor;
 	p->set = prefetch_set_new(prefetch_set_map(plane), plane->filter);
+	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);
 	for (int i = 0; i < TARGETS; i++)
 		p->target[i].pidfd = p->target[i].pagemap = -1;
-	if (!p->set)
+	if (!p->set || !p->leaves)
 		prefetcher_free(&p);
 	return p;
 }
@@ -385,6 +407,7 @@ void prefetcher_free(struct prefetcher **pp)
 	for (int i = 0; i < TARGETS; i++)
 		target_close(&p->target[i]);
 	inflight_close(&p->inflight);
+	leaves_free(&p->leaves);
 	prefetch_set_free(&p->set);
 	free(p);
 	*pp = NULL;

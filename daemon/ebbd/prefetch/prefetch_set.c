@@ -103,7 +103,7 @@ uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key
 	return removed;
 }
 
-void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *sweep)
+bool prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *sweep)
 {
 	uint32_t in = 0, out, n;
 	void *from = NULL;
@@ -114,7 +114,7 @@ void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *swe
 		n = SWEEP_PAGES;
 		r = bpf_map_lookup_batch(s->map, from, &out, s->page, s->value, &n, NULL);
 		if (r && errno != ENOENT)
-			return; /* an incomplete look-up must not hide pages */
+			return false; /* an incomplete look-up must not hide pages */
 		in = out;
 		from = &in;
 		for (uint32_t i = 0; i < n; i++) {
@@ -125,4 +125,5 @@ void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *swe
 		}
 	} while (!r);
 	memcpy(s->filter, s->next, sizeof(s->next));
+	return true;
 }

@@ -63,7 +63,10 @@ struct prefetch_sweep {
 	void *data;
 };
 
-/* Removes pages that do not stay, and rebuilds the filter from the others. */
-void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *sweep);
+/*
+ * Removes pages that do not stay, and rebuilds the filter from the others.  Returns whether it saw
+ * all pages.
+ */
+bool prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *sweep);
 
 #endif

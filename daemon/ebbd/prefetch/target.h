@@ -18,6 +18,7 @@ struct target {
 	uint32_t tgid, exec;
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t used_ns;
+	uint64_t leaf;           /* its memory cgroup; 0 = not known */
 	struct target_span span[TARGET_SPANS]; /* the latest ones */
 };
 

@@ -12,6 +12,7 @@
 
 #include "cgroup.h"
 #include "cgroup_files.h"
+#include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 
 /* Time for which an exited process may still be listed in its cgroup. */
@@ -320,6 +321,14 @@ static uint64_t number(const char *dir, const char *file, uint64_t fallback)
 	return v >= V1_UNLIMITED ? UINT64_MAX : v;
 }
 
+uint64_t cgroup_own_limit(const char *dir, bool v2)
+{
+	uint64_t max = number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX);
+	uint64_t high = v2 ? number(dir, "memory.high", UINT64_MAX) : UINT64_MAX;
+
+	return high < max ? high : max;
+}
+
 uint64_t cgroup_limit(const struct cgroup_ref *c)
 {
 	const char *mount = cgroup_memory_mount(NULL);
@@ -329,9 +338,7 @@ uint64_t cgroup_limit(const struct cgroup_ref *c)
 
 	snprintf(dir, sizeof(dir), "%s", c->path);
 	while (top && strlen(dir) >= top) {
-		v = number(dir, c->v2 ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX);
-		limit = v < limit ? v : limit;
-		v = c->v2 ? number(dir, "memory.high", UINT64_MAX) : UINT64_MAX;
+		v = cgroup_own_limit(dir, c->v2);
 		limit = v < limit ? v : limit;
 		if (strlen(dir) == top)
 			break;
@@ -361,6 +368,30 @@ uint64_t cgroup_oom_kills(const struct cgroup_ref *c)
 		return 0;
 	p = strstr(text, "oom_kill ");
 	return p ? strtoull(p + 9, NULL, 10) : 0;
+}
+
+int cgroup_of_process(int pid, struct cgroup_ref *c, struct error *e)
+{
+	char path[64], line[PATH_MAX + 128], found[PATH_MAX] = "";
+	_cleanup_file_ FILE *f = NULL;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return fail_exit(e, EXIT_USAGE, ESRCH, "process %d: does not exist", pid);
+	while (fgets(line, sizeof(line), f)) {
+		/* "4:memory:/x" on version 1, "0::/x" on version 2; a machine may have both. */
+		char *controllers = strchr(line, ':'), *name;
+
+		name = controllers ? strchr(controllers + 1, ':') : NULL;
+		if (!name)
+			continue;
+		*name++ = '\0';
+		name[strcspn(name, "\n")] = '\0';
+		if (!strcmp(controllers + 1, "memory") || (!controllers[1] && !*found))
+			snprintf(found, sizeof(found), "%s", name);
+	}
+	return cgroup_resolve(*found ? found : "/", c, e);
 }
 
 int cgroup_each(int (*each)(const char *dir, void *data), void *data)

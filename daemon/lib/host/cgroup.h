@@ -30,6 +30,9 @@ struct cgroup_ref {
  */
 int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e);
 
+/* Finds the memory cgroup of a process; -ESRCH if it does not exist. */
+int cgroup_of_process(int pid, struct cgroup_ref *c, struct error *e);
+
 /* Finds the memory cgroup with the id; -ENOENT, without a message, if none has it. */
 int cgroup_by_id(uint64_t id, struct cgroup_ref *c, struct error *e);
 
@@ -62,6 +65,8 @@ int cgroup_first_process(const struct cgroup_ref *c, char *comm, size_t size);
  * and on v2 memory.high; UINT64_MAX = none.
  */
 uint64_t cgroup_limit(const struct cgroup_ref *c);
+/* Returns the limit of one directory alone, of the controller of version 2 if @v2. */
+uint64_t cgroup_own_limit(const char *dir, bool v2);
 uint64_t cgroup_usage(const struct cgroup_ref *c);
 uint64_t cgroup_peak(const struct cgroup_ref *c);      /* 0 if the kernel does not report it */
 uint64_t cgroup_oom_kills(const struct cgroup_ref *c);
