@@ -38,6 +38,10 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	json_add_int(answer, "abi", EBB_ABI);
 	json_add_int(answer, "pid", getpid());
 	json_add_text(answer, "hooks", plane_hooks(&d->plane));
+	o = json_object_new_object();
+	json_add_text(o, "state", plane_self_test(&d->plane));
+	json_add_text(o, "found", d->plane.misread);
+	json_object_object_add(answer, "self_test", o);
 	json_add_int(answer, "uptime_s", (now_ns() - d->started_ns) / 1000000000);
 	list = add_array(answer, "attachments");
 	pthread_mutex_lock(&a->lock);

@@ -293,6 +293,18 @@ static void groups(struct doctor *d)
 	}
 }
 
+/* What ebbd found when it started. */
+static void self_test(struct doctor *d, struct json_object *status)
+{
+	struct json_object *o = json_member(status, "self_test");
+	const char *state = json_text(o, "state", ""), *found = json_text(o, "found", "");
+
+	if (*state)
+		doctor_add(d, !strcmp(state, "passed") ? HAVE : *state == 'f' ? MISSING : NOTE,
+			   "ebbd self-test", "use a kernel that ebb supports, or a newer ebb", "%s",
+			   *found ? found : "BPF reads the right fields of this kernel");
+}
+
 void doctor_running(struct doctor *d)
 {
 	struct json_object *status = NULL, *devices = device_describe_all();
@@ -303,6 +315,8 @@ void doctor_running(struct doctor *d)
 	daemon_call(control_request("status"), &status, &e);
 	doctor_add(d, status ? HAVE : NOTE, "ebbd", "systemctl start ebbd, or ebbctl run --start",
 		   status ? "runs, pid %d" : "does not answer", (int)json_int(status, "pid", 0));
+	if (status)
+		self_test(d, status);
 	proactive_reclaim(d);
 	groups(d);
 	for (size_t i = 0; i < json_object_array_length(devices); i++) {

@@ -22,6 +22,7 @@
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
 #include "plane.h"
+#include "self_test.h"
 
 #define PROGS_DIR EBB_PINS "/progs"
 #define LINKS_DIR EBB_PINS "/links"
@@ -282,6 +283,21 @@ static int open_meta(struct plane *p, const struct plane_wish *wish, struct erro
 	return 0;
 }
 
+static void test_programs(struct plane *p)
+{
+	p->tested = self_test(p->misread, sizeof(p->misread));
+	if (p->tested == -EILSEQ)
+		log_err("bpf: %s; this kernel has changed what the programs read: use one that ebb "
+			"supports, or a newer ebb", p->misread);
+	else if (p->tested)
+		log_warn("bpf: cannot verify what the programs read: %s", p->misread);
+}
+
+const char *plane_self_test(const struct plane *p)
+{
+	return !p->tested ? "passed" : p->tested == -EILSEQ ? "failed" : "skipped";
+}
+
 int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 {
 	int r;
@@ -317,6 +333,8 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 		r = open_meta(p, wish, e);
 	if (!r)
 		r = attach_evict(p, e);
+	if (!r)
+		test_programs(p);
 out:
 	if (r)
 		plane_close(p, p->took_over ? KEEP_PINS : DROP_PINS);

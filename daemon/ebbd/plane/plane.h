@@ -56,6 +56,8 @@ struct plane {
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* created by this ebbd */
 	bool took_over;          /* found the pins of a previous ebbd */
+	int tested;              /* result of self_test(), */
+	char misread[256];       /* and its text, "" if 0 */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, requests, cgroups, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
@@ -75,6 +77,9 @@ struct plane_wish {
 
 /* Loads, shares, pins and attaches.  On failure it leaves nothing behind. */
 int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e);
+
+/* Returns "passed", "failed" or "skipped": whether BPF reads the right fields of this kernel. */
+const char *plane_self_test(const struct plane *p);
 
 /* Returns "fentry" or "tracepoints": the hooks for misses and evicted pages. */
 const char *plane_hooks(const struct plane *p);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Self-test of what the other programs read of a page: ebbd touches pages of its own at start,
+ * while this program is attached, and compares what was found with what it knows.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "track.bpf.h"
+
+/* Pages first to end - 1 of process tgid; written by ebbd. */
+__u32 tgid;
+__u64 first, end;
+
+__u64 seen;         /* pages of the process that came to the LRU lists */
+__u64 found;        /* those that were recognized */
+__u64 page_cgroup;  /* of the last one; 0 = none */
+__u64 task_cgroup;  /* of the process */
+
+SEC("tp_btf/mm_lru_insertion")
+int BPF_PROG(probe_page, struct folio *folio)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	unsigned long mapping = 0;
+	struct cgroup *cg;
+	__u64 index;
+
+	if (!tgid || (__u32)task->tgid != tgid)
+		return 0;
+	seen++;
+	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
+	index = BPF_CORE_READ(folio, index);
+	if (!mapping_is_anon(mapping) || index < first || index >= end)
+		return 0;
+	found++;
+	cg = folio_cgroup(folio);
+	page_cgroup = cg ? BPF_CORE_READ(cg, kn, id) : 0;
+	cg = memory_cgroup(task);
+	task_cgroup = BPF_CORE_READ(cg, kn, id);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
