@@ -320,6 +320,8 @@ int main(int argc, char **argv)
 	if (r || o.check_config)
 		goto out;
 	r = need_root("ebbd", &e);
+	if (!r)
+		r = need_initial_pids("ebbd", &e);
 	if (r)
 		goto out;
 	if (o.daemon)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""At start ebbd checks what the BPF programs read of this kernel, and says what they misread."""
+"""At start ebbd checks what the BPF programs read of this kernel, and whether it means the same."""
 import json
+import subprocess
+
+import pytest
 
 import machine
 import parts
@@ -36,3 +39,14 @@ def test_a_page_of_another_cgroup_is_named(ebbd_lock, cgroup, logs, tmp_path):
     finally:
         ebbd.stop()
         machine.pins_remove()
+
+
+@pytest.mark.parametrize("proc", [[], ["--mount-proc"]], ids=["proc of the host", "proc of its own"])
+def test_another_pid_namespace_is_refused(ebbd_lock, proc):
+    """The numbers of processes that BPF reports would be those of others there."""
+    done = subprocess.run(["unshare", "--pid", "--fork", "--kill-child", *proc, machine.BIN / "ebbd"],
+                          text=True, capture_output=True, timeout=60)
+    assert done.returncode == 5
+    assert done.stderr == ("ebbd: error: PID namespace: not the host's, so that process numbers "
+                           "are not the kernel's; start ebbd in the host's (hostPID: true, "
+                           "--pid=host)\n")
