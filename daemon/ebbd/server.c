@@ -64,6 +64,10 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_object_array_add(list, o);
 	}
 	pthread_mutex_unlock(&a->lock);
+	o = json_object_new_object();
+	json_add_int(o, "attachments_refused", (int64_t)a->refused);
+	json_add_int(o, "changes_deferred", (int64_t)declared_deferred(d->declared));
+	json_object_object_add(answer, "users", o);
 	list = add_array(answer, "inactive");
 	for (uint32_t i = 0; i < d->config.declared.n; i++) {
 		struct declaration *s = &d->config.declared.item[i];

@@ -300,3 +300,56 @@ def test_xattr_alone_comes_and_goes(declared, cgroup):
     assert policy_of(c) == "leap"
     os.removexattr(c.path, "user.ebb.policy")
     wait_for(lambda: policy_of(c) is None, 5, "detached")
+
+
+TENANT, LIMIT = 4711, 64
+
+
+@pytest.fixture
+def tenants(cgroup):
+    """tenants(n) creates cgroups that belong to a user."""
+    def make(n):
+        made = [cgroup(name=f"tenant-{i}") for i in range(n)]
+        for c in made:
+            os.chown(c.path, TENANT, TENANT)
+        return made
+    return make
+
+
+def users():
+    return ebbctl_json("status")["users"]
+
+
+def test_one_user_cannot_take_all_attachments(declared, tenants, cgroup):
+    made, c, d = tenants(LIMIT + 3), cgroup(name="web-1"), declared("")
+    own = lambda: sum(policy_of(t) == "none" for t in made)
+    for t in made:
+        xattr(t, "none")
+    wait_for(lambda: users()["attachments_refused"] >= 3, 20, "refusals")
+    assert own() == LIMIT
+    assert (f"user {TENANT} has {LIMIT} configured attachments, all users {LIMIT} "
+            f"(limits: {LIMIT}, 768)") in machine.read(d.log)
+    # Others have theirs, and what goes makes room.
+    xattr(c, "none")
+    wait_for(lambda: policy_of(c) == "none", 5, "the policy of root's cgroup")
+    attached = [t for t in made if policy_of(t)]
+    refused = next(t for t in made if not policy_of(t))
+    os.removexattr(attached[0].path, "user.ebb.policy")
+    wait_for(lambda: own() == LIMIT - 1, 20, "the detachment")
+    xattr(refused, "none")
+    wait_for(lambda: own() == LIMIT, 20, "the attachment of another one")
+
+
+def test_a_user_who_changes_a_policy_in_a_loop_waits(declared, tenants, cgroup):
+    """The last value counts in the end, and others' changes take effect meanwhile."""
+    [t], c, d = tenants(1), cgroup(name="web-1"), declared("")
+    for i in range(200):
+        xattr(t, "stride" if i % 2 else "leap")
+        wait_for(lambda: policy_of(t) == ("stride" if i % 2 else "leap")
+                 or users()["changes_deferred"], 20, "an effect")
+    assert users()["changes_deferred"] > 0
+    xattr(c, "none")
+    wait_for(lambda: policy_of(c) == "none", 2, "the policy of root's cgroup")
+    xattr(t, "linux")
+    wait_for(lambda: policy_of(t) == "linux", 30, "the last value")
+    assert machine.read(d.log).count(f"{t.path}: attached") < 100

@@ -45,6 +45,19 @@ static void cgroup_of(uint64_t id, struct cgroup_ref *c)
 	c->v2 = true;
 }
 
+/* 0 = none. */
+static int limit_to(uint64_t bytes)
+{
+	char path[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/memory.max", directory);
+	f = fopen(path, "w");
+	if (!f || (bytes ? fprintf(f, "%llu\n", (unsigned long long)bytes) : fputs("max\n", f)) < 0)
+		return -1;
+	return fclose(f);
+}
+
 static struct budget *budget_of(struct budget_table *t, uint64_t id)
 {
 	static struct cgroup_ref c;
@@ -91,23 +104,23 @@ static void the_limit_bounds_what_is_outstanding(void **unused)
 	b = w.held[0];
 	assert_int_equal(budget_limit(b), LIMIT);
 	assert_int_equal(budget_room(b), ROOM);
-	assert_int_equal(budget_take(b, ROOM - 8).pages, ROOM - 8);
+	assert_int_equal(budget_take(b, ROOM - 8, SECOND).pages, ROOM - 8);
 	budget_settle(b, ROOM - 8);
-	assert_int_equal(budget_take(b, 8).pages, 8);
+	assert_int_equal(budget_take(b, 8, SECOND).pages, 8);
 	assert_int_equal(atomic_load(&reads), 0);
 	/* Short of room it looks at the counters, */
-	assert_int_equal(budget_take(b, 64).pages, 8);
+	assert_int_equal(budget_take(b, 64, SECOND).pages, 8);
 	counters.hits = 30;
 	counters.late = 20;
 	counters.wasted = 6;
-	assert_int_equal(budget_take(b, 64).pages, 64);
+	assert_int_equal(budget_take(b, 64, SECOND).pages, 64);
 	assert_int_equal(atomic_load(&reads), 2);
 	/* and remembers them. */
-	assert_int_equal(budget_take(b, 64).pages, 64);
+	assert_int_equal(budget_take(b, 64, SECOND).pages, 64);
 	assert_int_equal(atomic_load(&reads), 2);
 	assert_int_equal(budget_outstanding(b, &counters), ROOM - 8 - 56);
 	/* The other's is its own. */
-	assert_int_equal(budget_take(w.held[1], ROOM).pages, ROOM);
+	assert_int_equal(budget_take(w.held[1], ROOM, SECOND).pages, ROOM);
 	end(&w);
 }
 
@@ -124,6 +137,39 @@ static void lost_pages_are_wasted_and_prefetched_again(void **unused)
 	end(&w);
 }
 
+/* A program that uses half of what is prefetched is not throttled, and leaves the rest behind. */
+static void idle_pages_of_one_leave_entries_for_others(void **unused)
+{
+	uint32_t most = EBB_MAX_PREFETCHED / 2, taken;
+	struct budget_sweep *s;
+	struct world w;
+
+	limit_to(0);
+	begin(&w);
+	assert_int_equal(budget_take(w.held[0], most + 1, SECOND).pages, most);
+	budget_settle(w.held[0], 30000);
+	s = budget_sweep_begin(w.table, 10 * SECOND);
+	for (int i = 0; i < 30000; i++)
+		assert_true(budget_sweep_keep(s, 1, SECOND));
+	budget_sweep_end(s);
+	assert_int_equal(budget_take(w.held[0], 10000, SECOND).pages, EBB_MAX_PREFETCHED - 60000);
+	budget_settle(w.held[0], EBB_MAX_PREFETCHED - 60000);
+	/* The other gets half of what the first one left. */
+	taken = budget_take(w.held[1], most, 2 * SECOND).pages;
+	assert_int_equal(taken, 30000);
+	budget_settle(w.held[1], 15000);
+	assert_int_equal(budget_take(w.held[1], most, 3 * SECOND).pages, 0);
+	assert_int_equal(budget_take(w.held[0], 64, 3 * SECOND).pages, 0);
+	/* Used pages free their entries. */
+	counters.hits = 10000;
+	assert_int_equal(budget_take(w.held[1], 64, 4 * SECOND).pages, 64);
+	assert_int_equal(budget_pages_cut(w.held[0]), 0);
+	budget_cut(w.held[0], 64);
+	assert_int_equal(budget_pages_cut(w.held[0]), 64);
+	end(&w);
+	limit_to(LIMIT);
+}
+
 static void a_sweep_finds_idle_and_expired_pages(void **unused)
 {
 	struct budget_sweep *s;
@@ -131,7 +177,7 @@ static void a_sweep_finds_idle_and_expired_pages(void **unused)
 
 	begin(&w);
 	budget_settle(w.held[0], ROOM);
-	assert_int_equal(budget_take(w.held[0], 64).pages, 0);
+	assert_int_equal(budget_take(w.held[0], 64, SECOND).pages, 0);
 	s = budget_sweep_begin(w.table, 10 * SECOND);
 	for (int i = 0; i < 40; i++)
 		assert_true(budget_sweep_keep(s, 1, 9 * SECOND));
@@ -142,10 +188,10 @@ static void a_sweep_finds_idle_and_expired_pages(void **unused)
 	budget_sweep_expired(s, 3);
 	budget_sweep_end(s);
 	assert_int_equal(budget_expired(w.held[0]), 5);
-	assert_int_equal(budget_take(w.held[0], 64).pages, 45);
+	assert_int_equal(budget_take(w.held[0], 64, SECOND).pages, 45);
 	/* What one sweep found idle counts until the next one. */
 	budget_sweep_end(budget_sweep_begin(w.table, 11 * SECOND));
-	assert_int_equal(budget_take(w.held[0], 64).pages, 5);
+	assert_int_equal(budget_take(w.held[0], 64, SECOND).pages, 5);
 	end(&w);
 }
 
@@ -183,15 +229,15 @@ static void others_that_miss_slow_it_down(void **unused)
 	begin(&w);
 	counters.misses = 1000;
 	budget_tick(w.own[1], &counters, SECOND);
-	grant = budget_take(w.held[0], 64);
+	grant = budget_take(w.held[0], 64, SECOND);
 	assert_int_equal(grant.batch, config.batch);
 	assert_int_equal(grant.before, config.inflight);
-	grant = budget_take(w.held[1], 64);
+	grant = budget_take(w.held[1], 64, SECOND);
 	assert_int_equal(grant.batch + grant.before, config.beside);
 	/* It is detached. */
 	assert_int_equal(budget_publish(w.table, &w.own[0], 1), 0);
 	assert_null(budget_hold(w.table, 1));
-	assert_int_equal(budget_take(w.held[1], 64).batch, config.batch);
+	assert_int_equal(budget_take(w.held[1], 64, SECOND).batch, config.batch);
 	end(&w);
 }
 
@@ -210,7 +256,7 @@ static void *executor(void *data)
 		struct budget_sweep *s;
 
 		if (b && budget_passes(b)) {
-			budget_settle(b, budget_take(b, 8).pages);
+			budget_settle(b, budget_take(b, 8, SECOND).pages);
 			budget_detect(b);
 			r->found++;
 		}
@@ -266,14 +312,7 @@ static void the_table_changes_under_the_executor(void **unused)
 
 static int make_cgroup(void **unused)
 {
-	char path[128];
-	FILE *f;
-
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(path, sizeof(path), "%s/memory.max", directory);
-	f = fopen(path, "w");
-	return !f || fprintf(f, "%llu\n", LIMIT) < 0 || fclose(f) ? -1 : 0;
+	return mkdtemp(directory) ? limit_to(LIMIT) : -1;
 }
 
 static int remove_cgroup(void **unused)
@@ -289,6 +328,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_limit_bounds_what_is_outstanding),
 		cmocka_unit_test(lost_pages_are_wasted_and_prefetched_again),
+		cmocka_unit_test(idle_pages_of_one_leave_entries_for_others),
 		cmocka_unit_test(a_sweep_finds_idle_and_expired_pages),
 		cmocka_unit_test(few_used_pages_throttle),
 		cmocka_unit_test(others_that_miss_slow_it_down),

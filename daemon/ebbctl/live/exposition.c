@@ -76,6 +76,7 @@ const struct metric metrics[] = {
 	CGROUP("dropped", "Requests lost because the ring was full."),
 	CGROUP("gc_misses", "Misses of a collector's threads."),
 	CGROUP("gc_hits", "Hits of a collector's threads, late ones included."),
+	CGROUP("cut", "Requested pages that a limit of outstanding pages cut."),
 	CGROUP("by_chance", "Hits on pages prefetched so long ago that they may be chance."),
 	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_miss_seconds", "miss_ns_log2",
 		  "Latency of misses.", .sum = "miss_ns"),

@@ -191,10 +191,35 @@ static void quiet(struct attachments *a, struct attachment *t)
 	plane_wait_programs();
 }
 
+/* Checks the limits for cgroups of users: a user may create any number of them. */
+static int check_user(struct attachments *a, const struct attachment *fresh, struct error *e)
+{
+	uint32_t own = 0, all = 0;
+
+	if (!fresh->user || fresh->by != BY_DECLARATION)
+		return 0;
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+
+		if (!t->user || t->by != BY_DECLARATION)
+			continue;
+		all++;
+		own += t->user == fresh->user;
+	}
+	if (own < USER_ATTACHMENTS && all < USERS_ATTACHMENTS)
+		return 0;
+	a->refused++;
+	return fail_exit(e, EXIT_REFUSED, EDQUOT,
+			 "%s: user %u has %u configured attachments, all users %u (limits: %u, %u); "
+			 "remove cgroups or their policies, then reload ebbd", fresh->cgroup.path,
+			 fresh->user, own, all, USER_ATTACHMENTS, USERS_ATTACHMENTS);
+}
+
 static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 			 struct error *e)
 {
 	struct attachment fresh = { 0 }, *t;
+	struct stat st;
 	int r;
 
 	r = grant(a, wish, &fresh, e);
@@ -218,6 +243,10 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		r = write_maps(a, t, e);
 		return r ? r : detect_rebalance(a, e);
 	}
+	fresh.user = stat(fresh.cgroup.path, &st) ? 0 : st.st_uid;
+	r = check_user(a, &fresh, e);
+	if (r)
+		return r;
 	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
 	if (!t)
 		return fail(e, ENOMEM, "%s: limit of %u attachments reached", cgroup,

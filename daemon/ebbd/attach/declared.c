@@ -10,14 +10,17 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "change_rate.h"
 #include "declared.h"
 #include "ebbd/plane/policy_store.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/host/cgroup_files.h"
 #include "stats.h"
 
 #define AGAIN_MOST 5
+#define LATER_MOST 1024
 #define WATCHED (IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR)
 
 struct watch {
@@ -37,6 +40,12 @@ struct declared {
 	uint32_t lefts;
 	bool again;                  /* a cgroup was re-created while it was being attached */
 	uint32_t agains;             /* successive rounds with .again */
+	struct change_rate rate;
+	char **later;                /* paths of cgroups that change too often: LATER_MOST */
+	uint32_t laters;
+	bool all_later;              /* there are more, or events were lost */
+	bool at_once;                /* the administrator applies the configuration: no limit */
+	uint64_t deferred;           /* changes that were */
 };
 
 int declared_new(struct declared **out, struct attachments *a,
@@ -50,8 +59,10 @@ int declared_new(struct declared **out, struct attachments *a,
 	d->attachments = a;
 	d->sections = sections;
 	snprintf(d->mount, sizeof(d->mount), "%s", mount ?: "");
-	d->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	d->later = calloc(LATER_MOST, sizeof(*d->later));
+	d->inotify = d->later ? inotify_init1(IN_NONBLOCK | IN_CLOEXEC) : -1;
 	if (d->inotify < 0) {
+		free(d->later);
 		free(d);
 		return fail(e, errno, "inotify: %m; raise fs.inotify.max_user_instances");
 	}
@@ -69,6 +80,9 @@ void declared_free(struct declared **pd)
 	for (uint32_t i = 0; i < d->watches; i++)
 		free(d->watch[i].path);
 	free(d->watch);
+	while (d->laters)
+		free(d->later[--d->laters]);
+	free(d->later);
 	free(d->left);
 	close(d->inotify);
 	free(d);
@@ -96,8 +110,11 @@ static const char *rel_of(const struct declared *d, const char *path)
 	return *rel ? rel : "/";
 }
 
-/* Parses the xattr of @path itself.  Returns 1 if it has none or, after logging, an invalid one. */
-static int read_xattr(struct declared *d, const char *path, struct declaration *own)
+/*
+ * Parses the xattr of @path, which belongs to @user.  Returns 1 if it has none or, after logging,
+ * an invalid one.
+ */
+static int read_xattr(struct declared *d, const char *path, uid_t user, struct declaration *own)
 {
 	static char text[XATTR_SIZE_MAX + 1]; /* the main thread's */
 	ssize_t n = getxattr(path, DECLARATION_XATTR, text, sizeof(text) - 1);
@@ -108,22 +125,24 @@ static int read_xattr(struct declared *d, const char *path, struct declaration *
 	text[n] = '\0';
 	if (declaration_parse(own, text, &e) || declaration_check(own, d->attachments, &e) ||
 	    declaration_load(own, d->attachments, &e)) {
-		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s: %s; correct it with setfattr",
-			  path, DECLARATION_XATTR, e.text);
+		if (change_allowed(&d->rate, user, now_ns()))
+			log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR,
+				  "%s: %s: %s; correct it with setfattr", path, DECLARATION_XATTR, e.text);
 		return 1;
 	}
-	if (own->in_daemon)
+	if (own->in_daemon && change_allowed(&d->rate, user, now_ns()))
 		log_warn("%s: %s: run=daemon: no longer supported and ignored: the policy runs in the "
 			 "kernel; correct it with setfattr", path, DECLARATION_XATTR);
 	return 0;
 }
 
 /* Returns the declaration for @path, which may be stored in @own, or NULL. */
-static struct declaration *look_up(struct declared *d, const char *path, struct declaration *own)
+static struct declaration *look_up(struct declared *d, const char *path, uid_t user,
+				   struct declaration *own)
 {
 	const char *rel = rel_of(d, path);
 
-	if (!read_xattr(d, path, own))
+	if (!read_xattr(d, path, user, own))
 		return own;
 	for (uint32_t i = d->sections->n; i-- > 0;)
 		if (declaration_matches(&d->sections->item[i], d->mount, rel)) {
@@ -142,12 +161,28 @@ static bool left_alone(const struct declared *d, uint64_t id)
 	return false;
 }
 
+/* Notes a cgroup that changed too often, for declared_again(). */
+static void defer(struct declared *d, const char *path)
+{
+	char *copy;
+
+	d->deferred++;
+	for (uint32_t i = 0; i < d->laters; i++)
+		if (!strcmp(d->later[i], path))
+			return;
+	copy = d->laters < LATER_MOST ? strdup(path) : NULL;
+	if (copy)
+		d->later[d->laters++] = copy;
+	else
+		d->all_later = true;
+}
+
 /* Attaches or detaches the cgroup at @path as configured; returns whether it changed. */
 static bool settle(struct declared *d, const char *path)
 {
 	_cleanup_free_ struct declaration *own = calloc(1, sizeof(*own));
-	struct declaration *want = own ? look_up(d, path, own) : NULL;
 	struct attachments *a = d->attachments;
+	struct declaration *want;
 	struct attach_wish wish;
 	struct attachment *t;
 	struct error e = { 0 };
@@ -155,7 +190,10 @@ static bool settle(struct declared *d, const char *path)
 	bool keep, drop;
 	int r;
 
-	if (stat(path, &st) || (want && left_alone(d, st.st_ino)))
+	if (!own || stat(path, &st))
+		return false;
+	want = look_up(d, path, st.st_uid, own);
+	if (want && left_alone(d, st.st_ino))
 		return false;
 	if (want)
 		declaration_wish(want, &wish);
@@ -166,6 +204,10 @@ static bool settle(struct declared *d, const char *path)
 	pthread_mutex_unlock(&a->lock);
 	if (keep || (!want && !drop))
 		return false;
+	if (!d->at_once && !change_allowed(&d->rate, st.st_uid, now_ns())) {
+		defer(d, path);
+		return false;
+	}
 	if (drop) {
 		if (!attach_detach(a, path, &e))
 			log_info("%s: no longer configured: detached", path);
@@ -262,8 +304,10 @@ void declared_apply(struct declared *d)
 {
 	d->lefts = 0;
 	load_each(d);
+	d->at_once = true;
 	if (*d->mount && settle_tree(d, d->mount))
 		stats_publish(d->attachments);
+	d->at_once = false;
 }
 
 static struct watch *watch_find(struct declared *d, int wd)
@@ -280,7 +324,7 @@ static bool on_event(struct declared *d, const struct inotify_event *ev)
 	char path[PATH_MAX];
 
 	if (ev->mask & IN_Q_OVERFLOW)
-		return settle_tree(d, d->mount);
+		d->all_later = true;
 	if (!w)
 		return false;
 	if (ev->mask & IN_IGNORED) {
@@ -307,31 +351,56 @@ void declared_events(struct declared *d)
 	bool changed = false;
 	ssize_t n;
 
-	while ((n = read(d->inotify, buf, sizeof(buf))) > 0)
-		for (char *at = buf; at < buf + n;) {
-			const struct inotify_event *ev = (const void *)at;
+	/* The event loop calls again, between other events: there may be no end of these. */
+	n = read(d->inotify, buf, sizeof(buf));
+	for (char *at = buf; at < buf + n;) {
+		const struct inotify_event *ev = (const void *)at;
 
-			changed |= on_event(d, ev);
-			at += sizeof(*ev) + ev->len;
-		}
+		changed |= on_event(d, ev);
+		at += sizeof(*ev) + ev->len;
+	}
 	if (changed)
 		stats_publish(d->attachments);
 }
 
+/* Settles the deferred cgroups; some may be deferred once more, at the end of the list. */
+static bool settle_deferred(struct declared *d)
+{
+	uint32_t n = d->laters;
+	bool changed = false;
+
+	for (uint32_t i = 0; i < n; i++) {
+		char *path = d->later[0];
+
+		memmove(d->later, d->later + 1, --d->laters * sizeof(*d->later));
+		changed |= settle(d, path);
+		free(path);
+	}
+	return changed;
+}
+
 void declared_again(struct declared *d)
 {
+	bool tree = d->again || d->all_later, changed;
+
 	d->agains = d->again ? d->agains + 1 : 0;
-	if (!d->again)
-		return;
-	d->again = false;
-	if (settle_tree(d, d->mount))
+	d->again = d->all_later = false;
+	changed = settle_deferred(d);
+	if (tree)
+		changed |= settle_tree(d, d->mount);
+	if (changed)
 		stats_publish(d->attachments);
+}
+
+uint64_t declared_deferred(const struct declared *d)
+{
+	return d->deferred;
 }
 
 bool declared_detached(struct declared *d, uint64_t id, const char *path, char *text, size_t size)
 {
 	_cleanup_free_ struct declaration *own = calloc(1, sizeof(*own));
-	struct declaration *want = own ? look_up(d, path, own) : NULL;
+	struct declaration *want = own ? look_up(d, path, 0, own) : NULL;
 	char where[128];
 	uint64_t *more;
 

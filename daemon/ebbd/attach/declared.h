@@ -25,8 +25,13 @@ void declared_free(struct declared **d);
 /* Starts to watch; returns the descriptor to poll, and the function to call then. */
 int declared_fd(const struct declared *d);
 void declared_events(struct declared *d);
-/* Once a second: retries cgroups that were removed or created during an attachment. */
+/*
+ * Once a second: retries cgroups that were removed or created during an attachment, and those whose
+ * user changes them too often (change_rate.h).
+ */
 void declared_again(struct declared *d);
+/* Returns how many changes were deferred for that. */
+uint64_t declared_deferred(const struct declared *d);
 
 /*
  * Checks every section against the loaded policies, without side effects and without

@@ -4,6 +4,7 @@
 #define EBB_ATTACH_TABLE_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "ebbd/plane/events.h"
 #include "ebbd/plane/plane.h"
@@ -14,11 +15,19 @@
 /* Hit detection costs CPU time at each minor fault; it is on only while it is needed. */
 enum detect { DETECT_AUTO, DETECT_ALWAYS };
 
+/*
+ * Configured attachments of cgroups that belong to users other than root: of one user, and of all.
+ * The rest of EBB_MAX_CGROUPS is root's.
+ */
+#define USER_ATTACHMENTS 64
+#define USERS_ATTACHMENTS 768
+
 /* Declarations do not change what a command attached. */
 enum attach_by { BY_COMMAND, BY_DECLARATION };
 
 struct attachment {
 	struct cgroup_ref cgroup;
+	uid_t user;               /* owner of its directory when it was attached */
 	const struct policy *policy;
 	uint32_t slot;
 	enum attach_by by;
@@ -43,6 +52,7 @@ struct attachments {
 	pthread_mutex_t lock;     /* taken by the main, offloading and recording threads */
 	struct attachment *item[EBB_MAX_CGROUPS];
 	uint32_t n;
+	uint64_t refused;         /* attachments beyond the limits of users */
 	int cpus;                 /* online when the events were opened */
 };
 

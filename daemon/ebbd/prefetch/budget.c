@@ -14,6 +14,7 @@
 #include "lib/rules/throttle.h"
 
 #define IDLE_NS 500000000ULL
+#define RECOUNT_NS 20000000 /* least time between counts of all entries, of up to 1024 cgroups */
 
 struct budget {
 	struct budget_table *table;
@@ -30,6 +31,7 @@ struct budget {
 	struct throttle throttle;
 	struct neighbour neighbour;
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
+	_Atomic uint64_t cut;                  /* pages that a limit did not grant */
 	_Atomic uint64_t unused; /* pages outstanding so long that they are hardly needed */
 	_Atomic uint64_t uses;
 	uint64_t idle; /* pages outstanding too long to be in flight */
@@ -58,6 +60,8 @@ struct budget_table {
 		readers; /* threads between loading a pointer and taking or dropping a reference */
 	_Atomic uint32_t waiting; /* budgets in @view that wait; written by the main thread */
 	struct budget_sweep sweep;
+	uint64_t entries;       /* of all cgroups when they were counted, and those added since */
+	uint64_t counted_ns;
 };
 
 static uint64_t get(const _Atomic uint64_t *v)
@@ -264,6 +268,11 @@ uint64_t budget_expired(const struct budget *b)
 	return get(&b->expired);
 }
 
+uint64_t budget_pages_cut(const struct budget *b)
+{
+	return get(&b->cut);
+}
+
 uint64_t budget_uses(const struct budget *b)
 {
 	return atomic_load(&b->uses);
@@ -326,24 +335,72 @@ static uint64_t left(const struct budget *b)
 	return room > out ? room - out : 0;
 }
 
-struct budget_grant budget_take(struct budget *b, uint32_t wanted)
+static struct view *view_hold(struct budget_table *t)
+{
+	struct view *v;
+
+	atomic_fetch_add(&t->readers, 1);
+	v = atomic_load(&t->view);
+	if (v)
+		atomic_fetch_add(&v->refs, 1);
+	atomic_fetch_sub(&t->readers, 1);
+	return v;
+}
+
+static void read_used(struct budget *b)
+{
+	struct ebb_counters c;
+
+	plane_counters(b->table->plane, b->owner, &c);
+	b->used = c.hits + c.late + c.wasted;
+}
+
+static void count_entries(struct budget_table *t, uint64_t now)
+{
+	struct view *v = view_hold(t);
+
+	t->counted_ns = now;
+	t->entries = 0;
+	for (uint32_t i = 0; v && i < v->n; i++) {
+		read_used(v->item[i]);
+		t->entries += outstanding(v->item[i], v->item[i]->used);
+	}
+	view_unref(v);
+}
+
+/* Returns the entries of the prefetched set that the cgroup may take. */
+static uint64_t share(const struct budget *b)
+{
+	uint64_t all = b->table->entries, own = outstanding(b, b->used);
+	uint64_t unused = all < EBB_MAX_PREFETCHED ? EBB_MAX_PREFETCHED - all : 0;
+
+	return unused > own ? unused - own : 0;
+}
+
+struct budget_grant budget_take(struct budget *b, uint32_t wanted, uint64_t now)
 {
 	const struct executor_config *config = &b->table->config;
 	uint32_t waiting = atomic_load(&b->table->waiting), own = atomic_load(&b->waits);
 	struct pace pace = pace_of(config->batch, config->inflight, config->beside,
 				   waiting > own ? waiting - own : 0);
-	struct ebb_counters c;
 	uint64_t may = left(b);
 
 	if (may < wanted) {
-		plane_counters(b->table->plane, b->owner, &c);
-		b->used = c.hits + c.late + c.wasted;
+		read_used(b);
 		may = left(b);
 	}
+	if (share(b) < wanted && now - b->table->counted_ns >= RECOUNT_NS)
+		count_entries(b->table, now);
+	may = share(b) < may ? share(b) : may;
 	return (struct budget_grant){
 		.pages = may < wanted ? (uint32_t)may : wanted, .batch = pace.batch,
 		.before = pace.before,
 	};
+}
+
+void budget_cut(struct budget *b, uint32_t pages)
+{
+	add(&b->cut, pages);
 }
 
 void budget_detect(struct budget *b)
@@ -365,12 +422,13 @@ void budget_detect(struct budget *b)
 void budget_settle(struct budget *b, uint32_t asked)
 {
 	add(&b->prefetched, asked);
+	b->table->entries += asked;
 }
 
 void budget_lost(struct budget *b, uint32_t lost)
 {
 	add(&b->expired, lost);
-	budget_settle(b, lost);
+	add(&b->prefetched, lost);
 }
 
 bool budget_in_flight(uint64_t issued_ns, uint64_t now)
@@ -382,11 +440,7 @@ struct budget_sweep *budget_sweep_begin(struct budget_table *t, uint64_t now)
 {
 	struct budget_sweep *s = &t->sweep;
 
-	atomic_fetch_add(&t->readers, 1);
-	s->view = atomic_load(&t->view);
-	if (s->view)
-		atomic_fetch_add(&s->view->refs, 1);
-	atomic_fetch_sub(&t->readers, 1);
+	s->view = view_hold(t);
 	s->last = NULL;
 	s->now = now;
 	for (uint32_t i = 0; s->view && i < s->view->n; i++)

@@ -56,6 +56,7 @@ uint32_t budget_room(const struct budget *b);       /* pages that may be outstan
 uint64_t budget_timely_ns(const struct budget *b);  /* 0: not known */
 uint64_t budget_prefetched(const struct budget *b); /* pages requested from the kernel */
 uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
+uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a limit */
 uint64_t budget_uses(const struct budget *b);       /* uses of hit detection so far */
 /* Returns the pages prefetched and not used yet, by the counters @c. */
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);
@@ -86,8 +87,16 @@ struct budget_grant {
 	uint32_t batch, before; /* pages per call, and pages in flight before it */
 };
 
-/* Reads the counters only if the known values do not allow @wanted. */
-struct budget_grant budget_take(struct budget *b, uint32_t wanted);
+/*
+ * Grants at most what the cgroup's limit leaves, and its share of the prefetched set: it may hold
+ * as many entries, in flight or idle, as are free.  So one cgroup gets half of the set, n of them
+ * get 1 / (n + 1) each, and there are always some for another.
+ *
+ * Reads the counters only if the known values do not allow @wanted.
+ */
+struct budget_grant budget_take(struct budget *b, uint32_t wanted, uint64_t now);
+/* @pages that its policy requested were not granted, by this or another limit. */
+void budget_cut(struct budget *b, uint32_t pages);
 /* Switches hit detection on before the first page is requested. */
 void budget_detect(struct budget *b);
 /* @asked pages were requested and entered the prefetched set. */

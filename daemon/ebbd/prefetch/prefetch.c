@@ -194,9 +194,10 @@ static void prefetch(struct prefetcher *p, struct job *j, const struct ebb_reque
 	uint64_t vpn[PREFETCH_BATCH_MAX];
 	uint32_t n = 0;
 
-	j->grant = budget_take(j->budget, r->count);
+	j->grant = budget_take(j->budget, r->count, now);
 	j->grant.pages = j->leaf ? leaf_take(p->leaves, j->leaf, j->grant.pages) : 0;
 	p->stats.full += r->count - j->grant.pages;
+	budget_cut(j->budget, r->count - j->grant.pages);
 	for (uint32_t i = 0; i < j->grant.pages; i++) {
 		uint64_t page = list ? list[i] : r->first + (uint64_t)r->stride * i;
 		struct ebb_page key = { j->key.tgid, j->key.exec, page };
