@@ -11,6 +11,10 @@
  * chunk, so all chunks reachable by links are in sequence.  The index has positions
  * only; the log has their process and page.
  *
+ * Log and index have lanes, which attached cgroups take as their logs grow: one alone
+ * takes all, several take equal shares.  So one that misses all the time does not
+ * overwrite what the others repeat.
+ *
  * A resident page causes no fault, so one pass of a loop logs other pages than the
  * next.  A thread whose cursor passes entries copies them into its new log, up to
  * `keep` passes in a row: the log holds the pages that the program accesses, not
@@ -28,7 +32,11 @@
 #define REPLAY_ENTRIES 62               /* per chunk of 512 bytes */
 #define REPLAY_CHUNKS 16384             /* 8 MiB, 1,015,808 faults */
 #define REPLAY_BUCKETS (512 * 1024)     /* 4 MiB, two positions each */
-#define REPLAY_THREADS 4096             /* 256 KiB */
+#define REPLAY_THREADS 4096             /* 416 KiB */
+#define REPLAY_LANES 8                  /* at most: a lane number has 3 bits */
+#define REPLAY_LANE_CHUNKS (REPLAY_CHUNKS / REPLAY_LANES)
+#define REPLAY_LANE_BUCKETS (REPLAY_BUCKETS / REPLAY_LANES)
+#define REPLAY_LANE_IDLE 60000000000ULL /* ns without a fault after which others may take it */
 
 #define REPLAY_REACH 32                 /* entries ahead that are searched for a fault */
 #define REPLAY_NEAR 8                   /* entries ahead within which a match adds trust */
@@ -65,8 +73,20 @@ struct replay_bucket {
 	__u32 at[2];
 };
 
+/* A part of the log. */
+struct replay_lane {
+	__u64 tenant;                   /* replay_tenant(); 0 = none */
+	__u64 begun;                    /* number of the pass that fills it; the latest is active */
+	__u64 time_ns;                  /* newest chunk */
+	__u32 taken;                    /* chunks of this pass */
+	__u32 pad;
+};
+
 struct replay_thread {
 	__u64 owner;
+	__u64 tenant;
+	__u64 time_ns;                  /* newest fault */
+	__u64 lanes;                    /* lane to use for each of the index, a byte each */
 	__u64 last;                     /* page of the newest fault */
 	__u64 window[2];                /* newest misses with which the kernel read more pages */
 	__u32 tid;
@@ -91,16 +111,27 @@ struct replay_thread {
 EBB_TABLE(replay_log, struct replay_chunk, REPLAY_CHUNKS)
 EBB_TABLE(replay_index, struct replay_bucket, REPLAY_BUCKETS)
 EBB_TABLE(replay_threads, struct replay_thread, REPLAY_THREADS)
-EBB_TABLE(replay_clock, __u64, 1)       /* chunks taken so far */
+EBB_TABLE(replay_lanes, struct replay_lane, REPLAY_LANES)
+EBB_TABLE(replay_clock, __u64, 1)       /* passes begun so far */
 
 static __always_inline __u64 replay_owner(const struct ebb_fault *f)
 {
 	return (__u64)f->exec << 32 | f->tgid;
 }
 
-static __always_inline struct replay_bucket *replay_bucket(__u64 owner, __u64 vpn)
+static __always_inline struct replay_bucket *replay_bucket(__u64 owner, __u64 vpn, __u64 lanes)
 {
-	return replay_index_at(((vpn ^ owner << 36) * 0x9e3779b97f4a7c15ULL) >> 44);
+	__u64 hash = ((vpn ^ owner << 36) * 0x9e3779b97f4a7c15ULL) >> 44;
+	__u64 lane = hash / REPLAY_LANE_BUCKETS & (REPLAY_LANES - 1);
+
+	lane = lanes >> (8 * lane) & (REPLAY_LANES - 1);
+	return replay_index_at(lane * REPLAY_LANE_BUCKETS + (hash & (REPLAY_LANE_BUCKETS - 1)));
+}
+
+/* Whose lanes the fault uses: its attached cgroup's. */
+static __always_inline __u64 replay_tenant(const struct ebb_fault *f)
+{
+	return f->owner + 1;
 }
 
 /* Advances *at and returns the entry there; 0 at the end of the log. */
@@ -155,9 +186,9 @@ static __always_inline int replay_holds(__u64 owner, __u64 vpn, __u32 at)
 }
 
 /* Returns the newest position of the page that is still in the log; 0 = none. */
-EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn)
+EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn, __u64 lanes)
 {
-	struct replay_bucket *b = replay_bucket(owner, vpn);
+	struct replay_bucket *b = replay_bucket(owner, vpn, lanes);
 	__u32 newest, older;
 
 	if (!b)
@@ -169,22 +200,142 @@ EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn)
 	return older && replay_holds(owner, vpn, older) ? older : 0;
 }
 
-/* Takes a chunk for a thread whose last one is full, reused, or missing. */
-static __always_inline __u32 replay_take(__u64 owner, struct replay_chunk *full)
+/* Returns how many lanes a cgroup has. */
+EBB_SUBPROGRAM __u32 replay_count(__u64 tenant)
 {
-	__u64 *clock = replay_clock_at(0);
-	struct replay_chunk *c;
-	__u32 chunk;
+	__u32 n = 0;
 
-	if (!clock)
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		const struct replay_lane *l = replay_lanes_at(i);
+
+		n += l && l->tenant == tenant;
+	}
+	return n;
+}
+
+/* Returns an unused lane, else REPLAY_LANES plus the most lanes of another cgroup. */
+EBB_SUBPROGRAM __u32 replay_idle(__u64 tenant, __u64 now)
+{
+	__u32 most = 0;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		const struct replay_lane *l = replay_lanes_at(i);
+		__u32 n;
+
+		if (!l || l->tenant == tenant)
+			continue;
+		if (!l->tenant || l->time_ns + REPLAY_LANE_IDLE < now)
+			return i;
+		n = replay_count(l->tenant);
+		if (n > most)
+			most = n;
+	}
+	return REPLAY_LANES + most;
+}
+
+/*
+ * Returns the lane that a cgroup fills once its active one is full: an idle one, the oldest one of
+ * a cgroup that has at least two more, or its own oldest one.
+ */
+EBB_SUBPROGRAM __u32 replay_choose(__u64 tenant, __u64 now)
+{
+	__u32 at = replay_idle(tenant, now), own, most;
+	__u64 oldest = ~0ULL;
+
+	if (at < REPLAY_LANES)
+		return at;
+	most = at - REPLAY_LANES;
+	own = replay_count(tenant);
+	/* With as many cgroups as lanes it shares another's. */
+	at = tenant & (REPLAY_LANES - 1);
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		const struct replay_lane *l = replay_lanes_at(i);
+		int fits;
+
+		if (!l)
+			break;
+		fits = most > own + 1 ? replay_count(l->tenant) == most : l->tenant == tenant;
+		if (fits && l->begun < oldest) {
+			oldest = l->begun;
+			at = i;
+		}
+	}
+	return at;
+}
+
+/* Returns the lane in which a cgroup takes its next chunk. */
+EBB_SUBPROGRAM __u32 replay_active(__u64 tenant, __u64 now)
+{
+	__u64 *clock = replay_clock_at(0), latest = 0, begun;
+	__u32 at = REPLAY_LANES;
+	struct replay_lane *l;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		l = replay_lanes_at(i);
+		if (l && l->tenant == tenant && l->begun >= latest) {
+			latest = l->begun;
+			at = i;
+		}
+	}
+	l = at < REPLAY_LANES ? replay_lanes_at(at) : NULL;
+	if (l && l->taken < REPLAY_LANE_CHUNKS)
+		return at;
+	at = replay_choose(tenant, now);
+	l = replay_lanes_at(at);
+	if (!l || !clock)
 		return 0;
-	chunk = __sync_fetch_and_add(clock, 1) & (REPLAY_CHUNKS - 1);
+	begun = l->begun;
+	/* Of several CPUs, one begins the pass. */
+	latest = __sync_fetch_and_add(clock, 1) + 1;
+	if (__sync_val_compare_and_swap(&l->begun, begun, latest) == begun) {
+		l->tenant = tenant;
+		l->taken = 0;
+	}
+	return at;
+}
+
+#define REPLAY_MAP 0x0706050403020100ULL        /* each lane of the index is used */
+
+/* Returns, a byte for each lane of the index, the one that a cgroup uses instead of another's. */
+EBB_SUBPROGRAM __u64 replay_map(__u64 tenant)
+{
+	__u64 map = REPLAY_MAP;
+
+	/* For each of them, from the farthest lane to itself: the last that fits stays. */
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES * REPLAY_LANES; i++) {
+		__u32 of = i / REPLAY_LANES, at = (of - 1 - i) & (REPLAY_LANES - 1);
+		const struct replay_lane *l = replay_lanes_at(at);
+
+		if (l && (l->tenant == tenant || (at == of && !l->tenant)))
+			map = (map & ~(0xffULL << (8 * of))) | (__u64)at << (8 * of);
+	}
+	return map;
+}
+
+/* Takes a chunk for a thread whose last one is full, reused, or missing. */
+static __always_inline __u32 replay_take(struct replay_thread *t, struct replay_chunk *full)
+{
+	__u32 lane = replay_active(t->tenant, t->time_ns) & (REPLAY_LANES - 1), chunk;
+	struct replay_lane *l = replay_lanes_at(lane);
+	struct replay_chunk *c;
+
+	if (!l)
+		return 0;
+	l->time_ns = t->time_ns;
+	chunk = __sync_fetch_and_add(&l->taken, 1) & (REPLAY_LANE_CHUNKS - 1);
+	chunk += lane * REPLAY_LANE_CHUNKS;
+	t->lanes = replay_map(t->tenant);
 	c = replay_log_at(chunk);
 	if (!c)
 		return 0;
 	c->used = 0;
 	c->next = 0;
-	c->owner = owner;
+	c->owner = t->owner;
 	if (full)
 		full->next = chunk + 1;
 	return chunk << REPLAY_SHIFT;
@@ -209,7 +360,7 @@ EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
 	if (!at || c->owner != owner || c->used != i)
 		c = NULL;
 	if (!c || i >= REPLAY_ENTRIES) {
-		at = replay_take(owner, c);
+		at = replay_take(t, c);
 		i = 0;
 		c = replay_log_at(at >> REPLAY_SHIFT);
 		if (!c)
@@ -252,7 +403,7 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 	/* The index has an older position; indexing some pages suffices to resume. */
 	if (t->foreseen && t->run % REPLAY_SAMPLE)
 		return;
-	b = replay_bucket(t->owner, vpn);
+	b = replay_bucket(t->owner, vpn, t->lanes);
 	if (b) {
 		b->at[1] = b->at[0];
 		b->at[0] = t->head;
@@ -337,7 +488,7 @@ static __always_inline __u32 replay_seek(struct replay_thread *t, __u64 owner, _
 {
 	if (!t->cursor && t->unfound++ >= REPLAY_IDLE && t->unfound % REPLAY_REST)
 		return 0;
-	return replay_find(owner, vpn);
+	return replay_find(owner, vpn, t->lanes);
 }
 
 /* Handles a fault off the cursor's path: it follows the trial cursor or starts a new trial. */
@@ -412,7 +563,10 @@ static __always_inline struct replay_thread *replay_observe(const struct ebb_fau
 		__builtin_memset(t, 0, sizeof(*t));
 		t->tid = f->tid;
 		t->owner = owner;
+		t->lanes = replay_map(replay_tenant(f));
 	}
+	t->tenant = replay_tenant(f);
+	t->time_ns = f->time_ns;
 	if (vpn == t->last || (f->kind == EBB_MISS && f->cluster > 1 && replay_leave(f, t)))
 		return NULL;
 	t->last = vpn;

@@ -494,6 +494,77 @@ static void futile_requests(void **unused)
 	free(order);
 }
 
+static uint32_t lanes_of(uint64_t owner)
+{
+	return replay_count(owner + 1);
+}
+
+/* @n misses of another cgroup, on random pages of a large program. */
+static void miss(struct memory *m, uint64_t owner, uint32_t n, uint64_t *now)
+{
+	static uint64_t seed = 99;
+	struct ebb_policy_sim sim = { .params = m->sim[0].params };
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct ebb_fault f = { .tgid = (uint32_t)owner, .tid = (uint32_t)owner, .exec = 1,
+				       .owner = owner, .time_ns = *now += 1000 };
+
+		seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+		f.vpn = (seed >> 33) + 1;
+		m->policy->run(&sim, &f);
+	}
+}
+
+/* What one cgroup repeats outlives any number of another's misses. */
+static void another_cgroup_that_misses(void **unused)
+{
+	uint64_t seed = 7, now = 0;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	walk(m, order, PAGES);
+	walk(m, order, PAGES);
+	assert_follows("alone", m, 0.98, 0.98);
+	miss(m, 99, 3000000, &now);
+	walk(m, order, PAGES);
+	assert_follows("beside another", m, 0.95, 0.95);
+	memory_free(m);
+	free(order);
+}
+
+static void lanes_are_shared_equally(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	uint64_t now = 0;
+
+	/* One cgroup alone fills all of the log, in sequence. */
+	miss(m, 50, REPLAY_CHUNKS * REPLAY_ENTRIES, &now);
+	assert_int_equal(lanes_of(50), REPLAY_LANES);
+	for (uint32_t i = 0; i < REPLAY_LANES; i++)
+		assert_int_equal(replay_lanes_at(i)->begun, i + 1);
+	for (uint32_t i = 0; i < REPLAY_CHUNKS; i++)
+		assert_int_equal(replay_log_at(i)->used, REPLAY_ENTRIES);
+	assert_int_equal(replay_map(51), REPLAY_MAP);
+	/* Each other one takes its share, and no more. */
+	miss(m, 60, 1, &now);
+	assert_int_equal(lanes_of(60), 1);
+	for (int i = 0; i < 10; i++) {
+		miss(m, 60, REPLAY_LANE_CHUNKS * REPLAY_ENTRIES, &now);
+		miss(m, 50, REPLAY_LANE_CHUNKS * REPLAY_ENTRIES, &now);
+	}
+	assert_int_equal(lanes_of(60), REPLAY_LANES / 2);
+	assert_int_equal(lanes_of(50), REPLAY_LANES / 2);
+	for (uint64_t owner = 70; owner < 80; owner++)
+		miss(m, owner, 1, &now);
+	assert_int_equal(lanes_of(50), 1);
+	assert_int_equal(lanes_of(60), 1);
+	/* What a cgroup leaves alone for long is another's. */
+	now += 2 * REPLAY_LANE_IDLE;
+	miss(m, 60, (REPLAY_CHUNKS + 1) * REPLAY_ENTRIES, &now);
+	assert_int_equal(lanes_of(60), REPLAY_LANES);
+	memory_free(m);
+}
+
 static void asks_in_the_address_space_only(void **unused)
 {
 	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
@@ -506,8 +577,8 @@ static void asks_in_the_address_space_only(void **unused)
 	}
 	/* Three that come round are a loop like any other. */
 	assert_int_equal(replay_threads_at(1)->last, 1);
-	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END), 0);
-	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1));
+	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END, REPLAY_MAP), 0);
+	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1, REPLAY_MAP));
 	memory_free(m);
 }
 
@@ -533,6 +604,8 @@ int main(void)
 		cmocka_unit_test(beside_readahead),
 		cmocka_unit_test(distance),
 		cmocka_unit_test(futile_requests),
+		cmocka_unit_test(another_cgroup_that_misses),
+		cmocka_unit_test(lanes_are_shared_equally),
 		cmocka_unit_test(asks_in_the_address_space_only),
 	};
 
