@@ -65,7 +65,7 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 		struct ebb_session *s, u32 epoch)
 {
 	const struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
-	const char *why = NULL, *unheard;
+	const char *why = NULL;
 	struct ebb_place place = {};
 	unsigned long flags;
 	enum ebb_at at;
@@ -84,7 +84,7 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 		ebb_slab_move(d, slab, class, at, s ? &place : NULL);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (r == -EAGAIN && s)
-		ebb_session_unmap(s, place.remote, place.generation, &unheard);
+		ebb_session_release(s, place.loan);
 	ebb_copier_kick(d);
 	return r;
 }
@@ -235,7 +235,7 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 		ebb_slab_detach(d, slab, place.session);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!r) {
-		r = ebb_session_unmap(place.session, place.remote, place.generation, &why);
+		r = ebb_session_unmap(place.session, place.loan, &why);
 		if (r)
 			ebb_refuse_why(info, r, why);
 	}

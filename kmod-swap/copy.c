@@ -223,7 +223,6 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	struct ebb_device *d = c->device;
 	struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
 	struct ebb_place source;
-	const char *why;
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
@@ -239,8 +238,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	if (!source.session)
 		return;
 	ebb_event_send(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, NULL);
-	/* On failure the session ends, which releases the slab too. */
-	ebb_session_unmap(source.session, source.remote, source.generation, &why);
+	ebb_session_release(source.session, source.loan);
 	percpu_ref_put(&source.session->ref);
 }
 

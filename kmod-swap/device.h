@@ -3,8 +3,8 @@
  * Data of a device.  create.c creates devices, other files own their parts.
  *
  * Locks, outermost first: ebb_control_lock (netlink.h), session->calls, session->sending,
- * slab->lock (interrupts off), read_priority->lock.  batch->lock and slab->lock do not nest.  The
- * copier must not take ebb_control_lock: its holders wait for the copier.
+ * slab->lock (interrupts off), read_priority->lock or session->lock.  batch->lock and slab->lock do
+ * not nest.  The copier must not take ebb_control_lock: its holders wait for the copier.
  */
 #ifndef EBB_DEVICE_H
 #define EBB_DEVICE_H
@@ -36,6 +36,7 @@ static_assert(1 << EBB_CLASS_BITS == EBB_SWAP_CLASSES);
 #define EBB_COPIES 2
 
 struct ebb_copier;
+struct ebb_loan;
 struct ebb_pool;
 struct ebb_rules;
 struct ebb_sealer;
@@ -46,7 +47,7 @@ struct ebb_place {
 	struct ebb_session *session; /* NULL = nowhere */
 	u64 address;              /* in the donor's memory */
 	u32 rkey;
-	u32 remote, generation;   /* the donor's identifiers of the slab */
+	struct ebb_loan *loan;    /* the donor's slab */
 	/*
 	 * Number of the mapping, unique within a slab across its classes: a write that was sent
 	 * under another mapping does not count.

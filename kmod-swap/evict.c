@@ -13,8 +13,8 @@ static enum ebb_at recalled_at(const struct ebb_hold *hold, const struct ebb_ses
 {
 	enum ebb_at at = ebb_hold_session(hold, s);
 
-	return at < AT_DONORS && hold->at[at].remote == recall->remote &&
-	       hold->at[at].generation == recall->generation ? at : AT_DONORS;
+	return at < AT_DONORS && hold->at[at].loan->remote == recall->remote &&
+	       hold->at[at].loan->generation == recall->generation ? at : AT_DONORS;
 }
 
 /* Returns the slab that @recall names, or EBB_NO_SLAB; *@leaves = it is migrating already. */

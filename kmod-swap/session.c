@@ -21,7 +21,7 @@ static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 #define RETRIES 6
 #define READS_AT_ONCE 16
 
-/* Runs the close of sessions, and recalls. */
+/* Runs the close of sessions, recalls and releases. */
 static struct workqueue_struct *closing;
 
 /* Returns the donor's reason for rejecting the connection; NULL = none given. */
@@ -105,17 +105,59 @@ static void recalled(struct ebb_session *s, const struct wire_frame *f)
 
 	if (f->op != WIRE_EVICT)
 		return;
-	spin_lock_irqsave(&s->recall_lock, flags);
+	spin_lock_irqsave(&s->lock, flags);
 	full = s->recalls == EBB_RECALLS;
 	if (!full)
 		s->recall[s->recalls++] = (struct ebb_recall){
 			.tag = f->tag, .remote = f->slab, .generation = f->generation,
 		};
-	spin_unlock_irqrestore(&s->recall_lock, flags);
+	spin_unlock_irqrestore(&s->lock, flags);
 	if (full)
 		ebb_session_fail(s, "the donor sent too many requests");
 	else
 		queue_work(closing, &s->answering);
+}
+
+/* Handles the answer to a call that has failed by the deadline; s->lock is held. */
+static void answered_late(struct ebb_session *s, const struct wire_frame *f)
+{
+	struct ebb_loan *loan = s->loan;
+
+	s->loan = NULL;
+	if (loan && f->op == WIRE_MAP && !f->status) {
+		loan->remote = f->slab;
+		loan->generation = f->generation;
+		list_add_tail(&loan->node, &s->releasing);
+		return;
+	}
+	if (f->op == WIRE_UNMAP && !f->status)
+		s->donor_free += s->donor_slab;
+	kfree(loan);
+}
+
+/* Takes the reply to the session's call; false = @f is another reply. */
+static bool replied(struct ebb_session *s, const struct wire_frame *f, const u8 *data, u32 length)
+{
+	bool expected, late;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	expected = s->call != CALL_NONE && f->tag == s->tag && f->op == s->op;
+	late = s->call == CALL_LATE;
+	if (expected) {
+		s->call = CALL_NONE;
+		if (late) {
+			answered_late(s, f);
+		} else {
+			memcpy(s->reply, data, length);
+			s->reply_length = length;
+			complete(&s->replied);
+		}
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+	if (expected && late)
+		queue_work(closing, &s->release);
+	return expected;
 }
 
 static void received(struct ib_cq *cq, struct ib_wc *wc)
@@ -141,14 +183,9 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 	}
 	if (f.direction == WIRE_REQUEST) {
 		recalled(s, &f);
-	} else {
-		if (f.tag != READ_ONCE(s->tag)) {
-			ebb_session_fail(s, "the donor sent an unexpected reply");
-			return;
-		}
-		memcpy(s->reply, m->data, length);
-		s->reply_length = length;
-		complete(&s->replied);
+	} else if (!replied(s, &f, m->data, length)) {
+		ebb_session_fail(s, "the donor sent an unexpected reply");
+		return;
 	}
 	ib_dma_sync_single_for_device(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
 	receive_post(s, m);
@@ -218,74 +255,111 @@ static void answer_work(struct work_struct *work)
 		unsigned long flags;
 		u32 left;
 
-		spin_lock_irqsave(&s->recall_lock, flags);
+		spin_lock_irqsave(&s->lock, flags);
 		left = s->recalls;
 		if (left) {
 			recall = s->recall[0];
 			memmove(s->recall, s->recall + 1, --s->recalls * sizeof(recall));
 		}
-		spin_unlock_irqrestore(&s->recall_lock, flags);
+		spin_unlock_irqrestore(&s->lock, flags);
 		if (!left || !ebb_session_live(s))
 			return;
 		answer_send(s, &recall, s->ops->recalled(s, &recall));
 	}
 }
 
+struct call {
+	struct wire_frame request, reply;
+	const void *payload;      /* of the request */
+	struct ebb_loan *loan;    /* that it maps or unmaps */
+};
+
+/* Begins a call, unless one is without an answer. */
+static bool call_begin(struct ebb_session *s, struct call *c)
+{
+	unsigned long flags;
+	bool may;
+
+	reinit_completion(&s->replied);
+	spin_lock_irqsave(&s->lock, flags);
+	may = s->call == CALL_NONE;
+	if (may) {
+		s->call = CALL_WAITED;
+		s->op = c->request.op;
+		c->request.tag = ++s->tag;
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+	return may;
+}
+
+/* Leaves the call to its late answer, unless that has just arrived. */
+static bool call_expire(struct ebb_session *s, struct call *c)
+{
+	unsigned long flags;
+	bool late;
+
+	spin_lock_irqsave(&s->lock, flags);
+	late = s->call == CALL_WAITED;
+	if (late) {
+		s->call = CALL_LATE;
+		s->loan = c->loan;
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+	return late;
+}
+
 /*
- * Sends @f with @payload and waits for its reply: s->reply is then a complete frame with the opcode
- * of @f.  s->calls is held.
+ * Sends the request and waits for its reply, a complete frame in s->reply.  s->calls is held.
+ * -EBUSY: not sent, since the donor has not answered the last call.  -ETIMEDOUT: the session keeps
+ * the call's loan until the donor answers.
  */
-static int session_call(struct ebb_session *s, struct wire_frame *f, const void *payload,
-			struct wire_frame *reply, const char **why)
+static int session_call(struct ebb_session *s, struct call *c, const char **why)
 {
 	*why = "session: the donor does not answer";
 	/* session_close() frees the messages once no call is in here. */
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
 		return -ENOTCONN;
+	if (!call_begin(s, c))
+		return -EBUSY;
 	ib_dma_sync_single_for_cpu(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
-	f->tag = s->tag + 1;
-	wire_build(s->send.data, f);
-	memcpy(s->send.data + WIRE_HEADER, payload, f->length);
-	reinit_completion(&s->replied);
-	WRITE_ONCE(s->tag, f->tag);
+	wire_build(s->send.data, &c->request);
+	memcpy(s->send.data + WIRE_HEADER, c->payload, c->request.length);
 	/*
-	 * Check the state after reinit_completion(): ebb_session_fail() changes the state by a
-	 * cmpxchg, then completes.  Otherwise its completion could be lost, and the wait would
-	 * last until the deadline.
+	 * Check the state after call_begin(): ebb_session_fail() changes the state by a cmpxchg,
+	 * then completes.  Otherwise its completion could be lost, and the wait would last until
+	 * the deadline.
 	 */
 	smp_mb();
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE ||
-	    message_send(s, &s->send, WIRE_HEADER + f->length))
+	    message_send(s, &s->send, WIRE_HEADER + c->request.length))
 		return -ENOTCONN;
-	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline))) {
-		ebb_session_fail(s, "the donor does not answer");
+	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline)) &&
+	    call_expire(s, c))
 		return -ETIMEDOUT;
-	}
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
 		return -ENOTCONN;
-	if (wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, reply) != 1 ||
-	    reply->op != f->op) {
-		ebb_session_fail(s, "the donor sent the reply of another request");
-		return -EPROTO;
-	}
-	if (reply->status) {
-		*why = wire_status_text(reply->status);
-		return reply->status == WIRE_NO_SPACE || reply->status == WIRE_OVER_QUOTA ?
+	/* Parsed once already, when it was received. */
+	wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, &c->reply);
+	if (c->reply.status) {
+		*why = wire_status_text(c->reply.status);
+		return c->reply.status == WIRE_NO_SPACE || c->reply.status == WIRE_OVER_QUOTA ?
 		       -ENOSPC :
-		       reply->status == WIRE_BAD_VERSION ? -EPROTONOSUPPORT : -EPROTO;
+		       c->reply.status == WIRE_BAD_VERSION ? -EPROTONOSUPPORT : -EPROTO;
 	}
 	return 0;
 }
 
 static int hello_as(struct ebb_session *s, u32 version, const char **why)
 {
-	struct wire_frame f = { .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, reply;
 	struct wire_hello h = {
 		.version = version,
 		.borrower = s->number,
 		.slab_size = (u64)s->device->slab_pages << PAGE_SHIFT,
 	};
 	u8 payload[WIRE_HELLO_SIZE];
+	struct call c = {
+		.request = { .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, .payload = payload,
+	};
 	struct wire_donor donor;
 	int r;
 
@@ -293,13 +367,13 @@ static int hello_as(struct ebb_session *s, u32 version, const char **why)
 		 s->device->index);
 	wire_build_hello(payload, &h);
 	mutex_lock(&s->calls);
-	r = session_call(s, &f, payload, &reply, why);
+	r = session_call(s, &c, why);
 	mutex_unlock(&s->calls);
 	if (r)
 		return r;
 	/* No other call can be in progress before the session is open. */
-	if (s->reply_length != WIRE_HEADER + reply.length ||
-	    wire_parse_donor(s->reply + WIRE_HEADER, reply.length, &donor)) {
+	if (s->reply_length != WIRE_HEADER + c.reply.length ||
+	    wire_parse_donor(s->reply + WIRE_HEADER, c.reply.length, &donor)) {
 		*why = "session: the donor's answer to HELLO is malformed";
 		return -EPROTO;
 	}
@@ -319,15 +393,29 @@ static int session_hello(struct ebb_session *s, const char **why)
 	return r;
 }
 
-static int map_locked(struct ebb_session *s, struct ebb_place *place, const char **why)
+/* Moves @loan to @list, from another list or none. */
+static void loan_move(struct ebb_session *s, struct ebb_loan *loan, struct list_head *list)
 {
-	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE }, reply;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	list_move_tail(&loan->node, list);
+	spin_unlock_irqrestore(&s->lock, flags);
+}
+
+static int map_locked(struct ebb_session *s, struct ebb_place *place, struct ebb_loan *loan,
+		      const char **why)
+{
 	u8 payload[WIRE_MAP_SIZE];
+	struct call c = {
+		.request = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE }, .payload = payload,
+		.loan = loan,
+	};
 	struct wire_rdma_grant g;
 	int r;
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
-	r = session_call(s, &f, payload, &reply, why);
+	r = session_call(s, &c, why);
 	if (r)
 		return r;
 	if (s->reply_length != WIRE_HEADER + WIRE_RDMA_GRANT_SIZE ||
@@ -337,9 +425,10 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, const char
 		*why = "session: the donor's grant is malformed";
 		return -EPROTO;
 	}
+	loan->remote = c.reply.slab;
+	loan->generation = c.reply.generation;
 	*place = (struct ebb_place){
-		.session = s, .address = g.address, .rkey = g.key,
-		.remote = reply.slab, .generation = reply.generation,
+		.session = s, .address = g.address, .rkey = g.key, .loan = loan,
 	};
 	s->donor_free -= min(s->donor_free, s->donor_slab);
 	return 0;
@@ -347,26 +436,87 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, const char
 
 int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char **why)
 {
+	struct ebb_loan *loan = kzalloc(sizeof(*loan), GFP_KERNEL);
 	int r;
 
+	*why = "session: out of memory";
+	if (!loan)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&loan->node);
 	mutex_lock(&s->calls);
-	r = map_locked(s, place, why);
+	r = map_locked(s, place, loan, why);
 	mutex_unlock(&s->calls);
-	return r;
+	if (!r)
+		loan_move(s, loan, &s->loans);
+	else if (r != -ETIMEDOUT)
+		kfree(loan);
+	return r == -EBUSY ? -ETIMEDOUT : r;
 }
 
-int ebb_session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why)
+/* Unmaps @loan, which is in no list and invalid on return. */
+static int unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why)
 {
-	struct wire_frame f = { .op = WIRE_UNMAP, .slab = remote, .generation = generation };
-	struct wire_frame reply;
+	struct call c = {
+		.request = {
+			.op = WIRE_UNMAP, .slab = loan->remote, .generation = loan->generation,
+		},
+		.loan = loan,
+	};
 	int r;
 
 	mutex_lock(&s->calls);
-	r = session_call(s, &f, NULL, &reply, why);
+	r = session_call(s, &c, why);
 	if (!r)
 		s->donor_free += s->donor_slab;
 	mutex_unlock(&s->calls);
-	return r;
+	if (r == -EBUSY)
+		loan_move(s, loan, &s->releasing);
+	else if (r == -ENOTCONN)
+		loan_move(s, loan, &s->loans);
+	else if (r != -ETIMEDOUT)
+		kfree(loan);
+	return r == -EBUSY ? -ETIMEDOUT : r;
+}
+
+static struct ebb_loan *first_releasing(struct ebb_session *s)
+{
+	struct ebb_loan *loan;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	loan = list_first_entry_or_null(&s->releasing, struct ebb_loan, node);
+	if (loan)
+		list_del_init(&loan->node);
+	spin_unlock_irqrestore(&s->lock, flags);
+	return loan;
+}
+
+/* Continues once the donor has answered a late call. */
+static void release_work(struct work_struct *work)
+{
+	struct ebb_session *s = container_of(work, struct ebb_session, release);
+	struct ebb_loan *loan;
+	const char *why;
+	int r = 0;
+
+	while (r != -ETIMEDOUT && r != -ENOTCONN && (loan = first_releasing(s)))
+		r = unmap(s, loan, &why);
+}
+
+int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	list_del_init(&loan->node);
+	spin_unlock_irqrestore(&s->lock, flags);
+	return unmap(s, loan, why);
+}
+
+void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan)
+{
+	loan_move(s, loan, &s->releasing);
+	queue_work(closing, &s->release);
 }
 
 static int message_init(struct ebb_session *s, struct ebb_message *m,
@@ -532,6 +682,7 @@ static void session_close(struct ebb_session *s)
 	mutex_lock(&s->calls);
 	mutex_unlock(&s->calls);
 	wait_for_completion(&s->idle);
+	cancel_work_sync(&s->release);
 	for (u32 i = 0; i < s->device->queues; i++) {
 		struct ebb_queue *q = &s->queue[i];
 
@@ -591,6 +742,13 @@ void ebb_session_fail(struct ebb_session *s, const char *reason)
 
 static void session_release(struct ebb_session *s)
 {
+	struct ebb_loan *loan, *next;
+
+	cancel_work_sync(&s->release);
+	list_splice(&s->releasing, &s->loans);
+	list_for_each_entry_safe(loan, next, &s->loans, node)
+		kfree(loan);
+	kfree(s->loan);
 	percpu_ref_exit(&s->ref);
 	ebb_proof_free(&s->proof);
 	kfree(s);
@@ -621,7 +779,10 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 	init_completion(&s->idle);
 	init_completion(&s->replied);
 	init_completion(&s->answered);
-	spin_lock_init(&s->recall_lock);
+	spin_lock_init(&s->lock);
+	INIT_LIST_HEAD(&s->loans);
+	INIT_LIST_HEAD(&s->releasing);
+	INIT_WORK(&s->release, release_work);
 	INIT_WORK(&s->answering, answer_work);
 	init_completion(&s->closed);
 	mutex_init(&s->calls);

@@ -30,6 +30,12 @@ struct ebb_queue {
 	struct ebb_join join;
 };
 
+/* A slab that the donor lends, from its MAP to its UNMAP. */
+struct ebb_loan {
+	struct list_head node;    /* in session->loans or releasing, or it is session->loan */
+	u32 remote, generation;   /* the donor's identifiers of the slab */
+};
+
 /* An EVICT. */
 struct ebb_recall {
 	u64 tag;
@@ -73,15 +79,22 @@ struct ebb_session {
 	u32 class;                /* class of pages that its donor may store */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
-	spinlock_t recall_lock;   /* interrupts off */
+	spinlock_t lock;          /* interrupts off; recalls, the call's state, lists of loans */
 	struct ebb_recall recall[EBB_RECALLS];
 	u32 recalls;
 	struct work_struct answering;
 	struct completion answered;
 	bool draining;            /* its donor gets no new slabs; ebb_control_lock */
+	struct list_head loans;   /* in use, or of an ended session */
+	struct list_head releasing; /* to be unmapped, by */
+	struct work_struct release;
 	struct mutex calls;       /* one call at a time: */
 	struct completion replied;
+	/* LATE: failed by the deadline.  The donor gets no other call until it has answered. */
+	enum { CALL_NONE, CALL_WAITED, CALL_LATE } call;
 	u64 tag;
+	u8 op;
+	struct ebb_loan *loan;    /* of a late MAP or UNMAP */
 	u8 reply[EBB_FRAME];
 	u32 reply_length;
 	struct ebb_queue queue[];
@@ -99,9 +112,15 @@ int ebb_session_open(struct ebb_device *device, const struct sockaddr_storage *t
 void ebb_session_fail(struct ebb_session *s, const char *reason);
 /* Ends the session, waits for its I/O in flight, and frees it. */
 void ebb_session_free(struct ebb_session *s, const char *reason);
-/* Requests a slab from the donor and fills in @place, except its epoch. */
+/*
+ * Requests a slab from the donor and fills in @place, except its epoch.  -ETIMEDOUT: the donor does
+ * not answer in time; a slab that it grants later is released.
+ */
 int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char **why);
-int ebb_session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why);
+/* Releases the slab; @loan is invalid on return.  -ETIMEDOUT: the donor learns it later. */
+int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why);
+/* As above without waiting; from any context. */
+void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan);
 
 static inline bool ebb_session_live(const struct ebb_session *s)
 {

@@ -161,8 +161,10 @@ static void slab_report(struct ebb_device *d, u32 index, u32 class, struct ebb_s
 	to->second = number_of(&hold->at[AT_SECOND]);
 	to->source = number_of(&hold->at[AT_SOURCE]);
 	to->copies = hold->copies;
-	to->remote = hold->at[AT_DONOR].remote;
-	to->generation = hold->at[AT_DONOR].generation;
+	if (hold->at[AT_DONOR].session) {
+		to->remote = hold->at[AT_DONOR].loan->remote;
+		to->generation = hold->at[AT_DONOR].loan->generation;
+	}
 	to->written = ebb_slab_count_only(d, index, class, WRITTEN, 0);
 	/* Pages at several donors count once. */
 	for (int at = 0; at < AT_DONORS; elsewhere |= BIT(at++))

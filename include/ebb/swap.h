@@ -97,7 +97,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_BACKUP,
 	EBB_SWAP_A_QUEUES,	 /* u32: hardware queues, and QPs per session [CPUs, at most 8] */
 	EBB_SWAP_A_DEPTH,	 /* u32: requests a queue [64] */
-	EBB_SWAP_A_DEADLINE,	 /* u32: milliseconds without a reply until a session ends [5000] */
+	EBB_SWAP_A_DEADLINE,	 /* u32: ms for a call; for a page, else its session ends [5000] */
 	EBB_SWAP_A_ADDRESS,	 /* string: IPv4 or IPv6 address of a donor */
 	EBB_SWAP_A_PORT,	 /* u16 */
 	EBB_SWAP_A_SESSION,	 /* u32: number within its device */

@@ -73,6 +73,7 @@ BOOTS = (
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-key", ("test_kmod_key.py",), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-donor", ("test_kmod_donor.py",), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-move", ("test_kmod_move.py",), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-replica", ("test_kmod_replica.py",), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, module=True, target="check-kmod"),

@@ -239,17 +239,30 @@ class Lender(Impostor):
         self.sent += 1
         self.stranger.tell(frame + bytes([mark[0] ^ spoil]) + mark[1:])
 
-    def greet(self):
-        """Answers a HELLO."""
+    def call(self, op):
+        """Returns (tag, slab, generation) of the borrower's next frame, a request of @op."""
         word, data = self.heard()
         assert word == "got", word
         frame, mark = bytes.fromhex(data)[:-16], bytes.fromhex(data)[-16:]
         assert mark == mac(self.secret, "to donor", struct.pack("<Q", self.received), frame)[:16]
         self.received += 1
-        _, op, _, _, tag, *_ = FRAME.unpack_from(frame)
-        assert op == HELLO
-        donor = struct.pack("<IHHQQQQQQQ", 3, 0, 0, 4 << 20, 64 << 20, 64 << 20, 0, 0, 0, 0)
-        self.say(FRAME.pack(FRAME_MAGIC, HELLO, 1, 0, tag, 0, 0, 0, len(donor)) + donor)
+        _, its, direction, _, tag, slab, generation, *_ = FRAME.unpack_from(frame)
+        assert (its, direction) == (op, 0)
+        return tag, slab, generation
+
+    def reply(self, op, tag, payload=b"", slab=0, generation=0, status=0):
+        # A grant follows a frame of length 0.
+        length = 0 if op == MAP else len(payload)
+        self.say(FRAME.pack(FRAME_MAGIC, op, 1, status, tag, slab, generation, 0, length) + payload)
+
+    def grant(self, tag, slab, generation, size=4 << 20):
+        """Answers a MAP by memory that does not exist."""
+        self.reply(MAP, tag, struct.pack("<QQII", 1 << 32, size, 1, 0), slab, generation)
+
+    def greet(self):
+        """Answers a HELLO."""
+        tag, *_ = self.call(HELLO)
+        self.reply(HELLO, tag, struct.pack("<IHHQQQQQQQ", 3, 0, 0, 4 << 20, 64 << 20, 64 << 20, 0, 0, 0, 0))
 
     def evict(self, spoil=0):
         self.say(FRAME.pack(FRAME_MAGIC, 8, 0, 0, 0, 0, 1, 0, 0), spoil)
