@@ -31,7 +31,8 @@ static void session_drained(struct ebb_session *s)
 
 static void session_closed(struct ebb_session *s)
 {
-	ebb_event_send(s->device, EBB_SWAP_EVENT_ENDED, s->index, EBB_NO_SLAB, s->reason);
+	ebb_event_send(s->device, EBB_SWAP_EVENT_ENDED, s->index, EBB_NO_SLAB, s->cause,
+		       s->reason);
 }
 
 static const struct ebb_session_ops session_ops = {

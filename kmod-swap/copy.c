@@ -78,7 +78,8 @@ static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
 		if (!wait_for_completion_timeout(&c->done,
 						 msecs_to_jiffies(c->device->deadline))) {
 			ebb_count(c->device, DEADLINES, 1);
-			ebb_session_fail(s, "a copy took longer than the deadline");
+			ebb_session_fail(s, EBB_SWAP_CAUSE_UNREACHABLE,
+					 "a copy took longer than the deadline");
 			wait_for_completion(&c->done);
 		}
 		r = c->error;
@@ -237,7 +238,8 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!source.session)
 		return;
-	ebb_event_send(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, NULL);
+	ebb_event_send(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, 0,
+		       NULL);
 	ebb_session_release(source.session, source.loan);
 	percpu_ref_put(&source.session->ref);
 }

@@ -18,7 +18,7 @@ static void page_completion(struct ib_cq *cq, struct ib_wc *wc)
 	struct ebb_transfer *t = container_of(wc->wr_cqe, struct ebb_transfer, cqe);
 
 	if (unlikely(wc->status != IB_WC_SUCCESS)) {
-		ebb_session_fail(t->session, ib_wc_status_msg(wc->status));
+		ebb_session_fail_wc(t->session, wc->status);
 		transfer_end(t, -EIO);
 		return;
 	}
@@ -40,7 +40,7 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	ebb_count(s->device, DOORBELLS, 1);
 	if (likely(!ib_post_send(queue->id->qp, first, &bad)))
 		return;
-	ebb_session_fail(s, "the queue pair refuses work requests");
+	ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses work requests");
 	/* @bad and the work requests after it are not posted and get no completion. */
 	while (bad) {
 		struct ebb_transfer *t = container_of(bad->wr_cqe, struct ebb_transfer, cqe);

@@ -3,7 +3,7 @@
 #include "netlink.h"
 
 void ebb_event_send(const struct ebb_device *d, u32 event, u32 session, u32 slab,
-		    const char *reason)
+		    u32 cause, const char *reason)
 {
 	const struct genl_family *family = ebb_netlink_family();
 	struct sk_buff *skb;
@@ -19,6 +19,7 @@ void ebb_event_send(const struct ebb_device *d, u32 event, u32 session, u32 slab
 	    nla_put_u32(skb, EBB_SWAP_A_EVENT, event) ||
 	    nla_put_u32(skb, EBB_SWAP_A_SESSION, session) ||
 	    (slab != EBB_NO_SLAB && nla_put_u32(skb, EBB_SWAP_A_SLAB, slab)) ||
+	    (cause && nla_put_u32(skb, EBB_SWAP_A_CAUSE, cause)) ||
 	    (reason && nla_put_string(skb, EBB_SWAP_A_REASON, reason))) {
 		nlmsg_free(skb);
 		return;

@@ -65,7 +65,7 @@ u16 ebb_evict_recalled(struct ebb_session *s, const struct ebb_recall *recall)
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!again) {
-		ebb_event_send(d, EBB_SWAP_EVENT_EVICT, s->index, index, NULL);
+		ebb_event_send(d, EBB_SWAP_EVENT_EVICT, s->index, index, 0, NULL);
 		ebb_copier_kick(d);
 	}
 	return WIRE_OK;

@@ -162,7 +162,8 @@ enum blk_eh_timer_return ebb_io_timeout(struct request *rq)
 				READ_ONCE(io->transfer[i].posted_at) + io->device->set.timeout))
 			continue;
 		ebb_count(io->device, DEADLINES, 1);
-		ebb_session_fail(hold->at[at].session, "a page took longer than the deadline");
+		ebb_session_fail(hold->at[at].session, EBB_SWAP_CAUSE_UNREACHABLE,
+				 "a page took longer than the deadline");
 	}
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	return BLK_EH_RESET_TIMER;

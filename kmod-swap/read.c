@@ -182,7 +182,8 @@ static void run_broken(struct ebb_io *io)
 	spin_lock_irqsave(&io->slab->lock, flags);
 	at = ebb_hold_epoch(hold, io->span.epoch[0]);
 	if (at < AT_DONORS)
-		ebb_session_fail(hold->at[at].session, "a page that it returned is not the one written");
+		ebb_session_fail(hold->at[at].session, EBB_SWAP_CAUSE_PROTOCOL,
+				 "a page that it returned is not the one written");
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	place_forget(io);
 	ebb_read_go(io, NULL);

@@ -20,8 +20,10 @@ static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 #define ACK_TIMEOUT 14
 #define RETRIES 6
 #define READS_AT_ONCE 16
+/* Interval of probes: an idle connection does not notice that its donor has lost power. */
+#define KEEPALIVE HZ
 
-/* Runs the close of sessions, recalls and releases. */
+/* Runs the close of sessions, recalls, releases and probes. */
 static struct workqueue_struct *closing;
 
 /* Returns the donor's reason for rejecting the connection; NULL = none given. */
@@ -42,6 +44,7 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 
 	switch (event->event) {
 	case RDMA_CM_EVENT_ESTABLISHED:
+		q->established = true;
 		q->join.peer = event->param.conn.qp_num;
 		memcpy(q->join.reply, event->param.conn.private_data,
 		       min_t(size_t, event->param.conn.private_data_len,
@@ -57,19 +60,24 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_REJECTED:
+		if (q->established) {
+			ebb_session_fail(q->session, EBB_SWAP_CAUSE_UNREACHABLE,
+					 "the connection to the donor broke");
+			break;
+		}
 		q->refused = refusal(id, event);
 		/* The status of a rejection is a positive reason, not an errno. */
 		q->cm_status = event->status < 0 ? event->status : -ECONNREFUSED;
 		complete(&q->cm);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		ebb_session_fail(q->session, "the donor closed the connection");
+		ebb_session_fail(q->session, EBB_SWAP_CAUSE_CLOSED, "the donor closed the connection");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		ebb_session_fail(q->session, "the network device was removed");
+		ebb_session_fail(q->session, EBB_SWAP_CAUSE_LOCAL, "the network device was removed");
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE:
-		ebb_session_fail(q->session, "the network address changed");
+		ebb_session_fail(q->session, EBB_SWAP_CAUSE_LOCAL, "the network address changed");
 		break;
 	default:
 		break;
@@ -94,7 +102,7 @@ static void receive_post(struct ebb_session *s, struct ebb_message *m)
 	struct ib_recv_wr wr = { .wr_cqe = &m->cqe, .sg_list = &sge, .num_sge = 1 };
 
 	if (ib_post_recv(s->queue[0].id->qp, &wr, NULL))
-		ebb_session_fail(s, "the queue pair refuses receives");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses receives");
 }
 
 /* Queues an EVICT; ignores a donor's ACTIVITY, which needs no answer. */
@@ -113,7 +121,7 @@ static void recalled(struct ebb_session *s, const struct wire_frame *f)
 		};
 	spin_unlock_irqrestore(&s->lock, flags);
 	if (full)
-		ebb_session_fail(s, "the donor sent too many requests");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor sent too many requests");
 	else
 		queue_work(closing, &s->answering);
 }
@@ -169,22 +177,22 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 	struct wire_frame f;
 
 	if (wc->status != IB_WC_SUCCESS) {
-		ebb_session_fail(s, ib_wc_status_msg(wc->status));
+		ebb_session_fail_wc(s, wc->status);
 		return;
 	}
 	ib_dma_sync_single_for_cpu(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
 	if (!ebb_proof_verify(&s->proof, m->data, &length)) {
-		ebb_session_fail(s, "a frame is not from its donor");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "a frame is not from its donor");
 		return;
 	}
 	if (length < WIRE_HEADER || wire_parse(m->data, length, WIRE_AT_BORROWER, &f) != 1) {
-		ebb_session_fail(s, "the donor sent a malformed frame");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor sent a malformed frame");
 		return;
 	}
 	if (f.direction == WIRE_REQUEST) {
 		recalled(s, &f);
 	} else if (!replied(s, &f, m->data, length)) {
-		ebb_session_fail(s, "the donor sent an unexpected reply");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor sent an unexpected reply");
 		return;
 	}
 	ib_dma_sync_single_for_device(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
@@ -196,7 +204,7 @@ static void sent(struct ib_cq *cq, struct ib_wc *wc)
 	struct ebb_queue *q = cq->cq_context;
 
 	if (wc->status != IB_WC_SUCCESS)
-		ebb_session_fail(q->session, ib_wc_status_msg(wc->status));
+		ebb_session_fail_wc(q->session, wc->status);
 }
 
 static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
@@ -226,7 +234,7 @@ static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length
 	mutex_unlock(&s->sending);
 	/* The MAC counted the unsent frame: the donor would reject the next frame. */
 	if (r)
-		ebb_session_fail(s, "the queue pair refuses frames");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses frames");
 	return r;
 }
 
@@ -421,7 +429,7 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, struct ebb
 	if (s->reply_length != WIRE_HEADER + WIRE_RDMA_GRANT_SIZE ||
 	    wire_parse_rdma_grant(s->reply + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, &g) ||
 	    g.length < (u64)s->device->slab_pages << PAGE_SHIFT) {
-		ebb_session_fail(s, "the donor's grant is malformed");
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor's grant is malformed");
 		*why = "session: the donor's grant is malformed";
 		return -EPROTO;
 	}
@@ -558,6 +566,47 @@ static int messages_init(struct ebb_session *s)
 	return r;
 }
 
+/* --- keepalive --- */
+
+static void probed(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct ebb_session *s = container_of(wc->wr_cqe, struct ebb_session, probe);
+
+	if (wc->status != IB_WC_SUCCESS)
+		ebb_session_fail_wc(s, wc->status);
+	WRITE_ONCE(s->probing, false);
+}
+
+static void probe(struct ebb_session *s)
+{
+	/* No bytes, so no address; the donor's network device acknowledges it. */
+	struct ib_rdma_wr wr = {
+		.wr = {
+			.wr_cqe = &s->probe, .opcode = IB_WR_RDMA_WRITE,
+			.send_flags = IB_SEND_SIGNALED,
+		},
+	};
+
+	s->probed_at = jiffies;
+	WRITE_ONCE(s->probing, true);
+	if (ib_post_send(s->queue[0].id->qp, &wr.wr, NULL))
+		ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses probes");
+}
+
+static void keepalive_work(struct work_struct *work)
+{
+	struct ebb_session *s = container_of(work, struct ebb_session, keepalive.work);
+
+	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
+		return;
+	if (!READ_ONCE(s->probing))
+		probe(s);
+	else if (time_after(jiffies, s->probed_at + msecs_to_jiffies(s->device->deadline)))
+		ebb_session_fail(s, EBB_SWAP_CAUSE_UNREACHABLE,
+				 "a probe took longer than the deadline");
+	queue_delayed_work(closing, &s->keepalive, KEEPALIVE);
+}
+
 /* --- connections --- */
 
 static int device_check(struct ebb_session *s, struct ib_device *ib, const char **why)
@@ -581,12 +630,15 @@ static int device_check(struct ebb_session *s, struct ib_device *ib, const char 
 static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 {
 	struct ebb_device *d = s->device;
-	/* One work request per request of the device, plus the copier's, frames and the drain. */
+	/*
+	 * One work request per request of the device, plus the copier's, frames, a probe and the
+	 * drain.
+	 */
 	struct ib_qp_init_attr attr = {
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap = {
-			.max_send_wr = d->depth + 6,
+			.max_send_wr = d->depth + 7,
 			.max_recv_wr = EBB_RECEIVES + 1,
 			.max_send_sge = EBB_SEGMENTS,
 			.max_recv_sge = 1,
@@ -670,6 +722,7 @@ static void session_close(struct ebb_session *s)
 
 	percpu_ref_kill(&s->ref);
 	s->ops->failed(s);
+	cancel_delayed_work_sync(&s->keepalive);
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].connected)
 			rdma_disconnect(s->queue[i].id);
@@ -725,7 +778,7 @@ static void ref_zero(struct percpu_ref *ref)
 	complete(&s->idle);
 }
 
-void ebb_session_fail(struct ebb_session *s, const char *reason)
+void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason)
 {
 	int old = atomic_read(&s->state);
 
@@ -733,11 +786,36 @@ void ebb_session_fail(struct ebb_session *s, const char *reason)
 		if (old != EBB_SWAP_LIVE && old != EBB_SWAP_CONNECTING)
 			return;
 	} while (!atomic_try_cmpxchg(&s->state, &old, EBB_SWAP_FAILED));
+	WRITE_ONCE(s->cause, cause);
 	WRITE_ONCE(s->reason, reason);
 	complete(&s->replied);
 	/* ebb_session_open() closes a session that is still connecting. */
 	if (old == EBB_SWAP_LIVE)
 		queue_work(closing, &s->close);
+}
+
+void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status)
+{
+	enum ebb_swap_cause cause = EBB_SWAP_CAUSE_LOCAL;
+
+	switch (status) {
+	case IB_WC_RETRY_EXC_ERR:
+	case IB_WC_RNR_RETRY_EXC_ERR:
+	case IB_WC_RESP_TIMEOUT_ERR:
+	/* Of a queue pair that was not disconnected: the connection broke. */
+	case IB_WC_WR_FLUSH_ERR:
+		cause = EBB_SWAP_CAUSE_UNREACHABLE;
+		break;
+	case IB_WC_REM_ACCESS_ERR:
+	case IB_WC_REM_INV_REQ_ERR:
+	case IB_WC_REM_OP_ERR:
+	case IB_WC_REM_ABORT_ERR:
+		cause = EBB_SWAP_CAUSE_CLOSED;
+		break;
+	default:
+		break;
+	}
+	ebb_session_fail(s, cause, ib_wc_status_msg(status));
 }
 
 static void session_release(struct ebb_session *s)
@@ -783,6 +861,8 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 	INIT_LIST_HEAD(&s->loans);
 	INIT_LIST_HEAD(&s->releasing);
 	INIT_WORK(&s->release, release_work);
+	INIT_DELAYED_WORK(&s->keepalive, keepalive_work);
+	s->probe.done = probed;
 	INIT_WORK(&s->answering, answer_work);
 	init_completion(&s->closed);
 	mutex_init(&s->calls);
@@ -796,6 +876,9 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 		r = messages_init(s);
 	if (!r)
 		r = session_hello(s, why);
+	/* Before LIVE: from then on the session may end, which stops the probes. */
+	if (!r)
+		queue_delayed_work(closing, &s->keepalive, KEEPALIVE);
 	if (!r && !atomic_try_cmpxchg(&s->state, &state, EBB_SWAP_LIVE)) {
 		*why = "session: it ended during the handshake";
 		r = -ENOTCONN;
@@ -813,7 +896,7 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 
 void ebb_session_free(struct ebb_session *s, const char *reason)
 {
-	ebb_session_fail(s, reason);
+	ebb_session_fail(s, EBB_SWAP_CAUSE_COMMAND, reason);
 	/* Another caller may have failed the session without having queued the work yet. */
 	wait_for_completion(&s->closed);
 	flush_work(&s->close);

@@ -26,7 +26,8 @@ struct ebb_queue {
 	struct completion cm;
 	int cm_status;
 	const char *refused;      /* the donor's reason for a rejection; else NULL */
-	bool connected;
+	bool established;         /* by the connection manager, */
+	bool connected;           /* and known to ebb_session_open() */
 	struct ebb_join join;
 };
 
@@ -66,11 +67,16 @@ struct ebb_session {
 	const struct ebb_session_ops *ops;
 	u32 index;
 	atomic_t state;           /* enum ebb_swap_session_state */
-	const char *reason;       /* static text */
+	u32 cause;                /* enum ebb_swap_cause, */
+	const char *reason;       /* and static text, of its end */
 	struct sockaddr_storage to;
 	struct percpu_ref ref;    /* held by I/O in flight */
 	struct completion idle, closed;
 	struct work_struct close;
+	struct delayed_work keepalive;
+	struct ib_cqe probe;
+	bool probing;             /* a probe is in flight, */
+	unsigned long probed_at;  /* since this time (jiffies) */
 	struct ib_device *ib;
 	struct ib_pd *pd;
 	u64 number;               /* random; identifies the session to the donor */
@@ -109,7 +115,9 @@ int ebb_session_open(struct ebb_device *device, const struct sockaddr_storage *t
 		     const struct ebb_session_ops *ops, struct ebb_session **out,
 		     const char **why);
 /* Ends the session for @reason (static text); from any context.  Only the first call counts. */
-void ebb_session_fail(struct ebb_session *s, const char *reason);
+void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason);
+/* As above, for a work request that failed with @status. */
+void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status);
 /* Ends the session, waits for its I/O in flight, and frees it. */
 void ebb_session_free(struct ebb_session *s, const char *reason);
 /*

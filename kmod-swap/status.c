@@ -23,6 +23,7 @@ static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 	if (nla_put_u32(skb, EBB_SWAP_A_SESSION, s->index) ||
 	    nla_put_u32(skb, EBB_SWAP_A_STATE, atomic_read(&s->state)) ||
 	    nla_put_string(skb, EBB_SWAP_A_REASON, READ_ONCE(s->reason)) ||
+	    (s->cause && nla_put_u32(skb, EBB_SWAP_A_CAUSE, READ_ONCE(s->cause))) ||
 	    nla_put_string(skb, EBB_SWAP_A_ADDRESS, address) ||
 	    nla_put_u16(skb, EBB_SWAP_A_PORT, port) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD) ||

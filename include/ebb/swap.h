@@ -68,7 +68,7 @@ enum ebb_swap_command {
 	 * for the pages of CLASS [0].
 	 */
 	EBB_SWAP_CMD_SLABS,
-	/* Sent by the module alone: DEVICE EVENT SESSION [SLAB REASON]. */
+	/* Sent by the module alone: DEVICE EVENT SESSION [SLAB REASON CAUSE]. */
 	EBB_SWAP_CMD_EVENT,
 	/*
 	 * DEVICE CLASS [COPIES SEAL]; creates a class of pages, whose slabs have donors of their
@@ -109,7 +109,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_COPIES,
 	EBB_SWAP_A_FORCE,	 /* flag: lose pages that only the donor has */
 	EBB_SWAP_A_COUNTS,	 /* nested: enum ebb_swap_count, u64 each */
-	/* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE [DRAINING CLASS] */
+	/* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE [DRAINING CLASS CAUSE] */
 	EBB_SWAP_A_SESSION_INFO,
 	EBB_SWAP_A_STATE,	 /* u32: enum ebb_swap_session_state */
 	EBB_SWAP_A_REASON,	 /* string: why a session ended */
@@ -134,6 +134,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_KEY,
 	EBB_SWAP_A_KEY_NUMBER,	 /* binary, EBB_SWAP_KEY_NUMBER bytes: fingerprint of the key */
 	EBB_SWAP_A_FROM,	 /* u32: session that a slab leaves */
+	EBB_SWAP_A_CAUSE,	 /* u32: enum ebb_swap_cause of an ended session */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -163,6 +164,16 @@ enum ebb_swap_session_state {
 	EBB_SWAP_LIVE,
 	EBB_SWAP_FAILED,  /* ended; requests in flight are being flushed */
 	EBB_SWAP_CLOSED,  /* ended; the network device has nothing of it */
+};
+
+/* Why a session ended. */
+enum ebb_swap_cause {
+	EBB_SWAP_CAUSE_NONE,	    /* it has not ended */
+	EBB_SWAP_CAUSE_COMMAND,	    /* DISCONNECT or DESTROY */
+	EBB_SWAP_CAUSE_UNREACHABLE, /* no acknowledgement, or none within the deadline */
+	EBB_SWAP_CAUSE_CLOSED,	    /* by the donor, which may also have revoked a slab */
+	EBB_SWAP_CAUSE_LOCAL,	    /* this machine's network device or address */
+	EBB_SWAP_CAUSE_PROTOCOL,    /* the donor broke the protocol */
 };
 
 /* Pages unless stated otherwise, since the device was created. */

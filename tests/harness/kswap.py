@@ -36,6 +36,7 @@ COMMAND = {n[4:].lower(): v for n, v in C.items() if n.startswith("CMD_")}
 ATTRIBUTE = {n[2:].lower(): v for n, v in C.items() if n.startswith("A_")}
 COUNT = {v: n[2:].lower() for n, v in C.items() if n.startswith("C_")}
 EVENT = {v: n[6:].lower() for n, v in C.items() if n.startswith("EVENT_")}
+CAUSE = {v: n[6:].lower() for n, v in C.items() if n.startswith("CAUSE_")}
 STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
 DONOR, BACKUP, SECOND = C["DONOR"], C["BACKUP"], C["SECOND"]
 NO_SESSION = 0xffffffff
@@ -186,6 +187,8 @@ class Kswap:
                 one = self.decode(payload)
                 told["classes" if name == "class_info" else "cgroups"].append(
                     {k: one[k] for k in ("class", "copies", "cgroup", "seal") if k in one})
+            elif name == "cause":
+                told[name] = CAUSE[number(payload)]
             elif name in ("draining", "seal"):
                 told[name] = True
             elif name in BYTES:

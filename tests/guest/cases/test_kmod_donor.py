@@ -8,7 +8,7 @@ import time
 import pytest
 from key import shared_key
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import ADDRESS, DONOR, PORT
+from kmodule import ADDRESS, DONOR, PORT, run, rxe_add, rxe_remove
 from kswap import NO_SESSION, Kswap, Refused
 from machine import wait_for
 from stranger import MAP, UNMAP, Lender
@@ -130,7 +130,8 @@ def test_reply_that_nothing_waits_for_ends_the_session(kernel_device, lender, ho
         it.call(MAP)
     it.grant(tag + (how == "unasked"), slab=2, generation=2)
     d.wait_closed()
-    assert d.session()["reason"] == "the donor sent an unexpected reply"
+    s = d.session()
+    assert (s["cause"], s["reason"]) == ("protocol", "the donor sent an unexpected reply")
     assert called.result() in (None, (errno.ENOTCONN, UNANSWERED[1]))
 
 
@@ -161,3 +162,25 @@ def test_stopped_donor_keeps_its_pages(kernel_device, donor):
     lent = lambda: it.ask()["slabs"]["lent"]
     wait_for(lambda: lent() == 3, 20, "the late slab is not released")
     assert states(d) == ["live"] and d.bad(0, 64, 1) == []
+
+
+# --- donors that vanish -----------------------------------------------------------------
+
+def test_idle_donor_that_vanishes_is_noticed(kernel_device, donor):
+    """No packet announces the end, and no request runs into it; until then the session stays."""
+    it = donor(memory="32M")
+    d = kernel_device(mib=16)
+    d.map(d.connect(), DONOR)
+    time.sleep(3)
+    assert states(d) == ["live"]
+    run("ip", "link", "set", "v0", "down")
+    try:
+        d.wait_closed(seconds=10)
+        assert d.session()["cause"] in ("unreachable", "local")
+        assert places(d) == [NO_SESSION] * d.slabs
+    finally:
+        run("ip", "link", "set", "v0", "up")
+        # On 6.12 an rxe whose link was down accepts no new connections.
+        it.kill()
+        rxe_remove()
+        rxe_add()

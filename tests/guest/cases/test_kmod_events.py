@@ -34,10 +34,11 @@ def test_end_of_a_session_is_told(kernel_device, donor, events):
     told = events.next()
     assert (told["event"], told["device"], told["session"]) == ("ended", d.number, a)
     assert told["reason"] == d.session(a)["reason"] != ""
+    assert told["cause"] == d.session(a)["cause"] == "closed" and "cause" not in d.session(b)
     assert d.session(a)["state"] == "closed"
     d.netlink.call("disconnect", device=d.number, session=b)
     assert events.next() == {"event": "ended", "device": d.number, "session": b,
-                             "reason": "disconnected"}
+                             "reason": "disconnected", "cause": "command"}
 
 
 def test_end_of_a_migration_is_told(kernel_device, donor, events):

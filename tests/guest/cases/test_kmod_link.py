@@ -280,6 +280,20 @@ def test_pages_of_the_donor_alone_are_lost_and_not_read_old(kernel_device, donor
     assert d.bad(0, 8, 3) == []
 
 
+def test_idle_donor_is_missed(kernel_device, donor):
+    """No request runs into the pulled cable, and no packet announces it."""
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    time.sleep(3)
+    assert sessions(d, "live")
+    donor.pull()
+    began = time.monotonic()
+    assert "retry" in wait_lost(d)
+    assert time.monotonic() - began < 15  # of which the transport takes a half, and the probe one
+    assert sessions(d, "closed")[-1]["cause"] == "unreachable"
+    assert {s["session"] for s in d.slab_table()} == {NO_SESSION}
+
+
 def test_memory_of_a_disconnected_borrower_is_lent_again(kernel_device, donor, disk):
     """The donor gets no message, and detects the loss when another borrower needs memory."""
     donor.lend("32M")                     # as much as the device uses
