@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/ktime.h>
+#include <linux/sched/mm.h>
 
 #include "class.h"
 #include "io.h"
@@ -34,10 +35,8 @@ static void io_start(struct ebb_io *io, struct ebb_batch *batch)
 		ebb_write_go(io, batch);
 }
 
-static void io_work(struct work_struct *work)
+static void io_continue(struct ebb_io *io)
 {
-	struct ebb_io *io = container_of(work, struct ebb_io, work.work);
-
 	switch (io->step) {
 	case EBB_STEP_START:
 		io_start(io, NULL);
@@ -58,6 +57,21 @@ static void io_work(struct work_struct *work)
 		ebb_read_open(io);
 		break;
 	}
+}
+
+static void io_work(struct work_struct *work)
+{
+	struct ebb_io *io = container_of(work, struct ebb_io, work.work);
+	unsigned int flags;
+
+	if (!io->span.write) {
+		io_continue(io);
+		return;
+	}
+	/* Swap-out, which frees memory, may use the reserves for it. */
+	flags = memalloc_noreclaim_save();
+	io_continue(io);
+	memalloc_noreclaim_restore(flags);
 }
 
 static void io_retry(struct ebb_span *span)
@@ -111,7 +125,7 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 		io->span.write = req_op(rq) == REQ_OP_WRITE;
 		io->span.class = io->span.write ? ebb_class_of_request(d, rq) : 0;
 		io->cursor = io->run = 0;
-		io->on_backup = io->backup_tried = io->again = false;
+		io->on_backup = io->backup_tried = io->again = io->unmapped = false;
 		io->sources = io->unopened = 0;
 		io->writeback = NULL;
 		io->buffer = NULL;

@@ -144,9 +144,8 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 		case AT_DONOR:
 		case AT_SECOND:
 		case AT_SOURCE:
-			/* The network device cannot map more now: try again. */
 			if (ebb_donor_start(io, 0, io->run, &there, batch, donor_done))
-				ebb_io_later(io, EBB_STEP_READ);
+				ebb_io_delay(io, EBB_STEP_READ, EBB_UNMAPPED_PAUSE);
 			return;
 		case AT_BACKUP:
 			if (batch)

@@ -6,6 +6,9 @@
 #include "donor_io.h"
 #include "span.h"
 
+/* Jiffies before another try to map pages for a network device that had no memory for that. */
+#define EBB_UNMAPPED_PAUSE DIV_ROUND_UP(HZ, 100)
+
 struct ebb_buffer;
 struct ebb_writeback;
 
@@ -27,6 +30,7 @@ struct ebb_io {
 	bool on[EBB_COPIES], on_backup; /* WRITE: which copies succeeded */
 	bool backup_tried;        /* WRITE */
 	bool again;               /* WRITE: repeated to other donors, since the first failed */
+	bool unmapped;            /* WRITE: a donor got nothing, for want of memory to map pages */
 	u8 sources;               /* enum ebb_swap_copy of all runs, for the trace */
 	u8 unopened;              /* READ: local decryption failures, not a donor's fault */
 	atomic_t copies;          /* WRITE: copies in flight */

@@ -94,6 +94,11 @@ static void write_settle(struct ebb_io *io)
 		ebb_io_later(io, EBB_STEP_BACKUP);
 		return;
 	}
+	if (!places && io->unmapped) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		ebb_io_delay(io, EBB_STEP_WRITE, EBB_UNMAPPED_PAUSE);
+		return;
+	}
 	ebb_writeback_supersede(slab, &io->span);
 	writeback = io->writeback;
 	if (writeback) {
@@ -174,10 +179,14 @@ void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
 		io->backup_tried = true;
 		ebb_io_later(io, EBB_STEP_BACKUP);
 	}
-	for (int i = 0; i < EBB_COPIES; i++)
-		if (taken[i] &&
-		    ebb_donor_start(io, i, io->span.count, &there[i], batch, donor_done))
-			copy_put(io);
+	io->unmapped = false;
+	for (int i = 0; i < EBB_COPIES; i++) {
+		if (!taken[i] ||
+		    !ebb_donor_start(io, i, io->span.count, &there[i], batch, donor_done))
+			continue;
+		io->unmapped = true;
+		copy_put(io);
+	}
 	/* Copy while the transfers are in flight; copy_put() below allows the write to settle. */
 	if (io->writeback)
 		ebb_each_outside(io, 0, io->span.count, ebb_writeback_piece);

@@ -5,6 +5,7 @@
  * span, so requests do not wait for a broken disk; a write to its pages supersedes it.
  */
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/wait.h>
 
@@ -273,9 +274,8 @@ static void stick(struct ebb_writeback *b)
 	queue_delayed_work(b->device->pool->wq, &b->work, RETRY);
 }
 
-static void writeback_work(struct work_struct *work)
+static void write_back(struct ebb_writeback *b)
 {
-	struct ebb_writeback *b = container_of(work, struct ebb_writeback, work.work);
 	struct ebb_device *d = b->device;
 	struct ebb_slab *slab = b->slab;
 	struct ebb_hold *hold = ebb_slab_hold(d, slab, b->span.class);
@@ -321,4 +321,13 @@ static void writeback_work(struct work_struct *work)
 		ebb_copier_kick(d);
 	/* Last: a waiter for the empty pool frees the device. */
 	ebb_writeback_put(b);
+}
+
+static void writeback_work(struct work_struct *work)
+{
+	/* Swap-out waits for a free pool: use the reserves for it. */
+	unsigned int flags = memalloc_noreclaim_save();
+
+	write_back(container_of(work, struct ebb_writeback, work.work));
+	memalloc_noreclaim_restore(flags);
 }

@@ -8,7 +8,7 @@ import time
 import pytest
 from key import shared_key
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import ADDRESS, DONOR, PORT, run, rxe_add, rxe_remove
+from kmodule import ADDRESS, BACKUP, DONOR, PORT, SECOND, faults, run, rxe_add, rxe_remove
 from kswap import NO_SESSION, Kswap, Refused
 from machine import wait_for
 from stranger import MAP, UNMAP, Lender
@@ -184,3 +184,55 @@ def test_idle_donor_that_vanishes_is_noticed(kernel_device, donor):
         it.kill()
         rxe_remove()
         rxe_add()
+
+
+# --- no memory to map pages for the network device ----------------------------------------
+
+def unmappable(times):
+    """Makes the next @times mappings of pages for the network device fail."""
+    return faults("ib_dma_virt_map_sg", 0, times)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_write_waits_for_memory_to_map_its_pages(kernel_device, donor, seal):
+    """Without another place the write is tried again: no error, no lost page."""
+    donor(memory="32M")
+    d = kernel_device(mib=16, seal=seal)
+    d.map(d.connect(), DONOR)
+    d.write(0, 64, version=1)
+    with unmappable(5) as left:
+        d.write(0, 64, version=2)
+        assert left() == 0
+    assert d.bad(0, 64, 2) == []
+    n = d.counts()
+    assert n["write_failed"] == n["read_failed"] == 0 and states(d) == ["live"]
+
+
+def test_write_that_cannot_be_mapped_goes_elsewhere(kernel_device, donor, disk):
+    """The backup, or the other donor, has the page at once; the copier brings it to the donor."""
+    for port in (PORT, 7472):
+        donor(memory="32M", port=port)
+    d = kernel_device(mib=16, backup=disk(16).path)
+    d.map(d.connect(), DONOR | BACKUP, [0])
+    for session in (0, d.connect(7472)):
+        d.map(session, DONOR | SECOND, [1])
+    for first in (0, 1024):
+        with unmappable(1) as left:
+            d.write(first, 64, version=1)
+            assert left() == 0
+        d.wait_copied()
+        assert d.bad(first, 64, 1) == []
+    n = d.counts()
+    assert n["write_failed"] == 0 and n["copied"]
+
+
+def test_read_waits_for_memory_to_map_its_pages(kernel_device, donor):
+    """It does not retry in a loop."""
+    donor(memory="32M")
+    d = kernel_device(mib=16)
+    d.map(d.connect(), DONOR)
+    d.write(0, 64, version=1)
+    with unmappable(20) as left:
+        began = time.monotonic()
+        assert d.bad(0, 64, 1) == []
+        assert left() == 0 and time.monotonic() - began > 0.1
