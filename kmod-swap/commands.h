@@ -20,6 +20,7 @@ int ebb_do_assign(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_connect(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_drain(struct sk_buff *skb, struct genl_info *info);
+int ebb_do_trust(struct sk_buff *skb, struct genl_info *info);
 
 /* control_slab.c */
 int ebb_do_map(struct sk_buff *skb, struct genl_info *info);

@@ -25,6 +25,7 @@ POLICY(map, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(COPIES,
 POLICY(migrate, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(FROM, NLA_U32),
        A(CLASS, NLA_U32));
 POLICY(drain, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(TARGET, NLA_U32));
+POLICY(trust, A(DEVICE, NLA_U32), A(SESSION, NLA_U32));
 POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(FORCE, NLA_FLAG),
        A(CLASS, NLA_U32));
 POLICY(class, A(DEVICE, NLA_U32), A(CLASS, NLA_U32), A(COPIES, NLA_U32), A(SEAL, NLA_FLAG));
@@ -47,6 +48,7 @@ static const struct genl_ops ops[] = {
 	OP(SLABS, dumpit, ebb_status_dump_slabs, slabs),
 	OP(CLASS, doit, ebb_do_class, class),
 	OP(ASSIGN, doit, ebb_do_assign, assign),
+	OP(TRUST, doit, ebb_do_trust, trust),
 };
 
 static const struct genl_multicast_group groups[] = {

@@ -130,6 +130,21 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
+int ebb_do_trust(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s;
+	struct ebb_device *d;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
+	if (!r)
+		atomic_set(&s->bad_pages, 0);
+	ebb_netlink_end();
+	return r;
+}
+
 int ebb_do_drain(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s;

@@ -12,6 +12,9 @@ static int check_session(struct genl_info *info, int attr, const struct ebb_sess
 		return ebb_refuse(info, attr, -ENOTCONN, "session: it has ended; connect again");
 	if (s->draining)
 		return ebb_refuse(info, attr, -ESHUTDOWN, "session: it is drained; name another");
+	if (ebb_session_suspect(s))
+		return ebb_refuse(info, attr, -ESHUTDOWN,
+				  "session: its donor returned a wrong page; name another");
 	return 0;
 }
 

@@ -9,9 +9,11 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
+#include "bad_page.h"
 #include "copy.h"
 #include "donor_io.h"
 #include "event.h"
+#include "seal.h"
 #include "slab.h"
 #include "span.h"
 
@@ -121,6 +123,22 @@ static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at
 	return n;
 }
 
+/* Checks sealed pages before they are passed on: another donor would be blamed for them. */
+static int check_seals(struct ebb_copier *c, enum ebb_at from, u32 epoch)
+{
+	int r = 0;
+
+	for (u32 i = 0; !r && i < c->span.count; i++) {
+		struct page *page = nth_page(c->segments[i >> SEGMENT_ORDER],
+					     i & ((1 << SEGMENT_ORDER) - 1));
+
+		r = ebb_seal_check(c->device, c->span.first + i, page);
+		if (r == -EBADMSG)
+			ebb_bad_page(c->device, c->span.first + i, c->class, from, epoch);
+	}
+	return r;
+}
+
 enum outcome { COPY_DONE, COPY_SOME, COPY_BUSY, COPY_FAILED };
 
 /* Copies the span.  A donor's @source has been taken; @target may have ended since it was read. */
@@ -134,6 +152,8 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	int r;
 
 	r = from < AT_DONORS ? copy_donor(c, source, DMA_FROM_DEVICE) : copy_backup(c, REQ_OP_READ);
+	if (!r && ebb_class_sealed(d, c->class))
+		r = check_seals(c, from, source->epoch);
 	if (r)
 		return r;
 	if (to < AT_DONORS) {
@@ -192,6 +212,9 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	ebb_span_end(slab, &c->span, NULL);
 	if (r)
 		ebb_count(d, COPY_ERRORS, 1);
+	/* The other pages, and the bad one from another place, are copied in the next round. */
+	if (r == -EBADMSG)
+		return COPY_BUSY;
 	return r ? COPY_FAILED : COPY_SOME;
 }
 

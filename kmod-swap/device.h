@@ -162,6 +162,11 @@ static inline struct ebb_hold *ebb_slab_hold(const struct ebb_device *device,
 	return holds ? &holds[slab - device->slabs] : NULL;
 }
 
+static inline bool ebb_class_sealed(const struct ebb_device *device, u32 class)
+{
+	return READ_ONCE(device->sealed) & BIT(class);
+}
+
 /* Returns the place whose mapping has @epoch; AT_DONORS = the mapping has ended. */
 static inline enum ebb_at ebb_hold_epoch(const struct ebb_hold *hold, u32 epoch)
 {

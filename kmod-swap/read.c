@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/highmem.h>
 
+#include "bad_page.h"
 #include "class.h"
 #include "pages.h"
 #include "read.h"
@@ -166,25 +167,17 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 	ebb_io_finish(io, BLK_STS_OK);
 }
 
-/* Handles a run whose content is not the one written: the donor cannot be trusted any more. */
-static void run_broken(struct ebb_io *io)
+/* Handles the next page, whose content is not the one written: reads it from another place. */
+static void page_broken(struct ebb_io *io)
 {
-	const struct ebb_hold *hold = ebb_io_hold(io);
-	unsigned long flags;
-	enum ebb_at at;
+	u64 page = io->span.first + io->cursor;
 
-	ebb_count(io->device, SEAL_BROKEN, 1);
-	if (io->from >= AT_DONORS) {
+	if (io->from == AT_POOL) {
+		ebb_count(io->device, SEAL_BROKEN, 1);
 		ebb_io_finish(io, BLK_STS_IOERR);
 		return;
 	}
-	spin_lock_irqsave(&io->slab->lock, flags);
-	at = ebb_hold_epoch(hold, io->span.epoch[0]);
-	if (at < AT_DONORS)
-		ebb_session_fail(hold->at[at].session, EBB_SWAP_CAUSE_PROTOCOL,
-				 "a page that it returned is not the one written");
-	spin_unlock_irqrestore(&io->slab->lock, flags);
-	place_forget(io);
+	ebb_bad_page(io->device, page, io->span.class, io->from, io->span.epoch[0]);
 	ebb_read_go(io, NULL);
 }
 
@@ -204,18 +197,18 @@ static void run_unopened(struct ebb_io *io, int error)
 
 void ebb_read_open(struct ebb_io *io)
 {
-	int r = ebb_seal_decrypt(io, io->cursor, io->run);
+	u32 opened = io->run;
+	int r = ebb_seal_decrypt(io, io->cursor, &opened);
 
-	if (r == -EBADMSG) {
-		run_broken(io);
-		return;
-	}
-	if (r) {
+	if (r && r != -EBADMSG) {
 		run_unopened(io, r);
 		return;
 	}
 	io->copy_at = io->cursor << PAGE_SHIFT;
-	ebb_each_piece(io, io->cursor, io->run, ebb_buffer_piece);
-	io->cursor += io->run;
-	ebb_read_go(io, NULL);
+	ebb_each_piece(io, io->cursor, opened, ebb_buffer_piece);
+	io->cursor += opened;
+	if (r)
+		page_broken(io);
+	else
+		ebb_read_go(io, NULL);
 }

@@ -59,7 +59,7 @@ static inline struct ebb_hold *ebb_io_hold(const struct ebb_io *io)
 /* Returns whether these pages are sealed. */
 static inline bool ebb_io_sealed(const struct ebb_io *io)
 {
-	return READ_ONCE(io->device->sealed) & BIT(io->span.class);
+	return ebb_class_sealed(io->device, io->span.class);
 }
 
 /* Continues at @step in the device's work queue, after @delay jiffies. */

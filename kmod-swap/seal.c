@@ -51,7 +51,7 @@ struct ebb_sealer {
 	struct ebb_seal *seals;   /* one per page of the device */
 	spinlock_t lock;          /* interrupts off; innermost */
 	struct list_head free, waiting; /* ebb_buffer; ebb_io */
-	struct ebb_buffer *buffers[BUFFERS];
+	struct ebb_buffer *buffers[BUFFERS], *check; /* check: the copier's */
 };
 
 static void buffer_free(struct ebb_buffer *b)
@@ -106,6 +106,7 @@ static void sealer_free(struct ebb_sealer *s)
 {
 	for (int i = 0; i < BUFFERS; i++)
 		buffer_free(s->buffers[i]);
+	buffer_free(s->check);
 	if (s->aead)
 		crypto_free_aead(s->aead);
 	vfree(s->seals);
@@ -153,6 +154,9 @@ int ebb_seal_init(struct ebb_device *d, const char **why)
 	r = -ENOMEM;
 	s->seals = vzalloc(array_size(d->pages, sizeof(*s->seals)));
 	if (!s->seals)
+		goto fail;
+	s->check = buffer_new(s->aead);
+	if (!s->check)
 		goto fail;
 	for (int i = 0; i < BUFFERS; i++) {
 		s->buffers[i] = buffer_new(s->aead);
@@ -255,14 +259,13 @@ int ebb_seal_map(const struct ebb_io *io, struct scatterlist *sg)
 	return n;
 }
 
-/* Prepares the crypto request for the @i-th page of the buffer, in place. */
-static void prepare(struct ebb_io *io, u32 i, u64 counter, u32 length)
+/* Prepares the crypto request for the device's @page, the @i-th of the buffer, in place. */
+static void prepare(const struct ebb_sealer *s, struct ebb_buffer *b, u32 i, u64 page, u64 counter,
+		    u32 length)
 {
-	const u64 page = io->span.first + i;
-	const __be64 aad[] = { cpu_to_be64(io->device->sealer->number), cpu_to_be64(page) };
+	const __be64 aad[] = { cpu_to_be64(s->number), cpu_to_be64(page) };
 	const __be32 number = cpu_to_be32(page);
 	const __be64 count = cpu_to_be64(counter);
-	struct ebb_buffer *b = io->buffer;
 
 	static_assert(sizeof(aad) == AAD && sizeof(number) + sizeof(count) == NONCE);
 	memcpy(b->aad, aad, AAD);
@@ -277,13 +280,14 @@ static void prepare(struct ebb_io *io, u32 i, u64 counter, u32 length)
 
 int ebb_seal_encrypt(struct ebb_io *io)
 {
+	struct ebb_sealer *s = io->device->sealer;
 	struct ebb_buffer *b = io->buffer;
 	unsigned int noio = memalloc_noio_save();
 	int r = 0;
 
 	for (u32 i = 0; !r && i < io->span.count; i++) {
-		b->seal[i].counter = atomic64_inc_return(&io->device->sealer->counter);
-		prepare(io, i, b->seal[i].counter, PAGE_SIZE);
+		b->seal[i].counter = atomic64_inc_return(&s->counter);
+		prepare(s, b, i, io->span.first + i, b->seal[i].counter, PAGE_SIZE);
 		r = crypto_wait_req(crypto_aead_encrypt(b->request), &b->wait);
 		memcpy(b->seal[i].tag, b->tag, TAG);
 	}
@@ -297,20 +301,42 @@ void ebb_seal_commit(const struct ebb_io *io)
 	       io->span.count * sizeof(struct ebb_seal));
 }
 
-int ebb_seal_decrypt(struct ebb_io *io, u32 from, u32 count)
+/* Opens the device's @page, the @i-th of the buffer, in place. */
+static int open_page(const struct ebb_sealer *s, struct ebb_buffer *b, u32 i, u64 page)
 {
-	struct ebb_buffer *b = io->buffer;
+	/* No write changes the page or its seal while it is read or copied. */
+	const struct ebb_seal *seal = &s->seals[page];
+
+	memcpy(b->tag, seal->tag, TAG);
+	prepare(s, b, i, page, seal->counter, PAGE_SIZE + TAG);
+	return crypto_wait_req(crypto_aead_decrypt(b->request), &b->wait);
+}
+
+int ebb_seal_decrypt(struct ebb_io *io, u32 from, u32 *count)
+{
 	unsigned int noio = memalloc_noio_save();
+	u32 n = 0;
 	int r = 0;
 
-	for (u32 i = from; !r && i < from + count; i++) {
-		/* No write changes the page or its seal while it is read. */
-		const struct ebb_seal *seal = &io->device->sealer->seals[io->span.first + i];
-
-		memcpy(b->tag, seal->tag, TAG);
-		prepare(io, i, seal->counter, PAGE_SIZE + TAG);
-		r = crypto_wait_req(crypto_aead_decrypt(b->request), &b->wait);
+	while (n < *count) {
+		r = open_page(io->device->sealer, io->buffer, from + n, io->span.first + from + n);
+		if (r)
+			break;
+		n++;
 	}
+	*count = n;
+	memalloc_noio_restore(noio);
+	return r;
+}
+
+int ebb_seal_check(struct ebb_device *d, u64 page, struct page *from)
+{
+	struct ebb_buffer *b = d->sealer->check;
+	unsigned int noio = memalloc_noio_save();
+	int r;
+
+	memcpy_page(page_of(b, 0), 0, from, 0, PAGE_SIZE);
+	r = open_page(d->sealer, b, 0, page);
 	memalloc_noio_restore(noio);
 	return r;
 }

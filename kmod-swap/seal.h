@@ -27,10 +27,13 @@ int ebb_seal_map(const struct ebb_io *io, struct scatterlist *sg);
 /* Seals the buffer's pages in place; may sleep. */
 int ebb_seal_encrypt(struct ebb_io *io);
 /*
- * Decrypts pages of the buffer in place; may sleep.  -EBADMSG: not the bytes that were sealed.  Any
- * other error is local, and the buffer's content is undefined.
+ * Decrypts *@count pages of the buffer in place; may sleep.  -EBADMSG: after *@count pages follows
+ * one that has not the bytes that were sealed.  Any other error is local, and the buffer's content
+ * is undefined.
  */
-int ebb_seal_decrypt(struct ebb_io *io, u32 from, u32 count);
+int ebb_seal_decrypt(struct ebb_io *io, u32 from, u32 *count);
+/* As above for the ciphertext @from of one page, which stays as it is; for the copier alone. */
+int ebb_seal_check(struct ebb_device *device, u64 page, struct page *from);
 /* Makes the seals of a WRITE those of its pages.  slab->lock is held. */
 void ebb_seal_commit(const struct ebb_io *io);
 

@@ -91,6 +91,7 @@ struct ebb_session {
 	struct work_struct answering;
 	struct completion answered;
 	bool draining;            /* its donor gets no new slabs; ebb_control_lock */
+	atomic_t bad_pages;       /* that its donor returned: if any, it gets no new slabs either */
 	struct list_head loans;   /* in use, or of an ended session */
 	struct list_head releasing; /* to be unmapped, by */
 	struct work_struct release;
@@ -129,6 +130,12 @@ int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char *
 int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why);
 /* As above without waiting; from any context. */
 void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan);
+
+/* Returns whether the donor returned a page other than the one written. */
+static inline bool ebb_session_suspect(const struct ebb_session *s)
+{
+	return atomic_read(&s->bad_pages);
+}
 
 static inline bool ebb_session_live(const struct ebb_session *s)
 {

@@ -163,18 +163,29 @@ static bool lacks(const struct ebb_device *d, u32 slab, u32 class, u64 page, enu
 	return lacking_word(d, slab, class, BIT_WORD(page), to) & BIT_MASK(page);
 }
 
-/* Returns the place from which the copier reads a page that @to lacks. */
-static enum ebb_at copy_of(const struct ebb_device *d, u64 page, enum ebb_at to)
+/*
+ * Returns the place from which the copier reads a page that @to lacks: a donor, but the backup
+ * rather than a donor that returned a wrong page.
+ */
+static enum ebb_at copy_of(const struct ebb_device *d, const struct ebb_hold *hold, u64 page,
+			   enum ebb_at to)
 {
-	for (int at = 0; at < AT_DONORS; at++)
-		if (at != to && test_bit(page, d->bits[at]))
+	enum ebb_at last = AT_BACKUP;
+
+	for (int at = 0; at < AT_DONORS; at++) {
+		if (at == to || !test_bit(page, d->bits[at]))
+			continue;
+		if (!ebb_session_suspect(hold->at[at].session))
 			return at;
-	return AT_BACKUP;
+		last = at;
+	}
+	return test_bit(page, d->bits[AT_BACKUP]) ? AT_BACKUP : last;
 }
 
 enum ebb_at ebb_slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *page, u32 *count,
 			enum ebb_at *to)
 {
+	const struct ebb_hold *hold = ebb_slab_hold(d, &d->slabs[slab], class);
 	u64 end = ((u64)slab + 1) << d->slab_shift, first = *page;
 	unsigned long word = 0;
 	enum ebb_at from;
@@ -193,9 +204,9 @@ enum ebb_at ebb_slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64
 		if (lacks(d, slab, class, first, *to))
 			break;
 	}
-	from = copy_of(d, first, *to);
+	from = copy_of(d, hold, first, *to);
 	for (u64 p = first; n < *count && p < end; p++, n++)
-		if (!lacks(d, slab, class, p, *to) || copy_of(d, p, *to) != from)
+		if (!lacks(d, slab, class, p, *to) || copy_of(d, hold, p, *to) != from)
 			break;
 	*page = first;
 	*count = n;

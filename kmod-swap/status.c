@@ -12,6 +12,7 @@
 
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
+	u32 bad_pages = atomic_read(&s->bad_pages);
 	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
 	/* sin6_port has the offset of sin_port. */
 	u16 port = ntohs(((const struct sockaddr_in *)&s->to)->sin_port);
@@ -27,6 +28,7 @@ static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 	    nla_put_string(skb, EBB_SWAP_A_ADDRESS, address) ||
 	    nla_put_u16(skb, EBB_SWAP_A_PORT, port) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD) ||
+	    (bad_pages && nla_put_u32(skb, EBB_SWAP_A_BAD_PAGES, bad_pages)) ||
 	    (s->draining && nla_put_flag(skb, EBB_SWAP_A_DRAINING)) ||
 	    (s->class && nla_put_u32(skb, EBB_SWAP_A_CLASS, s->class)))
 		return -EMSGSIZE;

@@ -81,6 +81,8 @@ enum ebb_swap_command {
 	 * class until they are written again.
 	 */
 	EBB_SWAP_CMD_ASSIGN,
+	/* DEVICE SESSION; ends the exclusion of a session with BAD_PAGES. */
+	EBB_SWAP_CMD_TRUST,
 	EBB_SWAP_CMDS
 };
 
@@ -109,7 +111,10 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_COPIES,
 	EBB_SWAP_A_FORCE,	 /* flag: lose pages that only the donor has */
 	EBB_SWAP_A_COUNTS,	 /* nested: enum ebb_swap_count, u64 each */
-	/* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE [DRAINING CLASS CAUSE] */
+	/*
+	 * nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE
+	 * [DRAINING CLASS CAUSE BAD_PAGES]
+	 */
 	EBB_SWAP_A_SESSION_INFO,
 	EBB_SWAP_A_STATE,	 /* u32: enum ebb_swap_session_state */
 	EBB_SWAP_A_REASON,	 /* string: why a session ended */
@@ -135,6 +140,11 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_KEY_NUMBER,	 /* binary, EBB_SWAP_KEY_NUMBER bytes: fingerprint of the key */
 	EBB_SWAP_A_FROM,	 /* u32: session that a slab leaves */
 	EBB_SWAP_A_CAUSE,	 /* u32: enum ebb_swap_cause of an ended session */
+	/*
+	 * u32: sealed pages that the donor returned other than they were written.  The session is
+	 * excluded from new placements until TRUST: MIGRATE its slabs, and do not connect again.
+	 */
+	EBB_SWAP_A_BAD_PAGES,
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -157,6 +167,7 @@ enum ebb_swap_event {
 	 */
 	EBB_SWAP_EVENT_EVICT,
 	EBB_SWAP_EVENT_LEFT,	 /* SLAB has left the session: a migration is complete */
+	EBB_SWAP_EVENT_BAD_PAGE, /* the session has its first of BAD_PAGES, in SLAB */
 };
 
 enum ebb_swap_session_state {
@@ -199,7 +210,7 @@ enum ebb_swap_count {
 	EBB_SWAP_C_BEHIND,	   /* acknowledged before the backup had them */
 	EBB_SWAP_C_READ_POOL,	   /* of those, read from the pool */
 	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */
-	EBB_SWAP_C_SEAL_BROKEN,	   /* runs of pages that failed authentication */
+	EBB_SWAP_C_SEAL_BROKEN,	   /* that failed authentication */
 	EBB_SWAP_C_AHEAD,	   /* prefetch reads at donors, by their I/O priority */
 	EBB_SWAP_C_AHEAD_HELD,	   /* of those, held while others read */
 	EBB_SWAP_C_OVERTAKES,	   /* demand reads that overtook held prefetch reads */

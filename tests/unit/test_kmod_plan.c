@@ -211,6 +211,35 @@ static void only_who_takes_slabs_gets_some(void **state)
 		assert_int_equal(w.slabs[i].session, 2);
 }
 
+static void a_donor_in_quarantine_is_left(void **state)
+{
+	struct world w;
+	int next = 0;
+	uint32_t ended = 0;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
+	w.device.session[0].bad_pages = 1;
+	for (int i = 0; i < SLABS; i++)
+		w.slabs[i].session = i % 2 ? 0 : KMOD_NO_SESSION;
+	/* It gets no slab, and those that it has migrate. */
+	assert_int_equal(run(&w, 0), SLABS);
+	for (int i = 0; i < SLABS; i++) {
+		assert_int_equal(w.slabs[i].session, 1);
+		assert_int_equal(w.slabs[i].source, i % 2 ? 0 : KMOD_NO_SESSION);
+	}
+	/* Once its session has ended there is none again: the old one stays to tell why. */
+	w.device.session[0].state = EBB_SWAP_CLOSED;
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 2, w.patience, NOW, &next), -1);
+	session_add(&w, 2, 0, EBB_SWAP_CLOSED, 0);
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &ended), KMOD_NO_SESSION);
+	ended = next = 0;
+	w.device.session[0].bad_pages = 0;
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &ended), 0);
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 2, w.patience, NOW, &next), 0);
+}
+
 static void a_donor_that_refuses_is_left_out(void **state)
 {
 	struct world w;
@@ -499,6 +528,7 @@ int main(void)
 		cmocka_unit_test(forgets_what_tells_nothing_any_more),
 		cmocka_unit_test(maps_all_over_the_donors),
 		cmocka_unit_test(only_who_takes_slabs_gets_some),
+		cmocka_unit_test(a_donor_in_quarantine_is_left),
 		cmocka_unit_test(a_donor_that_refuses_is_left_out),
 		cmocka_unit_test(a_donor_that_had_no_room_is_tried),
 		cmocka_unit_test(asked_back),

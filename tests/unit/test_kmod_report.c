@@ -119,6 +119,27 @@ static void status(void **state)
 	view_end(v);
 }
 
+/* The words of ebb-swapd: it is leaving until it has no slab, then in quarantine. */
+static void quarantine(void **state)
+{
+	struct json_object *a = json_object_new_object(), *d;
+	struct kmod_view *v = view_new();
+
+	v->now.session[2].bad_pages = 3;
+	kmod_report_status(v, "it", a);
+	d = json_object_array_get_idx(member(a, "donors"), 1);
+	assert_string_equal(json_text(d, "state", ""), "up");
+	assert_string_equal(json_text(d, "leaving", ""), "quarantined");
+	assert_int_equal(json_int(d, "bad_pages", -1), 3);
+	assert_int_equal(json_int(json_object_array_get_idx(member(a, "donors"), 0), "bad_pages", -1), 0);
+	v->slabs[1].source = v->slabs[2].session = KMOD_NO_SESSION;
+	kmod_report_status(v, "it", a);
+	d = json_object_array_get_idx(member(a, "donors"), 1);
+	assert_string_equal(json_text(d, "state", ""), "quarantined");
+	json_object_put(a);
+	view_end(v);
+}
+
 static void classes(void **state)
 {
 	struct json_object *a = json_object_new_object(), *list, *o;
@@ -259,6 +280,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(status),
+		cmocka_unit_test(quarantine),
 		cmocka_unit_test(classes),
 		cmocka_unit_test(replicas),
 		cmocka_unit_test(outlook),

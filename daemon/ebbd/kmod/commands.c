@@ -28,9 +28,8 @@ static struct kmod_session *live_session(struct kmod_view *v, int donor)
 	return NULL;
 }
 
-/* Finds the donor that the request names as @key, and its session. */
-static int named(const struct asked *a, const char *key, int *donor, struct kmod_session **session,
-		 struct error *e)
+/* Finds the donor that the request names as @key. */
+static int named_donor(const struct asked *a, const char *key, int *donor, struct error *e)
 {
 	const char *text = json_text(a->request, key, "");
 	struct kmod_donor wanted;
@@ -41,11 +40,22 @@ static int named(const struct asked *a, const char *key, int *donor, struct kmod
 	for (*donor = 0; *donor < a->view->donors; (*donor)++)
 		if (!strcmp(a->view->donor[*donor].text, wanted.text))
 			break;
-	if (*donor == a->view->donors)
-		return fail_exit(e, EXIT_USAGE, ENOENT, "donor %s: not a donor of device %s; see ebbctl device list",
-				 text, a->name);
+	return *donor < a->view->donors ? 0 :
+	       fail_exit(e, EXIT_USAGE, ENOENT, "donor %s: not a donor of device %s; see ebbctl device list",
+			 text, a->name);
+}
+
+/* Finds the donor that the request names as @key, and its live session. */
+static int named(const struct asked *a, const char *key, int *donor, struct kmod_session **session,
+		 struct error *e)
+{
+	int r = named_donor(a, key, donor, e);
+
+	if (r)
+		return r;
 	*session = live_session(a->view, *donor);
-	return *session ? 0 : fail(e, ENOTCONN, "donor %s: not connected; see ebbctl donor list", text);
+	return *session ? 0 : fail(e, ENOTCONN, "donor %s: not connected; see ebbctl donor list",
+				   a->view->donor[*donor].text);
 }
 
 static int status(const struct asked *a, struct error *e)
@@ -119,7 +129,7 @@ static uint32_t another(const struct kmod_view *v, uint32_t but)
 {
 	for (uint32_t i = 0; i < v->now.sessions; i++)
 		if (v->now.session[i].number != but && v->now.session[i].state == EBB_SWAP_LIVE &&
-		    !v->now.session[i].draining)
+		    !kmod_session_leaving(&v->now.session[i]))
 			return v->now.session[i].number;
 	return KMOD_NO_SESSION;
 }
@@ -169,6 +179,31 @@ static int undrain(const struct asked *a, struct error *e)
 	return kmod_disconnect(a->link, a->view->device, session->number, e);
 }
 
+/* Ends the quarantine for all classes; a donor whose session has ended is connected again. */
+static int trust(const struct asked *a, struct error *e)
+{
+	int donor, r = kmod_look(a->link, a->view, e);
+	bool found = false;
+
+	if (!r)
+		r = named_donor(a, "donor", &donor, e);
+	for (uint32_t i = 0; !r && i < a->view->all; i++) {
+		const struct kmod_session *s = &a->view->now.session[i];
+
+		if (!s->bad_pages || !kmod_donor_is(&a->view->donor[donor], s))
+			continue;
+		found = true;
+		r = kmod_trust(a->link, a->view->device, s->number, e);
+	}
+	if (r)
+		return r;
+	if (!found)
+		return fail_exit(e, EXIT_REFUSED, EINVAL, "donor %s: not quarantined; nothing to do",
+				 a->view->donor[donor].text);
+	a->view->patience[donor].connect_at = 0;
+	return 0;
+}
+
 int kmod_command(struct kmod_link *l, struct kmod_view *v, const char *name, const char *verb,
 	       struct json_object *request, struct json_object *answer, struct error *e)
 {
@@ -182,6 +217,7 @@ int kmod_command(struct kmod_link *l, struct kmod_view *v, const char *name, con
 		{ "slab.migrate", migrate },
 		{ "donor.drain", drain },
 		{ "donor.undrain", undrain },
+		{ "donor.trust", trust },
 	};
 	const struct asked a = { l, v, name, request, answer };
 
@@ -189,6 +225,6 @@ int kmod_command(struct kmod_link *l, struct kmod_view *v, const char *name, con
 		if (!strcmp(verb, verbs[i].verb))
 			return verbs[i].run(&a, e);
 	return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-			 "%s: device %s is served by the kernel module, which supports only status, stats, slab.list, slab.migrate, donor.drain and donor.undrain",
+			 "%s: device %s is served by the kernel module, which supports only status, stats, slab.list, slab.migrate, donor.drain, donor.undrain and donor.trust",
 			 verb, name);
 }

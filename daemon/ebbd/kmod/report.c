@@ -28,10 +28,12 @@ static const char *name_of(const struct kmod_view *v, uint32_t session)
 	return "?";
 }
 
-static const char *state_text(const struct kmod_session *s)
+static const char *state_text(const struct kmod_session *s, uint32_t slabs)
 {
 	if (!s)
 		return "down";
+	if (s->bad_pages && (s->state != EBB_SWAP_LIVE || !slabs))
+		return "quarantined";
 	return s->state == EBB_SWAP_LIVE ? "up" : s->state == EBB_SWAP_CONNECTING ? "connecting" : "down";
 }
 
@@ -51,7 +53,7 @@ static bool somewhere(const struct kmod_view *v, const struct ebb_swap_slab *sla
 		const struct kmod_session *s = &v->now.session[i];
 
 		if (!kmod_slab_is_at(slab, s->number) && s->state == EBB_SWAP_LIVE &&
-		    !s->draining && s->free >= v->now.slab)
+		    !kmod_session_leaving(s) && s->free >= v->now.slab)
 			return true;
 	}
 	return false;
@@ -92,16 +94,17 @@ static struct json_object *donors_json(const struct kmod_view *v)
 
 		json_add_text(o, "address", v->donor[i].text);
 		json_add_text(o, "transport", "rdma");
-		json_add_text(o, "state", state_text(s));
-		if (s && s->draining)
-			json_add_text(o, "leaving", "drained");
+		json_add_text(o, "state", state_text(s, slabs));
+		if (s && kmod_session_leaving(s))
+			json_add_text(o, "leaving", s->bad_pages ? "quarantined" : "drained");
 		json_add_bool(o, "tls", false);
 		json_add_int(o, "free", s && s->state == EBB_SWAP_LIVE ? s->free : 0);
 		json_add_int(o, "slabs", slabs);
 		json_add_int(o, "losses", v->patience[i].losses);
+		json_add_int(o, "bad_pages", s ? s->bad_pages : 0);
 		if (s && *s->reason)
 			json_add_text(o, "last_loss", s->reason);
-		if (s && s->draining)
+		if (s && kmod_session_leaving(s))
 			kmod_report_drain_estimate(v, i, o);
 		json_object_array_add(list, o);
 	}

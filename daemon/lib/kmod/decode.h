@@ -26,11 +26,18 @@ struct kmod_session {
 	uint32_t number, state; /* enum ebb_swap_session_state */
 	uint32_t class;         /* of its slabs */
 	bool draining;
+	uint32_t bad_pages;     /* that its donor returned other than they were written */
 	char reason[KMOD_REASON]; /* reason of its end */
 	char ip[KMOD_IP];
 	uint16_t port;
 	uint64_t free;          /* bytes that its donor could lend, as of its last reply */
 };
+
+/* Returns whether slabs must leave @s: its donor is drained, or in quarantine. */
+static inline bool kmod_session_leaving(const struct kmod_session *s)
+{
+	return s->draining || s->bad_pages;
+}
 
 /* Returns whether @session has the slab, as a replica or as the source of a migration. */
 static inline bool kmod_slab_is_at(const struct ebb_swap_slab *slab, uint32_t session)

@@ -327,6 +327,14 @@ int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t 
 	return l->family.version < 2 && (r == -ENOSPC || r == -EBUSY || r == -EEXIST) ? 0 : r;
 }
 
+int kmod_trust(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e)
+{
+	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_TRUST, device);
+
+	put_u32(h, EBB_SWAP_A_SESSION, session);
+	return call(l, h, device, NULL, NULL, e);
+}
+
 struct wanted {
 	uint32_t number;
 	bool found;

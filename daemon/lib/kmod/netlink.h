@@ -59,6 +59,9 @@ int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t 
 int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
 	       struct error *e);
 
+/* Ends the exclusion of a session with wrong pages. */
+int kmod_trust(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
+
 #define KMOD_NO_CLASS 0xffffffffu
 enum kmod_seal { KMOD_PLAIN, KMOD_SEALED };
 /*

@@ -35,7 +35,7 @@ int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *dono
 		bool there = now < patience[i].connect_at;
 
 		for (uint32_t j = 0; !there && j < d->sessions; j++)
-			there = !is_over(&d->session[j]) &&
+			there = (!is_over(&d->session[j]) || d->session[j].bad_pages) &&
 				kmod_donor_is(&donors[i], &d->session[j]);
 		if (!there)
 			return i;
@@ -51,7 +51,7 @@ uint32_t kmod_plan_forget(const struct kmod_device *d, const struct kmod_donor *
 		int donor = kmod_donor_find(donors, n, s);
 		bool last = donor >= 0;
 
-		if (s->state != EBB_SWAP_CLOSED)
+		if (s->state != EBB_SWAP_CLOSED || s->bad_pages)
 			continue;
 		for (uint32_t i = 0; last && i < d->sessions; i++)
 			last = d->session[i].number <= s->number ||
@@ -123,8 +123,8 @@ static uint32_t choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, ui
 		int donor = kmod_donor_find(p->donors, p->donor_count, s);
 
 		all[i] = (struct place_donor){
-			.usable = s->state == EBB_SWAP_LIVE && !s->draining && donor >= 0 &&
-				  !kmod_slab_is_at(slab, s->number) &&
+			.usable = s->state == EBB_SWAP_LIVE && donor >= 0 &&
+				  !kmod_session_leaving(s) && !kmod_slab_is_at(slab, s->number) &&
 				  p->now >= p->patience[donor].map_at &&
 				  (machines == ALL_MACHINES || !beside(p->device, slab, from, s)),
 			/* Counts only this device: donors do not report others' slabs. */
@@ -144,7 +144,7 @@ uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab,
 	return chosen == KMOD_NO_SESSION ? choose(p, slab, from, ALL_MACHINES) : chosen;
 }
 
-/* Returns whether slabs must leave @session; after a recall it gets none for a while. */
+/* Returns whether a slab must leave @session, which gets none for a while after a recall. */
 static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 {
 	int at = index_of(p->device, session);
@@ -157,7 +157,7 @@ static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 		if (donor >= 0)
 			p->patience[donor].map_at = p->now + KMOD_RECALLED;
 	}
-	return recalled || p->device->session[at].draining;
+	return recalled || kmod_session_leaving(&p->device->session[at]);
 }
 
 /* Plans the first or the second donor of @slab. */

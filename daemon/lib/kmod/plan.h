@@ -20,6 +20,7 @@ struct kmod_patience {
 	uint32_t failures;          /* consecutive failed connects */
 	int logged;                 /* -errno of the connect failure that was logged last */
 	uint32_t losses;            /* sessions that were lost */
+	uint32_t bad_pages;         /* at the last look */
 };
 
 /*
@@ -28,13 +29,17 @@ struct kmod_patience {
  */
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now);
 
-/* Returns the donor from *@next on to connect to, and moves *@next behind it; -1: none. */
+/*
+ * Returns the donor from *@next on to connect to, and moves *@next behind it; -1: none.  Never a
+ * donor in quarantine.
+ */
 int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *donors, int n,
 		      const struct kmod_patience *patience, uint64_t now, int *next);
 
 /*
  * Returns the ended session from *@next on to disconnect; KMOD_NO_SESSION: none.  The last session
- * of a donor stays until there is another, because it has the reason.
+ * of a donor stays until there is another, because it has the reason; that of a donor in quarantine
+ * stays as well.
  */
 uint32_t kmod_plan_forget(const struct kmod_device *d, const struct kmod_donor *donors, int n,
 			  uint32_t *next);

@@ -116,6 +116,21 @@ static void sort_sessions(struct kmod_view *v)
 	v->now.sessions = n;
 }
 
+/* A donor that returned a wrong page of one class is trusted with no other. */
+static void share_bad_pages(struct kmod_view *v)
+{
+	struct kmod_session *s = v->now.session;
+
+	for (uint32_t i = 0; i < v->all; i++) {
+		struct kmod_donor donor;
+
+		kmod_donor_of(&s[i], &donor);
+		for (uint32_t j = 0; s[i].bad_pages && j < v->all; j++)
+			if (s[j].bad_pages < s[i].bad_pages && kmod_donor_is(&donor, &s[j]))
+				s[j].bad_pages = s[i].bad_pages;
+	}
+}
+
 static bool has_session(const struct kmod_view *v, int donor)
 {
 	for (uint32_t i = 0; i < v->now.sessions; i++)
@@ -150,8 +165,10 @@ static int look_device(struct kmod_link *l, struct kmod_view *v, struct error *e
 {
 	int r = kmod_status(l, v->device, &v->now, e);
 
-	if (!r)
+	if (!r) {
 		sort_sessions(v);
+		share_bad_pages(v);
+	}
 	if (!r && v->class)
 		find_donors(v);
 	if (!r && v->size && v->now.size != v->size)
@@ -181,6 +198,20 @@ static void report_lost(struct kmod_view *v, struct kmod_round *round)
 	v->lives = n;
 }
 
+/* Reports donors that have returned their first wrong page since the last look. */
+static void report_quarantined(struct kmod_view *v, struct kmod_round *round)
+{
+	for (int i = 0; i < v->donors; i++) {
+		uint32_t before = v->patience[i].bad_pages, now = 0;
+
+		for (uint32_t j = 0; j < v->now.sessions; j++)
+			if (kmod_donor_is(&v->donor[i], &v->now.session[j]))
+				now = v->now.session[j].bad_pages;
+		round->quarantined[i] = now && !before;
+		v->patience[i].bad_pages = now;
+	}
+}
+
 static int look_slabs(struct kmod_link *l, struct kmod_view *v, struct error *e)
 {
 	kmod_view_free(v);
@@ -202,8 +233,10 @@ int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struc
 
 	memset(round, 0, sizeof(*round));
 	r = look_device(l, v, e);
-	if (!r)
+	if (!r) {
 		report_lost(v, round);
+		report_quarantined(v, round);
+	}
 	if (!r && connect_missing(l, v, now_ns() + budget, round))
 		r = look_device(l, v, e);
 	if (!r && forget_ended(l, v))

@@ -44,6 +44,7 @@ struct kmod_round {
 	int connected[DEVICE_DONORS]; /* of each donor: 1 connected, -errno failed, 0 not tried */
 	char refused[DEVICE_DONORS][192]; /* cause of the failure */
 	char lost[DEVICE_DONORS][KMOD_REASON]; /* reason of the end of a live session; or "" */
+	bool quarantined[DEVICE_DONORS]; /* since this round */
 	uint32_t mapped, migrated, fell_back, unplaced, single, stuck;
 	uint32_t left;              /* steps that exceed the budget */
 	struct error trouble;       /* of the first map or migration that failed */

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebb_swap.ko and donors that are slow, vanish, or return other pages than were written."""
 import errno
+import os
+import re
 import signal
 import threading
 import time
 
+import machine
+import parts
 import pytest
 from key import shared_key
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import ADDRESS, BACKUP, DONOR, PORT, SECOND, faults, run, rxe_add, rxe_remove
-from kswap import NO_SESSION, Kswap, Refused
-from machine import wait_for
+from kmodule import (ADDRESS, BACKUP, DONOR, PAGE, PORT, SECOND, KernelDevice, faults, run, rxe_add,
+                     rxe_remove)
+from kswap import NO_SESSION, Events, Kswap, Refused
+from machine import read, wait_for
 from stranger import MAP, UNMAP, Lender
+from test_kmod_ctl import A, B, SLABS, after, create, destroy, nothing_left, seen    # fixtures
 from test_kmod_key import Connecting
+from test_kmod_seal import Raw, raw    # fixtures
 
 UNANSWERED = (errno.ETIMEDOUT, "session: the donor does not answer")
 
@@ -236,3 +243,165 @@ def test_read_waits_for_memory_to_map_its_pages(kernel_device, donor):
         began = time.monotonic()
         assert d.bad(0, 64, 1) == []
         assert left() == 0 and time.monotonic() - began > 0.1
+
+
+# --- donors that return other pages than were written --------------------------------------
+
+class Memory:
+    """The memory of a donor."""
+
+    def __init__(self, process):
+        self.process = process
+        self.mem = open(f"/proc/{process.pid}/mem", "r+b", 0)
+
+    def find(self, content):
+        """Returns the address of @content."""
+        for line in read(f"/proc/{self.process.pid}/maps").splitlines():
+            start, end, how = re.match(r"(\w+)-(\w+) (\S+)", line).groups()
+            if not how.startswith("rw"):
+                continue
+            try:
+                text = os.pread(self.mem.fileno(), int(end, 16) - int(start, 16), int(start, 16))
+            except OSError: # a device's mapping
+                continue
+            if content in text:
+                return int(start, 16) + text.index(content)
+        raise AssertionError("not in the donor's memory")
+
+    def flip(self, address):
+        byte = os.pread(self.mem.fileno(), 1, address)[0]
+        os.pwrite(self.mem.fileno(), bytes([byte ^ 1]), address)
+
+
+@pytest.fixture
+def flip(raw):
+    """flip(donor, first, pages): changes a bit of pages of the slab of page @first, on the backup too."""
+    def change(lender, first, pages, path="/dev/nullb0"):
+        memory = Memory(lender.process)
+        base = memory.find(raw(path).get(first))
+        for page in pages:
+            memory.flip(base + (page - first) * PAGE + 100)
+
+    return change
+
+
+class Existing(KernelDevice):
+    """A device that ebbctl has made."""
+
+    def __init__(self, seen):
+        self.seen, self.netlink, self.number, self.fd = seen, seen.netlink, seen.number, -1
+        self.path = f"/dev/ebb{seen.number}"
+
+
+def bad_pages(d):
+    return [s.get("bad_pages", 0) for s in d.netlink.status(d.number)["sessions"]]
+
+
+def eio(d, page):
+    with pytest.raises(OSError) as e:
+        d.read(page, 1)
+    return e.value.errno == errno.EIO
+
+
+def test_bad_page_costs_its_copy_alone(kernel_device, donor, disk, flip):
+    """Its session stays and gets no slab any more, until it is trusted."""
+    it = donor(memory="32M")
+    d = kernel_device(mib=16, backup=disk(16).path, seal=True)
+    d.map(d.connect(), DONOR | BACKUP, [0, 1])
+    d.write(0, 64, version=1)
+    d.wait_behind()
+    flip(it, 0, [5, 9])
+    events = Events()
+    try:
+        assert d.bad(0, 64, 1) == []
+        assert events.next() == {"event": "bad_page", "device": d.number, "session": 0, "slab": 0}
+    finally:
+        events.close()
+    n = d.counts()
+    assert (n["seal_broken"], n["read_backup"], n["read_failed"]) == (2, 2, 0)
+    assert states(d) == ["live"] and bad_pages(d) == [2]
+    with pytest.raises(Refused) as e:
+        d.map(0, DONOR | BACKUP, [2])
+    assert (e.value.errno, e.value.text) == \
+        (errno.ESHUTDOWN, "session: its donor returned a wrong page; name another")
+    d.netlink.call("trust", device=d.number, session=0)
+    assert bad_pages(d) == [0]
+    d.map(0, DONOR | BACKUP, [2])
+
+
+def test_bad_page_that_is_nowhere_else(kernel_device, donor, disk, flip):
+    """It alone is lost, until it is written again."""
+    it, ram = donor(memory="32M"), disk(16)
+    d = kernel_device(mib=16, backup=ram.path, seal=True)
+    d.map(d.connect(), DONOR | BACKUP, [0])
+    d.write(0, 64, version=1)
+    d.wait_behind()
+    flip(it, 0, [5])
+    Raw(ram.path).put(5, bytes(PAGE))
+    assert eio(d, 5) and eio(d, 5)
+    assert d.bad(0, 5, 1) == d.bad(6, 58, 1) == [] and states(d) == ["live"]
+    d.write(5, 1, version=2)
+    assert d.bad(5, 1, 2) == []
+
+
+def test_copier_passes_no_bad_page_on(kernel_device, donor, disk, flip):
+    """A slab leaves its donor: the page comes from the backup, and the new donor is not blamed."""
+    it = donor(memory="32M")
+    donor(memory="32M", port=7472)
+    d = kernel_device(mib=16, backup=disk(16).path, seal=True)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, DONOR | BACKUP, [0])
+    d.write(0, 256, version=1)
+    d.wait_behind()
+    flip(it, 0, [0, 70, 71, 255])
+    d.netlink.call("migrate", device=d.number, slab=0, session=b)
+    d.wait_copied()
+    # The copier asks the suspect no more than it must: the backup has all pages.
+    assert bad_pages(d)[0] >= 1 and bad_pages(d)[1] == 0
+    before = d.counts()
+    assert d.bad(0, 256, 1) == []
+    n = d.counts()
+    assert n["read_donor"] - before["read_donor"] == 256 and n["seal_broken"] == before["seal_broken"]
+    assert states(d) == ["live", "live"]
+
+
+def test_ebbd_leaves_a_donor_in_quarantine(module, donor, disk, after, seen, flip, logs):
+    """In the words of ebb-swapd: its slabs migrate, and it gets none until it is trusted."""
+    one, _ = donor(), donor(port=7472)
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    said = lambda words: words in read(ebbd.log)
+    listed = lambda: next(r for r in parts.ebbctl_json("donor", "list")["donors"] if r["address"] == A)
+    try:
+        create("--backup", disk(64).path, seal="auto")
+        d = Existing(seen())
+        machine.swapoff(d.path) # nothing may write to an active swap area
+        first = next(i for i, s in enumerate(d.slab_table()) if s["session"] == d.seen.live()[A]) * 1024
+        d.write(first, 64, version=1)
+        d.wait_behind()
+        flip(one, first, [first + 3])
+        assert d.bad(first, 64, 1) == []
+        d.seen.wait_held({B: SLABS})
+        assert said(f"donor {A} quarantined: ")
+        assert (listed()["state"], listed()["leaving"], listed()["bad_pages"]) == \
+            ("quarantined", "quarantined", 1)
+        done = parts.ebbctl("donor", "trust", B, check=False)
+        assert "not quarantined; nothing to do" in done.stderr
+        # Neither a restart of the donor nor one of ebbd ends it.
+        one.kill()
+        wait_for(lambda: A not in d.seen.live(), 20, "its session goes on")
+        one = donor()
+        ebbd.stop()
+        ebbd = parts.Ebbd(logs / "ebbd-1.log")
+        wait_for(lambda: said(f"donor {A} quarantined: "), 20, "the next ebbd does not know it")
+        time.sleep(3)
+        assert d.seen.live().keys() == {B} and listed()["state"] == "quarantined"
+        parts.ebbctl("donor", "trust", A)
+        wait_for(lambda: A in d.seen.live(), 20, "it is not connected again")
+        assert listed()["bad_pages"] == 0 and "leaving" not in listed()
+        assert d.bad(first, 64, 1) == []
+        d.close()
+        destroy()
+        nothing_left()
+    finally:
+        ebbd.stop()
+        machine.pins_remove()
