@@ -189,6 +189,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 
 	c->span = (struct ebb_span){
 		.first = c->page, .count = CHUNK_PAGES, .class = c->class,
+		.node = LIST_HEAD_INIT(c->span.node),
 	};
 	spin_lock_irqsave(&slab->lock, flags);
 	from = ebb_slab_wanted(d, slab - d->slabs, c->class, &c->span.first, &c->span.count, &to);
@@ -202,11 +203,16 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	if (to < AT_DONORS)
 		target = hold->at[to];
 	/* A write in flight would make the copy stale or needless: try again later. */
-	if (ebb_span_conflicts(slab, &c->span) || (from < AT_DONORS && !ebb_place_take(&source))) {
+	if (from < AT_DONORS && !ebb_place_take(&source)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_BUSY;
 	}
-	list_add_tail(&c->span.node, &slab->active);
+	if (!ebb_span_try(slab, &c->span)) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		if (from < AT_DONORS)
+			percpu_ref_put(&source.session->ref);
+		return COPY_BUSY;
+	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	r = copy_span(c, slab, from, &source, to, &target);
 	ebb_span_end(slab, &c->span, NULL);

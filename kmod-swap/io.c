@@ -9,24 +9,9 @@
 #include "slab.h"
 #include "write.h"
 
-static void io_start(struct ebb_io *io, struct ebb_batch *batch)
+/* Begins a request whose span is active. */
+static void io_go(struct ebb_io *io, struct ebb_batch *batch)
 {
-	struct ebb_slab *slab = io->slab;
-	unsigned long flags;
-
-	spin_lock_irqsave(&slab->lock, flags);
-	if (ebb_span_conflicts(slab, &io->span)) {
-		list_add_tail(&io->span.node, &slab->waiting);
-		spin_unlock_irqrestore(&slab->lock, flags);
-		ebb_count(io->device, CONFLICTS, 1);
-		return;
-	}
-	list_add_tail(&io->span.node, &slab->active);
-	if (io->span.write)
-		slab->writes += io->span.count;
-	else
-		slab->reads += io->span.count;
-	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!io->span.write)
 		ebb_read_go(io, batch);
 	else if (ebb_io_sealed(io))
@@ -35,11 +20,31 @@ static void io_start(struct ebb_io *io, struct ebb_batch *batch)
 		ebb_write_go(io, batch);
 }
 
+static void io_start(struct ebb_io *io, struct ebb_batch *batch)
+{
+	struct ebb_slab *slab = io->slab;
+	struct ebb_device *d = io->device;
+	unsigned long flags;
+	bool active;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	if (io->span.write)
+		slab->writes += io->span.count;
+	else
+		slab->reads += io->span.count;
+	active = ebb_span_start(slab, &io->span);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (active)
+		io_go(io, batch);
+	else
+		ebb_count(d, CONFLICTS, 1);
+}
+
 static void io_continue(struct ebb_io *io)
 {
 	switch (io->step) {
 	case EBB_STEP_START:
-		io_start(io, NULL);
+		io_go(io, NULL);
 		break;
 	case EBB_STEP_READ:
 		ebb_read_go(io, NULL);
@@ -74,7 +79,7 @@ static void io_work(struct work_struct *work)
 	memalloc_noreclaim_restore(flags);
 }
 
-static void io_retry(struct ebb_span *span)
+static void io_begin(struct ebb_span *span)
 {
 	ebb_io_later(container_of(span, struct ebb_io, span), EBB_STEP_START);
 }
@@ -89,7 +94,7 @@ int ebb_io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned
 		io->transfer[i].index = i;
 	INIT_DELAYED_WORK(&io->work, io_work);
 	INIT_LIST_HEAD(&io->span.node);
-	io->span.retry = io_retry;
+	io->span.begin = io_begin;
 	INIT_LIST_HEAD(&io->held_node);
 	return 0;
 }

@@ -5,7 +5,7 @@
 
 #include "device.h"
 
-/* No two active spans of a slab overlap if one of them writes. */
+/* Two spans of a slab conflict if they overlap and one of them writes: one at a time is active. */
 struct ebb_span {
 	struct list_head node;    /* of slab->active, waiting or stuck */
 	u64 first;                /* page of the device */
@@ -14,16 +14,21 @@ struct ebb_span {
 	u32 class;                /* class of the pages; READ: of its current run */
 	bool write;
 	bool writeback;           /* part of an ebb_writeback */
-	/* Called when a waiting span may begin; from any context. */
-	void (*retry)(struct ebb_span *span);
+	/* Called when a waiting span has become active; from any context. */
+	void (*begin)(struct ebb_span *span);
 };
 
-/* Returns whether an active span conflicts with @span.  slab->lock is held. */
-bool ebb_span_conflicts(const struct ebb_slab *slab, const struct ebb_span *span);
+/*
+ * Makes @span active, unless it conflicts with an active span or with one that waits: a stream of
+ * reads must not keep a write waiting.  slab->lock is held.
+ */
+bool ebb_span_try(struct ebb_slab *slab, struct ebb_span *span);
+/* As above; false = @span waits, and begin() may have been called on return. */
+bool ebb_span_start(struct ebb_slab *slab, struct ebb_span *span);
 
 /*
- * Moves @span, which is active, to the head of @to, or to no list if @to is NULL, and retries all
- * waiting spans.
+ * Moves @span, which is active, to the head of @to, or to no list if @to is NULL, and begins the
+ * spans that waited for it.
  */
 void ebb_span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to);
 

@@ -257,11 +257,9 @@ static bool unstick(struct ebb_writeback *b)
 	bool may;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	may = !ebb_span_conflicts(slab, &b->span);
-	if (may) {
-		list_move_tail(&b->span.node, &slab->active);
+	may = ebb_span_try(slab, &b->span);
+	if (may)
 		b->stuck = false;
-	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	return may;
 }

@@ -161,6 +161,38 @@ def test_write_to_a_lost_donor_goes_to_the_backup(kernel_device, donor, disk):
     assert d.counts()["write_backup"] == 32
 
 
+def test_reads_keep_no_write_waiting(kernel_device, disk):
+    """Reads that overlap a waiting write go behind it, however many there are."""
+    d = kernel_device(mib=16, backup=disk(16, delay_us=20000).path)
+    d.write(0, 64, version=1)
+    limit, ended, wrong = [200], [0], []
+
+    def reader(first):
+        while ended[0] < limit[0]:
+            try:
+                # Each read overlaps others: at no time are the pages free.
+                d.read(first, 33)
+                ended[0] += 1
+            except OSError as e:
+                wrong.append(e)
+
+    readers = [threading.Thread(target=reader, args=(i * 4,)) for i in range(8)]
+    for r in readers:
+        r.start()
+    most = 0
+    for version in range(2, 5):
+        wait_for(lambda: ended[0] > version * 10, 60, "no reads")
+        before = ended[0]
+        d.write(16, 32, version)
+        most = max(most, ended[0] - before)
+    limit[0] = 0
+    for r in readers:
+        r.join()
+    # Those in flight, and some that end before this thread runs again.
+    assert wrong == [] and most <= 40
+    assert d.bad(16, 32, 4) == [] and d.counts()["conflicts"] > 0
+
+
 def test_link_down(kernel_device, donor, disk):
     """No packet announces the end: the transport's own time-out ends the session."""
     lender = donor()
