@@ -21,9 +21,11 @@
 
 /*
  * A request is at most one RDMA work request: as many pages as the kernel merges and a work request
- * can gather.  Contiguous memory is one segment.
+ * can gather.  Contiguous memory is one segment.  Network devices that gather fewer segments get
+ * up to EBB_PARTS work requests.
  */
 #define EBB_SEGMENTS 16
+#define EBB_PARTS 4
 #define EBB_IO_PAGES 64
 
 #define EBB_NO_SESSION U32_MAX

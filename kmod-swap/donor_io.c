@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "donor_io.h"
 
-/* Ends a transfer whose work request has completed or was never posted. */
-static void transfer_end(struct ebb_transfer *t, int error)
+/* Ends a work request, completed or never posted, and with the last one the transfer. */
+static void part_end(struct ebb_transfer *t, int error)
 {
 	struct ebb_session *s = t->session;
 
+	if (error)
+		WRITE_ONCE(t->error, error);
+	if (!atomic_dec_and_test(&t->left))
+		return;
 	ib_dma_unmap_sg(s->ib, t->sg, t->entries, t->direction);
 	WRITE_ONCE(t->in_flight, false);
-	t->done(t, error);
+	t->done(t, t->error);
 	/* Last: the reference keeps the session. */
 	percpu_ref_put(&s->ref);
 }
@@ -19,10 +23,10 @@ static void page_completion(struct ib_cq *cq, struct ib_wc *wc)
 
 	if (unlikely(wc->status != IB_WC_SUCCESS)) {
 		ebb_session_fail_wc(t->session, wc->status);
-		transfer_end(t, -EIO);
+		part_end(t, -EIO);
 		return;
 	}
-	transfer_end(t, 0);
+	part_end(t, 0);
 }
 
 void ebb_batch_init(struct ebb_batch *batch)
@@ -46,7 +50,7 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 		struct ebb_transfer *t = container_of(bad->wr_cqe, struct ebb_transfer, cqe);
 
 		bad = bad->next;
-		transfer_end(t, -EIO);
+		part_end(t, -EIO);
 	}
 }
 
@@ -84,7 +88,8 @@ void ebb_batches_flush(struct ebb_batch *batches)
 		batch_flush(&batches[i]);
 }
 
-static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct ib_send_wr *wr)
+static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct ib_send_wr *first,
+		      struct ib_send_wr *last)
 {
 	struct ib_send_wr *others = NULL;
 	struct ebb_queue *other;
@@ -95,10 +100,10 @@ static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct i
 		others = batch_take(batch, &other);
 	batch->queue = queue;
 	if (batch->first)
-		batch->last->next = wr;
+		batch->last->next = first;
 	else
-		WRITE_ONCE(batch->first, wr);
-	batch->last = wr;
+		WRITE_ONCE(batch->first, first);
+	batch->last = last;
 	spin_unlock_irqrestore(&batch->lock, flags);
 	if (others)
 		post(other, others);
@@ -132,36 +137,56 @@ static int gather(struct ebb_transfer *t, int mapped, u32 skip, u32 length)
 	return n;
 }
 
+/* Fills t->wr for the first @n segments; returns the last work request. */
+static struct ib_send_wr *fill(struct ebb_transfer *t, int n, u64 address, u32 rkey)
+{
+	bool writes = t->direction == DMA_TO_DEVICE;
+	int most = writes ? t->session->write_segments : t->session->read_segments;
+	int parts = 0;
+
+	for (int i = 0; i < n; i += most, parts++) {
+		int its = min(most, n - i);
+
+		t->wr[parts] = (struct ib_rdma_wr){
+			.wr = {
+				.next = i + its < n ? &t->wr[parts + 1].wr : NULL,
+				.wr_cqe = &t->cqe,
+				.sg_list = &t->sge[i],
+				.num_sge = its,
+				.opcode = writes ? IB_WR_RDMA_WRITE : IB_WR_RDMA_READ,
+				.send_flags = IB_SEND_SIGNALED,
+			},
+			.remote_addr = address,
+			.rkey = rkey,
+		};
+		for (int k = i; k < i + its; k++)
+			address += t->sge[k].length;
+	}
+	atomic_set(&t->left, parts);
+	ebb_count(t->session->device, MESSAGES, parts);
+	return &t->wr[parts - 1].wr;
+}
+
 int ebb_transfer_start(struct ebb_transfer *t, u32 skip, u32 bytes, u64 address, u32 rkey,
 		       u32 queue, struct ebb_batch *batch)
 {
 	struct ebb_session *s = t->session;
 	int mapped = ib_dma_map_sg(s->ib, t->sg, t->entries, t->direction);
+	struct ib_send_wr *last;
 
 	if (unlikely(!mapped)) {
 		percpu_ref_put(&s->ref);
 		return -ENOMEM;
 	}
 	t->cqe.done = page_completion;
-	t->wr = (struct ib_rdma_wr){
-		.wr = {
-			.wr_cqe = &t->cqe,
-			.sg_list = t->sge,
-			.num_sge = gather(t, mapped, skip, bytes),
-			.opcode = t->direction == DMA_TO_DEVICE ? IB_WR_RDMA_WRITE :
-								  IB_WR_RDMA_READ,
-			.send_flags = IB_SEND_SIGNALED,
-		},
-		.remote_addr = address,
-		.rkey = rkey,
-	};
+	t->error = 0;
+	last = fill(t, gather(t, mapped, skip, bytes), address, rkey);
 	WRITE_ONCE(t->posted_at, jiffies);
 	/* A reader that sees in_flight sees posted_at. */
 	smp_store_release(&t->in_flight, true);
-	ebb_count(s->device, MESSAGES, 1);
 	if (batch)
-		batch_add(batch, &s->queue[queue], &t->wr.wr);
+		batch_add(batch, &s->queue[queue], &t->wr[0].wr, last);
 	else
-		post(&s->queue[queue], &t->wr.wr);
+		post(&s->queue[queue], &t->wr[0].wr);
 	return 0;
 }

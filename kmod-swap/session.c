@@ -619,8 +619,10 @@ static int device_check(struct ebb_session *s, struct ib_device *ib, const char 
 		*why = "address: iWARP is not supported; use InfiniBand or RoCE";
 		return -EOPNOTSUPP;
 	}
-	if (ib->attrs.max_send_sge < EBB_SEGMENTS || ib->attrs.max_sge_rd < EBB_SEGMENTS) {
-		*why = "address: the network device gathers fewer than 16 segments";
+	s->write_segments = min(ib->attrs.max_send_sge, EBB_SEGMENTS);
+	s->read_segments = min3(ib->attrs.max_send_sge, ib->attrs.max_sge_rd, EBB_SEGMENTS);
+	if (s->read_segments * EBB_PARTS < EBB_SEGMENTS) {
+		*why = "address: the network device gathers fewer than 4 segments";
 		return -EOPNOTSUPP;
 	}
 	s->ib = ib;
@@ -631,16 +633,17 @@ static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 {
 	struct ebb_device *d = s->device;
 	/*
-	 * One work request per request of the device, plus the copier's, frames, a probe and the
+	 * The parts of each request of the device and of the copier's; frames, a probe and the
 	 * drain.
 	 */
+	u32 parts = DIV_ROUND_UP(EBB_SEGMENTS, s->read_segments);
 	struct ib_qp_init_attr attr = {
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap = {
-			.max_send_wr = d->depth + 7,
+			.max_send_wr = (d->depth + 1) * parts + 6,
 			.max_recv_wr = EBB_RECEIVES + 1,
-			.max_send_sge = EBB_SEGMENTS,
+			.max_send_sge = s->write_segments,
 			.max_recv_sge = 1,
 		},
 	};

@@ -79,6 +79,7 @@ struct ebb_session {
 	unsigned long probed_at;  /* since this time (jiffies) */
 	struct ib_device *ib;
 	struct ib_pd *pd;
+	u32 write_segments, read_segments; /* most of a work request */
 	u64 number;               /* random; identifies the session to the donor */
 	struct ebb_proof proof;   /* received: only queue 0's completions use it */
 	struct mutex sending;     /* frames are sent in the order of their MACs; nests in calls */

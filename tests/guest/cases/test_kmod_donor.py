@@ -6,14 +6,15 @@ import re
 import signal
 import threading
 import time
+from contextlib import contextmanager
 
 import machine
 import parts
 import pytest
 from key import shared_key
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import (ADDRESS, BACKUP, DONOR, PAGE, PORT, SECOND, KernelDevice, faults, run, rxe_add,
-                     rxe_remove)
+from kmodule import (ADDRESS, BACKUP, DONOR, PAGE, PORT, SECOND, KernelDevice, faults, module_path,
+                     run, rxe_add, rxe_remove)
 from kswap import NO_SESSION, Events, Kswap, Refused
 from machine import read, wait_for
 from stranger import MAP, UNMAP, Lender
@@ -243,6 +244,46 @@ def test_read_waits_for_memory_to_map_its_pages(kernel_device, donor):
         began = time.monotonic()
         assert d.bad(0, 64, 1) == []
         assert left() == 0 and time.monotonic() - began > 0.1
+
+
+# --- network devices --------------------------------------------------------------------
+
+@contextmanager
+def segments(send, read):
+    """The network device gathers at most so many segments in a work request."""
+    run("insmod", module_path().parent / "fault/ebb_sge.ko", f"send={send}", f"read={read}")
+    try:
+        yield
+    finally:
+        run("rmmod", "ebb_sge")
+
+
+@pytest.mark.parametrize("send,read,seal", [(13, 13, False), (6, 4, True), (30, 5, False)])
+def test_network_device_that_gathers_few_segments(kernel_device, donor, send, read, seal):
+    """A request is split into several work requests; its pages are right both ways."""
+    for port in (PORT, 7472):
+        donor(memory="32M", port=port)
+    with segments(send, read):
+        d = kernel_device(mib=16, seal=seal)
+        a, b = d.connect(), d.connect(7472)
+        d.map(a, DONOR)
+        for first in range(0, d.pages, 64):
+            d.write(first, 64, version=3)
+        d.netlink.call("migrate", device=d.number, slab=0, session=b)
+        d.wait_copied()
+        assert sum((d.bad(first, 64, 3) for first in range(0, d.pages, 64)), []) == []
+        n = d.counts()
+        assert n["messages"] > n["requests"] and n["copied"] == d.pages / d.slabs
+        assert n["read_failed"] == n["write_failed"] == n["seal_broken"] == 0
+
+
+def test_network_device_that_gathers_too_few_segments(kernel_device, donor):
+    donor(memory="32M")
+    d = kernel_device(mib=16)
+    with segments(16, 3), pytest.raises(Refused) as e:
+        d.connect()
+    assert (e.value.errno, e.value.text) == \
+        (errno.EOPNOTSUPP, "address: the network device gathers fewer than 4 segments")
 
 
 # --- donors that return other pages than were written --------------------------------------
