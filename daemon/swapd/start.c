@@ -348,7 +348,6 @@ static int name_donors(struct swapd *s, struct error *e)
 
 	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
 		return fail(e, errno, "getrandom: %m");
-	s->donors.borrower = number;
 	s->replicas.seed = s->donors.jitter = number | 1;
 	for (int i = 0; i < s->options.donors.n; i++) {
 		int r = donor_new(&s->donors, s->options.donors.v[i], e);

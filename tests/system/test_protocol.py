@@ -325,7 +325,7 @@ class FakeDonor(threading.Thread):
 
     def __init__(self, mutate):
         super().__init__(daemon=True)
-        self.mutate, self.memory, self.free = mutate, {}, 64 * MIB
+        self.mutate, self.memory, self.free, self.borrowers = mutate, {}, 64 * MIB, []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
         self.start()
@@ -350,17 +350,21 @@ class FakeDonor(threading.Thread):
             h = struct.unpack("<4sBBHQIIII", receive(s, 32))
             op, tag, slab, generation, offset, length = h[1], *h[4:9]
             if op in (HELLO, PING):
-                s.sendall(refusal(op, tag, receive(s, length)) or
-                          frame(op, tag, direction=1, length=TOLD.size) + self.told())
+                payload = receive(s, length)
+                refused = refusal(op, tag, payload)
+                if op == HELLO and not refused:
+                    self.borrowers.append(struct.unpack_from("<Q", payload, 8)[0])
+                s.sendall(refused or frame(op, tag, direction=1, length=TOLD.size) + self.told())
             elif op == MAP:
                 receive(s, length)
                 s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1,
                                 status=self.map_status()))
             elif op == WRITE:
-                self.memory[slab, offset] = receive(s, length)
+                for at in range(offset, offset + length, PAGE):
+                    self.memory[slab, at] = receive(s, PAGE)
                 s.sendall(frame(op, tag, slab, generation, offset, length, direction=1))
             elif op == READ:
-                data = self.memory[slab, offset]
+                data = b"".join(self.memory[slab, at] for at in range(offset, offset + length, PAGE))
                 s.sendall(self.mutate(frame(op, tag, slab, generation, offset, length, direction=1), data))
             else:
                 self.other(op)
@@ -399,6 +403,40 @@ def test_a_donor_that_is_slow_is_not_silent(world):
         assert took > 0.7 and lost == [0, 0]
     finally:
         fake.stop()
+
+
+@pytest.fixture
+def fakes():
+    """Two donors that keep the protocol."""
+    made = [FakeDonor(lambda header, data: header + data) for _ in range(2)]
+    yield made
+    for fake in made:
+        fake.stop()
+
+
+@only_tcp
+def test_donors_see_unrelated_numbers_of_a_borrower(world, fakes):
+    world.serve(*fakes)
+    (one,), (other,) = (fake.borrowers for fake in fakes)
+    assert abs(one - other) > 1 << 32, "a neighbour's number would be a guess"
+
+
+@only_tcp
+def test_a_donor_cannot_end_a_session_at_another(world, fakes):
+    """It says HELLO there with its own number and all near it."""
+    donor = world.donor()
+    s = world.serve(fakes[0], donor, durability="replicas=2")
+    p = world.open(s)
+    p.write_random(20)
+    number, = fakes[0].borrowers
+    for near in range(number - 8, number + 9):
+        with connect(donor) as c:
+            c.sendall(hello(borrower=near % (1 << 64), name=b"thief", flags=KEEP))
+            assert reply(c)["status"] == 0
+    assert [b["name"] for b in donor.ask()["borrowers"] if b["slabs"]] == ["dp0"]
+    p.check()
+    told = s.stats()
+    assert told["donor_losses"] == 0 and told["pages_read_failed"] == 0
 
 
 BAD_REPLIES = {

@@ -496,7 +496,6 @@ static void begin(bool backup)
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.replicas.wanted = backup ? 1 : 1 + (int)draw(2),
 		.replicas.choices = 2,
-		.donors.borrower = 5,
 		.replicas.seed = seed,
 		.engine.backlog_most = SLOT_BACKLOG,
 		.replicas.slots_reserved = 64,

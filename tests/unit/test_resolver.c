@@ -69,7 +69,6 @@ static void begin(void)
 		.frontend = &fuse_frontend,
 		.replicas.wanted = 1,
 		.replicas.choices = 2,
-		.donors.borrower = 5,
 		.replicas.seed = 5,
 		.engine.backup = { .fd = -1 },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),

@@ -83,7 +83,6 @@ static void borrower_init(struct client *b)
 		.replicas.wanted = 1,
 		.replicas.choices = 2,
 		.engine.backlog_most = SLOT_BACKLOG,
-		.donors.borrower = 5,
 		.replicas.seed = 5,
 	};
 	wiring_events(&b->s);

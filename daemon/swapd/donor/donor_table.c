@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "donor_table.h"
 #include "lib/base/clock.h"
@@ -59,6 +60,7 @@ void donor_record_one(const struct donor *d)
 		r->address = d->address;
 	if (!r->used || memcmp(&r->at, &d->link.at, sizeof(d->link.at)))
 		r->at = d->link.at;
+	r->number = d->number;
 	r->identity = d->identity;
 	r->grace = d->grace;
 	r->quarantined = d->state == DONOR_QUARANTINED;
@@ -199,6 +201,8 @@ int donor_make(struct donors *ds, const struct address *a)
 	while (d->state != DONOR_ABSENT)
 		d++;
 	renew(d, a, a);
+	while (getrandom(&d->number, sizeof(d->number), 0) != sizeof(d->number))
+		;
 	if (address_is_name(a->text)) {
 		int n = address_resolve(a->text, d->places, RESOLVER_PLACES);
 
@@ -266,6 +270,7 @@ void donors_take_over(struct donors *ds, uint64_t now)
 		}
 		reset_entry(d, r);
 		donor_enter(d, now);
+		d->number = r->number;
 		d->leaving = r->leaving;
 		d->identity = r->identity;
 		d->grace = r->grace;

@@ -67,6 +67,8 @@ struct donor {
 	uint8_t place;           /* the next one */
 	uint64_t asked_name;     /* ns: lookup in flight since; 0 = none */
 	uint16_t index;
+	/* In HELLO.  Random: a donor that knew those of others could end their sessions. */
+	uint64_t number;
 	uint8_t state;           /* enum donor_state */
 	uint8_t version;         /* of the protocol: proposed, then agreed */
 	bool greeted;            /* has answered the last HELLO of this connection */
@@ -104,7 +106,7 @@ struct donor {
 /* Part of a donor that outlives a server, at an equal index. */
 struct donor_record {
 	struct address address, at;
-	uint64_t identity, grace; /* as in struct donor */
+	uint64_t number, identity, grace; /* as in struct donor */
 	bool used;               /* written last */
 	bool quarantined;
 	uint8_t leaving;         /* enum donor_leaving bits */
@@ -128,7 +130,6 @@ struct donors {
 	/* the device's */
 	const char *device;
 	uint64_t deadline;       /* ns */
-	uint64_t borrower;       /* random, for HELLO */
 	bool local_only;         /* pages are not sealed: no donor may be on another machine */
 	bool backup;             /* there is a backup */
 	int replicas;            /* of each slab */

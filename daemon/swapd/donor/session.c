@@ -165,8 +165,7 @@ static void send_hello(struct donor *d)
 	const struct donors *ds = d->table;
 	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
 				.length = WIRE_HELLO_SIZE };
-	/* A separate number, so that a second address does not end the session of the first. */
-	struct wire_hello h = { .version = d->version, .borrower = ds->borrower + d->index,
+	struct wire_hello h = { .version = d->version, .borrower = d->number,
 				.slab_size = ds->env.slab, .flags = WIRE_KEEP };
 	uint8_t payload[WIRE_HELLO_SIZE];
 
