@@ -94,6 +94,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		{ NULL }
 	});
 	json_object_object_add(answer, "executor", o);
+	json_object_object_add(answer, "donors", discovery_summary(d->discovery));
 	return policy_list(d, request, answer, e);
 }
 

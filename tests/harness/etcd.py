@@ -103,6 +103,9 @@ class Etcd:
         code = lambda s: base64.b64encode(s.encode()).decode()
         self.call("kv/put", {"key": code(PREFIX + key), "value": code(value)})
 
+    def delete(self, key):
+        self.call("kv/deleterange", {"key": base64.b64encode((PREFIX + key).encode()).decode()})
+
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()

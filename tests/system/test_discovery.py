@@ -27,7 +27,7 @@ from ports import free_port
 
 pytestmark = pytest.mark.beside
 
-# A donor's lease, and how long a borrower waits on top: registration.h, discovery.h.
+# A donor's lease (registration.h), and how long the watchers here wait on top.
 LEASE, GRACE = 10, 6
 
 
@@ -83,7 +83,7 @@ class Watcher:
         self.config.write_text(f"[donors]\n{config}\n")
         with open(log, "a") as err:
             self.process = subprocess.Popen(
-                [*within, BUILD / "tests/watch_donors", self.config], stdin=subprocess.PIPE, text=True,
+                [*within, BUILD / "tests/watch_donors", self.config, str(GRACE * 1000)], stdin=subprocess.PIPE, text=True,
                 stdout=subprocess.PIPE, stderr=err, env={**os.environ, "EBB_RUN_DIR": str(run)})
         self.log = log
 
@@ -463,6 +463,56 @@ def test_a_real_device_follows(etcd, donor, server, pages, tmp_path, logs):
         assert set(state()) == {a.address, c.address}
         assert state()[c.address]["slabs"] == 2
         p.check()
+    finally:
+        w.stop()
+
+
+def test_donors_missing_in_etcd_keep_their_slabs(etcd, donor, server, pages, tmp_path, logs):
+    """Many at once stay in use; without the brake they get no new slabs, and no page moves."""
+    donors = [donor(etcd.url) for _ in range(10)]
+    wait_for(lambda: len(etcd.keys()) == 10, 10, "ten donors in etcd")
+    values = etcd.keys()
+    s = server(*donors, size="16M")
+    write_record(s.run, "dp0", donors_from="configuration")
+    p = pages(s)
+    for at in range(0, 2048, 64):
+        p.write(at, os.urandom(64 * 4096))
+    before = s.stats()
+    slabs = lambda: {d["address"]: d["slabs"] for d in s.status()["donors"]}
+    unlisted = lambda: {d["address"] for d in s.status()["donors"] if d["unlisted"]}
+    placed = slabs()
+
+    def unmoved():
+        now = s.stats()
+        assert (now["slab_unmaps"], now["slabs_to_disk"]) == (before["slab_unmaps"], before["slabs_to_disk"]) == (0, 0)
+        assert not any("leaving" in d for d in s.status()["donors"])
+        return True
+
+    w = Watcher(s.run, logs / "watch.log", f"etcd = {etcd.url}")
+    try:
+        wait_for(lambda: len(w.known()["donors"]) == 10, 10, "ten known donors")
+        keeper, rest = donors[0].address, {d.address for d in donors[1:]}
+        for address in rest:
+            etcd.delete(address)
+        wait_for(lambda: unmoved() and w.known()["frozen"], GRACE + 4, "the freeze")
+        assert "9 of 10 donors are missing" in w.log.read_text()
+        # Longer than any of them may be missing on its own.
+        told = time.monotonic() + GRACE + 6
+        wait_for(lambda: unmoved() and time.monotonic() > told, GRACE + 10, "their time")
+        assert not unlisted() and sum(d["missing"] for d in w.known()["donors"]) == 9
+        # The operator accepts the list.
+        w.known("reload")
+        wait_for(lambda: unmoved() and unlisted() == {a for a in rest if slabs().get(a)}, 10, "the accepted list")
+        for at in range(2048, 2048 + 512, 64):
+            p.write(at, os.urandom(64 * 4096))
+        assert {a: n for a, n in slabs().items() if a != keeper} == {a: n for a, n in placed.items() if a in rest and n}
+        assert unmoved()
+        # They register again, and take slabs again.
+        for address in rest:
+            etcd.put(address, json.dumps(values[address]))
+        wait_for(lambda: not unlisted() and set(slabs()) == set(values), 10, "the donors to be listed again")
+        p.check()
+        unmoved()
     finally:
         w.stop()
 

@@ -95,6 +95,19 @@ def test_donor_list(run):
     assert told["local"]["total"] == 8 * GIB and told["source"] == "etcd"
 
 
+def test_a_frozen_list_and_an_unlisted_donor(run):
+    run.device("ebb0", status(donor("a:1", unlisted=True), donor("b:2")))
+    run.serve("control", lambda request: {"source": "etcd", "error": None, "frozen": True, "donors": [
+        {"address": "b:2", "slab": 1, "total": GIB, "missing": True}]} if request["verb"] == "donors" else
+        {"attachments": [], "donors": {"known": 5, "missing": 2, "frozen": True}})
+    assert "donors: 2 of 5 are missing in etcd, and the list is frozen" in ebbctl("status").stdout
+    lines = ebbctl("donor", "list").stdout.splitlines()
+    assert lines[1].split()[:4] == ["a:1", "ebb0", "up,", "unlisted"]
+    assert lines[2].split()[:6] == ["b:2", "ebb0", "up,", "missing", "in", "etcd"]
+    assert "ebbd: the list is frozen: etcd lacks too many donors at once" in lines
+    assert ebbctl_json("donor", "list")["frozen"] is True
+
+
 def test_donor_list_of_nothing(run):
     assert "no donors" in ebbctl("donor", "list").stdout
     assert ebbctl_json("donor", "list") == {"donors": []}

@@ -55,7 +55,8 @@ class World:
 
     def ebbd(self, request):
         if request["verb"] == "status":
-            return {"version": "9.8.7", "abi": 2, "uptime_s": 60, "attachments": [], "executor": EXECUTOR}
+            return {"version": "9.8.7", "abi": 2, "uptime_s": 60, "attachments": [], "executor": EXECUTOR,
+                    "donors": {"known": 5, "missing": 2, "frozen": True}}
         self.asked += self.step
         row = lambda i, name: {
             "path": name, "policy": "leap", **dict.fromkeys(COUNTERS, self.asked * (i + 1)),

@@ -110,6 +110,30 @@ static bool is_up_after(uint64_t ms)
 	return d->state == DONOR_UP;
 }
 
+/* The list no longer has it: it keeps its slabs, gets no others, and ends with the last one. */
+static void an_unlisted_donor(void **state)
+{
+	d->pinged = 0;
+	assert_true(donor_takes(d));
+	d->unlisted = true;
+	d->copies = 1;
+	assert_true(is_up_after(1));
+	assert_false(donor_takes(d));
+	d->copies = 0;
+	donors_tick(&s.donors, THEN + 2 * MS);
+	assert_int_equal(d->state, DONOR_ABSENT);
+}
+
+/* Its machine has been removed. */
+static void an_unlisted_donor_is_lost(void **state)
+{
+	d->unlisted = true;
+	d->copies = 1;
+	assert_false(is_up_after(501));
+	donors_tick(&s.donors, THEN + 502 * MS);
+	assert_int_equal(d->state, DONOR_ABSENT);
+}
+
 static void silent_for_the_deadline(void **state)
 {
 	assert_true(is_up_after(400));
@@ -374,6 +398,8 @@ static void received_in_pieces(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(an_unlisted_donor, asked, end),
+		cmocka_unit_test_setup_teardown(an_unlisted_donor_is_lost, asked, end),
 		cmocka_unit_test_setup_teardown(silent_for_the_deadline, asked, end),
 		cmocka_unit_test_setup_teardown(received_in_pieces, asked, end),
 		cmocka_unit_test_setup_teardown(slow_and_not_silent, asked, end),

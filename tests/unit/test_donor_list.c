@@ -165,7 +165,61 @@ static void joining_and_leaving(void **unused)
 	/* An etcd without any donor has lost its data. */
 	assert_false(merge(&l, "", 50 * SECOND));
 	assert_false(merge(&l, "", 500 * SECOND));
+	assert_true(donor_list_frozen(&l));
 	expect(&l, "a:1,d:1");
+	donor_list_free(&l);
+}
+
+static void many_missing_at_once_stay_listed(void **unused)
+{
+	struct donor_list l = { .n = 0 };
+
+	assert_false(donor_list_frozen(&l));
+	assert_true(merge(&l, "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1", 0));
+	/* A fifth leaves within the grace: no more than is usual. */
+	assert_false(merge(&l, "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1", 1 * SECOND));
+	assert_false(donor_list_frozen(&l));
+	/* A third one before they are removed: none is, for as long as they are missing. */
+	assert_false(merge(&l, "a:1,b:1,c:1,d:1,e:1,f:1,g:1", 5 * SECOND));
+	assert_true(donor_list_frozen(&l));
+	assert_int_equal(donor_list_missing(&l), 3);
+	assert_false(merge(&l, "a:1", 7 * SECOND));
+	assert_false(merge(&l, "a:1", 5000 * SECOND));
+	assert_int_equal(l.n, 10);
+	assert_int_equal(donor_list_missing(&l), 9);
+	/* New donors are listed meanwhile. */
+	assert_true(merge(&l, "a:1,k:1", 5001 * SECOND));
+	assert_int_equal(l.n, 11);
+	/* Once most are registered again, the others are removed. */
+	assert_true(merge(&l, "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,k:1", 5002 * SECOND));
+	assert_false(donor_list_frozen(&l));
+	expect(&l, "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,k:1");
+	donor_list_free(&l);
+	/* One of two: a machine that is off. */
+	assert_true(merge(&l, "a:1,b:1", 0));
+	assert_false(merge(&l, "a:1", 1 * SECOND));
+	assert_false(donor_list_frozen(&l));
+	assert_true(merge(&l, "a:1", 7 * SECOND));
+	donor_list_free(&l);
+}
+
+/* Donors with ever new addresses, as in containers. */
+static void a_frozen_list_does_not_grow_for_ever(void **unused)
+{
+	struct donor_list l = { .n = 0 };
+
+	for (uint64_t round = 0; round < 8; round++) {
+		struct donor_list fresh = { .n = 0 };
+		char one[32];
+
+		for (int i = 0; i < DONOR_LIST_MAX / 2; i++) {
+			snprintf(one, sizeof(one), "r%d-%d:1", (int)round, i);
+			assert_int_equal(donor_list_add(&fresh, one, "x", NULL), 0);
+		}
+		donor_list_merge(&l, &fresh, (round + 1) * 10 * SECOND, 6 * SECOND);
+		assert_true(l.n <= 2 * DONOR_LIST_MAX);
+		assert_non_null(donor_list_find(&l, one));
+	}
 	donor_list_free(&l);
 }
 
@@ -283,6 +337,8 @@ int main(void)
 		cmocka_unit_test(too_many),
 		cmocka_unit_test(from_etcd),
 		cmocka_unit_test(joining_and_leaving),
+		cmocka_unit_test(many_missing_at_once_stay_listed),
+		cmocka_unit_test(a_frozen_list_does_not_grow_for_ever),
 		cmocka_unit_test(choosing_among_many),
 		cmocka_unit_test(urls),
 	};

@@ -313,6 +313,28 @@ static void a_quarantine_is_known_at_once(void **state)
 	end();
 }
 
+/* It still gets no slabs, and the next server resumes those that it has. */
+static void an_unlisted_donor_stays_unlisted(void **state)
+{
+	struct donor *d;
+
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	d->unlisted = true;
+	donors_record(&s.donors);
+	donors_take_over(&s.donors, now_ns());
+	assert_true(d->unlisted);
+	d->link.transport = &transport_fake;
+	copy_at(d, 0);
+	failover_slabs(&s);
+	d->retry_at = d->away_until = UINT64_MAX;
+	donors_tick(&s.donors, now_ns());
+	assert_int_equal(d->state, DONOR_DOWN);
+	greeted(d);
+	assert_false(donor_takes(d));
+	end();
+}
+
 /* What people are told of a donor is not of its last server alone. */
 static void losses_are_remembered(void **state)
 {
@@ -509,6 +531,7 @@ int main(void)
 		cmocka_unit_test(asked_back_before_it_is_there),
 		cmocka_unit_test(room_that_comes_back),
 		cmocka_unit_test(a_quarantine_is_known_at_once),
+		cmocka_unit_test(an_unlisted_donor_stays_unlisted),
 		cmocka_unit_test(losses_are_remembered),
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),

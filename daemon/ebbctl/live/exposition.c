@@ -39,6 +39,11 @@
 const struct metric metrics[] = {
 	INFO(ROWS_DAEMON, "ebb_build_info", "The running ebbd.", "version", "abi"),
 	GAUGE(ROWS_DAEMON, "ebb_uptime_seconds", "uptime_s", "Since ebbd started."),
+	GAUGE(ROWS_DAEMON, "ebb_donors_known", "donors.known",
+	      "Donors in the list of ebbd, from its configuration or etcd."),
+	GAUGE(ROWS_DAEMON, "ebb_donors_missing", "donors.missing", "Those of them that etcd lacks."),
+	IS(ROWS_DAEMON, "ebb_donors_frozen", "donors.frozen",
+	   "Whether the list is frozen: etcd lacks too many at once."),
 	EXECUTOR("requests", "Requests of policies that ebbd took."),
 	EXECUTOR("stale", "Requests dropped because of their age."),
 	EXECUTOR("full", "Requests truncated by the limit of outstanding pages."),

@@ -99,15 +99,17 @@ static void print_local(struct json_object *o)
 	output_table(json_member(o, "borrowers"), columns, "no borrowers");
 }
 
-/* Sets the state, such as "up, draining, stuck, missing in etcd". */
+/* Sets the state, such as "up, draining, stuck, unlisted, missing in etcd". */
 static void put_whole_state(struct json_object *row)
 {
 	const char *leaving = json_text(row, "leaving", NULL);
 	bool missing = json_object_get_boolean(json_member(row, "missing"));
+	bool unlisted = json_object_get_boolean(json_member(row, "unlisted"));
 	char text[96];
 
-	snprintf(text, sizeof(text), "%s%s%s%s%s", state_word(json_text(row, "state", "?")),
+	snprintf(text, sizeof(text), "%s%s%s%s%s%s", state_word(json_text(row, "state", "?")),
 		 leaving ? ", " : "", leaving ?: "", donor_stuck(row) ? ", stuck" : "",
+		 unlisted ? ", unlisted" : "",
 		 missing ? ", missing in etcd" : "");
 	json_add_text(row, "state", text);
 }
@@ -136,6 +138,8 @@ static void print_list(struct json_object *o)
 	}
 	if (error)
 		printf("\nebbd: %s\n", error);
+	if (json_object_get_boolean(json_member(o, "frozen")))
+		printf("\nebbd: the list is frozen: etcd lacks too many donors at once\n");
 	if (local) {
 		printf("\n");
 		print_local(local);
@@ -154,6 +158,7 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 		add_known(rows, json_member(known, "donors"));
 		json_add_text(o, "source", json_text(known, "source", NULL));
 		json_add_text(o, "error", json_text(known, "error", NULL));
+		json_add_bool(o, "frozen", json_object_get_boolean(json_member(known, "frozen")));
 	}
 	if (!local_call(control_request("status"), &local, NULL))
 		json_object_object_add(o, LOCAL, local);

@@ -37,6 +37,14 @@ static void print_inactive(struct json_object *list)
 	}
 }
 
+static void print_frozen(struct json_object *donors)
+{
+	if (donors && json_object_get_boolean(json_member(donors, "frozen")))
+		printf("donors: %lld of %lld are missing in etcd, and the list is frozen; see \"ebbctl donor list\"\n",
+		       (long long)json_int(donors, "missing", 0),
+		       (long long)json_int(donors, "known", 0));
+}
+
 static void print_status(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -54,6 +62,7 @@ static void print_status(struct json_object *o)
 		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
 		       (long long)json_int(x, "requests", 0), (long long)json_int(x, "pages", 0),
 		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
+	print_frozen(json_member(o, "donors"));
 	printf("\n");
 	for (size_t i = 0; i < n; i++)
 		flatten_params(json_object_array_get_idx(list, i));

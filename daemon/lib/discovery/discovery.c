@@ -38,7 +38,8 @@ struct discovery {
 	bool complained, complained_device;
 	bool failed_device;    /* a device failed in this round */
 	bool crowded;          /* etcd has more keys than ETCD_PAIRS_MAX */
-	bool empty;            /* etcd had no donor at the last complete read */
+	bool frozen;           /* donor_list_frozen() at the last complete read */
+	bool adopt;            /* the next complete read replaces the list */
 	int bad;               /* invalid entries in etcd */
 	int nameless;          /* new donors whose host does not resolve (yet) */
 	int look_up;           /* index of the first one in the next round */
@@ -54,7 +55,7 @@ struct discovery {
 
 void donors_config_defaults(struct donors_config *c)
 {
-	*c = (struct donors_config){ .list = { .n = 0 } };
+	*c = (struct donors_config){ .grace_ms = DISCOVERY_GRACE_MS };
 	etcd_config_defaults(&c->etcd);
 }
 
@@ -80,9 +81,9 @@ static int look_for_news(struct discovery *d, bool *news, struct error *e)
 	struct etcd_pairs p = { .n = 0 };
 	int r;
 
-	*news = !d->revision || d->nameless;
-	for (int i = 0; i < d->list.n; i++)
-		*news |= d->list.v[i].missed != 0;
+	/* Only a change in etcd ends the freeze; a missing donor's time ends without one. */
+	*news = !d->revision || d->nameless ||
+		(donor_list_missing(&d->list) && !donor_list_frozen(&d->list));
 	if (*news)
 		return 0;
 	r = etcd_range(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
@@ -151,6 +152,35 @@ static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
 	d->nameless = nameless;
 }
 
+static void take_list(struct discovery *d, struct donor_list *fresh)
+{
+	HOLD(&d->lock);
+
+	if (d->adopt && fresh->n) {
+		d->untold |= !donor_list_same(&d->list, fresh);
+		donor_list_free(&d->list);
+		d->list = *fresh;
+		d->adopt = false;
+	} else {
+		d->untold |= donor_list_merge(&d->list, fresh, now_ns(),
+					      d->config.grace_ms * 1000000ull);
+	}
+}
+
+static void tell_frozen(struct discovery *d)
+{
+	bool frozen = donor_list_frozen(&d->list);
+
+	if (frozen && !d->frozen)
+		log_event(EVENT_DONORS_FROZEN, LOG_LVL_ERR,
+			  "etcd: %d of %d donors are missing; keeping them listed; check etcd, or run \"systemctl reload ebbd\" if they left for good",
+			  donor_list_missing(&d->list), d->list.n);
+	else if (!frozen && d->frozen)
+		log_info("etcd: %d of %d donors are missing; the list follows etcd again",
+			 donor_list_missing(&d->list), d->list.n);
+	d->frozen = frozen;
+}
+
 static int read_all(struct discovery *d, struct error *e)
 {
 	struct donor_list fresh;
@@ -175,12 +205,8 @@ static int read_all(struct discovery *d, struct error *e)
 			 d->config.etcd.prefix);
 	d->bad = bad;
 	leave_out_nameless(d, &fresh);
-	if (!fresh.n && d->list.n && !d->empty)
-		log_warn("etcd: no donors left; keeping the %d known ones", d->list.n);
-	d->empty = !fresh.n;
-	pthread_mutex_lock(&d->lock);
-	d->untold |= donor_list_merge(&d->list, &fresh, now_ns(), DISCOVERY_GRACE_MS * 1000000ull);
-	pthread_mutex_unlock(&d->lock);
+	take_list(d, &fresh);
+	tell_frozen(d);
 	return 0;
 }
 
@@ -215,6 +241,8 @@ static int tell_device(const struct device_record *r, void *data)
 	list = donor_list_choose(&d->list, borrower, r->slab, DEVICE_DONORS);
 	request = control_request("donors.set");
 	json_object_object_add(request, "donors", list);
+	/* Only a configured list says that the others are to be drained. */
+	json_add_bool(request, "keep", !d->config.list.n);
 	/* Never send an empty list: a device keeps its donors then. */
 	if (!list || !json_object_array_length(list)) {
 		json_object_put(request);
@@ -257,7 +285,8 @@ static void reconfigure(struct discovery *d)
 	d->etcd = d->next_etcd;
 	d->next_etcd = NULL;
 	d->count = d->revision = 0;
-	d->complained = d->empty = false;
+	d->complained = d->frozen = false;
+	d->adopt = d->etcd != NULL;
 	d->error[0] = '\0';
 	if (d->etcd || !d->config.list.n) /* keep known donors until etcd reports */
 		return;
@@ -352,6 +381,22 @@ void discovery_refresh(struct discovery *d)
 	pthread_cond_signal(&d->wake);
 }
 
+static bool is_frozen(const struct discovery *d)
+{
+	return d->etcd && donor_list_frozen(&d->list);
+}
+
+struct json_object *discovery_summary(struct discovery *d)
+{
+	struct json_object *o = json_object_new_object();
+	HOLD(&d->lock);
+
+	json_add_int(o, "known", d->list.n);
+	json_add_int(o, "missing", donor_list_missing(&d->list));
+	json_add_bool(o, "frozen", is_frozen(d));
+	return o;
+}
+
 struct json_object *discovery_json(struct discovery *d)
 {
 	struct json_object *o = json_object_new_object(), *rows = json_object_new_array();
@@ -359,6 +404,7 @@ struct json_object *discovery_json(struct discovery *d)
 	pthread_mutex_lock(&d->lock);
 	json_add_text(o, "source", d->etcd ? "etcd" : d->config.list.n ? "list" : "none");
 	json_object_object_add(o, "error", *d->error ? json_object_new_string(d->error) : NULL);
+	json_add_bool(o, "frozen", is_frozen(d));
 	json_object_object_add(o, "donors", rows);
 	for (int i = 0; i < d->list.n; i++) {
 		const struct donor_entry *n = &d->list.v[i];

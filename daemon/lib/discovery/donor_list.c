@@ -12,6 +12,9 @@
 #include "lib/wire/address.h"
 #include "lib/wire/local.h"
 
+/* The list is frozen while more than one in so many donors is missing. */
+#define FROZEN_SHARE 5
+
 void donor_list_free(struct donor_list *l)
 {
 	free(l->v);
@@ -159,29 +162,52 @@ int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs
 	return 0;
 }
 
+int donor_list_missing(const struct donor_list *l)
+{
+	int n = 0;
+
+	for (int i = 0; i < l->n; i++)
+		n += l->v[i].missed != 0;
+	return n;
+}
+
+bool donor_list_frozen(const struct donor_list *l)
+{
+	int missing = donor_list_missing(l);
+
+	return missing && (missing == l->n || (missing > 1 && missing * FROZEN_SHARE > l->n));
+}
+
+/* Removes the donors that have been missing for @grace; returns whether there was one. */
+static bool remove_missing(struct donor_list *l, uint64_t now, uint64_t grace)
+{
+	int kept = 0, n = l->n;
+
+	for (int i = 0; i < n; i++)
+		if (!l->v[i].missed || now - l->v[i].missed < grace)
+			l->v[kept++] = l->v[i];
+	l->n = kept;
+	return kept != n;
+}
+
 bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t now, uint64_t grace)
 {
 	bool changed = false;
-	int kept = 0;
 
-	for (int i = 0; fresh->n && i < l->n; i++) {
+	for (int i = 0; i < l->n; i++) {
 		struct donor_entry *old = &l->v[i], *is = donor_list_find(fresh, old->address);
 
 		if (is)
 			*old = *is;
 		else if (!old->missed)
 			old->missed = now ? now : 1;
-		if (is || now - old->missed < grace)
-			l->v[kept++] = *old;
-		else
-			changed = true;
 	}
-	if (fresh->n)
-		l->n = kept;
 	for (int i = 0; i < fresh->n; i++)
 		if (!donor_list_find(l, fresh->v[i].address))
 			changed |= !append(l, &fresh->v[i]);
 	donor_list_free(fresh);
+	if (!donor_list_frozen(l) || l->n > 2 * DONOR_LIST_MAX)
+		changed |= remove_missing(l, now, grace);
 	return changed;
 }
 

@@ -60,11 +60,18 @@ char *donor_entry_value(const struct donor_entry *d, char *buf, size_t size);
 int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs,
 			  const char *prefix, int *bad);
 
+/* Returns the number of donors that etcd lacks. */
+int donor_list_missing(const struct donor_list *l);
+
 /*
- * Adopts etcd's list at @now (ns): a new donor is listed at once; a missing one
- * stays for @grace ns, because donors register with a re-created etcd
- * one after the other.  An empty @fresh changes nothing while the list has donors:
- * an etcd without any donor has lost its data.  @fresh is emptied.
+ * Returns whether so many donors are missing in etcd that etcd is to blame: all, or at least two
+ * and more than a fifth.
+ */
+bool donor_list_frozen(const struct donor_list *l);
+
+/*
+ * Adopts etcd's list at @now (ns): a new donor is listed at once; a missing one stays for @grace
+ * ns, and while the list is frozen and has at most 2 * DONOR_LIST_MAX entries.  @fresh is emptied.
  * Returns whether addresses changed.
  */
 bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t now, uint64_t grace);

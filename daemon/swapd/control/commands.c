@@ -91,11 +91,15 @@ static int carry_out(struct replicas *rs, struct device_command *o)
 	switch (o->kind) {
 	case COMMAND_USE:
 		d->leaving &= (uint8_t)~DONOR_REMOVED;
+		d->unlisted = false;
 		if (d->state == DONOR_ABSENT)
 			donor_enter(d, now_ns());
 		return 0;
 	case COMMAND_REMOVE:
 		d->leaving |= DONOR_REMOVED;
+		return 0;
+	case COMMAND_UNLIST:
+		d->unlisted = true;
 		return 0;
 	case COMMAND_DRAIN:
 		d->leaving |= DONOR_DRAINED;

@@ -13,8 +13,9 @@
 struct replicas;
 
 enum command_kind {
-	COMMAND_USE,     /* uses the donor from now on: a new one, or one still being removed */
+	COMMAND_USE,     /* uses the donor from now on: a new, unlisted or removed one */
 	COMMAND_REMOVE,  /* migrates the donor's slabs, then frees its entry */
+	COMMAND_UNLIST,  /* places no slabs at the donor, and frees its entry once it has none */
 	COMMAND_DRAIN,   /* migrates the donor's slabs; its entry stays */
 	COMMAND_UNDRAIN,
 	COMMAND_TRUST,   /* ends the donor's quarantine */

@@ -84,6 +84,7 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 struct listed {
 	struct address at[MAX_DONORS];
 	int n;
+	bool keep; /* the others keep their slabs */
 };
 
 static int parse_listed(const struct swapd *s, struct json_object *list, struct listed *l,
@@ -138,22 +139,25 @@ static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 	return commands_give(&s->commands, &o, a->text, e);
 }
 
+/* Returns whether @l omits @d, which has not been told so before. */
+static bool is_omitted(const struct listed *l, const struct donor *d)
+{
+	return d->state != DONOR_ABSENT && !(d->leaving & DONOR_REMOVED) &&
+	       !(l->keep && d->unlisted) && !is_listed(l, &d->address);
+}
+
 /* Returns whether @l differs from the donors in use; ebbd repeats its list every few seconds. */
 static bool is_news(struct swapd *s, const struct listed *l)
 {
 	for (int i = 0; i < l->n; i++) {
 		const struct donor *d = donor_at(&s->donors, &l->at[i]);
 
-		if (!d || d->leaving & DONOR_REMOVED)
+		if (!d || d->unlisted || d->leaving & DONOR_REMOVED)
 			return true;
 	}
-	for (int i = 0; i < s->donors.count; i++) {
-		const struct donor *d = &s->donors.donor[i];
-
-		if (d->state != DONOR_ABSENT && !(d->leaving & DONOR_REMOVED) &&
-		    !is_listed(l, &d->address))
+	for (int i = 0; i < s->donors.count; i++)
+		if (is_omitted(l, &s->donors.donor[i]))
 			return true;
-	}
 	return false;
 }
 
@@ -169,10 +173,11 @@ static int set_listed(struct swapd *s, struct json_object *list, struct listed *
 	for (int i = 0; i < l->n && !r; i++)
 		r = use_donor(s, &l->at[i], e);
 	for (int i = 0; i < s->donors.count && !r; i++) {
-		struct device_command o = { .kind = COMMAND_REMOVE, .donor = i };
+		struct device_command o = { .kind = l->keep ? COMMAND_UNLIST : COMMAND_REMOVE,
+					    .donor = i };
 		const struct donor *d = &s->donors.donor[i];
 
-		if (d->state != DONOR_ABSENT && !is_listed(l, &d->address))
+		if (is_omitted(l, d))
 			r = commands_give(&s->commands, &o, d->address.text, e);
 	}
 	return r ?: news ? 0 : CONTROL_UNCHANGED;
@@ -189,6 +194,8 @@ static int set_donors(struct swapd *s, struct json_object *request, struct error
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "donors: a list of HOST:PORT, rdma:HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
 	l = calloc(1, sizeof(*l));
+	if (l)
+		l->keep = json_object_get_boolean(json_member(request, "keep"));
 	r = l ? set_listed(s, list, l, e) : fail(e, ENOMEM, "donors: out of memory");
 	free(l);
 	return r;

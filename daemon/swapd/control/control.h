@@ -27,6 +27,7 @@
  *				  leaving: draining (as it reports), drained (by donor.drain),
  *					removed (by donors.set), quarantined (a bad page; its
  *					pages migrate first); absent when it stays,
+ *				  unlisted (it was omitted by donors.set with keep),
  *				  slabs, total, free, memory, used (bytes), read_ns,
  *				  connects, losses, last_loss,
  *				  "outlook", as below; only while it leaves}]
@@ -45,8 +46,9 @@
  *				 go now), why ("CAUSE; REMEDY")}
  *	donor.undrain	donor
  *	donor.trust	donor: end of its quarantine
- *	donors.set	donors [addresses]: those are used; others are drained and, when
- *			empty, closed.  When one cannot be used, nothing changes
+ *	donors.set	donors [addresses], keep (false): those are used; others are drained
+ *			or, with keep, get no new slabs; they are closed when empty.  When
+ *			one cannot be used, nothing changes
  */
 #ifndef EBB_DEVICE_CONTROL_H
 #define EBB_DEVICE_CONTROL_H

@@ -65,6 +65,7 @@ void donor_record_one(const struct donor *d)
 	r->grace = d->grace;
 	r->quarantined = d->state == DONOR_QUARANTINED;
 	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
+	r->unlisted = d->unlisted;
 	r->losses = d->losses;
 	r->absences = d->absences;
 	r->bad_pages = d->bad_pages;
@@ -272,6 +273,7 @@ void donors_take_over(struct donors *ds, uint64_t now)
 		donor_enter(d, now);
 		d->number = r->number;
 		d->leaving = r->leaving;
+		d->unlisted = r->unlisted;
 		d->identity = r->identity;
 		d->grace = r->grace;
 		d->losses = r->losses;

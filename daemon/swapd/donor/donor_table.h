@@ -28,7 +28,7 @@ enum donor_state {
 enum donor_leaving {
 	DONOR_DRAINING = 1, /* reported by the donor */
 	DONOR_DRAINED = 2,  /* requested by the operator */
-	DONOR_REMOVED = 4,  /* no longer listed; the entry is freed when it is empty */
+	DONOR_REMOVED = 4,  /* omitted by the operator; the entry is freed when it is empty */
 	DONOR_SUSPECT = 8,  /* to be quarantined when it has no only replica */
 };
 
@@ -76,6 +76,7 @@ struct donor {
 	struct asks asks;
 	uint8_t rates[WIRE_SMALL]; /* reply to the ACTIVITY in flight */
 	uint8_t leaving;         /* enum donor_leaving bits */
+	bool unlisted;           /* gets no slabs and keeps those it has; freed once it has none */
 	uint64_t stayed;         /* ns: last tick at which it was not leaving */
 	uint32_t copies;         /* of slabs, MAPPED or MAPPING */
 	uint32_t mapping;        /* of these, MAPPING */
@@ -110,6 +111,7 @@ struct donor_record {
 	bool used;               /* written last */
 	bool quarantined;
 	uint8_t leaving;         /* enum donor_leaving bits */
+	bool unlisted;           /* as in struct donor */
 	/* For messages only; a server that dies while it writes may leave a torn cause. */
 	uint32_t losses, absences;
 	uint64_t bad_pages;
@@ -208,7 +210,7 @@ static inline bool donor_is_away(const struct donor *d)
 /* Returns whether slabs may be placed at @d; RELEASE would end loans that are new. */
 static inline bool donor_takes(const struct donor *d)
 {
-	return donor_up(d) && !d->leaving && !donor_is_away(d);
+	return donor_up(d) && !d->leaving && !d->unlisted && !donor_is_away(d);
 }
 
 /* Returns whether its queue has room for another MAP or PING. */

@@ -542,6 +542,12 @@ void donor_ping(struct donor *d, uint64_t now)
 	d->ping_at = now + PING_INTERVAL;
 }
 
+/* Returns whether the entry of @d is to be freed once it has no slab. */
+static bool ends_empty(const struct donor *d)
+{
+	return d->unlisted || d->leaving & DONOR_REMOVED;
+}
+
 /* Removes @d, which lends nothing any more, from the table. */
 static void let_go(struct donor *d, uint64_t now)
 {
@@ -565,7 +571,7 @@ void donors_tick(struct donors *ds, uint64_t now)
 			donor_lose(d, "not back within its session grace period");
 		switch (d->state) {
 		case DONOR_DOWN:
-			if (d->leaving & DONOR_REMOVED && !d->resume) {
+			if (ends_empty(d) && !d->resume) {
 				donor_set_state(d, DONOR_ABSENT, now);
 				break;
 			}
@@ -605,7 +611,7 @@ void donors_tick(struct donors *ds, uint64_t now)
 				donor_ping(d, now);
 			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
 				donor_lose(d, d->why);
-			else if (d->state == DONOR_UP && d->leaving & DONOR_REMOVED && !d->copies &&
+			else if (d->state == DONOR_UP && ends_empty(d) && !d->copies &&
 				 !d->link.tx.count)
 				let_go(d, now);
 			break;

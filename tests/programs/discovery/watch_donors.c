@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * watch_donors CONFIG: keeps the devices of EBB_RUN_DIR told which donors there are,
+ * watch_donors CONFIG [GRACE_MS]: keeps the devices of EBB_RUN_DIR told which donors there are,
  * as ebbd does, without what ebbd needs of the machine.  A line on its input makes it
  * print what is known; "reload" reads CONFIG again; the end of its input ends it.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ebbd/config.h"
@@ -16,10 +17,12 @@ int main(int argc, char **argv)
 	struct error e = { 0 };
 	struct config c;
 	char line[64];
+	uint32_t grace_ms = argc > 2 ? (uint32_t)atoi(argv[2]) : DISCOVERY_GRACE_MS;
 
 	etcd_global_init();
 	config_defaults(&c);
-	if (argc != 2 || config_load(&c, argv[1], &e) || discovery_start(&d, &c.donors, &e)) {
+	c.donors.grace_ms = grace_ms;
+	if (argc < 2 || config_load(&c, argv[1], &e) || discovery_start(&d, &c.donors, &e)) {
 		fprintf(stderr, "watch_donors: %s\n", e.text);
 		return e.exit_status ? e.exit_status : 2;
 	}
@@ -29,6 +32,7 @@ int main(int argc, char **argv)
 		if (!strcmp(line, "reload\n")) {
 			config_free(&c);
 			config_defaults(&c);
+			c.donors.grace_ms = grace_ms;
 			if (config_load(&c, argv[1], &e) || discovery_configure(d, &c.donors, &e))
 				fprintf(stderr, "watch_donors: %s\n", e.text);
 			e = (struct error){ 0 };
