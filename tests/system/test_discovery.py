@@ -14,6 +14,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
 
 import pytest
 
@@ -550,6 +551,76 @@ def test_a_user_with_a_password(etcd, donor, borrower, tmp_path):
         w = borrower(f"etcd = {etcd.url}\n{config}")
         assert wait_for(lambda: w.known()["error"], 10, "the refusal")
         assert w.known()["donors"] == []
+
+
+def etcdctl(etcd, line, password):
+    """Does what @line of docs/cluster.md does; etcdctl asks for the password."""
+    verb, action, *argv = line.split()[1:]
+    if (verb, action) == ("role", "grant-permission"):
+        prefix = "--prefix=true" in argv
+        role, kind, key = (word for word in argv if word != "--prefix=true")
+        code = lambda s: base64.b64encode(s.encode()).decode()
+        end = {"range_end": code(key[:-1] + chr(ord(key[-1]) + 1))} if prefix else {}
+        etcd.call("auth/role/grant", {"name": role, "perm": {"permType": kind.upper(), "key": code(key), **end}})
+    else:
+        path, body = {
+            ("user", "add"): ("auth/user/add", lambda name: {"name": name, "password": password}),
+            ("user", "grant-role"): ("auth/user/grant", lambda user, role: {"user": user, "role": role}),
+            ("role", "add"): ("auth/role/add", lambda name: {"name": name}),
+            ("auth", "enable"): ("auth/enable", lambda: {}),
+        }[verb, action]
+        etcd.call(path, body(*argv))
+
+
+def test_a_donor_writes_only_its_own_key(etcd, donor, borrower, tmp_path):
+    """With the users and roles of docs/cluster.md."""
+    text = (machine.REPO / "docs" / "cluster.md").read_text()
+    lines = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ etcdctl ")]
+    of_donor = [line for line in lines if "ebb-donor7" in line]
+    addresses = {name: f"127.0.0.1:{free_port()}" for name in ("ebb-donor7", "ebb-donor8")}
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    for line in of_donor:
+        etcdctl(etcd, line.replace("ebb-donor7", "ebb-donor8")
+                .replace("10.0.0.7:7070", addresses["ebb-donor8"]), "secret")
+    for line in lines:
+        etcdctl(etcd, line.replace("10.0.0.7:7070", addresses["ebb-donor7"]), "secret")
+
+    start = lambda name, address: donor(etcd.url, "--etcd-user", name, "--etcd-password-file", password,
+                                        address=address)
+    seven, eight = (start(name, address) for name, address in addresses.items())
+    w = borrower(f"etcd = {etcd.url}\netcd_user = ebb-borrower\netcd_password_file = {password}")
+    w.device.knows(seven, eight)
+
+    token = lambda name: etcd.call("auth/authenticate", {"name": name, "password": "secret"})["token"]
+    code = lambda s: base64.b64encode(s.encode()).decode()
+    key, own = PREFIX + eight.address, PREFIX + seven.address
+    lease = etcd.call("kv/range", {"key": code(key)}, token("root"))["kvs"][0]["lease"]
+    put = {"key": code(key), "value": code("{}")}
+
+    def refused(name, path, body):
+        with pytest.raises(urllib.error.HTTPError) as e:
+            etcd.call(path, body, token(name))
+        assert "permission denied" in e.value.read().decode()
+
+    for name in ("ebb-donor7", "ebb-borrower"):
+        refused(name, "kv/put", put)
+        refused(name, "kv/put", {**put, "key": code(PREFIX + "10.0.0.9:7070")})
+        refused(name, "kv/deleterange", {"key": code(key)})
+        refused(name, "kv/deleterange", {"key": code(PREFIX), "range_end": code(PREFIX[:-1] + "0")})
+        refused(name, "kv/txn", {"success": [{"request_put": put}]})
+        refused(name, "lease/revoke", {"ID": lease})
+    refused("ebb-donor7", "kv/range", {"key": code(key)})
+    refused("ebb-borrower", "kv/put", {**put, "key": code(own)})
+    # Nor does ebb-donord take another's address.
+    seven.stop()
+    eight.stop()
+    w.known()
+    thief = start("ebb-donor7", eight.address)
+    wait_for(lambda: "permission denied" in thief.log.read_text(), 10, "the refusal")
+    assert [kv["key"] for kv in etcd.call("kv/range", {"key": code(PREFIX), "range_end": code(PREFIX[:-1] + "0")},
+                                          token("root")).get("kvs", [])] == []
 
 
 @pytest.mark.parametrize("argv, says", [
