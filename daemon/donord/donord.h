@@ -2,8 +2,8 @@
 /*
  * State that the loop, its status and the control thread share.  The loop's thread owns it; it
  * neither waits nor allocates while it answers borrowers.  The pool thread makes and registers
- * memory (pool/pool_thread.h); the control thread writes the log and serves the control socket
- * (control.h).
+ * memory (pool/pool_thread.h), another one samples the machine (pool/machine_watch.h); the control
+ * thread writes the log and serves the control socket (control.h).
  */
 #ifndef EBB_DONORD_H
 #define EBB_DONORD_H
@@ -20,7 +20,7 @@ struct loop {
 	struct lending_options options;
 	int epoll_fd, signal_fd;
 	int timer_fd; /* once a second */
-	int wake_fd;  /* eventfd of the pool thread and the control thread */
+	int wake_fd;  /* eventfd of the other threads */
 	uint64_t now; /* ns: start of this turn */
 	bool tick_due;
 	struct headroom_follow follow;
@@ -47,7 +47,7 @@ struct loop {
 /* Runs one turn, waiting at most @wait_ns.  Returns 0, 1 when the loop must end, or -errno. */
 int loop_turn(struct loop *l, uint64_t wait_ns);
 
-/* Once a second: samples the machine, grows, shrinks, evicts, checks deadlines. */
+/* Once a second: has the machine sampled, grows, shrinks, evicts, checks deadlines. */
 void loop_tick(struct loop *l, uint64_t now);
 
 /*

@@ -131,6 +131,7 @@ static void take_wake(struct loop *l)
 	int r;
 
 	eventfd_read(l->wake_fd, &ignored);
+	headroom_follow_woken(&l->follow, l->now);
 	r = pool_settle(l->pool);
 	if (r && !l->growth_failed)
 		donor_say(&l->log, LOG_LVL_WARN,
@@ -431,6 +432,8 @@ int loop_start(struct loop *l, struct error *e)
 	r = eviction_init(&l->eviction);
 	if (!r)
 		r = pool_thread_start(&l->pool_thread, l->pool, l->wake_fd);
+	if (!r)
+		r = machine_watch_start(&l->follow.watch, &l->follow.machine, l->wake_fd);
 	return r ? fail(e, r, "memory thread: %s", strerror(-r)) : 0;
 }
 
@@ -443,6 +446,7 @@ void loop_free(struct loop **lp)
 	sessions_free(&l->sessions);
 	if (l->kernels)
 		kernel_accept_end(l->kernels);
+	machine_watch_stop(&l->follow.watch);
 	pool_thread_stop(&l->pool_thread);
 	/* Runs the remaining tasks; told_to_end() prevents it from making slabs. */
 	l->pool_thread.stop = true;

@@ -237,7 +237,8 @@ static void they_do_as_they_like(void **state)
 	time_t over = time(NULL) + SECONDS;
 	uint32_t loans = pool.generation;
 
-	for (number = 1; number <= 8 || time(NULL) < over; number++) {
+	for (number = 1; number <= 8 || time(NULL) < over ||
+			 (number < 1000 && !loop->eviction.counts.asked); number++) {
 		seed = number * 0x9e3779b97f4a7c15ull | 1;
 		for (int i = 0; i < PEERS; i++)
 			reconnect(&peers[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* A donor with borrowers at the other ends of socket pairs, turn by turn. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <pthread.h>
@@ -14,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -70,30 +72,42 @@ static void make_slabs(struct pool *p)
 	p->in[LEND_CLEAN] = SLABS;
 }
 
-static int make_donor(void **state, struct lending_options o)
+static void make_machine(struct donor *d)
 {
-	static struct donor d;
+	*d = (struct donor){ .run_dir = "/tmp/ebb-loop-XXXXXX" };
+	assert_non_null(mkdtemp(d->run_dir));
+	setenv("EBB_RUN_DIR", d->run_dir, 1);
+	snprintf(d->meminfo, sizeof(d->meminfo), "%s/meminfo", d->run_dir);
+	assert_int_equal(file_replace(d->meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
+}
+
+static struct donor the_donor;
+
+static int start_donor(void **state, struct lending_options o)
+{
+	struct donor *d = &the_donor;
 	struct error e = { 0 };
 
-	d = (struct donor){ .run_dir = "/tmp/ebb-loop-XXXXXX" };
-	*state = &d;
-	assert_non_null(mkdtemp(d.run_dir));
-	setenv("EBB_RUN_DIR", d.run_dir, 1);
-	snprintf(d.meminfo, sizeof(d.meminfo), "%s/meminfo", d.run_dir);
-	assert_int_equal(file_replace(d.meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
+	*state = d;
 	o.eviction.overdue = o.drain = 1000 * SECOND;
 	/* A machine without room: it makes no slabs of its own. */
 	o.headroom = SLAB;
-	o.machine = d.run_dir;
-	if (loop_new(&d.l, &d.pool, &o, &e) ||
-	    pool_init(&d.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || loop_start(d.l, &e) ||
-	    donor_control_start(&d.control, d.l, NULL, &e))
+	o.machine = d->run_dir;
+	if (loop_new(&d->l, &d->pool, &o, &e) ||
+	    pool_init(&d->pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || loop_start(d->l, &e) ||
+	    donor_control_start(&d->control, d->l, NULL, &e))
 		fail_msg("%s", e.text);
-	make_slabs(&d.pool);
+	make_slabs(&d->pool);
 	/* The tests say when to look at the machine, and what it wants. */
-	timerfd_settime(d.l->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
-	d.l->follow.rule = headroom_rule_default(64ull << 30, SLAB);
+	timerfd_settime(d->l->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
+	d->l->follow.rule = headroom_rule_default(64ull << 30, SLAB);
 	return 0;
+}
+
+static int make_donor(void **state, struct lending_options o)
+{
+	make_machine(&the_donor);
+	return start_donor(state, o);
 }
 
 static int with_donor(void **state)
@@ -121,6 +135,15 @@ static void turn(struct loop *l)
 {
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(loop_turn(l, 0), 0);
+}
+
+/* Runs turns until the machine has been sampled, if that is due, and nothing is left to do. */
+static void settle(struct donor *d)
+{
+	turn(d->l);
+	while (d->l->follow.due)
+		assert_int_equal(loop_turn(d->l, SECOND), 0);
+	turn(d->l);
 }
 
 static void send_frame(struct donor *d, struct peer *p, struct wire_frame f, const void *payload)
@@ -251,11 +274,11 @@ static void kept_for_a_successor(void **state)
 	connect_peer(d, &b, 2, 1);
 	/* It dies with a question unanswered. */
 	loop_drain(d->l, LOOP_STAY);
-	loop_tick(d->l, now_ns());
-	turn(d->l);
+	settle(d);
 	assert_int_equal(take(&a, WIRE_EVICT).slab, a.loans[0].slab);
 	assert_int_equal(take(&b, WIRE_EVICT).slab, b.loans[0].slab);
 	loop_undrain(d->l);
+	settle(d);
 	close(a.fd);
 	turn(d->l);
 	assert_int_equal(d->pool.in[LEND_LENT], 4);
@@ -283,9 +306,9 @@ static void kept_for_a_successor(void **state)
 	/* No borrower reconnects. */
 	close(c.fd);
 	turn(d->l);
-	loop_tick(d->l, now_ns() + 29 * SECOND);
+	connections_tick(&d->l->sessions, now_ns() + 29 * SECOND);
 	assert_int_equal(d->pool.in[LEND_LENT], 3);
-	loop_tick(d->l, now_ns() + 31 * SECOND);
+	connections_tick(&d->l->sessions, now_ns() + 31 * SECOND);
 	assert_int_equal(d->pool.in[LEND_LENT], 1);
 
 	/* After BYE no borrower may resume the session. */
@@ -673,7 +696,7 @@ static void drained(void **state)
 
 	connect_peer(d, &a, 1, 2);
 	loop_drain(d->l, LOOP_END);
-	turn(d->l);
+	settle(d);
 	for (int i = 0; i < 2; i++) {
 		f = take(&a, WIRE_EVICT);
 		answer(d, &a, f, WIRE_OK);
@@ -700,6 +723,80 @@ static void drained(void **state)
 	close(a.fd);
 }
 
+static void put(const struct donor *d, const char *file, const char *text)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%s", d->run_dir, file);
+	*strrchr(path, '/') = '\0';
+	assert_int_equal(file_make_dirs(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/%s", d->run_dir, file);
+	assert_int_equal(file_replace(path, text), 0);
+}
+
+#define STATISTICS "cgroup/a/memory.stat"
+
+static int in_a_limited_cgroup(void **state)
+{
+	make_machine(&the_donor);
+	put(&the_donor, "self/cgroup", "0::/a\n");
+	put(&the_donor, "cgroup/cgroup.controllers", "memory\n");
+	put(&the_donor, "cgroup/a/memory.max", "1000000\n");
+	put(&the_donor, "cgroup/a/memory.current", "700000\n");
+	put(&the_donor, STATISTICS, "anon 1\nactive_file 0\ninactive_file 0\n");
+	return start_donor(state, (struct lending_options){ 0 });
+}
+
+static int out_of_a_limited_cgroup(void **state)
+{
+	static const char *const files[] = {
+		STATISTICS, "cgroup/a/memory.max", "cgroup/a/memory.current", "cgroup/a",
+		"cgroup/cgroup.controllers", "cgroup", "self/cgroup", "self",
+	};
+	char path[128];
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+		snprintf(path, sizeof(path), "%s/%s", the_donor.run_dir, files[i]);
+		assert_int_equal(remove(path), 0);
+	}
+	return without_donor(state);
+}
+
+/* The kernel takes long to sum up a cgroup's statistics: borrowers do not wait for it. */
+static void slow_statistics(void **state)
+{
+	static const char text[] = "anon 1\nactive_file 100000\ninactive_file 0\n";
+	struct donor *d = *state;
+	char path[128];
+	struct peer a;
+	int fd;
+
+	connect_peer(d, &a, 1, 0);
+	assert_int_equal(d->l->follow.sample.own, 300000);
+	snprintf(path, sizeof(path), "%s/" STATISTICS, d->run_dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	alarm(60); /* instead of for ever */
+	for (int i = 0; i < 3; i++) {
+		loop_tick(d->l, now_ns());
+		send_frame(d, &a, (struct wire_frame){ .op = WIRE_PING }, NULL);
+		take(&a, WIRE_PING);
+	}
+	assert_int_equal(d->l->follow.sample.own, 300000);
+	/* Then they count. */
+	fd = open(path, O_WRONLY);
+	assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+	close(fd);
+	settle(d);
+	assert_int_equal(d->l->follow.sample.own, 400000);
+#ifndef __SANITIZE_ADDRESS__ /* it reports the stack of a cancelled thread */
+	/* The donor's end does not wait for a sample, either. */
+	loop_tick(d->l, now_ns());
+#endif
+	alarm(0);
+	close(a.fd);
+}
+
 /* Another one is made in its place before the next second, unless the machine is to have it. */
 static void what_was_handed_over(void **state)
 {
@@ -716,6 +813,7 @@ static void what_was_handed_over(void **state)
 		pool_hand_over(&d->pool, f.slab);
 		if (drains)
 			loop_drain(d->l, LOOP_STAY);
+		settle(d);
 		send_frame(d, &a, f, NULL);
 		for (int i = 0; i < 60000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING];
 		     i++) {
@@ -852,6 +950,8 @@ int main(void)
 						without_donor),
 		cmocka_unit_test(told_to_end_at_once),
 		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(slow_statistics, in_a_limited_cgroup,
+						out_of_a_limited_cgroup),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),

@@ -3,6 +3,9 @@
 
 #include "headroom_follow.h"
 
+/* Seconds without a sample after which that is logged. */
+#define LATE 10
+
 /* Number of slabs that the donor cannot reclaim: lent without recall, or withdrawn. */
 static uint32_t pinned(const struct pool *p)
 {
@@ -31,19 +34,8 @@ int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct err
 	return 0;
 }
 
-static void look_at_machine(struct headroom_follow *f, uint64_t now)
+static void take_sample(struct headroom_follow *f, uint64_t now)
 {
-	struct error e = { 0 };
-
-	if (machine_sample(&f->machine, &f->sample, &e)) {
-		if (!f->sample_failed)
-			donor_say(f->log, LOG_LVL_WARN, "%s", e.text);
-		f->sample_failed = true;
-		return;
-	}
-	f->sample_failed = false;
-	if (!f->headroom)
-		return;
 	headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool));
 	if (f->sample.available >= f->rule.headroom / 2)
 		f->short_since = 0;
@@ -67,11 +59,11 @@ static void follow(struct headroom_follow *f, uint64_t now)
 	f->gives_back = plan.release || plan.evict || expected;
 }
 
-void headroom_follow_second(struct headroom_follow *f, uint64_t now)
+static void work(struct headroom_follow *f, uint64_t now)
 {
 	struct pool *p = f->pool;
 
-	look_at_machine(f, now);
+	f->due = false;
 	f->gives_back = p->draining;
 	if (p->draining)
 		pool_shrink(p, pool_free_slabs(p));
@@ -80,6 +72,36 @@ void headroom_follow_second(struct headroom_follow *f, uint64_t now)
 	else
 		pool_grow(p, p->in[LEND_ABSENT]);
 	eviction_second(f->eviction, now, f->short_since, f->rule.evict);
+}
+
+void headroom_follow_second(struct headroom_follow *f, uint64_t now)
+{
+	if (f->due) {
+		if (++f->late == LATE)
+			donor_say(f->log, LOG_LVL_WARN,
+				  "memory: its statistics take more than %d s to read; not following changes until then",
+				  LATE);
+		work(f, now);
+	}
+	f->due = true;
+	machine_watch_ask(&f->watch);
+}
+
+void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
+{
+	struct error e = { 0 };
+	int r = machine_watch_take(&f->watch, &f->sample, &e);
+
+	if (!r)
+		return;
+	if (r < 0 && !f->sample_failed)
+		donor_say(f->log, LOG_LVL_WARN, "%s", e.text);
+	f->sample_failed = r < 0;
+	f->late = 0;
+	if (r > 0 && f->headroom)
+		take_sample(f, now);
+	if (f->due)
+		work(f, now);
 }
 
 uint64_t headroom_follow_total(const struct headroom_follow *f)

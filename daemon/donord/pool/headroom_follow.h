@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Keeps HeadRoom (lib/rules/headroom.h): samples the machine once a second, grows and shrinks the
- * pool, starts recalls, and tells borrowers the capacity.  The loop's thread.
+ * Keeps HeadRoom (lib/rules/headroom.h): has the machine sampled once a second, grows and shrinks
+ * the pool, starts recalls, and tells borrowers the capacity.  The loop's thread.
  */
 #ifndef EBB_HEADROOM_FOLLOW_H
 #define EBB_HEADROOM_FOLLOW_H
 
 #include "eviction.h"
-#include "machine.h"
+#include "machine_watch.h"
 
 struct headroom_follow {
 	struct pool *pool;
@@ -16,6 +16,9 @@ struct headroom_follow {
 	uint64_t headroom;             /* bytes; 0 = all places have memory from the start */
 	uint64_t identity;             /* of the donor at all its addresses (wire.h) */
 	struct machine machine;
+	struct machine_watch watch;
+	bool due;                      /* this second's work waits for a sample */
+	uint32_t late;                 /* seconds since the last sample, while it is overdue */
 	struct headroom_rule rule;
 	struct headroom room;
 	struct headroom_sample sample; /* the last one; memory 0 = none */
@@ -29,8 +32,13 @@ struct headroom_follow {
  * HeadRoom.
  */
 int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct error *e);
-/* Once a second. */
+/*
+ * Once a second: requests a sample.  The second's work follows when headroom_follow_woken() finds
+ * it, at the latest in the next second with the sample before.
+ */
 void headroom_follow_second(struct headroom_follow *f, uint64_t now);
+/* After each write to the wake_fd of f->watch. */
+void headroom_follow_woken(struct headroom_follow *f, uint64_t now);
 
 /* Bytes: total capacity; free now. */
 uint64_t headroom_follow_total(const struct headroom_follow *f);
