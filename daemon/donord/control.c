@@ -17,7 +17,7 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/paths.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 #include "lib/discovery/registration.h"
 #include "lib/discovery/thread.h"
 #include "status.h"
@@ -35,6 +35,7 @@ struct donor_control {
 	pthread_t thread;
 	struct control_rules rules;
 	int listen_fd; /* -1 = the thread only logs */
+	struct control_server *server;
 	int wake_fd;   /* eventfd: log lines, drain, stop */
 	bool stop;
 	/* The control thread's request to the loop; under the lock. */
@@ -239,7 +240,8 @@ static void *control_main(void *data)
 	struct loop *l = c->loop;
 	struct pollfd p[] = {
 		{ .fd = c->wake_fd, .events = POLLIN },
-		{ .fd = c->listen_fd, .events = POLLIN }, /* poll(2) ignores -1 */
+		/* poll(2) ignores -1. */
+		{ .fd = control_server_fd(c->server), .events = POLLIN },
 	};
 	bool told = false, told_etcd = false;
 	eventfd_t ignored;
@@ -254,7 +256,7 @@ static void *control_main(void *data)
 		tell_systemd(l, &told);
 		tell_etcd(c, __atomic_load_n(&l->pool->draining, __ATOMIC_RELAXED), &told_etcd);
 		if (p[1].revents)
-			control_serve_one(c->listen_fd, &c->rules, handle, c);
+			control_server_turn(c->server);
 	}
 	return NULL;
 }
@@ -289,11 +291,22 @@ static int listen_there(const char *path)
 	return fd < 0 ? -1 : fd;
 }
 
+static int start_thread(struct donor_control *c, struct error *e)
+{
+	pthread_attr_t attr;
+	int r;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	r = pthread_create(&c->thread, &attr, control_main, c);
+	pthread_attr_destroy(&attr);
+	return r ? fail(e, r, "control thread: %s", strerror(r)) : 0;
+}
+
 int donor_control_start(struct donor_control **out, struct loop *l,
 			struct registration *registration, struct error *e)
 {
 	struct donor_control *c = calloc(1, sizeof(*c));
-	pthread_attr_t attr;
 	int r;
 
 	if (!c)
@@ -312,16 +325,16 @@ int donor_control_start(struct donor_control **out, struct loop *l,
 	c->rules.read = read_verbs;
 	peer_groups_find(&c->rules.groups);
 	c->listen_fd = listen_there(ebb_donor_socket());
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&c->thread, &attr, control_main, c);
-	pthread_attr_destroy(&attr);
+	r = c->listen_fd < 0 ? 0 :
+	    control_server_new(&c->server, c->listen_fd, &c->rules, handle, c, e);
+	if (!r)
+		r = start_thread(c, e);
 	if (r) {
 		close(c->wake_fd);
-		if (c->listen_fd >= 0)
-			close(c->listen_fd);
+		control_server_free(&c->server);
+		close_fdp(&c->listen_fd);
 		free(c);
-		return fail(e, r, "control thread: %s", strerror(r));
+		return r;
 	}
 	l->woken_data = c;
 	l->woken = answer_request;
@@ -346,6 +359,7 @@ void donor_control_stop(struct donor_control **cp)
 	eventfd_write(c->wake_fd, 1);
 	pthread_join(c->thread, NULL);
 	close(c->wake_fd);
+	control_server_free(&c->server);
 	if (c->listen_fd >= 0) {
 		close(c->listen_fd);
 		unlink(ebb_donor_socket());

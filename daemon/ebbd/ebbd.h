@@ -7,7 +7,7 @@
 #include "ebbd/attach/attachment.h"
 #include "ebbd/attach/declared.h"
 #include "ebbd/prefetch/executor.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 #include "recording.h"
 
 struct ebbd {
@@ -23,6 +23,7 @@ struct ebbd {
 	struct kmod_manager *kmod;
 	uint64_t started_ns;
 	int control;            /* listening socket */
+	struct control_server *server;
 	struct control_rules rules;
 	const char *config_file;
 };

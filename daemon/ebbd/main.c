@@ -28,7 +28,7 @@
 #include "lib/base/paths.h"
 #include "lib/base/privilege.h"
 #include "lib/base/service.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 #include "server.h"
 
 #define TICK_USEC 100000
@@ -65,9 +65,7 @@ static const struct command usage = {
 
 static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
 {
-	struct ebbd *d = data;
-
-	control_serve_one(fd, &d->rules, server_handle, d);
+	control_server_turn(((struct ebbd *)data)->server);
 	return 0;
 }
 
@@ -240,6 +238,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	server_rules(&d->rules);
 	if (!r)
 		r = d->control = control_listen(ebb_control_socket(), e);
+	if (r >= 0)
+		r = control_server_new(&d->server, d->control, &d->rules, server_handle, d, e);
 	return r < 0 ? r : 0;
 }
 
@@ -247,6 +247,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 {
 	if (!d->plane.fault)
 		return;
+	control_server_free(&d->server);
 	if (d->control >= 0) {
 		close(d->control);
 		unlink(ebb_control_socket());
@@ -271,7 +272,8 @@ static int loop(struct ebbd *d, struct error *e)
 
 	r = sd_event_default(&event);
 	if (r >= 0)
-		r = sd_event_add_io(event, NULL, d->control, EPOLLIN, on_control, d);
+		r = sd_event_add_io(event, NULL, control_server_fd(d->server), EPOLLIN, on_control,
+				    d);
 	if (r >= 0)
 		r = sd_event_add_io(event, NULL, declared_fd(d->declared), EPOLLIN, on_cgroups, d);
 	if (r >= 0)

@@ -6,7 +6,7 @@
 #include <json-c/json.h>
 
 #include "lib/base/error.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 
 /* Sets the commands that each kind of peer may use. */
 void server_rules(struct control_rules *rules);

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Users without entries in a password file: processes with their own numbers."""
+import contextlib
 import json
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from machine import BIN
@@ -21,6 +23,33 @@ except OSError:
     pass
 print(s.makefile().readline())
 """
+
+
+# Connects again and again and keeps what it has; with a request, it does not read the answer.
+FLOOD = """
+import socket, sys
+all = []
+while True:
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(20)
+    try:
+        s.connect(sys.argv[1])
+        s.sendall(sys.argv[2].encode())
+    except OSError:
+        pass
+    all.append(s)
+    if len(all) == 100:
+        print("many", flush=True)
+    del all[:-500]
+"""
+
+
+def answers_root(ask):
+    """Root's requests are answered within 1 s; 5 s on a busy machine."""
+    for _ in range(5):
+        began = time.monotonic()
+        assert ask("status")["ok"]
+        assert time.monotonic() - began < 5
 
 
 def name_groups(monkeypatch):
@@ -41,18 +70,33 @@ class Place:
     def remove(self):
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def run(self, groups, *argv, **kwargs):
-        """Runs @argv as a user with the supplementary @groups."""
+    def as_user(self, groups, argv, user=USER):
         member = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
-        return subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", *member, "--",
-                               *map(str, argv)], text=True, capture_output=True, timeout=300,
+        return ["setpriv", f"--reuid={user}", f"--regid={user}", *member, "--", *map(str, argv)]
+
+    def run(self, groups, *argv, user=USER, **kwargs):
+        """Runs @argv as a user with the supplementary @groups."""
+        return subprocess.run(self.as_user(groups, argv, user), text=True, capture_output=True, timeout=300,
                               cwd=self.path, **kwargs)
+
+    @contextlib.contextmanager
+    def flood(self, groups, path, request=""):
+        """Meanwhile this user connects to the socket at @path all the time."""
+        argv = self.as_user(groups, ["/usr/bin/python3", "-c", FLOOD, path, request])
+        with subprocess.Popen(argv, text=True, stdout=subprocess.PIPE, cwd=self.path) as user:
+            try:
+                assert user.stdout.readline() == "many\n"
+                yield
+                assert user.poll() is None
+            finally:
+                user.kill()
 
     def ctl(self, groups, *argv, **kwargs):
         return self.run(groups, self.ebbctl, *argv, **kwargs)
 
-    def ask(self, groups, path, verb, **what):
+    def ask(self, groups, path, verb, user=USER, **what):
         """Returns a control socket's answer to this user."""
-        done = self.run(groups, "/usr/bin/python3", "-c", ASK, path, json.dumps({"verb": verb, **what}))
+        done = self.run(groups, "/usr/bin/python3", "-c", ASK, path, json.dumps({"verb": verb, **what}),
+                        user=user)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

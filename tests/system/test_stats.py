@@ -130,6 +130,11 @@ def test_who_may_read_and_change(swapping, ebbd, place):
     for verb in ("set", "detach", "attach"):
         assert re.search(rf"user {users.USER} \(process \d+\): policy\.{verb} .*{re.escape(str(c.path))}", log), log
 
+    # Nor do they hold up root.
+    for request in ("", '{"verb":"stats"}\n'):
+        with place.flood([READERS], "/run/ebb/control.sock", request):
+            users.answers_root(lambda verb: parts.control_answer("/run/ebb/control.sock", verb))
+
     # What runs as root, writes files as root or concerns other machines is root's.
     policy = machine.BUILD / "policies" / "leap.bpf.o"
     for verb, what in (("policy.load", {"file": str(policy)}), ("policy.unload", {"policy": "leap"}),

@@ -72,6 +72,27 @@ def test_nobody_but_the_owner_drains_a_donor(device, place):
     assert place.ask([READERS], device.run / "donord.sock", "status")["draining"] is False
 
 
+@pytest.mark.parametrize("groups, request_sent", [((READERS,), ""), ((READERS,), '{"verb":"status"}\n'), ((), "")],
+                         ids=["silent", "deaf", "stranger"])
+def test_a_member_does_not_hold_up_root(device, place, groups, request_sent):
+    donord = lambda verb: parts.control_answer(device.run / "donord.sock", verb)
+    for path, ask in ((device.run / "devices" / "dp0.sock", device.ask), (device.run / "donord.sock", donord)):
+        with place.flood(groups, path, request_sent):
+            users.answers_root(ask)
+        # Nor does it hold up others for long.
+        assert place.ctl([READERS], "donor", "list").returncode == 0
+
+
+def test_another_member_is_served_beside_a_silent_one(device, place):
+    path = device.run / "devices" / "dp0.sock"
+    with place.flood([READERS], path):
+        # The same user has used up its connections; another has its own.
+        told = parts.tried(lambda: place.ask([READERS], path, "status"), lambda last: not last["ok"])
+        assert told["exit"] == REFUSED and "close them" in told["error"]
+        told = parts.tried(lambda: place.ask([READERS], path, "status", user=users.USER + 1), lambda last: last["ok"])
+        assert told["ok"]
+
+
 def test_idle_connections_hold_nobody_up(device, place):
     """Strangers are sent away at once, readers that say nothing soon."""
     path = device.run / "devices" / "dp0.sock"

@@ -14,7 +14,7 @@
 
 #include "ebbd/kmod/manager.h"
 #include "lib/base/paths.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 #include "lib/control/device.h"
 
 /* Last: it makes a macro of fail(). */

@@ -14,7 +14,7 @@
 
 #include "ebbd/attach/offload_room.h"
 #include "lib/base/paths.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 
 #define HEAD "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 #define OURS "/dev/loop0                              partition\t262144\t\t0\t\t200\n"
@@ -90,11 +90,15 @@ static int answer_stats(void *data, const char *verb, struct json_object *reques
 static void *serve(void *data)
 {
 	struct server *s = data;
-	struct pollfd in = { .fd = s->socket, .events = POLLIN };
+	struct control_server *server = NULL;
+	struct pollfd in = { .events = POLLIN };
 
+	assert_int_equal(control_server_new(&server, s->socket, NULL, answer_stats, s, NULL), 0);
+	in.fd = control_server_fd(server);
 	while (!__atomic_load_n(&s->stop, __ATOMIC_RELAXED))
 		if (poll(&in, 1, 20) > 0)
-			control_serve_one(s->socket, NULL, answer_stats, s);
+			control_server_turn(server);
+	control_server_free(&server);
 	return NULL;
 }
 

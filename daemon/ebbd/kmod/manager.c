@@ -15,7 +15,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 #include "lib/discovery/thread.h"
 #include "lib/host/systemd.h"
 #include "lib/kmod/settle.h"
@@ -38,6 +38,7 @@ struct managed {
 	struct kmod_view view;      /* of class 0 */
 	struct kmod_view *class[EBB_SWAP_CLASSES]; /* NULL: not seen yet */
 	int listen_fd;
+	struct control_server *server; /* NULL: no control socket */
 	ino_t socket;               /* inode of the socket */
 	int awake_fd;               /* inhibits sleep; -1: not yet */
 	uint64_t awake_due;         /* ns: time of the next request for that lock */
@@ -63,6 +64,9 @@ static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL }
 
 /* --- devices ------------------------------------------------------------------------ */
 
+static int serve(void *data, const char *verb, struct json_object *request,
+		 struct json_object *answer, struct error *e);
+
 static ino_t socket_of(const char *name)
 {
 	struct stat st;
@@ -74,6 +78,7 @@ static void device_drop(struct kmod_manager *m, int i)
 {
 	struct managed *d = m->device[i];
 
+	control_server_free(&d->server);
 	if (d->listen_fd >= 0) {
 		/* A device of another frontend may have taken the name, with its own socket. */
 		if (socket_of(d->name) == d->socket)
@@ -107,10 +112,11 @@ static void device_new(struct kmod_manager *m, const struct device_record *r, ui
 	d->view.size = r->size;
 	d->view.donors = kmod_donors_of(r->donor, d->view.donor);
 	d->listen_fd = control_listen(ebb_device_socket(d->name), &e);
-	if (d->listen_fd < 0)
-		log_warn("device %s: no control socket: %s", d->name, e.text);
-	else
+	if (d->listen_fd >= 0)
 		d->socket = socket_of(d->name);
+	if (d->listen_fd < 0 ||
+	    control_server_new(&d->server, d->listen_fd, &m->rules, serve, d, &e))
+		log_warn("device %s: no control socket: %s", d->name, e.text);
 	m->device[m->devices++] = d;
 }
 
@@ -390,13 +396,14 @@ static void *run(void *data)
 					  .events = POLLIN };
 		for (int i = 0; i < m->devices; i++) {
 			served[i] = m->device[i];
-			p[n++] = (struct pollfd){ .fd = m->device[i]->listen_fd, .events = POLLIN };
+			p[n++] = (struct pollfd){ .fd = control_server_fd(m->device[i]->server),
+						  .events = POLLIN };
 		}
 		if (poll(p, (nfds_t)n, patience(m)) <= 0)
 			continue;
 		for (int i = 2; i < n; i++)
 			if (p[i].revents)
-				control_serve_one(p[i].fd, &m->rules, serve, served[i - 2]);
+				control_server_turn(served[i - 2]->server);
 		if (p[1].revents && m->events)
 			read_events(m);
 		if (!p[0].revents || read(m->wake, &count, sizeof(count)) < 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The control socket: one JSON object per line in each direction, over a Unix stream
- * socket.  Every user may connect; peer.h defines what each may request.
+ * socket.  Every user may connect; peer.h defines what each may request.  This is the client's
+ * side; control_server.h is the server's.
  *
  *   -> {"verb":"policy.attach","cgroup":"/sys/fs/cgroup/x","policy":"leap"}
  *   <- {"ok":true, ...}
@@ -36,38 +37,9 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 /* Returns the answer of the server at @path to @verb, which the caller owns, or NULL. */
 struct json_object *control_ask(const char *path, const char *verb, int timeout_ms);
 
-/*
- * A handler fills @answer (already {"ok":true}) or returns an error, which is
- * sent instead.  @data is the server's.  Every verb outside control_rules.read is logged with
- * the user and the process, except failures other than EXIT_FAILED, which change nothing, and
- * when the handler returns CONTROL_UNCHANGED: a daemon repeated what holds already.
- */
-#define CONTROL_UNCHANGED 1
-typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,
-			       struct json_object *answer, struct error *e);
+struct sockaddr_un;
 
-/* Verbs that users other than the owner may request. */
-struct control_rules {
-	struct peer_groups groups;
-	const char *const *read;  /* verbs of PEER_READER and above, ends with NULL */
-	const char *const *admin; /* additional verbs of PEER_ADMIN, ends with NULL */
-};
-
-/*
- * Creates the listening socket at @path (mode 0666), replacing a stale one.
- * Returns its descriptor or -errno.
- */
-int control_listen(const char *path, struct error *e);
-
-/*
- * Accepts one connection from the listening @fd, reads one request, calls
- * @handler if @rules (NULL: owner only) allow the verb, writes the answer and closes.
- * Each direction takes at most CONTROL_OWNER_MS, or CONTROL_OTHERS_MS for users other
- * than the owner; the request of a user without any right is not read.
- */
-#define CONTROL_OWNER_MS 1000
-#define CONTROL_OTHERS_MS 500
-void control_serve_one(int fd, const struct control_rules *rules, control_handler handler,
-		       void *data);
+/* Sets *@sa to the socket at @path; -ENAMETOOLONG. */
+int control_address(const char *path, struct sockaddr_un *sa, struct error *e);
 
 #endif

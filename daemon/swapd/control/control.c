@@ -15,7 +15,6 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
-#include "lib/control/control.h"
 #include "lib/link/transport.h"
 #include "status.h"
 #include "swapd/swapd.h"
@@ -278,7 +277,7 @@ static void *control_main(void *data)
 	struct device_control *c = data;
 	struct swapd *s = c->s;
 	struct pollfd p[] = {
-		{ .fd = c->listen_fd, .events = POLLIN },
+		{ .fd = control_server_fd(c->server), .events = POLLIN },
 		{ .fd = c->stop_fd, .events = POLLIN },
 	};
 
@@ -294,7 +293,7 @@ static void *control_main(void *data)
 			return NULL;
 		look_for_stop(c);
 		if (n > 0 && p[0].revents)
-			control_serve_one(c->listen_fd, &c->rules, handle, s);
+			control_server_turn(c->server);
 	}
 }
 
@@ -334,8 +333,10 @@ int device_control_open(struct device_control *c, struct swapd *s, struct error 
 int device_control_start(struct device_control *c, struct error *e)
 {
 	pthread_attr_t attr;
-	int r;
+	int r = control_server_new(&c->server, c->listen_fd, &c->rules, handle, c->s, e);
 
+	if (r)
+		return r;
 	c->stop_fd = eventfd(0, EFD_CLOEXEC);
 	sem_init(&c->go, 0, 0);
 	pthread_attr_init(&attr);
@@ -361,6 +362,7 @@ void device_control_close(struct device_control *c)
 	if (c->thread && write(c->stop_fd, &one, sizeof(one)) == sizeof(one))
 		pthread_join(c->thread, NULL);
 	c->thread = 0;
+	control_server_free(&c->server);
 	if (c->listen_fd >= 0) {
 		close(c->listen_fd);
 		unlink(c->path);

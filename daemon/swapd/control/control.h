@@ -57,7 +57,7 @@
 #include <semaphore.h>
 #include <stdbool.h>
 
-#include "lib/control/control.h"
+#include "lib/control/control_server.h"
 
 struct swapd;
 
@@ -66,6 +66,7 @@ struct device_control {
 	char path[108];
 	struct control_rules rules;
 	int listen_fd;
+	struct control_server *server; /* of this process */
 	int stop_fd;
 	sem_t go;
 	bool supervisor_missed; /* has been logged */
