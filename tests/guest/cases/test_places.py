@@ -20,7 +20,7 @@ CONTAINER = machine.BUILD / "guest" / "container"
 LIMIT_MIB = 16
 WALK = "--json --mib 24 --passes 2 --hold"
 # Gets no input and runs until its unit is stopped, like a service.
-PROGRAM = f"sleep infinity | {parts.SCAN} {WALK}"
+PROGRAM = f'sleep infinity | "{parts.SCAN}" {WALK}'
 
 CONFIG = """
 [cgroup "/user.slice/user-*.slice"]
