@@ -84,6 +84,11 @@ static bool copy_wanted(void *rs, uint32_t slab)
 	return mapping_open(rs, slab, now_ns());
 }
 
+static int released(void *rs, struct donor *d)
+{
+	return mapping_released(rs, d);
+}
+
 static bool any_away(void *rs)
 {
 	return mapping_any_away(rs);
@@ -111,7 +116,8 @@ static void wire_donors(struct swapd *s)
 	};
 	static const struct donor_events events = {
 		.up = up, .away = away, .lost = lost, .resume = resume, .answered = answered,
-		.resumed = resumed, .asked = asked, .oldest = oldest, .ask_later = ask_later,
+		.released = released, .resumed = resumed, .asked = asked, .oldest = oldest,
+		.ask_later = ask_later,
 	};
 	struct donors *ds = &s->donors;
 

@@ -106,7 +106,7 @@ def test_donor_is_stopped(cluster, durability):
 
 
 def test_reads_of_other_donors_do_not_wait(cluster):
-    """However many wait for one donor, those of another are answered; and all in the end."""
+    """64 reads wait for one donor, and those of another are answered; and all in the end."""
     b = cluster.serve(backup=False, options=("--deadline", "400ms", "--durability", "none"))
     cluster.all_up(b)
     with open(b.file, "r+b", buffering=0) as f:

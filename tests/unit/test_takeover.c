@@ -100,6 +100,8 @@ static void copy_at(struct donor *d, uint32_t index)
 static void greeted(struct donor *d)
 {
 	d->state = DONOR_UP;
+	d->release = RELEASE_UNSENT;
+	d->pinged = 0;
 	d->link.slab_size = s.options.slab;
 }
 
@@ -126,7 +128,7 @@ static int answered(struct donor *d, struct wire_frame f)
 
 static void kept_and_asked_for_again(void **state)
 {
-	struct wire_frame f, ignored;
+	struct wire_frame f, release, ignored;
 	struct donor *d;
 
 	begin(NO_BACKUP);
@@ -142,7 +144,7 @@ static void kept_and_asked_for_again(void **state)
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(sent(d, &ignored), WIRE_REMAP);
 	assert_int_equal(answered(d, ignored), 0);
-	assert_int_equal(sent(d, &ignored), WIRE_RELEASE);
+	assert_int_equal(sent(d, &release), WIRE_RELEASE);
 	/* Figures from before the RELEASE are of no use. */
 	assert_int_equal(sent(d, &ignored), WIRE_PING);
 	assert_int_not_equal(d->pinged, 0);
@@ -161,14 +163,75 @@ static void kept_and_asked_for_again(void **state)
 	mapping_resume(&s.replicas, d);
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(f.slab, 0);
-	assert_int_equal(sent(d, &ignored), WIRE_RELEASE);
-	assert_int_equal(sent(d, &ignored), WIRE_PING);
 	assert_int_equal(sent(d, &ignored), 0);
+	assert_int_equal(answered(d, release), 0);
+	assert_int_equal(d->resume, RESUME_WANTED);
 	map_result = 0;
 	assert_int_equal(answered(d, f), 0);
+	assert_int_equal(d->resume, RESUME_NOTHING);
 	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPED);
 	assert_int_equal(d->mapping, 0);
 	assert_int_equal(d->unreachable, 0);
+	end();
+}
+
+/* Confirming nothing, it stays away: no reply to HELLO, no broken connection restarts that. */
+static void confirms_nothing(void **state)
+{
+	uint64_t since, until;
+	struct donor *d;
+
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	failover_slabs(&s);
+	d->grace = 100 * SECOND;
+	d->away_since = since = now_ns();
+	d->away_until = until = since + 100 * SECOND;
+	for (int i = 0; i < 3; i++) {
+		greeted(d);
+		mapping_resume(&s.replicas, d);
+		d->link.tx.count = 0;
+		donor_part(d, "cut");
+		assert_int_equal(d->state, DONOR_DOWN);
+		assert_true(donor_is_away(d));
+		assert_int_equal(d->away_since, since);
+		assert_int_equal(d->away_until, until);
+	}
+	assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
+	d->away_until = now_ns();
+	donors_tick(&s.donors, d->away_until);
+	assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
+	assert_int_equal(d->losses, 1);
+	end();
+}
+
+/* It refuses a page of a slab and confirms all of them: it is lost instead of asked for ever. */
+static void refuses_what_it_confirms(void **state)
+{
+	struct wire_frame f, release;
+	struct donor *d;
+
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	failover_slabs(&s);
+	d->away_until = UINT64_MAX;
+	for (int lies = 0; lies < 2; lies++) {
+		greeted(d);
+		mapping_resume(&s.replicas, d);
+		assert_int_equal(sent(d, &f), WIRE_REMAP);
+		assert_int_equal(sent(d, &release), WIRE_RELEASE);
+		d->link.tx.count = 0;
+		assert_int_equal(answered(d, f), 0);
+		assert_int_equal(answered(d, release), lies ? -EPROTO : 0);
+		if (lies)
+			break;
+		d->grace = 100 * SECOND;
+		d->link.refusal = "stale generation";
+		donor_link_lost(d, LOSS_PASSING, "stale generation");
+		assert_true(donor_is_away(d));
+	}
 	end();
 }
 
@@ -527,6 +590,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kept_and_asked_for_again),
+		cmocka_unit_test(confirms_nothing),
+		cmocka_unit_test(refuses_what_it_confirms),
 		cmocka_unit_test(given_up_in_the_end),
 		cmocka_unit_test(asked_back_before_it_is_there),
 		cmocka_unit_test(room_that_comes_back),

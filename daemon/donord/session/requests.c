@@ -13,6 +13,13 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower));
 }
 
+static uint32_t grace_ms(const struct sessions *s)
+{
+	uint64_t ms = s->options.keep / 1000000;
+
+	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
 static void put_donor(struct connection *c, const struct wire_frame *f)
 {
 	struct sessions *s = c->sessions;
@@ -24,7 +31,7 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	d.version = c->version;
 	d.session = c->access.session;
 	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
-	d.grace = c->keeps ? (uint32_t)(s->options.keep / 1000000) : 0;
+	d.grace = c->keeps ? grace_ms(s) : 0;
 	connection_reply(c, &reply, WIRE_OK, buf, wire_build_donor(buf, &d), NO_SLAB);
 }
 

@@ -140,6 +140,7 @@ int link_open(struct link *l)
 		return r;
 	}
 	l->fd = fd;
+	l->refusal = NULL;
 	l->watched_for_write = true;
 	return 0;
 }

@@ -38,9 +38,12 @@ enum donor_leaving {
  */
 enum donor_resume {
 	RESUME_NOTHING,
-	RESUME_WANTED,   /* until RELEASE */
+	RESUME_WANTED,   /* until all is confirmed */
 	RESUME_REFUSED,  /* the donor has not retained it */
 };
+
+/* RELEASE ends a resumption: the donor frees what was not named. */
+enum donor_release { RELEASE_UNSENT, RELEASE_SENT, RELEASE_ANSWERED };
 
 #define DONOR_WHY 192
 
@@ -93,12 +96,14 @@ struct donor {
 	uint64_t identity;       /* reported in HELLO; 0 = not reported */
 	uint64_t grace;          /* ns: its session grace period; 0 = it does not tell */
 	uint64_t away_since, away_until; /* ns: while it is away: from, and at most until */
-	uint64_t refused;        /* ns: when a READ or WRITE was refused last */
+	uint32_t accused;        /* .copies after it refused a READ or WRITE; 0 = it did not */
 	uint32_t connects, losses, absences;
 	uint64_t bad_pages;      /* pages returned other than they were written */
 	bool blamed;             /* for one of them, since the last flush */
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one have been requested again */
+	uint8_t release;         /* enum donor_release, of this connection */
+	uint64_t released_at;    /* ns: RELEASE_SENT since */
 	uint64_t unmapped_since; /* ns: a predecessor's slab could not be mapped; 0 = all could */
 	int unreachable;         /* -errno when this process cannot reach an only replica, else 0 */
 	char why[DONOR_WHY];     /* of the last loss */
@@ -210,7 +215,8 @@ static inline bool donor_is_away(const struct donor *d)
 /* Returns whether slabs may be placed at @d; RELEASE would end loans that are new. */
 static inline bool donor_takes(const struct donor *d)
 {
-	return donor_up(d) && !d->leaving && !d->unlisted && !donor_is_away(d);
+	return donor_up(d) && !d->leaving && !d->unlisted &&
+	       (!donor_is_away(d) || d->release == RELEASE_ANSWERED);
 }
 
 /* Returns whether its queue has room for another MAP or PING. */

@@ -15,8 +15,8 @@
 #define SECOND (1000 * MS)
 #define CONNECT_TIMEOUT (2 * SECOND)
 #define PING_INTERVAL SECOND
-/* ns: a donor that refuses twice within this time does not know its loans. */
-#define REFUSED_AGAIN SECOND
+/* Limit of the session grace period that a donor may state. */
+#define GRACE_MOST (600 * SECOND)
 /* Deadlines after which an answer is late, even while transfers end. */
 #define PATIENCE 8
 /* Pieces that are received from a donor before it is judged, after this process has slept. */
@@ -87,6 +87,13 @@ void donor_lose(struct donor *d, const char *why)
 	link_cancel(&d->link);
 }
 
+static void tell_back(struct donor *d)
+{
+	if (d->connects > 1)
+		note_event(d->table->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back",
+			   d->address.text);
+}
+
 /* Begins an absence of @d, which is up. */
 static void go_away(struct donor *d, const char *why, uint64_t now)
 {
@@ -99,8 +106,8 @@ static void go_away(struct donor *d, const char *why, uint64_t now)
 	d->absences++;
 	count_add(&ds->counters->donor_absences, 1);
 	note_event(ds->notes, EVENT_DONOR_AWAY, LOG_LVL_WARN,
-		   "donor %s away: %s; its pages are kept for %llu s", d->address.text, why,
-		   (unsigned long long)(d->grace / SECOND));
+		   "donor %s away: %s; it retains its slabs for %llu ms", d->address.text, why,
+		   (unsigned long long)(d->grace / MS));
 }
 
 void donor_part(struct donor *d, const char *why)
@@ -109,12 +116,15 @@ void donor_part(struct donor *d, const char *why)
 	uint64_t now = now_ns();
 	bool was_up = d->state == DONOR_UP;
 
-	if (d->leaving & DONOR_SUSPECT || d->resume == RESUME_REFUSED ||
-	    (donor_is_away(d) ? now >= d->away_until : !was_up || !d->grace || !d->copies)) {
+	/* Its absence goes on until it has confirmed its replicas. */
+	bool away = donor_is_away(d) && !(was_up && d->release == RELEASE_ANSWERED);
+
+	if ((d->leaving & DONOR_SUSPECT && ds->backup) || d->resume == RESUME_REFUSED ||
+	    (away ? now >= d->away_until : !was_up || !d->grace || !d->copies)) {
 		donor_lose(d, why);
 		return;
 	}
-	if (!donor_is_away(d))
+	if (!away)
 		go_away(d, why, now);
 	disconnect(d, why, now);
 	if (!was_up && d->place >= d->place_count)
@@ -127,14 +137,42 @@ void donor_part(struct donor *d, const char *why)
 		d->resume = RESUME_NOTHING;
 }
 
+/*
+ * A donor has refused a READ or WRITE: it has ended that loan.  Resuming the session shows which of
+ * the others it has; if it confirms all, it does not tell the truth (donor_confirmed()).
+ */
+static void refused(struct donor *d, const char *why)
+{
+	bool was_up = d->state == DONOR_UP;
+
+	donor_part(d, why);
+	d->accused = was_up && donor_is_away(d) ? d->copies : 0;
+}
+
+int donor_confirmed(struct donor *d)
+{
+	bool lied = d->accused && d->copies >= d->accused;
+
+	d->resume = RESUME_NOTHING;
+	d->accused = 0;
+	if (lied)
+		return -EPROTO;
+	tell_back(d);
+	return 0;
+}
+
 void donor_link_lost(void *owner, enum loss loss, const char *text)
 {
-	if (loss == LOSS_LASTING) {
-		explain(owner, text);
-		donor_lose(owner, text);
-	} else {
-		donor_part(owner, text);
-	}
+	struct donor *d = owner;
+
+	if (loss == LOSS_LASTING)
+		explain(d, text);
+	if (d->link.refusal)
+		refused(d, text);
+	else if (loss == LOSS_LASTING && !donor_is_away(d))
+		donor_lose(d, text);
+	else
+		donor_part(d, text);
 }
 
 void donor_quarantine(struct donor *d, const char *why)
@@ -149,7 +187,7 @@ void donor_quarantine(struct donor *d, const char *why)
 	d->leaving |= DONOR_SUSPECT;
 	/* Immediately: a successor must not trust it again. */
 	donor_record_one(d);
-	if (d->state != DONOR_UP || ds->backup)
+	if (ds->backup || (d->state != DONOR_UP && !donor_is_away(d)))
 		donor_lose(d, why);
 }
 
@@ -277,10 +315,11 @@ void donor_ready(void *owner)
 	donor_set_state(d, DONOR_UP, now_ns());
 	d->ping_at = d->since + PING_INTERVAL;
 	ds->events->up(ds->owner);
-	if (d->connects > 1)
-		note_event(ds->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back", d->address.text);
+	d->release = RELEASE_UNSENT;
 	if (donor_is_away(d))
 		ds->events->resume(ds->owner, d);
+	else
+		tell_back(d);
 }
 
 static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t *payload)
@@ -319,7 +358,7 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 		return -ECONNREFUSED;
 	}
 	d->identity = told.identity;
-	d->grace = told.grace * MS;
+	d->grace = told.grace * MS < GRACE_MOST ? told.grace * MS : GRACE_MOST;
 	donor_record_one(d);
 	d->link.slab_size = told.slab_size;
 	take_figures(d, f, &told);
@@ -352,8 +391,12 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 		return 0;
 	case WIRE_REMAP:
 		return ds->events->resumed(ds->owner, d, f);
-	case WIRE_UNMAP:
 	case WIRE_RELEASE:
+		if (d->release != RELEASE_SENT)
+			return -EPROTO;
+		d->release = RELEASE_ANSWERED;
+		return ds->events->released(ds->owner, d);
+	case WIRE_UNMAP:
 	case WIRE_BYE:
 		return 0;
 	case WIRE_ACTIVITY:
@@ -378,21 +421,6 @@ static int finished(void *data, const struct wire_frame *f)
 
 static const struct stream_rx_ops rx_ops = { arrived, finished };
 
-/*
- * A donor has refused HELLO, or a READ or WRITE: it has ended that loan.  Resuming the session
- * shows which of the others it has.
- */
-static void refused(struct donor *d, uint64_t now)
-{
-	bool again = now - d->refused < REFUSED_AGAIN;
-
-	d->refused = now;
-	if (again && d->state == DONOR_UP)
-		donor_lose(d, d->why);
-	else
-		donor_part(d, d->why);
-}
-
 static void receive(struct donor *d)
 {
 	int r = stream_receive(&d->link.rx, d->link.fd, LINK_PIECE, &rx_ops, d);
@@ -400,8 +428,10 @@ static void receive(struct donor *d)
 	d->link.more = r == 1;
 	if (r == -EPROTO)
 		donor_lose(d, "it broke the protocol");
+	else if (r == -ECONNREFUSED && d->link.refusal)
+		refused(d, d->why);
 	else if (r == -ECONNREFUSED)
-		refused(d, now_ns());
+		donor_part(d, d->why);
 	else if (r < 0)
 		donor_part(d, r == -ECONNRESET ? "connection closed" : strerror(-r));
 }
@@ -529,6 +559,7 @@ static bool overdue(struct donor *d, uint64_t now)
 
 	return (oldest && is_late(d, oldest->since, now)) ||
 	       (d->pinged && is_late(d, d->pinged, now)) ||
+	       (d->release == RELEASE_SENT && is_late(d, d->released_at, now)) ||
 	       (d->mapping && is_late(d, ds->events->oldest(ds->owner, d), now));
 }
 
@@ -607,7 +638,8 @@ void donors_tick(struct donors *ds, uint64_t now)
 			if (d->state == DONOR_UP && donor_is_away(d) && now >= d->retry_at)
 				ds->events->resume(ds->owner, d);
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
-			    !donor_is_away(d) && donor_has_room(d))
+			    (!donor_is_away(d) || d->release == RELEASE_ANSWERED) &&
+			    donor_has_room(d))
 				donor_ping(d, now);
 			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
 				donor_lose(d, d->why);

@@ -21,7 +21,8 @@
 /*
  * Upcalls of donors; wiring.c fills them in.  A donor goes away, or is lost, in this order: its
  * link is closed, away() or lost() changes the tables, done() of struct donor_ops comes with
- * -ECONNRESET for each of its transfers.  answered(), resumed() and asked() return 0 or -errno.
+ * -ECONNRESET for each of its transfers.  answered(), resumed(), released() and asked() return 0
+ * or -errno.
  */
 struct donor_events {
 	void (*up)(void *owner);
@@ -29,6 +30,8 @@ struct donor_events {
 	void (*lost)(void *owner, struct donor *d);
 	/* Asks @d, which is up, for the next of its replicas that are AWAY. */
 	void (*resume)(void *owner, struct donor *d);
+	/* RELEASE is answered: donor_confirmed() follows when no replica is AWAY. */
+	int (*released)(void *owner, struct donor *d);
 	/* Replies to MAP and REMAP; ACTIVITY and EVICT. */
 	int (*answered)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
@@ -70,6 +73,12 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 
 /* Closes the connection: its replicas are lost, and requests that waited use others. */
 void donor_lose(struct donor *d, const char *why);
+/*
+ * All replicas of @d, which was away, are confirmed or lost.  Returns -EPROTO if it had refused a
+ * page of one and confirms all the same.
+ */
+int donor_confirmed(struct donor *d);
+
 /* Closes the connection; its replicas stay AWAY if the donor retains the session, else are lost. */
 void donor_part(struct donor *d, const char *why);
 

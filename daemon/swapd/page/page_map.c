@@ -186,6 +186,11 @@ bool page_map_is_only(const struct page_map *m, uint32_t slab, int replica, uint
 	return false;
 }
 
+bool page_map_is_stored(const struct page_map *m, uint32_t page, uint8_t replicas)
+{
+	return stored_at(m, page, replicas);
+}
+
 uint32_t page_map_live(const struct page_map *m, uint32_t slab)
 {
 	return __atomic_load_n(&live(m)[slab], __ATOMIC_RELAXED);

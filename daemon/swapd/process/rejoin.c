@@ -26,17 +26,19 @@
 /* Returns whether to wait for @d before serving. */
 static bool is_expected(const struct donor *d, uint64_t now)
 {
+	bool early = now < d->table->resume_until;
+
 	switch (d->state) {
 	case DONOR_ABSENT:
 	case DONOR_QUARANTINED:
 		return false;
 	case DONOR_UP:
 		/* Without current figures a first write might find no free capacity. */
-		return d->resume || d->mapping || d->pinged;
+		return d->mapping || d->pinged || (d->resume && (early || d->unmapped_since));
 	case DONOR_DOWN:
-		return d->resume || d->retry_at <= now;
+		return (d->resume || d->retry_at <= now) && early;
 	}
-	return true;
+	return early;
 }
 
 void failover_tend(struct swapd *s, int ms)
@@ -71,8 +73,7 @@ int failover_donors(struct swapd *s)
 		for (int i = 0; i < s->donors.count; i++) {
 			struct donor *d = &s->donors.donor[i];
 
-			if (is_expected(d, now))
-				expected |= donor_up(d) || now < s->donors.resume_until;
+			expected |= is_expected(d, now);
 			if (donor_up(d) && d->unreachable)
 				return d->unreachable;
 			if (donor_up(d) && d->resume && now >= d->retry_at)

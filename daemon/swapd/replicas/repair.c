@@ -343,13 +343,20 @@ static bool in_reach(const struct replicas *rs, const struct slab *slab)
 	return false;
 }
 
+/* Returns whether there is a source for a new copy: not only donors that are away. */
+static bool can_fill(const struct replicas *rs, const struct slab *slab)
+{
+	return backup_there(&rs->engine->backup) || slab_copies(slab, COPY_MAPPED) ||
+	       !slab_copies(slab, COPY_AWAY);
+}
+
 /* Starts the next step for the slab at @index; returns true when that counts against MOVED. */
 static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
 	int copies = slab_copies(slab, COPY_MAPPED) + slab_copies(slab, COPY_MAPPING), c;
 
-	if (slab->jobs || slab->opening || mapping_awaited(rs, index, now))
+	if (slab->jobs || slab->opening)
 		return false;
 	if (!page_map_live(rs->engine->map, index)) {
 		if (!slab_copies(slab, COPY_MAPPED)) {
@@ -365,7 +372,7 @@ static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 	}
 	slab->idle_since = 0;
 	if (staying(rs, index) < repair_wanted(rs, index) && copies <= rs->wanted &&
-	    now >= slab->not_before) {
+	    now >= slab->not_before && can_fill(rs, slab) && !mapping_awaited(rs, index, now)) {
 		int target = slab->target - 1;
 
 		slab->target = 0;

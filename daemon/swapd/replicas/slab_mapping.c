@@ -76,12 +76,33 @@ static void send_map(struct donor *d, uint32_t index, int copy)
 	stream_push(&d->link.tx, &f, payload, 0);
 }
 
+/* Frees an entry of the slab by giving up a copy that is AWAY and has no page alone. */
+static bool drop_away(struct replicas *rs, uint32_t index)
+{
+	struct slab *slab = slab_at(rs, index);
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_AWAY || slab->copy[c].since ||
+		    page_map_is_only(rs->engine->map, index, c,
+				     slab_mapped(slab) | slab_away(slab)))
+			continue;
+		/* The donor takes the loan back at RELEASE. */
+		rs->donors->donor[slab->copy[c].donor].copies--;
+		slab_lose(slab, c);
+		page_map_replica_gone(rs->engine->map, index, c);
+		return true;
+	}
+	return false;
+}
+
 static bool ask(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
 	struct donor *d = &rs->donors->donor[donor];
 	int copy = slab_ask(slab, d->index, now);
 
+	if (copy < 0 && drop_away(rs, index))
+		copy = slab_ask(slab, d->index, now);
 	if (copy < 0)
 		return false;
 	/* Until the next PING corrects it. */
@@ -181,13 +202,14 @@ void mapping_resume(struct replicas *rs, struct donor *d)
 		stream_push(&d->link.tx, &f, NULL, 0);
 	}
 	/* RELEASE determines its free capacity: no older PING may be in flight. */
-	if (donor_has_room(d) && !d->pinged) {
+	if (d->release == RELEASE_UNSENT && donor_has_room(d) && !d->pinged) {
 		struct wire_frame f = { .op = WIRE_RELEASE,
 					.tag = (uint64_t)TAG_RELEASE << TAG_KIND };
 
 		stream_push(&d->link.tx, &f, NULL, 0);
 		donor_ping(d, now);
-		d->resume = RESUME_NOTHING;
+		d->release = RELEASE_SENT;
+		d->released_at = now;
 	}
 }
 
@@ -232,7 +254,6 @@ static bool ask_again(struct replicas *rs, struct donor *d, uint32_t index, int 
 		return false;
 	tell_unmappable(rs, d, error);
 	slab_at(rs, index)->copy[c].since = 0;
-	d->resume = RESUME_WANTED;
 	d->resume_at = index < d->resume_at ? index : d->resume_at;
 	d->retry_at = now + RESUME_RETRY;
 	d->unreachable = late ? error : 0;
@@ -305,9 +326,23 @@ int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_fr
 	}
 	engine_slab_settled(rs->engine, index);
 	/* Room in its queue for the next one. */
-	if (donor_is_away(d) && !r)
+	if (d->release == RELEASE_UNSENT && !r)
 		mapping_resume(rs, d);
-	return 0;
+	return mapping_released(rs, d);
+}
+
+int mapping_released(struct replicas *rs, struct donor *d)
+{
+	if (d->release != RELEASE_ANSWERED || d->mapping || !donor_is_away(d))
+		return 0;
+	for (uint32_t i = 0; i < rs->engine->table.count; i++) {
+		const struct slab *slab = slab_at(rs, i);
+		int c = slab_copy_at(slab, d->index);
+
+		if (c >= 0 && slab->copy[c].state == COPY_AWAY)
+			return 0;
+	}
+	return donor_confirmed(d);
 }
 
 bool mapping_unmap(struct replicas *rs, uint32_t index, int copy)

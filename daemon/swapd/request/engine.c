@@ -422,16 +422,20 @@ void engine_tick(struct engine *e, uint64_t now)
 	if (!e->held && !e->counters->held)
 		return;
 	for (int i = e->slots.blocked.head; e->held && i >= 0; i = e->slots.slot[i].next)
-		waiting++;
+		waiting += e->slots.slot[i].kind != SLOT_RESYNC &&
+			   e->slots.slot[i].kind != SLOT_EXCLUSIVE;
 	count_add(&e->counters->held, waiting - e->counters->held);
 	for (uint32_t i = 0; i < e->slots.active_count; i++) {
 		struct slot *slot = &e->slots.slot[e->slots.active[i]];
 
-		if (!slot->held)
-			continue;
-		slot->gave_up = now >= slot->until;
-		/* Meanwhile another donor may take a write, or the backup have a page. */
-		engine_slab_settled(e, (slot->first + slot->cursor) / e->table.pages);
+		slot->gave_up = slot->held && now >= slot->until;
+	}
+	/* Meanwhile another donor may take a write, or the backup have a page. */
+	for (uint32_t i = 0; i < e->slots.active_count; i++) {
+		struct slot *slot = &e->slots.slot[e->slots.active[i]];
+
+		if (slot->held)
+			engine_slab_settled(e, (slot->first + slot->cursor) / e->table.pages);
 	}
 }
 
@@ -534,7 +538,9 @@ static void read_backed(struct engine *e, struct slot *slot)
 		/* A RESYNC in flight has saved it, or a donor has come back or may. */
 		if (home == PAGE_REPLICA || home == PAGE_AWAY)
 			read_on(e, slot);
-		else
+		else if (!page_map_is_stored(e->map, page,
+					     slab_away(slab_of_page(&e->table, page))) ||
+			 !hold(e, slot, e->away_timeout))
 			read_nowhere(e, slot);
 	}
 }
