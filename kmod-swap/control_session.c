@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/delay.h>
 #include <linux/inet.h>
+#include <linux/mm.h>
 #include <net/net_namespace.h>
 
 #include "commands.h"
@@ -8,6 +10,7 @@
 #include "evict.h"
 #include "netlink.h"
 #include "slab.h"
+#include "span.h"
 
 static void session_failed(struct ebb_session *s)
 {
@@ -88,25 +91,77 @@ int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
-enum leave { LEAVE_ASK, LEAVE_DO };
+/* A slab that was detached from a session. */
+struct detached {
+	struct ebb_slab *slab;
+	struct ebb_loan *loan;
+	u32 epoch;
+};
 
 /*
- * Returns the number of pages of @slab that would be lost without @s.  LEAVE_DO: if 0, detaches
- * the session, so that from now on no write is acknowledged by its donor alone.
+ * Returns whether pages of @slab would be lost without @s.  If not, and with @left, detaches the
+ * session, so that from now on no write is acknowledged by its donor alone.
  */
-static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s,
-		   enum leave leave)
+static bool is_only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s,
+		       struct detached *left)
 {
 	const struct ebb_hold *hold = ebb_slab_hold(d, slab, s->class);
 	unsigned long flags;
-	u32 n = 0;
+	enum ebb_at at;
+	bool only;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	n = ebb_slab_count_unique(d, slab, s->class, ebb_hold_session(hold, s));
-	if (!n && leave == LEAVE_DO)
+	at = ebb_hold_session(hold, s);
+	only = ebb_slab_count_unique(d, slab, s->class, at);
+	if (!only && left && at < AT_DONORS) {
+		*left = (struct detached){ slab, hold->at[at].loan, hold->at[at].epoch };
 		ebb_slab_detach(d, slab, s);
+	}
 	spin_unlock_irqrestore(&slab->lock, flags);
-	return n;
+	return only;
+}
+
+/*
+ * Releases a slab of a session that goes on, once no request uses it; if a request hangs at another
+ * place, the slab stays lent until the session ends.
+ */
+static void release(struct ebb_session *s, const struct detached *left)
+{
+	unsigned long flags, end = jiffies + 2 * msecs_to_jiffies(s->device->deadline);
+	bool used;
+
+	do {
+		spin_lock_irqsave(&left->slab->lock, flags);
+		used = ebb_span_uses(left->slab, left->epoch);
+		spin_unlock_irqrestore(&left->slab->lock, flags);
+		if (!used) {
+			ebb_session_release(s, left->loan);
+			return;
+		}
+		msleep(1);
+	} while (time_before(jiffies, end));
+}
+
+/* Detaches @s from all slabs, or from none that has pages nowhere else. */
+static int leave(struct genl_info *info, struct ebb_device *d, struct ebb_session *s)
+{
+	struct detached *left = kvcalloc(d->slab_count, sizeof(*left), GFP_KERNEL);
+	bool only = false;
+
+	if (!left)
+		return ebb_refuse_why(info, -ENOMEM, "session: out of memory");
+	/* Check all slabs before detaching the first. */
+	for (u32 i = 0; !only && i < d->slab_count; i++)
+		only = is_only_at(d, &d->slabs[i], s, NULL);
+	for (u32 i = 0; !only && i < d->slab_count; i++)
+		only = is_only_at(d, &d->slabs[i], s, &left[i]);
+	/* A write came between. */
+	for (u32 i = 0; only && i < d->slab_count; i++)
+		if (left[i].slab)
+			release(s, &left[i]);
+	kvfree(left);
+	return only ? ebb_refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
+				 "session: its donor has the only copy of some pages; FORCE loses them") : 0;
 }
 
 int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
@@ -118,12 +173,8 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	if (r)
 		return r;
 	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
-	/* Check all slabs before detaching the first. */
-	for (enum leave leave = LEAVE_ASK; leave <= LEAVE_DO; leave++)
-		for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
-			if (only_at(d, &d->slabs[i], s, leave))
-				r = ebb_refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
-					   "session: its donor has the only copy of some pages; FORCE loses them");
+	if (!r && !info->attrs[EBB_SWAP_A_FORCE])
+		r = leave(info, d, s);
 	if (!r)
 		ebb_session_free(s, "disconnected");
 	ebb_netlink_end();

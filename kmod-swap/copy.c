@@ -224,17 +224,6 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	return r ? COPY_FAILED : COPY_SOME;
 }
 
-static bool named(const struct ebb_slab *slab, const struct ebb_place *source)
-{
-	const struct ebb_span *span;
-
-	list_for_each_entry(span, &slab->active, node)
-		for (int i = 0; i < EBB_COPIES; i++)
-			if (span->epoch[i] == source->epoch)
-				return true;
-	return false;
-}
-
 /* Returns whether a donor that has ended is still attached. */
 static bool has_ended_donor(const struct ebb_hold *hold)
 {
@@ -258,7 +247,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	spin_lock_irqsave(&slab->lock, flags);
 	source = hold->at[AT_SOURCE];
 	if (ebb_slab_count_lacking(d, slab - d->slabs, c->class, AT_PLACES) ||
-	    (source.session && (named(slab, &source) || has_ended_donor(hold))))
+	    (source.session && (ebb_span_uses(slab, source.epoch) || has_ended_donor(hold))))
 		c->all_done = false;
 	else if (source.session)
 		ebb_slab_leave(d, slab, c->class);

@@ -36,6 +36,17 @@ bool ebb_span_start(struct ebb_slab *slab, struct ebb_span *span)
 	return false;
 }
 
+bool ebb_span_uses(const struct ebb_slab *slab, u32 epoch)
+{
+	const struct ebb_span *span;
+
+	list_for_each_entry(span, &slab->active, node)
+		for (int i = 0; i < EBB_COPIES; i++)
+			if (span->epoch[i] == epoch)
+				return true;
+	return false;
+}
+
 void ebb_span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to)
 {
 	struct ebb_span *other, *next;

@@ -26,6 +26,9 @@ bool ebb_span_try(struct ebb_slab *slab, struct ebb_span *span);
 /* As above; false = @span waits, and begin() may have been called on return. */
 bool ebb_span_start(struct ebb_slab *slab, struct ebb_span *span);
 
+/* Returns whether an active span uses the mapping of @epoch.  slab->lock is held. */
+bool ebb_span_uses(const struct ebb_slab *slab, u32 epoch);
+
 /*
  * Moves @span, which is active, to the head of @to, or to no list if @to is NULL, and begins the
  * spans that waited for it.

@@ -33,13 +33,13 @@ def module_path():
 
 
 @contextmanager
-def faults(function, error, times):
+def faults(function, error, times, after=0):
     """
-    Makes the next @times calls of a kernel function return -@error.  Yields a function that
-    returns the calls left.
+    Makes @times calls of a kernel function return -@error, from the next but @after on.  Yields a
+    function that returns the calls left.
     """
     run("insmod", module_path().parent / "fault/ebb_fault.ko", f"function={function}",
-        f"error={-error}", f"times={times}")
+        f"error={-error}", f"times={times}", f"after={after}")
     try:
         yield lambda: int(machine.read("/sys/module/ebb_fault/parameters/left"))
     finally:

@@ -172,6 +172,23 @@ def test_stopped_donor_keeps_its_pages(kernel_device, donor):
     assert states(d) == ["live"] and d.bad(0, 64, 1) == []
 
 
+def test_disconnect_that_is_refused_halfway(kernel_device, donor):
+    """A write comes while slabs are detached: the donor gets back those that were."""
+    it = donor(memory="32M")
+    d = kernel_device(mib=16)
+    d.map(d.connect(), DONOR)
+    # Every slab is checked; then each is checked again and detached, the second with a page.
+    with faults("ebb_slab_count_unique", -1, 1, after=d.slabs + 1) as left:
+        with pytest.raises(Refused) as e:
+            d.netlink.call("disconnect", device=d.number, session=0)
+        assert e.value.errno == errno.EBUSY and left() == 0
+    assert places(d) == [NO_SESSION, 0, 0, 0] and states(d) == ["live"]
+    wait_for(lambda: it.ask()["slabs"]["lent"] == 3, 20, "the slab is not released")
+    d.map(0, DONOR, [0])
+    d.write(0, 64, version=1)
+    assert d.bad(0, 64, 1) == []
+
+
 # --- donors that vanish -----------------------------------------------------------------
 
 def test_idle_donor_that_vanishes_is_noticed(kernel_device, donor):

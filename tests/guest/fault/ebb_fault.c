@@ -9,10 +9,12 @@ MODULE_PARM_DESC(function, "name of the function, [MODULE:]NAME");
 static int error = -ENOMEM;
 module_param(error, int, 0444);
 MODULE_PARM_DESC(error, "what it returns [-12]");
-static atomic_t left = ATOMIC_INIT(0);
-static int times = 1;
+static atomic_t left = ATOMIC_INIT(0), before = ATOMIC_INIT(0);
+static int times = 1, after;
 module_param(times, int, 0444);
 MODULE_PARM_DESC(times, "how many calls [1]");
+module_param(after, int, 0444);
+MODULE_PARM_DESC(after, "calls before those, which return what they do [0]");
 
 static int left_get(char *buffer, const struct kernel_param *p)
 {
@@ -25,7 +27,7 @@ MODULE_PARM_DESC(left, "calls that are yet to fail");
 
 static int returned(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
-	if (atomic_dec_if_positive(&left) >= 0)
+	if (atomic_dec_if_positive(&before) < 0 && atomic_dec_if_positive(&left) >= 0)
 		regs_set_return_value(regs, error);
 	return 0;
 }
@@ -38,6 +40,7 @@ static int __init fault_init(void)
 		return -EINVAL;
 	probe.kp.symbol_name = function;
 	atomic_set(&left, times);
+	atomic_set(&before, after);
 	return register_kretprobe(&probe);
 }
 
