@@ -64,7 +64,6 @@ static struct genl_family family = {
 	.n_ops = ARRAY_SIZE(ops),
 	.mcgrps = groups,
 	.n_mcgrps = ARRAY_SIZE(groups),
-	.resv_start_op = EBB_SWAP_CMDS,
 	/*
 	 * A connect that takes seconds must not block other families: commands hold only
 	 * genetlink's cb_lock, for reading.  Registering a family takes cb_lock for writing, so no

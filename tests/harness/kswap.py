@@ -110,10 +110,10 @@ class Kswap:
     def close(self):
         self.socket.close()
 
-    def send(self, family, command, body, flags=NLM_F_ACK, length=None):
+    def send(self, family, command, body, flags=NLM_F_ACK, length=None, reserved=0):
         """Returns the bodies of the replies; @length: overrides the header's length."""
         self.sequence += 1
-        message = struct.pack("=BBH", command, 1, 0) + body
+        message = struct.pack("=BBH", command, 1, reserved) + body
         head = struct.pack("=IHHII", length or 16 + len(message), family, NLM_F_REQUEST | flags,
                            self.sequence, 0)
         self.socket.send(head + message)

@@ -236,6 +236,9 @@ def test_malformed_messages(netlink):
         with pytest.raises(Refused) as e:
             netlink.send(family, destroy, body)
         assert e.value.errno in (errno.EINVAL, errno.ERANGE), body
+    with pytest.raises(Refused) as e:
+        netlink.send(family, destroy, encode({"device": number}), reserved=1)
+    assert e.value.errno == errno.EINVAL
     for command in (0, max(COMMAND.values()) + 1, 255):
         with pytest.raises(Refused) as e:
             netlink.send(family, command, encode({"device": number}))
