@@ -366,8 +366,8 @@ out:
 void ebb_copier_kick(struct ebb_device *d)
 {
 	atomic_set(&d->copier->kicked, 1);
-	if (!READ_ONCE(d->copier->stopped))
-		mod_delayed_work(d->copier->wq, &d->copier->work, 0);
+	/* Without effect during a pause, which a stream of kicks must not end. */
+	again(d->copier, 0);
 }
 
 int ebb_copier_init(struct ebb_device *d)

@@ -303,6 +303,24 @@ def test_network_device_that_gathers_too_few_segments(kernel_device, donor):
         (errno.EOPNOTSUPP, "address: the network device gathers fewer than 4 segments")
 
 
+def test_failing_copier_is_not_hurried(kernel_device, donor):
+    """It waits a second after a failure, whatever else needs it meanwhile."""
+    for port in (PORT, 7472):
+        donor(port=port, slab="1M", memory="40M")
+    d = kernel_device(slab_mib=1, seal=True, copies=DONOR | SECOND)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, DONOR | SECOND, [0])
+    d.write(0, 64, version=1)
+    with faults("ebb_seal_check", errno.ENOMEM, 1000):
+        d.map(b, DONOR | SECOND, [0])
+        began = time.monotonic()
+        d.map(a, DONOR | SECOND, range(1, d.slabs))
+        took = time.monotonic() - began
+        assert d.counts()["copy_errors"] <= 3 + took
+    d.wait_copied()
+    assert d.bad(0, 64, 1) == []
+
+
 # --- donors that return other pages than were written --------------------------------------
 
 class Memory:
