@@ -23,9 +23,22 @@ COMPAT_OPEN(device_open)
 	return d->removing ? -ENXIO : 0;
 }
 
+/*
+ * Called by mm/swapfile.c under its locks, before the slot can be used again.  @page: the swap area
+ * begins at the device's first page, for there are no partitions.
+ */
+static void slot_freed(struct block_device *bdev, unsigned long page)
+{
+	struct ebb_device *d = bdev->bd_disk->private_data;
+
+	ebb_slab_discard(d, page, 1);
+	ebb_count(d, DISCARDED, 1);
+}
+
 static const struct block_device_operations device_fops = {
 	.owner = THIS_MODULE,
 	.open = device_open,
+	.swap_slot_free_notify = slot_freed,
 };
 
 static int batch_alloc(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)

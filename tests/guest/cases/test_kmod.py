@@ -330,6 +330,22 @@ def test_discarded_pages_are_zeros_and_free(kernel_device, donor):
     d.netlink.call("unmap", device=d.number, slab=0)
 
 
+def test_freed_slots_are_not_kept(kernel_device, donor, cgroup):
+    """A program's slots have no page once it has ended, without any discard: nothing to copy."""
+    donor()
+    d = kernel_device(mib=64)
+    d.map(d.connect(), DONOR)
+    run("/sbin/mkswap", d.path)
+    run("/sbin/swapon", d.path)
+    written = lambda: sum(s["written"] for s in d.slab_table())
+    scan = parts.Scan(mib=32, passes=1, pattern="random", write=True, cgroup=cgroup(12))
+    scan.go()
+    wait_for(lambda: written() > 2000, 60, "no pages on the device")
+    assert scan.result()["bad"] == 0
+    # The swap area's header stays.
+    wait_for(lambda: written() < 64, 60, "freed slots have pages")
+
+
 def test_shallow_queue(kernel_device, donor):
     """Many threads share a queue depth of one."""
     donor()

