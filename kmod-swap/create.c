@@ -7,6 +7,7 @@
 #include "create.h"
 #include "donor_io.h"
 #include "io.h"
+#include "pages.h"
 #include "proof.h"
 #include "read_priority.h"
 #include "request.h"
@@ -67,6 +68,7 @@ static void commit(struct blk_mq_hw_ctx *hctx)
 static const struct blk_mq_ops device_mq_ops = {
 	.queue_rq = ebb_io_queue_request,
 	.commit_rqs = commit,
+	.complete = ebb_io_complete,
 	.timeout = ebb_io_timeout,
 	.init_request = ebb_io_init_request,
 	.init_hctx = batch_alloc,

@@ -129,5 +129,14 @@ void ebb_io_finish(struct ebb_io *io, blk_status_t status)
 	trace_ebb_swap_io(d->index, io->slab - d->slabs, io->span.first, io->span.count,
 			  io->span.write, io->sources, ktime_get_ns() - io->since,
 			  blk_status_to_errno(status));
-	blk_mq_end_request(blk_mq_rq_from_pdu(io), status);
+	io->status = status;
+	/* Ends it on the processor that rq_affinity wants. */
+	blk_mq_complete_request(blk_mq_rq_from_pdu(io));
+}
+
+void ebb_io_complete(struct request *rq)
+{
+	const struct ebb_io *io = blk_mq_rq_to_pdu(rq);
+
+	blk_mq_end_request(rq, io->status);
 }

@@ -42,5 +42,7 @@ static inline struct ebb_io *ebb_io_of(struct ebb_transfer *transfer)
 
 /* Ends the request: its pages belong to the kernel again. */
 void ebb_io_finish(struct ebb_io *io, blk_status_t status);
+/* Called by the block layer after ebb_io_finish(), on the processor that the request came from. */
+void ebb_io_complete(struct request *rq);
 
 #endif

@@ -34,6 +34,7 @@ struct ebb_io {
 	u8 sources;               /* enum ebb_swap_copy of all runs, for the trace */
 	u8 unopened;              /* READ: local decryption failures, not a donor's fault */
 	atomic_t copies;          /* WRITE: copies in flight */
+	blk_status_t status;      /* of the ended request */
 	enum ebb_step step;
 	struct delayed_work work; /* continues at step */
 	struct ebb_transfer transfer[EBB_COPIES]; /* READ: the first */

@@ -14,7 +14,7 @@ import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, PAGE, content, run, rxe_add, rxe_remove
-from machine import wait_for
+from machine import read, wait_for
 from test_kmod_seal import memory_of
 
 BOTH = DONOR | BACKUP
@@ -328,6 +328,24 @@ def test_discarded_pages_are_zeros_and_free(kernel_device, donor):
     run("/sbin/blkdiscard", d.path)
     assert all(s["written"] == 0 for s in d.slab_table())
     d.netlink.call("unmap", device=d.number, slab=0)
+
+
+def test_requests_end_where_they_came_from(kernel_device, donor):
+    """The block layer ends them, by its softirq, so that rq_affinity has an effect."""
+    donor()
+    d = kernel_device(queues=1)
+    d.map(d.connect(), DONOR)
+
+    def softirqs():
+        row, = (line for line in read("/proc/softirqs").splitlines() if "BLOCK:" in line)
+        return sum(int(n) for n in row.split()[1:])
+
+    d.write(0, 1, version=1)
+    before, start = softirqs(), d.counts()["requests"]
+    for page in range(200):
+        d.write(page, 1, version=1)
+    ended = d.counts()["requests"] - start
+    assert ended >= 200 and softirqs() - before >= ended / 2
 
 
 def test_freed_slots_are_not_kept(kernel_device, donor, cgroup):
