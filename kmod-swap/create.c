@@ -156,6 +156,8 @@ static void device_release(struct ebb_device *d)
 	ebb_copier_free(d);
 	compat_bdev_close(&d->backup, d);
 	ebb_read_priority_stop(d);
+	if (d->backup_wq)
+		destroy_workqueue(d->backup_wq);
 	if (d->wq)
 		destroy_workqueue(d->wq);
 	ebb_class_free(d);
@@ -198,7 +200,9 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 	d->counts = alloc_percpu(struct ebb_counts);
 	/* Swap-out depends on this queue: it needs a rescuer thread. */
 	d->wq = alloc_workqueue("ebb%u", WQ_MEM_RECLAIM | WQ_HIGHPRI, 0, d->index);
-	if (!d->counts || !d->wq)
+	d->backup_wq = alloc_workqueue("ebb%u-backup", WQ_MEM_RECLAIM | WQ_HIGHPRI | WQ_UNBOUND, 0,
+				       d->index);
+	if (!d->counts || !d->wq || !d->backup_wq)
 		goto fail;
 	r = ebb_slabs_init(d);
 	if (!r)

@@ -137,6 +137,7 @@ struct ebb_device {
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;
+	struct workqueue_struct *backup_wq; /* submits bios to the backup, which may block */
 	struct list_head sessions; /* ebb_control_lock */
 	u32 next_session;
 	struct ebb_copier *copier;

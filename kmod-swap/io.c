@@ -53,7 +53,10 @@ static void io_continue(struct ebb_io *io)
 		ebb_write_go(io, NULL);
 		break;
 	case EBB_STEP_BACKUP:
-		ebb_write_backup(io);
+		if (io->span.write)
+			ebb_write_backup(io);
+		else
+			ebb_read_backup(io);
 		break;
 	case EBB_STEP_SEAL:
 		ebb_write_seal(io);

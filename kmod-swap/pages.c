@@ -61,6 +61,9 @@ void ebb_buffer_piece(struct ebb_io *io, const struct bio_vec *v)
 	io->copy_at = ebb_seal_copy(io, io->copy_at, v);
 }
 
+/* Flags of a request that its bio to the backup inherits. */
+#define INHERITED (REQ_SYNC | REQ_IDLE | REQ_META | REQ_PRIO | REQ_SWAP)
+
 static void backup_piece(struct ebb_io *io, const struct bio_vec *v)
 {
 	/* Joins contiguous memory: a bio never has more segments than vecs. */
@@ -70,8 +73,12 @@ static void backup_piece(struct ebb_io *io, const struct bio_vec *v)
 
 void ebb_backup_start(struct ebb_io *io, u32 from, u32 count, bio_end_io_t *done)
 {
+	struct request *rq = blk_mq_rq_from_pdu(io);
+
+	/* As urgent as the request: writeback throttling must not delay swap-out. */
 	bio_init(&io->bio, io->device->backup.bdev, io->vecs, EBB_IO_PAGES,
-		 io->span.write ? REQ_OP_WRITE : REQ_OP_READ);
+		 (io->span.write ? REQ_OP_WRITE : REQ_OP_READ) | (rq->cmd_flags & INHERITED));
+	io->bio.bi_ioprio = req_get_ioprio(rq);
 	io->bio.bi_iter.bi_sector = (io->span.first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
 	io->bio.bi_end_io = done;
 	io->bio.bi_private = io;

@@ -21,7 +21,7 @@ void ebb_each_outside(struct ebb_io *io, u32 from, u32 count, ebb_piece *call);
 void ebb_writeback_piece(struct ebb_io *io, const struct bio_vec *v);
 void ebb_buffer_piece(struct ebb_io *io, const struct bio_vec *v);
 
-/* Reads or writes pages at the backup, then calls @done.  Device's work queue only. */
+/* Reads or writes pages at the backup, then calls @done.  May block: step BACKUP only. */
 void ebb_backup_start(struct ebb_io *io, u32 from, u32 count, bio_end_io_t *done);
 
 /*

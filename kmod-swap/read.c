@@ -149,10 +149,7 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 				ebb_io_delay(io, EBB_STEP_READ, EBB_UNMAPPED_PAUSE);
 			return;
 		case AT_BACKUP:
-			if (batch)
-				ebb_io_later(io, EBB_STEP_READ);
-			else
-				ebb_backup_start(io, io->cursor, io->run, backup_done);
+			ebb_io_later(io, EBB_STEP_BACKUP);
 			return;
 		case WRITTEN:
 			ebb_io_finish(io, BLK_STS_IOERR);
@@ -165,6 +162,11 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 		}
 	}
 	ebb_io_finish(io, BLK_STS_OK);
+}
+
+void ebb_read_backup(struct ebb_io *io)
+{
+	ebb_backup_start(io, io->cursor, io->run, backup_done);
 }
 
 /* Handles the next page, whose content is not the one written: reads it from another place. */

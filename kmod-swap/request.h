@@ -63,11 +63,16 @@ static inline bool ebb_io_sealed(const struct ebb_io *io)
 	return ebb_class_sealed(io->device, io->span.class);
 }
 
-/* Continues at @step in the device's work queue, after @delay jiffies. */
+/*
+ * Continues at @step in a work queue of the device, after @delay jiffies.  A hung backup must not
+ * delay other steps.
+ */
 static inline void ebb_io_delay(struct ebb_io *io, enum ebb_step step, unsigned long delay)
 {
+	const struct ebb_device *d = io->device;
+
 	io->step = step;
-	queue_delayed_work(io->device->wq, &io->work, delay);
+	queue_delayed_work(step == EBB_STEP_BACKUP ? d->backup_wq : d->wq, &io->work, delay);
 }
 
 static inline void ebb_io_later(struct ebb_io *io, enum ebb_step step)

@@ -210,7 +210,9 @@ static int write_run(struct ebb_writeback *b, u32 from, u32 count)
 {
 	int r;
 
-	bio_init(&b->bio, b->device->backup.bdev, b->vecs, EBB_IO_PAGES, REQ_OP_WRITE);
+	/* Swap-out waits for a free pool: as direct I/O, not subject to writeback throttling. */
+	bio_init(&b->bio, b->device->backup.bdev, b->vecs, EBB_IO_PAGES,
+		 REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_SWAP);
 	b->bio.bi_iter.bi_sector = (b->span.first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
 	for (u32 i = 0; i < count; i++)
 		__bio_add_page(&b->bio, b->pages[from + i], PAGE_SIZE, 0);

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebb_swap.ko: with write-behind, each page is at a donor, in the pool or on the disk at any time."""
 import errno
+import os
+import re
 import time
+from pathlib import Path
 
 import parts
 import pytest
@@ -35,6 +38,37 @@ def test_a_slow_backup_is_not_waited_for(kernel_device, donor, disk):
     d.wait_closed()
     assert d.bad(0, 128, 1) == []
     assert d.counts()["read_backup"] == 128
+
+
+def queued(path, use):
+    """Returns the flags of the bios that @path gets while use() runs, in the letters of blktrace."""
+    tracing = Path("/sys/kernel/tracing")
+    dev = os.stat(path).st_rdev
+    (tracing / "trace").write_text("")
+    (tracing / "events/block/block_bio_queue/enable").write_text("1")
+    try:
+        use()
+        told = (tracing / "trace").read_text()
+    finally:
+        (tracing / "events/block/block_bio_queue/enable").write_text("0")
+    return re.findall(rf"block_bio_queue: {os.major(dev)},{os.minor(dev)} (\w+) ", told)
+
+
+def test_backup_does_not_throttle_swap_out(kernel_device, donor, disk):
+    """Its writes are as urgent as the requests, and so are those of the pool."""
+    donor()
+    ram = disk()
+    d = kernel_device(backup=ram.path)
+    told = queued(ram.path, lambda: d.write(0, 8, version=1))
+    assert told and set(told) == {"WS"}
+    d.map(d.connect(), BOTH)
+
+    def behind():
+        d.write(0, 8, version=2)
+        d.wait_behind()
+
+    told = queued(ram.path, behind)
+    assert d.counts()["behind"] == 8 and told and set(told) == {"WS"}
 
 
 def test_donor_dies_while_the_backup_is_behind(kernel_device, donor, disk):
