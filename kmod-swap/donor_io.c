@@ -10,6 +10,7 @@ static void part_end(struct ebb_transfer *t, int error)
 		WRITE_ONCE(t->error, error);
 	if (!atomic_dec_and_test(&t->left))
 		return;
+	atomic_dec(&t->queue->transfers);
 	ib_dma_unmap_sg(s->ib, t->sg, t->entries, t->direction);
 	WRITE_ONCE(t->in_flight, false);
 	t->done(t, t->error);
@@ -180,13 +181,15 @@ int ebb_transfer_start(struct ebb_transfer *t, u32 skip, u32 bytes, u64 address,
 	}
 	t->cqe.done = page_completion;
 	t->error = 0;
+	t->queue = &s->queue[queue];
+	atomic_inc(&t->queue->transfers);
 	last = fill(t, gather(t, mapped, skip, bytes), address, rkey);
 	WRITE_ONCE(t->posted_at, jiffies);
 	/* A reader that sees in_flight sees posted_at. */
 	smp_store_release(&t->in_flight, true);
 	if (batch)
-		batch_add(batch, &s->queue[queue], &t->wr[0].wr, last);
+		batch_add(batch, t->queue, &t->wr[0].wr, last);
 	else
-		post(&s->queue[queue], &t->wr[0].wr);
+		post(t->queue, &t->wr[0].wr);
 	return 0;
 }

@@ -19,7 +19,8 @@ struct ebb_batch {
 
 /* One RDMA READ or WRITE of pages, in up to EBB_PARTS work requests. */
 struct ebb_transfer {
-	struct ebb_session *session; /* referenced while the transfer is in flight */
+	struct ebb_session *session; /* referenced while the transfer is in flight, */
+	struct ebb_queue *queue;  /* on one of its queues */
 	enum dma_data_direction direction; /* DMA_TO_DEVICE: a WRITE */
 	bool in_flight;           /* work requests name the pages, */
 	unsigned long posted_at;  /* since this time (jiffies) */

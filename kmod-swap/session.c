@@ -599,11 +599,14 @@ static void keepalive_work(struct work_struct *work)
 
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
 		return;
-	if (!READ_ONCE(s->probing))
-		probe(s);
-	else if (time_after(jiffies, s->probed_at + msecs_to_jiffies(s->device->deadline)))
+	if (!READ_ONCE(s->probing)) {
+		/* A queue in use detects the loss by itself; see internals.md for Soft-RoCE. */
+		if (!atomic_read(&s->queue[0].transfers))
+			probe(s);
+	} else if (time_after(jiffies, s->probed_at + msecs_to_jiffies(s->device->deadline))) {
 		ebb_session_fail(s, EBB_SWAP_CAUSE_UNREACHABLE,
 				 "a probe took longer than the deadline");
+	}
 	queue_delayed_work(closing, &s->keepalive, KEEPALIVE);
 }
 

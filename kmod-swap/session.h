@@ -23,6 +23,7 @@ struct ebb_queue {
 	struct ebb_session *session;
 	struct rdma_cm_id *id;
 	struct ib_cq *cq;
+	atomic_t transfers;       /* in flight */
 	struct completion cm;
 	int cm_status;
 	const char *refused;      /* the donor's reason for a rejection; else NULL */
