@@ -137,6 +137,8 @@ static void status_json(const struct donor_control *c, struct json_object *o)
 	json_add_int(o, "free", s->free);
 	json_add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
 	json_object_object_add(o, "slabs", slabs_json(s));
+	json_add_int(o, "keys", s->keys);
+	json_add_int(o, "shared_keys", s->shared_keys);
 	json_add_bool(o, "draining", s->draining);
 	json_add_bool(o, "ending", s->ending);
 	if (s->ending)

@@ -86,6 +86,17 @@ static int read_keys(const struct option_list *list, enum keyring_absence absenc
 	return r;
 }
 
+static void warn_shared(struct loop *l)
+{
+	const struct key *first;
+	uint32_t n = keyring_shared(&l->sessions.keys, &first);
+
+	if (n)
+		donor_say(&l->log, LOG_LVL_WARN,
+			  "key %s (%s): shared by donors, so each can act as the others; replace it by one of \"ebbctl key derive\" (%u of %u keys)",
+			  first->name, first->fingerprint, n, l->sessions.keys.count);
+}
+
 static void read_keys_again(struct loop *l)
 {
 	struct keyring ring = { 0 };
@@ -104,6 +115,7 @@ static void read_keys_again(struct loop *l)
 	else
 		donor_say(&l->log, LOG_LVL_ERR,
 			  "no key is left: no borrower on the network is accepted; add a key file and send SIGHUP");
+	warn_shared(l);
 	connections_keys(&l->sessions);
 	if (l->kernels)
 		kernel_accept_keys(l->kernels);
@@ -294,6 +306,7 @@ static int use_keys(struct loop *l, struct error *e)
 		return r;
 	/* Keeps keys out of core dumps. */
 	prctl(PR_SET_DUMPABLE, 0);
+	warn_shared(l);
 	r = tls_donor(&s->tls, &s->keys, e);
 	return r ? r : tls_reserve(TLS_RESERVED, e);
 }

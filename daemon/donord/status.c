@@ -67,6 +67,8 @@ static void add_kernels(const struct loop *l, struct donor_status *s)
 
 void loop_status(const struct loop *l, struct donor_status *s)
 {
+	const struct key *first;
+
 	memset(s, 0, sizeof(*s));
 	s->slab_size = l->pool->slab_size;
 	s->headroom = l->options.headroom;
@@ -75,6 +77,8 @@ void loop_status(const struct loop *l, struct donor_status *s)
 	s->sample = l->follow.sample;
 	memcpy(s->in, l->pool->in, sizeof(s->in));
 	s->evictions = l->eviction.counts;
+	s->keys = l->sessions.keys.count;
+	s->shared_keys = keyring_shared(&l->sessions.keys, &first);
 	s->draining = l->pool->draining;
 	s->ending = l->ending;
 	s->ends_in = l->ending && l->drain_end > l->now ? (l->drain_end - l->now) / SECOND : 0;

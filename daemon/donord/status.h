@@ -19,6 +19,7 @@ struct donor_status {
 	uint32_t asked_back, refused, overdue;
 	struct eviction_counts evictions;
 	bool draining, ending;
+	uint32_t keys, shared_keys;
 	uint64_t ends_in; /* s */
 	uint32_t borrower_count;
 	struct borrower_status borrowers[CONNECTIONS + KERNEL_SESSIONS];

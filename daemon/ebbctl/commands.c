@@ -38,7 +38,7 @@ const struct command *const commands[] = {
 	&command_policy_detach, &command_policy_set, &command_status, &command_stats,
 	&command_top, &command_metrics,
 	&command_record, &command_report, &command_advise, &command_trace_show, &command_trace_plot,
-	&command_key_create, &command_key_show, &command_completion,
+	&command_key_create, &command_key_derive, &command_key_show, &command_completion,
 	&command_version, &command_help,
 	NULL,
 };

@@ -335,7 +335,7 @@ static int load_key(struct swapd *s, struct error *e)
 	if (!s->options.key)
 		return 0;
 	prctl(PR_SET_DUMPABLE, 0);
-	r = key_load(&k, s->options.key, e);
+	r = key_load_own(&k, s->options.key, e);
 	if (!r)
 		r = tls_borrower(&s->donors.env.tls, &k, e);
 	key_forget(&k);

@@ -3,6 +3,8 @@
 Keys and TLS between borrower and donor, by their sockets: which peers are accepted, what the network
 can see, and what it can do.
 """
+import itertools
+import json
 import os
 import signal
 import socket
@@ -11,14 +13,17 @@ import struct
 import subprocess
 import tempfile
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 import parts
 from dataplane import PAGE
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
+from control_server import write_record
 from machine import BIN, wait_for
 from ports import free_port
+from test_dataplane import load
 from test_protocol import JOIN, READ, WRITE, frame, hello, reply
 
 pytestmark = [pytest.mark.beside, pytest.mark.parametrize("transport", ["tcp"])]
@@ -38,6 +43,67 @@ def key(tmp_path):
                        stdout=subprocess.DEVNULL)
         return path
     return make
+
+
+@pytest.fixture
+def derive(tmp_path):
+    """derive(key, address, file) makes the key of the donor at an address."""
+    def make(k, address, file="derived.key"):
+        path = tmp_path / file
+        subprocess.run([BIN / "ebbctl", "key", "derive", k, address, path], check=True,
+                       stdout=subprocess.DEVNULL)
+        return path
+    return make
+
+
+@pytest.fixture
+def keyed_donor(world, derive, tmp_path):
+    """keyed_donor(k, files) is a donor whose directory .keys has its "own" key, or the "shared" one."""
+    names = itertools.count()
+
+    def make(k, *files, **what):
+        where, keys = world.new_place(), tmp_path / f"keys{next(names)}"
+        keys.mkdir()
+        if "own" in files:
+            derive(k, f"127.0.0.1:{where['port']}", keys / "own.key")
+        if "shared" in files:
+            copy(k, keys / "shared.key")
+        donor = world.donor(**where, options=["--keys", keys], **what)
+        donor.keys = keys
+        return donor
+    return make
+
+
+@pytest.fixture
+def behind(world, key, derive, network):
+    """behind() is a donor behind a network, that network, and the borrower's key."""
+    def make():
+        k, where = key(), world.new_place()
+        between = network(SimpleNamespace(address=f"127.0.0.1:{where['port']}"))
+        donor = world.donor(**where, options=["--keys", derive(k, between.address)])
+        return donor, between, k
+    return make
+
+
+def fingerprint(path):
+    told = subprocess.run([BIN / "ebbctl", "key", "show", path, "--json"], check=True,
+                          capture_output=True, text=True)
+    return json.loads(told.stdout)["fingerprint"]
+
+
+def copy(path, to):
+    to.write_bytes(path.read_bytes())
+    to.chmod(0o600)
+    return to
+
+
+def reload_keys(donor, count):
+    """Returns when the donor has read its keys again."""
+    def told():
+        return donor.log.read_text().count(f" {count} keys\n")
+    before = told()
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: told() > before, 5, "keys read again")
 
 
 def run(program, *options):
@@ -150,10 +216,8 @@ def network():
         n.stop()
 
 
-def test_the_road(world, key, network):
-    k = key()
-    donor = world.donor(options=["--keys", k])
-    between = network(donor)
+def test_the_road(world, behind):
+    donor, between, k = behind()
     s = world.serve(between, options=["--key", k, *PATIENT])
     p = world.open(s)
     secret = b"the password is swordfish. " * 152
@@ -285,6 +349,146 @@ def test_a_key_is_changed(world, key, tmp_path):
     wait_for(lambda: s.donor_state() == "up", 10, "it is trusted again")
     p.write_random(20)
     p.check()
+
+
+# --- keys that are derived for one donor -------------------------------------------------
+
+def test_a_derived_key(world, key, keyed_donor):
+    k = key()
+    donor = keyed_donor(k, "own")
+    s = world.serve(donor, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(20)
+    p.check()
+    assert s.status()["donors"][0]["shared_key"] is False
+    told = donor.ask()
+    assert [b["key"] for b in told["borrowers"]] == ["spark"]
+    assert told["keys"] == 1 and told["shared_keys"] == 0
+    said = donor.log.read_text()
+    assert f"key spark ({fingerprint(donor.keys / 'own.key')})" in said and "shared" not in said
+    assert "unknown" not in said, "the first handshake succeeds"
+
+
+def doctor(directory, **environment):
+    """Returns the rows about keys."""
+    done = subprocess.run([BIN / "ebbctl", "doctor", "--json"], capture_output=True, text=True,
+                          env={**os.environ, "EBB_RUN_DIR": str(directory), **environment})
+    return [c for c in json.loads(done.stdout)["checks"] if "key" in c["name"]]
+
+
+def test_shared_key_is_told(world, key, keyed_donor):
+    """The donor's log and ebbctl doctor on both machines name the remedy."""
+    k = key()
+    donor = keyed_donor(k, "shared")
+    s = world.serve(donor, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(20)
+    p.check()
+    assert s.status()["donors"][0]["shared_key"] is True
+    said = donor.log.read_text()
+    assert f"key spark ({fingerprint(k)}): shared by donors" in said and '"ebbctl key derive"' in said
+    write_record(s.run, "dp0", key=str(k))
+    there, = doctor(donor.run)
+    here, = doctor(s.run)
+    assert there["state"] == here["state"] == "degraded"
+    assert there["found"].startswith("1 of 1 shared") and "ebbctl key derive" in there["remedy"]
+    assert here["remedy"].startswith(f"ebbctl key derive {k} {donor.address} FILE;")
+    # Followed, there is nothing left to say.
+    file = donor.keys / "own.key"
+    subprocess.run([*here["remedy"].split(";")[0].split()[:-1], file], check=True,
+                   stdout=subprocess.DEVNULL, env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})
+    (donor.keys / "shared.key").unlink()
+    reload_keys(donor, 1)
+    wait_for(lambda: s.status()["donors"][0]["shared_key"] is False and s.donor_state() == "up", 10,
+             "its own key is used")
+    assert [c["state"] for c in doctor(donor.run)] == ["have"] and not doctor(s.run)
+    p.check()
+
+
+def as_shared(path, to):
+    """Writes the key of a derived key file as one that a borrower could have."""
+    _, name, _, secret = path.read_text().split()
+    to.write_text(f"ebb-key-1 {name} {secret}\n")
+    to.chmod(0o600)
+    return to
+
+
+def test_a_donors_key_does_not_borrow_at_another(world, key, keyed_donor, tmp_path):
+    """Not even where a shared key is still valid."""
+    k = key()
+    thief, donor = keyed_donor(k, "own"), keyed_donor(k, "own", "shared")
+    stolen = thief.keys / "own.key"
+    status, text = swapd(tmp_path, donor.address, "--key", stolen)
+    assert status == 2 and f"derived for the donor {thief.address}; " in text
+    stolen = as_shared(stolen, tmp_path / "stolen.key")
+    status, text = swapd(tmp_path, donor.address, "--key", stolen)
+    assert status == 5 and "does not know key spark" in text
+
+
+def test_a_donor_is_not_another_at_its_address(world, key, keyed_donor, derive):
+    k = key()
+    donor, thief = keyed_donor(k, "own"), keyed_donor(k, "own")
+    s = world.serve(donor, options=["--key", k])
+    p = world.open(s)
+    p.write_random(20)
+    port = int(donor.address.split(":")[1])
+    donor.kill()
+    wait_for(lambda: s.donor_state() == "away", 5, "absence")
+    stolen = world.donor(port=port, options=["--keys", thief.keys])
+    wait_for(lambda: "does not know key spark" in s.log.read_text(), 10, "the borrower says why")
+    assert stolen.log.read_text().count("unknown key spark") >= 2, "its own key, then the shared one"
+    assert s.donor_state() != "up" and not stolen.ask()["borrowers"]
+    p.check()
+
+
+@pytest.mark.parametrize("durability", ["replicas=2", "none"])
+def test_keys_are_derived_donor_by_donor(world, key, keyed_donor, derive, durability):
+    """While pages are written and read; first both keys are valid."""
+    k = key()
+    donors = [keyed_donor(k, "shared", memory="80M") for _ in range(2)]
+    s = world.serve(*donors, durability=durability, options=["--key", k, "--seal", "on", *PATIENT])
+    p = world.open(s)
+
+    def shared(i):
+        return s.status()["donors"][i]["shared_key"]
+    with load(p) as errors:
+        for i, donor in enumerate(donors):
+            wait_for(lambda: donor.ask()["lent"], 20, "slabs")
+            assert shared(i)
+            derive(k, donor.address, donor.keys / "own.key")
+            reload_keys(donor, 2)
+            assert s.donor_state(i) == "up"
+            (donor.keys / "shared.key").unlink()
+            reload_keys(donor, 1)
+            wait_for(lambda: s.donor_state(i) == "up" and not shared(i), 20, "its own key is used")
+            wait_for(lambda: s.status()["copies"]["missing"] == s.status()["copies"]["filling"] == 0,
+                     60, "all replicas")
+            assert not errors
+            assert "its key was removed; " in donor.log.read_text()
+            assert "a reconnecting borrower has its" in donor.log.read_text()
+    told = s.stats()
+    assert told["donor_losses"] == told["pages_read_failed"] == told["pages_write_failed"] == 0
+
+
+def test_a_successor_resumes_with_the_other_key(world, key, keyed_donor, derive):
+    """Keys of one name are one borrower's, so the donor has kept its only pages."""
+    k = key()
+    donor = keyed_donor(k, "shared")
+    s = world.serve(donor, durability="none", options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(50)
+    derive(k, donor.address, donor.keys / "own.key")
+    reload_keys(donor, 2)
+    s.kill_server()
+    p.check()
+    assert s.status()["donors"][0]["shared_key"] is False
+    # The shared one is not in use any more.
+    (donor.keys / "shared.key").unlink()
+    reload_keys(donor, 1)
+    p.write_random(20)
+    p.check()
+    told = s.stats()
+    assert told["donor_losses"] == told["pages_read_failed"] == 0
 
 
 def test_the_last_key_is_taken_away(world, key, tmp_path):
@@ -476,10 +680,8 @@ def test_a_page_changed_on_the_way(world, key, network):
 
 
 @pytest.mark.parametrize("kind", ["control", "data"])
-def test_one_connection_does_not_outlive_the_other(world, key, network, kind):
-    k = key()
-    donor = world.donor(options=["--keys", k])
-    between = network(donor)
+def test_one_connection_does_not_outlive_the_other(world, behind, kind):
+    _, between, k = behind()
     s = world.serve(between, options=["--key", k, *PATIENT])
     p = world.open(s)
     p.write_random(50)
@@ -492,11 +694,9 @@ def test_one_connection_does_not_outlive_the_other(world, key, network, kind):
     assert between.kinds == ["control", "data"] * 2
 
 
-def test_several_connections(world, key, network):
+def test_several_connections(world, behind):
     """Pages go by all of them; when one of them ends the others do, and nothing is lost."""
-    k = key()
-    donor = world.donor(options=["--keys", k])
-    between = network(donor)
+    _, between, k = behind()
     s = world.serve(between, options=["--key", k, "--connections", "3", *PATIENT])
     p = world.open(s)
     p.write_random(100)

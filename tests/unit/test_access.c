@@ -21,12 +21,14 @@
 #include <cmocka.h>
 
 enum { SLAB = 1 << 20, SLABS = 8 };
+#define DONOR "10.0.0.7:7070"
 
 struct world {
 	struct pool pool;
 	struct loop *l;
 	struct tls_context *tls[2]; /* of the borrowers "spark" and "flink" */
-	char directory[64], files[2][96];
+	struct key derived;         /* of spark's for DONOR, not among the donor's at first */
+	char directory[64], files[2][96], derived_file[96];
 };
 
 static struct world w;
@@ -39,12 +41,14 @@ static void make_key(int i, const char *name)
 	assert_int_equal(key_make(&k, name, NULL), 0);
 	assert_int_equal(key_save(&k, w.files[i], NULL), 0);
 	assert_int_equal(tls_borrower(&w.tls[i], &k, NULL), 0);
+	if (!i)
+		assert_int_equal(key_derive(&w.derived, &k, DONOR), 0);
 }
 
 static int with_donor(void **state)
 {
 	struct lending_options o = { .sessions = { .quota = 3 * SLAB, .peer_connections = 3,
-						  .key_connections = 5 } };
+						  .key_connections = 5, .keep = 30000000000 } };
 	struct error e = { 0 };
 
 	w = (struct world){ .directory = "/tmp/ebb-access-XXXXXX" };
@@ -52,6 +56,7 @@ static int with_donor(void **state)
 	setenv("EBB_RUN_DIR", w.directory, 1);
 	make_key(0, "spark");
 	make_key(1, "flink");
+	snprintf(w.derived_file, sizeof(w.derived_file), "%s/derived.key", w.directory);
 	o.keys = (struct option_list){ { w.files[0], w.files[1] }, 2 };
 	if (loop_new(&w.l, &w.pool, &o, &e) ||
 	    pool_init(&w.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
@@ -73,6 +78,7 @@ static int without_donor(void **state)
 		tls_context_free(&w.tls[i]);
 		unlink(w.files[i]);
 	}
+	unlink(w.derived_file);
 	return rmdir(w.directory);
 }
 
@@ -171,12 +177,15 @@ static int ask(struct end *b, struct wire_frame f, const void *payload)
 	return b->last.status;
 }
 
+enum { SPARK, FLINK, DERIVED };
+
 static void shake_hands(struct end *b, int key)
 {
 	int r;
 
 	end_open(b);
-	assert_int_equal(tls_start(&b->tls, w.tls[key], b->fd), 0);
+	assert_int_equal(key == DERIVED ? tls_start_derived(&b->tls, w.tls[SPARK], b->fd, DONOR) :
+					  tls_start(&b->tls, w.tls[key], b->fd), 0);
 	while ((r = tls_handshake(&b->tls)) == 1)
 		turn();
 	assert_int_equal(r, 0);
@@ -185,10 +194,10 @@ static void shake_hands(struct end *b, int key)
 }
 
 /* A control connection of the borrower @number. */
-static void greet(struct end *b, int key, uint64_t number)
+static void greet_with(struct end *b, int key, uint64_t number, uint32_t flags)
 {
 	struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .slab_size = SLAB,
-				.name = "unit" };
+				.name = "unit", .flags = flags };
 	struct wire_donor told;
 	uint8_t payload[WIRE_HELLO_SIZE];
 
@@ -200,6 +209,11 @@ static void greet(struct end *b, int key, uint64_t number)
 	assert_true(told.session != 0);
 	b->session = told.session;
 	assert_int_equal(tls_export(&b->tls, SESSION_LABEL, b->key, sizeof(b->key)), 0);
+}
+
+static void greet(struct end *b, int key, uint64_t number)
+{
+	greet_with(b, key, number, 0);
 }
 
 static int map(struct end *b)
@@ -570,6 +584,49 @@ static void the_last_key_is_taken_away(void **state)
 	end_close(&spark);
 }
 
+static void read_keys_again(void)
+{
+	raise(SIGHUP);
+	turn();
+}
+
+/* Its loans wait for it to resume with the other key; without any of its name they end. */
+static void one_of_two_keys_of_a_name_is_taken_away(void **state)
+{
+	struct end shared, flink, derived;
+	struct wire_frame loan;
+
+	greet_with(&shared, SPARK, 7, WIRE_KEEP);
+	greet_with(&flink, FLINK, 8, WIRE_KEEP);
+	assert_int_equal(map(&shared), WIRE_OK);
+	loan = shared.last;
+	assert_int_equal(map(&flink), WIRE_OK);
+	assert_int_equal(key_save(&w.derived, w.derived_file, NULL), 0);
+	w.l->options.keys.v[w.l->options.keys.n++] = w.derived_file;
+	read_keys_again();
+	assert_int_equal(map(&shared), WIRE_OK);
+	assert_int_equal(unlink(w.files[SPARK]), 0);
+	read_keys_again();
+	assert_true(hung_up(&shared));
+	assert_int_equal(w.pool.in[LEND_LENT], 3);
+	/* Without a connection, more changes make no difference. */
+	read_keys_again();
+	assert_int_equal(w.pool.in[LEND_LENT], 3);
+	greet_with(&derived, DERIVED, 7, WIRE_KEEP | WIRE_RESUME);
+	assert_string_equal(derived.c->fingerprint, w.derived.fingerprint);
+	assert_int_equal(ask(&derived, (struct wire_frame){ .op = WIRE_REMAP, .slab = loan.slab,
+			     .generation = loan.generation }, NULL), WIRE_OK);
+	assert_int_equal(ask(&derived, (struct wire_frame){ .op = WIRE_RELEASE }, NULL), WIRE_OK);
+	assert_int_equal(w.pool.in[LEND_LENT], 2);
+	assert_int_equal(unlink(w.derived_file), 0);
+	read_keys_again();
+	assert_true(hung_up(&derived));
+	assert_int_equal(w.pool.in[LEND_LENT], 1);
+	end_close(&shared);
+	end_close(&flink);
+	end_close(&derived);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -587,6 +644,7 @@ int main(void)
 		TEST(before_a_greeting),
 		TEST(hung_up_on_in_the_midst),
 		TEST(the_last_key_is_taken_away),
+		TEST(one_of_two_keys_of_a_name_is_taken_away),
 		TEST(places_are_the_keys),
 	};
 

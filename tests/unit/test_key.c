@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/draw.h"
 #include "lib/base/files.h"
 #include "lib/wire/key.h"
 
@@ -18,6 +19,9 @@
 
 #define HEX "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eff"
 #define GOOD "ebb-key-1 spark " HEX "\n"
+/* HMAC-SHA256(HEX, label || "spark" || "10.0.0.7:7070"), by another implementation. */
+#define DERIVED_HEX "4c21039b8ca2e51512025c00af477e3e41a2fa05814145a829fe7be19d9dca92"
+#define DERIVED "ebb-key-2 spark 10.0.0.7:7070 " DERIVED_HEX "\n"
 
 static char directory[64], path[96], other[96];
 
@@ -104,6 +108,105 @@ static void format_is_as_documented(void **state)
 	assert_string_not_equal(k.fingerprint, renamed.fingerprint);
 }
 
+static void derived_key_is_one_donors(void **state)
+{
+	struct key k, derived, other, loaded;
+	struct error e = { 0 };
+
+	put(path, GOOD, strlen(GOOD), 0600);
+	assert_int_equal(key_load_own(&k, path, &e), 0);
+	assert_int_equal(key_derive(&derived, &k, "10.0.0.7:7070"), 0);
+	put(path, DERIVED, strlen(DERIVED), 0600);
+	assert_int_equal(key_load(&loaded, path, &e), 0);
+	assert_memory_equal(&loaded, &derived, sizeof(loaded));
+	assert_string_equal(loaded.name, "spark");
+	assert_string_equal(loaded.donor, "10.0.0.7:7070");
+	unlink(path);
+	assert_int_equal(key_save(&derived, path, &e), 0);
+	assert_int_equal(key_load(&loaded, path, &e), 0);
+	assert_memory_equal(&loaded, &derived, sizeof(loaded));
+	/* Of another donor, and of another key. */
+	assert_int_equal(key_derive(&other, &k, "10.0.0.8:7070"), 0);
+	assert_memory_not_equal(other.bytes, derived.bytes, KEY_BYTES);
+	assert_string_not_equal(other.fingerprint, derived.fingerprint);
+	strcpy(k.name, "spar");
+	assert_int_equal(key_derive(&other, &k, "k10.0.0.7:7070"), 0);
+	assert_memory_not_equal(other.bytes, derived.bytes, KEY_BYTES);
+	/* A borrower has no use for it. */
+	memset(&k, 0x5a, sizeof(k));
+	other = k;
+	assert_int_equal(key_load_own(&k, path, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "derived for the donor 10.0.0.7:7070; "));
+	assert_memory_equal(&k, &other, sizeof(k));
+}
+
+static void donors_name_does_not_depend_on_spelling(void **state)
+{
+	static const char *const same[][2] = {
+		{ "10.0.0.7", "10.0.0.7:7070" },
+		{ "10.0.0.7:7070", "10.0.0.7:7070" },
+		{ "rdma:10.0.0.7:07070", "10.0.0.7:7070" },
+		{ "10.0.0.7:7071", "10.0.0.7:7071" },
+		{ "Donor7.Example", "donor7.example:7070" },
+		{ "[FE80:0:0::1]:1", "[fe80::1]:1" },
+		{ "rdma:[::1]", "[::1]:7070" },
+		{ "[FE80::1%2]:7070", "[fe80::1%2]:7070" },
+	};
+	static const char *const wrong[] = { "", "unix:/d.sock", "a b", "a:b:1", "10.0.0.7:0", "rdma:",
+					     "\xc3\xa4", ":7070" };
+	char name[KEY_DONOR], longest[KEY_DONOR + 16];
+	struct error e = { 0 };
+
+	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
+		assert_int_equal(key_donor_name(same[i][0], "donor", name, &e), 0);
+		assert_string_equal(name, same[i][1]);
+	}
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		assert_int_equal(key_donor_name(wrong[i], "donor", name, &e), -EINVAL);
+	memset(longest, 'a', sizeof(longest));
+	longest[KEY_DONOR - strlen(":7070") - 1] = '\0';
+	assert_int_equal(key_donor_name(longest, "donor", name, &e), 0);
+	assert_int_equal(strlen(name), KEY_DONOR - 1);
+	longest[KEY_DONOR - strlen(":7070") - 1] = 'a';
+	longest[KEY_DONOR - strlen(":7070")] = '\0';
+	assert_int_equal(key_donor_name(longest, "donor", name, &e), -EINVAL);
+}
+
+/* Whatever is in a file: what loads is saved as the file was, but for the end of its line. */
+static void random_files(void **state)
+{
+	static const char *const good[] = { GOOD, DERIVED, "ebb-key-2 a [::1]:1 " HEX "\n" };
+	uint64_t seed = 1;
+	int loaded = 0;
+
+	for (int i = 0; i < 1000; i++) {
+		char text[256] = "", again[256] = "";
+		const char *from = good[draw_below(&seed, 3)];
+		size_t len = strlen(from);
+		struct key k;
+
+		memcpy(text, from, len);
+		for (uint32_t n = draw_below(&seed, 3); n--;) {
+			uint32_t at = draw_below(&seed, (uint32_t)len);
+			uint32_t of = draw_below(&seed, (uint32_t)len);
+
+			text[at] = draw_below(&seed, 2) ? text[of] : (char)draw32(&seed);
+		}
+		if (draw_below(&seed, 8) == 0)
+			len = draw_below(&seed, (uint32_t)len);
+		put(path, text, len, 0600);
+		if (key_load(&k, path, NULL))
+			continue;
+		loaded++;
+		unlink(other);
+		assert_int_equal(key_save(&k, other, NULL), 0);
+		assert_true(file_read(other, again, sizeof(again)) > 0);
+		assert_memory_equal(text, again, strlen(again) - 1);
+		assert_in_range(len, strlen(again) - 1, strlen(again));
+	}
+	assert_in_range(loaded, 100, 900);
+}
+
 static void what_is_no_key_is_refused(void **state)
 {
 #define NO_KEY(text) { text, sizeof(text) - 1 }
@@ -113,7 +216,25 @@ static void what_is_no_key_is_refused(void **state)
 		NO_KEY("ebb-key-1"),
 		NO_KEY("ebb-key-1 \n"),
 		NO_KEY("ebb-key-1 spark\n"),
+		NO_KEY("ebb-key-3 spark " HEX "\n"),
+		NO_KEY("ebb-key-1 spark 10.0.0.7:7070 " HEX "\n"),
+		NO_KEY("ebb-key-2"),
+		NO_KEY("ebb-key-2 spark\n"),
 		NO_KEY("ebb-key-2 spark " HEX "\n"),
+		NO_KEY("ebb-key-2 spark 10.0.0.7:7070\n"),
+		NO_KEY("ebb-key-2 spark 10.0.0.7:7070 \n"),
+		NO_KEY("ebb-key-2 spark  " HEX "\n"),
+		NO_KEY("ebb-key-2  10.0.0.7:7070 " HEX "\n"),
+		NO_KEY("ebb-key-2 spark 10.0.0.7:7070 " HEX " \n"),
+		NO_KEY("ebb-key-2 spark 10.0.0.7:7070 " HEX "\n\n"),
+		NO_KEY("ebb-key-2 spark 10.0.0.7:7070 10.0.0.8:7070 " HEX "\n"),
+		/* Another text than key_donor_name() has for it. */
+		NO_KEY("ebb-key-2 spark 10.0.0.7 " HEX "\n"),
+		NO_KEY("ebb-key-2 spark rdma:10.0.0.7:7070 " HEX "\n"),
+		NO_KEY("ebb-key-2 spark Donor7:7070 " HEX "\n"),
+		NO_KEY("ebb-key-2 spark donor7:07070 " HEX "\n"),
+		NO_KEY("ebb-key-2 spark [0::1]:7070 " HEX "\n"),
+		NO_KEY("ebb-key-2 spark unix:/d.sock " HEX "\n"),
 		NO_KEY("ebb-key-1  " HEX "\n"),
 		NO_KEY("ebb-key-1 Spark " HEX "\n"),
 		NO_KEY("ebb-key-1 -spark " HEX "\n"),
@@ -263,6 +384,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(made_saved_loaded, setup, teardown),
 		cmocka_unit_test_setup_teardown(format_is_as_documented, setup, teardown),
+		cmocka_unit_test_setup_teardown(derived_key_is_one_donors, setup, teardown),
+		cmocka_unit_test_setup_teardown(donors_name_does_not_depend_on_spelling, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(random_files, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_no_key_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(who_else_may_use_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(whose_it_is, setup, teardown),

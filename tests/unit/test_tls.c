@@ -206,6 +206,121 @@ static void both_keys_during_a_change(void **state)
 	assert_string_equal(w->tls[DONOR].fingerprint, k.fingerprint);
 }
 
+/* The donor's only keys become @a and @b. */
+static void give_keys(struct world *w, const struct key *a, const struct key *b)
+{
+	w->ring.keys[0] = *a;
+	w->ring.keys[1] = *b;
+	w->ring.count = 2;
+}
+
+static struct key derived(const struct world *w, const char *donor)
+{
+	struct key k;
+
+	assert_int_equal(key_derive(&k, &w->key, donor), 0);
+	return k;
+}
+
+static void again(struct world *w)
+{
+	for (int i = 0; i < 2; i++)
+		tls_stop(&w->tls[i]);
+	sockets(w);
+}
+
+#define HERE "10.0.0.7:7070"
+#define ELSEWHERE "10.0.0.8:7070"
+
+/* Returns the borrower's result, 0 or -EACCES, with the key derived for HERE. */
+static int offer_derived(struct world *w)
+{
+	int r[2];
+
+	assert_int_equal(tls_start(&w->tls[DONOR], w->context[DONOR], w->fd[DONOR]), 0);
+	assert_int_equal(tls_start_derived(&w->tls[BORROWER], w->context[BORROWER],
+					   w->fd[BORROWER], HERE), 0);
+	shake(w, r);
+	assert_int_equal(r[BORROWER], r[DONOR]);
+	return r[BORROWER];
+}
+
+static void a_derived_key(void **state)
+{
+	struct world *w = *state;
+	struct key here = derived(w, HERE);
+
+	give_keys(w, &here, &w->ring.keys[0]);
+	assert_int_equal(offer_derived(w), 0);
+	/* Sessions and quotas go by the name. */
+	assert_string_equal(w->tls[DONOR].name, "spark");
+	assert_string_equal(w->tls[DONOR].fingerprint, here.fingerprint);
+	assert_string_equal(w->tls[BORROWER].fingerprint, here.fingerprint);
+	/* The shared key is unknown there. */
+	again(w);
+	refused(w, "it does not know key spark:", "the name is known with another key");
+	assert_true(w->tls[BORROWER].unknown);
+}
+
+/* A donor with a shared key only refuses the derived one; then the borrower offers the other. */
+static void a_shared_key_after_a_derived_one(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(offer_derived(w), -EACCES);
+	assert_true(w->tls[BORROWER].unknown);
+	assert_non_null(strstr(w->tls[DONOR].why, "\"ebbctl key derive\""));
+	again(w);
+	connect_both(w);
+	assert_false(w->tls[BORROWER].unknown);
+	assert_string_equal(w->tls[DONOR].fingerprint, w->key.fingerprint);
+}
+
+/* The donor ELSEWHERE, at the address of the one HERE. */
+static void a_donor_cannot_act_as_another(void **state)
+{
+	struct world *w = *state;
+	struct key here = derived(w, HERE), elsewhere = derived(w, ELSEWHERE), liar = elsewhere;
+
+	give_keys(w, &elsewhere, &elsewhere);
+	assert_int_equal(offer_derived(w), -EACCES);
+	again(w);
+	refused(w, "it does not know key spark:", "unknown key spark:");
+	/* It claims the names of the keys that it lacks. */
+	for (int i = 0; i < 2; i++) {
+		strcpy(liar.fingerprint, i ? w->key.fingerprint : here.fingerprint);
+		give_keys(w, &liar, &liar);
+		again(w);
+		if (i)
+			refused(w, "TLS: ", "TLS: ");
+		else
+			assert_int_equal(offer_derived(w), -EACCES);
+		assert_false(w->tls[BORROWER].unknown);
+	}
+}
+
+/* The donor ELSEWHERE connects to the one HERE, during a change of keys and after. */
+static void a_donor_cannot_act_as_the_borrower(void **state)
+{
+	struct world *w = *state;
+	struct key here = derived(w, HERE), elsewhere = derived(w, ELSEWHERE), liar = elsewhere;
+
+	for (int i = 0; i < 2; i++) {
+		give_keys(w, &here, i ? &here : &w->key);
+		use_key(w, &elsewhere);
+		again(w);
+		refused(w, "does not know key spark:", "unknown key spark:");
+		strcpy(liar.fingerprint, here.fingerprint);
+		use_key(w, &liar);
+		again(w);
+		refused(w, "TLS: ", "TLS: ");
+		/* A derivation of its key is none of the borrower's. */
+		use_key(w, &elsewhere);
+		again(w);
+		assert_int_equal(offer_derived(w), -EACCES);
+	}
+}
+
 /* Another program at the end @at, with @ctx; what our end says to it. */
 static const char *stranger(struct world *w, int at, SSL_CTX *ctx)
 {
@@ -541,6 +656,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_liar, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_key_taken_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(both_keys_during_a_change, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_derived_key, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_shared_key_after_a_derived_one, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_donor_cannot_act_as_another, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_donor_cannot_act_as_the_borrower, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(tls_1_2, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_key, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_certificate_is_no_key, setup, teardown),

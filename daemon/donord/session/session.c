@@ -367,7 +367,10 @@ void connections_tick(struct sessions *s, uint64_t now)
 	}
 }
 
-/* A removed key ends all its connections and kept loans, also when it was the last key. */
+/*
+ * A removed key ends all its connections, also when it was the last key.  Loans are kept for the
+ * borrower to resume with another key of its name, if there is one.
+ */
 void connections_keys(struct sessions *s)
 {
 	for (int i = 0; i < CONNECTIONS; i++) {
@@ -375,16 +378,16 @@ void connections_keys(struct sessions *s)
 		const char *name = c->kept_until ? c->borrower.key : c->access.tls.name;
 		const char *fingerprint = c->kept_until ? c->fingerprint :
 							  c->access.tls.fingerprint;
+		bool resumes = keyring_has_name(&s->keys, name, strlen(name));
 		char identity[KEY_IDENTITY];
 
-		if (connection_is_free(c) || !*name)
+		if (connection_is_free(c) || !*name || (c->kept_until && resumes))
 			continue;
 		snprintf(identity, sizeof(identity), "%s:%s", name, fingerprint);
 		if (keyring_find(&s->keys, identity, strlen(identity)))
 			continue;
-		donor_say(s->log, LOG_LVL_WARN,
-			  "key %s (%s): removed; disconnecting its borrower, %u slabs reclaimed",
-			  name, fingerprint, pool_owned(s->pool, &c->borrower));
-		connection_drop(c, "its key was removed");
+		donor_say(s->log, LOG_LVL_WARN, "key %s (%s): removed; disconnecting its borrower",
+			  name, fingerprint);
+		(resumes ? connection_lost : connection_drop)(c, "its key was removed");
 	}
 }

@@ -29,6 +29,8 @@ void doctor_perf(struct doctor *d);
 void doctor_memory(struct doctor *d);
 /* The device: FUSE, loop, process_madvise, IO_FLUSHER, locked memory. */
 void doctor_device(struct doctor *d);
+/* Keys that donors share: of the donor on this machine, and of @devices' donors. */
+void doctor_keys(struct doctor *d, struct json_object *devices);
 /* ebbd, devices, and other programs that swap to ebb's devices. */
 void doctor_running(struct doctor *d);
 

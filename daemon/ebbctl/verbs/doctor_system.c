@@ -328,6 +328,7 @@ void doctor_running(struct doctor *d)
 	}
 	if (!json_object_array_length(devices))
 		doctor_add(d, NOTE, "device", "ebbctl device create, or ebbctl run --start", "none");
+	doctor_keys(d, devices);
 	s = find_strangers(json_member(status, "attachments"));
 	if (s.count)
 		doctor_add(d, NOTE, "others on swap",

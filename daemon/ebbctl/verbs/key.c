@@ -18,14 +18,19 @@ static struct json_object *describe(const struct key *k, const char *file)
 
 	json_add_text(o, "file", file);
 	json_add_text(o, "name", k->name);
+	if (*k->donor)
+		json_add_text(o, "donor", k->donor);
 	json_add_text(o, "fingerprint", k->fingerprint);
 	return o;
 }
 
 static void print_key(struct json_object *o)
 {
-	printf("key %s, fingerprint %s, in %s\n", json_text(o, "name", ""),
-	       json_text(o, "fingerprint", ""), json_text(o, "file", ""));
+	const char *donor = json_text(o, "donor", NULL);
+
+	printf("key %s, fingerprint %s, in %s%s%s\n", json_text(o, "name", ""),
+	       json_text(o, "fingerprint", ""), json_text(o, "file", ""),
+	       donor ? ", for donor " : "", donor ?: "");
 }
 
 static int run_create(int argc, char **argv, void *options, struct error *e)
@@ -48,6 +53,29 @@ static int run_create(int argc, char **argv, void *options, struct error *e)
 		output(opt->json, o, print_key);
 	}
 	key_forget(&k);
+	return r;
+}
+
+static int run_derive(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = NULL;
+	const struct common_options *opt = options;
+	struct key k = { .name = "" }, derived = { .name = "" };
+	char donor[KEY_DONOR];
+	int r = key_donor_name(argv[1], "donor", donor, e);
+
+	if (!r)
+		r = key_load_own(&k, argv[0], e);
+	if (!r && key_derive(&derived, &k, donor))
+		r = fail(e, EIO, "key %s: OpenSSL has no HMAC-SHA256 here; see openssl.cnf(5)", argv[0]);
+	if (!r)
+		r = key_save(&derived, argv[2], e);
+	if (!r) {
+		o = describe(&derived, argv[2]);
+		output(opt->json, o, print_key);
+	}
+	key_forget(&k);
+	key_forget(&derived);
 	return r;
 }
 
@@ -75,15 +103,23 @@ static const struct option_spec create_specs[] = {
 
 const struct command command_key_create = {
 	.object = "key", .action = "create", .arguments = "FILE",
-	.help = "Create a key that a borrower and its donors share",
+	.help = "Create a borrower's key, to derive its donors' keys from",
 	.example = "  ebbctl key create /etc/ebb/spark.key --name spark\n",
 	.options = create_specs, .options_size = sizeof(struct key_options), .run = run_create,
 	.min_args = 1, .max_args = 1,
 };
 
+const struct command command_key_derive = {
+	.object = "key", .action = "derive", .arguments = "KEY DONOR FILE",
+	.help = "Derive a key for one donor, by the address that borrowers use",
+	.example = "  ebbctl key derive /etc/ebb/spark.key 10.0.0.7:7070 donor7.key\n",
+	JSON_OPTIONS, .run = run_derive,
+	.min_args = 3, .max_args = 3,
+};
+
 const struct command command_key_show = {
 	.object = "key", .action = "show", .arguments = "FILE",
-	.help = "Show name and fingerprint of a key, never the key",
+	.help = "Show name, fingerprint and donor of a key, never the key",
 	JSON_OPTIONS, .run = run_show,
 	.min_args = 1, .max_args = 1,
 };

@@ -15,7 +15,7 @@ extern const struct command command_slab_list, command_slab_migrate;
 extern const struct command command_policy_list, command_policy_attach;
 extern const struct command command_policy_detach, command_policy_set;
 extern const struct command command_policy_load, command_policy_unload, command_policy_show;
-extern const struct command command_key_create, command_key_show;
+extern const struct command command_key_create, command_key_derive, command_key_show;
 extern const struct command command_run, command_record, command_report, command_advise;
 extern const struct command command_trace_show, command_trace_plot;
 extern const struct command command_status, command_stats, command_top, command_metrics;

@@ -14,8 +14,7 @@ static bool is_rdma(const char *text)
 	return !strncmp(text, RDMA, strlen(RDMA));
 }
 
-/* Returns @text without "rdma:". */
-static const char *place(const char *text)
+const char *address_place(const char *text)
 {
 	return is_rdma(text) ? text + strlen(RDMA) : text;
 }
@@ -48,7 +47,7 @@ int address_parse(const char *text, const char *what, struct address *a, struct 
 		return local_parse(text, what, a, e);
 	if (is_rdma(text) && strlen(text) >= sizeof(a->text))
 		return too_long(text, what, e);
-	r = tcp_parse(place(text), what, a, e);
+	r = tcp_parse(address_place(text), what, a, e);
 	if (!r)
 		strcpy(a->text, text);
 	return r;
@@ -57,13 +56,13 @@ int address_parse(const char *text, const char *what, struct address *a, struct 
 int address_resolve(const char *text, struct address *found, int most)
 {
 	if (!local_is(text))
-		return tcp_resolve(place(text), found, most);
+		return tcp_resolve(address_place(text), found, most);
 	return local_parse(text, "donor", found, NULL) ? -EINVAL : 1;
 }
 
 bool address_is_name(const char *text)
 {
-	return !local_is(text) && tcp_is_name(place(text));
+	return !local_is(text) && tcp_is_name(address_place(text));
 }
 
 int address_check(const char *text, const char *what, char *to, size_t size, struct error *e)
@@ -75,7 +74,8 @@ int address_check(const char *text, const char *what, char *to, size_t size, str
 		if (size <= strlen(RDMA))
 			return too_long(text, what, e);
 		strcpy(to, RDMA);
-		return tcp_check(place(text), what, to + strlen(RDMA), size - strlen(RDMA), e);
+		return tcp_check(text + strlen(RDMA), what, to + strlen(RDMA), size - strlen(RDMA),
+				 e);
 	}
 	if (!local_is(text))
 		return tcp_check(text, what, to, size, e);

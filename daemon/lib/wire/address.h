@@ -37,6 +37,9 @@ bool address_same(const struct address *a, const struct address *b);
 /* Returns whether @a is a unix socket of this machine: slabs are passed as descriptors. */
 bool address_is_local(const struct address *a);
 
+/* Returns @text without "rdma:". */
+const char *address_place(const char *text);
+
 /* Returns whether pages move by RDMA; all else is as with tcp. */
 bool address_is_rdma(const struct address *a);
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <arpa/inet.h>
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +17,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "key.h"
 #include "lib/base/cleanup.h"
+#include "local.h"
 
-#define WORD "ebb-key-1 "
+#define RANDOM "ebb-key-1"
+#define DERIVED "ebb-key-2"
 #define HEX (2 * KEY_BYTES)
-/* Word, name, blank, key, end of line, NUL. */
-#define LINE (sizeof(WORD) + KEY_NAME + HEX + 2)
+/* Word, name, donor, key, each with a blank or the end of the line; NUL. */
+#define LINE (sizeof(DERIVED) + KEY_NAME + KEY_DONOR + HEX + 2)
+/* Begins the text of a derivation, zero-padded: no other use of a key has this label. */
+#define LABEL "ebb donor key"
+#define LABEL_SIZE 16
 #define SUFFIX ".key"
 
 static void to_hex(const uint8_t *bytes, size_t n, char *hex)
@@ -90,6 +101,57 @@ int key_make(struct key *k, const char *name, struct error *e)
 	return 0;
 }
 
+/* Copies "HOST:PORT"; all spellings of a name or of an IPv6 address become one. */
+static void unify(char name[static KEY_DONOR], const char *address)
+{
+	char host[INET6_ADDRSTRLEN], port[6];
+	struct in6_addr six;
+
+	if (sscanf(address, "[%45[0-9a-fA-F:.]]:%5s", host, port) == 2 &&
+	    inet_pton(AF_INET6, host, &six) == 1) {
+		snprintf(name, KEY_DONOR, "[%s]:%s",
+			 inet_ntop(AF_INET6, &six, host, sizeof(host)), port);
+		return;
+	}
+	do
+		*name++ = (char)tolower((unsigned char)*address);
+	while (*address++);
+}
+
+int key_donor_name(const char *address, const char *what, char name[static KEY_DONOR],
+		   struct error *e)
+{
+	char text[KEY_DONOR];
+	int r;
+
+	if (local_is(address))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: \"%.64s\": a unix socket needs no key; give HOST:PORT", what,
+				 address);
+	r = address_check(address_place(address), what, text, sizeof(text), e);
+	if (!r)
+		unify(name, text);
+	return r;
+}
+
+int key_derive(struct key *out, const struct key *k, const char *name)
+{
+	uint8_t text[LABEL_SIZE + KEY_NAME + KEY_DONOR] = LABEL;
+	struct key derived = { .name = "" };
+
+	strcpy(derived.name, k->name);
+	strcpy(derived.donor, name);
+	memcpy(text + LABEL_SIZE, k->name, strlen(k->name));
+	memcpy(text + LABEL_SIZE + KEY_NAME, name, strlen(name));
+	if (!HMAC(EVP_sha256(), k->bytes, KEY_BYTES, text, LABEL_SIZE + KEY_NAME + strlen(name),
+		  derived.bytes, NULL))
+		return -EIO;
+	take_fingerprint(&derived);
+	*out = derived;
+	key_forget(&derived);
+	return 0;
+}
+
 static int write_line(int fd, const char *line)
 {
 	size_t len = strlen(line);
@@ -114,7 +176,8 @@ int key_save(const struct key *k, const char *path, struct error *e)
 		return fail(e, errno, "key %s: cannot create: %s; choose an existing directory such as /etc/ebb",
 			    path, strerror(errno));
 	to_hex(k->bytes, KEY_BYTES, hex);
-	snprintf(line, sizeof(line), WORD "%s %s\n", k->name, hex);
+	snprintf(line, sizeof(line), "%s %s%s%s %s\n", *k->donor ? DERIVED : RANDOM, k->name,
+		 *k->donor ? " " : "", k->donor, hex);
 	r = write_line(fd, line);
 	OPENSSL_cleanse(line, sizeof(line));
 	OPENSSL_cleanse(hex, sizeof(hex));
@@ -126,8 +189,9 @@ int key_save(const struct key *k, const char *path, struct error *e)
 
 static int malformed(const char *path, struct error *e)
 {
-	return fail(e, EINVAL, "key %s: not a key file: expected one line \"" WORD
-		    "NAME KEY\"; run \"ebbctl key create\"", path);
+	return fail(e, EINVAL, "key %s: not a key file: expected one line \"" RANDOM
+		    " NAME KEY\" or \"" DERIVED
+		    " NAME DONOR KEY\"; run \"ebbctl key create\"", path);
 }
 
 static int trusted(uid_t owner)
@@ -162,17 +226,19 @@ static int check_owner(const char *path, int fd, struct stat *st, struct error *
 /* Modifies @line. */
 static int parse(struct key *k, char *line)
 {
-	char *name = line + strlen(WORD), *hex;
+	char *word = strsep(&line, " "), *name = strsep(&line, " ");
+	bool derived = !strcmp(word, DERIVED);
+	char *donor = derived ? strsep(&line, " ") : NULL, canonical[KEY_DONOR];
 
-	if (strncmp(line, WORD, strlen(WORD)))
+	if (!derived && strcmp(word, RANDOM))
 		return -EINVAL;
-	hex = strchr(name, ' ');
-	if (!hex)
+	if (!line || !name_valid(name) || from_hex(line, k->bytes, KEY_BYTES))
 		return -EINVAL;
-	*hex++ = '\0';
-	if (!name_valid(name) || from_hex(hex, k->bytes, KEY_BYTES))
+	if (derived && (key_donor_name(donor, "donor", canonical, NULL) || strcmp(donor, canonical)))
 		return -EINVAL;
 	strcpy(k->name, name);
+	if (derived)
+		strcpy(k->donor, donor);
 	take_fingerprint(k);
 	return 0;
 }
@@ -207,6 +273,23 @@ int key_load(struct key *k, const char *path, struct error *e)
 		*k = read_key;
 	key_forget(&read_key);
 	return r ? malformed(path, e) : 0;
+}
+
+int key_load_own(struct key *k, const char *path, struct error *e)
+{
+	struct key own;
+	int r = key_load(&own, path, e);
+
+	if (r)
+		return r;
+	if (*own.donor)
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "key %s: derived for the donor %s; give the key that it was derived of",
+			      path, own.donor);
+	else
+		*k = own;
+	key_forget(&own);
+	return r;
 }
 
 void key_forget(struct key *k)
@@ -317,6 +400,28 @@ void keyring_free(struct keyring *ring)
 		OPENSSL_cleanse(ring->keys, KEYRING_MAX * sizeof(*ring->keys));
 	free(ring->keys);
 	*ring = (struct keyring){ 0 };
+}
+
+bool keyring_has_name(const struct keyring *ring, const char *name, size_t len)
+{
+	for (uint32_t i = 0; i < ring->count; i++)
+		if (strlen(ring->keys[i].name) == len && !memcmp(ring->keys[i].name, name, len))
+			return true;
+	return false;
+}
+
+uint32_t keyring_shared(const struct keyring *ring, const struct key **first)
+{
+	uint32_t n = 0;
+
+	*first = NULL;
+	for (uint32_t i = ring->count; i--;) {
+		if (*ring->keys[i].donor)
+			continue;
+		*first = &ring->keys[i];
+		n++;
+	}
+	return n;
 }
 
 const struct key *keyring_find_number(const struct keyring *ring,

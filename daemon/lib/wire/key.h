@@ -3,10 +3,15 @@
  * Keys that borrower and donor share.  A key file is one line:
  *
  *	ebb-key-1 NAME KEY
+ *	ebb-key-2 NAME DONOR KEY
  *
  * NAME: 1 to 31 of a-z, 0-9, _ and -, the first a letter or digit; whose key it
- * is, for logs and quotas.  KEY: 32 random bytes as 64 hexadecimal digits.  The
- * file belongs to root or to the user that reads it, and is readable by that user only.
+ * is, for logs and quotas.  KEY: 32 bytes as 64 hexadecimal digits.  The file
+ * belongs to root or to the user that reads it, and is readable by that user only.
+ *
+ * A borrower has a random key.  Of it a key is derived for each donor, by the address DONOR at
+ * which the borrower lists that donor: with it a donor can act neither as the borrower nor as
+ * another donor.  A donor with the borrower's own key can: that key is shared.
  *
  * Several keys may have one name: during a change both are good.  A key is
  * told from others of its name by its fingerprint, the first 8 bytes of the
@@ -15,6 +20,7 @@
 #ifndef EBB_KEY_H
 #define EBB_KEY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +28,7 @@
 
 #define KEY_BYTES 32
 #define KEY_NAME 32 /* with its NUL */
+#define KEY_DONOR 128 /* with its NUL */
 #define KEY_FINGERPRINT 17 /* 16 hexadecimal digits and NUL */
 #define KEY_IDENTITY (KEY_NAME + KEY_FINGERPRINT)
 #define KEY_NUMBER 8 /* bytes of a fingerprint */
@@ -29,6 +36,7 @@
 
 struct key {
 	char name[KEY_NAME];
+	char donor[KEY_DONOR]; /* key_donor_name() of the only donor; "" = not derived */
 	char fingerprint[KEY_FINGERPRINT];
 	uint8_t bytes[KEY_BYTES];
 };
@@ -44,6 +52,17 @@ int key_name_check(const char *name, const char *what, struct error *e);
 /* Makes a random key named @name. */
 int key_make(struct key *k, const char *name, struct error *e);
 
+/*
+ * Writes the name, for key_derive(), of the donor that borrowers list as @address: "HOST:PORT", the
+ * same with RDMA and however the address is spelt.  A host name and its address differ: nothing
+ * that a resolver says may choose the key.  -EINVAL, naming @what, also for unix sockets.
+ */
+int key_donor_name(const char *address, const char *what, char name[static KEY_DONOR],
+		   struct error *e);
+
+/* Derives *@out of @k, which is not derived, for the donor @name.  Returns 0 or -EIO. */
+int key_derive(struct key *out, const struct key *k, const char *name);
+
 /* Writes @k to @path, which must not exist: mode 0600, on disk when it returns. */
 int key_save(const struct key *k, const char *path, struct error *e);
 
@@ -53,6 +72,8 @@ int key_save(const struct key *k, const char *path, struct error *e);
  * untouched on failure.
  */
 int key_load(struct key *k, const char *path, struct error *e);
+/* key_load() of a borrower's own key: -EINVAL for a derived one. */
+int key_load_own(struct key *k, const char *path, struct error *e);
 void key_forget(struct key *k);
 
 /* Formats "NAME:FINGERPRINT", which identifies the key and is no secret. */
@@ -74,6 +95,10 @@ void keyring_free(struct keyring *ring);
 
 /* Returns the key of @identity (@len bytes, from the network), or NULL. */
 const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len);
+/* Returns whether a key has the name of @len bytes. */
+bool keyring_has_name(const struct keyring *ring, const char *name, size_t len);
+/* Returns the number of keys that are not derived, and in *@first the first of them. */
+uint32_t keyring_shared(const struct keyring *ring, const struct key **first);
 /* Returns the key with a fingerprint, or NULL. */
 const struct key *keyring_find_number(const struct keyring *ring,
 				      const uint8_t number[static KEY_NUMBER]);

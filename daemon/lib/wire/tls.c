@@ -26,16 +26,15 @@ static const unsigned char suite_id[] = { 0x13, 0x02 };
 struct tls_context {
 	SSL_CTX *ctx;
 	struct key key;             /* borrower only */
-	char identity[KEY_IDENTITY]; /* of that key */
 	const struct keyring *ring; /* donor only, else NULL */
 };
 
-static SSL_SESSION *session_of(SSL *ssl, const struct key *k)
+static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[static KEY_BYTES])
 {
 	const SSL_CIPHER *suite = SSL_CIPHER_find(ssl, suite_id);
 	SSL_SESSION *session = SSL_SESSION_new();
 
-	if (session && suite && SSL_SESSION_set1_master_key(session, k->bytes, KEY_BYTES) &&
+	if (session && suite && SSL_SESSION_set1_master_key(session, key, KEY_BYTES) &&
 	    SSL_SESSION_set_cipher(session, suite) &&
 	    SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
 		return session;
@@ -55,9 +54,9 @@ static int offer(SSL *ssl, const EVP_MD *md, const unsigned char **identity, siz
 {
 	const struct tls *t = SSL_get_app_data(ssl);
 
-	*session = session_of(ssl, &t->context->key);
-	*identity = (const unsigned char *)t->context->identity;
-	*len = strlen(t->context->identity);
+	*session = session_of(ssl, t->key);
+	*identity = (const unsigned char *)t->identity;
+	*len = strlen(t->identity);
 	return *session != NULL;
 }
 
@@ -71,17 +70,6 @@ static void printable(char *to, size_t size, const unsigned char *identity, size
 	to[i] = '\0';
 }
 
-static bool has_name(const struct keyring *ring, const char *identity)
-{
-	const char *colon = strchr(identity, ':');
-
-	for (uint32_t i = 0; colon && i < ring->count; i++)
-		if (strlen(ring->keys[i].name) == (size_t)(colon - identity) &&
-		    !memcmp(ring->keys[i].name, identity, (size_t)(colon - identity)))
-			return true;
-	return false;
-}
-
 /* For the donor: finds the key that the borrower offers. */
 static int find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **session)
 {
@@ -93,13 +81,13 @@ static int find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION
 	*session = NULL;
 	if (k) {
 		remember(t, k);
-		*session = session_of(ssl, k);
+		*session = session_of(ssl, k->bytes);
 		return *session != NULL;
 	}
 	printable(shown, sizeof(shown), identity, len);
-	snprintf(t->why, sizeof(t->why), "unknown key %s; %s", shown, has_name(ring, shown) ?
-		 "the name is known with another key: copy the borrower's key file here" :
-		 "add the borrower's key file to --keys");
+	snprintf(t->why, sizeof(t->why), "unknown key %s; %sadd one of \"ebbctl key derive\" to --keys",
+		 shown, keyring_has_name(ring, shown, strcspn(shown, ":")) ?
+		 "the name is known with another key: " : "");
 	/* Without a session OpenSSL looks for a certificate, finds none and fails. */
 	return 1;
 }
@@ -146,7 +134,6 @@ int tls_borrower(struct tls_context **out, const struct key *key, struct error *
 	if (r)
 		return r;
 	(*out)->key = *key;
-	key_identity(key, (*out)->identity);
 	SSL_CTX_set_psk_use_session_callback((*out)->ctx, offer);
 	/* Rejects a certificate instead of the key: there is no authority to verify it. */
 	SSL_CTX_set_verify((*out)->ctx, SSL_VERIFY_PEER, NULL);
@@ -277,7 +264,8 @@ static bool tls_pending(void *channel)
 
 const struct stream_io tls_io = { tls_receive, tls_send, tls_pending };
 
-int tls_start(struct tls *t, struct tls_context *c, int fd)
+/* @k: the key that a borrower offers. */
+static int start(struct tls *t, struct tls_context *c, int fd, const struct key *k)
 {
 	SSL *ssl = SSL_new(c->ctx);
 
@@ -291,9 +279,25 @@ int tls_start(struct tls *t, struct tls_context *c, int fd)
 		SSL_set_accept_state(ssl);
 	} else {
 		SSL_set_connect_state(ssl);
-		remember(t, &c->key);
+		remember(t, k);
+		memcpy(t->key, k->bytes, KEY_BYTES);
+		key_identity(k, t->identity);
 	}
 	return 0;
+}
+
+int tls_start(struct tls *t, struct tls_context *c, int fd)
+{
+	return start(t, c, fd, &c->key);
+}
+
+int tls_start_derived(struct tls *t, struct tls_context *c, int fd, const char *donor)
+{
+	struct key k;
+	int r = key_derive(&k, &c->key, donor) ? -ENOMEM : start(t, c, fd, &k);
+
+	key_forget(&k);
+	return r;
 }
 
 /* Sets t->why to the cause of the failure and its remedy. */
@@ -328,9 +332,10 @@ static void explain(struct tls *t, int result)
 	case SSL_R_TLSV1_ALERT_UNKNOWN_PSK_IDENTITY:
 		if (donor)
 			break;
+		t->unknown = true;
 		snprintf(t->why, sizeof(t->why),
-			 "it does not know key %s:%s; add that key file to the donor's --keys",
-			 t->name, t->fingerprint);
+			 "it does not know key %s; add one of \"ebbctl key derive\" to the donor's --keys",
+			 t->identity);
 		return;
 	case SSL_R_NO_SHARED_CIPHER:
 	case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
@@ -375,6 +380,7 @@ void tls_stop(struct tls *t)
 {
 	SSL_free(t->ssl);
 	t->ssl = NULL;
+	OPENSSL_cleanse(t->key, sizeof(t->key));
 }
 
 int tls_export(struct tls *t, const char *label, void *out, size_t len)

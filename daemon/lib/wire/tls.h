@@ -32,6 +32,9 @@ struct tls {
 	bool meddled;         /* then a message other than data came */
 	/* Key in use: the borrower's own, or the one that the donor found.  "" until then. */
 	char name[KEY_NAME], fingerprint[KEY_FINGERPRINT];
+	uint8_t key[KEY_BYTES];       /* borrower only, with the identity that it offers */
+	char identity[KEY_IDENTITY];
+	bool unknown;         /* borrower only: the donor does not know that identity */
 	char why[192];        /* reason of a failed handshake: "CAUSE; REMEDY" */
 };
 
@@ -48,8 +51,13 @@ int tls_borrower(struct tls_context **out, const struct key *key, struct error *
 int tls_donor(struct tls_context **out, const struct keyring *ring, struct error *e);
 void tls_context_free(struct tls_context **c);
 
-/* Begins on the connected, non-blocking @fd, which the caller keeps.  Returns 0 or -ENOMEM. */
+/*
+ * Begins on the connected, non-blocking @fd, which the caller keeps.  A borrower offers the
+ * context's key.  Returns 0 or -ENOMEM.
+ */
 int tls_start(struct tls *t, struct tls_context *c, int fd);
+/* tls_start() of a borrower that offers the key derived for the donor of this key_donor_name(). */
+int tls_start_derived(struct tls *t, struct tls_context *c, int fd, const char *donor);
 
 /*
  * Continues the handshake.  Returns 0 when done: the other side has the key of t->name; 1 when it

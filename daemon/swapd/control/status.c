@@ -68,6 +68,7 @@ static struct json_object *donors_json(const struct swapd *s)
 			json_add_text(o, "leaving", leaving);
 		json_add_bool(o, "unlisted", d->unlisted);
 		json_add_bool(o, "tls", s->donors.env.tls && !address_is_local(&d->address));
+		json_add_bool(o, "shared_key", d->shared_key);
 		json_add_int(o, "total", count_get(&d->total));
 		json_add_int(o, "free", count_get(&d->free));
 		json_add_int(o, "memory", count_get(&d->memory));

@@ -58,6 +58,7 @@ int connect_open(struct donor *d)
 	/* A donor that a predecessor used keeps its identity until it has confirmed its slabs. */
 	if (!d->resume)
 		d->identity = 0;
+	d->shared_key = false;
 	donor_set_state(d, DONOR_CONNECTING, now_ns());
 	return 0;
 }

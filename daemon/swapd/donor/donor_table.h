@@ -74,6 +74,7 @@ struct donor {
 	uint64_t number;
 	uint8_t state;           /* enum donor_state */
 	uint8_t version;         /* of the protocol: proposed, then agreed */
+	bool shared_key;         /* this connection offers the key that donors share */
 	bool greeted;            /* has answered the last HELLO of this connection */
 	bool explained;          /* the reason why it cannot be used has been logged */
 	struct asks asks;

@@ -230,18 +230,49 @@ static void flush(struct donor *d)
 		donor_part(d, strerror(-r));
 }
 
+/* Offers the key that is derived for the donor, or the shared one after offer_shared(). */
+static int start_tls(struct donor *d)
+{
+	struct tls_context *tls = d->table->env.tls;
+	char name[KEY_DONOR];
+
+	/* Names that are no host names, such as some of /etc/hosts, have no derived key. */
+	if (!d->shared_key)
+		d->shared_key = key_donor_name(d->address.text, "donor", name, NULL) != 0;
+	return d->shared_key ? tls_start(&d->link.tls, tls, d->link.fd) :
+			       tls_start_derived(&d->link.tls, tls, d->link.fd, name);
+}
+
+/*
+ * Connects again to a donor that does not know its derived key, with the key that some donors
+ * still share.  Anybody may cause this by a forged refusal, to no avail: a peer without the
+ * shared key cannot complete that handshake either, and of the shared key every other follows.
+ */
+static void offer_shared(struct donor *d)
+{
+	int r;
+
+	link_close(&d->link);
+	r = connect_open(d);
+	d->shared_key = true;
+	if (r)
+		donor_part(d, strerror(-r));
+}
+
 static void secure(struct donor *d)
 {
 	int r = 0;
 
 	if (d->state != DONOR_SECURING) {
-		r = tls_start(&d->link.tls, d->table->env.tls, d->link.fd);
+		r = start_tls(d);
 		donor_set_state(d, DONOR_SECURING, now_ns());
 	}
 	if (!r)
 		r = tls_handshake(&d->link.tls);
 	if (r == 1) {
 		link_watch(&d->link, d->link.tls.wants_write);
+	} else if (r == -EACCES && d->link.tls.unknown && !d->shared_key) {
+		offer_shared(d);
 	} else if (r == -EACCES) {
 		explain(d, d->link.tls.why);
 		donor_part(d, d->link.tls.why);
