@@ -62,9 +62,21 @@ static int parse_address(struct genl_info *info, struct sockaddr_storage *to)
 	return 0;
 }
 
-int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
+static int parse_key(struct genl_info *info, struct ebb_donor *donor)
 {
-	struct sockaddr_storage to = {};
+	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
+	struct nlattr *number = info->attrs[EBB_SWAP_A_KEY_NUMBER];
+
+	if (!key != !number)
+		return ebb_refuse(info, EBB_SWAP_A_KEY, -EINVAL, "key: not given, or without its number");
+	donor->key = key ? nla_data(key) : NULL;
+	donor->key_number = number ? nla_data(number) : NULL;
+	return 0;
+}
+
+static int connect(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_donor donor = {};
 	const char *why = NULL;
 	struct ebb_session *s;
 	struct ebb_device *d;
@@ -74,13 +86,14 @@ int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 
 	if (r)
 		return r;
-	r = ebb_netlink_class(info, d, &class) ?: parse_address(info, &to);
+	r = ebb_netlink_class(info, d, &class) ?: parse_address(info, &donor.to) ?:
+	    parse_key(info, &donor);
 	list_for_each(p, &d->sessions)
 		n++;
 	if (!r && n >= EBB_SWAP_SESSIONS)
 		r = ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: at most 64 sessions");
 	if (!r) {
-		r = ebb_session_open(d, &to, class, &session_ops, &s, &why);
+		r = ebb_session_open(d, &donor, class, &session_ops, &s, &why);
 		if (r)
 			ebb_refuse_why(info, r, why);
 		else
@@ -88,6 +101,17 @@ int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 					      s->index);
 	}
 	ebb_netlink_end();
+	return r;
+}
+
+int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
+	int r = connect(skb, info);
+
+	/* The kernel reuses the message's memory without clearing it. */
+	if (key)
+		memzero_explicit(nla_data(key), nla_len(key));
 	return r;
 }
 

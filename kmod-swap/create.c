@@ -164,7 +164,7 @@ static void device_release(struct ebb_device *d)
 	ebb_seal_free(d);
 	ebb_slabs_free(d);
 	free_percpu(d->counts);
-	ebb_key_free(d);
+	ebb_key_free(&d->key);
 	kfree(d);
 	module_put(THIS_MODULE);
 }
@@ -206,7 +206,7 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 		goto fail;
 	r = ebb_slabs_init(d);
 	if (!r)
-		r = ebb_key_set(d, s->key, s->key_number, why);
+		r = ebb_key_set(&d->key, s->key, s->key_number, why);
 	if (!r && s->seal)
 		r = ebb_seal_init(d, why);
 	d->sealed = s->seal ? BIT(0) : 0;

@@ -132,8 +132,7 @@ struct ebb_device {
 	struct ebb_sealer *sealer; /* NULL until a class is sealed */
 	struct ebb_rules __rcu *rules; /* NULL = all pages are of class 0; ebb_control_lock */
 	struct ebb_read_priority read_priority;
-	struct wire_hmac key;     /* donors must prove that they have it */
-	u8 key_number[EBB_SWAP_KEY_NUMBER];
+	struct ebb_key key;       /* of donors whose sessions have no own */
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;

@@ -5,35 +5,36 @@
 
 static_assert(EBB_SWAP_KEY == WIRE_PROOF && EBB_SWAP_KEY_NUMBER == WIRE_KEY_NUMBER);
 
-int ebb_key_set(struct ebb_device *d, const u8 *key, const u8 *number, const char **why)
+int ebb_key_set(struct ebb_key *k, const u8 *key, const u8 *number, const char **why)
 {
-	int r = ebb_hmac_init(&d->key, key);
+	int r = ebb_hmac_init(&k->hmac, key);
 
 	if (r)
 		*why = "key: the kernel has no hmac(sha256); modprobe hmac sha256_generic";
-	memcpy(d->key_number, number, sizeof(d->key_number));
+	memcpy(k->number, number, sizeof(k->number));
 	return r;
 }
 
-void ebb_key_free(struct ebb_device *d)
+void ebb_key_free(struct ebb_key *k)
 {
-	ebb_hmac_free(&d->key);
+	ebb_hmac_free(&k->hmac);
 }
 
 void ebb_proof_free(struct ebb_proof *p)
 {
 	ebb_hmac_free(&p->secret);
+	ebb_key_free(&p->own);
 }
 
-int ebb_proof_request(struct ebb_proof *p, const struct ebb_device *d, struct ebb_join *join,
-		      u32 index, u64 number)
+int ebb_proof_request(struct ebb_proof *p, u32 queues, struct ebb_join *join, u32 index,
+		      u64 number)
 {
 	struct wire_proof_request request = {
-		.queue = index, .queues = d->queues, .session = number,
+		.queue = index, .queues = queues, .session = number,
 	};
 	int r = 0;
 
-	memcpy(request.key, d->key_number, sizeof(request.key));
+	memcpy(request.key, p->key->number, sizeof(request.key));
 	if (!index)
 		get_random_bytes(request.proof, sizeof(request.proof));
 	wire_build_proof_request(join->request, &request);
@@ -45,20 +46,18 @@ int ebb_proof_request(struct ebb_proof *p, const struct ebb_device *d, struct eb
 }
 
 /* Derives the session's secret; called once the donor has accepted connection 0. */
-static int secret_make(struct ebb_proof *p, const struct ebb_device *d,
-		       const struct ebb_join *join, const u8 *nonce)
+static int secret_make(struct ebb_proof *p, const struct ebb_join *join, const u8 *nonce)
 {
 	const struct wire_pair pair = { join->own, join->peer };
 	u8 secret[WIRE_PROOF];
-	int r = wire_secret(&d->key, join->request, nonce, pair, secret) ?:
+	int r = wire_secret(&p->key->hmac, join->request, nonce, pair, secret) ?:
 		ebb_hmac_init(&p->secret, secret);
 
 	memzero_explicit(secret, sizeof(secret));
 	return r;
 }
 
-int ebb_proof_check(struct ebb_proof *p, const struct ebb_device *d, const struct ebb_join *join,
-		    u32 index, const char **why)
+int ebb_proof_check(struct ebb_proof *p, const struct ebb_join *join, u32 index, const char **why)
 {
 	const struct wire_pair pair = { join->own, join->peer };
 	struct wire_proof_reply reply;
@@ -71,7 +70,7 @@ int ebb_proof_check(struct ebb_proof *p, const struct ebb_device *d, const struc
 		return -EKEYREJECTED;
 	}
 	r = index ? wire_prove_joined(&p->secret, join->request, pair, proof) :
-		    secret_make(p, d, join, reply.nonce) ?: wire_prove_donor(&p->secret, proof);
+		    secret_make(p, join, reply.nonce) ?: wire_prove_donor(&p->secret, proof);
 	if (r || wire_same(proof, reply.proof, sizeof(proof)))
 		return r;
 	*why = "address: the donor there does not have the device's key; check which machine has that address";

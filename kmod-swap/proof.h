@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Proofs that borrower and donor have the device's key: see wire_proof.h, shared with the donor.
- * CREATE passes the key; no command reports it.
+ * Proofs that borrower and donor have a key: see wire_proof.h, shared with the donor.
+ * CREATE and CONNECT pass it; no command reports it.
  */
 #ifndef EBB_PROOF_H
 #define EBB_PROOF_H
@@ -11,6 +11,8 @@
 
 /* State of a session. */
 struct ebb_proof {
+	const struct ebb_key *key; /* the device's, or own */
+	struct ebb_key own;
 	struct wire_hmac secret;  /* unique to this session */
 	u64 sent, received;       /* numbers of frames */
 };
@@ -21,16 +23,15 @@ struct ebb_join {
 	u32 own, peer;
 };
 
-/* Called when the device is created, before there are sessions. */
-int ebb_key_set(struct ebb_device *device, const u8 *key, const u8 *number, const char **why);
-void ebb_key_free(struct ebb_device *device);
+/* Sets @k, which has none, to EBB_SWAP_KEY bytes of @key with fingerprint @number. */
+int ebb_key_set(struct ebb_key *k, const u8 *key, const u8 *number, const char **why);
+void ebb_key_free(struct ebb_key *k);
 
 /* Fills in join->request for connection @index of session @number; join->own must be set. */
-int ebb_proof_request(struct ebb_proof *p, const struct ebb_device *device, struct ebb_join *join,
-		      u32 index, u64 number);
+int ebb_proof_request(struct ebb_proof *p, u32 queues, struct ebb_join *join, u32 index,
+		      u64 number);
 /* Checks join->reply from join->peer; -EKEYREJECTED: no proof of the key for this session. */
-int ebb_proof_check(struct ebb_proof *p, const struct ebb_device *device,
-		    const struct ebb_join *join, u32 index, const char **why);
+int ebb_proof_check(struct ebb_proof *p, const struct ebb_join *join, u32 index, const char **why);
 
 /* Appends a MAC to @frame and adds its size to *@length.  Frames must be sent in this order. */
 int ebb_proof_sign(struct ebb_proof *p, u8 *frame, u32 *length);

@@ -705,7 +705,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 		return r;
 	rdma_set_ack_timeout(q->id, ACK_TIMEOUT);
 	q->join.own = q->id->qp->qp_num;
-	r = ebb_proof_request(&s->proof, s->device, &q->join, index, s->number);
+	r = ebb_proof_request(&s->proof, s->device->queues, &q->join, index, s->number);
 	if (r)
 		return r;
 	param.initiator_depth = min_t(int, READS_AT_ONCE, s->ib->attrs.max_qp_init_rd_atom);
@@ -715,9 +715,10 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	/* A donor that rejects the connection is reachable: report its reason. */
 	if (r && q->refused) {
 		*why = q->refused;
-		return -EACCES;
+		return s->proof.key == &s->proof.own &&
+		       q->refused == wire_refusal_text(WIRE_REFUSED_OTHER_KEY) ? -ENOKEY : -EACCES;
 	}
-	return r ?: ebb_proof_check(&s->proof, s->device, &q->join, index, why);
+	return r ?: ebb_proof_check(&s->proof, &q->join, index, why);
 }
 
 /* Waits for everything in flight, then closes the connections.  Runs once per session. */
@@ -838,7 +839,7 @@ static void session_release(struct ebb_session *s)
 	kfree(s);
 }
 
-int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 class,
+int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 class,
 		     const struct ebb_session_ops *ops, struct ebb_session **out, const char **why)
 {
 	struct ebb_session *s = kzalloc(struct_size(s, queue, d->queues), GFP_KERNEL);
@@ -855,7 +856,7 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 	}
 	s->device = d;
 	s->ops = ops;
-	s->to = *to;
+	s->to = donor->to;
 	s->class = class;
 	s->number = get_random_u64();
 	s->reason = "";
@@ -876,6 +877,9 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 	INIT_WORK(&s->close, close_work);
 	/* Before LIVE: from then on the session's end may be reported. */
 	s->index = d->next_session;
+	s->proof.key = donor->key ? &s->proof.own : &d->key;
+	if (donor->key)
+		r = ebb_key_set(&s->proof.own, donor->key, donor->key_number, why);
 	for (u32 i = 0; !r && i < d->queues; i++)
 		r = queue_open(s, i, why);
 	if (!r)

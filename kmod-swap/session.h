@@ -113,8 +113,13 @@ struct ebb_session {
 int ebb_session_init(void);
 void ebb_session_exit(void);
 
+struct ebb_donor {
+	struct sockaddr_storage to;
+	const u8 *key, *key_number; /* NULL: the device's key */
+};
+
 /* On failure *@why is a static text. */
-int ebb_session_open(struct ebb_device *device, const struct sockaddr_storage *to, u32 class,
+int ebb_session_open(struct ebb_device *device, const struct ebb_donor *donor, u32 class,
 		     const struct ebb_session_ops *ops, struct ebb_session **out,
 		     const char **why);
 /* Ends the session for @reason (static text); from any context.  Only the first call counts. */

@@ -103,7 +103,7 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	    nla_put_u32(skb, EBB_SWAP_A_COPIES, d->class_copies[0]) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL, pool, EBB_SWAP_A_PAD) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL_USED, used, EBB_SWAP_A_PAD) ||
-	    nla_put(skb, EBB_SWAP_A_KEY_NUMBER, sizeof(d->key_number), d->key_number) ||
+	    nla_put(skb, EBB_SWAP_A_KEY_NUMBER, sizeof(d->key.number), d->key.number) ||
 	    (d->sealed & BIT(0) && nla_put_flag(skb, EBB_SWAP_A_SEAL)) ||
 	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
 		return r;

@@ -12,9 +12,10 @@
 #define EBB_SWAP_FAMILY "ebb_swap"
 /*
  * Version 1 (release 0.1.0): DRAIN also moves the session's slabs, to TARGET or to the backup.
+ * Version 2: CONNECT has no KEY.
  * A module accepts what older clients send, so a client checks only for modules that are too old.
  */
-#define EBB_SWAP_VERSION 2
+#define EBB_SWAP_VERSION 3
 #define EBB_SWAP_GROUP "events" /* multicast: EVENT */
 
 /* Limits that the commands check. */
@@ -37,7 +38,8 @@ enum ebb_swap_command {
 	/* DEVICE; refused while it is open. */
 	EBB_SWAP_CMD_DESTROY,
 	/*
-	 * DEVICE ADDRESS PORT [CLASS]; the reply has SESSION, which takes slabs of CLASS [0] alone.
+	 * DEVICE ADDRESS PORT [CLASS, KEY KEY_NUMBER]; the reply has SESSION, which takes slabs of
+	 * CLASS [0] alone.  The donor proves KEY [the device's]; ENOKEY: it does not know KEY.
 	 */
 	EBB_SWAP_CMD_CONNECT,
 	/* DEVICE SESSION [FORCE]; its slabs fall back to their other donors and the backup. */

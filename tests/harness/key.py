@@ -13,7 +13,7 @@ class Key:
 
     def __init__(self, path):
         self.path = Path(path)
-        _, self.name, secret = self.path.read_text().split()
+        _, self.name, *_, secret = self.path.read_text().split()
         self.secret = bytes.fromhex(secret)
         text = self.name.encode().ljust(32, b"\0") + self.secret
         self.number = hashlib.sha256(text).digest()[:8]
@@ -22,6 +22,12 @@ class Key:
     def create(cls, path, name):
         parts.ebbctl("key", "create", path, "--name", name)
         return cls(path)
+
+
+    def derive(self, address, path):
+        """Returns the key of the donor at @address."""
+        parts.ebbctl("key", "derive", self.path, address, path)
+        return Key(path)
 
 
 @functools.cache

@@ -157,8 +157,10 @@ class KernelDevice:
         self.fd = -1
         self.users = [] # users of the device, with end()
 
-    def connect(self, port=PORT, of=None):
-        return self.netlink.connect(self.number, ADDRESS, port, of)
+    def connect(self, port=PORT, of=None, key=None):
+        """@key: the donor's own."""
+        own = {"key": key.secret, "key_number": key.number} if key else {}
+        return self.netlink.connect(self.number, ADDRESS, port, of, **own)
 
     def map(self, session, copies, slabs=None):
         for slab in slabs if slabs is not None else range(self.slabs):

@@ -156,9 +156,9 @@ class Kswap:
             fields |= {"key": shared_key().secret, "key_number": shared_key().number}
         return self.answer("create", "device", size=size, **fields)
 
-    def connect(self, device, address, port, of=None):
+    def connect(self, device, address, port, of=None, **key):
         return self.answer("connect", "session", device=device, address=address, port=port,
-                           **{"class": of})
+                           **{"class": of}, **key)
 
     def status(self, device):
         """Returns a device's {..., counts: {name: number}, sessions: [{...}], classes, cgroups}."""

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ebbd/kmod/commands.h"
 #include "lib/kmod/netlink.h"
+#include "lib/wire/key.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -31,6 +33,9 @@ static struct {
 	uint8_t commands[16];       /* those that change something */
 	int count;
 	uint32_t target;            /* of DRAIN */
+	uint8_t key[EBB_SWAP_KEY_NUMBER]; /* of the device */
+	uint8_t keys[4][EBB_SWAP_KEY_NUMBER]; /* of each CONNECT; 0: none */
+	int connects;
 	uint32_t sequence;
 	char answer[8192] __attribute__((aligned(8)));
 	size_t length;
@@ -75,6 +80,7 @@ static void put_status(void)
 
 	mnl_attr_put_u32(h, EBB_SWAP_A_DEVICE, 0);
 	mnl_attr_put_u64(h, EBB_SWAP_A_SIZE, 2 * SLAB);
+	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, sizeof(module.key), module.key);
 	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, SLAB);
 	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES,
 			 EBB_SWAP_DONOR | (module.backup ? EBB_SWAP_BACKUP : 0));
@@ -150,6 +156,7 @@ ssize_t mnl_socket_sendto(const struct mnl_socket *s, const void *data, size_t s
 	const struct genlmsghdr *g = mnl_nlmsg_get_payload(h);
 	bool dump = h->nlmsg_flags & NLM_F_DUMP;
 	const struct nlattr *a;
+	bool key = false;
 
 	memset(module.answer, 0, sizeof(module.answer));
 	module.length = 0;
@@ -165,6 +172,16 @@ ssize_t mnl_socket_sendto(const struct mnl_socket *s, const void *data, size_t s
 		mnl_attr_for_each(a, h, sizeof(*g))
 			if (mnl_attr_get_type(a) == EBB_SWAP_A_TARGET)
 				module.target = mnl_attr_get_u32(a);
+		mnl_attr_for_each(a, h, sizeof(*g)) {
+			key |= mnl_attr_get_type(a) == EBB_SWAP_A_KEY;
+			if (mnl_attr_get_type(a) == EBB_SWAP_A_KEY_NUMBER)
+				memcpy(module.keys[module.connects], mnl_attr_get_payload(a),
+				       EBB_SWAP_KEY_NUMBER);
+		}
+		if (g->cmd == EBB_SWAP_CMD_CONNECT)
+			assert_int_equal(key, memcmp(module.keys[module.connects++],
+						     (uint8_t[EBB_SWAP_KEY_NUMBER]){ 0 },
+						     EBB_SWAP_KEY_NUMBER) != 0);
 		put_result(false, module.result, module.text);
 		return (ssize_t)size;
 	}
@@ -234,16 +251,16 @@ static void what_an_old_module_lacks_names_its_version(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		for (uint32_t version = 1; version <= 2; version++) {
+		for (uint32_t version = 2; version <= 3; version++) {
 			struct kmod_link *l = with_version(version);
-			bool lacks = rows[i].lacks && version == 1;
+			bool lacks = rows[i].lacks && version == 2;
 			struct error e = { 0 };
 
 			module.result = rows[i].result;
 			module.text = rows[i].text;
 			assert_int_equal(kmod_map(l, 4, 0, 0, &e), rows[i].result);
 			assert_int_equal(e.exit_status, lacks ? EXIT_UNSUPPORTED : EXIT_FAILED);
-			assert_int_equal(!strncmp(e.text, "/dev/ebb4: the loaded kernel module has version 1,", 50),
+			assert_int_equal(!strncmp(e.text, "/dev/ebb4: the loaded kernel module has version 2,", 50),
 					 lacks);
 			assert_int_equal(strstr(e.text, "modprobe ebb_swap") != NULL, lacks);
 			kmod_close(&l);
@@ -278,6 +295,69 @@ static void ebbd_drains_modules_of_both_versions(void **state)
 	}
 }
 
+/* One round of a device whose third donor has no session; @file is the device's key's. */
+static int settle_with(uint32_t version, const char *file, const struct key *key, int result,
+		       struct kmod_round *round)
+{
+	struct kmod_view *view = calloc(1, sizeof(*view));
+	struct kmod_link *l = with_version(version);
+
+	assert_non_null(view);
+	key_number(key, module.key);
+	module.result = result;
+	view->key_file = file;
+	view->donors = kmod_donors_of("rdma:10.0.0.1:7471,rdma:10.0.0.2:7471,rdma:10.0.0.3:7471",
+				      view->donor);
+	assert_int_equal(kmod_settle(l, view, 1000000000, round, NULL), 0);
+	kmod_view_free(view);
+	free(view);
+	kmod_close(&l);
+	return module.connects;
+}
+
+/* The key derived for it first; if it does not know that, the device's. */
+static void donors_are_offered_their_own_keys(void **state)
+{
+	static const uint8_t none[EBB_SWAP_KEY_NUMBER];
+	char directory[] = "/tmp/ebb-kmod-XXXXXX", file[64];
+	uint8_t number[EBB_SWAP_KEY_NUMBER];
+	struct key key, other, own;
+	struct kmod_round round;
+
+	assert_non_null(mkdtemp(directory));
+	snprintf(file, sizeof(file), "%s/spark.key", directory);
+	assert_int_equal(key_make(&key, "spark", NULL), 0);
+	assert_int_equal(key_make(&other, "spark", NULL), 0);
+	assert_int_equal(key_save(&key, file, NULL), 0);
+	assert_int_equal(key_derive(&own, &key, "10.0.0.3:7471"), 0);
+	key_number(&own, number);
+	assert_int_equal(settle_with(3, file, &key, 0, &round), 1);
+	assert_memory_equal(module.keys[0], number, sizeof(number));
+	assert_int_equal(round.connected[2], 1);
+	assert_string_equal(round.no_key, "");
+	assert_int_equal(settle_with(3, file, &key, -ENOKEY, &round), 2);
+	assert_memory_equal(module.keys[0], number, sizeof(number));
+	assert_memory_equal(module.keys[1], none, sizeof(none));
+	assert_int_equal(round.connected[2], -ENOKEY);
+	/* Other failures, such as a full donor's, would be the same with that. */
+	assert_int_equal(settle_with(3, file, &key, -EACCES, &round), 1);
+	assert_non_null(strstr(round.refused[2], strerror(EACCES)));
+	assert_int_equal(settle_with(3, file, &key, -ETIMEDOUT, &round), 1);
+	assert_int_equal(settle_with(3, file, &key, -EKEYREJECTED, &round), 1);
+	/* Older modules know one key only. */
+	assert_int_equal(settle_with(2, file, &key, 0, &round), 1);
+	assert_memory_equal(module.keys[0], none, sizeof(none));
+	/* The file has changed, or was removed. */
+	assert_int_equal(settle_with(3, file, &other, 0, &round), 1);
+	assert_memory_equal(module.keys[0], none, sizeof(none));
+	assert_non_null(strstr(round.no_key, "changed since the device was created; "));
+	unlink(file);
+	assert_int_equal(settle_with(3, file, &key, -EACCES, &round), 1);
+	assert_memory_equal(module.keys[0], none, sizeof(none));
+	assert_non_null(strstr(round.no_key, "spark.key"));
+	assert_int_equal(rmdir(directory), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +365,7 @@ int main(void)
 		cmocka_unit_test(slabs_that_cannot_move_do_not_fail_a_drain),
 		cmocka_unit_test(what_an_old_module_lacks_names_its_version),
 		cmocka_unit_test(ebbd_drains_modules_of_both_versions),
+		cmocka_unit_test(donors_are_offered_their_own_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

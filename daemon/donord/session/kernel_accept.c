@@ -199,7 +199,7 @@ static enum wire_refusal read_request(const struct kernel_accept *l, const uint8
 	memcpy(q->proof, proof.proof, sizeof(q->proof));
 	for (uint32_t i = 0; i < WIRE_KEY_NUMBER; i++)
 		snprintf(said + 2 * i, 3, "%02x", proof.key[i]);
-	snprintf(words, size, "unknown key (%s); add the borrower's key file to --keys", said);
+	snprintf(words, size, "unknown key (%s); add one of \"ebbctl key derive\" to --keys", said);
 	return q->key ? WIRE_REFUSED_UNKNOWN : WIRE_REFUSED_OTHER_KEY;
 }
 

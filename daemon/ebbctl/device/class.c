@@ -307,6 +307,7 @@ static int open_device(struct class_call *c, const char *name, struct error *e)
 			      "device %s: only kernel-module devices have classes; create it with --frontend kmod", name);
 	c->view.device = r ? 0 : kmoddev_number(&c->record);
 	c->view.size = c->record.size;
+	c->view.key_file = c->record.key;
 	return r ? r : kmod_open(&c->link, e);
 }
 

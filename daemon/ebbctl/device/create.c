@@ -185,6 +185,16 @@ static int check(const char *name, const struct device_plan *plan, struct device
 	return r ? r : check_backup(name, plan, d, e);
 }
 
+/* ebbd reads the key, too.  Not resolved: the owner of a link matters. */
+static void put_key_path(const char *path, char *to, size_t size)
+{
+	char here[PATH_MAX];
+
+	if (*path == '/' || !getcwd(here, sizeof(here)) ||
+	    snprintf(to, size, "%s/%s", here, path) >= (int)size)
+		snprintf(to, size, "%s", path);
+}
+
 static void fill_record(const char *name, const struct device_plan *plan, struct device_record *d)
 {
 	const struct device_extras *extras = &plan->extras;
@@ -196,7 +206,10 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
 	snprintf(d->durability, sizeof(d->durability), "%s", plan->durability);
 	d->slab = plan->slab;
-	snprintf(d->key, sizeof(d->key), "%s", extras->key ?: "none");
+	if (extras->key)
+		put_key_path(extras->key, d->key, sizeof(d->key));
+	else
+		strcpy(d->key, "none");
 	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
 	if (is_kmod(plan->frontend)) {
 		snprintf(d->backup, sizeof(d->backup), "%s", plan->backup ?: "");

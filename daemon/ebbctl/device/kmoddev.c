@@ -252,7 +252,7 @@ static int check_key(const char *name, const struct device_record *d, struct err
 	if (!strcmp(d->key, "none"))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: RDMA requires a key; pass --key FILE", name);
-	r = key_load(&key, d->key, e);
+	r = key_load_own(&key, d->key, e);
 	if (!r)
 		key_forget(&key);
 	return r;
@@ -347,7 +347,7 @@ int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct km
 
 static int settle(struct kmod_link *l, const struct device_record *d, struct error *e)
 {
-	struct kmod_view v = { .device = kmoddev_number(d), .size = d->size };
+	struct kmod_view v = { .device = kmoddev_number(d), .size = d->size, .key_file = d->key };
 	int r;
 
 	v.donors = kmod_donors_of(d->donor, v.donor);
@@ -366,7 +366,7 @@ int kmoddev_make(const struct device_record *d, struct error *e)
 	};
 	struct kmod_link *l = NULL;
 	struct key key;
-	int r = key_load(&key, d->key, e);
+	int r = key_load_own(&key, d->key, e);
 
 	if (r)
 		return r;

@@ -35,6 +35,8 @@
 struct managed {
 	struct kmod_manager *manager;
 	char name[DEVICE_NAME_MAX];
+	char key_file[PATH_MAX];    /* of the record */
+	bool keyless;               /* that no keys can be derived has been logged */
 	struct kmod_view view;      /* of class 0 */
 	struct kmod_view *class[EBB_SWAP_CLASSES]; /* NULL: not seen yet */
 	int listen_fd;
@@ -108,8 +110,10 @@ static void device_new(struct kmod_manager *m, const struct device_record *r, ui
 	d->recorded = true;
 	d->awake_fd = -1;
 	memcpy(d->name, r->name, sizeof(d->name));
+	memcpy(d->key_file, r->key, sizeof(d->key_file));
 	d->view.device = number;
 	d->view.size = r->size;
+	d->view.key_file = d->key_file;
 	d->view.donors = kmod_donors_of(r->donor, d->view.donor);
 	d->listen_fd = control_listen(ebb_device_socket(d->name), &e);
 	if (d->listen_fd >= 0)
@@ -134,6 +138,8 @@ static int device_recorded(const struct device_record *r, void *data)
 		if (!strcmp(d->name, r->name) && d->view.device == number &&
 		    d->view.size == r->size) {
 			d->view.donors = kmod_donors_of(r->donor, d->view.donor);
+			memcpy(d->key_file, r->key, sizeof(d->key_file));
+			d->keyless = false;
 			d->recorded = true;
 			return 0;
 		}
@@ -227,6 +233,14 @@ static void log_donors(const char *device, struct kmod_view *v, const struct kmo
 	}
 }
 
+static void log_key(struct managed *d, const struct kmod_round *round)
+{
+	if (*round->no_key && !d->keyless)
+		log_warn("device %s: connecting to donors with the key that they share: %s", d->name,
+			 round->no_key);
+	d->keyless |= *round->no_key != 0;
+}
+
 static void log_moves(struct managed *d, const struct kmod_round *round)
 {
 	d->mapped += round->mapped;
@@ -257,6 +271,7 @@ static struct kmod_view *class_view(struct managed *d, uint32_t class)
 		if (d->class[class])
 			*d->class[class] = (struct kmod_view){
 				.device = d->view.device, .size = d->view.size, .class = class,
+				.key_file = d->key_file,
 			};
 	}
 	return d->class[class];
@@ -312,6 +327,7 @@ static void run_round(struct managed *d)
 
 	if (!r) {
 		log_donors(d->name, &d->view, &round);
+		log_key(d, &round);
 		r = settle_classes(d, &round, &e);
 	}
 	took = now_ns() - begun;

@@ -214,6 +214,12 @@ static void put_u32(struct nlmsghdr *h, uint16_t attribute, uint32_t value)
 		mnl_attr_put_u32(h, attribute, value);
 }
 
+static void put_key(struct nlmsghdr *h, const uint8_t *key, const uint8_t *number)
+{
+	mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, key);
+	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, number);
+}
+
 int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CREATE, s->device);
@@ -232,8 +238,7 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	if (s->backup)
 		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, s->backup);
 	put_u32(h, EBB_SWAP_A_COPIES, s->copies ?: NONE);
-	mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, s->key);
-	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
+	put_key(h, s->key, s->key_number);
 	if (s->seal)
 		mnl_attr_put(h, EBB_SWAP_A_SEAL, 0, NULL);
 	r = call(l, h, s->device, NULL, NULL, e);
@@ -251,15 +256,20 @@ static int on_session(const struct nlmsghdr *h, void *data)
 	return kmod_decode_number(h, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, data);
 }
 
-int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const char *ip,
-		 uint16_t port, uint32_t *session, struct error *e)
+int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class,
+		 const struct kmod_peer *peer, uint32_t *session, struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CONNECT, device);
+	int r;
 
 	put_u32(h, EBB_SWAP_A_CLASS, class);
-	mnl_attr_put_strz(h, EBB_SWAP_A_ADDRESS, ip);
-	mnl_attr_put_u16(h, EBB_SWAP_A_PORT, port);
-	return call(l, h, device, on_session, session, e);
+	mnl_attr_put_strz(h, EBB_SWAP_A_ADDRESS, peer->ip);
+	mnl_attr_put_u16(h, EBB_SWAP_A_PORT, peer->port);
+	if (peer->key && l->family.version >= 3)
+		put_key(h, peer->key, peer->key_number);
+	r = call(l, h, device, on_session, session, e);
+	explicit_bzero(l->send, sizeof(l->send));
+	return r;
 }
 
 int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e)

@@ -32,9 +32,17 @@ struct kmod_settings {
 	uint64_t size, slab;
 	const char *backup; /* path of a block device, or NULL */
 	uint32_t copies;    /* enum ebb_swap_copy; 0: a donor, and the backup if there is one */
-	const uint8_t *key; /* of all donors, EBB_SWAP_KEY bytes */
+	const uint8_t *key; /* EBB_SWAP_KEY bytes */
 	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
 	bool seal;          /* pages of class 0 */
+};
+
+struct kmod_peer {
+	const char *ip;
+	uint16_t port;
+	/* EBB_SWAP_KEY bytes, or NULL: the device's, which modules before version 3 always use. */
+	const uint8_t *key;
+	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
 };
 
 /*
@@ -43,8 +51,9 @@ struct kmod_settings {
  */
 int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e);
 int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e);
-int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const char *ip,
-		 uint16_t port, uint32_t *session, struct error *e);
+/* -EACCES: the donor refuses; -ENOKEY: it does not know peer->key. */
+int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class,
+		 const struct kmod_peer *peer, uint32_t *session, struct error *e);
 int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
 /* Maps @slab, or the second donor of a slab with two copies. */
 int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t session,

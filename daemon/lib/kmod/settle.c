@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
+#include "lib/wire/key.h"
 #include "settle.h"
 
 void kmod_view_free(struct kmod_view *v)
@@ -12,6 +13,53 @@ void kmod_view_free(struct kmod_view *v)
 	free(v->slabs);
 	v->slabs = NULL;
 	v->slab_count = 0;
+}
+
+/* Derives the donor's key of that of the device. */
+static int derive_key(const struct kmod_view *v, int donor, struct key *own, struct error *e)
+{
+	char name[KEY_DONOR];
+	struct key k;
+	int r = key_load_own(&k, v->key_file, e);
+
+	if (r)
+		return r;
+	if (strcmp(k.fingerprint, v->now.key))
+		r = fail(e, EKEYREJECTED, "key %s: changed since the device was created; restore it",
+			 v->key_file);
+	if (!r)
+		r = key_donor_name(v->donor[donor].text, "donor", name, e);
+	if (!r)
+		r = key_derive(own, &k, name);
+	key_forget(&k);
+	return r;
+}
+
+/*
+ * Offers the donor's derived key.  If that is unknown there, offers the device's, which some donors
+ * still share: a peer without it cannot complete the handshake, even if it forged the refusal.
+ */
+static int connect_donor(struct kmod_link *l, const struct kmod_view *v, int donor,
+			 struct kmod_round *round, struct error *e)
+{
+	struct kmod_peer peer = { .ip = v->donor[donor].ip, .port = v->donor[donor].port };
+	struct error no_key = { 0 }, unknown = { 0 };
+	uint32_t session;
+	struct key own;
+	int r = -ENOKEY;
+
+	if (derive_key(v, donor, &own, &no_key)) {
+		snprintf(round->no_key, sizeof(round->no_key), "%.191s", no_key.text);
+	} else {
+		peer.key = own.bytes;
+		key_number(&own, peer.key_number);
+		r = kmod_connect(l, v->device, v->class, &peer, &session, &unknown);
+		if (r != -ENOKEY)
+			*e = unknown;
+		peer.key = NULL;
+		key_forget(&own);
+	}
+	return r == -ENOKEY ? kmod_connect(l, v->device, v->class, &peer, &session, e) : r;
 }
 
 /* Returns whether a session was made. */
@@ -23,14 +71,12 @@ static bool connect_missing(struct kmod_link *l, struct kmod_view *v, uint64_t u
 
 	while (now_ns() < until || !next) {
 		struct error why = { 0 };
-		uint32_t session;
 		int r, i = kmod_plan_connect(&v->now, v->donor, v->donors, v->patience, now_ns(),
 					     &next);
 
 		if (i < 0)
 			break;
-		r = kmod_connect(l, v->device, v->class, v->donor[i].ip, v->donor[i].port, &session,
-				 &why);
+		r = connect_donor(l, v, i, round, &why);
 		snprintf(round->refused[i], sizeof(round->refused[i]), "%.191s", why.text);
 		kmod_patience_connected(&v->patience[i], r, now_ns());
 		round->connected[i] = r ? r : 1;

@@ -14,6 +14,8 @@ struct kmod_view {
 	uint32_t device;            /* N of /dev/ebbN */
 	uint32_t class;
 	uint64_t size;              /* bytes; differs if the device was re-created */
+	/* Path of the device's key, of which a key for each donor is derived. */
+	const char *key_file;
 	struct kmod_donor donor[DEVICE_DONORS];
 	int donors;
 	int given;                  /* number of leading donors that stay without a session */
@@ -43,6 +45,7 @@ static inline const char *kmod_durability(uint32_t copies)
 struct kmod_round {
 	int connected[DEVICE_DONORS]; /* of each donor: 1 connected, -errno failed, 0 not tried */
 	char refused[DEVICE_DONORS][192]; /* cause of the failure */
+	char no_key[192];           /* why no keys could be derived; or "" */
 	char lost[DEVICE_DONORS][KMOD_REASON]; /* reason of the end of a live session; or "" */
 	bool quarantined[DEVICE_DONORS]; /* since this round */
 	uint32_t mapped, migrated, fell_back, unplaced, single, stuck;

@@ -114,7 +114,7 @@ const char *wire_refusal_text(enum wire_refusal why)
 		[WIRE_REFUSED_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
 		[WIRE_REFUSED_OPEN] = "it lends without keys; start ebb-donord there with --rdma-kernel and --keys",
 		[WIRE_REFUSED_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
-		[WIRE_REFUSED_OTHER_KEY] = "it does not know the device's key; add that key file to its --keys, then SIGHUP",
+		[WIRE_REFUSED_OTHER_KEY] = "it does not know the device's key; add one of \"ebbctl key derive\" to its --keys, then SIGHUP",
 		[WIRE_REFUSED_BAD_PROOF] = "it rejects this connection as not part of its session; check for a man in the middle",
 		[WIRE_REFUSED_FULL] = "its limit of borrowers is reached; name other donors",
 		[WIRE_REFUSED_FAILED] = "it cannot lend now; see the log of its ebb-donord",

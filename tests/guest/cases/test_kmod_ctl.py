@@ -5,6 +5,7 @@ are killed, restarted, drained and ended, and ebbd is killed in between.
 """
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import kmodule
 import machine
 import parts
 import units
+from key import Key
 from kmod_fixtures import disk, donor, module, roce  # noqa: F401
 from kmodule import ADDRESS, rdma_objects, shared_key
 from kswap import NO_SESSION, Kswap
@@ -267,6 +269,38 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
         destroy(check=False)
         for e in ebbds:
             e.stop()
+        machine.pins_remove()
+
+
+def test_donors_get_keys_of_their_own(module, donor, disk, after, seen, logs, tmp_path):
+    """ebbctl and ebbd derive them; a donor with the shared key is used until it has its own."""
+    shared, keys = shared_key(), tmp_path / "keys"
+    keys.mkdir(0o700)
+    (keys / "shared.key").write_bytes(shared.path.read_bytes())
+    (keys / "shared.key").chmod(0o600)
+    one = donor(keys=keys)
+    two = donor(port=7472, keys=shared.derive(B, tmp_path / "two.key").path)
+    ebbd = parts.Daemon([*units.confined("ebbd.service"), machine.BIN / "ebbd"], logs / "ebbd.log",
+                        timeout=90)
+
+    def known(lender, key):
+        return f"key shared ({key.number.hex()})" in machine.read(lender.log).split("shared by donors")[-1]
+    try:
+        create("--backup", disk(64).path)
+        d = seen()
+        assert set(d.live()) == {A, B}
+        assert known(one, shared) and known(two, Key(tmp_path / "two.key"))
+        own = shared.derive(A, keys / "own.key")
+        (keys / "shared.key").unlink()
+        one.signal(signal.SIGHUP)
+        wait_for(lambda: known(one, own), 60, "its own key is not used")
+        wait_for(lambda: A in d.live(), 60, "not connected")
+        assert "share" not in machine.read(ebbd.log)
+        destroy()
+        nothing_left()
+    finally:
+        destroy(check=False)
+        ebbd.stop()
         machine.pins_remove()
 
 

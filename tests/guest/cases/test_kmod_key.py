@@ -59,14 +59,14 @@ def refused(d, port=PORT):
 class Connecting:
     """Runs d.connect() while a test acts as other peers."""
 
-    def __init__(self, d, port):
+    def __init__(self, d, port, key=None):
         self.outcome = None
-        self.thread = threading.Thread(target=self.run, args=(d, port))
+        self.thread = threading.Thread(target=self.run, args=(d, port, key))
         self.thread.start()
 
-    def run(self, d, port):
+    def run(self, d, port, key):
         try:
-            self.outcome = d.connect(port=port)
+            self.outcome = d.connect(port=port, key=key)
         except Refused as e:
             self.outcome = e
 
@@ -155,15 +155,51 @@ def test_key_that_is_taken_away(kernel_device, donor, disk, tmp_path, key, other
     assert two.session()["state"] == "live" and two.bad(0, 64, 2) == []
 
 
+# --- keys derived for one donor ----------------------------------------------------------
+
+def test_donor_with_a_key_of_its_own(kernel_device, donor, tmp_path, key):
+    """It proves that key for all connections and frames; that of the device is unknown there."""
+    own = key.derive(A, tmp_path / "own.key")
+    lender = donor(keys=own.path)
+    d = kernel_device(key=key)
+    assert refused(d)[0] == errno.EACCES
+    session = d.connect(key=own)
+    d.map(session, DONOR)
+    d.write(0, 64, version=3)
+    assert d.bad(0, 64, 3) == []
+    said = machine.read(lender.log)
+    assert f"key spark ({own.number.hex()})" in said and "shared by donors" not in said
+    told = d.netlink.status(d.number)
+    assert told["key_number"] == key.number, "it is the session's only"
+    assert d.session(session)["state"] == "live"
+
+
+def test_key_of_another_donor(kernel_device, donor, tmp_path, key, after):
+    own, others = (key.derive(name, tmp_path / f"{i}.key") for i, name in enumerate((A, B)))
+    donor(keys=own.path)
+    d = kernel_device(mib=16, key=key)
+    with pytest.raises(Refused) as e:
+        d.connect(key=others)
+    assert e.value.errno == errno.ENOKEY and "does not know" in e.value.text
+    # The donor of that key at this donor's address, whatever key it says to have.
+    for port, offered in enumerate((own, None), OTHER_PORT):
+        impostor = after(Lender(others, ADDRESS, port))
+        connecting = Connecting(d, port, offered)
+        impostor.accept()
+        e = connecting.result()
+        assert isinstance(e, Refused) and e.errno == errno.EKEYREJECTED
+    assert d.netlink.status(d.number)["sessions"] == []
+
+
 # --- another key, or none ----------------------------------------------------------------
 
 def test_keys_that_do_not_match(kernel_device, donor, key, other_key):
     lender = donor(keys=key.path)
     right, wrong = kernel_device(key=key), kernel_device(key=other_key)
-    assert refused(wrong) == (errno.EACCES, "it does not know the device's key; add that key file "
-                              "to its --keys, then SIGHUP")
+    assert refused(wrong) == (errno.EACCES, "it does not know the device's key; add one of \"ebbctl "
+                              "key derive\" to its --keys, then SIGHUP")
     said = machine.read(lender.log)
-    assert f"unknown key ({other_key.number.hex()}); add the borrower's key file to --keys" in said
+    assert f"unknown key ({other_key.number.hex()}); add one of \"ebbctl key derive\" to --keys" in said
     # Rejected connections leave nothing and do not block others.
     assert right.connect() >= 0
     assert [len(d.netlink.status(d.number)["sessions"]) for d in (right, wrong)] == [1, 0]
@@ -175,14 +211,21 @@ def test_keys_that_do_not_match(kernel_device, donor, key, other_key):
 
 def test_key_that_is_none(module, key):
     k = Kswap()
+    forms = {"key": key.secret}, {"key_number": key.number}
     try:
         for fields in ({"key": key.secret}, {"key_number": key.number},
                        {"key": key.secret[1:], "key_number": key.number},
                        {"key": key.secret, "key_number": key.number + b"\0"}):
             with pytest.raises(Refused) as e:
-                k.create(32 << 20, **fields)
+                k.create(64 << 20, **fields)
             assert e.value.errno in (errno.EINVAL, errno.ERANGE)
         assert k.devices() == []
+        device = k.create(64 << 20, key=key.secret, key_number=key.number)
+        for form in forms:
+            with pytest.raises(Refused) as e:
+                k.connect(device, ADDRESS, PORT, **form)
+            assert (e.value.errno, e.value.text) == (errno.EINVAL, "key: not given, or without its number")
+        k.call("destroy", device=device)
     finally:
         k.close()
 
