@@ -259,6 +259,37 @@ def test_strange_keys_in_etcd(etcd, donor, borrower):
     assert "nosuch.invalid" in w.log.read_text()
 
 
+def test_false_entry_in_etcd_fails_the_handshake(etcd, donor, server, tmp_path, logs):
+    """A donor may list any address; it is used at those alone that it has a derived key for."""
+    def derive(address, file):
+        parts.ebbctl("key", "derive", key, address, tmp_path / file)
+        return tmp_path / file
+
+    key, ports = tmp_path / "spark.key", [free_port() for _ in range(3)]
+    parts.ebbctl("key", "create", key, "--name", "spark")
+    honest, evil = (f"127.0.0.1:{p}" for p in ports[:2])
+    # Of a donor that is down, whose address the evil one has taken; and another one of its own.
+    false = {f"127.0.0.2:{ports[2]}", f"127.0.0.3:{ports[1]}"}
+    a = donor(etcd.url, "--keys", derive(honest, "a.key"), address=honest)
+    e = donor(etcd.url, "--keys", derive(evil, "e.key"), address=evil,
+              *(x for address in false for x in ("--listen", address)))
+    for address in false:
+        etcd.put(address, json.dumps({"address": address, "slab": 1 << 20, "total": 4 << 20}))
+    s = server(a, size="2M", options=["--key", key])
+    write_record(s.run, "dp0", donors_from="configuration", slab=1 << 20)
+    w = Watcher(s.run, logs / "watch.log", f"etcd = {etcd.url}")
+    try:
+        wait_for(lambda: {d["address"] for d in s.status()["donors"]} == {honest, evil} | false, 20,
+                 "the device to hear of all")
+        wait_for(lambda: all(f"donor {address}: it does not know key spark" in s.log.read_text()
+                             for address in false), 20, "both are refused")
+        up = {d["address"] for d in s.status()["donors"] if d["state"] == "up"}
+        assert up <= {honest, evil} and honest in up
+        assert len(parts.control(e.socket, "status")["borrowers"]) <= 1
+    finally:
+        w.stop()
+
+
 def test_two_clusters_in_one_etcd(etcd, donor, borrower):
     a, b = donor(etcd.url), donor(etcd.url, "--etcd-prefix", "/other/")
     one, two = borrower(f"etcd = {etcd.url}"), borrower(f"etcd = {etcd.url}\nprefix = /other/")
