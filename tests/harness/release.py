@@ -3,9 +3,12 @@
 import fcntl
 import io
 import os
+import shutil
 import subprocess
 import tarfile
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -25,12 +28,12 @@ def git(*argv):
                           capture_output=True)
 
 
-def make(*targets):
-    """Builds @targets of the release's tree, without variables of a make that runs the tests."""
+def make(directory, *targets):
+    """Builds @targets of the release's tree in @directory, without variables of a make that runs the tests."""
     drop = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "SUDO_UID", "SUDO_GID")
     env = {k: v for k, v in os.environ.items() if k not in drop}
     done = subprocess.run(["make", "--no-print-directory", "NO_DEPS=1", f"-j{os.cpu_count()}", *targets],
-                          cwd=TREE, env=env, text=True, capture_output=True)
+                          cwd=directory, env=env, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -42,9 +45,12 @@ def tree():
         if not (TREE / "complete").exists():
             if git("cat-file", "-e", COMMIT + "^{commit}").returncode:
                 pytest.skip(MISSING)
-            with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT).stdout)) as archive:
-                archive.extractall(TREE)
-            make("all", "gc-programs")
+            # It cannot be built below a path that contains a space.
+            with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="ebb-release-") as directory:
+                with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT).stdout)) as archive:
+                    archive.extractall(directory)
+                make(directory, "all", "gc-programs")
+                shutil.copytree(directory, TREE, symlinks=True, dirs_exist_ok=True)
             (TREE / "complete").touch()
     return TREE
 
@@ -53,8 +59,11 @@ def tree():
 def programs(directory=BIN):
     """Makes parts.py run programs of @directory and policies.py use the release's headers."""
     now = parts.BIN, policies.POLICY_MK
-    parts.BIN, policies.POLICY_MK = directory, TREE / "policies" / "policy.mk"
-    try:
-        yield
-    finally:
-        parts.BIN, policies.POLICY_MK = now
+    with tempfile.TemporaryDirectory(prefix="ebb-release-") as link:
+        # Its policy.mk fails, too, if its path contains a space.
+        (Path(link) / "tree").symlink_to(TREE)
+        parts.BIN, policies.POLICY_MK = directory, Path(link) / "tree" / "policies" / "policy.mk"
+        try:
+            yield
+        finally:
+            parts.BIN, policies.POLICY_MK = now
