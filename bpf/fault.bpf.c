@@ -133,7 +133,22 @@ static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, voi
 	return 0;
 }
 
-/* Tells ebbd that a fault is in memory, and in which cgroup, unless this thread did lately. */
+/* Returns whether @stamp's thread has told ebbd lately that page @vpn is memory, and its cgroup. */
+static __always_inline bool is_told(const struct task_stamp *stamp, __u64 vpn, __u64 leaf,
+				    __u64 now)
+{
+	if (!stamp || stamp->leaf != leaf)
+		return false;
+	for (int i = 0; i < EBB_TOLD; i++) {
+		const struct told *t = &stamp->told[i];
+
+		if (vpn >= t->first && vpn < t->end && now - t->time_ns < TELL_NS)
+			return true;
+	}
+	return false;
+}
+
+/* Tells ebbd that the fault @f is in memory, and in which cgroup. */
 static __always_inline void tell_memory(const struct ebb_fault *f, const struct mapping *at,
 					__u64 leaf, struct task_stamp *stamp)
 {
@@ -142,12 +157,6 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 
 	if (!stamp)
 		return;
-	for (int i = 0; i < EBB_TOLD; i++) {
-		t = &stamp->told[i];
-		if (t->first == at->first && t->end == at->end &&
-		    f->time_ns - t->time_ns < TELL_NS && stamp->leaf == leaf)
-			return;
-	}
 	m = bpf_ringbuf_reserve(&requests, sizeof(*m), 0);
 	if (!m)
 		return;
@@ -243,12 +252,18 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	/* Without ebbd nothing serves requests. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)
 		return 0;
-	/* Fails while a thread changes mappings; then only memory known before is prefetched. */
-	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
-	if (at.file && !at.memory)
-		return 0;
-	if (at.memory)
-		tell_memory(f, &at, leaf, stamp);
+	/*
+	 * Not at each fault: with interrupts off, bpf_find_vma() has this processor interrupted to
+	 * release mmap_lock.  It fails while a thread changes mappings; then only memory known
+	 * before is prefetched.
+	 */
+	if (!is_told(stamp, vpn, leaf, f->time_ns)) {
+		bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
+		if (at.file && !at.memory)
+			return 0;
+		if (at.memory)
+			tell_memory(f, &at, leaf, stamp);
+	}
 	bpf_tail_call(ctx, &policies, policy);
 	return 0;
 }
