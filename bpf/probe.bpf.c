@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Self-test of what the other programs read of a page: ebbd touches pages of its own at start,
- * while this program is attached, and compares what was found with what it knows.
+ * Self-test of the fields that the other programs read from a page.  At start, while this program
+ * is attached, ebbd touches pages of its own and compares the values with the right ones.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>

@@ -33,7 +33,7 @@ def test_a_page_of_another_cgroup_is_named(ebbd_lock, cgroup, logs, tmp_path):
         assert told["state"] == "failed"
         assert told["found"].startswith("memory_cgroup(): ")
         assert f" in {other.path.stat().st_ino}: no fault is counted" in told["found"]
-        assert f"bpf: {told['found']}; this kernel has changed what the programs read" in log
+        assert f"bpf: {told['found']}; this kernel has changed a field that ebb reads" in log
         row = self_test_row()
         assert row["state"] == "MISSING" and row["found"] == told["found"]
     finally:

@@ -26,8 +26,8 @@ void declared_free(struct declared **d);
 int declared_fd(const struct declared *d);
 void declared_events(struct declared *d);
 /*
- * Once a second: retries cgroups that were removed or created during an attachment, and those whose
- * user changes them too often (change_rate.h).
+ * Once a second: retries cgroups that were removed or created during an attachment, and cgroups
+ * that their user changes too often (change_rate.h).
  */
 void declared_again(struct declared *d);
 /* Returns how many changes were deferred for that. */

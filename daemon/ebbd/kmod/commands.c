@@ -179,7 +179,7 @@ static int undrain(const struct asked *a, struct error *e)
 	return kmod_disconnect(a->link, a->view->device, session->number, e);
 }
 
-/* Ends the quarantine for all classes; a donor whose session has ended is connected again. */
+/* Ends the quarantine for all classes; connects the donor again if its session has ended. */
 static int trust(const struct asked *a, struct error *e)
 {
 	int donor, r = kmod_look(a->link, a->view, e);

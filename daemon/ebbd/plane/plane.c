@@ -287,10 +287,10 @@ static void test_programs(struct plane *p)
 {
 	p->tested = self_test(p->misread, sizeof(p->misread));
 	if (p->tested == -EILSEQ)
-		log_err("bpf: %s; this kernel has changed what the programs read: use one that ebb "
-			"supports, or a newer ebb", p->misread);
+		log_err("bpf: %s; this kernel has changed a field that ebb reads: use a kernel that "
+			"ebb supports, or a newer ebb", p->misread);
 	else if (p->tested)
-		log_warn("bpf: cannot verify what the programs read: %s", p->misread);
+		log_warn("bpf: cannot verify the fields that the programs read: %s", p->misread);
 }
 
 const char *plane_self_test(const struct plane *p)

@@ -88,9 +88,9 @@ struct budget_grant {
 };
 
 /*
- * Grants at most what the cgroup's limit leaves, and its share of the prefetched set: it may hold
- * as many entries, in flight or idle, as are free.  So one cgroup gets half of the set, n of them
- * get 1 / (n + 1) each, and there are always some for another.
+ * Grants at most the pages that the cgroup's limit leaves, and its share of the prefetched set: a
+ * cgroup may hold as many entries, in flight or idle, as are free.  So one cgroup gets half of the
+ * set, n of them get 1 / (n + 1) each, and there are always some for another.
  *
  * Reads the counters only if the known values do not allow @wanted.
  */
