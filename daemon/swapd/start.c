@@ -251,9 +251,8 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->replicas.spread = (uint32_t)s->options.spread;
 	s->replicas.slots_reserved = SLOTS_RESERVED;
 	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
-	/* One more than wanted: a migrating copy is in two places for a while. */
 	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages,
-				     SLAB_COPIES, s->options.backup != NULL);
+				     s->options.backup != NULL);
 	if (!s->engine.map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
 	r = seal_device(s, e);

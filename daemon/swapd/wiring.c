@@ -61,6 +61,11 @@ static int resumed(void *rs, struct donor *d, const struct wire_frame *f)
 	return mapping_confirmed(rs, d, f);
 }
 
+static int released(void *rs, struct donor *d)
+{
+	return mapping_released(rs, d);
+}
+
 static int asked(void *rs, struct donor *d, const struct wire_frame *f, const uint8_t *payload)
 {
 	return f->op == WIRE_EVICT ? donor_asks_back(rs, d, f) :
@@ -82,11 +87,6 @@ static void ask_later(void *rs, struct donor *d, uint64_t now)
 static bool copy_wanted(void *rs, uint32_t slab)
 {
 	return mapping_open(rs, slab, now_ns());
-}
-
-static int released(void *rs, struct donor *d)
-{
-	return mapping_released(rs, d);
 }
 
 static bool any_away(void *rs)

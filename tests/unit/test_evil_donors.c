@@ -508,7 +508,7 @@ static void begin(bool backup)
 	wiring_events(&s);
 	s.engine.backup.slots = &s.engine.slots;
 	slab_init(&s.engine.table, slabs, SLABS, SLAB / PAGE);
-	s.engine.map = page_map_new(PAGES, SLAB / PAGE, s.replicas.wanted + 1, backup);
+	s.engine.map = page_map_new(PAGES, SLAB / PAGE, backup);
 	assert_non_null(s.engine.map);
 	for (int i = 0; i < DONORS; i++) {
 		char text[32];

@@ -197,7 +197,7 @@ static void against_a_plain_table(void **state)
 
 		seed = 7 + (uint64_t)backup;
 		memset(plain, 0, sizeof(plain));
-		map = page_map_new(PAGES, SLAB_PAGES, REPLICAS, backup);
+		map = page_map_new(PAGES, SLAB_PAGES, backup);
 		assert_non_null(map);
 		assert_int_equal(map->slabs, SLABS);
 		for (int i = 0; i < 20000; i++) {
@@ -223,7 +223,7 @@ static void emptied_slabs_are_found(void **state)
 {
 	struct page_write w = { .count = 1, .payload = payload[0] };
 
-	map = page_map_new(PAGES, SLAB_PAGES, REPLICAS, false);
+	map = page_map_new(PAGES, SLAB_PAGES, false);
 	assert_int_equal(page_map_next_emptied(map, 0), SLABS);
 	for (uint32_t slab = 0; slab < SLABS; slab++) {
 		w.first = slab * SLAB_PAGES;

@@ -83,7 +83,7 @@ static void begin(int wanted, bool backup)
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
-	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, wanted + 1, backup);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, backup);
 	assert_non_null(s.engine.map);
 	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
 	s.engine.backup.slots = &s.engine.slots;
@@ -787,7 +787,7 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	page_map_free(&s.engine.map);
 	s.options.slab = PAGES_EACH * PAGE;
 	slab_init(&s.engine.table, many, MANY, PAGES_EACH);
-	s.engine.map = page_map_new(MANY * PAGES_EACH, PAGES_EACH, 2, false);
+	s.engine.map = page_map_new(MANY * PAGES_EACH, PAGES_EACH, false);
 	assert_non_null(s.engine.map);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
 	d->link.fd = fds[0];

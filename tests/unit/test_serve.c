@@ -72,7 +72,7 @@ static void make_server(const struct frontend *frontend, unsigned int events)
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, &slab, 1, PAGES);
-	s.engine.map = page_map_new(PAGES, PAGES, 2, false);
+	s.engine.map = page_map_new(PAGES, PAGES, false);
 	assert_non_null(s.engine.map);
 	wiring_frontend(&s);
 	assert_int_equal(slots_init(&s.engine.slots, &e), 0);

@@ -57,7 +57,7 @@ static void begin(int backup)
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
-	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, backup >= 0);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, backup >= 0);
 	assert_non_null(s.engine.map);
 	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
 	s.engine.backup.slots = &s.engine.slots;

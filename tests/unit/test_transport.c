@@ -87,7 +87,7 @@ static void borrower_init(struct client *b)
 	};
 	wiring_events(&b->s);
 	slab_init(&b->s.engine.table, b->slabs, SLABS, SLAB_PAGES);
-	b->s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, true);
+	b->s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, true);
 	assert_non_null(b->s.engine.map);
 	wiring_frontend(&b->s);
 	assert_int_equal(slots_init(&b->s.engine.slots, &e), 0);

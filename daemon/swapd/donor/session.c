@@ -115,7 +115,6 @@ void donor_part(struct donor *d, const char *why)
 	struct donors *ds = d->table;
 	uint64_t now = now_ns();
 	bool was_up = d->state == DONOR_UP;
-
 	/* Its absence goes on until it has confirmed its replicas. */
 	bool away = donor_is_away(d) && !(was_up && d->release == RELEASE_ANSWERED);
 

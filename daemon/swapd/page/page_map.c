@@ -25,7 +25,7 @@ static uint64_t *stored(const struct page_map *m, int replica)
 /* One bit per slab. */
 static uint64_t *emptied(const struct page_map *m)
 {
-	return bits(m, STORED + m->replicas);
+	return bits(m, STORED + PAGE_MAP_REPLICAS);
 }
 
 /* One per page: the word that a same-filled page repeats. */
@@ -44,36 +44,36 @@ static uint32_t slabs_of(uint32_t pages, uint32_t slab_pages)
 	return (uint32_t)(((uint64_t)pages + slab_pages - 1) / slab_pages);
 }
 
-size_t page_map_size(uint32_t pages, uint32_t slab_pages, int replicas)
+size_t page_map_size(uint32_t pages, uint32_t slab_pages)
 {
 	uint32_t slabs = slabs_of(pages, slab_pages);
-	size_t words = bits_words(pages) * (size_t)(STORED + replicas) + bits_words(slabs) + pages;
+	size_t words = bits_words(pages) * (size_t)(STORED + PAGE_MAP_REPLICAS) +
+		       bits_words(slabs) + pages;
 
 	return sizeof(struct page_map) + words * sizeof(uint64_t) + slabs * sizeof(uint32_t);
 }
 
-void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, int replicas,
-		   bool backup)
+void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, bool backup)
 {
 	*m = (struct page_map){ .pages = pages, .slab_pages = slab_pages,
 				.slabs = slabs_of(pages, slab_pages),
-				.replicas = (uint8_t)replicas, .backup = backup,
+				.backup = backup,
 				.words = bits_words(pages) };
 }
 
-struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, int replicas, bool backup)
+struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, bool backup)
 {
-	struct page_map *m = shared_new(page_map_size(pages, slab_pages, replicas));
+	struct page_map *m = shared_new(page_map_size(pages, slab_pages));
 
 	if (m)
-		page_map_init(m, pages, slab_pages, replicas, backup);
+		page_map_init(m, pages, slab_pages, backup);
 	return m;
 }
 
 void page_map_free(struct page_map **m)
 {
 	if (*m)
-		shared_free(*m, page_map_size((*m)->pages, (*m)->slab_pages, (*m)->replicas));
+		shared_free(*m, page_map_size((*m)->pages, (*m)->slab_pages));
 	*m = NULL;
 }
 
@@ -93,7 +93,7 @@ static uint8_t stored_at(const struct page_map *m, uint32_t page, uint8_t among)
 {
 	uint8_t at = 0;
 
-	for (int c = 0; c < m->replicas; c++)
+	for (int c = 0; c < PAGE_MAP_REPLICAS; c++)
 		at |= (uint8_t)((among >> c & 1 && bits_test(stored(m, c), page)) << c);
 	return at;
 }
@@ -133,7 +133,7 @@ struct page_run page_map_find(const struct page_map *m, uint32_t page, uint32_t 
 	run.count = most < left ? most : left;
 	for (int table = WRITTEN; table <= last[run.home]; table++)
 		run.count = bits_run(bits(m, table), page, run.count);
-	for (int c = 0; c < m->replicas; c++)
+	for (int c = 0; c < PAGE_MAP_REPLICAS; c++)
 		if (asked >> c & 1)
 			run.count = bits_run(stored(m, c), page, run.count);
 	return run;
@@ -198,7 +198,7 @@ uint32_t page_map_live(const struct page_map *m, uint32_t slab)
 
 uint32_t page_map_count_stored(const struct page_map *m, uint32_t slab, int replica)
 {
-	return replica < m->replicas ? bits_count(stored(m, replica), slab * m->slab_pages,
+	return replica < PAGE_MAP_REPLICAS ? bits_count(stored(m, replica), slab * m->slab_pages,
 						  page_map_slab_pages(m, slab)) : 0;
 }
 
@@ -253,7 +253,7 @@ static void set_live(struct page_map *m, uint32_t page, bool was, bool is)
 
 static void forget_stored(struct page_map *m, uint32_t first, uint32_t n)
 {
-	for (int c = 0; c < m->replicas; c++)
+	for (int c = 0; c < PAGE_MAP_REPLICAS; c++)
 		bits_clear(stored(m, c), first, n);
 }
 
@@ -295,7 +295,7 @@ void page_map_backed(struct page_map *m, uint32_t first, uint32_t n, int result)
 
 void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica)
 {
-	if (replica < m->replicas)
+	if (replica < PAGE_MAP_REPLICAS)
 		bits_clear(stored(m, replica), slab * m->slab_pages, page_map_slab_pages(m, slab));
 }
 

@@ -45,20 +45,18 @@ struct page_run {
 
 struct page_map {
 	uint32_t pages, slab_pages, slabs;
-	uint8_t replicas;
 	bool backup;      /* there is a backup */
 	uint64_t live;    /* pages */
 	uint64_t words;   /* words of a table with a bit per page */
 	uint64_t table[];
 };
 
-/* Returns the size of a map; @replicas is at most PAGE_MAP_REPLICAS. */
-size_t page_map_size(uint32_t pages, uint32_t slab_pages, int replicas);
+/* Returns the size of a map. */
+size_t page_map_size(uint32_t pages, uint32_t slab_pages);
 /* Makes the map in zeroed memory of that size: no page is written. */
-void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, int replicas,
-		   bool backup);
+void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, bool backup);
 /* As page_map_init(), in new memory that children share; NULL without memory. */
-struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, int replicas, bool backup);
+struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, bool backup);
 void page_map_free(struct page_map **m);
 
 /* Returns the pages of @slab; the last one may be shorter. */

@@ -624,8 +624,8 @@ void begin(const struct model *model)
 	m.s.engine.sealing.sealer = sealer;
 	m.s.engine.sealing.on = model->sealed;
 	memset(m.lent, 0, sizeof(m.lent));
-	assert_true(page_map_size(PAGES, model->slab_pages, SLAB_COPIES) <= sizeof(W.map));
-	page_map_init(m.s.engine.map, PAGES, model->slab_pages, SLAB_COPIES, model->backup);
+	assert_true(page_map_size(PAGES, model->slab_pages) <= sizeof(W.map));
+	page_map_init(m.s.engine.map, PAGES, model->slab_pages, model->backup);
 	slab_init(&m.s.engine.table, W.slab, PAGES / model->slab_pages, model->slab_pages);
 	m.s.engine.backup.slots = &m.s.engine.slots;
 	for (int i = SLOTS - 1; i >= 0; i--) {

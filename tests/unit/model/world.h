@@ -154,9 +154,9 @@ struct step {
 #define WRITTEN (m.s.engine.map->table[0])
 #define SAME_FILLED (m.s.engine.map->table[1])
 #define STALE (m.s.engine.map->table[2])
-#define STORED(c) ((c) < m.s.engine.map->replicas ? m.s.engine.map->table[3 + (c)] : 0)
-#define EMPTIED (m.s.engine.map->table[3 + m.s.engine.map->replicas])
-#define WORD(page) (m.s.engine.map->table[4 + m.s.engine.map->replicas + (page)])
+#define STORED(c) (m.s.engine.map->table[3 + (c)])
+#define EMPTIED (m.s.engine.map->table[3 + PAGE_MAP_REPLICAS])
+#define WORD(page) (m.s.engine.map->table[4 + PAGE_MAP_REPLICAS + (page)])
 
 /* The one world; that of a search is saved and restored, step by step. */
 extern struct state m;
