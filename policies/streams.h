@@ -285,7 +285,7 @@ static __always_inline int stream_coarser(struct stream *st, __u64 steps)
 	if (++st->same < STREAM_COARSER)
 		return 0;
 	st->walk = (struct ebb_walk){ 0 };
-	stream_begin(st, st->stride * (__s64)steps, STREAM_COARSER);
+	stream_begin(st, (__s64)((__u64)st->stride * steps), STREAM_COARSER);
 	st->same = 0;
 	return 1;
 }

@@ -183,6 +183,23 @@ static void tells_its_run(void **unused)
 	world_free(w);
 }
 
+/* No address space is that large, but arithmetic on addresses must be defined (SANITIZE=1). */
+static void strides_grow_without_bound(void **unused)
+{
+	struct world *w = world();
+	struct ebb_fault f = { .owner = 1, .tgid = 1, .tid = 1, .exec = 1, .kind = EBB_MISS };
+	uint64_t stride = 1;
+
+	for (int power = 0; power < 41; power++, stride *= 3)
+		for (int i = 0; i < 16; i++) {
+			f.vpn += stride;
+			f.time_ns += 1000;
+			w->policy->run(&w->sim, &f);
+		}
+	assert_true(w->requests > 0);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +208,7 @@ int main(void)
 		cmocka_unit_test(nothing_to_find), cmocka_unit_test(after_random_pages),
 		cmocka_unit_test(lanes), cmocka_unit_test(shares_room),
 		cmocka_unit_test(tells_its_run),
+		cmocka_unit_test(strides_grow_without_bound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
