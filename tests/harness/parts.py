@@ -445,12 +445,24 @@ def stats(cgroup):
     return rows[0]
 
 
-def pinned_rows():
-    """Returns the pinned map cgroup_stats, which outlives ebbd, as bpftool shows it."""
+def pinned_map(name):
+    """Returns the entries of a pinned map, which outlives ebbd, as bpftool shows them."""
     done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned",
-                           str(machine.PINS / "maps" / "cgroup_stats")],
+                           str(machine.PINS / "maps" / name)],
                           text=True, capture_output=True, check=True)
-    return [entry.get("formatted", entry)["value"] for entry in json.loads(done.stdout)]
+    return [entry.get("formatted", entry) for entry in json.loads(done.stdout)]
+
+
+def pinned_rows():
+    """Returns the map cgroup_stats: totals that ebbd writes, and none without it."""
+    return [entry["value"] for entry in pinned_map("cgroup_stats")]
+
+
+def counted(cgroup, counter):
+    """Returns what the BPF programs have counted, with or without ebbd."""
+    number = cgroup.path.stat().st_ino
+    of, = (entry["values"] for entry in pinned_map("counters") if entry["key"] == number)
+    return sum(one["value"][counter] for one in of)
 
 
 def pinned_stats(cgroup):

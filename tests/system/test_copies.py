@@ -150,6 +150,31 @@ def test_without_durability_a_lost_donor_is_an_error_never_an_old_page(world):
     assert p.read(3, 1) == p.model[3 * PAGE:4 * PAGE]
 
 
+@only_tcp
+def test_a_donor_that_is_back_gets_what_it_missed(world):
+    a, b = world.donor(), world.donor()
+    s = world.serve(a, b, durability="replicas=2", options=["--deadline", "1s"])
+    p = world.open(s)
+    p.write(0, os.urandom(p.size))
+    wait_for(lambda: whole(s), 20, "two replicas")
+    before = s.stats()["pages_repaired"]
+    a.signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: s.donor_state(0) == "away", 15, "absence")
+        p.write(7, os.urandom(16 * PAGE))
+    finally:
+        a.signal(signal.SIGCONT)
+    wait_for(lambda: s.donor_state(0) == "up" and s.status()["slabs"]["away"] == 0 and whole(s), 20, "return")
+    told = s.stats()
+    # Writes that waited for it when it went away may be among them.
+    assert 16 <= told["pages_repaired"] - before <= 64
+    assert told["donor_losses"] == 0
+    p.check()
+    # What it has is the newest content.
+    b.kill()
+    p.check()
+
+
 def test_pages_return_from_the_disk(world):
     at = world.new_place()
     first = world.donor(**at)

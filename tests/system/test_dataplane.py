@@ -418,6 +418,7 @@ def test_failing_backup_disk(world):
     p.write(2050, os.urandom(4 * PAGE))
     p.write(3000, os.urandom(PAGE))
     p.check()
+    assert s.status()["backup"]["failing"], "until the device is re-created"
 
 
 @only_tcp

@@ -9,6 +9,7 @@ import pytest
 
 import docs
 import examples
+import promises
 from machine import BIN, REPO
 
 DOCUMENTS = docs.documents()
@@ -139,6 +140,45 @@ def test_states():
     for line in told("## Lines in a device's log"):
         for piece in re.split(r"\.\.\.", line):
             assert piece.strip(" :;") in source, line
+
+
+MOST_UNTESTED = 3
+
+
+@pytest.mark.beside
+def test_promises():
+    """Each promise of docs/security.md and docs/operations.md has a test, in tests/promises."""
+    faults, untested = promises.check(promises.FILE.read_text())
+    assert not faults, "\n" + "\n".join(faults)
+    print("\n".join(untested))
+    assert len(untested) <= MOST_UNTESTED, "\n" + "\n".join(untested)
+
+
+@pytest.mark.beside
+def test_wrong_promises_are_found(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text(
+        "# Top\nNothing.\n## Sure\nAll is\nwell. All is well. It holds.\n"
+        "| attacker | can | cannot |\n| --- | --- | --- |\n| a | | read a page |\n")
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_a.c").write_text("cmocka_unit_test(here)\n")
+    monkeypatch.setattr(promises, "REPO", tmp_path)
+    monkeypatch.setattr(promises, "DOCUMENTS", ("docs/a.md",))
+    right = ('docs/a.md\n## Top\nnone: a title\n## Sure\n"It holds."\n\tunit/test_a.c::here\n'
+             '"read a page"\n\tuntested: hard\n')
+    assert promises.check(right) == ([], ['docs/a.md: "read a page": hard'])
+    for old, new, says in (("It holds", "It fails", "0 times"),
+                           ("It holds.", "All is well.", "2 times"),
+                           ("a.c::here", "a.c::there", "no such test"),
+                           ("test_a.c", "test_b.c", "no file of tests"),
+                           ('"read a page"\n\tuntested: hard\n', "", "no promise is quoted"),
+                           ("\tuntested: hard\n", "", "no test enforces it"),
+                           ("none: a title\n", "", "has promises, or none"),
+                           ("## Top\nnone: a title\n", "", "list its promises"),
+                           ("## Sure", "## Sore", 'no section is called "Sore"')):
+        assert any(says in f for f in promises.check(right.replace(old, new))[0]), new
+    with pytest.raises(promises.Malformed):
+        promises.check(right + "It holds.\n")
 
 
 @pytest.mark.beside

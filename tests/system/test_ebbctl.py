@@ -462,6 +462,11 @@ def test_device_life(device):
     areas = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
     mine = [int(a[4]) for a in areas if a[0] == device.block]
     assert all(int(a[4]) < mine[0] for a in areas if a[0] != device.block)
+    # Pages are root's, and those of the group "disk".
+    assert not os.stat(device.block).st_mode & 0o007
+    stranger = subprocess.run(["cat", Path(told["mount"], "swap")], user=65534, group=65534,
+                              extra_groups=[], capture_output=True, text=True)
+    assert "Permission denied" in stranger.stderr
     # Not in the cgroup of the caller.
     assert read(f"/proc/{device.server}/cgroup").find("ebb-test") < 0
 

@@ -227,6 +227,14 @@ def test_device_list_says_how_pages_are_kept(run):
     assert re.search(r"1\.0 GiB +2\.0 GiB", row)
 
 
+@pytest.mark.parametrize("missing, says", [("holder", "no supervisor; 2 failovers"),
+                                           ("standby", "no standby; 2 failovers"), (None, "2 failovers")])
+def test_device_list_says_which_processes_are_missing(run, missing, says):
+    processes = {"pid": 1, "server": 1, "holder": 2, "standby": 3, "takeovers": 2}
+    run.device("ebb0", status(donor("a:1"), **processes | ({missing: 0} if missing else {})))
+    assert f"  {says}  " in ebbctl("device", "list").stdout.splitlines()[1]
+
+
 # --- device create: donors and durability -----------------------------------
 
 @pytest.fixture

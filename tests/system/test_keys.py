@@ -509,6 +509,7 @@ def test_the_last_key_is_taken_away(world, key, tmp_path):
     donor.signal(signal.SIGHUP)
     wait_for(lambda: s.stats()["donor_absences"] == 1, 5, "its connection ends")
     wait_for(lambda: "no key is left: no borrower on the network is accepted" in donor.log.read_text(), 5, "the donor says so")
+    assert donor.ask()["lent"] == 0, "its slabs are reclaimed at once"
     p.check()
     status, text = swapd(tmp_path, donor.address, "--key", copy)
     assert status == 5 and "does not know key spark" in text

@@ -122,6 +122,7 @@ def test_what_a_donor_holds_tells_nothing(world, evil_donor):
     assert len(set(held)) == 16
     with open(s.backup, "rb") as f:
         assert b"sword" not in f.read(MIB)
+        assert os.fstat(f.fileno()).st_mode & 0o777 == 0o600
     assert p.read(0, 8) == data
     assert s.status()["sealed"] is True
 
@@ -179,6 +180,8 @@ def test_another_copy_has_the_page(world, evil_donor, evil):
     wait_for(lambda: s.status()["copies"]["missing"] == 0, 20, "two copies of everything")
     p.check()
     assert s.stats()["pages_read_failed"] == 0
+    # Copies were checked before they were made: no other donor has a wrong page.
+    assert [d["bad_pages"] for d in s.status()["donors"][1:]] == [0, 0]
 
 
 @only_tcp

@@ -628,6 +628,31 @@ static void quotas(void **state)
 	close(b.fd);
 }
 
+/* A peer without a handshake keeps its place for five seconds. */
+static void silent_peers_have_five_seconds(void **state)
+{
+	struct sockaddr_storage nobody = { .ss_family = AF_UNSPEC };
+	struct donor *d = *state;
+	struct peer a, silent = { 0 };
+	uint64_t now;
+	int fd[2];
+
+	connect_peer(d, &a, 1, 1);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	silent.fd = fd[0];
+	assert_non_null(connection_adopt(&d->l->sessions, fd[1], &nobody));
+	turn(d->l);
+	now = now_ns();
+	connections_tick(&d->l->sessions, now + 4 * SECOND);
+	assert_false(hung_up(&silent));
+	connections_tick(&d->l->sessions, now + 6 * SECOND);
+	assert_true(hung_up(&silent));
+	/* A borrower may say nothing for as long as it likes. */
+	assert_int_equal(map(d, &a), WIRE_OK);
+	close(silent.fd);
+	close(a.fd);
+}
+
 /* A borrower whose MAPs are refused takes no loan of the turn from others. */
 static void refused_maps(void **state)
 {
@@ -954,6 +979,8 @@ int main(void)
 						out_of_a_limited_cgroup),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(silent_peers_have_five_seconds, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
 	};
 

@@ -250,6 +250,28 @@ static void bounds(void **unused)
 	assert_int_equal(offload_next(&c, &s), 0);
 }
 
+/* However often the slowdown is too much. */
+static void pauses_of_2_to_32_seconds(void **unused)
+{
+	struct offload_sample s = { .wall_ns = PERIOD_NS, .running_ns = PERIOD_NS / 2,
+				    .lost_ns = PERIOD_NS / 2, .resident = 64 * MIB, .target = 20 };
+	struct offload_control c = { 0 };
+	uint64_t longest = 0, shortest = UINT64_MAX, pause = 0;
+
+	for (int i = 0; i < 400; i++) {
+		assert_int_equal(offload_next(&c, &s), 0);
+		assert_int_equal(c.state, OFFLOAD_BACKS_OFF);
+		pause++;
+		if (c.pause)
+			continue;
+		longest = pause > longest ? pause : longest;
+		shortest = pause < shortest ? pause : shortest;
+		pause = 0;
+	}
+	assert_int_equal((shortest - 1) * PERIOD_NS, 2000000000);
+	assert_int_equal((longest - 1) * PERIOD_NS, 32000000000);
+}
+
 static void slowdown_is_time_lost_for_time_run(void **unused)
 {
 	struct offload_sample s = { .wall_ns = 1000, .running_ns = 1000, .lost_ns = 20 };
@@ -273,6 +295,7 @@ int main(void)
 		cmocka_unit_test(the_target_is_met),
 		cmocka_unit_test(even_use_is_left_alone),
 		cmocka_unit_test(backs_off_at_once),
+		cmocka_unit_test(pauses_of_2_to_32_seconds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

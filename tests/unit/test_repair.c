@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
@@ -622,6 +624,17 @@ static void what_the_disk_sees(void **state)
 	end();
 }
 
+static void no_core_dump_has_the_key(void **state)
+{
+	struct sealing sealing = { 0 };
+	struct error e = { 0 };
+
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
+	assert_int_equal(sealing_init(&sealing, 8, &e), 0);
+	assert_int_equal(prctl(PR_GET_DUMPABLE), 0);
+	sealing_free(&sealing);
+}
+
 /* A donor that gave wrong pages stays known for it, off the list or not. */
 static void nobody_is_forgiven(void **state)
 {
@@ -702,6 +715,31 @@ static void what_a_drain_comes_to(void **state)
 	grant();
 	s.donors.donor[0].leaving = DONOR_DRAINED;
 	check_outlook(&s.donors.donor[0], 0, 0, 1, "has a replica already; ");
+	end();
+}
+
+/* The only donor is away, and there is no disk. */
+static void a_write_without_a_place_waits_two_seconds(void **state)
+{
+	uint64_t now = now_ns();
+
+	begin(1, false);
+	s.donors.donor[1].leaving = DONOR_DRAINED;
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	engine_tick(&s.engine, now);
+	s.donors.donor[0].state = DONOR_DOWN;
+	s.donors.donor[0].away_since = now;
+	s.donors.donor[0].away_until = now + 30 * SECOND;
+	mapping_away(&s.replicas, &s.donors.donor[0]);
+	request(SLOT_WRITE, 1, 1);
+	engine_tick(&s.engine, now + 2 * SECOND - 1);
+	run();
+	assert_int_equal(answered, 1);
+	engine_tick(&s.engine, now + 2 * SECOND);
+	run();
+	assert_int_equal(answered, 2);
+	assert_int_equal(failed, 1);
 	end();
 }
 
@@ -835,6 +873,7 @@ int main(void)
 		cmocka_unit_test(a_read_in_the_last_moment),
 		cmocka_unit_test(a_page_that_cannot_be_sealed),
 		cmocka_unit_test(what_the_disk_sees),
+		cmocka_unit_test(no_core_dump_has_the_key),
 		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_crowd_for_one_page),
 		cmocka_unit_test(a_write_outlives_its_donor),
@@ -843,6 +882,7 @@ int main(void)
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(what_a_drain_comes_to),
+		cmocka_unit_test(a_write_without_a_place_waits_two_seconds),
 		cmocka_unit_test(a_donor_that_asks_too_often),
 	};
 

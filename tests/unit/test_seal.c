@@ -294,6 +294,30 @@ static void no_nonce_twice(void **state)
 	seal_table_free(&again);
 }
 
+/* Neither swap nor a core dump gets the key; the kernel has the word. */
+static void key_is_locked_and_not_dumped(void **state)
+{
+	struct world *w = *state;
+	char line[512], begins[24];
+	bool found = false, locked = false, kept_out = false;
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+
+	assert_non_null(smaps);
+	snprintf(begins, sizeof(begins), "%llx-",
+		 (unsigned long long)(uintptr_t)w->table.memory);
+	while (fgets(line, sizeof(line), smaps)) {
+		if (!found) {
+			found = !strncmp(line, begins, strlen(begins));
+		} else if (!strncmp(line, "VmFlags:", 8)) {
+			locked = strstr(line, " lo ");
+			kept_out = strstr(line, " dd ");
+			break;
+		}
+	}
+	fclose(smaps);
+	assert_true(found && locked && kept_out);
+}
+
 static void the_counter_has_an_end(void **state)
 {
 	struct world *w = *state;
@@ -334,6 +358,7 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(bounds, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_nonce_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(key_is_locked_and_not_dumped, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_counter_has_an_end, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_is_allocated, setup, teardown),
 	};

@@ -4,9 +4,12 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/swap.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ebbctl/device/swaps.h"
@@ -15,10 +18,13 @@
 #include <cmocka.h>
 
 static int held;
+static bool endless;
 
 /* In the child: EBUSY where it would keep @held open for as long as it hangs. */
 int swapoff(const char *path)
 {
+	while (endless)
+		pause();
 	if (fcntl(held, F_GETFD) < 0 && fcntl(STDERR_FILENO, F_GETFD) < 0)
 		return 0;
 	errno = EBUSY;
@@ -36,9 +42,25 @@ static void one_that_hangs_would_hold_nothing(void **state)
 	close(held);
 }
 
+/* The kernel takes the signal for the end of swapoff(2), which leaves swap on. */
+static void one_that_takes_too_long_is_given_up(void **state)
+{
+	struct error e = { 0 };
+
+	endless = true;
+	assert_int_equal(swaps_off("x", "/dev/none", 200, PATIENCE_TO_THE_END, &e), -ETIMEDOUT);
+	endless = false;
+	assert_non_null(strstr(e.text, "the device still works, try again with a longer"));
+	assert_int_equal(waitpid(-1, NULL, 0), -1);
+	assert_int_equal(errno, ECHILD);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(one_that_hangs_would_hold_nothing) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_that_hangs_would_hold_nothing),
+		cmocka_unit_test(one_that_takes_too_long_is_given_up),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

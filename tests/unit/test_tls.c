@@ -124,6 +124,7 @@ static void same_key(void **state)
 {
 	struct world *w = *state;
 	uint8_t a[32], b[32], other[32];
+	EVP_PKEY *ephemeral = NULL;
 	char byte;
 
 	connect_both(w);
@@ -131,6 +132,9 @@ static void same_key(void **state)
 	assert_string_equal(w->tls[DONOR].fingerprint, w->key.fingerprint);
 	assert_int_equal(SSL_version(w->tls[DONOR].ssl), TLS1_3_VERSION);
 	assert_string_equal(SSL_get_cipher(w->tls[DONOR].ssl), "TLS_AES_256_GCM_SHA384");
+	/* ECDHE: the key alone opens no earlier connection. */
+	assert_int_equal(SSL_get_peer_tmp_key(w->tls[DONOR].ssl, &ephemeral), 1);
+	EVP_PKEY_free(ephemeral);
 	/* No ticket, or anything else, follows the handshake. */
 	assert_int_equal(recv(w->fd[BORROWER], &byte, 1, MSG_PEEK), -1);
 	assert_int_equal(errno, EAGAIN);
