@@ -13,6 +13,7 @@
 #include "track.bpf.h"
 
 #define ANON_VMA_DEPTH 24 /* height of a red-black tree of thousands of mappings */
+#define SWP_TYPE_SHIFT 58 /* of a swp_entry_t on 64-bit machines; include/linux/swapops.h */
 
 /* Counts @pages that @tid, a thread of ebbd, reads for the process that it prefetches for. */
 static __always_inline void executor_read(__u32 tid, __u32 pages)
@@ -34,11 +35,28 @@ static __always_inline void executor_read(__u32 tid, __u32 pages)
 		__sync_fetch_and_add(&p->swapped_in, pages);
 }
 
+/* Learns the swap type of a device from @folio, which is written to it or read from it. */
+static __always_inline void learn_swap_type(__u32 *type, struct folio *folio)
+{
+	unsigned long flags = folio_flags(folio), cached =
+		1UL << bpf_core_enum_value(enum pageflags, PG_swapcache) |
+		1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked);
+	unsigned long entry = 0;
+	__u32 now;
+
+	if ((flags & cached) != cached)
+		return;
+	bpf_core_read(&entry, sizeof(entry), &folio->private);
+	now = EBB_SWAP_TYPE + (__u32)(entry >> SWP_TYPE_SHIFT);
+	if (*type != now)
+		*type = now;
+}
+
 /* Counts pages written to or read from one of our devices. */
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(swap_bio, struct bio *bio)
 {
-	__u32 dev = BPF_CORE_READ(bio, bi_bdev, bd_dev), zero = 0, op, pages;
+	__u32 dev = BPF_CORE_READ(bio, bi_bdev, bd_dev), zero = 0, op, pages, *type;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct ebb_counters *c;
 	struct task_stamp *s;
@@ -48,10 +66,13 @@ int BPF_PROG(swap_bio, struct bio *bio)
 	struct ebb_proc *p;
 	__u64 owner = 0;
 
-	if (!bpf_map_lookup_elem(&devices, &dev))
+	type = bpf_map_lookup_elem(&devices, &dev);
+	if (!type)
 		return 0;
 	/* A bio's first page is the head of its folio, of any size. */
 	folio = (void *)BPF_CORE_READ(bio, bi_io_vec, bv_page);
+	if (folio)
+		learn_swap_type(type, folio);
 	cg = folio ? folio_cgroup(folio) : NULL;
 	if (!cg || !cgroup_governor(cg, &owner))
 		return 0;

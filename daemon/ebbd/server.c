@@ -88,7 +88,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	json_add_numbers(o, (struct json_number[]){
 		{ "requests", x.requests }, { "stale", x.stale }, { "full", x.full },
 		{ "throttled", x.throttled }, { "calls", x.calls }, { "pages", x.pages },
-		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped }, { "repeated", x.repeated },
+		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped },
+		{ "held_back", x.held_back }, { "repeated", x.repeated },
 		{ "failed", x.failed }, { "cold_pages", x.cold_pages },
 		{ "paged_out", x.paged_out }, { "call_ns", x.call_ns }, { "waits", x.waits },
 		{ NULL }

@@ -306,7 +306,11 @@ struct ebb_executor {
 	struct ebb_reader reader;
 };
 
-/* maps/devices: (major << 20 | minor), the kernel's dev_t -> 1 + index. */
+/*
+ * maps/devices: (major << 20 | minor), the kernel's dev_t -> EBB_SWAP_TYPE + the swap type of the
+ * device, which bpf/evict learns from the first page; less while it is not known.
+ */
+#define EBB_SWAP_TYPE 0x100
 
 #define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 EBB_ASSERT_SIZE(struct ebb_meta, 56);

@@ -103,12 +103,45 @@ static void forgets_the_mapping_that_faulted_longest_ago(void **state)
 		assert_true(reaches(&t, 10 * i, SECOND + 100));
 }
 
+/* Pagemap entries: pages 0 to 9 in swap, of type @vpn % 3; page 10 resident, page 11 nowhere. */
+static int pagemap(void)
+{
+	uint64_t entry[2048] = { [10] = 1ULL << 63 | 2 };
+	FILE *f = tmpfile();
+
+	assert_non_null(f);
+	for (uint64_t vpn = 0; vpn < 10; vpn++)
+		entry[vpn] = 1ULL << 62 | 0x1000 | vpn % 3;
+	entry[2000] = 1ULL << 62 | 31;
+	assert_int_equal(pwrite(fileno(f), entry, sizeof(entry), 0), sizeof(entry));
+	return fileno(f);
+}
+
+static void holds_back_pages_of_devices_that_wait(void **state)
+{
+	uint64_t near[] = { 0, 1, 2, 3, 4, 10, 11 }, far[] = { 1, 2000 };
+	struct target t = { .tgid = 1, .pagemap = pagemap() };
+	struct target_kept k = target_keep_swapped(&t, near, 7, 1 << 1 | 1 << 31);
+
+	assert_int_equal(k.kept, 3);
+	assert_int_equal(k.held_back, 2);
+	assert_memory_equal(near, ((uint64_t[]){ 0, 2, 3 }), 3 * sizeof(*near));
+	k = target_keep_swapped(&t, far, 2, 1U << 31);
+	assert_int_equal(k.kept, 1);
+	assert_int_equal(k.held_back, 1);
+	assert_int_equal(far[0], 1);
+	k = target_keep_swapped(&t, near, 3, 0);
+	assert_int_equal(k.kept, 3);
+	assert_int_equal(k.held_back, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(is_told_from_its_namesake),
 		cmocka_unit_test(knows_its_memory_by_its_faults),
 		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
+		cmocka_unit_test(holds_back_pages_of_devices_that_wait),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,7 @@ const struct metric metrics[] = {
 	EXECUTOR("pages", "Pages requested in these calls."),
 	EXECUTOR("not_memory", "Requested pages outside the memory mappings that faulted lately."),
 	EXECUTOR("not_swapped", "Requested pages that were not in swap."),
+	EXECUTOR("held_back", "Requested pages on a device that waits for a donor."),
 	EXECUTOR("repeated", "Requested pages that were already in flight."),
 	EXECUTOR("failed", "Calls that failed."),
 	EXECUTOR("cold_pages", "Used pages deactivated."),

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "absence.h"
 #include "executor.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
@@ -25,6 +26,7 @@ struct executor {
 	int wake;                      /* eventfd: stop */
 	uint64_t stale;                /* malformed requests */
 	struct prefetcher *prefetcher;
+	struct absence *absence;
 	uint64_t swept_ns, beat_ns;
 	struct liveness liveness;
 };
@@ -92,6 +94,7 @@ static void *run(void *data)
 static void executor_free(struct executor *x)
 {
 	prefetcher_free(&x->prefetcher);
+	absence_stop(&x->absence);
 	ring_buffer__free(x->ring);
 	if (x->wake >= 0)
 		close(x->wake);
@@ -114,7 +117,10 @@ int executor_start(struct executor **out, struct plane *plane, struct budget_tab
 		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
 		goto out;
 	}
-	x->prefetcher = prefetcher_new(plane, budgets, &x->config);
+	r = absence_start(&x->absence, plane->devices, e);
+	if (r)
+		goto out;
+	x->prefetcher = prefetcher_new(plane, budgets, &x->config, x->absence);
 	r = x->prefetcher ? pthread_create(&x->thread, NULL, run, x) : ENOMEM;
 	if (r) {
 		r = fail(e, r, "executor: cannot start its thread: %s", strerror(r));

@@ -35,6 +35,7 @@ struct recent {
 struct prefetcher {
 	const struct executor_config *config;
 	struct budget_table *budgets;
+	const struct absence *absence;
 	struct leaves *leaves;
 	struct prefetch_set *set;
 	struct ebb_executor *counted;  /* mapped: ebbd's reads, and whose pages this thread reads */
@@ -175,16 +176,18 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
 {
 	uint32_t memory = target_keep_memory(j->target, vpn, n, now_ns());
-	uint32_t kept = target_keep_swapped(j->target, vpn, memory);
+	struct target_kept swapped =
+		target_keep_swapped(j->target, vpn, memory, absence_types(p->absence));
 
 	p->stats.not_memory += n - memory;
-	p->stats.not_swapped += memory - kept;
-	if (!kept)
+	p->stats.not_swapped += memory - swapped.kept - swapped.held_back;
+	p->stats.held_back += swapped.held_back;
+	if (!swapped.kept)
 		return;
-	if (leaf_make_room(j->leaf, kept))
-		prefetch_batch(p, j, vpn, kept);
+	if (leaf_make_room(j->leaf, swapped.kept))
+		prefetch_batch(p, j, vpn, swapped.kept);
 	else
-		p->stats.full += kept;
+		p->stats.full += swapped.kept;
 }
 
 /* @list holds the pages of an EBB_OP_LIST, NULL for others. */
@@ -380,7 +383,8 @@ const struct executor_stats *prefetcher_stats(const struct prefetcher *p)
 }
 
 struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budgets,
-				  const struct executor_config *config)
+				  const struct executor_config *config,
+				  const struct absence *absence)
 {
 	struct prefetcher *p = calloc(1, sizeof(*p));
 
@@ -388,6 +392,7 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 		return NULL;
 	p->budgets = budgets;
 	p->config = config;
+	p->absence = absence;
 	p->counted = plane->executor;
 	p->set = prefetch_set_new(prefetch_set_map(plane), plane->filter);
 	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);

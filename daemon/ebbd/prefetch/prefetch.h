@@ -3,15 +3,16 @@
  * Executes requests in sequence: process_madvise(MADV_WILLNEED), or page-out.
  *
  * For each request it drops stale and outstanding pages, pages that may belong to a file
- * (target_learn()) and, by the pagemap, pages that are not in swap, cuts the rest to the cgroup's
- * budget, enters the pages in the prefetched set and requests them, at most 64 per call: a call
- * holds the target's mmap_lock.
+ * (target_learn()) and, by the pagemap, pages that are not in swap or whose device may wait for a
+ * donor (absence.h), cuts the rest to the cgroup's budget, enters the pages in the prefetched set
+ * and requests them, at most 64 per call: a call holds the target's mmap_lock.
  *
  * Belongs to one thread, and takes no lock.
  */
 #ifndef EBB_PREFETCH_H
 #define EBB_PREFETCH_H
 
+#include "absence.h"
 #include "budget.h"
 #include "settings.h"
 
@@ -19,7 +20,8 @@ struct prefetcher;
 
 /* The arguments must outlive it.  Returns NULL without memory. */
 struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budgets,
-				  const struct executor_config *config);
+				  const struct executor_config *config,
+				  const struct absence *absence);
 void prefetcher_free(struct prefetcher **p);
 
 /* Call first in the thread: sets its CPU and I/O priority and marks its reads as prefetches. */

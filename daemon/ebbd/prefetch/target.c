@@ -12,6 +12,7 @@
 
 #define PM_PRESENT (1ULL << 63)
 #define PM_SWAPPED (1ULL << 62)
+#define PM_SWAP_TYPE 31   /* needs CAP_SYS_ADMIN at open() */
 #define MAX_PAGES 1024   /* pagemap entries one read may cover */
 #define MAX_RANGES 64
 
@@ -88,33 +89,40 @@ uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, u
 	return kept;
 }
 
-static bool swapped(uint64_t entry)
+/* Keeps page @vpn, by its @entry of the pagemap, as the next of @pages. */
+static void keep(struct target_kept *k, uint64_t *pages, uint64_t vpn, uint64_t entry,
+		 uint32_t held)
 {
-	return (entry & (PM_PRESENT | PM_SWAPPED)) == PM_SWAPPED;
+	if ((entry & (PM_PRESENT | PM_SWAPPED)) != PM_SWAPPED)
+		return;
+	if (held >> (entry & PM_SWAP_TYPE) & 1)
+		k->held_back++;
+	else
+		pages[k->kept++] = vpn;
 }
 
-uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n)
+struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
+				       uint32_t held)
 {
+	struct target_kept kept = { 0 };
 	uint64_t entry[MAX_PAGES], low, high;
-	uint32_t kept = 0;
 	ssize_t got;
 
 	if (!n)
-		return 0;
+		return kept;
 	low = vpn[0] < vpn[n - 1] ? vpn[0] : vpn[n - 1];
 	high = vpn[0] < vpn[n - 1] ? vpn[n - 1] : vpn[0];
 	/* One read over the gaps is cheaper than one per page, up to about 16 entries per page. */
 	if (high - low < MAX_PAGES && high - low < 16ULL * n) {
 		got = pread(t->pagemap, entry, (high - low + 1) * 8, (off_t)(low * 8));
 		for (uint32_t i = 0; i < n; i++)
-			if (got >= (ssize_t)((vpn[i] - low + 1) * 8) &&
-			    swapped(entry[vpn[i] - low]))
-				vpn[kept++] = vpn[i];
+			if (got >= (ssize_t)((vpn[i] - low + 1) * 8))
+				keep(&kept, vpn, vpn[i], entry[vpn[i] - low], held);
 		return kept;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8 && swapped(entry[0]))
-			vpn[kept++] = vpn[i];
+		if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8)
+			keep(&kept, vpn, vpn[i], entry[0], held);
 	return kept;
 }
 

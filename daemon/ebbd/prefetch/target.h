@@ -43,11 +43,18 @@ void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now);
  */
 uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, uint64_t now);
 
+/* The result of target_keep_swapped(): numbers of pages. */
+struct target_kept {
+	uint32_t kept;
+	uint32_t held_back; /* in swap, but not to be read now */
+};
+
 /*
- * Keeps, in place, those of the @n pages @vpn (ascending or descending) that are in swap;
- * returns how many remain.
+ * Keeps, in place, those of the @n pages @vpn (ascending or descending) that are in swap, but for
+ * the swap types in the mask @held.
  */
-uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n);
+struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
+				       uint32_t held);
 
 /*
  * process_madvise() over the @n pages @vpn; runs become one range each.

@@ -31,7 +31,7 @@
  *				  slabs, total, free, memory, used (bytes), read_ns,
  *				  connects, losses, last_loss,
  *				  "outlook", as below; only while it leaves}]
- *	stats		counters
+ *	stats		counters; reads_may_wait (bool): for donors that are away
  *	slab.list	from (0): slabs that have a copy or a live page
  *		slab (bytes), total, wanted,
  *		slabs	[{slab, state: unmapped, mapping, mapped, lost, live (pages),

@@ -192,6 +192,21 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_object_object_add(a, "donors", donors_json(s));
 }
 
+/*
+ * Returns whether reads wait for donors that are away, or may: enough donors are away to have all
+ * replicas of a slab, and there is no backup.
+ */
+static bool reads_may_wait(const struct swapd *s)
+{
+	int count = __atomic_load_n(&s->donors.count, __ATOMIC_ACQUIRE), away = 0;
+
+	for (int i = 0; i < count; i++)
+		away += __atomic_load_n(&s->donors.donor[i].resume, __ATOMIC_RELAXED) ==
+			RESUME_WANTED;
+	return count_get(&s->count->held) ||
+	       (!backup_there(&s->engine.backup) && away >= s->replicas.wanted);
+}
+
 void device_stats(const struct swapd *s, struct json_object *a)
 {
 	const struct counters *c = s->count;
@@ -239,6 +254,7 @@ void device_stats(const struct swapd *s, struct json_object *a)
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
 		json_add_int(a, list[i].key, list[i].value);
+	json_add_bool(a, "reads_may_wait", reads_may_wait(s));
 	json_add_bool(a, "io_flusher", s->io_flusher);
 	for (int i = 0; i < LATENCY_BUCKETS; i++)
 		json_object_array_add(histogram,

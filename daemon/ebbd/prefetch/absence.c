@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <ebb/abi.h>
+#include "absence.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
+
+#define PERIOD_MS 500
+#define ANSWER_MS 500
+#define SWAP_TYPES 32
+#define STACK (512u << 10)   /* locked */
+
+struct absence {
+	int devices;            /* maps/devices */
+	int wake;               /* eventfd: stop */
+	uint32_t types;
+	pthread_t thread;
+};
+
+struct look {
+	int devices;
+	uint32_t types;
+};
+
+static int look_at(const struct device_record *r, void *data)
+{
+	_cleanup_json_ struct json_object *answer = NULL;
+	uint32_t dev = r->major << 20 | r->minor, type = 0;
+	struct look *l = data;
+
+	/* A donor of the kernel module is lost at once. */
+	if (!strcmp(r->frontend, "kmod"))
+		return 0;
+	answer = control_ask(ebb_device_socket(r->name), "stats", ANSWER_MS);
+	if (json_object_get_boolean(json_member(answer, "reads_may_wait")) &&
+	    !bpf_map_lookup_elem(l->devices, &dev, &type) && type >= EBB_SWAP_TYPE)
+		l->types |= 1u << (type - EBB_SWAP_TYPE) % SWAP_TYPES;
+	return 0;
+}
+
+static void *run(void *data)
+{
+	struct absence *a = data;
+	struct pollfd wake = { .fd = a->wake, .events = POLLIN };
+
+	pthread_setname_np(pthread_self(), "ebbd-absence");
+	while (poll(&wake, 1, PERIOD_MS) <= 0) {
+		struct look l = { .devices = a->devices };
+
+		device_record_each(look_at, &l);
+		__atomic_store_n(&a->types, l.types, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+uint32_t absence_types(const struct absence *a)
+{
+	return __atomic_load_n(&a->types, __ATOMIC_RELAXED);
+}
+
+int absence_start(struct absence **out, int devices, struct error *e)
+{
+	struct absence *a = calloc(1, sizeof(*a));
+	pthread_attr_t attr;
+	int r;
+
+	if (!a)
+		return fail(e, ENOMEM, "absences: out of memory");
+	a->devices = devices;
+	a->wake = eventfd(0, EFD_CLOEXEC);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	r = a->wake < 0 ? errno : pthread_create(&a->thread, &attr, run, a);
+	pthread_attr_destroy(&attr);
+	if (r) {
+		if (a->wake >= 0)
+			close(a->wake);
+		free(a);
+		return fail(e, r, "absences: cannot start its thread: %s", strerror(r));
+	}
+	*out = a;
+	return 0;
+}
+
+void absence_stop(struct absence **pa)
+{
+	struct absence *a = *pa;
+	uint64_t one = 1;
+
+	if (!a)
+		return;
+	if (write(a->wake, &one, sizeof(one)) < 0)
+		log_err("absences: cannot stop: %m");
+	pthread_join(a->thread, NULL);
+	close(a->wake);
+	free(a);
+	*pa = NULL;
+}
