@@ -3,6 +3,7 @@
 Donors out of reach for a while, under load: no page is lost, as the donors retain them.  One
 borrower and three donors, a machine each; the donors' session grace period is 30 s.
 """
+import json
 import os
 import time
 from subprocess import Popen
@@ -10,6 +11,7 @@ from subprocess import Popen
 import pytest
 
 import machine
+import parts
 from chaosworld import PAGE
 from chaosworld import cluster, nothing_left    # fixtures
 from cluster import Cluster
@@ -166,6 +168,61 @@ def test_reads_give_up(cluster):
     # The failed write's page is nowhere; all others are back.
     assert reader_of(b.file, 0).wait(30) != 0
     assert [reader_of(b.file, n * MIB).wait(30) for n in range(1, 32)] == [0] * 31
+
+
+def forget(b, donor, *options):
+    return parts.ebbctl("donor", "forget", b.name, donor.address, *options, check=False,
+                        env={**os.environ, "EBB_RUN_DIR": str(b.run)})
+
+
+def test_operator_gives_up_a_donor(cluster):
+    """The reads that wait for it fail at once, those of other donors go on."""
+    b = cluster.serve(backup=False, options=("--deadline", "400ms", "--durability", "none"))
+    cluster.all_up(b)
+    with open(b.file, "r+b", buffering=0) as f:
+        for n in range(32):
+            f.seek(n * MIB)
+            f.write(os.urandom(PAGE))
+    away = cluster.donors[0]
+    assert "not away" in forget(b, away, "--force").stderr
+    cluster.wait(b.whole, 10, "complete replicas")
+    mine = [n for n, at in b.slabs().items() if at == [away.address]]
+    away.node.unplug()
+    cluster.wait(lambda: b.states()[0] == "away", 5, "absence")
+    reader = reader_of(b.file, mine[0] * MIB)
+    cluster.wait(lambda: b.stats()["waiting_for_donors"], 10, "a read that waits")
+    done = forget(b, away)
+    assert done.returncode == 5
+    assert f"the only copy of {len(mine)} pages of device {b.name}" in done.stderr
+    assert b.states()[0] == "away" and reader.poll() is None
+    begun = time.monotonic()
+    done = forget(b, away, "--force", "--json")
+    assert json.loads(done.stdout) == {"device": b.name, "donor": away.address,
+                                       "pages_lost": len(mine)}
+    assert reader.wait(30) != 0
+    assert time.monotonic() - begun < 10, "it did not wait for the end of --away-timeout"
+    assert b.stats()["donor_losses"] == 1
+    others = sorted(set(range(32)) - set(mine))
+    assert [reader_of(b.file, n * MIB).wait(30) for n in others] == [0] * len(others)
+    away.node.plug()
+    cluster.all_up(b)
+    assert b.stats()["donor_losses"] == 1
+
+
+def test_a_donor_without_an_only_copy_is_given_up(cluster):
+    """No --force is needed, no page is lost, and new replicas are made at once."""
+    a = Absences(cluster, "replicas=2", options=("--repair-delay", "600s"))
+    cluster.wait(a.b.whole, 30, "all replicas")
+    before = a.absences()
+    cluster.donors[0].stop()
+    a.wait_away(before, [0])
+    assert not a.b.whole()
+    assert forget(a.b, cluster.donors[0]).returncode == 0
+    cluster.wait(lambda: all(len(at) == 2 for at in a.b.slabs().values()), 30, "two replicas")
+    cluster.donors[0].go_on()
+    a.cluster.all_up(a.b)
+    told = a.load.stop()
+    assert told["bad"] == 0 and told["read_errors"] == 0
 
 
 def test_a_donor_that_forgot_is_lost(cluster):

@@ -87,8 +87,7 @@ static void check_slab(uint32_t slab, bool backup)
 	uint32_t first = slab * SLAB_PAGES, pages = page_map_slab_pages(map, slab), live = 0, from;
 	uint8_t others = (uint8_t)draw(1 << REPLICAS);
 	int replica = (int)draw(REPLICAS);
-	uint32_t stored = 0, next;
-	bool only = false;
+	uint32_t stored = 0, only = 0, next;
 
 	for (uint32_t i = 0; i < pages; i++) {
 		const struct page *p = &plain[first + i];
@@ -96,11 +95,12 @@ static void check_slab(uint32_t slab, bool backup)
 
 		live += p->written && !p->same;
 		stored += has;
-		only |= has && !(p->stored & others & ~(1u << replica)) && (!backup || p->stale);
+		only += has && !(p->stored & others & ~(1u << replica)) && (!backup || p->stale);
 	}
 	assert_int_equal(page_map_live(map, slab), live);
 	assert_int_equal(page_map_count_stored(map, slab, replica), stored);
-	assert_int_equal(page_map_is_only(map, slab, replica, others), only);
+	assert_int_equal(page_map_is_only(map, slab, replica, others), only > 0);
+	assert_int_equal(page_map_count_only(map, slab, replica, others), only);
 	from = draw(pages);
 	replica = draw(2) ? replica : PAGE_MAP_BACKUP;
 	for (next = from; next < pages && !lacks(&plain[first + next], replica); next++)

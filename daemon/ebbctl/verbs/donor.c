@@ -289,6 +289,53 @@ static int run_trust(int argc, char **argv, void *options, struct error *e)
 	return tell("donor.trust", NULL, "donor trust", argv[0], options, print_used, e);
 }
 
+struct forget_options {
+	bool json, force;
+};
+
+static void print_forgotten(struct json_object *o)
+{
+	printf("donor %s: given up; %lld pages of device %s are lost\n", json_text(o, "donor", ""),
+	       (long long)json_int(o, "pages_lost", 0), json_text(o, "device", ""));
+}
+
+static int run_forget(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object(), *answer = NULL;
+	const struct forget_options *f = options;
+	struct json_object *request;
+	int r = need_root("donor forget", e);
+
+	if (r)
+		return r;
+	request = control_request("donor.forget");
+	json_add_text(request, "donor", argv[1]);
+	json_add_bool(request, "force", f->force);
+	r = server_call(argv[0], request, &answer, e);
+	if (r)
+		return r;
+	json_add_text(o, "device", argv[0]);
+	json_add_text(o, "donor", argv[1]);
+	json_add_int(o, "pages_lost", json_int(answer, "pages_lost", 0));
+	output(f->json, o, print_forgotten);
+	return 0;
+}
+
+static const struct option_spec forget_specs[] = {
+	OPTION(forget_options, force, "force", OPTION_FLAG, NULL,
+	       .help = "lose pages of which the donor has the only copy"),
+	OPTION_JSON,
+	OPTIONS_END
+};
+
+const struct command command_donor_forget = {
+	.object = "donor", .action = "forget", .arguments = "NAME DONOR",
+	.help = "Give up a donor that is away: a device does not wait for it any longer",
+	.example = "  ebbctl donor forget ebb0 10.0.0.7:7070\n",
+	.options = forget_specs, .options_size = sizeof(struct forget_options), .run = run_forget,
+	.min_args = 2, .max_args = 2,
+};
+
 const struct command command_donor_list = {
 	.object = "donor", .action = "list",
 	.help = "List the donors that this machine uses, and what it lends",

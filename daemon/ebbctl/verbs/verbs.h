@@ -10,7 +10,7 @@ extern const struct command command_device_create, command_device_list;
 extern const struct command command_device_destroy, command_device_abort;
 extern const struct command command_device_class;
 extern const struct command command_donor_list, command_donor_drain, command_donor_undrain;
-extern const struct command command_donor_trust;
+extern const struct command command_donor_trust, command_donor_forget;
 extern const struct command command_slab_list, command_slab_migrate;
 extern const struct command command_policy_list, command_policy_attach;
 extern const struct command command_policy_detach, command_policy_set;

@@ -112,6 +112,11 @@ static int carry_out(struct replicas *rs, struct device_command *o)
 			return refuse(o, -EINVAL, "not quarantined; nothing to do");
 		donor_trust(d, now_ns());
 		return 0;
+	case COMMAND_FORGET:
+		if (!donor_is_away(d) || donor_up(d))
+			return refuse(o, -EINVAL, "not away; nothing to do");
+		donor_lose(d, "given up by the operator");
+		return 0;
 	case COMMAND_MIGRATE:
 		return migrate(rs, o);
 	}

@@ -19,6 +19,7 @@ enum command_kind {
 	COMMAND_DRAIN,   /* migrates the donor's slabs; its entry stays */
 	COMMAND_UNDRAIN,
 	COMMAND_TRUST,   /* ends the donor's quarantine */
+	COMMAND_FORGET,  /* ends the absence of the donor: its replicas are lost */
 	COMMAND_MIGRATE, /* migrates a replica of the slab to the donor, or to any if that is -1 */
 };
 

@@ -17,6 +17,7 @@
 #include "lib/base/paths.h"
 #include "lib/link/transport.h"
 #include "status.h"
+#include "swapd/replicas/drain_estimate.h"
 #include "swapd/swapd.h"
 
 #define STACK (512u << 10)
@@ -55,6 +56,26 @@ static int donor_command(struct swapd *s, struct json_object *request, enum comm
 	if (!r && kind == COMMAND_DRAIN)
 		device_drain_estimate(s, d, answer);
 	return r;
+}
+
+static int forget(struct swapd *s, struct json_object *request, struct json_object *answer,
+		  struct error *e)
+{
+	bool force = json_object_get_boolean(json_member(request, "force"));
+	struct donor *d;
+	uint64_t pages;
+	int r = named_donor(s, request, "donor", &d, e);
+
+	if (r)
+		return r;
+	/* The loop refuses a donor that is not away. */
+	pages = donor_is_away(d) ? loss_estimate(&s->replicas, d) : 0;
+	if (pages && !force)
+		return fail_exit(e, EXIT_REFUSED, EBUSY,
+				 "donor %s: has the only copy of %llu pages of device %s; wait until it is back, or use --force, which loses them",
+				 d->address.text, (unsigned long long)pages, s->options.name);
+	json_add_int(answer, "pages_lost", pages);
+	return donor_command(s, request, COMMAND_FORGET, answer, e);
 }
 
 static int migrate(struct swapd *s, struct json_object *request, struct error *e)
@@ -214,6 +235,8 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	for (size_t i = 0; i < sizeof(donor_verbs) / sizeof(*donor_verbs); i++)
 		if (!strcmp(verb, donor_verbs[i].verb))
 			return donor_command(s, request, donor_verbs[i].kind, answer, e);
+	if (!strcmp(verb, "donor.forget"))
+		return forget(s, request, answer, e);
 	if (!strcmp(verb, "slab.migrate"))
 		return migrate(s, request, e);
 	if (!strcmp(verb, "donors.set"))
@@ -227,7 +250,7 @@ static int handle(void *data, const char *verb, struct json_object *request,
 		device_slabs(s, from > 0 ? (uint32_t)from : 0, answer);
 	} else {
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: unknown verb; use status, stats, slab.list, slab.migrate, donor.drain, donor.undrain, donor.trust or donors.set",
+				 "%s: unknown verb; use status, stats, slab.list, slab.migrate, donor.drain, donor.undrain, donor.trust, donor.forget or donors.set",
 				 verb);
 	}
 	return 0;

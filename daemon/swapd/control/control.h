@@ -46,6 +46,9 @@
  *				 go now), why ("CAUSE; REMEDY")}
  *	donor.undrain	donor
  *	donor.trust	donor: end of its quarantine
+ *	donor.forget	donor, force (false): its absence ends, its replicas are lost.  Refused
+ *			without force if it has the only copy of pages
+ *		pages_lost
  *	donors.set	donors [addresses], keep (false): those are used; others are drained
  *			or, with keep, get no new slabs; they are closed when empty.  When
  *			one cannot be used, nothing changes

@@ -175,15 +175,29 @@ bool page_map_is_stale(const struct page_map *m, uint32_t first, uint32_t n)
 	return bits_count(bits(m, STALE), first, n);
 }
 
+static bool is_only(const struct page_map *m, uint32_t page, int replica, uint8_t others)
+{
+	return bits_test(stored(m, replica), page) && (!m->backup || is(m, STALE, page)) &&
+	       !stored_at(m, page, others & (uint8_t)~(1u << replica));
+}
+
 bool page_map_is_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others)
 {
 	uint32_t first = slab * m->slab_pages, end = first + page_map_slab_pages(m, slab);
 
 	for (uint32_t page = first; page < end; page++)
-		if (bits_test(stored(m, replica), page) && (!m->backup || is(m, STALE, page)) &&
-		    !stored_at(m, page, others & (uint8_t)~(1u << replica)))
+		if (is_only(m, page, replica, others))
 			return true;
 	return false;
+}
+
+uint32_t page_map_count_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others)
+{
+	uint32_t first = slab * m->slab_pages, end = first + page_map_slab_pages(m, slab), n = 0;
+
+	for (uint32_t page = first; page < end; page++)
+		n += is_only(m, page, replica, others);
+	return n;
 }
 
 bool page_map_is_stored(const struct page_map *m, uint32_t page, uint8_t replicas)

@@ -84,9 +84,11 @@ uint32_t page_map_next_lacking(const struct page_map *m, uint32_t slab, uint32_t
 /* Returns whether the backup failed to store one of the @n pages from @first on. */
 bool page_map_is_stale(const struct page_map *m, uint32_t first, uint32_t n);
 /*
- * Returns whether a page of @slab is stored at @replica and neither at @others nor in the backup.
+ * Return whether a page of @slab is stored at @replica and neither at @others nor in the backup,
+ * and the number of such pages.
  */
 bool page_map_is_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others);
+uint32_t page_map_count_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others);
 /* Returns whether @page is stored at one of @replicas. */
 bool page_map_is_stored(const struct page_map *m, uint32_t page, uint8_t replicas);
 /* Return the pages of @slab that are live; that are stored at @replica. */

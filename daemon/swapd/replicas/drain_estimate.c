@@ -78,3 +78,18 @@ void drain_estimate(const struct replicas *rs, const struct donor *d, struct dra
 		 rs->wanted > 1 ? "each donor with free capacity has a replica already; add a donor" :
 				 "other donors have too little free capacity; lend more there or add a donor";
 }
+
+uint64_t loss_estimate(const struct replicas *rs, const struct donor *d)
+{
+	uint64_t pages = 0;
+
+	for (uint32_t i = 0; i < rs->engine->table.count; i++) {
+		const struct slab *slab = slab_at(rs, i);
+		int c = slab_copy_at(slab, d->index);
+
+		if (c >= 0)
+			pages += page_map_count_only(rs->engine->map, i, c,
+						     slab_mapped(slab) | slab_away(slab));
+	}
+	return pages;
+}

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Drain estimate: where the slabs of a drained donor will go, by the rules of repair.h and the free
- * capacity that the other donors reported last.
+ * capacity that the other donors reported last.  Loss estimate: what the loss of a donor costs.
+ *
+ * Any thread: state that changes meanwhile makes an estimate a moment old.
  */
 #ifndef EBB_DRAIN_ESTIMATE_H
 #define EBB_DRAIN_ESTIMATE_H
@@ -19,7 +21,9 @@ struct drain_estimate {
 	const char *why; /* why slabs are stuck: "CAUSE; REMEDY", or NULL */
 };
 
-/* Any thread: state that changes meanwhile makes the estimate a moment old. */
 void drain_estimate(const struct replicas *rs, const struct donor *d, struct drain_estimate *o);
+
+/* Returns the number of pages of which no other donor, up or away, nor the backup has a copy. */
+uint64_t loss_estimate(const struct replicas *rs, const struct donor *d);
 
 #endif
