@@ -125,6 +125,10 @@ class EtcdMachine(Etcd):
         with self.node.inside():
             super().start(fresh)
 
+    def call(self, *what):
+        with self.node.inside():
+            return super().call(*what)
+
 
 class ControlPlane:
     """An ebbd on @node, which passes the list @donors to the devices of @run that follow()."""
@@ -207,10 +211,12 @@ class DonorMachine:
     def lie(self, how):
         """
         Alters pages in the donor's memory without its knowledge, and returns how many
-        pages.  "flip": a byte of each; "swap": each gets the one before it.  Skips slabs that the donor
-        releases meanwhile.
+        pages.  "flip": a byte of each; "swap": each gets the one before it; "replay": each gets what it
+        was a moment ago.  Skips slabs that the donor releases meanwhile.
         """
         pages = 0
+        if how == "replay":
+            return self.replay()
         with open(f"/proc/{self.daemon.pid}/mem", "r+b", buffering=0) as memory:
             for start, end in self.lent_memory():
                 try:
@@ -232,6 +238,40 @@ class DonorMachine:
                     continue
                 pages += len(used)
         return pages
+
+    def replay(self, seconds=1):
+        """Returns the number of pages that changed within @seconds, and are what they were again."""
+        def read():
+            found = {}
+            for start, end in self.lent_memory():
+                try:
+                    memory.seek(start)
+                    found[start] = memory.read(end - start)
+                except OSError:
+                    pass
+            return found
+
+        pages = 0
+        with open(f"/proc/{self.daemon.pid}/mem", "r+b", buffering=0) as memory:
+            old = read()
+            time.sleep(seconds)
+            new = read()
+            for start in set(old) & set(new):
+                for at in range(0, min(len(old[start]), len(new[start])), PAGE):
+                    was = old[start][at:at + PAGE]
+                    if was == new[start][at:at + PAGE] or was == bytes(PAGE):
+                        continue
+                    try:
+                        memory.seek(start + at)
+                        memory.write(was)
+                        pages += 1
+                    except OSError:
+                        break
+        return pages
+
+    def ask(self, verb="status"):
+        """Asks the donor's control socket."""
+        return parts.control(self.run / "donord.sock", verb)
 
     def lent_memory(self):
         """Returns the mappings of its slabs: locked, writable, not dumped, of whole slabs."""

@@ -2,6 +2,7 @@
 """
 Faults of a cluster: context managers that inject a fault on entry and undo it on exit.
 """
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Callable
@@ -35,6 +36,27 @@ def unplugged(donor):
     donor.node.unplug()
     yield
     donor.node.plug()
+
+
+@contextmanager
+def cut_off(cluster):
+    """Takes the borrower off the network: all donors are out of reach."""
+    cluster.node.unplug()
+    try:
+        yield
+    finally:
+        cluster.node.plug()
+
+
+@contextmanager
+def entries_removed(etcd, addresses):
+    """Removes some donors' entries from etcd, though they are there."""
+    values = etcd.keys()
+    for address in addresses:
+        etcd.delete(address)
+    yield
+    for address in set(addresses) & set(values):
+        etcd.put(address, json.dumps(values[address]))
 
 
 @contextmanager
@@ -82,7 +104,7 @@ class Fault:
     name: str
     of: Callable            # of(donor) is the context manager
     seconds: tuple          # shortest and longest duration
-    loses: bool             # a borrower must count a loss of that donor
+    loses: bool             # a borrower must count a loss or an absence of that donor
     needs: str = ""         # feature of the network: see Network.lacks()
 
 
@@ -94,6 +116,7 @@ DONOR_FAULTS = (
     Fault("short SIGSTOP", stopped, (0.02, 0.2), False),
     Fault("link down", unplugged, (1.8, 2.5), True),
     Fault("short link down", unplugged, (0.02, 0.2), False),
+    Fault("link down past the grace period", unplugged, (8, 9), True),
     Fault("nothing from it", losing("from", 100), (1.8, 2.5), True, "loss"),
     Fault("nothing to it", losing("to", 100), (1.8, 2.5), True, "loss"),
     Fault("out of memory", squeezed, (1, 3), False),

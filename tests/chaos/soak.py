@@ -5,8 +5,10 @@ soak.py [--hours H] [--seed N]: injects random faults every few seconds into a b
 four donors under load, and into the etcd and ebbd by which they find each other, for any time.
 One device lasts from the first minute to the last; beside it, devices with every kind of
 durability are created one after the other, read to the last page, and destroyed.  With --guest
-these are swap in a guest, where a program checks its memory.  Writes report.json to build/soak,
-or to build/guest/runs/soak; exits with status 1 if a page was bad, or anything failed or leaked.
+these are swap in a guest, where a program checks its memory.  Of the faults that are possible,
+those that occurred least come first.  Writes report.json to build/soak, or to
+build/guest/runs/soak; exits with status 1 if a page was bad, anything failed or leaked, or a kind
+of fault was rare.
 """
 import argparse
 import collections
@@ -18,7 +20,7 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +30,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "harness")]
 import machine
 import parts
 from cluster import Cluster, SwapArea, left_of
-from faults import DONOR_FAULTS, control_plane_killed, etcd_killed
+from faults import DONOR_FAULTS, control_plane_killed, cut_off, entries_removed, etcd_killed
+from faults import unplugged
+from impostor import Impostor
 from machine import MachineError
+from thin import ThinDisk
 
 DIRECTORY = Path("/hostout") if machine.IN_GUEST else machine.BUILD / "soak"
 # Directory of backups and sockets: on the disk in a guest.
@@ -37,11 +42,16 @@ TEMPORARY = Path("/var/tmp") if machine.IN_GUEST else DIRECTORY
 PROGRESS_SECONDS = 10
 # After this a donor has given up an unresponsive borrower (GONE_MS of daemon/lib/wire/tcp.c).
 GONE_SECONDS = 340
+# Longer than memory is short until slabs are revoked (SHORT_NS of daemon/donord/pool/eviction.c).
+REVOKE_SECONDS = 14
 # After this a donor's lease in etcd has expired.
 LEASE_SECONDS = 12
 # Allowed growth of a process after its first round: caches of libraries, temporary connections
-# to etcd.
-GROWTH_KIB, GROWTH_FDS = 8 << 10, 3
+# to etcd; and by the slope of all rounds.
+GROWTH = {"VmRSS": 8 << 10, "VmLck": 8 << 10, "fds": 3, "sessions": 0}
+SLOPE_ROUNDS = 6
+# Each kind of fault occurs at least this often an hour, in a run of half an hour or more.
+FAULTS_AN_HOUR, JUDGED_SECONDS = 10, 1800
 # The swapping program's cgroup, size and limit.
 CGROUP, MIB, LIMIT_MIB = "ebb-soak", 48, 24
 
@@ -83,7 +93,7 @@ SWAP_KINDS = (
     Kind("swap, disk", ("--deadline", "1s"), checker=SWAP_LOAD),
     Kind("swap, replicas=2", ("--durability", "replicas=2", "--deadline", "6s"), at_once=1,
          backup=False, checker=SWAP_LOAD),
-    Kind("swap, disk full now and then", ("--deadline", "20s", "--watchdog", "60s"), disk_full=True, sealed=False,
+    Kind("swap, disk full now and then", ("--deadline", "20s"), disk_full=True, sealed=False,
          faults=("short SIGSTOP", "short link down", "out of memory", "a tenth lost"),
          checker=SWAP_LOAD),
 )
@@ -92,6 +102,13 @@ SWAP_KINDS = (
 def memory_kib(pid):
     rows = dict(line.split(":", 1) for line in machine.read(f"/proc/{pid}/status").splitlines())
     return {key: int(rows[key].split()[0]) for key in ("VmRSS", "VmLck")}
+
+
+def slope(points):
+    """Returns the slope of the line through @points (x, y) with the least squares."""
+    n, sx, sy = len(points), sum(x for x, _ in points), sum(y for _, y in points)
+    over = n * sum(x * x for x, _ in points) - sx * sx
+    return (n * sum(x * y for x, y in points) - sx * sy) / over if over else 0.0
 
 
 def descriptors(pid):
@@ -110,12 +127,14 @@ def namespaces():
 
 
 class Soak:
-    kinds = KINDS
+    kinds, native = KINDS, True
     deadline, lasting_load = "300ms", ("--pause", 1000)     # of the lasting device
     round_seconds = 60
     slow = 1                            # factor of time-outs
     keyed = True
     donor_memory = "160M"
+    donor_options = ("--keep", "6s", "--revoke-after", "1s")
+    disk = None                         # of the devices' backups
 
     def __init__(self, seconds, seed):
         self.seconds, self.seed, self.random = seconds, seed, random.Random(seed)
@@ -123,9 +142,11 @@ class Soak:
         self.round_seconds = min(self.round_seconds, seconds / len(self.kinds))
         self.start = time.monotonic()
         self.next_progress = self.start + PROGRESS_SECONDS
-        self.faults = collections.Counter()
+        self.faults, self.tries = collections.Counter(), collections.Counter()
+        self.donor_faults = []
         self.totals = collections.Counter()
         self.rounds, self.baseline, self.trouble = [], {}, []
+        self.samples = collections.defaultdict(list)    # (process, key) -> [(hours, value)]
         self.vanished = None
 
     def say(self, text):
@@ -156,16 +177,22 @@ class Soak:
         n = self.random.choices((1, 2), (3, 1))[0] if kind.at_once > 1 else 1
         donors = self.random.sample(self.cluster.donors, n)
         faults = [f for f in self.donor_faults if not kind.faults or f.name in kind.faults]
-        return [(self.random.choice(faults), d) for d in donors]
+        return [(self.rarest(faults, lambda f: f.name) if self.random.random() < 0.5
+                 else self.random.choice(faults), d) for d in donors]
+
+    def rarest(self, among, name):
+        """Returns that of @among whose fault, called name(it), was tried least."""
+        return min(among, key=lambda it: (self.tries[name(it)], self.random.random()))
 
     def losses(self, donor):
-        """Returns how often the lasting device has lost @donor since it was listed."""
-        return self.long.donor(donor.address)["losses"]
+        """Returns how often the lasting device has lost or missed @donor since it was listed."""
+        row = self.long.donor(donor.address)
+        return row["losses"] + row["absences"]
 
     def noticed(self, donor, before):
         """Returns whether its losses differ from @before, or ebbd has removed it from the list."""
-        now = self.long.donor(donor.address)
-        return now["losses"] != before or now["state"] == "absent"
+        return self.losses(donor) != before or \
+            self.long.donor(donor.address)["state"] == "absent"
 
     def drained(self, donor, devices):
         """Drains a donor as an operator does, then undrains it."""
@@ -179,7 +206,6 @@ class Soak:
         order("donor.drain")
         self.run(self.random.uniform(0.2, 1))
         order("donor.undrain")
-        self.faults["drain order"] += 1
 
     def unlisted(self, donor, devices):
         """Removes a donor from the list and adds it again, as ebbd does."""
@@ -189,12 +215,13 @@ class Soak:
         self.run(self.random.uniform(0.2, 1))
         for device in devices:
             device.order("donors.set", donors=device.donors)
-        self.faults["taken off the list"] += 1
 
-    def lie(self, donor, devices):
-        """Alters a donor's pages: it must be quarantined, and is trusted again once restarted."""
-        if donor.lie(self.random.choice(("flip", "swap"))):
-            self.faults["pages altered at a donor"] += 1
+    def lie(self, how, donor, devices):
+        """
+        Alters a donor's pages: it must be quarantined, and is trusted again once restarted.  Returns
+        whether there was a page to alter.
+        """
+        lied = donor.lie(how)
         self.run(self.random.uniform(0.2, 1))
         donor.kill()
         donor.start()
@@ -205,6 +232,62 @@ class Soak:
                     self.totals["quarantines"] += device.trust(donor.address)
                 return state == "up"
             self.cluster.wait(up, 30, f"{device.name} has {donor.address} again")
+        return lied > 0
+
+    def cut_off(self, seconds):
+        with cut_off(self.cluster):
+            self.run(seconds)
+
+    def entries_removed(self):
+        """Removes some donors from etcd: they stay in use."""
+        gone = self.random.sample(self.cluster.donors, self.random.randint(1, 3))
+        with entries_removed(self.cluster.etcd, [d.address for d in gone]):
+            self.run(self.random.uniform(0.5, 5))
+
+    def disk_hung(self):
+        with self.disk.hung():
+            self.run(self.random.uniform(0.5, 3))
+
+    def revoked(self, donor, b):
+        """
+        Stops the server of @b while a donor runs out of memory, which then revokes slabs: their
+        pages must come from elsewhere.
+        """
+        count = lambda: donor.ask()["evictions"]["revoked"]
+        before, server = count(), b.server
+        os.kill(server, signal.SIGSTOP)
+        donor.squeeze()
+        try:
+            end = time.monotonic() + REVOKE_SECONDS
+            while count() == before and time.monotonic() < end:
+                self.run(0.5)
+        finally:
+            donor.relax()
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGCONT)
+        return count() > before
+
+    def given_up(self, donor, devices):
+        """Gives up a donor that is away, as an operator does; refused if a page was lost by that."""
+        with unplugged(donor):
+            for device in devices:
+                self.cluster.wait(lambda: device.donor(donor.address)["state"] != "up",
+                                  10 * self.slow, f"absence of {donor.address}")
+            answers = [device.ask("donor.forget", donor=donor.address) for device in devices]
+        return any(a["ok"] for a in answers)
+
+    def number_replayed(self, b):
+        """A donor replays at the others the number by which its session is resumed, to no avail."""
+        impostor = Impostor(self.cluster.directory / "impostor")
+        try:
+            b.order("donors.set", donors=[*b.donors, impostor.address])
+            impostor.listen()
+            for donor in self.cluster.donors:
+                if not impostor.resume(donor.local.removeprefix("unix:")):
+                    raise MachineError(f"{donor.address}: resumed the session of another donor")
+        finally:
+            b.order("donors.set", donors=b.donors)
+            impostor.close()
 
     def places(self):
         """
@@ -219,7 +302,6 @@ class Soak:
         old, *before = self.places()
         fresh, long = self.random.random() < 0.25, self.random.random() < 0.1
         with etcd_killed(self.cluster.etcd, fresh):
-            self.faults["etcd killed"] += 1
             self.run(LEASE_SECONDS if long else self.random.uniform(0.5, 3))
             new, *after = self.places()
         # Migrations from before may be unfinished, and a donor may be late on a busy machine.
@@ -235,7 +317,7 @@ class Soak:
         held = lambda donor: sum(d.donor(donor.address)["slabs"] for d in devices)
         leaver = max(self.cluster.donors, key=held)
         if not held(leaver):
-            return
+            return False
         without = "list = " + ", ".join(d.address for d in self.cluster.donors if d is not leaver)
 
         def under_way():
@@ -248,29 +330,53 @@ class Soak:
                 undo.enter_context(etcd_killed(self.cluster.etcd))
                 self.faults["etcd killed"] += 1
             with control_plane_killed(self.plane, self.cluster.etcd.config(), without, under_way):
-                self.faults["ebbd killed during migration" if held(leaver) else "ebbd killed"] += 1
+                migrating = held(leaver) > 0
                 self.run(self.random.uniform(0, 1))
             self.run(self.random.uniform(0, 1))
+        return migrating
+
+    def other_faults(self, kind, b):
+        """
+        Returns {name: function} of the faults, other than donors', that @kind tolerates.  A function
+        returns False if there was nothing to be done.
+        """
+        donor, both = self.random.choice(self.cluster.donors), (self.long, b)
+        followers = both if kind.follows() else (self.long,)
+        found = {
+            "slabs moved by order": lambda: sum(d.move(self.random) for d in both) > 0,
+            "drain order": lambda: self.drained(donor, both),
+            "taken off the list": lambda: self.unlisted(donor, both),
+            "servers killed": lambda: b.kill_server(20 * self.slow) and None,
+            "etcd killed": self.etcd_lost,
+            "ebbd killed during migration": lambda: self.ebbd_killed(followers),
+        }
+        if kind.sealed:
+            found["pages altered at a donor"] = lambda: self.lie("flip", donor, both)
+            found["pages exchanged at a donor"] = lambda: self.lie("swap", donor, both)
+        if self.native:
+            found["borrower cut off for 0.3 s"] = lambda: self.cut_off(0.3)
+            found["entries removed from etcd"] = self.entries_removed
+            if kind.follows():
+                found["session number replayed"] = lambda: self.number_replayed(b)
+                found["slabs revoked"] = lambda: self.revoked(donor, b)
+                found["donor given up"] = lambda: self.given_up(donor, both)
+            if kind.sealed:
+                found["pages replayed by a donor"] = lambda: self.lie("replay", donor, both)
+            # Without a backup a write has no place meanwhile.
+            if kind.backup:
+                found["borrower cut off for 2 s"] = lambda: self.cut_off(2)
+                found["borrower cut off for 9 s"] = lambda: self.cut_off(9)
+            if kind.backup and not kind.disk_full:
+                found["backup disk hung"] = self.disk_hung
+        return found
 
     def one_fault(self, kind, b):
-        for device in (self.long, b):
-            if self.random.random() < 0.3 and device.move(self.random):
-                self.faults["slabs moved by order"] += 1
-        if self.random.random() < 0.1:
-            self.drained(self.random.choice(self.cluster.donors), (self.long, b))
-        if self.random.random() < 0.1:
-            self.unlisted(self.random.choice(self.cluster.donors), (self.long, b))
-        if self.random.random() < 0.2:
-            b.kill_server(20 * self.slow)
-            self.faults["servers killed"] += 1
-        if kind.sealed and self.random.random() < 0.1:
-            self.lie(self.random.choice(self.cluster.donors), (self.long, b))
+        others = self.other_faults(kind, b)
+        name = self.rarest(others, lambda n: n) if self.random.random() < 0.7 \
+            else self.random.choice(list(others))
+        self.tries[name] += 1
+        self.faults[name] += others[name]() is not False
         self.all_well(kind, b)
-        if self.random.random() < 0.1:
-            self.etcd_lost()
-        if self.random.random() < 0.15:
-            self.ebbd_killed((self.long, b) if kind.follows() else (self.long,))
-            self.all_well(kind, b)
         chosen = self.choose(kind)
         # A donor that was just listed again has no slabs and gets no requests; and migrations to
         # it may be unfinished.
@@ -286,6 +392,7 @@ class Soak:
             for fault, donor in chosen:
                 undo.enter_context(fault.of(donor))
                 self.faults[fault.name] += 1
+                self.tries[fault.name] += 1
                 self.run(self.random.uniform(0, 0.2))
             if self.random.random() < 0.15:
                 b.kill_server(20 * self.slow)
@@ -318,7 +425,8 @@ class Soak:
 
     def one_round(self, kind):
         local = [d.local for d in self.cluster.donors] if kind.local else None
-        b = self.serve("dp1", options=kind.options, backup=kind.backup, donors=local)
+        backup = self.disk.directory / "backup" if kind.backup and self.disk else kind.backup
+        b = self.serve("dp1", options=kind.options, backup=backup, donors=local)
         if kind.follows():
             b.follow()
         checker = self.load(b, (*kind.checker, "--seed", self.random.randrange(1 << 30)))
@@ -337,7 +445,7 @@ class Soak:
     def serve(self, name, options=(), **what):
         # Slow repair, so that faults occur during it.
         b = self.cluster.serve(name, options=("--deadline", self.deadline, "--repair-rate", "16M",
-                                              *options), **what)
+                                              "--watchdog", "60s", *options), **what)
         self.cluster.all_up(b, 20 * self.slow)
         return b
 
@@ -348,24 +456,50 @@ class Soak:
 
     def leaks(self):
         """Checks that with only the lasting device, all is as after the first round."""
+        def sessions(donor):
+            return len(donor.ask()["borrowers"])
+
         def free():
             return all(d["free"] == d["total"] - d["slabs"] * self.slab
-                       for d in self.long.status()["donors"])
+                       for d in self.long.status()["donors"]) and \
+                all(sessions(d) == 1 for d in self.cluster.donors)
         try:
-            self.cluster.wait(free, 30 * self.slow, "slabs of a destroyed device to be free")
+            self.cluster.wait(free, 30 * self.slow, "slabs and sessions of a destroyed device to be free")
         except MachineError as e:
             if self.cluster.failed():
                 raise
             self.trouble.append(str(e))
         who = {"ebb-swapd": self.long.server, "ebbd": self.plane.daemon.pid,
                **{f"donor {d.address}": d.daemon.pid for d in self.cluster.donors}}
+        lent = {f"donor {d.address}": sessions(d) for d in self.cluster.donors}
+        hours = (time.monotonic() - self.start) / 3600
         for name, pid in who.items():
             now = {"fds": descriptors(pid), **memory_kib(pid)}
+            if name in lent:
+                now["sessions"] = lent[name]
             first = self.baseline.setdefault(name, now)
             for key, value in now.items():
-                allowed = first[key] + (GROWTH_FDS if key == "fds" else GROWTH_KIB)
-                if value > allowed:
+                self.samples[name, key].append((hours, value))
+                if value > first[key] + GROWTH[key]:
                     self.trouble.append(f"{name}: {key} grew from {first[key]} to {value}")
+
+    def slopes(self):
+        """Returns {process: {key: growth an hour}}, by all rounds; reports a leak."""
+        found = collections.defaultdict(dict)
+        for (name, key), points in self.samples.items():
+            an_hour = slope(points)
+            found[name][key] = round(an_hour, 2)
+            growth = an_hour * (points[-1][0] - points[0][0])
+            if len(points) >= SLOPE_ROUNDS and growth > max(GROWTH[key], 1):
+                self.trouble.append(f"{name}: {key} grows by {an_hour:.1f} an hour")
+        return found
+
+    def rare(self, seconds):
+        """Reports kinds of fault that occurred too seldom."""
+        if seconds >= JUDGED_SECONDS:
+            self.trouble += [f"fault \"{name}\": only {self.faults[name]} times"
+                             for name in {*self.tries, *self.faults}
+                             if self.faults[name] < FAULTS_AN_HOUR * seconds / 3600]
 
     # --- all of it
 
@@ -418,10 +552,12 @@ class Soak:
     def report(self, seconds):
         per_hour = sum(self.faults.values()) * 3600 / seconds
         bad = any("page " in t and " is " in t for t in self.trouble)
+        slopes = self.slopes()
+        self.rare(seconds)
         return {"ok": not self.trouble, "seconds": round(seconds, 1), "seed": self.seed,
                 "kernel": os.uname().release, "faults": dict(self.faults),
                 "faults_per_hour": round(per_hour), "bad_pages": int(bad), **self.totals,
-                "processes": self.baseline, "trouble": self.trouble, "rounds": self.rounds}
+                "processes": self.baseline, "growth_per_hour": slopes, "trouble": self.trouble, "rounds": self.rounds}
 
     def main(self):
         if not machine.IN_GUEST:
@@ -430,8 +566,11 @@ class Soak:
         files = Path(tempfile.mkdtemp(prefix="ebb-soak-", dir=TEMPORARY))
         self.say(f"seed {self.seed}, {self.seconds:.0f} s; logs in {DIRECTORY}")
         self.cluster = Cluster(files, DIRECTORY, local=True, memory=self.donor_memory,
-                               keyed=self.keyed, etcd=True, options=("--drain-timeout", "5s"))
+                               keyed=self.keyed, etcd=True,
+                               options=("--drain-timeout", "5s", *self.donor_options))
         try:
+            if self.native:
+                self.disk = ThinDisk(files, size=96, room=160)
             self.vanish(files / "vanished")
             self.body()
         except (MachineError, OSError) as e:
@@ -444,6 +583,8 @@ class Soak:
                     what.close()
                 except MachineError as e:
                     self.trouble.append(str(e))
+            if self.disk:
+                self.disk.close()
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
         def left():
@@ -459,8 +600,12 @@ class Soak:
         for t in self.trouble:
             print(f"FAILED: {t}")
         for name, n in self.faults.most_common():
-            self.say(f"{n:5} {name}")
-        self.say(f"{sum(self.faults.values())} faults ({told['faults_per_hour']} an hour), "
+            self.say(f"{n:5} {n * 3600 / seconds:7.1f} an hour  {name}")
+        for name, keys in told["growth_per_hour"].items():
+            self.say(f"{name}, growth an hour: " +
+                     ", ".join(f"{key} {value:+}" for key, value in keys.items()))
+        self.say(f"{sum(self.faults.values())} faults of {len(self.faults)} kinds "
+                 f"({told['faults_per_hour']} an hour), "
                  f"{self.totals['verified']} pages verified at the end of "
                  f"{len(self.rounds)} devices, "
                  f"bad pages: {told['bad_pages']}; {'ok' if told['ok'] else 'FAILED'}")
@@ -469,7 +614,7 @@ class Soak:
 
 class SwapSoak(Soak):
     """The soak with swap: only in a guest, because it kills servers of swap."""
-    kinds = SWAP_KINDS
+    kinds, native, donor_options = SWAP_KINDS, False, ("--keep", "2s")
     deadline, lasting_load, round_seconds, slow = "1s", ("--threads", 1, "--pause", 50000), 240, 4
     keyed = False       # TLS would take all time of an emulated processor,
     donor_memory = "64M"    # and so would locking more memory at each start

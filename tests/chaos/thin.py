@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 A file system that is larger than the disk below it: preallocation succeeds, and writes fail
-once the disk is full, as on a thinly provisioned volume.
+once the disk is full, as on a thinly provisioned volume, or wait while it is hung.
 """
 import subprocess
+from contextlib import contextmanager
 
 
 class ThinDisk:
@@ -33,6 +34,15 @@ class ThinDisk:
 
     def grow(self, room=256):
         self.run("mount", "-o", f"remount,size={room}m", self.below)
+
+    @contextmanager
+    def hung(self):
+        """Every write waits, as on a disk that does not answer."""
+        self.run("fsfreeze", "--freeze", self.directory)
+        try:
+            yield
+        finally:
+            self.run("fsfreeze", "--unfreeze", self.directory)
 
     def close(self):
         for directory in reversed(self.mounted):
