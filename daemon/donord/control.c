@@ -105,6 +105,7 @@ static struct json_object *borrower_json(const struct donor_status *s,
 	json_add_int(o, "slabs", b->slabs);
 	json_add_int(o, "bytes", b->slabs * s->slab_size);
 	json_add_int(o, "quota", b->quota);
+	json_add_int(o, "reserved", b->reserved * s->slab_size);
 	json_add_int(o, "asked_back", b->asked_back);
 	json_add_int(o, "refused", b->refused);
 	json_add_int(o, "overdue", b->overdue);
@@ -135,6 +136,8 @@ static void status_json(const struct donor_control *c, struct json_object *o)
 	json_add_int(o, "headroom", s->headroom);
 	json_add_int(o, "total", s->total);
 	json_add_int(o, "free", s->free);
+	json_add_int(o, "promised", s->promised);
+	json_add_int(o, "lendable", s->lendable);
 	json_add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
 	json_object_object_add(o, "slabs", slabs_json(s));
 	json_add_int(o, "keys", s->keys);

@@ -16,6 +16,8 @@
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
+ *	"promised"   bytes reserved by borrowers and not lent yet; "lendable": bytes that are
+ *		     neither lent nor promised
  *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue",
  *	             "withdrawn"}
  *	             asked_back: recalled and not released, those refused included; withdrawn: not
@@ -25,10 +27,11 @@
  *	"etcd_error": cause of a failure, if any
  *	"evictions": {"rounds","silent","asked","promised","refused","returned","revoked"}
  *	"listen":    ["127.0.0.1:7070", ...]
- *	"borrowers": [{"name","key","peer","transport","slabs","bytes","quota",
+ *	"borrowers": [{"name","key","peer","transport","slabs","bytes","quota","reserved",
  *	               "asked_back","refused","overdue","reads","writes","connected"}, ...]
  *	             transport: "tcp", "shm" or "rdma"; quota:
- *	             bytes, 0 = none; reads, writes: pages through the donor; connected: s
+ *	             bytes, 0 = none; reserved: bytes, lent ones included; reads, writes: pages
+ *	             through the donor; connected: s
  */
 #ifndef EBB_DONOR_CONTROL_H
 #define EBB_DONOR_CONTROL_H

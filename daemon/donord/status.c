@@ -30,6 +30,7 @@ static struct borrower_status *add_borrower(const struct loop *l, const struct b
 	memcpy(of->name, b->name, sizeof(of->name));
 	memcpy(of->key, b->key, sizeof(of->key));
 	of->quota = b->quota;
+	of->reserved = b->reserved;
 	of->connected = (l->now - since) / SECOND;
 	count_asked(l->pool, b, s, of);
 	return of;
@@ -74,6 +75,8 @@ void loop_status(const struct loop *l, struct donor_status *s)
 	s->headroom = l->options.headroom;
 	s->total = headroom_follow_total(&l->follow);
 	s->free = headroom_follow_free(&l->follow);
+	s->promised = pool_promised(l->pool) * s->slab_size;
+	s->lendable = pool_lendable(l->pool) * s->slab_size;
 	s->sample = l->follow.sample;
 	memcpy(s->in, l->pool->in, sizeof(s->in));
 	s->evictions = l->eviction.counts;

@@ -9,11 +9,11 @@ struct borrower_status {
 	char name[WIRE_NAME], key[KEY_NAME], peer[64]; /* key "" = none */
 	const char *transport;
 	uint64_t quota, reads, writes, connected; /* bytes, pages, s */
-	uint32_t slabs, asked_back, refused, overdue;
+	uint32_t slabs, reserved, asked_back, refused, overdue;
 };
 
 struct donor_status {
-	uint64_t slab_size, headroom, total, free;
+	uint64_t slab_size, headroom, total, free, promised, lendable; /* bytes */
 	struct headroom_sample sample;
 	uint32_t in[LEND_STATES];
 	uint32_t asked_back, refused, overdue;

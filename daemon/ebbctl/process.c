@@ -163,7 +163,7 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 {
 	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
 	_cleanup_close_ int ours = -1;
-	char line[400];
+	char line[480];
 	int fds[2], r, status = 0;
 	pid_t pid;
 

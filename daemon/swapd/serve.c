@@ -11,6 +11,7 @@
 #include "swapd.h"
 #include "swapd/replicas/donor_asks.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/reservation.h"
 
 #define TICK_NS 100000000l
 #define TICKS (1000000000l / TICK_NS)
@@ -111,6 +112,7 @@ static void tick(struct swapd *s)
 		s->ticks %= TICKS;
 	}
 	repair_tick(&s->replicas, now);
+	reservation_tick(&s->replicas, now);
 }
 
 /*

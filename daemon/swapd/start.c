@@ -25,6 +25,7 @@
 #include "start.h"
 #include "swapd/page/shared.h"
 #include "swapd/process/failover.h"
+#include "swapd/replicas/reservation.h"
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57
@@ -250,6 +251,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->replicas.choices = (int)s->options.choices;
 	s->replicas.spread = (uint32_t)s->options.spread;
 	s->replicas.slots_reserved = SLOTS_RESERVED;
+	s->replicas.reserves = !durability_is_disk(&s->options) && !s->options.overcommit;
 	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
 	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages,
 				     s->options.backup != NULL);
@@ -292,14 +294,41 @@ static void look_at_machines(const struct swapd *s)
 			 s->options.durability);
 }
 
-/*
- * Copies of one slab are at different donors, so no donor holds more than the device once.  With a
- * backup the disk, which has room for all, is enough.
- */
-static int check_capacity(const struct swapd *s, struct error *e)
+/* Lists in @text what each donor could lend, while it fits; returns the sum for this device. */
+static uint64_t list_room(const struct swapd *s, char *text, size_t size)
 {
-	uint64_t slabs = s->engine.table.count, room = 0;
-	char want[16], have[16];
+	uint64_t slabs = s->engine.table.count, sum = 0;
+	size_t at = 0;
+
+	*text = '\0';
+	for (int i = 0; i < s->donors.count; i++) {
+		const struct donor *d = &s->donors.donor[i];
+		uint64_t room = d->leaving || !donor_up(d) ? 0 : d->room, fit;
+		char have[16], more[160];
+		int n;
+
+		fit = room ? room / d->link.slab_size : 0;
+		sum += fit < slabs ? fit : slabs;
+		n = snprintf(more, sizeof(more), "%s%s at %.100s", i ? ", " : "",
+			     size_format(room, have, sizeof(have)), d->address.text);
+		if (at + (size_t)n + sizeof(", ...") > size) {
+			strcpy(text + at, ", ...");
+			size = 0;
+		}
+		if (size)
+			at += (size_t)snprintf(text + at, size - at, "%s", more);
+	}
+	return sum * s->options.slab;
+}
+
+/*
+ * Reserves room for all replicas at the donors.  With a backup the disk, which has room for all, is
+ * enough.
+ */
+static int check_capacity(struct swapd *s, struct error *e)
+{
+	char want[16], have[16], list[224];
+	uint64_t room;
 
 	if (durability_is_disk(&s->options))
 		return 0;
@@ -308,22 +337,17 @@ static int check_capacity(const struct swapd *s, struct error *e)
 				 "device %s: %s needs %d donors, %d are named; add --donor, or choose another --durability",
 				 s->options.name, s->options.durability, s->replicas.wanted,
 				 s->donors.count);
-	for (int i = 0; i < s->donors.count; i++) {
-		const struct donor *d = &s->donors.donor[i];
-		uint64_t fit = d->leaving ? 0 : d->room / d->link.slab_size;
-
-		room += fit < slabs ? fit : slabs;
-	}
-	if (room >= slabs * (uint64_t)s->replicas.wanted) {
+	if (!s->replicas.reserves || reservation_open(&s->replicas)) {
 		look_at_machines(s);
 		return 0;
 	}
+	room = list_room(s, list, sizeof(list));
 	return fail_exit(e, EXIT_REFUSED, ENOSPC,
-			 "device %s: %s in %d cop%s are more than its donors can lend it (%s); make it smaller, add donors, or use --durability disk",
+			 "device %s: %s in %d cop%s are more than its donors can lend it (%s): %s; make it smaller (--size), add donors, or use --durability disk or --overcommit",
 			 s->options.name, size_format(s->options.size, want, sizeof(want)),
 			 s->replicas.wanted,
 			 s->replicas.wanted > 1 ? "ies" : "y",
-			 size_format(room * s->options.slab, have, sizeof(have)));
+			 size_format(room, have, sizeof(have)), list);
 }
 
 static int load_key(struct swapd *s, struct error *e)

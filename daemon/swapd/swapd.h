@@ -47,6 +47,7 @@ struct swapd_options {
 	uint64_t repair_rate;    /* bytes a second */
 	struct service service;
 	struct option_list donors;
+	bool overcommit;         /* reserve nothing at donors */
 	bool foreground;
 };
 

@@ -54,6 +54,11 @@ static bool asked_by_donor(const struct wire_frame *f)
 	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
 }
 
+static bool tells_figures(const struct wire_frame *f)
+{
+	return f->op == WIRE_HELLO || f->op == WIRE_PING || f->op == WIRE_RESERVE;
+}
+
 static void check_frame(struct fuzz_protocol_result *r, const struct wire_frame *f,
 			enum wire_side side)
 {
@@ -120,8 +125,7 @@ static void answer(struct receiver *c, const struct wire_frame *f, enum wire_sta
 	reply.status = status;
 	if (!moves_pages(f) && f->op != WIRE_ACTIVITY) {
 		reply.offset = 0;
-		reply.length = !status && (f->op == WIRE_HELLO || f->op == WIRE_PING) ?
-			       WIRE_DONOR_SIZE : 0;
+		reply.length = !status && tells_figures(f) ? WIRE_DONOR_SIZE : 0;
 	}
 	wire_build(bytes, &reply);
 	if (wire_parse(bytes, sizeof(bytes), asker, &parsed) != 1)
@@ -148,10 +152,27 @@ static void map(struct receiver *c, const struct wire_frame *f)
 	answer(c, &reply, status);
 }
 
+/* No more is promised than there is. */
+static void reserve(struct receiver *c, const struct wire_frame *f, uint32_t slabs)
+{
+	struct borrower *b = owner_of(f);
+	uint32_t before = b->reserved;
+
+	pool_reserve(&pool, b, slabs);
+	if (b->reserved > slabs || b->reserved > pool.count)
+		wrong(c->r, "more than was asked, or is there", f);
+	if (b->reserved < slabs && b->reserved < before)
+		wrong(c->r, "less than was promised before", f);
+	if (pool.in[LEND_LENT] + pool_promised(&pool) > pool.count)
+		wrong(c->r, "one slab promised twice", f);
+	add(c->r, &b->reserved, sizeof(b->reserved));
+}
+
 static void donor_finished(struct receiver *c, const struct wire_frame *f)
 {
 	struct wire_hello hello;
 	struct wire_join join;
+	uint32_t slabs;
 	void *memory;
 	enum wire_status status = WIRE_OK;
 
@@ -179,6 +200,10 @@ static void donor_finished(struct receiver *c, const struct wire_frame *f)
 	case WIRE_MAP:
 		map(c, f);
 		return;
+	case WIRE_RESERVE:
+		if (!wire_parse_reserve(c->payload, WIRE_RESERVE_SIZE, &slabs))
+			reserve(c, f, slabs);
+		break;
 	case WIRE_UNMAP:
 		status = pool_return(&pool, owner_of(f),
 				     (struct wire_loan){ f->slab, f->generation });
@@ -212,9 +237,9 @@ static void borrower_finished(struct receiver *c, const struct wire_frame *f)
 		answer(c, f, WIRE_OK);
 		return;
 	}
-	if ((f->op != WIRE_HELLO && f->op != WIRE_PING) || f->status)
+	if (!tells_figures(f) || f->status)
 		return;
-	if (wire_parse_donor(c->payload, WIRE_DONOR_SIZE, &donor))
+	if (wire_parse_donor(c->payload, wire_payload(f), &donor))
 		return;
 	if (donor.free > donor.total || donor.used > donor.memory)
 		wrong(c->r, "more than there is", f);
@@ -307,6 +332,8 @@ static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t pie
 	}
 	pool_remove(&pool, OWNER);
 	pool_remove(&pool, OTHER);
+	pool_add(&pool, OWNER);
+	pool_add(&pool, OTHER);
 	/* The same slabs and generations each time. */
 	while (pool_zero_some(&pool, LEND_RENEW))
 		;
@@ -349,8 +376,7 @@ static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_
 				snprintf(r->wrong, sizeof(r->wrong), "HELLO of %zu bytes", n);
 		}
 		if (!wire_parse_donor(exact, n, &donor)) {
-			wire_build_donor(bytes, &donor);
-			if (n != WIRE_DONOR_SIZE || memcmp(bytes, exact, n))
+			if (n != wire_build_donor(bytes, &donor) || memcmp(bytes, exact, n))
 				snprintf(r->wrong, sizeof(r->wrong), "donor of %zu bytes", n);
 		}
 		if (!wire_parse_join(exact, n, &join)) {
@@ -360,6 +386,11 @@ static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_
 		}
 		if (!wire_parse_map(exact, n, &class) && n != WIRE_MAP_SIZE)
 			snprintf(r->wrong, sizeof(r->wrong), "MAP of %zu bytes", n);
+		if (!wire_parse_reserve(exact, n, &class)) {
+			wire_build_reserve(bytes, class);
+			if (n != WIRE_RESERVE_SIZE || memcmp(bytes, exact, n))
+				snprintf(r->wrong, sizeof(r->wrong), "RESERVE of %zu bytes", n);
+		}
 		free(exact);
 	}
 }
@@ -477,6 +508,8 @@ static uint32_t random_length(uint64_t *seed, const struct wire_frame *f)
 		return request ? WIRE_MAP_SIZE : 0;
 	case WIRE_JOIN:
 		return request ? WIRE_JOIN_SIZE : 0;
+	case WIRE_RESERVE:
+		return request ? WIRE_RESERVE_SIZE : WIRE_DONOR_SIZE;
 	case WIRE_ACTIVITY:
 		return WIRE_LOAN_SIZE * (1 + draw_below(seed, 9));
 	default:
@@ -493,6 +526,9 @@ static struct wire_frame random_frame(uint64_t *seed, enum wire_side side)
 		.generation = 1 + draw_below(seed, 4),
 	};
 
+	/* Not assigned. */
+	if (f.op == WIRE_BYE + 1)
+		f.op = WIRE_PING;
 	/* Loans first, or nothing else happens. */
 	if (side == WIRE_AT_DONOR && draw_below(seed, 3) == 0)
 		f.op = WIRE_MAP;
@@ -524,6 +560,8 @@ void fuzz_protocol_bytes(uint64_t seed, uint8_t *data, size_t size)
 			wire_build_donor(bytes + n, &(struct wire_donor){
 				.version = WIRE_VERSION, .slab_size = SLAB, .total = 3 * SLAB,
 				.free = SLAB, .memory = 8 * SLAB, .used = SLAB });
+		else if (f.op == WIRE_RESERVE && payload == WIRE_RESERVE_SIZE)
+			wire_build_reserve(bytes + n, draw_below(&seed, 2 * FUZZ_PROTOCOL_SLABS));
 		else if (f.op == WIRE_JOIN && payload)
 			wire_build_join(bytes + n, &(struct wire_join){ .session = seed });
 		if (draw_below(&seed, 64) == 0)

@@ -3,6 +3,7 @@
 Copies of slabs: replicas, moves, what returns from the disk and what goes back to donors.
 No swap is on here, so donors may be killed.
 """
+import contextlib
 import os
 import re
 import signal
@@ -11,22 +12,40 @@ import time
 
 import pytest
 
-from dataplane import MIB, PAGE, SLAB, only_tcp
+import machine
+from dataplane import MIB, PAGE, SLAB, Pages, Server, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from ports import free_port
+from protocol import Borrower
 from test_dataplane import hammer_all, refused
 from test_donor import simulated, wait_slabs    # the first is a fixture
 
 pytestmark = pytest.mark.beside
 
 SLAB_PAGES = SLAB // PAGE
+NO_SPACE = 5
 
 
 def whole(s):
     """Every slab has its copies, complete, and nothing is on its way."""
     copies = s.status()["copies"]
     return not copies["missing"] and not copies["filling"] and not copies["leaving"]
+
+
+def tmp_path_of(tmp_path, name):
+    """A directory for another server beside the fixture's."""
+    (tmp_path / name).mkdir()
+    return tmp_path / name
+
+
+@contextlib.contextmanager
+def pages_of(s):
+    p = Pages(s)
+    try:
+        yield p
+    finally:
+        p.close()
 
 
 def slabs_at(s, donor):
@@ -619,6 +638,148 @@ def test_a_device_is_as_large_as_what_can_be_lent(world, simulated, tmp_path):
     frugal = world.donor(memory="16M", options=["--quota", "8M"])
     refused(tmp_path / "other", 5, "are more than its donors can lend it (8.0 MiB)", donor=frugal.address,
             size="16M", durability="none", drop=("backup",))
+
+
+# --- reservations -----------------------------------------------------------------------
+
+
+def promised(*donors):
+    """MiB promised and not lent, and lendable, at each."""
+    told = [d.ask() for d in donors]
+    return [(t["promised"] // MIB, t["lendable"] // MIB) for t in told]
+
+
+def test_a_second_device_that_does_not_fit_is_refused(world, tmp_path):
+    """Each is as large as what the donors lend, and nothing has been written yet."""
+    a, b = world.donor(memory="16M"), world.donor(memory="16M")
+    s = world.serve(a, b, size="32M", durability="none")
+    assert promised(a, b) == [(16, 0), (16, 0)]
+    assert s.status()["reservation"] == {"wanted": 32 * MIB, "missing": 0}
+    (tmp_path / "second").mkdir()
+    refused(tmp_path / "second", 5, "are more than its donors can lend it (0 B)", f"0 B at {a.address}",
+            f"0 B at {b.address}", "--size", "add donors", "--durability disk", "--overcommit",
+            donor=[a.address, b.address], durability="none", drop=("backup",))
+    # What was tried leaves nothing, and the first device gets all that it was promised.
+    assert promised(a, b) == [(16, 0), (16, 0)]
+    p = world.open(s)
+    p.write(0, os.urandom(p.size))
+    p.check()
+    told = s.stats()
+    assert told["pages_write_failed"] == told["slab_map_refusals"] == 0
+    assert promised(a, b) == [(0, 0), (0, 0)]
+    p.close()
+    s.stop()
+    wait_for(lambda: promised(a, b) == [(0, 16), (0, 16)], 20, "an end of the reservation")
+
+
+@only_tcp
+def test_devices_that_reserve_nothing(world, tmp_path):
+    donor = world.donor(memory="16M")
+    s = world.serve(donor, size="16M", durability="none")
+    for name, what in {"disk": {}, "over": {"durability": "none", "options": ["--overcommit"]}}.items():
+        other = Server(tmp_path_of(tmp_path, name), tmp_path / f"{name}.log", [donor], size="16M", **what)
+        assert "reservation" not in other.status()
+        assert promised(donor) == [(16, 0)]
+        with pages_of(other) as p:
+            if name == "disk":
+                p.write_random(20)
+                p.check()
+            else:
+                with pytest.raises(OSError):
+                    p.write(0, os.urandom(PAGE))
+        other.stop()
+    p = world.open(s)
+    p.write(0, os.urandom(p.size))
+    assert s.stats()["pages_write_failed"] == 0
+
+
+@only_tcp
+@pytest.mark.parametrize("durability", ["none", "replicas=2"])
+def test_of_two_devices_at_the_same_moment_one_is_created(world, tmp_path, durability):
+    """Whichever it is, and in whichever order they name their donors."""
+    donors = [world.donor(memory="16M") for _ in "ab"]
+    size = "32M" if durability == "none" else "16M"
+    for i in range(3):
+        made, said = [], []
+
+        def create(name, order):
+            try:
+                made.append(Server(tmp_path_of(tmp_path, f"{name}{i}"), tmp_path / f"{name}{i}.log", order, size=size,
+                                   durability=durability))
+            except machine.MachineError as e:
+                said.append(str(e))
+
+        both = [threading.Thread(target=create, args=("x", donors)),
+                threading.Thread(target=create, args=("y", donors[::-1]))]
+        for t in both:
+            t.start()
+        for t in both:
+            t.join()
+        assert len(made) == len(said) == 1, said
+        assert promised(*donors) == [(16, 0), (16, 0)]
+        made[0].stop()
+        wait_for(lambda: promised(*donors) == [(0, 16), (0, 16)], 20, "an end of the reservation")
+
+
+def test_a_reservation_survives_server_and_donor(world):
+    places = [world.new_place() for _ in "ab"]
+    a, b = (world.donor(memory="16M", **at) for at in places)
+    s = world.serve(a, b, size="16M", durability="replicas=2")
+    assert promised(a, b) == [(16, 0), (16, 0)]
+    p = world.open(s)
+    p.write(0, os.urandom(4 * MIB))
+    assert promised(a, b) == [(12, 0), (12, 0)]
+    s.kill_server()
+    wait_for(lambda: all(d["state"] == "up" for d in s.status()["donors"]), 10, "a successor with its donors")
+    p.check()
+    assert promised(a, b) == [(12, 0), (12, 0)]
+    # A donor that forgot it is asked again.
+    b.kill()
+    b = world.donor(memory="16M", **places[1])
+    wait_for(lambda: sum(b.ask()["slabs"][k] for k in ("lent",)) + promised(b)[0][0] == 16, 30, "a new promise")
+    assert promised(b)[0][1] == 0
+    p.check()
+    told = s.stats()
+    assert told["pages_read_failed"] == told["pages_write_failed"] == 0
+
+
+@only_tcp
+def test_another_donor_promises_what_a_lost_one_had(world):
+    a, b, c = (world.donor(memory="16M") for _ in "abc")
+    s = world.serve(a, b, c, size="16M", durability="none", options=["--repair-delay", "1s"])
+    assert sum(n for n, _ in promised(a, b, c)) == 16
+    c.kill()
+    wait_for(lambda: sum(n for n, _ in promised(a, b)) == 16, 20, "other promises")
+    wait_for(lambda: s.status()["reservation"]["missing"] == 0, 10, "news of it")
+    # One that is to go holds nothing back.
+    s.do("donor.drain", donor=b.address)
+    wait_for(lambda: promised(a, b) == [(16, 0), (0, 16)], 20, "a move of the reservation")
+    s.do("donor.drain", donor=a.address)
+    wait_for(lambda: s.status()["reservation"]["missing"] == 16 * MIB, 10, "news of it")
+
+
+@only_tcp
+def test_a_promise_is_not_against_the_donors_own_need(world, simulated):
+    """HeadRoom takes promised memory; other borrowers get none of the rest."""
+    m = simulated(1024, 512)
+    donor = world.donor(memory="16M", options=m.options(64))
+    m.follow(donor, 500)
+    s = world.serve(donor, size="16M", durability="none")
+    wait_slabs(donor, 30, clean=16)
+    m.programs = 1024 - 64 - 8
+    wait_for(lambda: donor.ask()["total"] <= 8 * MIB, 30, "less to lend")
+    told = donor.ask()
+    assert told["promised"] == 16 * MIB and told["lendable"] == 0
+    with Borrower(donor, 5) as other:
+        assert other.map() == NO_SPACE
+    p = world.open(s)
+    p.write(0, os.urandom(4 * MIB))
+    p.check()
+    m.programs = 64
+    wait_for(lambda: donor.ask()["total"] == 16 * MIB, 30, "memory again")
+    p.write(0, os.urandom(p.size))
+    p.check()
+    assert s.stats()["pages_write_failed"] == 0
 
 
 @only_tcp

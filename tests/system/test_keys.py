@@ -283,6 +283,21 @@ def test_device_create_tells_what_the_server_said(world, key, tmp_path, monkeypa
     assert not list(directory.glob("*/x*")), "nothing stays"
 
 
+def test_device_create_tells_what_does_not_fit(world, key, tmp_path, monkeypatch):
+    """The second of two devices, each as large as what the donor lends; over TLS."""
+    k = key()
+    donor = world.donor(memory="16M", options=["--keys", k])
+    world.serve(donor, size="16M", durability="none", options=["--key", k])
+    assert donor.ask()["promised"] == 16 << 20
+    directory = tmp_path / "run2"
+    monkeypatch.setenv("EBB_RUN_DIR", str(directory))
+    status, text = run("ebbctl", "device", "create", "x", "--size", "16M", "--slab", "1M", "--durability", "none",
+                       "--donors", donor.address, "--key", k)
+    assert status == 5 and f"0 B at {donor.address}" in text and "or use --durability disk or --overcommit" in text
+    assert not list(directory.glob("*/x*")), "nothing stays"
+    assert donor.ask()["promised"] == 16 << 20
+
+
 def test_no_key_where_one_is_wanted(world, key, tmp_path):
     donor = world.donor(options=["--keys", key()])
     status, text = swapd(tmp_path, donor.address)

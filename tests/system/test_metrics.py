@@ -66,7 +66,8 @@ class World:
         return {"cgroups": [row(i, name) for i, name in enumerate(self.cgroups)]}
 
     def device(self, request):
-        donors = [{"address": "h:1", "transport": "tcp", "state": "up", "slabs": 3, "total": 4 * MIB, "free": MIB,
+        donors = [{"address": "h:1", "transport": "tcp", "state": "up", "slabs": 3, "reserved": 4 * MIB,
+                   "total": 4 * MIB, "free": MIB,
                    "memory": 8 * MIB, "used": MIB, "read_ns": 20000, "connects": 1, "losses": 0,
                    "absences": 0, "bad_pages": 0},
                   {"address": "h:2", "transport": "tcp", "state": "up", "leaving": "quarantined", "slabs": 1,
@@ -74,13 +75,13 @@ class World:
                    "losses": 1, "absences": 2, "bad_pages": 3}]
         if request["verb"] == "stats":
             return {**dict.fromkeys(SERVER_COUNTERS, self.asked), "donor_read_ns_log2": [self.asked] * 32}
-        return {"pid": 1, "durability": "disk", "live": MIB, "mapped": 2 * MIB, "aborted": False, "sealed": True,
+        return {"pid": 1, "durability": "disk", "reservation": {"wanted": 4 * MIB, "missing": 0}, "live": MIB, "mapped": 2 * MIB, "aborted": False, "sealed": True,
                 "copies": {"wanted": 1, "present": 4, "missing": 2, "filling": 0, "leaving": 0},
                 "repair": {"rate": 0}, "slabs": {"total": 64, "unmapped": 60, "mapping": 0, "mapped": 4, "lost": 0},
                 "backup": {"failing": False, "queue": 1, "backlog": 12, "backlog_most": 4096}, "donors": donors}
 
     def lender(self, request):
-        return {"total": 8 * MIB, "free": MIB, "lent": 7 * MIB, "draining": False, "borrowers": [],
+        return {"total": 8 * MIB, "free": MIB, "lent": 7 * MIB, "promised": 0, "lendable": MIB, "draining": False, "borrowers": [],
                 "machine": {"memory": 16 * MIB, "available": 8 * MIB}, "slabs": {"lent": 7, "clean": 1, "withdrawn": 1},
                 "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0}}
 

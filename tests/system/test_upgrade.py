@@ -169,6 +169,11 @@ def test_borrowers_and_donors(world, tmp_path, borrower, key):
     p = world.open(s)
     p.write_random(200)
     p.check()
+    if borrower == "new":
+        # Once for each donor.
+        wait_for(lambda: s.log.read_text().count("reserves nothing for this device") == 2, 10, "log lines")
+    else:
+        assert a.ask()["promised"] == b.ask()["promised"] == 0
     a.ask("drain")
     wait_for(lambda: a.ask()["lent"] == 0, 30, "slabs that were recalled")
     p.check()

@@ -83,6 +83,13 @@ static struct wire_frame some_frame(const struct peer *p)
 	case WIRE_JOIN:
 		f.length = WIRE_JOIN_SIZE;
 		break;
+	case WIRE_RESERVE:
+		f.length = WIRE_RESERVE_SIZE;
+		break;
+	case WIRE_BYE + 1:
+		/* Not assigned; most of them are to stay connected. */
+		f.op = draw(8) ? WIRE_PING : f.op;
+		break;
 	case WIRE_EVICT:
 		f.direction = WIRE_REPLY;
 		f.tag = (uint64_t)f.generation << 32 | f.slab;
@@ -111,6 +118,8 @@ static void say(const struct peer *p, struct wire_frame f)
 	memset(bytes + WIRE_HEADER, f.op == WIRE_WRITE, length - WIRE_HEADER);
 	if (f.op == WIRE_HELLO)
 		wire_build_hello(bytes + WIRE_HEADER, &h);
+	if (f.op == WIRE_RESERVE)
+		wire_build_reserve(bytes + WIRE_HEADER, draw(8) ? draw(SLABS + 2) : UINT32_MAX);
 	if (!draw(400))
 		bytes[draw(WIRE_HEADER)] ^= (uint8_t)(1u << draw(8));
 	if (!draw(60))
@@ -142,10 +151,19 @@ static void take_away(uint32_t slab)
 
 static void check(void)
 {
-	uint32_t in[LEND_STATES] = { 0 }, held = 0;
+	uint32_t in[LEND_STATES] = { 0 }, held = 0, lent = 0;
 
 	for (int i = 0; i < SLABS; i++)
 		in[pool.slabs[i].state]++;
+	for (const struct borrower *b = pool.borrowers; b; b = b->next) {
+		uint64_t most = b->quota ? b->quota / SLAB : SLABS;
+
+		lent += b->lent;
+		if (b->reserved > most)
+			wrong("more is promised than the donor has, or a quota allows");
+	}
+	if (lent != in[LEND_LENT])
+		wrong("loans miscounted");
 	if (memcmp(in, pool.in, sizeof(in)))
 		wrong("slabs miscounted");
 	for (int i = 0; i < CONNECTIONS; i++)
@@ -230,6 +248,8 @@ static void end(void)
 	}
 	if (loop->sessions.held)
 		wrong("a request is held for ever");
+	if (pool_promised(&pool) || pool_lendable(&pool) != SLABS)
+		wrong("a promise outlives its borrower");
 }
 
 static void they_do_as_they_like(void **state)

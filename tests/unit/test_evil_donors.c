@@ -23,6 +23,7 @@
 #include "swapd/frontend/frontend.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/reservation.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
@@ -212,6 +213,7 @@ static void tell_figures(struct fake *f, struct wire_frame frame)
 	struct wire_donor told = { .version = WIRE_VERSION,
 				   .slab_size = SLAB,
 				   .total = REMOTE * SLAB,
+				   .reserved = draw(6) ? SLABS : draw(REMOTE + 1),
 				   .flags = draw(20) ? 0 : WIRE_DRAINING };
 	uint8_t payload[WIRE_DONOR_SIZE];
 
@@ -250,6 +252,7 @@ static void serve_frame(struct fake *f, const struct wire_frame *frame, const ui
 	switch (frame->op) {
 	case WIRE_HELLO:
 	case WIRE_PING:
+	case WIRE_RESERVE:
 		tell_figures(f, *frame);
 		break;
 	case WIRE_MAP:
@@ -401,6 +404,7 @@ static void tick(uint64_t now)
 {
 	donors_tick(&s.donors, now_ns());
 	repair_tick(&s.replicas, now);
+	reservation_tick(&s.replicas, now_ns());
 }
 
 static void step(uint64_t *now)
@@ -496,6 +500,7 @@ static void begin(bool backup)
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.replicas.wanted = backup ? 1 : 1 + (int)draw(2),
 		.replicas.choices = 2,
+		.replicas.reserves = !backup && draw(2),
 		.replicas.seed = seed,
 		.engine.backlog_most = SLOT_BACKLOG,
 		.replicas.slots_reserved = 64,

@@ -597,9 +597,175 @@ static void what_there_is_for_it(void **state)
 					       .available = 64ull << 30,
 					       .seen = true };
 	d->l->follow.rule.most = SLABS * SLAB;
+	d->pool.allowed = headroom_slabs(&d->l->follow.room, &d->l->follow.rule);
 	figures(d, &a, &free_slabs, &room);
 	assert_int_equal(free_slabs, 0);
 	assert_int_equal(room, SLABS - 8);
+	close(a.fd);
+	close(b.fd);
+}
+
+/* Returns how many slabs are promised to @p after it asked for @slabs. */
+static uint32_t reserve(struct donor *d, struct peer *p, uint32_t slabs)
+{
+	uint8_t payload[WIRE_RESERVE_SIZE];
+	struct wire_donor told;
+
+	wire_build_reserve(payload, slabs);
+	send_frame(d, p, (struct wire_frame){ .op = WIRE_RESERVE, .length = sizeof(payload) },
+		   payload);
+	assert_int_equal(take(p, WIRE_RESERVE).status, WIRE_OK);
+	assert_int_equal(wire_parse_donor(p->payload, WIRE_DONOR_SIZE, &told), 0);
+	return told.reserved;
+}
+
+/* What is promised to one is lent to no other, and of two that want all one gets it. */
+static void promised_to_one(void **state)
+{
+	struct donor *d = *state;
+	uint32_t free_slabs, room;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 2);
+	connect_peer(d, &b, 2, 3);
+	assert_int_equal(reserve(d, &a, 30), 30);
+	figures(d, &a, &free_slabs, &room);
+	assert_int_equal(free_slabs, SLABS - 5);
+	assert_int_equal(room, SLABS - 5);
+	figures(d, &b, &free_slabs, &room);
+	assert_int_equal(free_slabs, SLABS - 33);
+	assert_int_equal(room, SLABS - 33);
+	assert_int_equal(reserve(d, &b, 30), SLABS - 30);
+	assert_int_equal(pool_lendable(&d->pool), 0);
+	/* Its own loans count, so it gets what it was promised and no more. */
+	for (int i = 3; i < SLABS - 30; i++)
+		assert_int_equal(map(d, &b), WIRE_OK);
+	assert_int_equal(map(d, &b), WIRE_NO_SPACE);
+	for (int i = 2; i < 30; i++)
+		assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_NO_SPACE);
+	/* A returned slab is promised again. */
+	assert_int_equal(say(d, &a, WIRE_UNMAP, a.loans[0]), WIRE_OK);
+	assert_int_equal(map(d, &b), WIRE_NO_SPACE);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	/* Less than it has: nothing is promised, and what it has stays. */
+	assert_int_equal(reserve(d, &a, 0), 0);
+	assert_int_equal(pool_promised(&d->pool), 0);
+	assert_int_equal(d->pool.in[LEND_LENT], SLABS);
+	close(a.fd);
+	close(b.fd);
+}
+
+/* A promise outlives its connection as loans do, and is never counted twice. */
+static void a_promise_is_kept_for_a_successor(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b, c;
+
+	d->l->sessions.options.keep = 30 * SECOND;
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	connect_peer(d, &b, 2, 0);
+	assert_int_equal(reserve(d, &a, SLABS), SLABS);
+	/* Nothing is lent yet. */
+	close(a.fd);
+	turn(d->l);
+	assert_int_equal(pool_promised(&d->pool), SLABS);
+	assert_int_equal(map(d, &b), WIRE_NO_SPACE);
+	/* The next connection has it, before the first one ended, too. */
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	assert_int_equal(pool_promised(&d->pool), SLABS);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(greet_as(d, &c, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(c.c->borrower.reserved, SLABS);
+	assert_int_equal(pool_promised(&d->pool), SLABS - 10);
+	assert_int_equal(say(d, &c, WIRE_RELEASE, (struct wire_loan){ 0 }), WIRE_OK);
+	assert_int_equal(pool_promised(&d->pool), SLABS);
+	assert_int_equal(reserve(d, &c, SLABS), SLABS);
+	close(a.fd);
+	/* It ends with the grace period. */
+	close(c.fd);
+	turn(d->l);
+	connections_tick(&d->l->sessions, now_ns() + 29 * SECOND);
+	assert_int_equal(pool_promised(&d->pool), SLABS);
+	connections_tick(&d->l->sessions, now_ns() + 31 * SECOND);
+	assert_int_equal(pool_promised(&d->pool), 0);
+	assert_int_equal(map(d, &b), WIRE_OK);
+	/* It ends with BYE, at once. */
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	assert_int_equal(reserve(d, &a, UINT32_MAX), SLABS - 1);
+	assert_int_equal(say(d, &a, WIRE_BYE, (struct wire_loan){ 0 }), WIRE_OK);
+	assert_int_equal(pool_promised(&d->pool), 0);
+	close(a.fd);
+	close(b.fd);
+}
+
+/* Version 3 has no reservation: it takes no part of others', and asks for none. */
+static void no_promise_for_version_3(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+	uint8_t payload[WIRE_RESERVE_SIZE];
+
+	connect_peer(d, &a, 1, 0);
+	connect_peer(d, &b, 2, 0);
+	assert_int_equal(reserve(d, &a, SLABS - 1), SLABS - 1);
+	b.c->version = 3;
+	assert_int_equal(map(d, &b), WIRE_OK);
+	assert_int_equal(map(d, &b), WIRE_NO_SPACE);
+	wire_build_reserve(payload, 1);
+	send_frame(d, &b, (struct wire_frame){ .op = WIRE_RESERVE, .length = sizeof(payload) },
+		   payload);
+	assert_true(hung_up(&b));
+	close(a.fd);
+	close(b.fd);
+}
+
+/* A draining donor promises no more, and withdraws no promise. */
+static void promises_and_a_drain(void **state)
+{
+	struct donor *d = *state;
+	struct peer a;
+
+	connect_peer(d, &a, 1, 0);
+	assert_int_equal(reserve(d, &a, 5), 5);
+	loop_drain(d->l, LOOP_STAY);
+	assert_int_equal(reserve(d, &a, 9), 5);
+	assert_int_equal(map(d, &a), WIRE_NO_SPACE);
+	assert_int_equal(reserve(d, &a, 2), 2);
+	/* The machine has the memory that was released. */
+	loop_undrain(d->l);
+	settle(d);
+	d->pool.allowed = SLABS;
+	assert_int_equal(reserve(d, &a, 9), 9);
+	close(a.fd);
+}
+
+static void a_quota_of_promises(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 1);
+	assert_int_equal(reserve(d, &a, SLABS), 2);
+	connect_peer(d, &b, 2, 0);
+	assert_int_equal(reserve(d, &b, SLABS), 2);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_OVER_QUOTA);
+	/* Borrowers with one key share it. */
+	strcpy(a.c->borrower.key, "spark");
+	strcpy(b.c->borrower.key, "spark");
+	for (int i = 0; i < SLABS; i++)
+		if (d->pool.slabs[i].state == LEND_LENT)
+			strcpy(d->pool.slabs[i].key, "spark");
+	assert_int_equal(reserve(d, &b, 0), 0);
+	assert_int_equal(reserve(d, &b, 1), 0);
+	assert_int_equal(say(d, &a, WIRE_UNMAP, a.loans[0]), WIRE_OK);
+	assert_int_equal(reserve(d, &b, 1), 0);
+	assert_int_equal(reserve(d, &a, 1), 1);
+	assert_int_equal(reserve(d, &b, 2), 1);
+	assert_int_equal(map(d, &a), WIRE_OVER_QUOTA);
+	assert_int_equal(map(d, &b), WIRE_OK);
 	close(a.fd);
 	close(b.fd);
 }
@@ -969,6 +1135,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(many_slabs_at_once, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(what_there_is_for_it, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(promised_to_one, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_promise_is_kept_for_a_successor, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(no_promise_for_version_3, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(promises_and_a_drain, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_quota_of_promises, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(who_asks_while_the_clock_is_set, with_donor,

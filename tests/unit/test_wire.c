@@ -48,6 +48,9 @@ static enum wire_side receiver(int op, enum wire_direction direction)
 	return by_donor == (direction == WIRE_REQUEST) ? WIRE_AT_BORROWER : WIRE_AT_DONOR;
 }
 
+/* No opcode. */
+enum { NOT_ASSIGNED = WIRE_BYE + 1 };
+
 static void round_trip(void **state)
 {
 	static const uint32_t lengths[WIRE_OPS][2] = {
@@ -58,6 +61,7 @@ static void round_trip(void **state)
 		[WIRE_PING] = { 0, WIRE_DONOR_SIZE },
 		[WIRE_ACTIVITY] = { 2 * WIRE_LOAN_SIZE, 2 * WIRE_LOAN_SIZE },
 		[WIRE_JOIN] = { WIRE_JOIN_SIZE, 0 },
+		[WIRE_RESERVE] = { WIRE_RESERVE_SIZE, WIRE_DONOR_SIZE },
 	};
 
 	for (int op = WIRE_HELLO; op < WIRE_OPS; op++) {
@@ -68,6 +72,10 @@ static void round_trip(void **state)
 			uint8_t buf[WIRE_HEADER], again[WIRE_HEADER];
 
 			wire_build(buf, &f);
+			if (op == NOT_ASSIGNED) {
+				assert_int_equal(wire_parse(buf, sizeof(buf), at, &g), -EPROTO);
+				continue;
+			}
 			assert_int_equal(wire_parse(buf, sizeof(buf), at, &g), 1);
 			wire_build(again, &g);
 			assert_memory_equal(buf, again, sizeof(buf));
@@ -203,7 +211,7 @@ static void payloads(void **state)
 	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0", WIRE_KEEP }, h2;
 	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 7472, 64 << 20, 1ull << 40, 1ull << 39,
 				1ull << 41, 1ull << 38, 0x99aabbccddeeff00,
-				0x8877665544332211, 30000 }, d2;
+				0x8877665544332211, 30000, 77 }, d2;
 	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, j2;
 	uint8_t buf[WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE], map[WIRE_MAP_SIZE];
 	uint8_t join[WIRE_JOIN_SIZE], loans[2 * WIRE_LOAN_SIZE];
@@ -234,12 +242,13 @@ static void payloads(void **state)
 
 	assert_int_equal(wire_build_donor(donor, &d), WIRE_DONOR_SIZE);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), 0);
-	assert_memory_equal(&d2, &d, offsetof(struct wire_donor, grace) + sizeof(d.grace));
+	assert_memory_equal(&d2, &d, offsetof(struct wire_donor, reserved) + sizeof(d.reserved));
 	/* The length is that of the version. */
 	donor[0] = 3;
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
 	assert_int_equal(wire_parse_donor(donor, 64, &d2), 0);
 	assert_int_equal(d2.grace, 0);
+	assert_int_equal(d2.reserved, 0);
 	donor[0] = 2;
 	assert_int_equal(wire_parse_donor(donor, 64, &d2), -EPROTO);
 	d.version = 3;
@@ -266,6 +275,13 @@ static void payloads(void **state)
 	assert_int_equal(class, WIRE_CLASS_HEAP);
 	map[4] = 1;
 	assert_int_equal(wire_parse_map(map, sizeof(map), &class), -EPROTO);
+
+	wire_build_reserve(map, 0x12345678);
+	assert_int_equal(wire_parse_reserve(map, sizeof(map), &class), 0);
+	assert_int_equal(class, 0x12345678);
+	assert_int_equal(wire_parse_reserve(map, sizeof(map) - 1, &class), -EPROTO);
+	map[7] = 1;
+	assert_int_equal(wire_parse_reserve(map, sizeof(map), &class), -EPROTO);
 
 	wire_build_join(join, &j);
 	assert_int_equal(wire_parse_join(join, sizeof(join), &j2), 0);

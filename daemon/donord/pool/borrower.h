@@ -51,6 +51,8 @@ struct borrower {
 	const struct borrower_ops *ops;
 
 	struct borrower *next;  /* the pool's list */
+	uint32_t lent;          /* slabs */
+	uint32_t reserved;      /* slabs promised to it, lent ones included; pool_reserve() */
 	uint64_t refused;       /* turn of the loop in which its last MAP was refused */
 	/* unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none (eviction.c) */
 	uint32_t evicts, asked;

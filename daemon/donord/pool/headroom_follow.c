@@ -28,6 +28,8 @@ int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct err
 		f->rule.headroom = f->headroom;
 		f->rule.most = f->pool->count * f->pool->slab_size;
 		headroom_sample(&f->room, &f->rule, &f->sample, 0);
+		f->pool->follows = true;
+		f->pool->allowed = headroom_slabs(&f->room, &f->rule);
 		headroom_plan(&f->room, &f->rule, 0, 0, &plan);
 	}
 	*slabs = plan.allocate;
@@ -37,6 +39,7 @@ int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct err
 static void take_sample(struct headroom_follow *f, uint64_t now)
 {
 	headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool));
+	f->pool->allowed = headroom_slabs(&f->room, &f->rule);
 	if (f->sample.available >= f->rule.headroom / 2)
 		f->short_since = 0;
 	else if (!f->short_since)
@@ -106,18 +109,7 @@ void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
 
 uint64_t headroom_follow_total(const struct headroom_follow *f)
 {
-	const struct pool *p = f->pool;
-	uint32_t slabs = pool_present(p), room = headroom_slabs(&f->room, &f->rule);
-
-	if (!p->draining && f->headroom)
-		slabs = room > slabs ? room : slabs;
-	/*
-	 * Without HeadRoom, count slabs that are being re-created; with it, those are made on
-	 * demand.
-	 */
-	else if (!p->draining)
-		slabs = pool_allocated(p) - p->in[LEND_WITHDRAWN];
-	return slabs * p->slab_size;
+	return pool_total(f->pool) * f->pool->slab_size;
 }
 
 uint64_t headroom_follow_free(const struct headroom_follow *f)
@@ -132,19 +124,17 @@ uint32_t headroom_follow_tell(const struct headroom_follow *f, const struct borr
 	uint64_t lent = p->in[LEND_LENT] * p->slab_size;
 	uint64_t idle = pool_allocated(p) * p->slab_size - lent;
 	uint64_t used = f->sample.memory - f->sample.available;
-	uint64_t left = pool_quota_left(p, b) * p->slab_size, room;
+	uint32_t room = pool_room(p, b);
 
 	*d = (struct wire_donor){
 		.flags = p->draining ? WIRE_DRAINING : 0,
 		.slab_size = p->slab_size, .total = headroom_follow_total(f),
 		.free = headroom_follow_free(f), .memory = f->sample.memory,
-		.identity = f->identity,
+		.identity = f->identity, .reserved = b->reserved,
 	};
 	/* Free slabs do not count as used. */
 	used = used > idle + lent ? used - idle : lent;
 	d->used = used < d->memory ? used : d->memory;
-	room = d->total > lent ? d->total - lent : 0;
-	room = room < left ? room : left;
-	d->free = d->free < left ? d->free : left;
-	return (uint32_t)((d->total - room) / p->slab_size);
+	d->free = d->free < room * p->slab_size ? d->free : room * p->slab_size;
+	return pool_total(p) - room;
 }

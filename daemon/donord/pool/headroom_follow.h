@@ -45,8 +45,8 @@ uint64_t headroom_follow_total(const struct headroom_follow *f);
 uint64_t headroom_follow_free(const struct headroom_follow *f);
 
 /*
- * Fills in what HELLO and PING tell @b; returns how many slabs of the total are lent or beyond its
- * quota.
+ * Fills in what HELLO, PING and RESERVE tell @b; returns how many slabs of the total it cannot get:
+ * lent, promised to others, or beyond its quota.
  */
 uint32_t headroom_follow_tell(const struct headroom_follow *f, const struct borrower *b,
 			      struct wire_donor *d);

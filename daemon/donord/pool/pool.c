@@ -350,6 +350,7 @@ static void end_loan(struct pool *p, uint32_t slab)
 
 	s->granting = false;
 	s->dirty_from = 0;
+	s->owner->lent--;
 	set_state(p, s, LEND_DIRTY);
 	if (x->ops->revoke)
 		x->ops->revoke(x, s->owner, slab);
@@ -375,6 +376,7 @@ uint32_t pool_remove(struct pool *p, struct borrower *b)
 		at = &(*at)->next;
 	if (*at)
 		*at = b->next;
+	b->reserved = 0;
 	return n;
 }
 
@@ -385,14 +387,71 @@ static bool in_quota(const struct lend_slab *s, const struct borrower *b)
 
 uint32_t pool_quota_left(const struct pool *p, const struct borrower *b)
 {
-	uint64_t most = b->quota / p->slab_size;
-	uint32_t has = 0;
+	uint64_t most = b->quota / p->slab_size, has = 0;
 
 	if (!b->quota)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < p->count; i++)
 		has += in_quota(&p->slabs[i], b);
-	return has < most ? (uint32_t)most - has : 0;
+	for (const struct borrower *other = p->borrowers; other; other = other->next)
+		if (other != b && *b->key && !strcmp(other->key, b->key))
+			has += pool_promised_to(other);
+	return has < most ? (uint32_t)(most - has) : 0;
+}
+
+uint32_t pool_total(const struct pool *p)
+{
+	uint32_t present = pool_present(p);
+
+	if (p->draining)
+		return present;
+	/* Slabs that are being re-created count, except with HeadRoom, which may need them. */
+	if (!p->follows)
+		return pool_allocated(p) - p->in[LEND_WITHDRAWN];
+	return p->allowed > present ? p->allowed : present;
+}
+
+uint32_t pool_promised(const struct pool *p)
+{
+	uint64_t n = 0;
+
+	for (const struct borrower *b = p->borrowers; b; b = b->next)
+		n += pool_promised_to(b);
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* Returns how many slabs are not lent. */
+static uint32_t unlent(const struct pool *p)
+{
+	uint32_t total = pool_total(p);
+
+	return !p->draining && total > p->in[LEND_LENT] ? total - p->in[LEND_LENT] : 0;
+}
+
+uint32_t pool_lendable(const struct pool *p)
+{
+	uint32_t left = unlent(p), promised = pool_promised(p);
+
+	return left > promised ? left - promised : 0;
+}
+
+uint32_t pool_room(const struct pool *p, const struct borrower *b)
+{
+	uint32_t left = unlent(p), own = pool_promised_to(b), others = pool_promised(p) - own;
+	uint32_t room = left > others ? left - others : 0, quota = pool_quota_left(p, b);
+
+	/* Where the machine has taken promised memory, each promise stands for what is left. */
+	own = own < left ? own : left;
+	room = room > own ? room : own;
+	return room < quota ? room : quota;
+}
+
+void pool_reserve(struct pool *p, struct borrower *b, uint32_t slabs)
+{
+	uint64_t most = (uint64_t)b->lent + pool_room(p, b);
+
+	most = most > b->reserved ? most : b->reserved;
+	b->reserved = slabs < most ? slabs : (uint32_t)most;
 }
 
 static enum wire_status grant(struct pool *p, struct borrower *b, const struct wire_frame *request)
@@ -416,6 +475,10 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 		return WIRE_NO_SPACE;
 	if (!pool_quota_left(p, b))
 		return WIRE_OVER_QUOTA;
+	if (!pool_promised_to(b) && !pool_lendable(p)) {
+		p->refused = true;
+		return WIRE_NO_SPACE;
+	}
 	found = pool_free_slabs(p) ? find_free(p) : p->count;
 	if (found == p->count) {
 		p->refused = true;
@@ -430,6 +493,7 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	}
 	set_state(p, s, LEND_LENT);
 	s->owner = b;
+	b->lent++;
 	memcpy(s->key, b->key, sizeof(s->key));
 	s->generation = ++p->generation;
 	s->asked = LEND_NOT_ASKED;
@@ -493,6 +557,8 @@ uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *
 		s->owner = to;
 		if (s->state != LEND_LENT)
 			continue;
+		from->lent--;
+		to->lent++;
 		s->unclaimed = true;
 		/* The old connection does not answer any more. */
 		if (s->asked == LEND_ASKED)

@@ -91,6 +91,8 @@ struct pool {
 	struct export *exports;     /* pool_add_export() */
 	struct borrower *borrowers; /* pool_add() */
 	bool draining;              /* lends nothing; written by the loop, read by all threads */
+	bool follows;               /* HeadRoom decides how many slabs there may be: */
+	uint32_t allowed;           /* so many */
 	bool refused;               /* a MAP found no memory; cleared by the code that acts on it */
 	uint64_t turn;              /* number of the loop's turn; never 0 */
 	uint32_t maps;              /* loans in this turn */
@@ -184,8 +186,35 @@ static inline bool pool_holds(const struct lend_slab *s)
 
 /* Returns how many such slabs @b has. */
 uint32_t pool_owned(const struct pool *p, const struct borrower *b);
-/* Returns how many more slabs the quota of @b's key allows, UINT32_MAX without a quota. */
+/*
+ * Returns how many more slabs the quota of @b's key allows, less those promised to other borrowers
+ * with that key; UINT32_MAX without a quota.
+ */
 uint32_t pool_quota_left(const struct pool *p, const struct borrower *b);
+
+/*
+ * Reservations.  A borrower's reservation is a number of slabs in total: lent ones count towards
+ * it, and the rest is promised.  Promised slabs are lent to no other borrower.  A promise holds as
+ * long as the machine leaves the memory to the donor.
+ */
+
+/* Returns how many slabs the donor lends and could lend, those to be made included. */
+uint32_t pool_total(const struct pool *p);
+/* Returns how many slabs are promised and not lent: to all; to @b. */
+uint32_t pool_promised(const struct pool *p);
+static inline uint32_t pool_promised_to(const struct borrower *b)
+{
+	return b->reserved > b->lent ? b->reserved - b->lent : 0;
+}
+/* Returns how many slabs are neither lent nor promised. */
+uint32_t pool_lendable(const struct pool *p);
+/* Returns how many more slabs @b can have, now or after they were made, within its quota. */
+uint32_t pool_room(const struct pool *p, const struct borrower *b);
+/*
+ * Sets the reservation of @b to @slabs, or to as many as it can have, but not to fewer than were
+ * promised before.
+ */
+void pool_reserve(struct pool *p, struct borrower *b, uint32_t slabs);
 
 /* Records a step of the recall of @slab at @now. */
 void pool_asked(struct pool *p, uint32_t slab, enum lend_asked asked, uint64_t now);

@@ -143,6 +143,7 @@ static enum wire_status judge(struct connection *c, const struct wire_hello *h)
 static int greet(struct connection *c, const struct wire_frame *f)
 {
 	struct sessions *s = c->sessions;
+	uint32_t reserved = 0;
 	bool resumed = false;
 	enum wire_status st;
 	struct wire_hello h;
@@ -169,6 +170,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 		    strcmp(old->borrower.key, c->access.tls.name))
 			continue;
 		resumed |= h.flags & WIRE_RESUME && take_over(c, old);
+		reserved = old->borrower.reserved;
 		connection_drop(old, "replaced by a newer connection");
 	}
 	if (h.flags & WIRE_RESUME && !resumed) {
@@ -183,6 +185,8 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	strcpy(c->borrower.key, c->access.tls.name);
 	strcpy(c->fingerprint, c->access.tls.fingerprint);
 	pool_add(s->pool, &c->borrower);
+	/* The promise of an older connection, in place of it. */
+	c->borrower.reserved = c->version >= 4 ? reserved : 0;
 	c->greeted = true;
 	c->answers = c->access.state == ACCESS_BARE;
 	c->id = h.borrower;
@@ -221,6 +225,18 @@ static int join(struct connection *c, const struct wire_frame *f)
 	c->greeted = control->answers = true;
 	memcpy(c->borrower.name, control->borrower.name, sizeof(c->borrower.name));
 	access_guard(&c->access, &c->rx, &c->tx);
+	return 0;
+}
+
+/* The reply says how many slabs are promised. */
+static int reserve(struct connection *c, const struct wire_frame *f)
+{
+	uint32_t slabs;
+
+	if (c->version < 4 || wire_parse_reserve(c->small, f->length, &slabs))
+		return -EPROTO;
+	pool_reserve(c->sessions->pool, &c->borrower, slabs);
+	put_donor(c, f);
 	return 0;
 }
 
@@ -320,6 +336,7 @@ static int finished(void *data, const struct wire_frame *f)
 		break;
 	case WIRE_BYE:
 		c->keeps = false;
+		pool_reserve(s->pool, &c->borrower, 0);
 		break;
 	case WIRE_MAP:
 		if (wire_parse_map(c->small, f->length, &class))
@@ -328,6 +345,8 @@ static int finished(void *data, const struct wire_frame *f)
 		break;
 	case WIRE_JOIN:
 		return join(c, f);
+	case WIRE_RESERVE:
+		return reserve(c, f);
 	case WIRE_ACTIVITY:
 		return eviction_rates(s->eviction, &c->borrower, f, c->small);
 	case WIRE_EVICT:

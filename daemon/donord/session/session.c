@@ -188,7 +188,7 @@ void connection_lost(struct connection *c, const char *why)
 	struct sessions *s = c->sessions;
 	uint32_t slabs = pool_owned(s->pool, &c->borrower);
 
-	if (!c->keeps || connection_is_data(c) || !slabs) {
+	if (!c->keeps || connection_is_data(c) || (!slabs && !c->borrower.reserved)) {
 		connection_drop(c, why);
 		return;
 	}

@@ -4,9 +4,9 @@
  * turn of the loop bounds the bytes and the MAPs of a connection, so that none starves others.
  *
  * Loans can survive the borrower's process (docs/protocol.md, "Reconnecting").  When a connection
- * with WIRE_KEEP is lost, its loans keep their contents and their place in connections[] for
- * options.keep.  The reconnecting borrower sends HELLO with the same number and, if there are keys,
- * the same key, takes the loans over, and names those that it knows.
+ * with WIRE_KEEP is lost, its loans and its reservation stay in connections[] for options.keep.
+ * The reconnecting borrower sends HELLO with the same number and, if there are keys, the same key,
+ * takes them over, and names the loans that it knows.
  */
 #ifndef EBB_CONNECTION_H
 #define EBB_CONNECTION_H

@@ -45,7 +45,7 @@ static int check_texts(const struct device_record *has, const struct device_reco
 	static const struct { const char *option; size_t offset; } texts[] = {
 		TEXT("frontend", frontend), TEXT("durability", durability), TEXT("backup", backup),
 		TEXT("scope", scope), TEXT("key", key), TEXT("seal", seal),
-		TEXT("connections", connections),
+		TEXT("connections", connections), TEXT("overcommit", overcommit),
 	};
 #undef TEXT
 

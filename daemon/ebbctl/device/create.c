@@ -211,6 +211,7 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	else
 		strcpy(d->key, "none");
 	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
+	strcpy(d->overcommit, extras->overcommit ? "on" : "off");
 	if (is_kmod(plan->frontend)) {
 		snprintf(d->backup, sizeof(d->backup), "%s", plan->backup ?: "");
 		return;
@@ -245,7 +246,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	/* The supervisor and all servers inherit the sleep lock. */
 	_cleanup_close_ int awake = sleep_lock_take(d->name);
 	char size[32], slab[32], unit[80];
-	const char *argv[20 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
+	const char *argv[21 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
 	int n = 0, r;
 
 	r = file_make_dirs(d->mount, 0700);
@@ -270,6 +271,8 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 			argv[n++] = more[i].option;
 			argv[n++] = more[i].value;
 		}
+	if (plan->extras.overcommit)
+		argv[n++] = "--overcommit";
 	argv[n++] = "--mount";
 	argv[n++] = d->mount;
 	argv[n] = NULL;

@@ -124,6 +124,10 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
 				 "device %s: the kernel module has a connection for each queue; leave out --connections, or use another --frontend",
 				 name);
+	if (plan->extras.overcommit)
+		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
+				 "device %s: the kernel module reserves no capacity at donors; leave out --overcommit",
+				 name);
 	if (!disk && !two && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
 				 "device %s: --frontend kmod supports at most two replicas; use --durability replicas=2, disk or none, or another --frontend",

@@ -18,6 +18,7 @@ struct device_plan {
 	const char *backup;         /* directory, with "kmod" block device; only with "disk" */
 	struct device_extras {      /* passed on to ebb-swapd; NULL: not given */
 		const char *key, *seal, *connections;
+		bool overcommit;
 	} extras;
 	const char *scope;          /* "any", "attached" */
 	bool adopt;                 /* accept a working device of equal properties */

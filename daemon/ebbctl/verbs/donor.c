@@ -87,13 +87,17 @@ static void print_local(struct json_object *o)
 	};
 	int64_t withdrawn = json_int(json_member(o, "slabs"), "withdrawn", 0);
 	const char *etcd = json_text(o, "etcd", NULL);
-	char total[16], free_text[16], lost[32] = "";
+	int64_t promised = json_int(o, "promised", 0);
+	char total[16], free_text[16], size[16], kept[32] = "", lost[32] = "";
 
 	if (withdrawn)
 		snprintf(lost, sizeof(lost), ", %lld slabs withdrawn", (long long)withdrawn);
-	printf("this machine lends %s, %s of it free%s%s%s%s\n",
+	if (promised)
+		snprintf(kept, sizeof(kept), ", %s promised",
+			 size_format((uint64_t)promised, size, sizeof(size)));
+	printf("this machine lends %s, %s of it free%s%s%s%s%s\n",
 	       size_format(json_int(o, "total", 0), total, sizeof(total)),
-	       size_format(json_int(o, "free", 0), free_text, sizeof(free_text)), lost,
+	       size_format(json_int(o, "free", 0), free_text, sizeof(free_text)), kept, lost,
 	       json_object_get_boolean(json_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
 	output_table(json_member(o, "borrowers"), columns, "no borrowers");

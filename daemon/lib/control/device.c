@@ -39,6 +39,7 @@ static const struct {
 	FIELD(key, NEW_TEXT),
 	FIELD(seal, NEW_TEXT),
 	FIELD(connections, NEW_TEXT),
+	FIELD(overcommit, NEW_TEXT),
 #undef FIELD
 };
 

@@ -39,6 +39,7 @@ struct device_record {
 	 */
 	char key[PATH_MAX];         /* "none" without one */
 	char seal[8], connections[8];
+	char overcommit[4];         /* "on": no capacity is reserved at donors */
 };
 
 struct json_object;

@@ -30,6 +30,12 @@ static bool asked_by_donor(const struct wire_frame *f)
 	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
 }
 
+/* One number between the others is not assigned. */
+static bool is_op(uint8_t op)
+{
+	return op >= WIRE_HELLO && op < WIRE_OPS && op != WIRE_BYE + 1;
+}
+
 /* Over RDMA a reply also grants the loan's address and key. */
 static bool grants(const struct wire_frame *f)
 {
@@ -64,6 +70,8 @@ static bool length_fits(const struct wire_frame *f)
 		return request ? !f->length : grants(f);
 	case WIRE_JOIN:
 		return f->length == (request ? WIRE_JOIN_SIZE : 0);
+	case WIRE_RESERVE:
+		return f->length == (request ? WIRE_RESERVE_SIZE : WIRE_DONOR_SIZE);
 	case WIRE_ACTIVITY:
 		return f->length && f->length <= WIRE_LOANS * WIRE_LOAN_SIZE &&
 		       f->length % WIRE_LOAN_SIZE == 0;
@@ -96,8 +104,8 @@ int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_fra
 		.length = le32toh(h.length),
 	};
 	direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
-	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || f.op < WIRE_HELLO ||
-	    f.op >= WIRE_OPS || f.status >= WIRE_STATUSES)
+	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || !is_op(f.op) ||
+	    f.status >= WIRE_STATUSES)
 		return -EPROTO;
 	if (f.direction == WIRE_REQUEST && f.status)
 		return -EPROTO;
@@ -179,7 +187,8 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 
 /*
  * HELLO and PING replies: 0 version, 4 flags, 6 rdma, 8 slab size, 16 total, 24 free,
- * 32 memory, 40 used, 48 session, 56 identity; from version 4 on 64 grace, 68 reserved.
+ * 32 memory, 40 used, 48 session, 56 identity; from version 4 on 64 grace, 68 reserved slabs.  So
+ * is the reply to RESERVE.
  */
 uint32_t wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
 {
@@ -195,7 +204,7 @@ uint32_t wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire
 	if (d->version < 4)
 		return DONOR_SIZE_3;
 	put32(buf + 64, d->grace);
-	put32(buf + 68, 0);
+	put32(buf + 68, d->reserved);
 	return WIRE_DONOR_SIZE;
 }
 
@@ -218,9 +227,8 @@ int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 		.session = get64(p + 48),
 		.identity = get64(p + 56),
 		.grace = len > DONOR_SIZE_3 ? get32(p + 64) : 0,
+		.reserved = len > DONOR_SIZE_3 ? get32(p + 68) : 0,
 	};
-	if (len > DONOR_SIZE_3 && get32(p + 68))
-		return -EPROTO;
 	return d->flags & ~WIRE_DRAINING || d->free > d->total || d->used > d->memory ?
 	       -EPROTO : 0;
 }
@@ -239,6 +247,23 @@ int wire_parse_map(const void *buf, size_t len, uint32_t *class)
 	if (len != WIRE_MAP_SIZE || get32(p + 4))
 		return -EPROTO;
 	*class = get32(p);
+	return 0;
+}
+
+/* RESERVE: 0 slabs, 4 reserved. */
+void wire_build_reserve(uint8_t buf[static WIRE_RESERVE_SIZE], uint32_t slabs)
+{
+	put32(buf, slabs);
+	put32(buf + 4, 0);
+}
+
+int wire_parse_reserve(const void *buf, size_t len, uint32_t *slabs)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_RESERVE_SIZE || get32(p + 4))
+		return -EPROTO;
+	*slabs = get32(p);
 	return 0;
 }
 

@@ -50,6 +50,7 @@ enum wire_op {
 	WIRE_REMAP,     /* claims a slab of the session that HELLO has resumed */
 	WIRE_RELEASE,   /* ... and releases all slabs not claimed */
 	WIRE_BYE,       /* no reconnection follows: all loans end with this connection */
+	WIRE_RESERVE = 14, /* how many slabs the donor is to promise; from version 4 on */
 	WIRE_OPS
 };
 
@@ -139,6 +140,7 @@ struct wire_donor {
 	 */
 	uint64_t identity;
 	uint32_t grace;     /* ms: how long loans are retained without a connection; version 4 */
+	uint32_t reserved;  /* slabs promised to this borrower, lent ones included; version 4 */
 };
 
 /* Returns a number that donors of one machine share; 0 = not reported. */
@@ -164,6 +166,7 @@ struct wire_join {
 #define WIRE_MAP_SIZE 8u
 #define WIRE_RDMA_GRANT_SIZE 24u /* behind the reply to MAP and REMAP, with WIRE_RDMA */
 #define WIRE_JOIN_SIZE 48u
+#define WIRE_RESERVE_SIZE 8u
 #define WIRE_LOAN_SIZE 8u
 #define WIRE_LOANS (WIRE_SMALL / WIRE_LOAN_SIZE)
 
@@ -199,6 +202,8 @@ uint32_t wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d);
 void wire_build_map(uint8_t buf[static WIRE_MAP_SIZE], enum wire_class class);
 int wire_parse_map(const void *buf, size_t len, uint32_t *class);
+void wire_build_reserve(uint8_t buf[static WIRE_RESERVE_SIZE], uint32_t slabs);
+int wire_parse_reserve(const void *buf, size_t len, uint32_t *slabs);
 void wire_build_join(uint8_t buf[static WIRE_JOIN_SIZE], const struct wire_join *j);
 int wire_parse_join(const void *buf, size_t len, struct wire_join *j);
 

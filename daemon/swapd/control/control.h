@@ -18,6 +18,8 @@
  *		slabs		{total, unmapped, mapping, mapped, lost}
  *		copies		{wanted (of a slab), present (complete ones), missing,
  *				 filling, leaving}
+ *		reservation	{wanted (bytes to reserve at donors), missing (not promised)};
+ *				absent with durability disk and --overcommit
  *		repair		{rate, limit (bytes a second), bytes (copied so far), running}
  *		backup		{path, direct, failing, errors, queue, backlog (writes that were
  *				 answered before the file has them), backlog_most (then writes
@@ -28,7 +30,8 @@
  *					removed (by donors.set), quarantined (a bad page; its
  *					pages migrate first); absent when it stays,
  *				  unlisted (it was omitted by donors.set with keep),
- *				  slabs, total, free, memory, used (bytes), read_ns,
+ *				  slabs, reserved (lent ones included), total, free, memory,
+ *				  used (bytes), read_ns,
  *				  connects, losses, last_loss,
  *				  "outlook", as below; only while it leaves}]
  *	stats		counters; reads_may_wait (bool): for donors that are away

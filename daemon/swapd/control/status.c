@@ -8,6 +8,7 @@
 #include "swapd/page/bits.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/reservation.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/swapd.h"
 
@@ -75,6 +76,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		json_add_int(o, "used", count_get(&d->used));
 		json_add_int(o, "read_ns", count_get(&d->latency));
 		json_add_int(o, "slabs", d->copies - d->mapping);
+		json_add_int(o, "reserved", d->reserved * s->options.slab);
 		json_add_int(o, "connects", d->connects);
 		json_add_int(o, "losses", d->losses);
 		json_add_int(o, "absences", d->absences);
@@ -141,6 +143,15 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 	json_object_object_add(a, "repair", repair);
 }
 
+static struct json_object *reservation_json(const struct swapd *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "wanted", reservation_wanted(&s->replicas) * s->options.slab);
+	json_add_int(o, "missing", count_get(&s->replicas.unreserved) * s->options.slab);
+	return o;
+}
+
 static bool has_supervisor(const struct swapd *s)
 {
 	return s->shared->supervisor && getppid() == (pid_t)s->shared->supervisor;
@@ -188,6 +199,8 @@ void device_status(const struct swapd *s, struct json_object *a)
 	if (backup_there(&s->engine.backup))
 		json_object_object_add(a, "backup", backup_json(s));
 	add_copies(s, a);
+	if (s->replicas.reserves)
+		json_object_object_add(a, "reservation", reservation_json(s));
 	json_object_object_add(a, "slabs", slabs_json(s));
 	json_object_object_add(a, "donors", donors_json(s));
 }

@@ -63,6 +63,7 @@ void donor_record_one(const struct donor *d)
 	r->number = d->number;
 	r->identity = d->identity;
 	r->grace = d->grace;
+	r->reserved = d->reserved;
 	r->quarantined = d->state == DONOR_QUARANTINED;
 	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
 	r->unlisted = d->unlisted;
@@ -276,6 +277,7 @@ void donors_take_over(struct donors *ds, uint64_t now)
 		d->unlisted = r->unlisted;
 		d->identity = r->identity;
 		d->grace = r->grace;
+		d->reserved = r->reserved;
 		d->losses = r->losses;
 		d->absences = r->absences;
 		d->bad_pages = r->bad_pages;

@@ -92,6 +92,13 @@ struct donor {
 	uint64_t ping_at;        /* ns: next PING */
 	uint64_t total, free;    /* bytes, as last reported */
 	uint64_t room;           /* bytes that it could lend us: free, or to be allocated */
+	uint32_t reserved;       /* slabs that it has promised, or lent; assumed below version 4 */
+	uint64_t reserving;      /* ns: RESERVE in flight since; 0 = none */
+	uint64_t reserve_at;     /* ns: no RESERVE before; it has promised less than was asked */
+	uint64_t unbacked_since; /* ns: it cannot lend all that it has promised; 0 = it can */
+	uint64_t short_since;    /* ns: first refusal of a promised slab; 0 = one was granted */
+	uint64_t short_until;    /* ns: after a refusal, until then its promise is not relied on */
+	bool promises_nothing;   /* below version 4; has been logged */
 	uint64_t memory, used;   /* bytes of its machine, as last reported; 0 = not reported */
 	uint64_t latency;        /* ns: of recent reads; decays, so that it is measured again */
 	uint64_t identity;       /* reported in HELLO; 0 = not reported */
@@ -114,6 +121,7 @@ struct donor {
 struct donor_record {
 	struct address address, at;
 	uint64_t number, identity, grace; /* as in struct donor */
+	uint32_t reserved;       /* as in struct donor */
 	bool used;               /* written last */
 	bool quarantined;
 	uint8_t leaving;         /* enum donor_leaving bits */
@@ -150,7 +158,7 @@ struct donors {
 
 /* A request's tag: its kind in the top byte (1 for transfers, link.c), then its index. */
 #define TAG_KIND 56
-enum { TAG_COPY = 2, TAG_PING, TAG_HELLO, TAG_RELEASE, TAG_BYE };
+enum { TAG_COPY = 2, TAG_PING, TAG_HELLO, TAG_RELEASE, TAG_BYE, TAG_RESERVE };
 
 /* "down", "away", ...; for any thread. */
 const char *donor_state_text(const struct donor *d);
@@ -218,6 +226,12 @@ static inline bool donor_takes(const struct donor *d)
 {
 	return donor_up(d) && !d->leaving && !d->unlisted &&
 	       (!donor_is_away(d) || d->release == RELEASE_ANSWERED);
+}
+
+/* Returns how many slabs @d has promised and not lent yet. */
+static inline uint32_t donor_promised(const struct donor *d)
+{
+	return d->reserved > d->copies ? d->reserved - d->copies : 0;
 }
 
 /* Returns whether its queue has room for another MAP or PING. */

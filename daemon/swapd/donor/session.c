@@ -310,6 +310,8 @@ static void take_figures(struct donor *d, const struct wire_frame *f, const stru
 	d->room = taken < told->total - told->free ? told->total - taken : told->free;
 	d->memory = told->memory;
 	d->used = told->used;
+	if (told->version >= 4)
+		d->reserved = told->reserved;
 	d->leaving = (d->leaving & ~DONOR_DRAINING) |
 		     (told->flags & WIRE_DRAINING ? DONOR_DRAINING : 0);
 }
@@ -341,7 +343,7 @@ void donor_ready(void *owner)
 	d->backoff = DONOR_BACKOFF_FIRST;
 	d->explained = false;
 	d->connects++;
-	d->pinged = 0;
+	d->pinged = d->reserving = 0;
 	donor_set_state(d, DONOR_UP, now_ns());
 	d->ping_at = d->since + PING_INTERVAL;
 	ds->events->up(ds->owner);
@@ -413,11 +415,14 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 	case WIRE_MAP:
 		return ds->events->answered(ds->owner, d, f);
 	case WIRE_PING:
+	case WIRE_RESERVE:
+		if (f->op == WIRE_RESERVE && !d->reserving)
+			return -EPROTO;
 		if (f->status || wire_parse_donor(payload, f->length, &told) ||
 		    told.version != d->version)
 			return -EPROTO;
 		take_figures(d, f, &told);
-		d->pinged = 0;
+		*(f->op == WIRE_PING ? &d->pinged : &d->reserving) = 0;
 		return 0;
 	case WIRE_REMAP:
 		return ds->events->resumed(ds->owner, d, f);
@@ -589,6 +594,7 @@ static bool overdue(struct donor *d, uint64_t now)
 
 	return (oldest && is_late(d, oldest->since, now)) ||
 	       (d->pinged && is_late(d, d->pinged, now)) ||
+	       (d->reserving && is_late(d, d->reserving, now)) ||
 	       (d->release == RELEASE_SENT && is_late(d, d->released_at, now)) ||
 	       (d->mapping && is_late(d, ds->events->oldest(ds->owner, d), now));
 }
@@ -601,6 +607,21 @@ void donor_ping(struct donor *d, uint64_t now)
 		return;
 	d->pinged = now;
 	d->ping_at = now + PING_INTERVAL;
+}
+
+void donor_reserve(struct donor *d, uint32_t slabs, uint64_t now)
+{
+	struct wire_frame f = { .op = WIRE_RESERVE, .length = WIRE_RESERVE_SIZE,
+				.tag = (uint64_t)TAG_RESERVE << TAG_KIND };
+	uint8_t payload[WIRE_RESERVE_SIZE];
+
+	if (d->version < 4) {
+		d->reserved = slabs;
+		return;
+	}
+	wire_build_reserve(payload, slabs);
+	if (!stream_push(&d->link.tx, &f, payload, 0))
+		d->reserving = now;
 }
 
 /* Returns whether the entry of @d is to be freed once it has no slab. */
@@ -685,11 +706,30 @@ void donors_tick(struct donors *ds, uint64_t now)
 	donors_record(ds);
 }
 
+/* Handles the next events of @d, or loses it at @give_up.  Before a device serves. */
+static void attend(struct donor *d, uint64_t give_up)
+{
+	const struct transport *t = d->link.transport;
+	struct pollfd p[1 + DATA_LINKS] = { { .fd = d->link.fd, .events = POLLIN } };
+	int n = 1 + (t->fds ? t->fds(&d->link, p + 1, DATA_LINKS) : 0);
+	uint64_t now = now_ns();
+
+	if (d->link.watched_for_write || d->link.tx.count)
+		p[0].events |= POLLOUT;
+	if (now >= give_up) {
+		donor_lose(d, "no answer within 2 s");
+		return;
+	}
+	poll(p, (nfds_t)n, (int)((give_up - now) / MS) + 1);
+	if (p[0].revents)
+		donor_event(d, (uint32_t)p[0].revents);
+	channel_event(d, 0);
+}
+
 /* Connects @d at its next address; then it is up, or down with the reason. */
 static void try_place(struct donor *d)
 {
 	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;
-	const struct transport *t = d->link.transport;
 	int r;
 
 	donor_enter(d, now_ns());
@@ -697,22 +737,18 @@ static void try_place(struct donor *d)
 	r = connect_open(d);
 	if (r)
 		donor_lose(d, strerror(-r));
-	while (d->state != DONOR_UP && d->state != DONOR_DOWN) {
-		struct pollfd p[1 + DATA_LINKS] = { { .fd = d->link.fd, .events = POLLIN } };
-		int n = 1 + (t->fds ? t->fds(&d->link, p + 1, DATA_LINKS) : 0);
-		uint64_t now = now_ns();
+	while (d->state != DONOR_UP && d->state != DONOR_DOWN)
+		attend(d, give_up);
+}
 
-		if (d->link.watched_for_write || d->link.tx.count)
-			p[0].events |= POLLOUT;
-		if (now >= give_up) {
-			donor_lose(d, "no answer within 2 s");
-			break;
-		}
-		poll(p, (nfds_t)n, (int)((give_up - now) / MS) + 1);
-		if (p[0].revents)
-			donor_event(d, (uint32_t)p[0].revents);
-		channel_event(d, 0);
-	}
+bool donor_reserve_now(struct donor *d, uint32_t slabs)
+{
+	uint64_t now = now_ns();
+
+	donor_reserve(d, slabs, now);
+	while (d->state == DONOR_UP && d->reserving)
+		attend(d, now + CONNECT_TIMEOUT);
+	return d->state == DONOR_UP;
 }
 
 int donor_join(struct donor *d, struct error *e)

@@ -45,6 +45,8 @@ struct donor_events {
 
 /* Enters @d, and waits up to 2 s until it is up. */
 int donor_join(struct donor *d, struct error *e);
+/* donor_reserve(), and waits up to 2 s for the reply.  Returns false when @d is lost. */
+bool donor_reserve_now(struct donor *d, uint32_t slabs);
 /*
  * Closes all connections: donors then lend our slabs to others.  Locally mapped slabs are unmapped
  * by the exit of this process.
@@ -59,6 +61,12 @@ void donor_link_lost(void *owner, enum loss loss, const char *text);
 
 /* Sends a PING to @d, which has none in flight. */
 void donor_ping(struct donor *d, uint64_t now);
+
+/*
+ * Asks @d, which is up and has no RESERVE in flight, to promise @slabs slabs in total; .reserved is
+ * how many it has promised.  Below version 4 nothing is sent, and all are assumed to be there.
+ */
+void donor_reserve(struct donor *d, uint32_t slabs, uint64_t now);
 
 /* Handles @events of epoll on the control connection. */
 void donor_event(struct donor *d, uint32_t events);

@@ -32,6 +32,9 @@ struct replicas {
 	int choices;             /* donors sampled for a slab */
 	uint32_t spread;         /* donors that a device is to be on */
 	uint64_t seed;           /* of the placement */
+	bool reserves;           /* asks donors to promise capacity for all replicas */
+	uint64_t unreserved;     /* slabs of all replicas that no donor has promised */
+	uint64_t unreserved_since; /* ns; 0 = none is, or it was logged */
 	uint64_t room_until;     /* ns: until then donors may still re-create reclaimed slabs */
 	uint64_t repair_rate;    /* bytes a second */
 	uint64_t repair_delay;   /* ns: how long repair waits for donors that are away */

@@ -8,6 +8,8 @@
 #include "slab_mapping.h"
 
 #define SECOND 1000000000ull
+/* Time for which a write waits for a slab that was promised, without another donor. */
+#define PROMISE_PATIENCE (10 * SECOND)
 /* copy.since of a MAPPING that was refused for now, to be requested again. */
 #define LATER UINT64_MAX
 /* Position of the copy in a tag; the slab's index is below. */
@@ -35,19 +37,61 @@ static bool has_neighbour(const struct replicas *rs, uint32_t index, const struc
 
 enum among { OTHER_MACHINES, ALL_MACHINES };
 
-static int choose_among(struct replicas *rs, uint32_t index, enum among among, uint64_t *seed)
+static bool is_candidate(const struct replicas *rs, uint32_t index, enum among among,
+			 const struct donor *d)
 {
-	struct place_rule rule = { rs->choices, rs->spread };
-	const struct slab *slab = slab_at(rs, index);
-	struct place_donor candidates[MAX_DONORS];
+	return donor_takes(d) && donor_has_room(d) &&
+	       slab_copy_at(slab_at(rs, index), d->index) < 0 &&
+	       (among == ALL_MACHINES || !has_neighbour(rs, index, d));
+}
+
+/* Returns the donor that has promised most, or -1. */
+static int choose_promised(const struct replicas *rs, uint32_t index, enum among among)
+{
+	uint64_t now = now_ns();
+	uint32_t most = 0;
+	int chosen = -1;
 
 	for (int i = 0; i < rs->donors->count; i++) {
 		const struct donor *d = &rs->donors->donor[i];
 
+		if (donor_promised(d) <= most || now < d->short_until || d->version < 4 ||
+		    !is_candidate(rs, index, among, d))
+			continue;
+		most = donor_promised(d);
+		chosen = i;
+	}
+	return chosen;
+}
+
+/*
+ * Returns whether several replicas must come from promises alone.  Then only the order of
+ * choose_promised() uses all of them up: the last slab, too, finds them at different donors.
+ */
+static bool only_promises(const struct replicas *rs)
+{
+	for (int i = 0; i < rs->donors->count && rs->reserves; i++) {
+		const struct donor *d = &rs->donors->donor[i];
+
+		if (donor_takes(d) && d->room / d->link.slab_size > donor_promised(d))
+			return false;
+	}
+	return rs->reserves && rs->wanted > 1;
+}
+
+static int choose_among(struct replicas *rs, uint32_t index, enum among among, uint64_t *seed)
+{
+	struct place_rule rule = { rs->choices, rs->spread };
+	struct place_donor candidates[MAX_DONORS];
+	int promised = only_promises(rs) ? choose_promised(rs, index, among) : -1;
+
+	if (promised >= 0)
+		return promised;
+	for (int i = 0; i < rs->donors->count; i++) {
+		const struct donor *d = &rs->donors->donor[i];
+
 		candidates[i] = (struct place_donor){
-			.usable = donor_takes(d) && donor_has_room(d) &&
-				  slab_copy_at(slab, d->index) < 0 &&
-				  (among == ALL_MACHINES || !has_neighbour(rs, index, d)),
+			.usable = is_candidate(rs, index, among, d),
 			.total = d->total,
 			.free = d->free,
 			.slabs = d->copies,
@@ -58,12 +102,19 @@ static int choose_among(struct replicas *rs, uint32_t index, enum among among, u
 	return place_choose_by(candidates, rs->donors->count, rs->donors->env.slab, &rule, seed);
 }
 
-/* Replicas that one machine can lose together are better than a single one. */
+/*
+ * Replicas that one machine can lose together are better than a single one.  A promised slab may
+ * have to be made, where none is free.
+ */
 static int choose(struct replicas *rs, uint32_t index, uint64_t *seed)
 {
-	int donor = choose_among(rs, index, OTHER_MACHINES, seed);
+	int donor = -1;
 
-	return donor >= 0 ? donor : choose_among(rs, index, ALL_MACHINES, seed);
+	for (int among = OTHER_MACHINES; among <= ALL_MACHINES && donor < 0; among++)
+		donor = choose_among(rs, index, among, seed);
+	for (int among = OTHER_MACHINES; among <= ALL_MACHINES && donor < 0; among++)
+		donor = rs->reserves ? choose_promised(rs, index, among) : -1;
+	return donor;
 }
 
 static void send_map(struct donor *d, uint32_t index, int copy)
@@ -126,6 +177,25 @@ void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 		slab->copy[c].since = now;
 		send_map(d, i, c);
 	}
+}
+
+/*
+ * Returns whether a slab that @d has refused and promised is worth waiting for: its memory may be
+ * about to be zeroed or made.
+ */
+static bool promise_holds(struct replicas *rs, struct donor *d, uint32_t index, uint16_t status)
+{
+	uint64_t now = now_ns();
+
+	/* The copy that it refuses is one of .copies. */
+	if (!rs->reserves || d->copies > d->reserved || d->version < 4 ||
+	    (status != WIRE_NO_SPACE && status != WIRE_OVER_QUOTA) || mapping_possible(rs, index))
+		return false;
+	/* The last time of trouble is long over. */
+	if (!d->short_since || now > d->short_until + 2 * PROMISE_PATIENCE)
+		d->short_since = now;
+	d->short_until = now + SECOND;
+	return now - d->short_since < PROMISE_PATIENCE;
 }
 
 /*
@@ -269,7 +339,7 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_MAPPING ||
 	    slab->copy[c].donor != d->index)
 		return -EPROTO;
-	if (room_comes_back(rs, index, f->status)) {
+	if (room_comes_back(rs, index, f->status) || promise_holds(rs, d, index, f->status)) {
 		slab->copy[c].since = LATER;
 		return 0;
 	}
@@ -285,10 +355,12 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 		}
 		/* The reported capacity was wrong or not usable; the next PING corrects it. */
 		d->free = 0;
+		d->short_until = now_ns() + SECOND;
 		d->copies--;
 		slab_refuse(slab, (int)c);
 		count_add(&rs->engine->counters->map_refusals, 1);
 	} else {
+		d->short_since = 0;
 		slab_grant(slab, (int)c, f->slab, f->generation,
 			   page_map_live(rs->engine->map, index) > 0);
 		count_add(&rs->engine->counters->maps, 1);
