@@ -21,6 +21,7 @@ import users
 from machine import BIN, read
 from parts import ebbctl, ebbctl_json
 from ports import free_port
+from terminal import Terminal
 
 FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
 MAN = machine.REPO / "docs" / "man" / "ebbctl.8"
@@ -585,6 +586,63 @@ def test_destroy_waits_for_another_swapoff(swap_lock, donor_factory, cgroup):
             s.kill()
     finally:
         d.destroy()
+
+
+@pytest.fixture
+def slow(swap_lock, donor_factory, cgroup):
+    """A device whose reads take 1 ms, with pages of two programs that fit in memory."""
+    d = parts.Device(donor_factory(delay="1ms"))
+    scans = []
+    try:
+        c = cgroup(limit_mib=24)
+        for seed in (1, 2):
+            scans.append(parts.Scan(cgroup=c, mib=32, seed=seed))
+        c.set_limit(512)
+        yield d
+        for s in scans:
+            s.go()
+            assert s.result()["bad"] == 0
+    finally:
+        for s in scans:
+            s.kill()
+        d.destroy()
+
+
+def test_interrupted_destroy_leaves_swap_on(slow):
+    """The kernel completes the process whose pages it reads back; those of the other stay."""
+    full = slow.used_kib()
+    p = subprocess.Popen([BIN / "ebbctl", "device", "destroy", slow.name], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    machine.wait_for(lambda: slow.used_kib() < full, 10, "pages read back")
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=120)
+    assert p.returncode not in (0, -signal.SIGINT) and out == ""
+    # How long that takes decides which of two messages this is.
+    assert re.fullmatch(r'ebbctl: device test0: .* still swapped out; .*'
+                        r', run "ebbctl device destroy test0" to continue\n', err), err
+    assert 0 < slow.used_kib() < full
+    assert slow.server in machine.processes()
+    done = ebbctl("device", "destroy", slow.name)
+    assert done.stdout == f"device {slow.name}: removed\n" and slow.block not in machine.swaps()
+
+
+def test_destroy_shows_progress_on_a_terminal(slow):
+    t = Terminal("device", "destroy", slow.name)
+    try:
+        machine.wait_for(t.ended, 60, "the end")
+        assert t.status == 0, t.text
+        lines = re.findall(r"\r\x1b\[Kdevice test0: swapoff: (\d+) pages \([^)]*\) still swapped out"
+                           r"(?:, \S+ \S+/s, \d+ s left)?", t.text)
+        left = [int(n) for n in lines]
+        assert len(left) > 1 and left == sorted(left, reverse=True), t.text
+        assert t.text.endswith(f"\r\x1b[Kdevice {slow.name}: removed\r\n"), t.text
+    finally:
+        t.close()
+
+
+def test_destroy_for_programs_prints_its_result_only(slow):
+    done = ebbctl("device", "destroy", slow.name, "--json")
+    assert json.loads(done.stdout) == {"name": slow.name, "destroyed": True} and done.stderr == ""
 
 
 def test_destroy_waits_for_who_looks_into_the_loop_device(device):

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ebbctl/device/swapoff.h"
 #include "ebbctl/device/swaps.h"
 
 /* Last: it makes a macro of fail(). */
@@ -31,13 +32,21 @@ int swapoff(const char *path)
 	return -1;
 }
 
+/* The area is listed while swapoff(2) has not ended it. */
+int swaps_find(const char *block, struct swap_area *area)
+{
+	*area = (struct swap_area){ .used = 4096 };
+	return endless ? 0 : -ENOENT;
+}
+
 static void one_that_hangs_would_hold_nothing(void **state)
 {
+	const struct swapoff_options o = { 10000, PATIENCE_TO_THE_END, SWAPOFF_QUIET };
 	struct error e = { 0 };
 
 	held = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	assert_true(held >= 0);
-	assert_int_equal(swaps_off("x", "/dev/none", 10000, PATIENCE_TO_THE_END, &e), 0);
+	assert_int_equal(swaps_off("x", "/dev/none", &o, &e), 0);
 	assert_true(fcntl(held, F_GETFD) >= 0);
 	close(held);
 }
@@ -45,14 +54,61 @@ static void one_that_hangs_would_hold_nothing(void **state)
 /* The kernel takes the signal for the end of swapoff(2), which leaves swap on. */
 static void one_that_takes_too_long_is_given_up(void **state)
 {
+	const struct swapoff_options o = { 200, PATIENCE_TO_THE_END, SWAPOFF_QUIET };
 	struct error e = { 0 };
 
 	endless = true;
-	assert_int_equal(swaps_off("x", "/dev/none", 200, PATIENCE_TO_THE_END, &e), -ETIMEDOUT);
+	assert_int_equal(swaps_off("x", "/dev/none", &o, &e), -ETIMEDOUT);
 	endless = false;
 	assert_non_null(strstr(e.text, "the device still works, try again with a longer"));
 	assert_int_equal(waitpid(-1, NULL, 0), -1);
 	assert_int_equal(errno, ECHILD);
+}
+
+#define MIB (1ull << 20)
+
+static void says(const struct swapoff_pace *p, int64_t ms, const char *text)
+{
+	char buf[128];
+
+	assert_string_equal(swapoff_pace_format(p, ms, buf, sizeof(buf)), text);
+}
+
+static void rate_and_time_left_follow_the_last_seconds(void **state)
+{
+	struct swapoff_pace p = { 0 };
+
+	swapoff_pace_add(&p, 1000 * MIB, 1000);
+	says(&p, 1000, "256000 pages (1000 MiB) still swapped out");
+	swapoff_pace_add(&p, 900 * MIB, 2000);
+	says(&p, 2000, "230400 pages (900 MiB) still swapped out, 100 MiB/s, 9 s left");
+	/* Ten times slower: after ten seconds the start has no influence. */
+	for (int i = 1; i <= 11; i++)
+		swapoff_pace_add(&p, (900 - 10 * i) * MIB, 2000 + 1000 * i);
+	says(&p, 13000, "202240 pages (790 MiB) still swapped out, 10.0 MiB/s, 79 s left");
+}
+
+static void stall_of_swapoff_is_told(void **state)
+{
+	struct swapoff_pace p = { 0 };
+
+	swapoff_pace_add(&p, 4 * MIB, 1000);
+	swapoff_pace_add(&p, 2 * MIB, 2000);
+	swapoff_pace_add(&p, 2 * MIB, 9000);
+	says(&p, 9000, "512 pages (2.0 MiB) still swapped out, none read back for 7 s");
+	swapoff_pace_add(&p, 1 * MIB, 10000);
+	says(&p, 10000, "256 pages (1.0 MiB) still swapped out, 341 KiB/s, 4 s left");
+	swapoff_pace_add(&p, 0, 11000);
+	says(&p, 11000, "0 pages (0 B) still swapped out, 410 KiB/s, 0 s left");
+}
+
+static void text_of_a_short_buffer_is_cut(void **state)
+{
+	struct swapoff_pace p = { 0 };
+	char buf[16];
+
+	swapoff_pace_add(&p, 4 * MIB, 1000);
+	assert_string_equal(swapoff_pace_format(&p, 9000, buf, sizeof(buf)), "1024 pages (4.0");
 }
 
 int main(void)
@@ -60,6 +116,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_hangs_would_hold_nothing),
 		cmocka_unit_test(one_that_takes_too_long_is_given_up),
+		cmocka_unit_test(rate_and_time_left_follow_the_last_seconds),
+		cmocka_unit_test(stall_of_swapoff_is_told),
+		cmocka_unit_test(text_of_a_short_buffer_is_cut),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

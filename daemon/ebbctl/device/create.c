@@ -347,6 +347,7 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		  struct error *e)
 {
 	_cleanup_(donor_list_free) struct donor_list donors = { .n = 0 };
+	const struct swapoff_options cleanup = { SWAPOFF_MS, PATIENCE_TO_THE_END, SWAPOFF_QUIET };
 	struct device_record other;
 	struct error also = { 0 };
 	_cleanup_close_ int lock = -1;
@@ -376,7 +377,7 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		return 0;
 	}
 	if (!device_find(name, d, NULL) &&
-	    device_teardown(d, SWAPOFF_MS, PATIENCE_TO_THE_END, &also))
+	    device_teardown(d, &cleanup, &also))
 		fprintf(stderr, "ebbctl: cleanup: %s\n", also.text);
 	return r;
 }

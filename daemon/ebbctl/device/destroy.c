@@ -31,10 +31,11 @@ static int check(const char *name, const struct device_record *d, const struct s
 	return swaps_can_leave(name, area, e);
 }
 
-int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e)
+int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
+		   enum swapoff_show show, struct error *e)
 {
-	const enum process_patience patience = mode == DESTROY_CLEANUP ? PATIENCE_TO_THE_END :
-									 PATIENCE_UNTIL_INTERRUPTED;
+	const struct swapoff_options o = { timeout_ms, mode == DESTROY_CLEANUP ?
+					   PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED, show };
 	_cleanup_close_ int lock = -1;
 	struct device_record d;
 	struct swap_area area;
@@ -46,7 +47,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 	if (r)
 		return r;
 	process_defer_signals();
-	lock = device_lock(patience, e);
+	lock = device_lock(o.patience, e);
 	if (lock < 0)
 		return lock;
 	r = device_find(name, &d, e);
@@ -54,5 +55,5 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 		return r;
 	if (mode == DESTROY_POLITE && *d.block && !swaps_find(d.block, &area))
 		r = check(name, &d, &area, e);
-	return r ? r : device_teardown(&d, timeout_ms, patience, e);
+	return r ? r : device_teardown(&d, &o, e);
 }

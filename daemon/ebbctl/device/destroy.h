@@ -3,6 +3,7 @@
 #define EBB_DEVICE_DESTROY_H
 
 #include "lib/base/error.h"
+#include "swapoff.h"
 
 enum destroy_mode {
 	DESTROY_POLITE, /* refused while the swapped-out pages do not fit elsewhere */
@@ -11,6 +12,7 @@ enum destroy_mode {
 };
 
 /* Switches the swap off and removes the device; swapoff may take @timeout_ms. */
-int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e);
+int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
+		   enum swapoff_show show, struct error *e);
 
 #endif

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/cleanup.h"
@@ -24,9 +19,6 @@
 #define SWAP_FLAG_DISCARD 0x10000 /* linux/swap.h, not exported */
 #endif
 #define DISCARD_PAGES 0x40000     /* SWAP_FLAG_DISCARD_PAGES in linux/swap.h */
-
-/* Longest wait for a swapoff that was told to stop. */
-#define STOP_MS 5000
 
 /*
  * Swap that was switched on in a mount namespace that no longer exists (a unit's) is
@@ -163,71 +155,4 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
 			 "device %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or use --force",
 			 device, t.rel, used, free_memory, other);
-}
-
-/*
- * EINVAL means that the swap is off, or that another swapoff(2) still reads pages back:
- * systemd's at shutdown, which makes a swap unit for every line of /proc/swaps.  The area
- * is listed until that ends, and the server must keep running.
- */
-static int off_in_child(const char *block)
-{
-	const struct timespec tick = { .tv_nsec = 20000000 };
-	struct swap_area area;
-
-	/* ebbctl handles ^C. */
-	setsid();
-	/* A hung child must not hold the lock and the pipes of ebbctl. */
-	close_range(0, ~0u, 0);
-	while (swapoff(block) < 0) {
-		if (errno != EINVAL)
-			_exit(errno);
-		if (swaps_find(block, &area) == -ENOENT)
-			break;
-		nanosleep(&tick, NULL);
-	}
-	_exit(0);
-}
-
-int swaps_off(const char *device, const char *block, int timeout_ms,
-	      enum process_patience patience, struct error *e)
-{
-	_cleanup_close_ int fd = -1;
-	struct swap_area area = { .used = 0 };
-	struct pollfd p = { .events = POLLIN };
-	char left[16];
-	int status, r;
-	pid_t pid = fork();
-
-	if (pid == 0)
-		off_in_child(block);
-	fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-	if (fd < 0)
-		return fail(e, errno, "device %s: swapoff: %s", device, strerror(errno));
-	r = process_wait(fd, timeout_ms, patience);
-	if (!r) {
-		waitpid(pid, &status, 0);
-		if (WIFEXITED(status) && !WEXITSTATUS(status))
-			return 0;
-		return fail(e, WIFEXITED(status) ? WEXITSTATUS(status) : EINTR,
-			    "device %s: swapoff: %s; the device still works", device,
-			    WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "killed");
-	}
-	swaps_find(block, &area);
-	size_format(area.used, left, sizeof(left));
-	/* swapoff(2) checks for signals between pages, and leaves swap on. */
-	kill(pid, SIGKILL);
-	p.fd = fd;
-	if (poll(&p, 1, STOP_MS) > 0) {
-		waitpid(pid, NULL, 0);
-		if (r == -EINTR)
-			return fail(e, r, "device %s: interrupted with %s still swapped out; the device still works",
-				    device, left);
-		return fail(e, ETIMEDOUT,
-			    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, try again with a longer --timeout",
-			    device, timeout_ms / 1000, left);
-	}
-	return fail(e, ETIMEDOUT,
-		    "device %s: swapoff hangs (process %d, %s still swapped out): ebb-swapd or a donor is unresponsive; do NOT stop ebb-swapd, see \"ebbctl device list\", last resort \"ebbctl device abort %s\"",
-		    device, pid, left, device);
 }

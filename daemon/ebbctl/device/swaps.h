@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Active swap, and swapoff with a deadline. */
+/* Active swap. */
 #ifndef EBB_SWAPS_H
 #define EBB_SWAPS_H
 
 #include <limits.h>
 #include <stdint.h>
 
-#include "ebbctl/process.h"
 #include "lib/base/error.h"
 
 struct swap_area {
@@ -35,14 +34,6 @@ int swaps_on(const char *block, const char *label, int priority, struct error *e
  * with the numbers in @e.
  */
 int swaps_can_leave(const char *device, const struct swap_area *area, struct error *e);
-
-/*
- * swapoff(2) in a child, stopped after @timeout_ms or, depending on @patience, when
- * interrupted; swap then stays on and works.  -ETIMEDOUT when the child does not even
- * react to that.
- */
-int swaps_off(const char *device, const char *block, int timeout_ms,
-	      enum process_patience patience, struct error *e);
 
 /* Returns MemAvailable in bytes. */
 uint64_t memory_available(void);

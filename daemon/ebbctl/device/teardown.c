@@ -191,7 +191,7 @@ static int end_server(pid_t pid)
 	return r;
 }
 
-int device_teardown(const struct device_record *d, int timeout_ms, enum process_patience patience,
+int device_teardown(const struct device_record *d, const struct swapoff_options *o,
 		    struct error *e)
 {
 	struct swap_area area;
@@ -199,7 +199,7 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 	int r = 0;
 
 	if (*d->block && !swaps_find(d->block, &area))
-		r = swaps_off(d->name, d->block, timeout_ms, patience, e);
+		r = swaps_off(d->name, d->block, o, e);
 	if (r)
 		return r;
 	if (kmoddev_is(d))

@@ -12,6 +12,7 @@
 #include "ebbctl/process.h"
 #include "lib/base/error.h"
 #include "lib/control/device.h"
+#include "swapoff.h"
 
 #define DEVICE_SERVER "ebb-swapd"
 
@@ -39,10 +40,10 @@ pid_t device_server(const char *name);
 bool device_mounted(pid_t pid, const char *mount, unsigned int *minor);
 
 /*
- * Removes all parts of @d, swap first.  When swapoff fails or takes longer than
- * @timeout_ms, nothing that the server needs is removed.  Only swapoff can be interrupted.
+ * Removes all parts of @d, swap first.  When swapoff fails or exceeds its timeout, nothing
+ * that the server needs is removed.  Only swapoff can be interrupted.
  */
-int device_teardown(const struct device_record *d, int timeout_ms, enum process_patience patience,
+int device_teardown(const struct device_record *d, const struct swapoff_options *o,
 		    struct error *e);
 
 /* Notifies ebbd, if it runs, of a change of devices. */

@@ -121,7 +121,7 @@ int started_end(struct started *s, struct error *e)
 	int r = 0, also;
 
 	if (s->device)
-		r = device_destroy(STARTED_DEVICE, DESTROY_CLEANUP, SWAPOFF_MS, e);
+		r = device_destroy(STARTED_DEVICE, DESTROY_CLEANUP, SWAPOFF_MS, SWAPOFF_QUIET, e);
 	/* A device that is on needs its donor. */
 	if (s->donor && !r) {
 		also = process_end(s->donor, DONOR, END_MS);

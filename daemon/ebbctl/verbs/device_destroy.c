@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "ebbctl/device/create.h"
 #include "ebbctl/device/destroy.h"
@@ -24,8 +25,10 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	const struct destroy_options *d = options;
 	uint64_t ms = d->timeout / NS_PER_MS;
+	enum swapoff_show show = d->json ? SWAPOFF_QUIET :
+				 isatty(STDERR_FILENO) ? SWAPOFF_LIVE : SWAPOFF_LINES;
 	int r = device_destroy(argv[0], d->force ? DESTROY_FORCED : DESTROY_POLITE,
-			       ms < INT_MAX ? (int)ms : INT_MAX, e);
+			       ms < INT_MAX ? (int)ms : INT_MAX, show, e);
 
 	if (r)
 		return r;
