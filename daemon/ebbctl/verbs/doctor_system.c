@@ -117,10 +117,41 @@ static void pressure(struct doctor *d)
 		   there ? "/proc/pressure/memory" : "not available");
 }
 
+/*
+ * Under global memory pressure, packets and the server's real-time threads draw on memory below
+ * this mark.  The kernel's own choice, from 128 KiB to 256 MiB, grows with the root of memory;
+ * with transparent huge pages it chooses more.
+ */
+static uint64_t min_free_by_default(uint64_t total_kib)
+{
+	uint64_t root = 128;
+
+	while (root < 262144 && (root + 1) * (root + 1) <= total_kib * 16)
+		root++;
+	return root;
+}
+
+static void reserve(struct doctor *d)
+{
+	char text[4096], remedy[160], *total;
+	uint64_t kib, wanted;
+
+	if (file_read("/proc/meminfo", text, sizeof(text)) <= 0)
+		return;
+	total = strstr(text, "MemTotal:");
+	wanted = min_free_by_default(total ? strtoull(total + strlen("MemTotal:"), NULL, 10) : 0);
+	kib = strtoull(setting("/proc/sys/vm/min_free_kbytes", text, sizeof(text)), NULL, 10);
+	snprintf(remedy, sizeof(remedy), "sysctl vm.min_free_kbytes=%llu, and in /etc/sysctl.d: sockets need free memory in order to swap out",
+		 (unsigned long long)wanted);
+	doctor_add(d, kib < wanted ? DEGRADED : HAVE, "vm.min_free_kbytes",
+		   kib < wanted ? remedy : NULL, "%llu", (unsigned long long)kib);
+}
+
 void doctor_memory(struct doctor *d)
 {
 	controllers(d);
 	pressure(d);
+	reserve(d);
 	other_swap(d);
 	knobs(d);
 }
