@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "harness"))
 import guest
 import machine
 import shutdown
-from kernel import GuestError, SERIES
+from kernel import GuestError, SERIES, packages
 
 AT_ONCE = 2
 CASES = "tests/guest/cases"
@@ -47,6 +47,8 @@ class Boot:
     before: str = "" # script of CASES that prepares the machine for systemd
     module: bool = False # ebb_swap.ko is loaded: with the kernel's memory checks
     peer: str = "" # program of CASES that a second guest runs, at the other end of a link
+    peer_memory: int = 0 # MiB; 0: as this guest
+    packages: tuple = () # of Debian, downloaded to build/guest/packages for @before
     verdict: object = None # judges a machine that systemd shuts down; see shutdown.py
     target: str = "check-all" # make target that runs it
     kernels: tuple = tuple(SERIES) # default kernels
@@ -68,6 +70,10 @@ BOOTS = (
     # One kernel suffices here: other groups test on both that reclaim, FUSE and loop get by with
     # their reserves.  pressure and policy test ebb's own needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
+    # Of the three killers, systemd-oomd needs systemd.
+    Boot("pressure-net", ("test_pressure_net.py",), memory=512, timeout=2400, systemd=True,
+         before="before_pressure.sh", packages=("earlyoom", "nohang", "systemd-oomd"),
+         peer="lender_tcp.py", peer_memory=1536, kernels=("6.12",)),
     Boot("takeover", ("test_takeover.py", "test_ublk.py"), cpus=2), # one ublk queue per CPU
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
@@ -155,12 +161,14 @@ def run_boot(series, boot, tries=TRIES):
     command = [*python, "-m", "pytest", "-v", "--no-header",
                "-rs", f"--junitxml={report}", *(f"{CASES}/{f}" for f in boot.files)]
     try:
+        packages(boot.packages)
         r = guest.guest_run(command, guest.Options(
             kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
             cpus=boot.cpus, memory_checked=boot.module, systemd=boot.systemd,
             name=f"check-{series}-{boot.group}",
             before=f"{CASES}/{boot.before}" if boot.before else "",
             peer=[*python, f"{CASES}/{boot.peer}"] if boot.peer else [],
+            peer_memory=boot.peer_memory,
             shutdown=boot.verdict is not None),
             lambda line: say(label, line))
     except (GuestError, OSError) as e:

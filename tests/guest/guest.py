@@ -68,7 +68,8 @@ class Options:
     append: str = ""            # further kernel parameters
     name: str = ""              # of the directory for results
     environment: dict = field(default_factory=dict)
-    peer: list = field(default_factory=list) # command of a second guest of this size
+    peer: list = field(default_factory=list) # command of a second guest
+    peer_memory: int = 0        # MiB; 0: as this guest
 
 
 @dataclass
@@ -130,7 +131,8 @@ def peer_running(k, directory, options):
     here, there = ([s.fileno() for s in ends] for ends in zip(link, monitor))
     with open(directory / "output.log", "w") as log, link[1], monitor[1]:
         qemu = boot(k, directory, options.peer,
-                    replace(options, systemd=False, before="", shutdown=False), log,
+                    replace(options, systemd=False, before="", shutdown=False,
+                            memory=options.peer_memory or options.memory), log,
                     [*nic(2, there[0]), "-chardev", f"socket,id=monitor,fd={there[1]}",
                      "-mon", "chardev=monitor"], there)
     with link[0], monitor[0]:

@@ -103,6 +103,20 @@ def fetch(series, say=lambda text: None):
         return kernel
 
 
+def packages(names):
+    """Downloads Debian packages to build/guest/packages, which guests install with dpkg."""
+    store = STORE / "packages"
+    store.mkdir(parents=True, exist_ok=True)
+    with open(STORE / "packages.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted = [n for n in names if not list(store.glob(f"{n}_*.deb"))]
+        try:
+            for name in wanted:
+                run("apt-get", "download", name, cwd=store)
+        except subprocess.CalledProcessError as e:
+            raise GuestError(f"{name}: download failed: {e.stderr.strip()}; run apt-get update") from e
+
+
 def module_files(kernel, names):
     """Returns the files to insmod for @names, dependencies first, without built-in modules."""
     name_of = lambda path: Path(path).name.split(".ko")[0].replace("-", "_")

@@ -306,13 +306,13 @@ class Swapd(Daemon):
 
 class Donor(Daemon):
     """
-    A donor on loopback at @port, or sharing its memory through the socket @path, and at @also.
-    It has its own run directory, and does not wait for borrowers when it is stopped.
+    A donor on loopback at @port, or sharing its memory through the socket @path, or at @listen; and
+    at @also.  It has its own run directory, and does not wait for borrowers when it is stopped.
     """
 
     def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=(),
-                 drain="0", options=(), run=None):
-        self.address = f"unix:{path}" if path else f"127.0.0.1:{port}"
+                 drain="0", options=(), run=None, listen=None):
+        self.address = listen or (f"unix:{path}" if path else f"127.0.0.1:{port}")
         argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab,
                 "--drain-timeout", drain, *options]
         self.also = list(also)

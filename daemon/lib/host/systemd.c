@@ -113,8 +113,10 @@ static int add_properties(sd_bus_message *m, const struct transient_limit *limit
 {
 	int r = sd_bus_message_append(m, "(sv)", "CollectMode", "s", "inactive-or-failed");
 
+	/* A daemon: systemd-oomd(8) must not kill it, whatever is reclaimed in its cgroup. */
 	if (r >= 0 && !limit)
-		return sd_bus_message_append(m, "(sv)", "DefaultDependencies", "b", 0);
+		return sd_bus_message_append(m, "(sv)(sv)", "DefaultDependencies", "b", 0,
+					     "ManagedOOMPreference", "s", "omit");
 	if (r >= 0)
 		r = sd_bus_message_append(m, "(sv)", "Delegate", "b", 1);
 	if (r >= 0 && limit->memory_max)
