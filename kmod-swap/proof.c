@@ -32,16 +32,18 @@ int ebb_proof_request(struct ebb_proof *p, u32 queues, struct ebb_join *join, u3
 	struct wire_proof_request request = {
 		.queue = index, .queues = queues, .session = number,
 	};
-	int r = 0;
+	int r;
 
 	memcpy(request.key, p->key->number, sizeof(request.key));
 	if (!index)
-		get_random_bytes(request.proof, sizeof(request.proof));
+		get_random_bytes(request.proof, WIRE_NONCE);
 	wire_build_proof_request(join->request, &request);
-	if (index) {
+	if (index)
 		r = wire_prove_join(&p->secret, join->request, join->own, request.proof);
-		wire_build_proof_request(join->request, &request);
-	}
+	else
+		r = wire_prove_open(&p->key->hmac, join->request, join->own,
+				    request.proof + WIRE_NONCE);
+	wire_build_proof_request(join->request, &request);
 	return r;
 }
 

@@ -110,7 +110,8 @@ class Borrower:
         self.session = session or int.from_bytes(os.urandom(8), "little")
         self.connections, self.sent, self.received, self.tag = [], 0, 0, 0
         c = self.open()
-        self.opened = stated(key, self.session, 0, queues) + os.urandom(32)
+        text = stated(key, self.session, 0, queues) + os.urandom(16)
+        self.opened = text + mac(key.secret, "open", text, u32(c.qp))[:16]
         word, donor, data = c.request(self.opened)
         assert word == "accepted", refusal(data)
         nonce, proof = reply_of(data)

@@ -20,6 +20,7 @@
 #include "fake_verbs.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
+#include "lib/wire/hmac.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -131,7 +132,7 @@ static void send_map(uint64_t number)
 		   payload);
 }
 
-/* Requests connection 0 of session @number. */
+/* Requests connection 0 of session @number, as a stranger or a borrower of release 0.1.0. */
 static struct rdma_cm_id *request(uint64_t number)
 {
 	struct wire_proof_request q = { .queues = 1, .session = number };
@@ -142,18 +143,47 @@ static struct rdma_cm_id *request(uint64_t number)
 	return fake_requests(bytes, sizeof(bytes));
 }
 
-static struct kernel_session *begin(uint64_t number)
+/* As a borrower that has the key. */
+static struct rdma_cm_id *request_with_key(uint64_t number)
+{
+	struct wire_proof_request q = { .queues = 1, .session = number };
+	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE];
+	struct wire_hmac h;
+
+	memcpy(h.key, key.bytes, sizeof(h.key));
+	key_number(&key, q.key);
+	wire_build_proof_request(bytes, &q);
+	assert_int_equal(wire_prove_open(&h, bytes, 0, q.proof + WIRE_NONCE), 0);
+	wire_build_proof_request(bytes, &q);
+	return fake_requests(bytes, sizeof(bytes));
+}
+
+static void at_address(const struct rdma_cm_id *id, uint32_t address)
+{
+	struct sockaddr_in *peer = (struct sockaddr_in *)&id->route.addr.dst_sin;
+
+	peer->sin_family = AF_INET;
+	peer->sin_addr.s_addr = htonl(address);
+}
+
+static void greet(uint64_t number)
 {
 	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
 	uint8_t payload[WIRE_HELLO_SIZE];
-	struct rdma_cm_id *id = request(number);
 
-	wait_until(session_of(number) && session_of(number)->queue[0].id == id &&
-		   session_of(number)->accepted);
 	wire_build_hello(payload, &h);
 	send_frame(number, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
 		   payload);
 	wait_until(session_of(number)->greeted);
+}
+
+static struct kernel_session *begin(uint64_t number)
+{
+	struct rdma_cm_id *id = request(number);
+
+	wait_until(session_of(number) && session_of(number)->queue[0].id == id &&
+		   session_of(number)->accepted);
+	greet(number);
 	return session_of(number);
 }
 
@@ -309,6 +339,82 @@ static void many_strangers(void **state)
 	wait_until(!loop->kernels->ended);
 }
 
+/*
+ * A borrower's session survives any number of requests from strangers, each of another address,
+ * before its first frame; it gets a slot when they have taken all.
+ */
+static void strangers_of_many_addresses(void **state)
+{
+	enum { STRANGERS = 10000 };
+	const struct kernel_session *borrower;
+	uint32_t taken = 0;
+
+	at_address(request_with_key(1), 1);
+	turn();
+	borrower = session_of(1);
+	assert_non_null(borrower);
+	for (uint32_t i = 0; i < STRANGERS; i++) {
+		at_address(request(1000 + i), 0x0a000000 + i);
+		turn();
+		assert_ptr_equal(session_of(1), borrower);
+	}
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
+		taken += loop->kernels->sessions[i] != NULL;
+	assert_int_equal(taken, KERNEL_SESSIONS);
+	wait_until(borrower->accepted);
+	greet(1);
+	at_address(request_with_key(2), 2);
+	turn();
+	wait_until(session_of(2) && session_of(2)->accepted);
+	greet(2);
+	wait_until(!loop->kernels->ended);
+}
+
+/* A borrower of release 0.1.0, which claims no key, gets in by trying again. */
+static void an_old_borrower_beside_strangers(void **state)
+{
+	enum { TRIES = 50, BETWEEN = 8 };
+	uint64_t number = 1;
+
+	for (uint32_t i = 0; i < 1000; i++) {
+		at_address(request(1000000 + i), 0x0b000000 + i);
+		turn();
+	}
+	/* A try fails with a probability of 1 - (1 - 1 / 64)^8 = 12 %, or by a slow pool thread. */
+	for (; number <= TRIES; number++) {
+		wait_until(!loop->kernels->ended);
+		at_address(request(number), 1);
+		for (uint32_t i = 0; i < BETWEEN; i++) {
+			uint32_t stranger = 1000 * (uint32_t)number + i;
+
+			turn();
+			at_address(request(stranger), 0x0a000000 + stranger);
+		}
+		wait_until(fake.taken == fake.put);
+		wait_until(!session_of(number) || session_of(number)->accepted);
+		if (session_of(number))
+			break;
+	}
+	assert_in_range(number, 1, TRIES);
+	greet(number);
+	wait_until(!loop->kernels->ended);
+}
+
+/* A recorded request has no precedence, and its sender none over those that have. */
+static void a_replayed_request(void **state)
+{
+	struct rdma_cm_id *id = request_with_key(1);
+
+	wait_until(session_of(1) && session_of(1)->accepted);
+	assert_true(session_of(1)->claims);
+	fake_happens(id, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+	wait_until(!session_of(1));
+	request_with_key(1);
+	wait_until(session_of(1) && session_of(1)->accepted);
+	assert_false(session_of(1)->claims);
+	wait_until(!loop->kernels->ended);
+}
+
 /* An event of a session that another replaced in this turn is not that one's. */
 static void a_place_used_again(void **state)
 {
@@ -318,12 +424,13 @@ static void a_place_used_again(void **state)
 		request(n);
 		wait_until(session_of(n) && session_of(n)->accepted);
 	}
-	assert_ptr_equal(loop->kernels->sessions[0], session_of(1));
 	request(9);
-	fake_arrives(session_of(1)->queue[0].id, bytes, sizeof(bytes));
+	for (uint64_t n = 1; n <= 8; n++)
+		fake_arrives(session_of(n)->queue[0].id, bytes, sizeof(bytes));
 	turn();
-	assert_null(session_of(1));
-	assert_ptr_equal(loop->kernels->sessions[0], session_of(9));
+	for (uint64_t n = 1; n <= 8; n++)
+		assert_null(session_of(n));
+	assert_non_null(session_of(9));
 	wait_until(session_of(9)->accepted);
 	wait_until(!loop->kernels->ended);
 }
@@ -390,12 +497,8 @@ static void a_rack_reconnects(void **state)
 	enum { RACK = 40 };
 	int accepted = 0;
 
-	for (uint64_t i = 1; i <= RACK; i++) {
-		struct sockaddr_in *peer = &request(i)->route.addr.dst_sin;
-
-		peer->sin_family = AF_INET;
-		peer->sin_addr.s_addr = htonl(0x0a090000 + (uint32_t)i);
-	}
+	for (uint64_t i = 1; i <= RACK; i++)
+		at_address(request(i), 0x0a090000 + (uint32_t)i);
 	for (int i = 0; i < RACK; i++)
 		turn();
 	assert_int_equal(fake.taken, RACK);
@@ -431,6 +534,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sessions_that_do_not_begin, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(many_strangers, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(strangers_of_many_addresses, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(an_old_borrower_beside_strangers, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_replayed_request, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_place_used_again, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(two_connections, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(held_maps, with_donor, without_donor),

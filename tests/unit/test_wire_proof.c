@@ -60,6 +60,8 @@ static void known_answers(void **state)
 	uint8_t out[WIRE_PROOF], frame[40], joined[WIRE_PROOF_REQUEST_SIZE];
 
 	expect(secret.key, 32, "b4db90d4fdb6c3b3c52e9d5e030bb77ea72d47675e32dfd29e3bc5f4e423f634");
+	assert_int_equal(wire_prove_open(&key, opened, pair.borrower, out), 0);
+	expect(out, WIRE_MARK, "c30f23336e30bfd21373d460844a5906");
 	assert_int_equal(wire_prove_donor(&secret, out), 0);
 	expect(out, 32, "cc357f5b5b11f2e3b05d17a0d879715d572b0c810cfbe3d5fb93610a01b0e854");
 	assert_int_equal(wire_prove_join(&secret, joins, pair2.borrower, out), 0);

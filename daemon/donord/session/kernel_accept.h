@@ -14,6 +14,7 @@
 #include "lib/wire/address.h"
 
 #define KERNEL_SESSIONS 64
+#define KERNEL_CLAIMS 1024
 
 struct kernel_accept {
 	struct kernel_env env;
@@ -28,6 +29,9 @@ struct kernel_accept {
 	uint32_t mapped;             /* session that got the last slab */
 	uint64_t told_at;            /* ns: start of the second of .told */
 	uint32_t told;
+	uint64_t seed;               /* draws sessions that make room */
+	uint8_t claimed[KERNEL_CLAIMS][WIRE_MARK]; /* MACs of the latest requests that had one */
+	uint32_t claims;             /* as many so far */
 	struct kernel_session *ended; /* sessions that the pool thread destroys */
 };
 

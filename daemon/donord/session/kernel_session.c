@@ -143,6 +143,7 @@ int kernel_session_new(struct kernel_session **out, const struct kernel_env *env
 	s->number = request->open.session;
 	s->queues = request->open.queues;
 	s->since = now_ns();
+	s->claims = request->claims;
 	memcpy(s->borrower.key, request->key->name, sizeof(s->borrower.key));
 	memcpy(s->fingerprint, request->key->fingerprint, sizeof(s->fingerprint));
 	memcpy(s->secret.key, request->key->bytes, sizeof(s->secret.key));

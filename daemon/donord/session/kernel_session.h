@@ -26,6 +26,7 @@ struct kernel_request {
 	const struct key *key;      /* the key that it names */
 	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], proof[WIRE_PROOF];
 	uint32_t borrower;          /* number of the borrower's queue pair */
+	bool claims;                /* of connection 0: made with the key, and not a replay */
 };
 
 /* A connection of a session. */
@@ -64,6 +65,7 @@ struct kernel_session {
 	struct wire_hmac secret;          /* its key until connection 0 is accepted */
 	uint64_t sent, received;          /* frames so far */
 	bool proven;                      /* a frame had a correct MAC */
+	bool claims;                      /* as its request */
 	uint64_t since;                   /* ns: start */
 	uint32_t queues;
 	struct kernel_queue queue[WIRE_RDMA_QUEUES];

@@ -14,6 +14,7 @@
 /* Length of the part of a request that its proof covers. */
 #define STATED 24u
 _Static_assert(STATED + WIRE_PROOF == WIRE_PROOF_REQUEST_SIZE, "a request ends with its proof");
+_Static_assert(WIRE_NONCE + WIRE_MARK == WIRE_PROOF, "a nonce and a MAC fill the proof");
 
 #define LABEL 16u
 
@@ -135,6 +136,22 @@ int wire_secret(const struct wire_hmac *key, const uint8_t request[static WIRE_P
 	add32(&t, pair.borrower);
 	add32(&t, pair.donor);
 	return wire_hmac(key, t.bytes, t.len, secret);
+}
+
+int wire_prove_open(const struct wire_hmac *key,
+		    const uint8_t request[static WIRE_PROOF_REQUEST_SIZE], uint32_t borrower,
+		    uint8_t mac[static WIRE_MARK])
+{
+	uint8_t whole[WIRE_PROOF];
+	struct text t;
+	int r;
+
+	begin(&t, "open");
+	add(&t, request, STATED + WIRE_NONCE);
+	add32(&t, borrower);
+	r = wire_hmac(key, t.bytes, t.len, whole);
+	memcpy(mac, whole, WIRE_MARK);
+	return r;
 }
 
 int wire_prove_donor(const struct wire_hmac *secret, uint8_t proof[static WIRE_PROOF])

@@ -4,7 +4,7 @@
  * RDMA by a shared key (key.h), and authenticate all later messages.  Both compile this
  * file; docs/protocol.md is the prose.
  *
- *	connection 0    request: which key, a nonce
+ *	connection 0    request: which key, a nonce, half of HMAC(key, "open", the request)
  *	                reply:   a nonce, HMAC(S, "donor")
  *	connection i    request: HMAC(S, "join", the request)
  *	                reply:   HMAC(S, "joined", the request)
@@ -18,6 +18,7 @@
  * Numbers of queue pairs are part of all texts about connections: a relay that passes on what both
  * say, between connections of its own, has other numbers.
  *
+ * Strangers can replay "open", which only lets the donor prefer such a request while it has many.
  * The MAC of its first frame authenticates the borrower; the MAC in the first reply
  * authenticates the donor.  All functions here are pure except the HMAC, which each side
  * supplies.
@@ -41,8 +42,10 @@ struct wire_proof_request {
 	uint32_t queue, queues; /* as in struct wire_rdma_open */
 	uint64_t session;
 	uint8_t key[WIRE_KEY_NUMBER];
-	uint8_t proof[WIRE_PROOF]; /* connection 0: the nonce */
+	/* Connection 0: a nonce of WIRE_NONCE bytes, then wire_prove_open(), or random bytes. */
+	uint8_t proof[WIRE_PROOF];
 };
+#define WIRE_NONCE 16u
 #define WIRE_PROOF_REQUEST_SIZE 56u
 
 void wire_build_proof_request(uint8_t buf[static WIRE_PROOF_REQUEST_SIZE],
@@ -95,6 +98,13 @@ struct wire_pair {
 int wire_secret(const struct wire_hmac *key, const uint8_t request[static WIRE_PROOF_REQUEST_SIZE],
 		const uint8_t nonce[static WIRE_PROOF], struct wire_pair pair,
 		uint8_t secret[static WIRE_PROOF]);
+/*
+ * Makes the MAC behind the nonce in @request of connection 0, by the key itself.  Older borrowers
+ * send a longer nonce instead, older donors do not look.
+ */
+int wire_prove_open(const struct wire_hmac *key,
+		    const uint8_t request[static WIRE_PROOF_REQUEST_SIZE], uint32_t borrower,
+		    uint8_t mac[static WIRE_MARK]);
 /* Makes the donor's proof for its reply to connection 0. */
 int wire_prove_donor(const struct wire_hmac *secret, uint8_t proof[static WIRE_PROOF]);
 /* Makes the proof for @request of a further connection; ignores a proof in it. */
