@@ -93,6 +93,7 @@ help:
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy           fuzz every policy with random faults (SECONDS=60)
 ## make fuzz-protocol         fuzz the protocol of donor and borrower (SECONDS=60)
+## make fuzz-kmod             fuzz the kernel module's sessions with donors (SECONDS=60)
 ## make fuzz-gc               run libebbgc's threads in random order, with and without sanitizers
 ##			   (SECONDS=60)
 ## sudo make bench            run all benchmarks below, show the time left, write docs/results

@@ -37,6 +37,16 @@ static u32 find(struct ebb_session *s, const struct ebb_recall *recall, bool *le
 	return EBB_NO_SLAB;
 }
 
+/* Returns whether the donor recalls slabs faster than the protocol allows: find() takes long. */
+static bool too_often(struct ebb_session *s)
+{
+	if (time_after(jiffies, s->looked_since + HZ)) {
+		s->looked_since = jiffies;
+		s->looked = 0;
+	}
+	return s->looked++ >= EBB_RECALLS_A_SECOND;
+}
+
 u16 ebb_evict_recalled(struct ebb_session *s, const struct ebb_recall *recall)
 {
 	struct ebb_device *d = s->device;
@@ -45,8 +55,11 @@ u16 ebb_evict_recalled(struct ebb_session *s, const struct ebb_recall *recall)
 	unsigned long flags;
 	enum ebb_at at;
 	bool leaves, again = true, heard = ebb_event_has_listeners();
-	u32 index = find(s, recall, &leaves);
+	u32 index;
 
+	if (too_often(s))
+		return WIRE_NO_ROOM;
+	index = find(s, recall, &leaves);
 	if (index == EBB_NO_SLAB)
 		return WIRE_NO_SLAB;
 	if (leaves)

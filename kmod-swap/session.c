@@ -105,14 +105,17 @@ static void receive_post(struct ebb_session *s, struct ebb_message *m)
 		ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses receives");
 }
 
-/* Queues an EVICT; ignores a donor's ACTIVITY, which needs no answer. */
+/* Queues an EVICT; other requests are for other borrowers. */
 static void recalled(struct ebb_session *s, const struct wire_frame *f)
 {
 	unsigned long flags;
 	bool full;
 
-	if (f->op != WIRE_EVICT)
+	if (f->op != WIRE_EVICT) {
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL,
+				 "the donor sent a request other than EVICT");
 		return;
+	}
 	spin_lock_irqsave(&s->lock, flags);
 	full = s->recalls == EBB_RECALLS;
 	if (!full)
@@ -254,25 +257,40 @@ static void answer_send(struct ebb_session *s, const struct ebb_recall *recall, 
 		wait_for_completion(&s->answered);
 }
 
+/* Returns whether @s has an unanswered recall, the oldest in *@recall. */
+static bool first_recall(struct ebb_session *s, struct ebb_recall *recall)
+{
+	unsigned long flags;
+	bool found;
+
+	spin_lock_irqsave(&s->lock, flags);
+	found = s->recalls;
+	if (found)
+		*recall = s->recall[0];
+	spin_unlock_irqrestore(&s->lock, flags);
+	return found;
+}
+
+static void forget_first_recall(struct ebb_session *s)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	memmove(s->recall, s->recall + 1, --s->recalls * sizeof(*s->recall));
+	spin_unlock_irqrestore(&s->lock, flags);
+}
+
 static void answer_work(struct work_struct *work)
 {
 	struct ebb_session *s = container_of(work, struct ebb_session, answering);
+	struct ebb_recall recall;
 
-	for (;;) {
-		struct ebb_recall recall;
-		unsigned long flags;
-		u32 left;
+	while (first_recall(s, &recall) && ebb_session_live(s)) {
+		u16 status = s->ops->recalled(s, &recall);
 
-		spin_lock_irqsave(&s->lock, flags);
-		left = s->recalls;
-		if (left) {
-			recall = s->recall[0];
-			memmove(s->recall, s->recall + 1, --s->recalls * sizeof(recall));
-		}
-		spin_unlock_irqrestore(&s->lock, flags);
-		if (!left || !ebb_session_live(s))
-			return;
-		answer_send(s, &recall, s->ops->recalled(s, &recall));
+		/* First: the donor may send another one as soon as it has the answer. */
+		forget_first_recall(s);
+		answer_send(s, &recall, status);
 	}
 }
 

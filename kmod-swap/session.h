@@ -16,7 +16,8 @@
 #include "proof.h"
 
 #define EBB_FRAME 128 /* bytes; longer than any frame */
-#define EBB_RECALLS 16 /* most unanswered EVICTs of a donor */
+#define EBB_RECALLS WIRE_EVICTS
+#define EBB_RECALLS_A_SECOND 256 /* EVICTs beyond these are refused without looking for the slab */
 #define EBB_RECEIVES (EBB_RECALLS + 2) /* plus a reply */
 
 struct ebb_queue {
@@ -88,8 +89,10 @@ struct ebb_session {
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
 	spinlock_t lock;          /* interrupts off; recalls, the call's state, lists of loans */
-	struct ebb_recall recall[EBB_RECALLS];
-	u32 recalls;
+	struct ebb_recall recall[EBB_RECALLS]; /* unanswered, */
+	u32 recalls;              /* as many */
+	u32 looked;               /* recalls whose slab was looked for */
+	unsigned long looked_since; /* since this time (jiffies) */
 	struct work_struct answering;
 	struct completion answered;
 	bool draining;            /* its donor gets no new slabs; ebb_control_lock */

@@ -57,13 +57,30 @@ $(FUZZ)/secure_%: override PROTOCOL_FLAGS += -DFUZZ_SECURE
 $(FUZZ)/protocol_%: PROTOCOL_LIBS := -lcrypto
 $(FUZZ)/secure_%: PROTOCOL_LIBS := -lssl -lcrypto
 
-$(FUZZ)/protocol_counted $(FUZZ)/secure_counted: $(PROTOCOL_HEADERS) | deps
+$(FUZZ)/protocol_counted $(FUZZ)/secure_counted $(FUZZ)/kmod_counted: $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(PROTOCOL_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C) \
 		$(PROTOCOL_LIBS)
 
+# make fuzz-kmod: what the kernel module reads from a donor.  Its source is compiled for user space,
+# where headers of the kernel are empty and tests/fuzz/kmod_kernel.h stands for them.
+KMOD_FUZZ_SOURCES := tests/fuzz/kmod.c tests/fuzz/fuzz_protocol.c $(addprefix daemon/lib/wire/,wire.c wire_proof.c)
+KMOD_FUZZ_INPUT := $(wildcard kmod-swap/*.[ch]) tests/fuzz/kmod.h tests/fuzz/kmod_kernel.h
+KMOD_FUZZ_FLAGS := -DEBB_SWAP_COMPAT_H -I$(FUZZ)/kernel -Idaemon/lib/wire
+$(FUZZ)/kernel/done: $(KMOD_FUZZ_INPUT)
+	$(Q)sed -n 's/^#include <\(.*\)>.*/\1/p' kmod-swap/*.[ch] | while read -r h; do \
+		test -e /usr/include/$$h || test -e include/$$h || { mkdir -p $(@D)/$${h%/*} && : > $(@D)/$$h; } || exit; done; : > $@
+$(B)/obj/tests/fuzz/kmod.o $(FUZZ)/kmod_counted $(FUZZ)/kmod_covered: $(FUZZ)/kernel/done
+$(B)/obj/tests/fuzz/kmod.o: override CFLAGS += $(KMOD_FUZZ_FLAGS) -Wno-sign-compare
+$(B)/tests/unit/test_kmod_fuzz: $(B)/obj/tests/fuzz/kmod.o
+-include $(B)/obj/tests/fuzz/kmod.d
+
+$(FUZZ)/kmod_counted $(FUZZ)/kmod_covered: $(KMOD_FUZZ_SOURCES)
+$(FUZZ)/kmod_%: override PROTOCOL_FLAGS += -DFUZZ_KMOD $(KMOD_FUZZ_FLAGS)
+$(FUZZ)/kmod_%: PROTOCOL_LIBS := -lcrypto
+
 # Empty if it cannot be built here.
-$(FUZZ)/protocol_covered $(FUZZ)/secure_covered: $(PROTOCOL_HEADERS) | deps
+$(FUZZ)/protocol_covered $(FUZZ)/secure_covered $(FUZZ)/kmod_covered: $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && if echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
 		$(CLANG) -x c -fsanitize=fuzzer,address -o $@ - 2>/dev/null; then \
@@ -87,6 +104,10 @@ fuzz_one = short=$$((($(SECONDS) + 11) / 12)); $(FUZZ_ENV) $(FUZZ)/$1_counted $$
 fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered)
 	$(Q)$(call fuzz_one,protocol)
 	$(Q)$(call fuzz_one,secure)
+
+.PHONY: fuzz-kmod
+fuzz-kmod: $(addprefix $(FUZZ)/,kmod_counted kmod_covered)
+	$(Q)$(call fuzz_one,kmod)
 
 $(B)/tests/policy_speed: tests/bench/policy_speed.c $(NATIVE_POLICIES) | deps
 	$(call say,CC,$@)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * `make fuzz-protocol`: bytes for tests/fuzz/protocol.c or, with FUZZ_SECURE, for secure.c;
- * from what is covered with libFuzzer, from a counter without it.
+ * `make fuzz-protocol`, `make fuzz-kmod`: bytes for tests/fuzz/protocol.c, with FUZZ_SECURE for
+ * secure.c, with FUZZ_KMOD for kmod.c; from what is covered with libFuzzer, from a counter without
+ * it.
  *
  *	fuzz_protocol SECONDS [FIRST]
  *	fuzz_protocol --write NUMBER FILE    what the counter makes of NUMBER
@@ -11,8 +12,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "kmod.h"
 #include "secure.h"
 
+#ifdef FUZZ_KMOD
+#define fuzz_protocol fuzz_kmod
+#define fuzz_protocol_bytes fuzz_kmod_bytes
+#define fuzz_protocol_set_up(e) ((void)(e), 0)
+#define fuzz_protocol_tear_down() ((void)0)
+#endif
 #ifdef FUZZ_SECURE
 #define fuzz_protocol fuzz_secure
 #define fuzz_protocol_bytes fuzz_secure_bytes

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define MESSAGES 8
+#define SENDS 40 /* most in flight; more may fail */
 #define MESSAGE 256
 #define CONNECTIONS 16
 
@@ -28,7 +29,8 @@ struct connection {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
-	uint8_t messages[MESSAGES + 1][MESSAGE]; /* the last one is to send */
+	uint8_t messages[MESSAGES + SENDS][MESSAGE];
+	uint32_t sends; /* so far */
 };
 
 static struct connection connections[CONNECTIONS], *waiting;
@@ -75,7 +77,7 @@ static struct connection *begin(struct rdma_cm_id *id)
 	struct connection *c = &connections[count++];
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 4,
+		.cap = { .max_send_wr = SENDS,
 			 .max_recv_wr = MESSAGES,
 			 .max_send_sge = 1,
 			 .max_recv_sge = 1 },
@@ -84,7 +86,7 @@ static struct connection *begin(struct rdma_cm_id *id)
 
 	c->id = id;
 	c->channel = pd ? ibv_create_comp_channel(id->verbs) : NULL;
-	c->cq = c->channel ? ibv_create_cq(id->verbs, 16, NULL, c->channel, 0) : NULL;
+	c->cq = c->channel ? ibv_create_cq(id->verbs, 2 * SENDS, NULL, c->channel, 0) : NULL;
 	c->mr = c->cq ? ibv_reg_mr(pd, c->messages, sizeof(c->messages), IBV_ACCESS_LOCAL_WRITE) :
 			NULL;
 	attr.send_cq = attr.recv_cq = c->cq;
@@ -97,7 +99,7 @@ static struct connection *begin(struct rdma_cm_id *id)
 
 static void send_line(struct connection *c, const char *line)
 {
-	uint8_t *m = c->messages[MESSAGES];
+	uint8_t *m = c->messages[MESSAGES + c->sends++ % SENDS];
 	struct ibv_sge sge = { (uintptr_t)m, (uint32_t)parse(line, m, MESSAGE), c->mr->lkey };
 	struct ibv_send_wr wr = {
 		.wr_id = MESSAGES, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,

@@ -143,6 +143,29 @@ def test_reply_that_nothing_waits_for_ends_the_session(kernel_device, lender, ho
     assert called.result() in (None, (errno.ENOTCONN, UNANSWERED[1]))
 
 
+def test_donor_that_recalls_without_waiting_for_answers(kernel_device, lender):
+    """More than 16 unanswered EVICTs break the protocol.  Of 65536 slabs none is theirs."""
+    d = kernel_device(mib=1 << 16, slab_mib=1, queues=1)
+    it = lender(d)
+    for _ in range(36):
+        it.evict()
+    d.wait_closed(seconds=60)
+    s = d.session()
+    assert (s["cause"], s["reason"]) == ("protocol", "the donor sent too many requests")
+
+
+def test_donor_that_recalls_in_turns(kernel_device, lender):
+    """16 EVICTs at a time are answered, each once, in their order."""
+    d = kernel_device(mib=16, queues=1)
+    it = lender(d)
+    for _ in range(4):
+        for _ in range(16):
+            it.evict()
+        for _ in range(16):
+            assert it.heard()[0] == "got"
+    assert d.session()["state"] == "live"
+
+
 def test_stopped_donor_keeps_its_pages(kernel_device, donor):
     """Its pages are served without its process; the slab that it grants then is released."""
     it = donor(memory="32M")

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Two seconds of `make fuzz-kmod`, its corpus, and whether it gets anywhere. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <ebb/swap.h>
+
+#include "tests/fuzz/kmod.h"
+
+#include <cmocka.h>
+
+#define MOST (16u << 10)
+#define CORPUS "tests/fuzz/corpus/kmod"
+
+static uint8_t data[MOST];
+
+static void numbers(void **state)
+{
+	uint64_t frames = 0, loans = 0, recalls = 0, ends[EBB_SWAP_CAUSE_PROTOCOL + 1] = { 0 };
+	clock_t end = clock() + 2 * CLOCKS_PER_SEC;
+
+	for (uint64_t seed = 1; clock() < end; seed++) {
+		size_t size = 1 + seed * 977 % 4096;
+		struct fuzz_protocol_result r;
+
+		fuzz_kmod_bytes(seed, data, size);
+		fuzz_kmod(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (number %llu)", r.wrong, (unsigned long long)seed);
+		frames += r.frames;
+		loans += r.loans;
+		recalls += r.accesses;
+		ends[-r.end]++;
+	}
+	/* All of it is reached. */
+	assert_true(frames > 1000);
+	assert_true(loans > 100);
+	assert_true(recalls > 100);
+	for (int cause = EBB_SWAP_CAUSE_NONE; cause <= EBB_SWAP_CAUSE_PROTOCOL; cause++)
+		assert_true(cause == EBB_SWAP_CAUSE_COMMAND || ends[cause] > 3);
+}
+
+/* Opens a session of one connection of a device with a backup; see fuzz_kmod(). */
+static const uint8_t opens[] = { 4, 0, 0, 0, 0, 0, 0, 0, 0 };
+static const uint8_t evicts[] = { 0, 0, 12, 0, 0, 0 };
+/* Runs two of the works: the probe, and the one that answers EVICTs. */
+static const uint8_t works[] = { 5, 5 };
+
+static size_t put(size_t at, const uint8_t *bytes, size_t n)
+{
+	memcpy(data + at, bytes, n);
+	return at + n;
+}
+
+static void unanswered_recalls(void **state)
+{
+	size_t n = put(0, opens, sizeof(opens));
+	struct fuzz_protocol_result r;
+
+	for (int i = 0; i < 16; i++)
+		n = put(n, evicts, sizeof(evicts));
+	fuzz_kmod(data, n, &r);
+	assert_string_equal(r.wrong, "");
+	assert_int_equal(r.end, EBB_SWAP_CAUSE_NONE);
+	n = put(n, evicts, sizeof(evicts));
+	fuzz_kmod(data, n, &r);
+	assert_string_equal(r.wrong, "");
+	assert_int_equal(r.end, -EBB_SWAP_CAUSE_PROTOCOL);
+}
+
+/* Beyond 256 a second, a donor's recalls cost no search for their slabs. */
+static void recalls_a_second(void **state)
+{
+	size_t n = put(0, opens, sizeof(opens));
+	struct fuzz_protocol_result r;
+
+	for (int i = 0; i < 300; i++) {
+		n = put(n, evicts, sizeof(evicts));
+		n = put(n, works, sizeof(works));
+	}
+	fuzz_kmod(data, n, &r);
+	assert_string_equal(r.wrong, "");
+	assert_int_equal(r.end, EBB_SWAP_CAUSE_NONE);
+	assert_int_equal(r.accesses, 300);
+	assert_int_equal(r.sum, 300 - 256);
+}
+
+static void corpus(void **state)
+{
+	DIR *d = opendir(CORPUS);
+	int files = 0;
+
+	assert_non_null(d);
+	for (struct dirent *entry; (entry = readdir(d));) {
+		struct fuzz_protocol_result r;
+		char path[512];
+		size_t size;
+		FILE *f;
+
+		if (*entry->d_name == '.')
+			continue;
+		snprintf(path, sizeof(path), CORPUS "/%s", entry->d_name);
+		f = fopen(path, "rb");
+		assert_non_null(f);
+		size = fread(data, 1, sizeof(data), f);
+		fclose(f);
+		fuzz_kmod(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (%s)", r.wrong, path);
+		files++;
+	}
+	closedir(d);
+	assert_true(files > 5);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(unanswered_recalls),
+		cmocka_unit_test(recalls_a_second),
+		cmocka_unit_test(numbers),
+		cmocka_unit_test(corpus),
+	};
+
+	return cmocka_run_group_tests_name("kmod fuzz", tests, NULL, NULL);
+}
