@@ -123,7 +123,7 @@ int ebb_class_create(struct ebb_device *d, u32 class, u32 copies, enum ebb_class
 		return -ENOMEM;
 	if (kind == CLASS_SEALED)
 		WRITE_ONCE(d->sealed, d->sealed | BIT(class));
-	/* Written only under ebb_control_lock. */
+	/* Written only under device->control. */
 	for (u32 i = 0; i < d->slab_count; i++)
 		WRITE_ONCE(holds[i].copies, copies);
 	smp_store_release(&d->holds[class], holds);
@@ -145,7 +145,7 @@ static struct ebb_rules *copy_without(const struct ebb_rules *rules, u64 cgroup)
 
 static struct ebb_rules *rules_of(const struct ebb_device *d)
 {
-	/* ebb_control_lock is held by the command. */
+	/* device->control is held by the command. */
 	return rcu_dereference_protected(d->rules, true);
 }
 
@@ -174,13 +174,18 @@ int ebb_class_assign(struct ebb_device *d, u64 cgroup, u32 class)
 
 bool ebb_class_assigned(const struct ebb_device *d, u32 i, u64 *cgroup, u32 *class)
 {
-	const struct ebb_rules *rules = rules_of(d);
+	const struct ebb_rules *rules;
+	bool found;
 
-	if (!rules || i >= rules->count)
-		return false;
-	*cgroup = rules->rule[i].cgroup;
-	*class = rules->rule[i].class;
-	return true;
+	rcu_read_lock();
+	rules = rcu_dereference(d->rules);
+	found = rules && i < rules->count;
+	if (found) {
+		*cgroup = rules->rule[i].cgroup;
+		*class = rules->rule[i].class;
+	}
+	rcu_read_unlock();
+	return found;
 }
 
 void ebb_class_free(struct ebb_device *d)

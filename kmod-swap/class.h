@@ -12,13 +12,13 @@
 enum ebb_class_kind { CLASS_OPEN, CLASS_SEALED };
 
 void ebb_class_free(struct ebb_device *device);
-/* Creates @class or changes its @copies; ebb_control_lock.  -EEXIST: @class has another kind. */
+/* Creates @class or changes its @copies; device->control.  -EEXIST: @class has another kind. */
 int ebb_class_create(struct ebb_device *device, u32 class, u32 copies, enum ebb_class_kind kind,
 		     const char **why);
-/* Assigns @cgroup to @class; EBB_NO_CLASS = to its parent's class.  ebb_control_lock. */
+/* Assigns @cgroup to @class; EBB_NO_CLASS = to its parent's class.  device->control. */
 #define EBB_NO_CLASS U32_MAX
 int ebb_class_assign(struct ebb_device *device, u64 cgroup, u32 class);
-/* Reads the @i-th assignment; false = none.  ebb_control_lock. */
+/* Reads the @i-th assignment; false = none. */
 bool ebb_class_assigned(const struct ebb_device *device, u32 i, u64 *cgroup, u32 *class);
 /* Returns the class of a write: the kernel never merges bios of different cgroups. */
 u32 ebb_class_of_request(const struct ebb_device *device, const struct request *rq);

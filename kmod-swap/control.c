@@ -33,24 +33,43 @@ POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(FORCE
 POLICY(class, A(DEVICE, NLA_U32), A(CLASS, NLA_U32), A(COPIES, NLA_U32), A(SEAL, NLA_FLAG));
 POLICY(assign, A(DEVICE, NLA_U32), A(CGROUP, NLA_U64), A(CLASS, NLA_U32));
 
+/* Runs a command about a device. */
+static int defer(struct sk_buff *skb, struct genl_info *info)
+{
+	static int (*const run[EBB_SWAP_CMDS])(struct sk_buff *, struct genl_info *) = {
+		[EBB_SWAP_CMD_DESTROY] = ebb_do_destroy,
+		[EBB_SWAP_CMD_CONNECT] = ebb_do_connect,
+		[EBB_SWAP_CMD_DISCONNECT] = ebb_do_disconnect,
+		[EBB_SWAP_CMD_MAP] = ebb_do_map,
+		[EBB_SWAP_CMD_UNMAP] = ebb_do_unmap,
+		[EBB_SWAP_CMD_MIGRATE] = ebb_do_migrate,
+		[EBB_SWAP_CMD_DRAIN] = ebb_do_drain,
+		[EBB_SWAP_CMD_CLASS] = ebb_do_class,
+		[EBB_SWAP_CMD_ASSIGN] = ebb_do_assign,
+		[EBB_SWAP_CMD_TRUST] = ebb_do_trust,
+	};
+
+	return ebb_netlink_defer(skb, info, run[info->genlhdr->cmd]);
+}
+
 #define OP(name, call, value, rules) { \
 	.cmd = EBB_SWAP_CMD_##name, .call = value, \
 	.maxattr = EBB_SWAP_A_MAX, .policy = rules##_policy }
 
 static const struct genl_ops ops[] = {
 	OP(CREATE, doit, ebb_do_create, create),
-	OP(DESTROY, doit, ebb_do_destroy, device),
-	OP(CONNECT, doit, ebb_do_connect, connect),
-	OP(DISCONNECT, doit, ebb_do_disconnect, disconnect),
-	OP(MAP, doit, ebb_do_map, map),
-	OP(UNMAP, doit, ebb_do_unmap, unmap),
-	OP(MIGRATE, doit, ebb_do_migrate, migrate),
-	OP(DRAIN, doit, ebb_do_drain, drain),
+	OP(DESTROY, doit, defer, device),
+	OP(CONNECT, doit, defer, connect),
+	OP(DISCONNECT, doit, defer, disconnect),
+	OP(MAP, doit, defer, map),
+	OP(UNMAP, doit, defer, unmap),
+	OP(MIGRATE, doit, defer, migrate),
+	OP(DRAIN, doit, defer, drain),
 	OP(STATUS, dumpit, ebb_status_dump, device),
 	OP(SLABS, dumpit, ebb_status_dump_slabs, slabs),
-	OP(CLASS, doit, ebb_do_class, class),
-	OP(ASSIGN, doit, ebb_do_assign, assign),
-	OP(TRUST, doit, ebb_do_trust, trust),
+	OP(CLASS, doit, defer, class),
+	OP(ASSIGN, doit, defer, assign),
+	OP(TRUST, doit, defer, trust),
 };
 
 static const struct genl_multicast_group groups[] = {
@@ -67,10 +86,10 @@ static struct genl_family family = {
 	.mcgrps = groups,
 	.n_mcgrps = ARRAY_SIZE(groups),
 	/*
-	 * A connect that takes seconds must not block other families: commands hold only
-	 * genetlink's cb_lock, for reading.  Registering a family takes cb_lock for writing, so no
-	 * command may wait for loading a module that registers one.  Opening the backup in CREATE
-	 * could; therefore ebb/swap.h requires that the caller has it open.
+	 * Commands hold only genetlink's cb_lock, for reading: CREATE until it is done, those about
+	 * a device until they are queued.  Registering a family takes cb_lock for writing, so
+	 * CREATE must not wait for loading a module that registers one.  Opening the backup could;
+	 * therefore ebb/swap.h requires that the caller has it open.
 	 */
 	.parallel_ops = true,
 };

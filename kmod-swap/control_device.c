@@ -21,6 +21,9 @@
 #define PAGES_MAX (1ull << 32)
 #define SLABS_MAX (1u << 20)
 
+/* Of devices that exist, are being created, or destroyed; ebb_devices_lock. */
+static DECLARE_BITMAP(indices, EBB_SWAP_DEVICES);
+
 static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
 {
 	struct nlattr *size = info->attrs[EBB_SWAP_A_SIZE];
@@ -80,22 +83,18 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 	return ebb_netlink_check_donor_copies(info, s->copies, s->backup);
 }
 
+/* Reserves an index for a device that is created or destroyed without ebb_devices_lock. */
 static int pick_index(struct genl_info *info, u32 *index)
 {
 	struct nlattr *attr = info->attrs[EBB_SWAP_A_DEVICE];
 
-	if (attr) {
-		*index = nla_get_u32(attr);
-		if (*index >= EBB_SWAP_DEVICES)
-			return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ERANGE, "device: must be 0 to 63");
-		if (ebb_device_find(*index))
-			return ebb_refuse(info, EBB_SWAP_A_DEVICE, -EEXIST, "device: already exists");
-		return 0;
-	}
-	for (*index = 0; *index < EBB_SWAP_DEVICES; (*index)++)
-		if (!ebb_device_find(*index))
-			return 0;
-	return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: at most 64 can exist");
+	*index = attr ? nla_get_u32(attr) : find_first_zero_bit(indices, EBB_SWAP_DEVICES);
+	if (*index >= EBB_SWAP_DEVICES)
+		return attr ? ebb_refuse(info, EBB_SWAP_A_DEVICE, -ERANGE, "device: must be 0 to 63") :
+			      ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: at most 64 can exist");
+	if (__test_and_set_bit(*index, indices))
+		return ebb_refuse(info, EBB_SWAP_A_DEVICE, -EEXIST, "device: already exists");
+	return 0;
 }
 
 static int create(struct genl_info *info)
@@ -107,20 +106,21 @@ static int create(struct genl_info *info)
 
 	if (r)
 		return r;
-	mutex_lock(&ebb_control_lock);
+	mutex_lock(&ebb_devices_lock);
 	r = pick_index(info, &s.index);
+	mutex_unlock(&ebb_devices_lock);
 	if (r)
-		goto unlock;
+		return r;
 	r = ebb_device_create(&s, &d, &why);
-	if (r) {
-		ebb_refuse_why(info, r, why);
-		goto unlock;
-	}
-	list_add_tail(&d->node, &ebb_devices);
-	r = ebb_netlink_reply(info, EBB_SWAP_CMD_CREATE, EBB_SWAP_A_DEVICE, d->index);
-unlock:
-	mutex_unlock(&ebb_control_lock);
-	return r;
+	mutex_lock(&ebb_devices_lock);
+	if (r)
+		__clear_bit(s.index, indices);
+	else
+		list_add_tail(&d->node, &ebb_devices);
+	mutex_unlock(&ebb_devices_lock);
+	if (r)
+		return ebb_refuse_why(info, r, why);
+	return ebb_netlink_reply(info, EBB_SWAP_CMD_CREATE, EBB_SWAP_A_DEVICE, s.index);
 }
 
 int ebb_do_create(struct sk_buff *skb, struct genl_info *info)
@@ -137,17 +137,25 @@ int ebb_do_create(struct sk_buff *skb, struct genl_info *info)
 int ebb_do_destroy(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_device *d;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
-	list_del(&d->node);
-	r = ebb_device_destroy(d);
+	r = ebb_device_stop(d);
 	if (r) {
-		list_add_tail(&d->node, &ebb_devices);
 		ebb_refuse(info, EBB_SWAP_A_DEVICE, r, "device: it is open; swapoff or unmount it first");
+	} else {
+		/* STATUS and SLABS look at it no more. */
+		mutex_lock(&ebb_devices_lock);
+		list_del(&d->node);
+		d->users--;
+		mutex_unlock(&ebb_devices_lock);
+		ebb_device_release(d);
+		mutex_lock(&ebb_devices_lock);
+		__clear_bit(d->index, indices);
+		mutex_unlock(&ebb_devices_lock);
 	}
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -176,7 +184,7 @@ int ebb_do_class(struct sk_buff *skb, struct genl_info *info)
 	const char *why = NULL;
 	struct ebb_device *d;
 	u32 class, copies;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -201,7 +209,7 @@ int ebb_do_class(struct sk_buff *skb, struct genl_info *info)
 	if (r)
 		ebb_refuse_why(info, r, why);
 unlock:
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -210,7 +218,7 @@ int ebb_do_assign(struct sk_buff *skb, struct genl_info *info)
 	struct nlattr *cgroup = info->attrs[EBB_SWAP_A_CGROUP];
 	u32 class = EBB_NO_CLASS;
 	struct ebb_device *d;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -229,6 +237,6 @@ int ebb_do_assign(struct sk_buff *skb, struct genl_info *info)
 		ebb_refuse(info, EBB_SWAP_A_CGROUP, r, "cgroup: at most 64 can have a class");
 	else if (r == -ENOMEM)
 		ebb_refuse_why(info, r, "cgroup: out of memory");
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }

@@ -82,7 +82,7 @@ static int connect(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_device *d;
 	struct list_head *p;
 	u32 n = 0, class;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -100,7 +100,7 @@ static int connect(struct sk_buff *skb, struct genl_info *info)
 			r = ebb_netlink_reply(info, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION,
 					      s->index);
 	}
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -192,7 +192,7 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s;
 	struct ebb_device *d;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -201,7 +201,7 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 		r = leave(info, d, s);
 	if (!r)
 		ebb_session_free(s, "disconnected");
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -209,14 +209,14 @@ int ebb_do_trust(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s;
 	struct ebb_device *d;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
 	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (!r)
 		atomic_set(&s->bad_pages, 0);
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -224,13 +224,13 @@ int ebb_do_drain(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s;
 	struct ebb_device *d;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
 	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (!r)
 		s->draining = true;
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }

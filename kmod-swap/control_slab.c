@@ -99,7 +99,7 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_slab *slab;
 	struct ebb_hold hold;
 	u32 copies;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -124,11 +124,11 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 		r = check_session(info, EBB_SWAP_A_SESSION, s);
 	if (r)
 		goto unlock;
-	/* Written only under ebb_control_lock. */
+	/* Written only under device->control. */
 	WRITE_ONCE(ebb_slab_hold(d, slab, s->class)->copies, copies);
 	r = give(info, d, slab, s->class, s, 0);
 unlock:
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -179,7 +179,7 @@ int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_hold hold;
 	enum ebb_at at;
 	u32 class;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -197,7 +197,7 @@ int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info)
 		    check_leave(info, d, &hold, at, s) ?:
 		    give(info, d, slab, class, s, hold.at[at].epoch);
 	}
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }
 
@@ -211,7 +211,7 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 	unsigned long flags;
 	enum ebb_at at;
 	u32 class;
-	int r = ebb_netlink_begin(skb, info, &d);
+	int r = ebb_netlink_begin(info, &d);
 
 	if (r)
 		return r;
@@ -243,6 +243,6 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 			ebb_refuse_why(info, r, why);
 	}
 unlock:
-	ebb_netlink_end();
+	ebb_netlink_end(d);
 	return r;
 }

@@ -149,7 +149,7 @@ free_set:
 	return r;
 }
 
-static void device_release(struct ebb_device *d)
+void ebb_device_release(struct ebb_device *d)
 {
 	/* Free write-behind first: it wakes the copier. */
 	ebb_writeback_free(d);
@@ -165,8 +165,6 @@ static void device_release(struct ebb_device *d)
 	ebb_slabs_free(d);
 	free_percpu(d->counts);
 	ebb_key_free(&d->key);
-	kfree(d);
-	module_put(THIS_MODULE);
 }
 
 int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, const char **why)
@@ -188,6 +186,9 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 		return -ENOMEM;
 	}
 	INIT_LIST_HEAD(&d->sessions);
+	mutex_init(&d->control);
+	mutex_init(&d->sessions_lock);
+	d->users = 1;
 	ebb_read_priority_init(d);
 	d->index = s->index;
 	d->pages = s->size >> PAGE_SHIFT;
@@ -226,11 +227,13 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 	*out = d;
 	return 0;
 fail:
-	device_release(d);
+	ebb_device_release(d);
+	kfree(d);
+	module_put(THIS_MODULE);
 	return r;
 }
 
-int ebb_device_destroy(struct ebb_device *d)
+int ebb_device_stop(struct ebb_device *d)
 {
 	struct ebb_session *s, *next;
 
@@ -248,7 +251,6 @@ int ebb_device_destroy(struct ebb_device *d)
 		ebb_session_free(s, "the device is destroyed");
 	put_disk(d->disk);
 	blk_mq_free_tag_set(&d->set);
-	device_release(d);
 	return 0;
 }
 

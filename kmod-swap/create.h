@@ -16,11 +16,13 @@ struct ebb_settings {
 	bool seal;                /* class 0 */
 };
 
-/* Both need ebb_control_lock.  On failure *@why is a static text. */
+/* Creates a device with one user.  On failure *@why is a static text. */
 int ebb_device_create(const struct ebb_settings *settings, struct ebb_device **out,
 		      const char **why);
-/* Frees the device and its sessions; -EBUSY while it is open. */
-int ebb_device_destroy(struct ebb_device *device);
+/* Ends its I/O and its sessions; -EBUSY while it is open.  device->control is held. */
+int ebb_device_stop(struct ebb_device *device);
+/* Releases all that it has; its last user frees it.  device->control is held. */
+void ebb_device_release(struct ebb_device *device);
 
 /* Called when the module is loaded and unloaded. */
 int ebb_device_register(void);

@@ -2,9 +2,10 @@
 /*
  * Data of a device.  create.c creates devices, other files own their parts.
  *
- * Locks, outermost first: ebb_control_lock (netlink.h), session->calls, session->sending,
- * slab->lock (interrupts off), read_priority->lock or session->lock.  batch->lock and slab->lock do
- * not nest.  The copier must not take ebb_control_lock: its holders wait for the copier.
+ * Locks, outermost first: device->control, ebb_devices_lock (netlink.h), device->sessions_lock,
+ * session->calls, session->sending, slab->lock (interrupts off), read_priority->lock or
+ * session->lock.  batch->lock and slab->lock do not nest.  The copier must not take
+ * device->control: its holders wait for the copier.
  */
 #ifndef EBB_DEVICE_H
 #define EBB_DEVICE_H
@@ -110,14 +111,16 @@ struct ebb_read_priority {
 };
 
 struct ebb_device {
-	struct list_head node;    /* in ebb_devices; ebb_control_lock */
+	struct list_head node;    /* in ebb_devices; ebb_devices_lock */
+	u32 users;                /* ebb_devices and commands; ebb_devices_lock */
+	struct mutex control;     /* one command at a time */
 	u32 index;
 	u64 pages;
 	u32 slab_pages, slab_count, slab_shift; /* shift: page -> slab */
 	u32 queues, depth;
 	u32 deadline;             /* ms */
 	struct ebb_pool *pool;    /* NULL = none */
-	bool removing;            /* open() fails; disk->open_mutex */
+	bool removing;            /* open() and commands fail; disk->open_mutex and control */
 	struct ebb_slab *slabs;
 	unsigned long *bits[EBB_BITS]; /* enum ebb_at */
 	/*
@@ -127,17 +130,18 @@ struct ebb_device {
 	unsigned long *class_bits;
 	struct ebb_hold
 		*holds[EBB_SWAP_CLASSES];   /* of each slab; those of class 0 are in the slabs */
-	u32 class_copies[EBB_SWAP_CLASSES]; /* last configured; ebb_control_lock */
+	u32 class_copies[EBB_SWAP_CLASSES]; /* last configured; control */
 	u32 sealed;               /* BIT(class); set before the class can be used */
 	struct ebb_sealer *sealer; /* NULL until a class is sealed */
-	struct ebb_rules __rcu *rules; /* NULL = all pages are of class 0; ebb_control_lock */
+	struct ebb_rules __rcu *rules; /* NULL = all pages are of class 0; control */
 	struct ebb_read_priority read_priority;
 	struct ebb_key key;       /* of donors whose sessions have no own */
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;
 	struct workqueue_struct *backup_wq; /* submits bios to the backup, which may block */
-	struct list_head sessions; /* ebb_control_lock */
+	struct list_head sessions; /* changes under control and */
+	struct mutex sessions_lock;
 	u32 next_session;
 	struct ebb_copier *copier;
 	struct blk_mq_tag_set set;

@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <net/sock.h>
+
 #include "netlink.h"
 
-DEFINE_MUTEX(ebb_control_lock);
+DEFINE_MUTEX(ebb_devices_lock);
 LIST_HEAD(ebb_devices);
 
 static struct genl_family *registered;
+static struct workqueue_struct *commands;
+
+/* A command that a work queue runs. */
+struct command {
+	struct work_struct work;
+	int (*run)(struct sk_buff *skb, struct genl_info *info);
+	struct sk_buff *skb;      /* its message, whose data it shares with genetlink's */
+	struct genl_info info;
+	struct netlink_ext_ack extack;
+	struct nlattr *attrs[EBB_SWAP_ATTRIBUTES];
+};
 
 struct ebb_device *ebb_device_find(u32 index)
 {
@@ -25,13 +40,23 @@ int ebb_refuse_why(struct genl_info *info, int error, const char *why)
 
 int ebb_netlink_register(struct genl_family *family)
 {
+	int r;
+
+	/* A repair, without which swap-out may hang, needs a rescuer thread. */
+	commands = alloc_workqueue("ebb_commands", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	if (!commands)
+		return -ENOMEM;
 	registered = family;
-	return genl_register_family(family);
+	r = genl_register_family(family);
+	if (r)
+		destroy_workqueue(commands);
+	return r;
 }
 
 void ebb_netlink_unregister(void)
 {
 	genl_unregister_family(registered);
+	destroy_workqueue(commands);
 }
 
 const struct genl_family *ebb_netlink_family(void)
@@ -47,25 +72,92 @@ int ebb_netlink_permitted(struct sk_buff *skb, struct netlink_ext_ack *extack)
 	return -EPERM;
 }
 
-int ebb_netlink_begin(struct sk_buff *skb, struct genl_info *info, struct ebb_device **device)
+/* Answers as netlink_rcv_skb() does. */
+static void command_work(struct work_struct *work)
+{
+	struct command *c = container_of(work, struct command, work);
+	struct nlmsghdr *head = (struct nlmsghdr *)c->info.nlhdr;
+	struct sock *from = NETLINK_CB(c->skb).sk;
+	int r = c->run(c->skb, &c->info);
+
+	if (r || head->nlmsg_flags & NLM_F_ACK)
+		netlink_ack(c->skb, head, r, &c->extack);
+	/* It was not charged to the kernel's socket. */
+	c->skb->sk = NULL;
+	consume_skb(c->skb);
+	sock_put(from);
+	kfree(c);
+}
+
+int ebb_netlink_defer(struct sk_buff *skb, struct genl_info *info,
+		      int (*run)(struct sk_buff *skb, struct genl_info *info))
 {
 	int r = ebb_netlink_permitted(skb, info->extack);
+	struct command *c;
 
 	if (r)
 		return r;
+	c = kzalloc(sizeof(*c), GFP_KERNEL);
+	if (!c)
+		return -ENOMEM;
+	c->skb = netlink_skb_clone(skb, GFP_KERNEL);
+	if (!c->skb) {
+		kfree(c);
+		return -ENOMEM;
+	}
+	/* netlink_ack() answers from the kernel's socket, and looks at that of the sender. */
+	c->skb->sk = skb->sk;
+	sock_hold(NETLINK_CB(skb).sk);
+	c->run = run;
+	c->info = *info;
+	c->info.extack = &c->extack;
+	c->info.attrs = c->attrs;
+	memcpy(c->attrs, info->attrs, sizeof(c->attrs));
+	INIT_WORK(&c->work, command_work);
+	queue_work(commands, &c->work);
+	/* As from netlink_dump_start(): no answer yet. */
+	return -EINTR;
+}
+
+static void device_put(struct ebb_device *d)
+{
+	bool last;
+
+	mutex_lock(&ebb_devices_lock);
+	last = !--d->users;
+	mutex_unlock(&ebb_devices_lock);
+	if (!last)
+		return;
+	kfree(d);
+	/* The reference of ebb_device_create(). */
+	module_put(THIS_MODULE);
+}
+
+int ebb_netlink_begin(struct genl_info *info, struct ebb_device **device)
+{
+	struct ebb_device *d;
+
 	if (!info->attrs[EBB_SWAP_A_DEVICE])
 		return ebb_refuse(info, EBB_SWAP_A_DEVICE, -EINVAL, "device: not given");
-	mutex_lock(&ebb_control_lock);
-	*device = ebb_device_find(nla_get_u32(info->attrs[EBB_SWAP_A_DEVICE]));
-	if (*device)
-		return 0;
-	mutex_unlock(&ebb_control_lock);
+	mutex_lock(&ebb_devices_lock);
+	d = ebb_device_find(nla_get_u32(info->attrs[EBB_SWAP_A_DEVICE]));
+	if (d)
+		d->users++;
+	mutex_unlock(&ebb_devices_lock);
+	if (d) {
+		mutex_lock(&d->control);
+		*device = d;
+		if (!d->removing)
+			return 0;
+		ebb_netlink_end(d);
+	}
 	return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENODEV, "device: no such device");
 }
 
-void ebb_netlink_end(void)
+void ebb_netlink_end(struct ebb_device *d)
 {
-	mutex_unlock(&ebb_control_lock);
+	mutex_unlock(&d->control);
+	device_put(d);
 }
 
 u32 ebb_netlink_u32(struct genl_info *info, int attr, u32 otherwise)

@@ -7,10 +7,10 @@
 
 #include "session.h"
 
-extern struct mutex ebb_control_lock; /* one command at a time */
-extern struct list_head ebb_devices;  /* ebb_control_lock */
+extern struct mutex ebb_devices_lock; /* held for moments: a device's commands have its own lock */
+extern struct list_head ebb_devices;
 
-/* Returns NULL if there is no device with this index; ebb_control_lock. */
+/* Returns NULL if there is no device with this index; ebb_devices_lock. */
 struct ebb_device *ebb_device_find(u32 index);
 
 /* Reports @error for @attr or for its absence; the text begins with the field's name. */
@@ -27,15 +27,23 @@ int ebb_refuse_why(struct genl_info *info, int error, const char *why);
 
 /* The family that all files send messages for, once it is registered. */
 int ebb_netlink_register(struct genl_family *family);
+/* Waits for deferred commands. */
 void ebb_netlink_unregister(void);
 const struct genl_family *ebb_netlink_family(void);
 
-/* Returns -EPERM without CAP_SYS_ADMIN. */
+/* Returns -EPERM without CAP_SYS_ADMIN; only while the message is being sent. */
 int ebb_netlink_permitted(struct sk_buff *skb, struct netlink_ext_ack *extack);
 
-/* Finds the device and takes ebb_control_lock, which the caller releases if 0 is returned. */
-int ebb_netlink_begin(struct sk_buff *skb, struct genl_info *info, struct ebb_device **device);
-void ebb_netlink_end(void);
+/*
+ * Has a work queue run the command, which answers when it is done.  A command that waits for a
+ * donor must not hold genetlink's cb_lock, which every family's commands take.
+ */
+int ebb_netlink_defer(struct sk_buff *skb, struct genl_info *info,
+		      int (*run)(struct sk_buff *skb, struct genl_info *info));
+
+/* Finds the device and takes device->control; ebb_netlink_end() follows if 0 is returned. */
+int ebb_netlink_begin(struct genl_info *info, struct ebb_device **device);
+void ebb_netlink_end(struct ebb_device *device);
 
 /* Returns an attribute's u32, or @otherwise if it is absent. */
 u32 ebb_netlink_u32(struct genl_info *info, int attr, u32 otherwise);

@@ -9,7 +9,7 @@
 
 #include "request.h"
 
-int ebb_seal_init(struct ebb_device *device, const char **why); /* ebb_control_lock */
+int ebb_seal_init(struct ebb_device *device, const char **why); /* device->control */
 void ebb_seal_free(struct ebb_device *device);
 
 /* Returns true if @io got a buffer.  False: @io continues at @step once it has one. */

@@ -917,7 +917,9 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 		return r;
 	}
 	d->next_session++;
+	mutex_lock(&d->sessions_lock);
 	list_add_tail(&s->node, &d->sessions);
+	mutex_unlock(&d->sessions_lock);
 	*out = s;
 	return 0;
 }
@@ -928,7 +930,9 @@ void ebb_session_free(struct ebb_session *s, const char *reason)
 	/* Another caller may have failed the session without having queued the work yet. */
 	wait_for_completion(&s->closed);
 	flush_work(&s->close);
+	mutex_lock(&s->device->sessions_lock);
 	list_del(&s->node);
+	mutex_unlock(&s->device->sessions_lock);
 	session_release(s);
 }
 

@@ -95,7 +95,7 @@ struct ebb_session {
 	unsigned long looked_since; /* since this time (jiffies) */
 	struct work_struct answering;
 	struct completion answered;
-	bool draining;            /* its donor gets no new slabs; ebb_control_lock */
+	bool draining;            /* its donor gets no new slabs; device->control */
 	atomic_t bad_pages;       /* that its donor returned: if any, it gets no new slabs either */
 	struct list_head loans;   /* in use, or of an ended session */
 	struct list_head releasing; /* to be unmapped, by */

@@ -86,10 +86,22 @@ static int put_classes(struct sk_buff *skb, const struct ebb_device *d)
 	return r;
 }
 
-static int put_status(struct sk_buff *skb, const struct ebb_device *d)
+static int put_sessions(struct sk_buff *skb, struct ebb_device *d)
 {
 	const struct ebb_session *s;
-	int r = -EMSGSIZE;
+	int r = 0;
+
+	mutex_lock(&d->sessions_lock);
+	list_for_each_entry(s, &d->sessions, node)
+		if (!r)
+			r = put_session(skb, s);
+	mutex_unlock(&d->sessions_lock);
+	return r;
+}
+
+/* Without device->control, which a command holds while it waits for a donor. */
+static int put_status(struct sk_buff *skb, struct ebb_device *d)
+{
 	u64 pool, used;
 
 	ebb_writeback_usage(d, &pool, &used);
@@ -106,12 +118,8 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	    nla_put(skb, EBB_SWAP_A_KEY_NUMBER, sizeof(d->key.number), d->key.number) ||
 	    (d->sealed & BIT(0) && nla_put_flag(skb, EBB_SWAP_A_SEAL)) ||
 	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
-		return r;
-	r = put_counts(skb, d);
-	list_for_each_entry(s, &d->sessions, node)
-		if (!r)
-			r = put_session(skb, s);
-	return r ?: put_classes(skb, d);
+		return -EMSGSIZE;
+	return put_counts(skb, d) ?: put_sessions(skb, d) ?: put_classes(skb, d);
 }
 
 int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
@@ -122,7 +130,7 @@ int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
 
 	if (r)
 		return r;
-	mutex_lock(&ebb_control_lock);
+	mutex_lock(&ebb_devices_lock);
 	list_for_each_entry(d, &ebb_devices, node) {
 		void *head;
 
@@ -140,7 +148,7 @@ int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
 		genlmsg_end(skb, head);
 		cb->args[0] = i;
 	}
-	mutex_unlock(&ebb_control_lock);
+	mutex_unlock(&ebb_devices_lock);
 	/* A device that does not fit the message must not look like the end of the dump. */
 	return skb->len ?: r;
 }
@@ -199,7 +207,7 @@ int ebb_status_dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 		NL_SET_ERR_MSG(cb->extack, "device: not given");
 		return -EINVAL;
 	}
-	mutex_lock(&ebb_control_lock);
+	mutex_lock(&ebb_devices_lock);
 	d = ebb_device_find(nla_get_u32(device));
 	if (!d) {
 		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: no such device");
@@ -233,6 +241,6 @@ int ebb_status_dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 		genlmsg_end(skb, head);
 		cb->args[0] += n;
 	}
-	mutex_unlock(&ebb_control_lock);
+	mutex_unlock(&ebb_devices_lock);
 	return r ?: skb->len;
 }

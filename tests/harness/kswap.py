@@ -43,6 +43,7 @@ NO_SESSION = 0xffffffff
 SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q", "pool": "Q", "cgroup": "Q"}
 STRINGS = ("backup", "address", "reason")
 BYTES = ("key", "key_number")
+FLAGS = ("force", "seal")
 SLAB = struct.Struct("=IIIIIIIIQQII")
 
 
@@ -72,7 +73,7 @@ def encode(fields):
     for name, value in fields.items():
         if value is None or value is False:
             continue
-        if name in ("force", "seal"):
+        if name in FLAGS:
             payload = b""
         elif name in BYTES:
             payload = bytes(value)

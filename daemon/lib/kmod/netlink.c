@@ -17,8 +17,8 @@
 #define RECEIVE (64 << 10)
 #define SEND 1024
 #define NONE 0xffffffffu
-/* s: the kernel normally answers before send() returns. */
-#define ANSWER_S 10
+/* s: more than a command takes that waits for a donor with the longest deadline, ten minutes. */
+#define ANSWER_S 900
 
 struct kmod_link {
 	struct mnl_socket *socket;

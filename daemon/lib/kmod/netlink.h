@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A socket to the kernel module ebb_swap, for one thread.  A call lasts as long as the module
- * works, up to ten seconds for a connect, and cannot be interrupted.
+ * works, more than ten seconds if a donor is slow, and cannot be interrupted.
  */
 #ifndef EBB_KMOD_NETLINK_H
 #define EBB_KMOD_NETLINK_H

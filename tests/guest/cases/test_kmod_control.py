@@ -6,6 +6,7 @@ import glob
 import os
 import struct
 import subprocess
+import threading
 import time
 import traceback
 
@@ -16,7 +17,10 @@ from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from key import shared_key
 from kmodule import ADDRESS, BACKUP, DONOR, PORT, run
 from kswap import ATTRIBUTE, COMMAND, Kswap, Refused, attribute, encode
+from kswap_fuzz import Messages
 from machine import wait_for
+from stranger import HELLO, Lender
+from test_kmod_key import Connecting, after    # fixtures
 
 MIB = 1 << 20
 LIBC, DELETE_MODULE = ctypes.CDLL(None, use_errno=True), 176
@@ -120,40 +124,48 @@ def unload():
     return False
 
 
-def make_and_destroy(netlink, ends):
-    """Creates and destroys devices in a process until rejected; status 0 if nothing is left."""
+def repeat(netlink, ends, commands):
+    """Runs @commands in a process until the module is unloaded; status 0 if it always answers."""
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
         while time.monotonic() < ends:
-            try:
-                number = netlink.create(MIB, slab_size=MIB)
-            except Refused as e:
-                assert e.errno in (errno.ENODEV, errno.ENOENT), e # going, gone
-                status = 0
-                break
-            netlink.call("destroy", device=number)
+            commands(netlink)
+    except Refused as e:
+        status = e.errno not in (errno.ENODEV, errno.ENOENT) # going, gone
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
 
 
-def test_unloaded_while_devices_are_made(roce):
+def make_and_destroy(netlink):
+    netlink.call("destroy", device=netlink.create(MIB, slab_size=MIB))
+
+
+def ask_for_none(netlink):
+    """Sends a command that a work queue runs."""
+    try:
+        netlink.call("trust", device=63, session=0)
+    except Refused as e:
+        if e.errno != errno.ENODEV:
+            raise
+
+
+def test_unloaded_while_it_works(roce):
     """A create command is rejected, or the module stays until its device is destroyed."""
     devices = lambda: glob.glob("/sys/block/ebb*")
     for _ in range(5):
         run("insmod", kmodule.module_path())
         ends = time.monotonic() + 60
-        # Two: one waits for the lock under which the other's device releases the module.
         sockets = [Kswap(), Kswap()]
-        makers = [make_and_destroy(k, ends) for k in sockets]
+        clients = [repeat(k, ends, how) for k, how in zip(sockets, (make_and_destroy, ask_for_none))]
         wait_for(devices, 20, "no device is made")
         while not unload():
             assert time.monotonic() < ends, "it was in use all the time"
-        assert [os.waitpid(pid, 0)[1] for pid in makers] == [0, 0]
+        assert [os.waitpid(pid, 0)[1] for pid in clients] == [0, 0]
         assert not kmodule.module_loaded() and not devices()
         for k in sockets:
             k.close()
@@ -253,6 +265,81 @@ def test_malformed_messages(netlink):
         except Refused:
             pass
     assert number in netlink.devices(), rnd
+
+
+def test_random_messages(kernel_device, disk, donor):
+    """
+    Each of many random messages is answered, and a device beside them works.  The seed and the
+    number of messages are EBB_FUZZ_SEED [1] and EBB_FUZZ_MESSAGES [4000].
+    """
+    donor(memory="32M")
+    d = kernel_device(mib=16, device=21, backup=disk(16).path)
+    d.map(d.connect(), DONOR | BACKUP)
+    d.open() # cannot be destroyed
+    messages = Messages(d.netlink, int(os.environ.get("EBB_FUZZ_SEED", 1)), d.number, PORT,
+                        shared_key())
+    for i in range(int(os.environ.get("EBB_FUZZ_MESSAGES", 4000))):
+        messages.send()
+        if i % 100 == 0:
+            page = messages.random.randrange(d.pages - 8)
+            d.write(page, 8, version=i)
+            assert d.bad(page, 8, i) == []
+            assert d.netlink.status(d.number)["device"] == d.number
+    print(sorted(messages.outcomes.items()))
+    for command in ("create", "destroy", "connect", "map", "class", "assign", "status", "slabs"):
+        assert messages.outcomes.get((command, 0)), f"no valid {command} among them"
+    for number in d.netlink.devices():
+        if number != d.number:
+            d.netlink.call("destroy", device=number)
+    d.write(0, d.pages // 2, version=1)
+    assert d.bad(0, d.pages // 2, 1) == []
+
+
+def test_connect_to_a_donor_that_is_silent_delays_nothing_else(kernel_device, donor, after):
+    """Neither commands about other devices, nor other families and their registration."""
+    silent = after(Lender(shared_key(), ADDRESS, PORT + 2))
+    donor()
+    slow = kernel_device(queues=1, deadline=120000)
+    d = kernel_device(queues=1)
+    s = d.connect()
+    connecting = Connecting(slow, PORT + 2)
+    silent.accept()
+    silent.call(HELLO)
+    other = Kswap() # asks the family of all families
+    d.netlink.call("map", device=d.number, slab=0, session=s)
+    assert {x["session"] for x in d.slab_table()} == {s, 0xffffffff}
+    assert d.netlink.status(slow.number)["sessions"] == []
+    assert len(other.slabs(slow.number)) == slow.slabs
+    last = other.create(8 * MIB, slab_size=4 * MIB)
+    other.call("destroy", device=last)
+    other.close()
+    run("modprobe", "psample") # registers a family
+    run("modprobe", "-r", "psample")
+    assert connecting.thread.is_alive(), "the connect has ended too early"
+    silent.end()
+    assert isinstance(connecting.result(), Refused)
+    assert slow.netlink.status(slow.number)["sessions"] == []
+
+
+def test_commands_of_a_client_that_is_gone(kernel_device, donor, after):
+    """Its connect ends without it; those that wait for its device are answered."""
+    silent = after(Lender(shared_key(), ADDRESS, PORT + 2))
+    d = kernel_device(queues=1, deadline=120000)
+    gone = Kswap()
+    body = encode({"device": d.number, "address": ADDRESS, "port": PORT + 2})
+    gone.socket.send(struct.pack("=IHHII", 20 + len(body), gone.family, 5, 99, 0) +
+                     struct.pack("=BBH", COMMAND["connect"], 1, 0) + body)
+    silent.accept()
+    silent.call(HELLO)
+    gone.close()
+    destroying = threading.Thread(target=d.destroy)
+    destroying.start()
+    time.sleep(0.5)
+    assert d.number in Kswap().devices()
+    silent.end()
+    destroying.join(60)
+    assert not destroying.is_alive()
+    assert d.number not in Kswap().devices()
 
 
 def test_nobody_else_may(netlink):
