@@ -115,6 +115,20 @@ static struct json_object *borrower_json(const struct donor_status *s,
 	return o;
 }
 
+static struct json_object *throttled_json(const struct donor_status *s)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (uint32_t i = 0; i < s->payer_count; i++) {
+		struct json_object *o = json_object_new_object();
+
+		json_add_text(o, "name", s->payers[i].name);
+		json_add_int(o, "ms", s->payers[i].waited);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
 static void add_registration(struct registration *r, struct json_object *o)
 {
 	char cause[256];
@@ -134,6 +148,7 @@ static void status_json(const struct donor_control *c, struct json_object *o)
 	json_add_int(o, "slab_size", s->slab_size);
 	json_object_object_add(o, "machine", machine_json(s));
 	json_add_int(o, "headroom", s->headroom);
+	json_add_int(o, "rate", s->rate);
 	json_add_int(o, "total", s->total);
 	json_add_int(o, "free", s->free);
 	json_add_int(o, "promised", s->promised);
@@ -155,6 +170,7 @@ static void status_json(const struct donor_control *c, struct json_object *o)
 	for (uint32_t i = 0; i < s->borrower_count; i++)
 		json_object_array_add(list, borrower_json(s, &s->borrowers[i]));
 	json_object_object_add(o, "borrowers", list);
+	json_object_object_add(o, "throttled", throttled_json(s));
 }
 
 /* Passes @request to the loop and waits until c->status has the answer. */

@@ -15,6 +15,7 @@
  *		     cgroups have limits, the lowest "limit" and the bytes "left" below all;
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
+ *	"rate":      limit of page traffic, bytes a second; 0 = none
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
  *	"promised"   bytes reserved by borrowers and not lent yet; "lendable": bytes that are
  *		     neither lent nor promised
@@ -32,6 +33,8 @@
  *	             transport: "tcp", "shm" or "rdma"; quota:
  *	             bytes, 0 = none; reserved: bytes, lent ones included; reads, writes: pages
  *	             through the donor; connected: s
+ *	"throttled": [{"name","ms"}, ...]  key or, without keys, address; for how long its requests
+ *	             have waited for the rate
  */
 #ifndef EBB_DONOR_CONTROL_H
 #define EBB_DONOR_CONTROL_H

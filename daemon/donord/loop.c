@@ -27,6 +27,8 @@
 #define AWAKE_NS 50000
 /* Pause between two pieces to zero: this thread has real-time priority over others. */
 #define ZERO_REST_NS 30000
+/* As many as can be ready, so that no borrower waits for the connections of another one. */
+#define EVENTS 512
 
 /* Keys of the epoll set, behind those of connections. */
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_LISTEN,
@@ -206,6 +208,7 @@ static uint64_t before_sleep(struct loop *l)
 
 		wait = min64(wait, due > AWAKE_NS ? due - AWAKE_NS : 0);
 	}
+	wait = min64(wait, connections_throttled(&l->sessions));
 	if (l->ending)
 		wait = min64(wait, l->drain_end > l->now ? l->drain_end - l->now : 0);
 	if (pool_zero_some(l->pool, l->follow.gives_back ? LEND_GIVE_UP : LEND_RENEW))
@@ -216,7 +219,7 @@ static uint64_t before_sleep(struct loop *l)
 
 int loop_turn(struct loop *l, uint64_t wait_ns)
 {
-	struct epoll_event ev[16];
+	struct epoll_event ev[EVENTS];
 	uint64_t wait = min64(before_sleep(l), wait_ns);
 	struct timespec ts = { wait / SECOND, wait % SECOND };
 	bool told_twice = false;
@@ -225,12 +228,14 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 	if (l->ending && (!l->pool->in[LEND_LENT] || l->now >= l->drain_end))
 		return 1;
 	/* A timeout costs a system call to set the timer: set none without need. */
-	n = epoll_pwait2(l->epoll_fd, ev, 16, wait != UINT64_MAX ? &ts : NULL, NULL);
+	n = epoll_pwait2(l->epoll_fd, ev, EVENTS, wait != UINT64_MAX ? &ts : NULL, NULL);
 	if (n < 0 && errno != EINTR)
 		return -errno;
 	l->now = l->sessions.now = now_ns();
 	for (int i = 0; i < n; i++) {
-		uint64_t key = ev[i].data.u64;
+		/* Of the data connections of a key, another one comes first in each turn. */
+		const struct epoll_event *at = &ev[(i + l->pool->turn) % (unsigned)n];
+		uint64_t key = at->data.u64;
 
 		if (key == KEY_SIGNAL)
 			told_twice = take_signal(l) || told_twice;
@@ -246,7 +251,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 			places_accept(&l->places, (int)(key - KEY_LISTEN));
 		else
 			/* An earlier event of this turn may have dropped the connection. */
-			connection_event(&l->sessions.connections[key], ev[i].events);
+			connection_event(&l->sessions.connections[key], at->events);
 	}
 	return told_twice;
 }

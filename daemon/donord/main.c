@@ -10,6 +10,7 @@
 #include "control.h"
 #include "donord/pool/machine.h"
 #include "donord/pool/pool.h"
+#include "donord/session/rate.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/options.h"
@@ -51,6 +52,9 @@ static const struct option_spec specs[] = {
 	       "ignored; use --rdma-kernel with --keys"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow from --memory"),
 	OPTION("quota", OPTION_SIZE, lending.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
+	{ .name = "rate", .type = OPTION_SIZE, .offset = offsetof(struct donord_options, lending.sessions.rate),
+	  .metavar = "SIZE", .min = RATE_LEAST,
+	  .help = "limit of page traffic per second and key, or address without keys; excess waits [none]" },
 	OPTION("peer-connections", OPTION_UINT, lending.sessions.peer_connections, "N",
 	       "limit of connections per address, not counting authenticated ones [64]"),
 	OPTION("key-connections", OPTION_UINT, lending.sessions.key_connections, "N",

@@ -52,6 +52,20 @@ static void add_connections(const struct loop *l, struct donor_status *s)
 	}
 }
 
+static void add_payers(const struct loop *l, struct donor_status *s)
+{
+	for (int i = 0; i < CONNECTIONS; i++) {
+		const struct payer *p = &l->sessions.payers[i];
+		struct payer_status *to = &s->payers[s->payer_count];
+
+		to->waited = payer_waited(p, l->now) / 1000000;
+		if (!to->waited)
+			continue;
+		payer_text(p, to->name, sizeof(to->name));
+		s->payer_count++;
+	}
+}
+
 static void add_kernels(const struct loop *l, struct donor_status *s)
 {
 	for (int i = 0; l->kernels && i < KERNEL_SESSIONS; i++) {
@@ -73,6 +87,7 @@ void loop_status(const struct loop *l, struct donor_status *s)
 	memset(s, 0, sizeof(*s));
 	s->slab_size = l->pool->slab_size;
 	s->headroom = l->options.headroom;
+	s->rate = l->options.sessions.rate;
 	s->total = headroom_follow_total(&l->follow);
 	s->free = headroom_follow_free(&l->follow);
 	s->promised = pool_promised(l->pool) * s->slab_size;
@@ -87,4 +102,5 @@ void loop_status(const struct loop *l, struct donor_status *s)
 	s->ends_in = l->ending && l->drain_end > l->now ? (l->drain_end - l->now) / SECOND : 0;
 	add_connections(l, s);
 	add_kernels(l, s);
+	add_payers(l, s);
 }

@@ -12,8 +12,14 @@ struct borrower_status {
 	uint32_t slabs, reserved, asked_back, refused, overdue;
 };
 
+/* Requests of a key or, without keys, of an address, that the rate has held. */
+struct payer_status {
+	char name[64];
+	uint64_t waited; /* ms */
+};
+
 struct donor_status {
-	uint64_t slab_size, headroom, total, free, promised, lendable; /* bytes */
+	uint64_t slab_size, headroom, rate, total, free, promised, lendable; /* bytes */
 	struct headroom_sample sample;
 	uint32_t in[LEND_STATES];
 	uint32_t asked_back, refused, overdue;
@@ -21,6 +27,8 @@ struct donor_status {
 	bool draining, ending;
 	uint32_t keys, shared_keys;
 	uint64_t ends_in; /* s */
+	uint32_t payer_count;
+	struct payer_status payers[CONNECTIONS];
 	uint32_t borrower_count;
 	struct borrower_status borrowers[CONNECTIONS + KERNEL_SESSIONS];
 };

@@ -438,6 +438,22 @@ def test_revoked_slab_costs_only_itself(world, donor_at, simulated):
     assert s.stats()["donor_losses"] == 0
 
 
+@only_tcp
+def test_a_rate_makes_a_borrower_wait(world, donor_at):
+    """It loses nothing and keeps its session; the donor tells for how long it has waited."""
+    donor = donor_at(memory="64M", options=["--rate", "16M"])
+    s = world.serve(donor, durability="none", size="32M")
+    p = world.open(s)
+    for _ in range(3):
+        fill(s, p)
+    p.check()
+    told = s.stats()
+    assert told["donor_losses"] == told["donor_absences"] == told["pages_write_failed"] == 0
+    assert donor.ask()["rate"] == 16 << 20
+    waited, = donor.ask()["throttled"]
+    assert waited["name"] == "127.0.0.1" and waited["ms"] > 0
+
+
 # --- the end ---------------------------------------------------------------------------------
 
 @only_tcp

@@ -83,7 +83,8 @@ class World:
     def lender(self, request):
         return {"total": 8 * MIB, "free": MIB, "lent": 7 * MIB, "promised": 0, "lendable": MIB, "draining": False, "borrowers": [],
                 "machine": {"memory": 16 * MIB, "available": 8 * MIB}, "slabs": {"lent": 7, "clean": 1, "withdrawn": 1},
-                "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0}}
+                "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0},
+                "throttled": [{"name": "k", "ms": 5}]}
 
 
 @pytest.fixture

@@ -250,6 +250,9 @@ static void end(void)
 		wrong("a request is held for ever");
 	if (pool_promised(&pool) || pool_lendable(&pool) != SLABS)
 		wrong("a promise outlives its borrower");
+	for (int i = 0; i < CONNECTIONS; i++)
+		if (loop->sessions.payers[i].users || loop->sessions.payers[i].waits_since)
+			wrong("a payer is miscounted");
 }
 
 static void they_do_as_they_like(void **state)
@@ -271,10 +274,11 @@ static void they_do_as_they_like(void **state)
 	assert_true(loop->eviction.counts.asked > 0);
 }
 
-static int make_donor(uint64_t quota)
+static int make_donor(uint64_t quota, uint64_t rate)
 {
 	struct lending_options o = { .headroom = SLAB, .machine = run_dir, .drain = 1000 * SECOND,
-				    .sessions = { .keep = SECOND / 1000, .quota = quota },
+				    .sessions = { .keep = SECOND / 1000, .quota = quota,
+						  .rate = rate },
 				    .eviction.overdue = 1000 * SECOND };
 	struct error e = { 0 };
 
@@ -296,12 +300,18 @@ static int make_donor(uint64_t quota)
 
 static int with_donor(void **state)
 {
-	return make_donor(0);
+	return make_donor(0, 0);
 }
 
 static int with_quota(void **state)
 {
-	return make_donor(3 * SLAB);
+	return make_donor(3 * SLAB, 0);
+}
+
+/* So low that much is held. */
+static int with_rate(void **state)
+{
+	return make_donor(0, 1 << 20);
 }
 
 static int without_donor(void **state)
@@ -317,6 +327,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(they_do_as_they_like, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(they_do_as_they_like, with_quota, without_donor),
+		cmocka_unit_test_setup_teardown(they_do_as_they_like, with_rate, without_donor),
 	};
 
 	log_setup("loop", LOG_LVL_ERR);

@@ -115,6 +115,11 @@ static int with_donor(void **state)
 	return make_donor(state, (struct lending_options){ 0 });
 }
 
+static int with_rate(void **state)
+{
+	return make_donor(state, (struct lending_options){ .sessions.rate = RATE_LEAST });
+}
+
 static int with_quota(void **state)
 {
 	return make_donor(state, (struct lending_options){ .sessions.quota = 2 * SLAB + SLAB / 2 });
@@ -927,6 +932,107 @@ static void put(const struct donor *d, const char *file, const char *text)
 
 #define STATISTICS "cgroup/a/memory.stat"
 
+enum { PIECE = 256 << 10, PIECES = 64 };
+
+/* Asks for PIECES of the first loan of @p. */
+static void ask_for_pieces(struct peer *p)
+{
+	uint8_t bytes[PIECES * WIRE_HEADER];
+	struct wire_frame f = { .op = WIRE_READ, .length = PIECE, .slab = p->loans[0].slab,
+				.generation = p->loans[0].generation };
+
+	for (int i = 0; i < PIECES; i++)
+		wire_build(bytes + i * WIRE_HEADER, &f);
+	assert_int_equal(send(p->fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+}
+
+static size_t take_bytes(struct peer *p)
+{
+	static uint8_t sink[SLAB];
+	size_t got = 0;
+
+	for (ssize_t n; (n = recv(p->fd, sink, sizeof(sink), MSG_DONTWAIT)) > 0;)
+		got += (size_t)n;
+	return got;
+}
+
+/* Beyond its rate a borrower waits and loses nothing.  Others do not wait; the loop sleeps. */
+static void a_rate(void **state)
+{
+	struct donor *d = *state;
+	uint64_t began, rate = RATE_LEAST;
+	size_t got = 0;
+	struct peer a, b;
+	int turns = 0;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &b, 2, 1);
+	began = now_ns();
+	d->l->now = d->l->sessions.now = began;
+	ask_for_pieces(&a);
+	while (got < PIECES * (size_t)(WIRE_HEADER + PIECE)) {
+		uint64_t passed;
+
+		assert_int_equal(say(d, &b, WIRE_PING, b.loans[0]), WIRE_OK);
+		assert_int_equal(loop_turn(d->l, SECOND), 0);
+		got += take_bytes(&a);
+		passed = now_ns() - began;
+		assert_true(got <= (passed + RATE_BURST_NS) * (double)rate / SECOND +
+				   2 * (PIECE + WIRE_HEADER) + 4096);
+		assert_true(turns++ < 100000);
+	}
+	assert_true(turns < 20 * PIECES);
+	assert_true(payer_waited(a.c->payer, now_ns()) > 0);
+	assert_int_equal(payer_waited(b.c->payer, now_ns()), 0);
+	/* One that has gone waits for nothing. */
+	ask_for_pieces(&a);
+	turn(d->l);
+	assert_true(a.c->throttled);
+	close(a.fd);
+	turn(d->l);
+	assert_true(connection_is_free(a.c));
+	close(b.fd);
+}
+
+/* All data connections of a key have the share of one in a turn, however many there are. */
+static void many_connections_of_one_key(void **state)
+{
+	enum { MANY = 48 };
+	struct donor *d = *state;
+	int size = 2 * PIECES * PIECE;
+	struct peer a, data[MANY];
+	size_t most = 0;
+
+	connect_peer(d, &a, 1, 1);
+	for (int i = 0; i < MANY; i++) {
+		connect_peer(d, &data[i], 10 + (uint64_t)i, 0);
+		data[i].loans[0] = a.loans[0];
+		setsockopt(data[i].c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+		/* As JOIN does. */
+		payer_leave(data[i].c->payer, 0);
+		data[i].c->home = a.c->number;
+		data[i].c->payer = a.c->payer;
+		a.c->payer->users++;
+		ask_for_pieces(&data[i]);
+	}
+	for (int i = 0; i < 200; i++) {
+		size_t got = 0;
+
+		assert_int_equal(say(d, &a, WIRE_PING, a.loans[0]), WIRE_OK);
+		for (int j = 0; j < MANY; j++)
+			take_bytes(&data[j]);
+		assert_int_equal(loop_turn(d->l, 0), 0);
+		for (int j = 0; j < MANY; j++)
+			got += take_bytes(&data[j]);
+		most = got > most ? got : most;
+	}
+	/* A share, and what the last one exceeds it by, each way. */
+	assert_in_range(most, CONNECTION_TURN / 2, 2 * CONNECTION_TURN);
+	for (int j = 0; j < MANY; j++)
+		close(data[j].fd);
+	close(a.fd);
+}
+
 static int in_a_limited_cgroup(void **state)
 {
 	make_machine(&the_donor);
@@ -1153,6 +1259,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(silent_peers_have_five_seconds, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_rate, with_rate, without_donor),
+		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
 	};

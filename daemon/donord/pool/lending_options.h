@@ -14,6 +14,7 @@ struct eviction_options {
 
 struct session_options {
 	uint64_t quota;       /* bytes a borrower may have; 0 = no limit */
+	uint64_t rate;        /* bytes of pages a second per key or address; 0 = no limit */
 	/* Most connections without a key from one address; 0 = no limit. */
 	uint64_t peer_connections;
 	uint64_t key_connections; /* limit of connections per key name; 0 = no limit */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -26,19 +25,6 @@ static int make_buffers(struct connection *c)
 		r = c->delayed ? 0 : -ENOMEM;
 	}
 	return r;
-}
-
-/* Whether both have the same host address. */
-static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-	if (a->ss_family != b->ss_family)
-		return false;
-	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return a->ss_family == AF_INET6 &&
-	       IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
-				  &((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
 /* Returns the older of two connections without a handshake. */
@@ -69,14 +55,14 @@ static struct connection *find_place(struct sessions *s, const struct sockaddr_s
 			continue;
 		}
 		if (c->fd < 0) {
-			if (!same_host(&c->peer, peer))
+			if (!rate_same_host(&c->peer, peer))
 				continue;
 			same += !*c->borrower.key;
 			kept = !kept || c->kept_until < kept->kept_until ? c : kept;
 			continue;
 		}
 		stranger = older(stranger, c);
-		if (!access_known(&c->access) && same_host(&c->peer, peer)) {
+		if (!access_known(&c->access) && rate_same_host(&c->peer, peer)) {
 			same++;
 			neighbour = older(neighbour, c);
 		}
@@ -110,7 +96,8 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	stream_rx_reset(&c->rx);
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
-	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = false;
+	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = c->hung_up = false;
+	c->payer = NULL;
 	*c->fingerprint = '\0';
 	c->local = peer->ss_family == AF_UNIX;
 	access_begin(&c->access, c->local ? NULL : s->tls);

@@ -6,11 +6,17 @@
 #include "lib/base/size.h"
 #include "requests.h"
 
-/* Returns whether request @f must wait until replies have left, or for the next turn. */
+static bool moves_pages(const struct wire_frame *f)
+{
+	return f->op == WIRE_READ || f->op == WIRE_WRITE;
+}
+
+/* Returns whether request @f must wait: until replies have left, for a turn, or for its payer. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
-	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower));
+	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
+	       (moves_pages(f) && connection_must_pay(c));
 }
 
 static uint32_t grace_ms(const struct sessions *s)
@@ -82,7 +88,7 @@ static enum wire_status map(struct connection *c, const struct wire_frame *f, ui
 
 	if (class != WIRE_CLASS_SWAP)
 		return WIRE_BAD_CLASS;
-	c->sessions->mapped = c->number;
+	c->sessions->last = c->number;
 	return pool_lend(c->sessions->pool, &c->borrower, &request);
 }
 
@@ -184,6 +190,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	c->by_rdma = h.flags & WIRE_RDMA;
 	strcpy(c->borrower.key, c->access.tls.name);
 	strcpy(c->fingerprint, c->access.tls.fingerprint);
+	connection_pays(c, c->borrower.key);
 	pool_add(s->pool, &c->borrower);
 	/* The promise of an older connection, in place of it. */
 	c->borrower.reserved = c->version >= 4 ? reserved : 0;
@@ -223,6 +230,7 @@ static int join(struct connection *c, const struct wire_frame *f)
 	}
 	c->home = control->number;
 	c->greeted = control->answers = true;
+	connection_pays(c, control->borrower.key);
 	memcpy(c->borrower.name, control->borrower.name, sizeof(c->borrower.name));
 	access_guard(&c->access, &c->rx, &c->tx);
 	return 0;
@@ -290,6 +298,8 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	c->verdict = access_serves(&c->access, f->op);
 	if (c->verdict != WIRE_OK && f->direction == WIRE_REPLY)
 		return -EPROTO;
+	if (moves_pages(f))
+		payer_charge(c->payer, c->sessions->options.rate, f->length, c->sessions->now);
 	if (c->verdict != WIRE_OK)
 		*payload = f->op == WIRE_WRITE ? NULL : c->small;
 	else if (f->op == WIRE_WRITE)

@@ -22,12 +22,13 @@ int sessions_init(struct sessions *s)
 {
 	s->stream.pool = s->shared.pool = s->pool;
 	s->connections = calloc(CONNECTIONS, sizeof(*s->connections));
+	s->payers = calloc(CONNECTIONS, sizeof(*s->payers));
 	for (uint32_t i = 0; s->connections && i < CONNECTIONS; i++) {
 		s->connections[i].sessions = s;
 		s->connections[i].number = i;
 		s->connections[i].fd = -1;
 	}
-	return s->connections ? 0 : -ENOMEM;
+	return s->connections && s->payers ? 0 : -ENOMEM;
 }
 
 void sessions_free(struct sessions *s)
@@ -42,7 +43,9 @@ void sessions_free(struct sessions *s)
 		free(c->delayed);
 	}
 	free(s->connections);
+	free(s->payers);
 	s->connections = NULL;
+	s->payers = NULL;
 }
 
 const char *connection_peer_text(const struct connection *c, char *buf, size_t size)
@@ -113,6 +116,28 @@ void connection_hold(struct connection *c, bool held)
 {
 	c->sessions->held += held - c->held;
 	c->held = held;
+	c->throttled = held && c->payer && connection_must_pay(c);
+	if (c->throttled)
+		payer_hold(c->payer, c->sessions->now);
+}
+
+void connection_pays(struct connection *c, const char *key)
+{
+	struct sessions *s = c->sessions;
+
+	c->payer = payer_find(s->payers, CONNECTIONS, key, &c->peer, s->now);
+	c->payer->users++;
+}
+
+bool connection_must_pay(const struct connection *c)
+{
+	return !c->hung_up && payer_wait(c->payer, c->sessions->options.rate, c->sessions->now);
+}
+
+/* Returns whether its held request still waits for its payer. */
+static bool is_throttled(const struct connection *c)
+{
+	return c->held && c->throttled && connection_must_pay(c);
 }
 
 void connection_end_arrival(struct connection *c)
@@ -154,6 +179,9 @@ void connection_hang_up(struct connection *c)
 	}
 	connection_end_arrival(c);
 	connection_hold(c, false);
+	if (c->payer)
+		payer_leave(c->payer, s->now);
+	c->payer = NULL;
 	sent(c);
 	if (c->fd >= 0)
 		close(c->fd);
@@ -246,7 +274,7 @@ void connection_flush(struct connection *c)
 	if (r < 0)
 		connection_lost(c, r == -EPIPE ? "disconnected" : strerror(-r));
 	else
-		watch(c, connection_has_room(c), r == 1);
+		watch(c, connection_has_room(c) && !is_throttled(c), r == 1);
 }
 
 static void receive(struct connection *c)
@@ -282,31 +310,73 @@ static bool let_in(struct connection *c)
 	return !r && c->fd >= 0;
 }
 
+/* Returns whether the data connections of its key have had their share of this turn. */
+static bool is_sated(const struct connection *c)
+{
+	return connection_is_data(c) && c->payer->turn == c->sessions->pool->turn &&
+	       c->payer->moved >= CONNECTION_TURN;
+}
+
+static void count_moved(struct connection *c, uint64_t bytes)
+{
+	struct payer *p = c->payer;
+
+	if (p->turn != c->sessions->pool->turn)
+		p->moved = 0;
+	p->turn = c->sessions->pool->turn;
+	p->moved += bytes;
+}
+
 void connection_event(struct connection *c, uint32_t events)
 {
+	uint64_t before = c->rx.moved + c->tx.moved;
+
 	if (c->fd >= 0 && access_waits(&c->access) && !let_in(c))
 		return;
+	/* epoll reports what is left in the next turn. */
+	if (c->fd >= 0 && is_sated(c))
+		return;
+	c->hung_up = c->hung_up || events & (EPOLLERR | EPOLLHUP);
 	if (c->fd >= 0 && events & EPOLLOUT)
 		connection_flush(c);
 	if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		receive(c);
+	if (c->fd >= 0 && c->payer)
+		count_moved(c, c->rx.moved + c->tx.moved - before);
 }
 
 bool connections_resume(struct sessions *s)
 {
-	/* Round robin: start after the connection that got the last slab. */
-	uint32_t first = s->mapped + 1;
+	/* Round robin: start after the connection that went on last. */
+	uint32_t first = s->last + 1;
 	bool more = false;
 
 	for (uint32_t i = 0; s->held && i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[(first + i) % CONNECTIONS];
 
-		if (c->fd < 0 || !c->held || !connection_has_room(c))
+		if (c->fd < 0 || !c->held || !connection_has_room(c) || is_throttled(c))
 			continue;
+		if (c->throttled)
+			s->last = c->number;
 		receive(c);
-		more = more || (c->fd >= 0 && c->held && connection_has_room(c));
+		more = more ||
+		       (c->fd >= 0 && c->held && connection_has_room(c) && !is_throttled(c));
 	}
 	return more;
+}
+
+uint64_t connections_throttled(const struct sessions *s)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (uint32_t i = 0; s->held && s->options.rate && i < CONNECTIONS; i++) {
+		const struct connection *c = &s->connections[i];
+		uint64_t wait = c->fd >= 0 && is_throttled(c) ?
+				payer_wait(c->payer, s->options.rate, s->now) : UINT64_MAX;
+
+		next = wait < next ? wait : next;
+	}
+	return next;
 }
 
 void connections_flush(struct sessions *s)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A borrower's connection: its socket, its replies and its end, which releases all its slabs.  Each
- * turn of the loop bounds the bytes and the MAPs of a connection, so that none starves others.
+ * turn of the loop bounds the bytes and the MAPs of a connection, and the bytes of all data
+ * connections of a key, so that none starves others.
  *
  * Loans can survive the borrower's process (docs/protocol.md, "Reconnecting").  When a connection
  * with WIRE_KEEP is lost, its loans and its reservation stay in connections[] for options.keep.
@@ -20,6 +21,7 @@
 #include "donord/pool/lending_options.h"
 #include "donord/pool/rdma.h"
 #include "lib/wire/stream.h"
+#include "rate.h"
 
 #define CONNECTIONS 256
 /* Most replies of a connection in flight; a borrower that pipelines more waits. */
@@ -47,7 +49,10 @@ struct connection {
 	bool keeps;          /* WIRE_KEEP */
 	uint32_t version;    /* of the protocol, as HELLO agreed */
 	uint64_t kept_until; /* ns: end of the session grace period; 0 = connected, or free */
-	bool held;           /* a request waits for room for its reply, or for the next turn */
+	bool held;           /* a request waits: for room for its reply, a turn, or .payer */
+	bool throttled;      /* ... for .payer */
+	bool hung_up;        /* its peer has closed it: nothing waits for .payer */
+	struct payer *payer; /* since HELLO or JOIN; NULL = none */
 	bool unsent;         /* frames were queued since the last connection_flush() */
 	bool local;          /* unix socket: may map slabs */
 	bool by_rdma;        /* moves pages by RDMA, when its queue has joined */
@@ -85,9 +90,10 @@ struct sessions {
 	uint64_t now;                   /* ns: start of this turn */
 	bool ending;                    /* the donor is ending: the grace period is at most 3 s */
 	struct connection *connections; /* CONNECTIONS of them */
+	struct payer *payers;           /* as many */
 	uint32_t held;                  /* connections with .held */
 	uint32_t unsent;                /* connections with .unsent */
-	uint32_t mapped;                /* connection of the last MAP */
+	uint32_t last;                  /* connection of the last MAP, or throttled request */
 };
 
 /* Returns 0 or -ENOMEM. */
@@ -138,6 +144,10 @@ void connection_unsent(struct connection *c);
 bool connection_has_room(const struct connection *c);
 /* Sets whether a received request waits. */
 void connection_hold(struct connection *c, bool held);
+/* Makes its traffic count for the payer with @key or, if that is "", of its address. */
+void connection_pays(struct connection *c, const char *key);
+/* Returns whether a READ or WRITE must wait for its payer now. */
+bool connection_must_pay(const struct connection *c);
 /* The arriving payload is complete, or cancelled. */
 void connection_end_arrival(struct connection *c);
 /* Returns whether @more connections would exceed the limit of @c's key. */
@@ -147,6 +157,8 @@ bool connection_too_many(const struct connection *c, uint64_t more);
 bool connections_resume(struct sessions *s);
 /* At the end of a turn: flushes the connections of connection_unsent(). */
 void connections_flush(struct sessions *s);
+/* Returns ns until a request that waits for its payer may go on, or UINT64_MAX. */
+uint64_t connections_throttled(const struct sessions *s);
 /* Sends delayed replies that are due; returns ns until the next is, or UINT64_MAX. */
 uint64_t connections_delayed(struct sessions *s);
 /* Once a second: disconnects peers that send no HELLO, or do not read. */

@@ -187,6 +187,8 @@ const struct metric metrics[] = {
 	LENT("slabs_returned", "evictions.returned", "Slabs released by borrowers."),
 	LENT("slabs_refused", "evictions.refused", "Slabs that borrowers did not release."),
 	LENT("slabs_revoked", "evictions.revoked", "Slabs revoked; their pages are lost."),
+	COUNTER(ROWS_THROTTLED, "ebb_lender_throttled_seconds", "ms",
+		"Time in which requests of a key, or address, waited for --rate.", .scale = 1e-3),
 	{ NULL },
 };
 
@@ -277,6 +279,8 @@ static void write_name(struct writer *w, const char *extra, const char *value)
 		write_label(w, "device", json_text(w->row, "device", "?"), &any);
 		write_label(w, "donor", json_text(w->row, "address", "?"), &any);
 	}
+	if (m->rows == ROWS_THROTTLED)
+		write_label(w, "borrower", json_text(w->row, "name", "?"), &any);
 	for (int i = 0; m->type == METRIC_INFO && i < 4 && m->labels[i]; i++) {
 		struct json_object *v = json_member(w->row, m->labels[i]);
 
@@ -375,8 +379,9 @@ static void write_metric(struct writer *w, struct json_object *snapshot)
 	static const char *const members[] = {
 		[ROWS_DAEMON] = "ebbd", [ROWS_CGROUP] = "cgroups", [ROWS_DEVICE] = "devices",
 		[ROWS_DONOR] = "donors", [ROWS_LENDER] = "lender",
+		[ROWS_THROTTLED] = "lender.throttled",
 	};
-	struct json_object *rows = json_member(snapshot, members[w->metric->rows]);
+	struct json_object *rows = find(snapshot, members[w->metric->rows]);
 
 	w->headed = false;
 	if (json_object_is_type(rows, json_type_array)) {

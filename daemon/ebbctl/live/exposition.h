@@ -37,6 +37,7 @@ enum metric_rows {
 	ROWS_DEVICE,  /* label device */
 	ROWS_DONOR,   /* labels device and donor */
 	ROWS_LENDER,  /* snapshot.lender, if present */
+	ROWS_THROTTLED, /* label borrower: a key or an address */
 };
 
 struct metric {

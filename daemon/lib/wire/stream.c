@@ -199,6 +199,7 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 	n = io_of(rx->io)->receive(rx->channel, fd, &m);
 	if (n <= 0)
 		return n;
+	rx->moved += (uint64_t)n;
 	if (rx->takes_fds && keep_fds(rx, &m)) {
 		errno = EPROTO;
 		return -1;
@@ -377,6 +378,7 @@ int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t
 		if (n < 0)
 			return errno == EAGAIN ? 1 : -errno;
 		tx->sent += (uint32_t)n;
+		tx->moved += (uint64_t)n;
 		while (tx->count) {
 			const struct stream_entry *en = entry_at(tx, 0);
 			uint32_t whole = en->first + (en->payload ? en->length : 0);

@@ -66,6 +66,7 @@ struct stream_rx {
 	void *channel;
 	struct stream_guard *guard; /* authenticates received frames; NULL = none; until reset */
 	bool proven;               /* the guard has accepted the header at head */
+	uint64_t moved;            /* bytes received since the last reset */
 };
 
 struct stream_rx_ops {
@@ -114,6 +115,7 @@ struct stream_tx {
 	uint32_t size, head, count;
 	uint64_t popped;              /* entries sent since stream_tx_init() */
 	uint32_t sent;                /* bytes of the first entry already sent */
+	uint64_t moved;               /* bytes sent since stream_tx_init() */
 	size_t budget;                /* bytes per flush, about; 0 = no limit */
 	const struct stream_io *io;   /* NULL = the socket; until the next reset */
 	void *channel;
