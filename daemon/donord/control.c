@@ -62,6 +62,7 @@ static struct json_object *slabs_json(const struct donor_status *s)
 	json_add_int(o, "refused", s->refused);
 	json_add_int(o, "overdue", s->overdue);
 	json_add_int(o, "withdrawn", s->in[LEND_WITHDRAWN]);
+	json_add_int(o, "backed", s->backed);
 	return o;
 }
 
@@ -90,6 +91,7 @@ static struct json_object *evictions_json(const struct eviction_counts *n)
 	json_add_int(o, "refused", n->refused);
 	json_add_int(o, "returned", n->returned);
 	json_add_int(o, "revoked", n->revoked);
+	json_add_int(o, "revoked_backed", n->revoked_backed);
 	return o;
 }
 

@@ -199,7 +199,7 @@ static uint64_t before_sleep(struct loop *l)
 	if (l->tick_due)
 		loop_tick(l, l->now);
 	l->tick_due = false;
-	wait = eviction_turn(&l->eviction, l->now);
+	wait = min64(eviction_turn(&l->eviction, l->now), headroom_follow_turn(&l->follow, l->now));
 	if (l->kernels)
 		wait = min64(wait, kernel_accept_wait(l->kernels, l->now));
 	connections_flush(&l->sessions);
@@ -342,6 +342,7 @@ int loop_new(struct loop **out, struct pool *pool, const struct lending_options 
 	donor_log_init(&l->log);
 	l->follow = (struct headroom_follow){
 		.pool = pool, .eviction = &l->eviction, .log = &l->log, .headroom = o->headroom,
+		.keep_backed = o->eviction.keep_backed,
 	};
 	l->eviction = (struct eviction){ .pool = pool, .log = &l->log, .options = o->eviction };
 	machine_find(&l->follow.machine, o->machine ?: "/proc");

@@ -16,6 +16,7 @@ static void count_asked(const struct pool *p, const struct borrower *b, struct d
 		of->asked_back += s->asked != LEND_NOT_ASKED;
 		of->refused += s->asked == LEND_REFUSED;
 		of->overdue += s->overdue;
+		sum->backed += s->backed;
 	}
 	sum->asked_back += of->asked_back;
 	sum->refused += of->refused;

@@ -22,7 +22,7 @@ struct donor_status {
 	uint64_t slab_size, headroom, rate, total, free, promised, lendable; /* bytes */
 	struct headroom_sample sample;
 	uint32_t in[LEND_STATES];
-	uint32_t asked_back, refused, overdue;
+	uint32_t asked_back, refused, overdue, backed;
 	struct eviction_counts evictions;
 	bool draining, ending;
 	uint32_t keys, shared_keys;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Knows all modules: fills in every table of upcalls. */
+#include <errno.h>
 #include <string.h>
 
 #include "swapd.h"
@@ -28,6 +29,8 @@ static void transfer_done(void *owner, struct transfer *t)
 	struct replicas *rs = d->table->owner;
 
 	donor_count(d, t);
+	if (t->result == -ESTALE)
+		mapping_revoked(rs, d, (struct wire_loan){ t->remote, t->generation });
 	engine_done(rs->engine, t);
 }
 
@@ -68,8 +71,15 @@ static int released(void *rs, struct donor *d)
 
 static int asked(void *rs, struct donor *d, const struct wire_frame *f, const uint8_t *payload)
 {
-	return f->op == WIRE_EVICT ? donor_asks_back(rs, d, f) :
-				     donor_asks_activity(rs, d, f, payload);
+	switch (f->op) {
+	case WIRE_EVICT:
+		return donor_asks_back(rs, d, f);
+	case WIRE_REVOKED:
+		donor_tells_revoked(rs, d, f);
+		return 0;
+	default:
+		return donor_asks_activity(rs, d, f, payload);
+	}
 }
 
 static uint64_t oldest(void *rs, const struct donor *d)

@@ -51,7 +51,7 @@ static bool moves_pages(const struct wire_frame *f)
 
 static bool asked_by_donor(const struct wire_frame *f)
 {
-	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
+	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT || f->op == WIRE_REVOKED;
 }
 
 static bool tells_figures(const struct wire_frame *f)
@@ -137,9 +137,10 @@ static void map(struct receiver *c, const struct wire_frame *f)
 {
 	struct wire_frame reply = *f;
 	enum wire_status status = WIRE_BAD_CLASS;
-	uint32_t class;
+	struct wire_loan_request r;
 
-	if (!wire_parse_map(c->payload, WIRE_MAP_SIZE, &class) && class == WIRE_CLASS_SWAP)
+	if (!wire_parse_loan_request(c->payload, WIRE_MAP_SIZE, &r) &&
+	    r.class == WIRE_CLASS_SWAP)
 		status = lend(&pool, owner_of(f), &reply.slab, &reply.generation);
 	if (status == WIRE_OK) {
 		const uint8_t *memory = pool.memory + reply.slab * SLAB;
@@ -227,6 +228,9 @@ static void borrower_finished(struct receiver *c, const struct wire_frame *f)
 {
 	struct wire_donor donor;
 
+	/* It has no reply. */
+	if (f->op == WIRE_REVOKED)
+		return;
 	if (asked_by_donor(f)) {
 		for (uint32_t i = 0; i < wire_payload(f) / WIRE_LOAN_SIZE; i++) {
 			struct wire_loan loan = wire_get_loan(c->payload, i);
@@ -360,6 +364,7 @@ static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_
 	uint8_t bytes[WIRE_DONOR_SIZE];
 	struct wire_hello hello, hello2;
 	struct wire_donor donor;
+	struct wire_loan_request loan;
 	struct wire_join join;
 	uint32_t class;
 
@@ -390,6 +395,11 @@ static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_
 			wire_build_reserve(bytes, class);
 			if (n != WIRE_RESERVE_SIZE || memcmp(bytes, exact, n))
 				snprintf(r->wrong, sizeof(r->wrong), "RESERVE of %zu bytes", n);
+		}
+		if (!wire_parse_loan_request(exact, n, &loan)) {
+			wire_build_loan_request(bytes, &loan);
+			if (n != WIRE_MAP_SIZE || memcmp(bytes, exact, n))
+				snprintf(r->wrong, sizeof(r->wrong), "loan of %zu bytes", n);
 		}
 		free(exact);
 	}
@@ -506,6 +516,8 @@ static uint32_t random_length(uint64_t *seed, const struct wire_frame *f)
 		return request ? 0 : WIRE_DONOR_SIZE;
 	case WIRE_MAP:
 		return request ? WIRE_MAP_SIZE : 0;
+	case WIRE_REMAP:
+		return request && draw_below(seed, 2) ? WIRE_MAP_SIZE : 0;
 	case WIRE_JOIN:
 		return request ? WIRE_JOIN_SIZE : 0;
 	case WIRE_RESERVE:
@@ -526,11 +538,8 @@ static struct wire_frame random_frame(uint64_t *seed, enum wire_side side)
 		.generation = 1 + draw_below(seed, 4),
 	};
 
-	/* Not assigned. */
-	if (f.op == WIRE_BYE + 1)
-		f.op = WIRE_PING;
-	/* Loans first, or nothing else happens. */
-	if (side == WIRE_AT_DONOR && draw_below(seed, 3) == 0)
+	/* Loans first, or nothing else happens; and no reply to REVOKED. */
+	if (side == WIRE_AT_DONOR && (draw_below(seed, 3) == 0 || f.op == WIRE_REVOKED))
 		f.op = WIRE_MAP;
 	f.direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
 	if (f.direction == WIRE_REPLY && draw_below(seed, 3) == 0)

@@ -435,7 +435,41 @@ def test_revoked_slab_costs_only_itself(world, donor_at, simulated):
         except OSError:
             failed += 1
     assert failed == donor.ask()["evictions"]["revoked"] < 128
-    assert s.stats()["donor_losses"] == 0
+    told = s.stats()
+    assert told["donor_losses"] == told["donor_absences"] == 0
+    assert told["slabs_revoked"] == failed
+
+
+@only_tcp
+def test_in_an_emergency_what_is_on_disk_is_revoked(world, donor_at, simulated):
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="16M", options=m.options(HEADROOM))
+    s = world.serve(donor, durability="disk", size="16M")
+    p = world.open(s)
+    for slab in range(16):
+        p.write(slab * SLAB // PAGE, os.urandom(16 * PAGE))
+    wait_for(lambda: donor.ask()["slabs"]["backed"] == 16, 20, "slabs that are on disk, too")
+    m.available(0)
+    wait_for(lambda: donor.ask()["evictions"]["revoked_backed"] and not donor.ask()["slabs"]["lent"],
+             60, "revoked slabs")
+    p.check()
+    told, gone = s.stats(), donor.ask()["evictions"]
+    assert told["donor_losses"] == told["donor_absences"] == told["pages_read_failed"] == 0
+    assert told["slabs_revoked"] == gone["revoked"] == gone["revoked_backed"]
+
+
+@only_tcp
+def test_an_only_copy_survives_an_emergency(world, donor_at, simulated):
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="16M", options=m.options(HEADROOM))
+    s = world.serve(donor, durability="none", size="16M")
+    p = world.open(s)
+    fill(s, p)
+    m.available(0)
+    wait_slabs(donor, 20, clean=0, dirty=0)
+    time.sleep(3)
+    assert donor.ask()["slabs"]["lent"] == 16 and donor.ask()["evictions"]["revoked"] == 0
+    p.check()
 
 
 @only_tcp

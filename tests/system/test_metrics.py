@@ -33,7 +33,7 @@ SERVER_COUNTERS = (
     "requests read_requests write_requests pages_read_donor pages_read_backup pages_read_zero "
     "pages_read_failed pages_written_donor pages_written_backup_only pages_write_failed conflicts "
     "donor_losses donor_absences donor_errors late_replies pages_bad_donor pages_bad_backup backup_errors fuse_errors "
-    "slab_maps slab_map_refusals slab_map_failures slab_unmaps slabs_asked_back slabs_kept "
+    "slab_maps slab_map_refusals slab_map_failures slab_unmaps slabs_asked_back slabs_kept slabs_revoked "
     "slabs_to_disk pages_same pages_read_same pages_discarded pages_repaired waiting").split()
 # Of the real one's status the page has all: test_stats.py.
 EXECUTOR = {name: (10 ** 9 if name.endswith("_ns") else 1) * (7000 + i)
@@ -69,10 +69,10 @@ class World:
         donors = [{"address": "h:1", "transport": "tcp", "state": "up", "slabs": 3, "reserved": 4 * MIB,
                    "total": 4 * MIB, "free": MIB,
                    "memory": 8 * MIB, "used": MIB, "read_ns": 20000, "connects": 1, "losses": 0,
-                   "absences": 0, "bad_pages": 0},
+                   "absences": 0, "revoked": 0, "bad_pages": 0},
                   {"address": "h:2", "transport": "tcp", "state": "up", "leaving": "quarantined", "slabs": 1,
                    "total": 4 * MIB, "free": 0, "memory": 8 * MIB, "used": MIB, "read_ns": 0, "connects": 2,
-                   "losses": 1, "absences": 2, "bad_pages": 3}]
+                   "losses": 1, "absences": 2, "revoked": 1, "bad_pages": 3}]
         if request["verb"] == "stats":
             return {**dict.fromkeys(SERVER_COUNTERS, self.asked), "donor_read_ns_log2": [self.asked] * 32}
         return {"pid": 1, "durability": "disk", "reservation": {"wanted": 4 * MIB, "missing": 0}, "live": MIB, "mapped": 2 * MIB, "aborted": False, "sealed": True,
@@ -83,7 +83,7 @@ class World:
     def lender(self, request):
         return {"total": 8 * MIB, "free": MIB, "lent": 7 * MIB, "promised": 0, "lendable": MIB, "draining": False, "borrowers": [],
                 "machine": {"memory": 16 * MIB, "available": 8 * MIB}, "slabs": {"lent": 7, "clean": 1, "withdrawn": 1},
-                "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0},
+                "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0, "revoked_backed": 0},
                 "throttled": [{"name": "k", "ms": 5}]}
 
 

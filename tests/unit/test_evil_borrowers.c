@@ -66,6 +66,9 @@ static struct wire_frame some_frame(const struct peer *p)
 
 	if (!draw(3))
 		f.op = draw(2) ? WIRE_MAP : WIRE_READ;
+	/* Seldom, as it ends the connection. */
+	if (f.op == WIRE_REVOKED && draw(4))
+		f.op = WIRE_WRITE;
 	f.generation = f.slab < SLABS ? pool.slabs[f.slab].generation : 0;
 	f.generation += draw(8) ? 0 : 1;
 	switch (f.op) {
@@ -80,14 +83,17 @@ static struct wire_frame some_frame(const struct peer *p)
 	case WIRE_MAP:
 		f.length = WIRE_MAP_SIZE;
 		break;
+	case WIRE_REMAP:
+		f.length = draw(2) ? WIRE_MAP_SIZE : 0;
+		break;
 	case WIRE_JOIN:
 		f.length = WIRE_JOIN_SIZE;
 		break;
 	case WIRE_RESERVE:
 		f.length = WIRE_RESERVE_SIZE;
 		break;
-	case WIRE_BYE + 1:
-		/* Not assigned; most of them are to stay connected. */
+	case WIRE_REVOKED:
+		/* Not for donors; most borrowers are to stay connected. */
 		f.op = draw(8) ? WIRE_PING : f.op;
 		break;
 	case WIRE_EVICT:
@@ -120,6 +126,8 @@ static void say(const struct peer *p, struct wire_frame f)
 		wire_build_hello(bytes + WIRE_HEADER, &h);
 	if (f.op == WIRE_RESERVE)
 		wire_build_reserve(bytes + WIRE_HEADER, draw(8) ? draw(SLABS + 2) : UINT32_MAX);
+	if (f.length == WIRE_MAP_SIZE && (f.op == WIRE_MAP || f.op == WIRE_REMAP))
+		bytes[WIRE_HEADER + 4] = (uint8_t)draw(2);
 	if (!draw(400))
 		bytes[draw(WIRE_HEADER)] ^= (uint8_t)(1u << draw(8));
 	if (!draw(60))
@@ -147,6 +155,7 @@ static void take_away(uint32_t slab)
 {
 	if (pool.slabs[slab].state == LEND_LENT)
 		pool_revoke(&pool, slab);
+	loop->eviction.to_ask = true;
 }
 
 static void check(void)
@@ -201,7 +210,10 @@ static void step(void)
 		connections_tick(&loop->sessions, loop->now + (draw(5) ? 0 : 20 * SECOND));
 		break;
 	case 7:
-		take_away(draw(SLABS));
+		if (draw(2))
+			take_away(draw(SLABS));
+		else
+			eviction_emergency(&loop->eviction, 1 + draw(3));
 		break;
 	case 8 ... 9:
 		read_all(p);
@@ -242,6 +254,8 @@ static void end(void)
 
 		if (pool.slabs[i].pins)
 			wrong("a slab is held for ever");
+		if (pool.slabs[i].untold)
+			wrong("a revocation is told for ever");
 		for (size_t w = 0; w < SLAB / sizeof(*words); w++)
 			if (words[w])
 				wrong("a slab is not zeroed");
@@ -261,7 +275,8 @@ static void they_do_as_they_like(void **state)
 	uint32_t loans = pool.generation;
 
 	for (number = 1; number <= 8 || time(NULL) < over ||
-			 (number < 1000 && !loop->eviction.counts.asked); number++) {
+			 (number < 1000 && (!loop->eviction.counts.asked ||
+					    !loop->eviction.counts.revoked_backed)); number++) {
 		seed = number * 0x9e3779b97f4a7c15ull | 1;
 		for (int i = 0; i < PEERS; i++)
 			reconnect(&peers[i]);
@@ -272,6 +287,7 @@ static void they_do_as_they_like(void **state)
 	/* Or all this shows nothing. */
 	assert_true(pool.generation - loans > number / 2);
 	assert_true(loop->eviction.counts.asked > 0);
+	assert_true(loop->eviction.counts.revoked_backed > 0);
 }
 
 static int make_donor(uint64_t quota, uint64_t rate)

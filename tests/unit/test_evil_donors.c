@@ -186,14 +186,18 @@ static void spoil_pages(uint8_t *pages, uint32_t count)
 	}
 }
 
+static bool asked_by_donor(const struct wire_frame *f)
+{
+	return f->op == WIRE_EVICT || f->op == WIRE_ACTIVITY || f->op == WIRE_REVOKED;
+}
+
 /* A frame of @f's, @n bytes of payload with it; or something like it. */
 static void say(struct fake *f, struct wire_frame frame, const void *payload, uint32_t n)
 {
 	static uint8_t bytes[WIRE_HEADER + SLOT_BYTES];
 	size_t length = WIRE_HEADER + n;
 
-	frame.direction = frame.op == WIRE_EVICT || frame.op == WIRE_ACTIVITY ? WIRE_REQUEST :
-									       WIRE_REPLY;
+	frame.direction = asked_by_donor(&frame) ? WIRE_REQUEST : WIRE_REPLY;
 	wire_build(bytes, &frame);
 	if (n)
 		memcpy(bytes + WIRE_HEADER, payload, n);
@@ -247,8 +251,15 @@ static void serve_frame(struct fake *f, const struct wire_frame *frame, const ui
 	uint32_t slab = frame->slab % REMOTE;
 	uint8_t *there = f->memory + slab * (size_t)SLAB + frame->offset;
 
+	struct wire_frame refusal = *frame;
+
 	if (frame->direction == WIRE_REPLY || !draw(10 * evil))
 		return;
+	if ((frame->op == WIRE_READ || frame->op == WIRE_WRITE) && !draw(4 * evil)) {
+		refusal.status = draw(3) ? WIRE_STALE : (uint16_t)(1 + draw(WIRE_STATUSES - 1));
+		say(f, refusal, NULL, 0);
+		return;
+	}
 	switch (frame->op) {
 	case WIRE_HELLO:
 	case WIRE_PING:
@@ -324,7 +335,8 @@ static struct wire_frame frame_of(const struct transfer *t)
 static void speak_up(struct fake *f)
 {
 	static const uint8_t junk[SLOT_BYTES];
-	struct wire_frame frame = { .op = draw(2) ? WIRE_EVICT : WIRE_ACTIVITY,
+	static const uint8_t ops[] = { WIRE_EVICT, WIRE_ACTIVITY, WIRE_REVOKED };
+	struct wire_frame frame = { .op = ops[draw(3)],
 				    .slab = draw(REMOTE),
 				    .generation = f->generation - draw(3),
 				    .tag = draw(5) };
@@ -343,8 +355,7 @@ static void speak_up(struct fake *f)
 	}
 	if (frame.op == WIRE_HELLO || frame.op == WIRE_PING || frame.op == WIRE_MAP)
 		return;
-	frame.direction = frame.op == WIRE_EVICT || frame.op == WIRE_ACTIVITY ? WIRE_REQUEST :
-									       WIRE_REPLY;
+	frame.direction = asked_by_donor(&frame) ? WIRE_REQUEST : WIRE_REPLY;
 	say(f, frame, junk, wire_payload(&frame));
 }
 
@@ -545,7 +556,7 @@ static void end(void)
 static void they_do_as_they_like(bool backup)
 {
 	time_t over = time(NULL) + SECONDS;
-	uint64_t bad = 0, lost = 0;
+	uint64_t bad = 0, lost = 0, revoked = 0;
 
 	good = errors = early = 0;
 	for (number = 1; number <= 8 || time(NULL) < over; number++) {
@@ -559,10 +570,11 @@ static void they_do_as_they_like(bool backup)
 		end();
 		bad += shared.counters.bad_donor;
 		lost += shared.counters.donor_losses;
+		revoked += shared.counters.revocations;
 	}
 	/* Or all this shows nothing. */
 	assert_true(good > 500);
-	assert_true(bad > 0 && lost > 10 && early > 10);
+	assert_true(bad > 0 && lost > 10 && early > 10 && revoked > 10);
 }
 
 static void without_a_disk(void **state)

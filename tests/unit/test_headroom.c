@@ -217,6 +217,29 @@ static void pinned(void **state)
 	assert_plan(plan, 0, 0, 4);
 }
 
+/* Below half of the reserve, or below it while tasks wait for memory. */
+static void emergency(void **state)
+{
+	static const struct { uint64_t available; double pressure; uint64_t lack; } cases[] = {
+		{ 2 * G, 50, 0 }, { G, 50, 0 }, { G - 1, 50, 1 }, { G - 1, 9, 0 },
+		{ G / 2, 0, 0 }, { G / 2 - 1, 0, G / 2 + 1 }, { 0, 0, G }, { 0, 50, G },
+	};
+
+	assert_int_equal(headroom_reserve(64 * G, 0), G);
+	assert_int_equal(headroom_reserve(64 * G, 10 * G), G);
+	assert_int_equal(headroom_reserve(64 * G, G), G / 2);
+	assert_int_equal(headroom_reserve(16 * G, 0), G / 2);
+	assert_int_equal(headroom_reserve(0, 0), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct headroom_sample s = { .memory = 64 * G, .available = cases[i].available,
+					     .pressure = cases[i].pressure };
+
+		assert_int_equal(headroom_emergency(&s, G), cases[i].lack);
+	}
+	/* Before the first sample. */
+	assert_int_equal(headroom_emergency(&(struct headroom_sample){ 0 }, 0), 0);
+}
+
 static void candidates(void **state)
 {
 	struct headroom_rule rule = paper();
@@ -310,6 +333,7 @@ int main(void)
 		cmocka_unit_test(urgent),
 		cmocka_unit_test(gives_back_once),
 		cmocka_unit_test(pinned),
+		cmocka_unit_test(emergency),
 		cmocka_unit_test(candidates),
 		cmocka_unit_test(draws_are_even),
 		cmocka_unit_test(least_active_first),

@@ -194,12 +194,15 @@ static struct wire_frame take(struct peer *p, enum wire_op op)
 	return f;
 }
 
+static uint32_t loan_flags; /* of map() */
+
 static enum wire_status map(struct donor *d, struct peer *p)
 {
+	const struct wire_loan_request r = { .class = WIRE_CLASS_SWAP, .flags = loan_flags };
 	uint8_t payload[WIRE_MAP_SIZE];
 	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
 
-	wire_build_map(payload, WIRE_CLASS_SWAP);
+	wire_build_loan_request(payload, &r);
 	send_frame(d, p, f, payload);
 	f = take(p, WIRE_MAP);
 	if (!f.status)
@@ -207,10 +210,12 @@ static enum wire_status map(struct donor *d, struct peer *p)
 	return f.status;
 }
 
+static uint32_t version = WIRE_VERSION; /* of greet_as() */
+
 static enum wire_status greet_as(struct donor *d, struct peer *p, uint64_t number, uint32_t flags)
 {
 	struct sockaddr_storage nobody = { .ss_family = AF_UNSPEC };
-	struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .slab_size = SLAB,
+	struct wire_hello h = { .version = version, .borrower = number, .slab_size = SLAB,
 				.name = "peer", .flags = flags };
 	uint8_t payload[WIRE_HELLO_SIZE];
 	int fd[2];
@@ -932,6 +937,240 @@ static void put(const struct donor *d, const char *file, const char *text)
 
 #define STATISTICS "cgroup/a/memory.stat"
 
+static void revoke_slab(struct donor *d, uint32_t slab)
+{
+	pool_revoke(&d->pool, slab);
+	d->l->eviction.to_ask = true;
+	turn(d->l);
+}
+
+/* A borrower hears at once of a revoked slab, if it understands that; its others stay. */
+static void revocation_is_announced(void **state)
+{
+	struct donor *d = *state;
+	struct wire_frame f;
+	struct peer a;
+
+	for (version = WIRE_VERSION_OLDEST; version <= WIRE_VERSION; version++) {
+		connect_peer(d, &a, 1, 2);
+		revoke_slab(d, a.loans[0].slab);
+		if (version >= 4) {
+			f = take(&a, WIRE_REVOKED);
+			assert_int_equal(f.slab, a.loans[0].slab);
+			assert_int_equal(f.generation, a.loans[0].generation);
+		}
+		assert_false(take_frame(&a, &f));
+		assert_int_equal(say(d, &a, WIRE_UNMAP, a.loans[0]), WIRE_STALE);
+		assert_int_equal(say(d, &a, WIRE_UNMAP, a.loans[1]), WIRE_OK);
+		close(a.fd);
+		turn(d->l);
+	}
+	version = WIRE_VERSION;
+}
+
+/* It waits for room in the queue of a borrower that does not read, which limits nothing else. */
+static void announced_when_there_is_room(void **state)
+{
+	enum { PINGS = 2 * CONNECTION_REPLIES };
+	struct donor *d = *state;
+	uint8_t pings[PINGS * WIRE_HEADER];
+	struct wire_frame f;
+	int came = 0, little = 4096, much = SLAB;
+	struct peer a, b;
+
+	d->l->sessions.options.keep = 30 * SECOND;
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
+	for (int i = 0; i < PINGS; i++)
+		wire_build(pings + i * WIRE_HEADER, &(struct wire_frame){ .op = WIRE_PING });
+	assert_int_equal(send(a.fd, pings, sizeof(pings), 0), sizeof(pings));
+	turn(d->l);
+	assert_false(connection_has_room(a.c));
+	revoke_slab(d, a.loans[0].slab);
+	assert_true(d->pool.slabs[a.loans[0].slab].untold);
+	assert_true(stream_tx_room(&a.c->tx) >= WIRE_ASKED);
+	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &much, sizeof(much));
+	turn(d->l);
+	for (int i = 0; i < 1000 && came < PINGS + 1; i++) {
+		while (take_frame(&a, &f))
+			came++;
+		turn(d->l);
+	}
+	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
+	assert_int_equal(came, PINGS + 1);
+	assert_false(d->pool.slabs[a.loans[0].slab].untold);
+	/* One that reconnects instead is told by the reply to REMAP. */
+	assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(send(a.fd, pings, sizeof(pings), 0), sizeof(pings));
+	turn(d->l);
+	revoke_slab(d, a.loans[1].slab);
+	assert_true(d->pool.slabs[a.loans[1].slab].untold);
+	close(a.fd);
+	turn(d->l);
+	assert_false(d->pool.slabs[a.loans[1].slab].untold);
+	assert_true(connection_is_free(a.c));
+	assert_int_equal(greet_as(d, &b, 1, WIRE_KEEP), WIRE_OK);
+	assert_false(take_frame(&b, &f));
+	close(b.fd);
+}
+
+static void say_available(const struct donor *d, uint64_t kib)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "MemTotal: 1048576 kB\nMemAvailable: %llu kB\n",
+		 (unsigned long long)kib);
+	assert_int_equal(file_replace(d->meminfo, text), 0);
+}
+
+/* Samples the machine and does what that requires. */
+static void sample(struct donor *d)
+{
+	loop_tick(d->l, now_ns());
+	settle(d);
+	for (int i = 0; i < 60000 && d->pool.in[LEND_GOING]; i++) {
+		turn(d->l);
+		usleep(1000);
+	}
+}
+
+static uint32_t lent_backed(const struct donor *d)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < SLABS; i++)
+		n += d->pool.slabs[i].state == LEND_LENT && d->pool.slabs[i].backed;
+	return n;
+}
+
+/*
+ * Before the kernel kills programs, the donor reclaims what is elsewhere, too: free slabs first,
+ * and never an only copy.
+ */
+static void an_emergency(void **state)
+{
+	enum { BACKED = 4, OTHERS = 3 };
+	struct donor *d = *state;
+	const uint32_t *in = d->pool.in;
+	struct wire_frame f;
+	struct peer a;
+	uint32_t told = 0;
+	uint64_t began;
+
+	connect_peer(d, &a, 1, OTHERS);
+	loan_flags = WIRE_BACKED;
+	for (int i = 0; i < BACKED; i++)
+		assert_int_equal(map(d, &a), WIRE_OK);
+	loan_flags = 0;
+	assert_int_equal(lent_backed(d), BACKED);
+	/* The reserve is half of HeadRoom: 512 KiB.  Borrowers have a second to release slabs. */
+	say_available(d, 200);
+	began = now_ns();
+	sample(d);
+	assert_true(d->l->follow.emergency_since);
+	assert_true(in[LEND_LENT] == BACKED + OTHERS || now_ns() - began > SECOND);
+	say_available(d, 0);
+	for (int i = 0; i < 2 * SLABS; i++) {
+		uint32_t free_slabs = pool_free_slabs(&d->pool);
+
+		sample(d);
+		assert_true(!free_slabs || in[LEND_LENT] == BACKED + OTHERS);
+	}
+	assert_int_equal(in[LEND_LENT], OTHERS);
+	assert_int_equal(lent_backed(d), 0);
+	assert_int_equal(d->l->eviction.counts.revoked, BACKED);
+	assert_int_equal(d->l->eviction.counts.revoked_backed, BACKED);
+	while (take_frame(&a, &f))
+		told += f.op == WIRE_REVOKED;
+	assert_int_equal(told, BACKED);
+	close(a.fd);
+}
+
+static void an_emergency_is_met_in_no_other_way(void **state)
+{
+	struct donor *d = *state;
+	struct peer a;
+
+	d->l->follow.keep_backed = true;
+	loan_flags = WIRE_BACKED;
+	connect_peer(d, &a, 1, 4);
+	loan_flags = 0;
+	for (int i = 0; i < 2 * SLABS; i++)
+		sample(d);
+	assert_int_equal(d->pool.in[LEND_LENT], 4);
+	close(a.fd);
+}
+
+/* A fixed amount: its free slabs go, others are recalled; both come back with the memory. */
+static void an_emergency_of_a_fixed_amount(void **state)
+{
+	struct donor *d = *state;
+	struct wire_frame f;
+	struct peer a;
+
+	d->l->options.headroom = d->l->follow.headroom = 0;
+	connect_peer(d, &a, 1, SLABS / 2);
+	/* 32 MiB are the reserve: half of that is no emergency, unless tasks wait. */
+	say_available(d, 16 << 10);
+	sample(d);
+	assert_int_equal(d->pool.in[LEND_CLEAN], SLABS / 2);
+	say_available(d, 15 << 10);
+	sample(d);
+	assert_in_range(d->pool.in[LEND_CLEAN], 0, SLABS / 2 - 17);
+	sample(d);
+	assert_int_equal(d->pool.in[LEND_CLEAN], 0);
+	/* Its slabs are only copies. */
+	assert_int_equal(take(&a, WIRE_ACTIVITY).op, WIRE_ACTIVITY);
+	for (int i = 0; i < 3; i++)
+		sample(d);
+	assert_int_equal(d->pool.in[LEND_LENT], SLABS / 2);
+	while (take_frame(&a, &f))
+		;
+	say_available(d, 64 << 10);
+	sample(d);
+	assert_int_equal(d->pool.in[LEND_COMING], 0);
+	say_available(d, (64 + 5) << 10);
+	sample(d);
+	for (int i = 0; i < 60000 && d->pool.in[LEND_COMING]; i++) {
+		turn(d->l);
+		usleep(1000);
+	}
+	assert_int_equal(d->pool.in[LEND_CLEAN], 5);
+	close(a.fd);
+}
+
+/* Only borrowers of version 4 have flags, and REMAP changes them. */
+static void what_is_backed(void **state)
+{
+	const struct wire_loan_request without = { .class = WIRE_CLASS_SWAP };
+	struct donor *d = *state;
+	uint8_t payload[WIRE_MAP_SIZE];
+	struct wire_frame f = { .op = WIRE_REMAP, .length = WIRE_MAP_SIZE };
+	struct peer a;
+
+	loan_flags = WIRE_BACKED;
+	connect_peer(d, &a, 1, 1);
+	assert_int_equal(lent_backed(d), 1);
+	assert_int_equal(say(d, &a, WIRE_REMAP, a.loans[0]), WIRE_OK);
+	assert_int_equal(lent_backed(d), 1);
+	f.slab = a.loans[0].slab;
+	f.generation = a.loans[0].generation;
+	wire_build_loan_request(payload, &without);
+	send_frame(d, &a, f, payload);
+	assert_int_equal(take(&a, WIRE_REMAP).status, WIRE_OK);
+	assert_int_equal(lent_backed(d), 0);
+	close(a.fd);
+	version = WIRE_VERSION_OLDEST;
+	connect_peer(d, &a, 1, 0);
+	wire_build_loan_request(payload, &(struct wire_loan_request){ .flags = WIRE_BACKED });
+	send_frame(d, &a, (struct wire_frame){ .op = WIRE_MAP, .length = WIRE_MAP_SIZE }, payload);
+	assert_true(hung_up(&a));
+	version = WIRE_VERSION;
+	loan_flags = 0;
+	close(a.fd);
+}
+
 enum { PIECE = 256 << 10, PIECES = 64 };
 
 /* Asks for PIECES of the first loan of @p. */
@@ -1068,6 +1307,8 @@ static void slow_statistics(void **state)
 	struct peer a;
 	int fd;
 
+	/* It samples once a second only. */
+	d->l->follow.keep_backed = true;
 	connect_peer(d, &a, 1, 0);
 	assert_int_equal(d->l->follow.sample.own, 300000);
 	snprintf(path, sizeof(path), "%s/" STATISTICS, d->run_dir);
@@ -1260,6 +1501,15 @@ int main(void)
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(silent_peers_have_five_seconds, with_donor,
 						without_donor),
+		cmocka_unit_test_setup_teardown(revocation_is_announced, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(announced_when_there_is_room, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(an_emergency, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(an_emergency_is_met_in_no_other_way, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(an_emergency_of_a_fixed_amount, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(what_is_backed, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_rate, with_rate, without_donor),
 		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
 						without_donor),

@@ -155,7 +155,7 @@ static uint64_t fingerprint(void)
 		for (int r = 0; r < REMOTE; r++) {
 			const struct loan *l = &W.loan[d][r];
 
-			mix(&h, l->lent | l->claimed << 1);
+			mix(&h, l->lent | l->claimed << 1 | l->untold << 2 | l->revoked << 3);
 			for (uint32_t p = 0; l->lent && p < m.model->slab_pages; p++)
 				mix(&h, l->slab << 8 |
 				    rank(l->slab * m.model->slab_pages + p, l->stamp[p]));
@@ -182,7 +182,11 @@ static uint64_t fingerprint(void)
 		const struct op *o = &W.op[i];
 
 		mix(&h, (uint64_t)o->number << 32 | o->donor << 24 | o->op << 16 | o->first << 8 |
-		    o->count);
+		    o->count | (uint64_t)o->served << 7);
+		for (uint32_t p = 0; o->served && o->op == WIRE_READ && p < o->count; p++)
+			mix(&h, rank(W.slot[o->number / SLAB_COPIES].first +
+					     W.slot[o->number / SLAB_COPIES].cursor + p,
+				     o->stamp[p]));
 	}
 	for (uint32_t i = 0; i < W.controls; i++)
 		mix(&h, W.control[i].donor | W.control[i].frame.op << 8 |
@@ -463,6 +467,43 @@ static void every_interleaving(void **state)
 		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .cuts = 1, .returns = 1, .ticks = 1 },
 		  .states = 20000 },
+		{ .name = "disk, a revocation",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .revocations = 1, .ticks = 1 },
+		  .states = 60000 },
+		{ .name = "disk, a revocation and a discard",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2, .discards = 1, .revocations = 1, .ticks = 1 },
+		  .states = 40000 },
+		{ .name = "replicas, a revocation",
+		  .wanted = 2,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .revocations = 1, .ticks = 1 },
+		  .states = 80000 },
+		{ .name = "none, a revocation and a migration",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .migrations = 1, .revocations = 1,
+			      .ticks = 2 },
+		  .states = 250000 },
+		{ .name = "disk, a revocation and a cut",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 1, .reads = 1, .revocations = 1, .cuts = 1,
+			      .returns = 1, .ticks = 1 },
+		  .states = 40000 },
 		{ .name = "none, a kill and a migration",
 		  .wanted = 1,
 		  .backup = false,
@@ -520,24 +561,26 @@ static void random_walks(void **state)
 		{ .name = "disk, three donors", .wanted = 1, .backup = true, .slab_pages = 1,
 		  .room = 2, .donors = 3,
 		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
-			      .migrations = 2, .disk_errors = 6, .drains = 3 } },
+			      .migrations = 2, .disk_errors = 6, .drains = 3,
+			      .revocations = 4 } },
 		{ .name = "replicas, three donors", .wanted = 2, .slab_pages = 2, .room = 2,
 		  .donors = 3,
 		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
 			      .migrations = 2, .drains = 4 } },
 		{ .name = "disk, cuts", .wanted = 1, .backup = true, .slab_pages = 2, .room = 1,
 		  .budget = { MANY, .discards = 4, .crashes = 2, .cuts = 6, .returns = 8,
-			      .evictions = 3, .migrations = 2, .disk_errors = 2, .drains = 1 } },
+			      .evictions = 3, .migrations = 2, .disk_errors = 2, .drains = 1,
+			      .revocations = 3 } },
 		{ .name = "replicas, cuts", .wanted = 2, .slab_pages = 2, .room = 2, .donors = 3,
 		  .budget = { MANY, .discards = 4, .crashes = 1, .cuts = 6, .returns = 8,
-			      .evictions = 3, .migrations = 2, .drains = 4 } },
+			      .evictions = 3, .migrations = 2, .drains = 4, .revocations = 3 } },
 		{ .name = "none, cuts", .wanted = 1, .slab_pages = 1, .room = 2, .donors = 3,
 		  .budget = { MANY, .discards = 4, .cuts = 6, .returns = 8, .evictions = 3,
 			      .migrations = 2, .drains = 1 } },
 		{ .name = "replicas, three copies", .wanted = 3, .slab_pages = 1, .room = 2,
 		  .donors = 3,
 		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
-			      .migrations = 2, .drains = 4 } },
+			      .migrations = 2, .drains = 4, .revocations = 4 } },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)

@@ -306,6 +306,120 @@ static void pages_that_nobody_asked_for(void **state)
 	end();
 }
 
+static int tell_revoked(struct donor *d, const struct mapping *m)
+{
+	struct wire_frame f = { .op = WIRE_REVOKED, .slab = m->remote,
+				.generation = m->generation };
+
+	return donor_frame(d, &f, NULL);
+}
+
+/*
+ * REVOKED costs that replica alone.  A write that waits for it ends with the reply, whatever that
+ * is and whatever has the replica's place by then.
+ */
+static void a_revoked_slab(void **state)
+{
+	struct donor *d = &s.donors.donor[0];
+	struct mapping lost;
+	int c;
+
+	for (int result = 0; result >= -ESTALE; result -= ESTALE) {
+		begin(2, false);
+		d->version = WIRE_VERSION;
+		request(SLOT_WRITE, 0, 1);
+		request(SLOT_WRITE, SLAB_PAGES, 1);
+		grant();
+		assert_int_equal(answered, 2);
+		slow = true;
+		request(SLOT_WRITE, 0, 1);
+		c = slab_copy_at(&slabs[0], 0);
+		lost = slabs[0].copy[c].mapping;
+		assert_int_equal(tell_revoked(d, &lost), 0);
+		assert_int_equal(slabs[0].copy[c].state, COPY_NONE);
+		assert_int_equal(page_map_count_stored(s.engine.map, 0, c), 0);
+		assert_int_equal(d->copies, 1);
+		assert_int_equal(d->state, DONOR_UP);
+		assert_int_equal(shared.counters.revocations, 1);
+		assert_int_equal(d->free, 0);
+		/* Again, or of another loan: nothing. */
+		assert_int_equal(tell_revoked(d, &lost), 0);
+		assert_int_equal(d->copies, 1);
+		/* The donor finds memory again, and gets a replica at the same place. */
+		d->free = d->room = 1ull << 40;
+		tick(now_ns());
+		grant();
+		assert_int_equal(slab_copy_at(&slabs[0], 0), c);
+		assert_int_equal(slabs[0].copy[c].state, COPY_MAPPED);
+		link_done(&d->link, d->link.waiting.head, result);
+		assert_int_equal(slabs[0].copy[c].state, COPY_MAPPED);
+		assert_int_equal(page_map_count_stored(s.engine.map, 0, c), 0);
+		reply(&s.donors.donor[1]);
+		assert_int_equal(answered, 3);
+		assert_int_equal(failed, 0);
+		assert_int_equal(page_map_count_stored(s.engine.map, 0, slab_copy_at(&slabs[0], 1)),
+				 1);
+		end();
+	}
+}
+
+/* A refused transfer costs that replica alone, from version 4 on. */
+static void a_refused_slab(void **state)
+{
+	struct donor *d = &s.donors.donor[0];
+
+	begin(1, false);
+	s.donors.donor[1].leaving = DONOR_DRAINED;
+	request(SLOT_WRITE, 0, 1);
+	request(SLOT_WRITE, SLAB_PAGES, 1);
+	grant();
+	slow = true;
+	request(SLOT_READ, 0, 1);
+	link_done(&d->link, d->link.waiting.head, -ESTALE);
+	run();
+	assert_int_equal(failed, 1);
+	assert_int_equal(d->copies, 1);
+	assert_int_equal(d->state, DONOR_UP);
+	assert_int_equal(slab_state(&slabs[1]), SLAB_MAPPED);
+	/* Version 3 has no REVOKED. */
+	d->version = WIRE_VERSION_OLDEST;
+	assert_int_equal(tell_revoked(d, &slabs[1].copy[0].mapping), -EPROTO);
+	end();
+}
+
+/* Says in MAP that the pages are in the backup, too, to donors that understand that. */
+static void says_what_is_backed(void **state)
+{
+	static const struct { bool backup, stale; uint8_t version; uint32_t flags; } cases[] = {
+		{ true, false, 4, WIRE_BACKED }, { true, true, 4, 0 },
+		{ false, false, 4, 0 }, { true, false, 3, 0 },
+	};
+	struct wire_loan_request r;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		begin(1, cases[i].backup);
+		s.donors.donor[0].version = s.donors.donor[1].version = cases[i].version;
+		if (cases[i].stale) {
+			const struct page_write w = { .first = 1, .count = 1 };
+
+			page_map_write(s.engine.map, &w);
+			page_map_backed(s.engine.map, 1, 1, -EIO);
+		}
+		request(SLOT_WRITE, 0, 1);
+		for (int d = 0; d < DONORS; d++) {
+			const struct stream_tx *tx = &s.donors.donor[d].link.tx;
+
+			if (!tx->count)
+				continue;
+			assert_int_equal(wire_parse_loan_request(tx->entries[tx->head].bytes +
+									 WIRE_HEADER,
+								 WIRE_MAP_SIZE, &r), 0);
+			assert_int_equal(r.flags, cases[i].flags);
+		}
+		end();
+	}
+}
+
 /* The frame that waits in @tx leaves; as its reply. */
 static struct wire_frame reply_to(struct stream_tx *tx)
 {
@@ -880,6 +994,9 @@ int main(void)
 		cmocka_unit_test(pages_that_nobody_asked_for),
 		cmocka_unit_test(a_reply_by_another_connection),
 		cmocka_unit_test(a_slab_behind_many_pages),
+		cmocka_unit_test(a_revoked_slab),
+		cmocka_unit_test(a_refused_slab),
+		cmocka_unit_test(says_what_is_backed),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(what_a_drain_comes_to),
 		cmocka_unit_test(a_write_without_a_place_waits_two_seconds),

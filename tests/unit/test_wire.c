@@ -43,13 +43,10 @@ static void header_layout(void **state)
 /* The side at which a frame of @op sent in @direction arrives. */
 static enum wire_side receiver(int op, enum wire_direction direction)
 {
-	bool by_donor = op == WIRE_ACTIVITY || op == WIRE_EVICT;
+	bool by_donor = op == WIRE_ACTIVITY || op == WIRE_EVICT || op == WIRE_REVOKED;
 
 	return by_donor == (direction == WIRE_REQUEST) ? WIRE_AT_BORROWER : WIRE_AT_DONOR;
 }
-
-/* No opcode. */
-enum { NOT_ASSIGNED = WIRE_BYE + 1 };
 
 static void round_trip(void **state)
 {
@@ -72,7 +69,8 @@ static void round_trip(void **state)
 			uint8_t buf[WIRE_HEADER], again[WIRE_HEADER];
 
 			wire_build(buf, &f);
-			if (op == NOT_ASSIGNED) {
+			if (op == WIRE_REVOKED && direction) {
+				/* It has no reply. */
 				assert_int_equal(wire_parse(buf, sizeof(buf), at, &g), -EPROTO);
 				continue;
 			}
@@ -167,6 +165,8 @@ static void malformed(void **state)
 	assert_int_equal(CHANGED(f.length = 0xfffff000), -EPROTO);
 	assert_int_equal(CHANGED(f.offset = 1), -EPROTO);
 	assert_int_equal(CHANGED(f.op = WIRE_UNMAP), -EPROTO);
+	assert_int_equal(CHANGED(f.op = WIRE_REMAP; f.offset = 0; f.length = 0), 1);
+	assert_int_equal(CHANGED(f.op = WIRE_REMAP; f.offset = 0; f.length = WIRE_MAP_SIZE), 1);
 	assert_int_equal(CHANGED(f.op = WIRE_HELLO; f.offset = 0), -EPROTO);
 	wire_build(buf, &a_read);
 	buf[0] = 'X';
@@ -215,6 +215,7 @@ static void payloads(void **state)
 	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, j2;
 	uint8_t buf[WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE], map[WIRE_MAP_SIZE];
 	uint8_t join[WIRE_JOIN_SIZE], loans[2 * WIRE_LOAN_SIZE];
+	struct wire_loan_request r;
 	uint32_t class;
 
 	wire_build_hello(buf, &h);
@@ -272,6 +273,15 @@ static void payloads(void **state)
 
 	wire_build_map(map, WIRE_CLASS_HEAP);
 	assert_int_equal(wire_parse_map(map, sizeof(map), &class), 0);
+	assert_int_equal(wire_parse_loan_request(map, sizeof(map), &r), 0);
+	assert_int_equal(r.class, WIRE_CLASS_HEAP);
+	assert_int_equal(r.flags, 0);
+	r.flags = WIRE_BACKED;
+	wire_build_loan_request(map, &r);
+	assert_int_equal(wire_parse_loan_request(map, sizeof(map), &r), 0);
+	assert_int_equal(r.flags, WIRE_BACKED);
+	assert_int_equal(wire_parse_map(map, sizeof(map), &class), -EPROTO);
+	assert_int_equal(wire_parse_loan_request(map, sizeof(map) - 1, &r), -EPROTO);
 	assert_int_equal(class, WIRE_CLASS_HEAP);
 	map[4] = 1;
 	assert_int_equal(wire_parse_map(map, sizeof(map), &class), -EPROTO);

@@ -46,6 +46,7 @@ struct borrower {
 	bool recallable;
 	bool in_order;          /* handles each EVICT after the replies that were sent before it */
 	bool revocable;         /* keeps its other loans when one is revoked */
+	bool hears_revoked;     /* takes REVOKED, and then leaves the slab's memory */
 	struct export *export;
 	void *priv;             /* the export's */
 	const struct borrower_ops *ops;

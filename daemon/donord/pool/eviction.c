@@ -168,8 +168,18 @@ static void decide(struct eviction *e, uint64_t now)
 		mark(e, e->drawn[e->candidates[i].slab].slab, now);
 }
 
-/* Sends as many EVICTs as the protocol allows now. */
-static void send_evicts(struct eviction *e, uint64_t now)
+/* Announces that @slab has been revoked; returns false when that must be tried again. */
+static bool announce(const struct pool *p, uint32_t slab)
+{
+	struct lend_slab *s = &p->slabs[slab];
+	struct wire_frame f = { .op = WIRE_REVOKED, .slab = slab, .generation = s->generation };
+
+	s->untold = s->owner && !s->owner->ops->ask(s->owner, &f, NULL);
+	return !s->untold;
+}
+
+/* Sends as many EVICTs as the protocol allows now, and announces revoked slabs. */
+static void send_requests(struct eviction *e, uint64_t now)
 {
 	struct pool *p = e->pool;
 
@@ -179,6 +189,8 @@ static void send_evicts(struct eviction *e, uint64_t now)
 		struct borrower *b = s->owner;
 		struct wire_frame f = { .op = WIRE_EVICT, .slab = i, .generation = s->generation };
 
+		if (s->untold && !announce(p, i))
+			e->to_ask = true;
 		if (s->state != LEND_LENT || s->asked != LEND_TO_ASK)
 			continue;
 		f.tag = (uint64_t)s->generation << 32 | i;
@@ -199,7 +211,7 @@ uint64_t eviction_turn(struct eviction *e, uint64_t now)
 	if (e->want && (!e->waiting || now >= e->deadline))
 		decide(e, now);
 	if (e->to_ask)
-		send_evicts(e, now);
+		send_requests(e, now);
 	return e->want ? e->deadline - now : UINT64_MAX;
 }
 
@@ -249,6 +261,10 @@ void eviction_forget(struct eviction *e, struct borrower *b)
 	if (b->asked && e->want && b->asked_tag == e->round)
 		e->waiting--;
 	b->asked = b->evicts = 0;
+	/* A reconnecting borrower is told by the replies to REMAP. */
+	for (uint32_t i = 0; i < e->pool->count; i++)
+		if (e->pool->slabs[i].owner == b)
+			e->pool->slabs[i].untold = false;
 	/* Its reconnecting borrower is asked again. */
 	e->to_ask = true;
 }
@@ -292,6 +308,13 @@ static void report(struct eviction *e, uint64_t now)
 			  (unsigned long long)(e->options.overdue / SECOND));
 }
 
+static bool may_be_revoked(const struct lend_slab *s)
+{
+	/* A borrower that does not hear of it would keep its mapping, and so the memory. */
+	return s->state == LEND_LENT && !s->granting && s->owner->revocable &&
+	       (!s->handed || s->owner->hears_revoked);
+}
+
 /* Returns the loan recalled longest ago that may be revoked, or pool->count. */
 static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
 {
@@ -301,14 +324,27 @@ static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
 	for (uint32_t i = 0; i < p->count; i++) {
 		const struct lend_slab *s = &p->slabs[i];
 
-		/* Revoking a mapping frees no memory. */
-		if (s->state != LEND_LENT || s->asked == LEND_NOT_ASKED || s->handed ||
-		    !s->owner->revocable || now - s->asked_at < e->options.revoke)
+		if (!may_be_revoked(s) || s->asked == LEND_NOT_ASKED ||
+		    now - s->asked_at < e->options.revoke)
 			continue;
 		if (found == p->count || s->asked_at < p->slabs[found].asked_at)
 			found = i;
 	}
 	return found;
+}
+
+static void revoke_one(struct eviction *e, uint32_t slab)
+{
+	const struct lend_slab *s = &e->pool->slabs[slab];
+
+	donor_tell(e->log, EVENT_SLAB_REVOKED, LOG_LVL_WARN,
+		   "slab %u of borrower %s: revoked, %s; the machine is running out of memory",
+		   slab, s->owner->name,
+		   s->backed ? "its pages are elsewhere, too" : "its pages there are lost");
+	e->counts.revoked_backed += s->backed;
+	e->counts.revoked++;
+	pool_revoke(e->pool, slab);
+	e->to_ask = true;
 }
 
 static void revoke(struct eviction *e, uint64_t now, uint32_t most)
@@ -318,12 +354,26 @@ static void revoke(struct eviction *e, uint64_t now, uint32_t most)
 
 		if (slab == e->pool->count)
 			return;
-		donor_tell(e->log, EVENT_SLAB_REVOKED, LOG_LVL_WARN,
-			   "slab %u of borrower %s: revoked, its pages there are lost; the machine is running out of memory",
-			   slab, e->pool->slabs[slab].owner->name);
-		pool_revoke(e->pool, slab);
-		e->counts.revoked++;
+		revoke_one(e, slab);
 	}
+}
+
+uint32_t eviction_emergency(struct eviction *e, uint32_t most)
+{
+	struct pool *p = e->pool;
+	uint32_t n = 0;
+
+	for (int recalled = 1; recalled >= 0; recalled--)
+		for (uint32_t i = p->count; i-- && n < most;) {
+			const struct lend_slab *s = &p->slabs[i];
+
+			if (!s->backed || !may_be_revoked(s) ||
+			    (s->asked != LEND_NOT_ASKED) != recalled)
+				continue;
+			revoke_one(e, i);
+			n++;
+		}
+	return n;
 }
 
 /* Returns how many of @b's loans were recalled lately and are still lent. */

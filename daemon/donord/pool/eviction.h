@@ -2,7 +2,9 @@
 /*
  * Recall of loans (Infiniswap, NSDI'17, section 4.4, second stage): the owners of E + E' mapped
  * slabs, sampled at random, report how active these are, and the donor recalls the E least active.
- * The borrower moves the pages of a recalled slab and releases it by UNMAP.
+ * The borrower moves the pages of a recalled slab and releases it by UNMAP.  Revoked slabs are
+ * announced by REVOKED as soon as the borrower's connection has room; until then, and where that
+ * frame is lost, the borrower gets WIRE_STALE.
  *
  *	sample --> ACTIVITY to each owner --> all have answered, or ACTIVITY_NS --> EVICT
  */
@@ -24,7 +26,7 @@ struct eviction_counts {
 	uint64_t silent;   /* owners that did not answer ACTIVITY in time */
 	uint64_t asked, promised, refused; /* EVICTs and the answers to them */
 	uint64_t returned; /* loans released after they were recalled */
-	uint64_t revoked;
+	uint64_t revoked, revoked_backed; /* in all; of these, with the pages elsewhere, too */
 };
 
 struct eviction {
@@ -43,7 +45,7 @@ struct eviction {
 	uint64_t deadline; /* ns */
 	uint64_t seed;
 	uint64_t now;      /* ns: time of the last eviction_turn() or eviction_second() */
-	bool to_ask;       /* some slab may be LEND_TO_ASK */
+	bool to_ask;       /* some slab may be LEND_TO_ASK, or .untold */
 	uint32_t *eligible; /* scratch, one entry a slab; owned */
 	struct eviction_counts counts;
 };
@@ -60,8 +62,8 @@ void eviction_start(struct eviction *e, const struct headroom_rule *rule, uint32
 		    uint64_t now);
 
 /*
- * In each turn of the loop: ends a round that is due and sends EVICTs.  Returns ns until the next
- * call is due, or UINT64_MAX.
+ * In each turn of the loop: ends a round that is due, sends EVICTs and REVOKED.  Returns ns until
+ * the next call is due, or UINT64_MAX.
  */
 uint64_t eviction_turn(struct eviction *e, uint64_t now);
 
@@ -70,6 +72,12 @@ uint64_t eviction_turn(struct eviction *e, uint64_t now);
  * the machine is short of memory @short_since (0 = it is not).
  */
 void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uint32_t most);
+
+/*
+ * Revokes up to @most loans whose borrowers have the pages elsewhere, too, recalled ones first.
+ * Returns how many.
+ */
+uint32_t eviction_emergency(struct eviction *e, uint32_t most);
 
 /* Take a borrower's answers.  Return 0, or -EPROTO for an answer to no question. */
 int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_frame *f,

@@ -5,6 +5,13 @@
 
 /* Seconds without a sample after which that is logged. */
 #define LATE 10
+/* Between two samples while an emergency is near. */
+#define NEAR_NS 100000000ull
+/*
+ * Time in which borrowers can release recalled slabs before others are revoked, unless so little is
+ * left that the kernel may kill a program meanwhile.
+ */
+#define EMERGENCY_NS 1000000000ull
 
 /* Number of slabs that the donor cannot reclaim: lent without recall, or withdrawn. */
 static uint32_t pinned(const struct pool *p)
@@ -23,8 +30,8 @@ int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct err
 
 	if (r && f->headroom)
 		return r;
+	f->rule = headroom_rule_default(f->sample.memory, f->pool->slab_size);
 	if (f->headroom) {
-		f->rule = headroom_rule_default(f->sample.memory, f->pool->slab_size);
 		f->rule.headroom = f->headroom;
 		f->rule.most = f->pool->count * f->pool->slab_size;
 		headroom_sample(&f->room, &f->rule, &f->sample, 0);
@@ -36,14 +43,26 @@ int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct err
 	return 0;
 }
 
+static uint64_t reserve(const struct headroom_follow *f)
+{
+	return headroom_reserve(f->sample.memory, f->headroom);
+}
+
+/* Sets *@since to the start of a condition, or to 0 where it is not met. */
+static void set_since(uint64_t *since, bool met, uint64_t now)
+{
+	*since = !met ? 0 : *since ? *since : now;
+}
+
 static void take_sample(struct headroom_follow *f, uint64_t now)
 {
-	headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool));
-	f->pool->allowed = headroom_slabs(&f->room, &f->rule);
-	if (f->sample.available >= f->rule.headroom / 2)
-		f->short_since = 0;
-	else if (!f->short_since)
-		f->short_since = now;
+	uint64_t least = f->headroom ? f->rule.headroom / 2 : reserve(f);
+
+	if (f->headroom) {
+		headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool));
+		f->pool->allowed = headroom_slabs(&f->room, &f->rule);
+	}
+	set_since(&f->short_since, f->sample.available < least, now);
 }
 
 static void follow(struct headroom_follow *f, uint64_t now)
@@ -62,18 +81,61 @@ static void follow(struct headroom_follow *f, uint64_t now)
 	f->gives_back = plan.release || plan.evict || expected;
 }
 
+/*
+ * Counts places of a fixed amount that lack their memory, as far as the machine keeps twice its
+ * reserve.
+ */
+static uint32_t missing(const struct headroom_follow *f)
+{
+	const struct pool *p = f->pool;
+	uint64_t keep = 2 * reserve(f), spare;
+
+	if (f->keep_backed || !f->sample.memory)
+		return p->in[LEND_ABSENT];
+	spare = f->sample.available > keep ? (f->sample.available - keep) / p->slab_size : 0;
+	spare = spare > p->in[LEND_COMING] ? spare - p->in[LEND_COMING] : 0;
+	return spare < p->in[LEND_ABSENT] ? (uint32_t)spare : p->in[LEND_ABSENT];
+}
+
+/* Returns how many of the @want slabs that an emergency requires are not being dropped yet. */
+static uint32_t drop_free(struct pool *p, uint32_t want)
+{
+	want = want > p->in[LEND_GOING] ? want - p->in[LEND_GOING] : 0;
+	return want - pool_shrink(p, want);
+}
+
+static void meet_emergency(struct headroom_follow *f, uint64_t now)
+{
+	struct pool *p = f->pool;
+	uint64_t lack = headroom_emergency(&f->sample, reserve(f));
+	uint32_t want = (uint32_t)((lack + p->slab_size - 1) / p->slab_size), expected;
+
+	f->near = f->sample.available < 2 * reserve(f);
+	set_since(&f->emergency_since, lack, now);
+	if (!lack)
+		return;
+	want = drop_free(p, want);
+	expected = eviction_expected(f->eviction);
+	/* With HeadRoom they have been recalled. */
+	if (!f->headroom && want > expected)
+		eviction_start(f->eviction, &f->rule, want - expected, now);
+	if (now - f->emergency_since < EMERGENCY_NS && f->sample.available >= reserve(f) / 4)
+		return;
+	drop_free(p, p->in[LEND_GOING] + eviction_emergency(f->eviction, want));
+}
+
 static void work(struct headroom_follow *f, uint64_t now)
 {
 	struct pool *p = f->pool;
 
 	f->due = false;
-	f->gives_back = p->draining;
+	f->gives_back = p->draining || f->emergency_since;
 	if (p->draining)
 		pool_shrink(p, pool_free_slabs(p));
 	else if (f->headroom)
 		follow(f, now);
 	else
-		pool_grow(p, p->in[LEND_ABSENT]);
+		pool_grow(p, missing(f));
 	eviction_second(f->eviction, now, f->short_since, f->rule.evict);
 }
 
@@ -90,6 +152,17 @@ void headroom_follow_second(struct headroom_follow *f, uint64_t now)
 	machine_watch_ask(&f->watch);
 }
 
+uint64_t headroom_follow_turn(struct headroom_follow *f, uint64_t now)
+{
+	if (!f->near || f->keep_backed)
+		return UINT64_MAX;
+	if (now >= f->sample_at) {
+		machine_watch_ask(&f->watch);
+		f->sample_at = now + NEAR_NS;
+	}
+	return f->sample_at - now;
+}
+
 void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
 {
 	struct error e = { 0 };
@@ -101,10 +174,13 @@ void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
 		donor_say(f->log, LOG_LVL_WARN, "%s", e.text);
 	f->sample_failed = r < 0;
 	f->late = 0;
-	if (r > 0 && f->headroom)
+	/* The averages are of one sample a second. */
+	if (r > 0 && f->due)
 		take_sample(f, now);
 	if (f->due)
 		work(f, now);
+	if (r > 0 && !f->keep_backed)
+		meet_emergency(f, now);
 }
 
 uint64_t headroom_follow_total(const struct headroom_follow *f)

@@ -2,6 +2,9 @@
 /*
  * Keeps HeadRoom (lib/rules/headroom.h): has the machine sampled once a second, grows and shrinks
  * the pool, starts recalls, and tells borrowers the capacity.  The loop's thread.
+ *
+ * In an emergency, also where a fixed amount is lent, it drops free slabs, recalls others and,
+ * before the kernel kills programs, revokes loans whose borrowers have the pages elsewhere, too.
  */
 #ifndef EBB_HEADROOM_FOLLOW_H
 #define EBB_HEADROOM_FOLLOW_H
@@ -24,7 +27,12 @@ struct headroom_follow {
 	struct headroom_sample sample; /* the last one; memory 0 = none */
 	bool sample_failed;            /* has been logged */
 	bool gives_back;               /* memory returns to the machine: make no slab */
-	uint64_t short_since;          /* ns: start of a shortage (half of HeadRoom); 0 = none */
+	/* ns: less than half of HeadRoom, or without it the reserve, is left since; 0 = no */
+	uint64_t short_since;
+	bool keep_backed;              /* revokes nothing in an emergency */
+	uint64_t emergency_since;      /* ns: 0 = there is none */
+	bool near;                     /* ... or there may soon be: sampled ten times a second */
+	uint64_t sample_at;            /* ns: next sample, while near */
 };
 
 /*
@@ -37,6 +45,11 @@ int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct err
  * it, at the latest in the next second with the sample before.
  */
 void headroom_follow_second(struct headroom_follow *f, uint64_t now);
+/*
+ * In each turn of the loop: requests samples while an emergency is near.  Returns ns until the next
+ * one is due, or UINT64_MAX.
+ */
+uint64_t headroom_follow_turn(struct headroom_follow *f, uint64_t now);
 /* After each write to the wake_fd of f->watch. */
 void headroom_follow_woken(struct headroom_follow *f, uint64_t now);
 

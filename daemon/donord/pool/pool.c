@@ -497,7 +497,7 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	memcpy(s->key, b->key, sizeof(s->key));
 	s->generation = ++p->generation;
 	s->asked = LEND_NOT_ASKED;
-	s->revoked = s->overdue = s->unclaimed = false;
+	s->revoked = s->untold = s->overdue = s->unclaimed = s->backed = false;
 	request->slab = found;
 	request->generation = s->generation;
 	return grant(p, b, request);
@@ -534,6 +534,11 @@ enum wire_status pool_check(const struct pool *p, const struct borrower *b, stru
 	if (s->state != LEND_LENT)
 		return s->revoked && s->generation == loan.generation ? WIRE_STALE : WIRE_NO_SLAB;
 	return s->generation == loan.generation ? WIRE_OK : WIRE_STALE;
+}
+
+void pool_back(struct pool *p, uint32_t slab, bool backed)
+{
+	p->slabs[slab].backed = backed;
 }
 
 enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loan loan)
@@ -593,7 +598,10 @@ uint32_t pool_owned(const struct pool *p, const struct borrower *b)
 
 void pool_revoke(struct pool *p, uint32_t slab)
 {
-	p->slabs[slab].revoked = true;
+	struct lend_slab *s = &p->slabs[slab];
+
+	s->revoked = true;
+	s->untold = s->owner->hears_revoked;
 	end_loan(p, slab);
 }
 

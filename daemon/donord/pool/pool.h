@@ -58,7 +58,9 @@ struct lend_slab {
 	uint8_t asked;       /* enum lend_asked, while lent */
 	bool handed;         /* another process may have it mapped */
 	bool revoked;        /* the donor ended the last loan */
+	bool untold;         /* ... and has yet to announce that to its borrower */
 	bool overdue;        /* has been logged */
+	bool backed;         /* its borrower has the pages elsewhere, too */
 	bool unclaimed;      /* its reconnecting borrower has not named it yet */
 	bool granting;       /* lent, and its export has not granted it yet */
 	int fd;              /* its memfd; -1 = private */
@@ -166,6 +168,9 @@ enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
 /* Exports: completes grant(); @g NULL = it failed. */
 void pool_granted(struct pool *p, const struct wire_frame *request, const struct lend_grant *g);
 
+/* Records whether @b has the pages of @slab, which is lent to it, elsewhere, too. */
+void pool_back(struct pool *p, uint32_t slab, bool backed);
+
 enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loan loan);
 /*
  * Passes @from's loans to @to, its reconnecting borrower, which names those that it wants by
@@ -173,7 +178,10 @@ enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loa
  */
 uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *to);
 uint32_t pool_return_rest(struct pool *p, struct borrower *b);
-/* Ends the loan of @slab, which is not handed over; its borrower gets WIRE_STALE. */
+/*
+ * Ends the loan of @slab; its borrower gets WIRE_STALE.  One that maps the slab reaches its memory,
+ * which nothing else uses, until it hears of that.
+ */
 void pool_revoke(struct pool *p, uint32_t slab);
 /* Keeps @slab, which is not lent, unused: its last borrower may still reach it. */
 void pool_withdraw(struct pool *p, uint32_t slab);

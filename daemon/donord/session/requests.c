@@ -62,13 +62,16 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	stream_push_fd(&c->tx, &r, g->fd, r.slab);
 }
 
-/* The queue reserves WIRE_ASKED places for requests of the donor. */
+/*
+ * The queue reserves WIRE_ASKED places for EVICT and ACTIVITY, whose replies limit them.  REVOKED
+ * has no reply: it takes the place of one.
+ */
 static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload)
 {
 	struct connection *c = connection_of(b);
 
 	/* A resuming borrower is asked after it can use its slabs. */
-	if (c->fd < 0 || !c->answers)
+	if (c->fd < 0 || !c->answers || (f->op == WIRE_REVOKED && !connection_has_room(c)))
 		return false;
 	connection_push(c, f, payload, NO_SLAB);
 	connection_unsent(c);
@@ -82,14 +85,27 @@ static void give_up(struct borrower *b, const char *why)
 
 const struct borrower_ops requests_borrower = { granted, ask, give_up };
 
-static enum wire_status map(struct connection *c, const struct wire_frame *f, uint32_t class)
+/* Serves MAP or REMAP @f.  Sets *@st, or returns -EPROTO. */
+static int lend(struct connection *c, const struct wire_frame *f, enum wire_status *st)
 {
+	struct wire_loan_request r = { .class = WIRE_CLASS_SWAP };
+	struct pool *p = c->sessions->pool;
 	struct wire_frame request = *f;
 
-	if (class != WIRE_CLASS_SWAP)
-		return WIRE_BAD_CLASS;
-	c->sessions->last = c->number;
-	return pool_lend(c->sessions->pool, &c->borrower, &request);
+	if (f->length && (wire_parse_loan_request(c->small, f->length, &r) ||
+			  (c->version < 4 && (r.flags || f->op == WIRE_REMAP))))
+		return -EPROTO;
+	if (r.class != WIRE_CLASS_SWAP) {
+		*st = WIRE_BAD_CLASS;
+	} else if (f->op == WIRE_MAP) {
+		c->sessions->last = c->number;
+		*st = pool_lend(p, &c->borrower, &request);
+	} else {
+		*st = pool_lend_again(p, &c->borrower, f);
+	}
+	if (*st == WIRE_OK && f->length)
+		pool_back(p, request.slab, r.flags & WIRE_BACKED);
+	return 0;
 }
 
 /* Ends the loans that a resumed session did not name. */
@@ -186,6 +202,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	if (access_greeted(&c->access))
 		return -EIO;
 	c->version = h.version;
+	c->borrower.hears_revoked = h.version >= 4;
 	c->keeps = h.flags & WIRE_KEEP;
 	c->by_rdma = h.flags & WIRE_RDMA;
 	strcpy(c->borrower.key, c->access.tls.name);
@@ -314,7 +331,6 @@ static int finished(void *data, const struct wire_frame *f)
 	struct connection *c = data;
 	struct sessions *s = c->sessions;
 	enum wire_status st = WIRE_OK;
-	uint32_t class;
 
 	if (c->verdict != WIRE_OK && f->op != WIRE_WRITE) {
 		connection_reply(c, f, c->verdict, NULL, f->op == WIRE_READ ? f->length : 0,
@@ -338,9 +354,6 @@ static int finished(void *data, const struct wire_frame *f)
 		st = eviction_return(s->eviction, &c->borrower,
 				     (struct wire_loan){ f->slab, f->generation });
 		break;
-	case WIRE_REMAP:
-		st = pool_lend_again(s->pool, &c->borrower, f);
-		break;
 	case WIRE_RELEASE:
 		settle(c);
 		break;
@@ -349,9 +362,9 @@ static int finished(void *data, const struct wire_frame *f)
 		pool_reserve(s->pool, &c->borrower, 0);
 		break;
 	case WIRE_MAP:
-		if (wire_parse_map(c->small, f->length, &class))
+	case WIRE_REMAP:
+		if (lend(c, f, &st))
 			return -EPROTO;
-		st = map(c, f, class);
 		break;
 	case WIRE_JOIN:
 		return join(c, f);

@@ -141,6 +141,7 @@ int link_open(struct link *l)
 	}
 	l->fd = fd;
 	l->refusal = NULL;
+	l->refuses_one = false;
 	l->watched_for_write = true;
 	return 0;
 }

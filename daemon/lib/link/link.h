@@ -41,14 +41,16 @@ struct transfer {
 	uint8_t op;              /* WIRE_READ or WIRE_WRITE */
 	bool by_reference;       /* READ: in_place may be set instead of filling the payload */
 	uint32_t number;         /* the submitter's number of the transfer */
+	uint32_t serial;         /* the submitter's, of the mapping */
 	uint32_t offset, length; /* bytes */
 	void *payload;
 	/* Set by the link, valid in done(). */
-	int result;              /* 0, or -ECONNRESET: the link has been lost */
+	/* 0; -ECONNRESET: the link has been lost; -ESTALE: the donor has ended the mapping */
+	int result;
 	const void *in_place;    /* READ: location of the data until unmap(), or NULL */
 	uint64_t since;          /* ns: submitted; 0 = no round trip */
 	/* Private to the link. */
-	uint32_t remote, generation;
+	uint32_t remote, generation; /* valid in done() with -ESTALE */
 	uint64_t tag;
 	uint64_t entry;          /* tcp: stream_tx_next() of the frame */
 	uint8_t channel;
@@ -118,6 +120,7 @@ struct link {
 	uint16_t index;          /* index among the process's links */
 	struct address at;
 	uint64_t slab_size;      /* bytes of the donor's slabs, as reported in HELLO */
+	bool refuses_one;        /* STALE and NO_SLAB to a transfer end its mapping only */
 	/* The control connection. */
 	int fd;                  /* -1 = closed */
 	bool watched_for_write;  /* epoll interest in EPOLLOUT */
@@ -127,7 +130,7 @@ struct link {
 	struct tls tls;
 	uint8_t small[WIRE_SMALL]; /* payload of the current frame, unless it is data */
 	uint32_t data_queued;    /* frames of transfers in tx */
-	const char *refusal;     /* why a transfer was refused; ends the link */
+	const char *refusal;     /* why a transfer was refused, if that ends the link */
 	struct transfer_list waiting; /* transfers in flight, oldest first */
 	struct transfer *by_tag[LINK_BUCKETS]; /* chained */
 	/*

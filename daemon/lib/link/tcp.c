@@ -83,8 +83,13 @@ static int tcp_finished(struct link *l, uint32_t channel, const struct wire_fram
 		return 0;
 	}
 	if (f->status) {
-		/* Both sides disagree about a slab: reconnect. */
 		count(l->env->refused_transfers);
+		if (l->refuses_one &&
+		    (f->status == WIRE_STALE || f->status == WIRE_NO_SLAB)) {
+			link_done(l, t, -ESTALE);
+			return 0;
+		}
+		/* Both sides disagree about a slab: reconnect. */
 		l->refusal = wire_status_text(f->status);
 		return -ECONNREFUSED;
 	}

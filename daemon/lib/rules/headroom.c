@@ -14,6 +14,25 @@ uint64_t headroom_default(uint64_t memory)
 	return memory / 10 > GIB ? memory / 10 : GIB;
 }
 
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t headroom_reserve(uint64_t memory, uint64_t headroom)
+{
+	uint64_t reserve = min64(memory / HEADROOM_RESERVE_PART, HEADROOM_RESERVE_MOST);
+
+	return headroom ? min64(reserve, headroom / 2) : reserve;
+}
+
+uint64_t headroom_emergency(const struct headroom_sample *s, uint64_t reserve)
+{
+	bool waits = s->pressure >= HEADROOM_PRESSURE;
+
+	return s->available < (waits ? reserve : reserve / 2) ? reserve - s->available : 0;
+}
+
 struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size)
 {
 	uint64_t evict = HEADROOM_EVICT_BYTES / slab_size;

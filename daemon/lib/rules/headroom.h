@@ -28,6 +28,12 @@
 #define HEADROOM_EVICT_MOST 64
 #define HEADROOM_PRESSURE 10.0 /* percent */
 /*
+ * The kernel soon kills programs when less than this part of the machine is available: 1/32, at
+ * most 1 GiB and half of HeadRoom.
+ */
+#define HEADROOM_RESERVE_PART 32
+#define HEADROOM_RESERVE_MOST (1ull << 30)
+/*
  * Part of its own cgroups' limit that a donor does not lend: buffers of connections and
  * TLS, and page tables.  HeadRoom applies to the machine, not to these cgroups.
  */
@@ -44,6 +50,12 @@ struct headroom_rule {
 
 /* Returns a rule for a machine with @memory bytes. */
 struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size);
+
+/*
+ * Returns the bytes that must stay available lest the kernel kill programs; @headroom 0 = a fixed
+ * amount is lent.
+ */
+uint64_t headroom_reserve(uint64_t memory, uint64_t headroom);
 
 /* Returns the larger of 1 GiB and 10 % of @memory. */
 uint64_t headroom_default(uint64_t memory);
@@ -88,6 +100,12 @@ struct headroom_plan {
  */
 void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 		     const struct headroom_sample *sample, uint32_t slabs);
+
+/*
+ * Returns how many bytes the machine lacks in an emergency, else 0: less than half of @reserve is
+ * available, or less than @reserve and tasks wait for memory.
+ */
+uint64_t headroom_emergency(const struct headroom_sample *s, uint64_t reserve);
 
 /* Returns the number of slabs that leave HeadRoom free; 0 before the first sample. */
 uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule);

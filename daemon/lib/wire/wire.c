@@ -27,13 +27,7 @@ static bool moves_pages(const struct wire_frame *f)
 
 static bool asked_by_donor(const struct wire_frame *f)
 {
-	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
-}
-
-/* One number between the others is not assigned. */
-static bool is_op(uint8_t op)
-{
-	return op >= WIRE_HELLO && op < WIRE_OPS && op != WIRE_BYE + 1;
+	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT || f->op == WIRE_REVOKED;
 }
 
 /* Over RDMA a reply also grants the loan's address and key. */
@@ -67,7 +61,7 @@ static bool length_fits(const struct wire_frame *f)
 	case WIRE_MAP:
 		return request ? f->length == WIRE_MAP_SIZE : grants(f);
 	case WIRE_REMAP:
-		return request ? !f->length : grants(f);
+		return request ? !f->length || f->length == WIRE_MAP_SIZE : grants(f);
 	case WIRE_JOIN:
 		return f->length == (request ? WIRE_JOIN_SIZE : 0);
 	case WIRE_RESERVE:
@@ -104,10 +98,10 @@ int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_fra
 		.length = le32toh(h.length),
 	};
 	direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
-	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || !is_op(f.op) ||
-	    f.status >= WIRE_STATUSES)
+	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || f.op < WIRE_HELLO ||
+	    f.op >= WIRE_OPS || f.status >= WIRE_STATUSES)
 		return -EPROTO;
-	if (f.direction == WIRE_REQUEST && f.status)
+	if (f.direction == WIRE_REQUEST ? f.status != 0 : f.op == WIRE_REVOKED)
 		return -EPROTO;
 	if (!length_fits(&f) || f.offset % WIRE_PAGE || (f.offset && !moves_pages(&f)))
 		return -EPROTO;
@@ -233,20 +227,35 @@ int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 	       -EPROTO : 0;
 }
 
-/* MAP: 0 class, 4 reserved. */
+/* MAP, REMAP: 0 class, 4 flags. */
+void wire_build_loan_request(uint8_t buf[static WIRE_MAP_SIZE], const struct wire_loan_request *r)
+{
+	put32(buf, r->class);
+	put32(buf + 4, r->flags);
+}
+
+int wire_parse_loan_request(const void *buf, size_t len, struct wire_loan_request *r)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_MAP_SIZE || get32(p + 4) & ~WIRE_BACKED)
+		return -EPROTO;
+	*r = (struct wire_loan_request){ .class = get32(p), .flags = get32(p + 4) };
+	return 0;
+}
+
 void wire_build_map(uint8_t buf[static WIRE_MAP_SIZE], enum wire_class class)
 {
-	put32(buf, class);
-	put32(buf + 4, 0);
+	wire_build_loan_request(buf, &(struct wire_loan_request){ .class = class });
 }
 
 int wire_parse_map(const void *buf, size_t len, uint32_t *class)
 {
-	const uint8_t *p = buf;
+	struct wire_loan_request r;
 
-	if (len != WIRE_MAP_SIZE || get32(p + 4))
+	if (wire_parse_loan_request(buf, len, &r) || r.flags)
 		return -EPROTO;
-	*class = get32(p);
+	*class = r.class;
 	return 0;
 }
 

@@ -50,7 +50,8 @@ enum wire_op {
 	WIRE_REMAP,     /* claims a slab of the session that HELLO has resumed */
 	WIRE_RELEASE,   /* ... and releases all slabs not claimed */
 	WIRE_BYE,       /* no reconnection follows: all loans end with this connection */
-	WIRE_RESERVE = 14, /* how many slabs the donor is to promise; from version 4 on */
+	WIRE_REVOKED,   /* version 4: the donor has ended a loan; without reply */
+	WIRE_RESERVE,   /* how many slabs the donor is to promise; version 4 */
 	WIRE_OPS
 };
 
@@ -79,11 +80,16 @@ enum wire_class {
 	WIRE_CLASS_HEAP = 1, /* reserved: refused with WIRE_BAD_CLASS */
 };
 
+enum wire_loan_flags {
+	/* The borrower has the pages elsewhere, too: the donor may revoke the slab at need. */
+	WIRE_BACKED = 1,
+};
+
 enum wire_direction { WIRE_REQUEST = 0, WIRE_REPLY = 1 };
 
 /*
- * The receiving side.  The donor requests ACTIVITY and EVICT, the borrower all else; requests and
- * replies arrive at both.
+ * The receiving side.  The donor requests ACTIVITY, EVICT and REVOKED, the borrower all else;
+ * requests and replies arrive at both.
  */
 enum wire_side { WIRE_AT_DONOR, WIRE_AT_BORROWER };
 
@@ -149,6 +155,12 @@ static inline uint32_t wire_machine(uint64_t identity)
 	return (uint32_t)(identity >> 32);
 }
 
+/* Payload of a MAP request and, from version 4 on and if there is one, of a REMAP request. */
+struct wire_loan_request {
+	uint32_t class;
+	uint32_t flags; /* enum wire_loan_flags; 0 in version 3 */
+};
+
 /* One of up to WIRE_LOANS in the payload of an ACTIVITY request. */
 struct wire_loan {
 	uint32_t slab, generation;
@@ -200,10 +212,13 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h);
 /* Returns the number of bytes built, which depends on d->version. */
 uint32_t wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d);
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d);
+/* A wire_loan_request without flags; the parser refuses others. */
 void wire_build_map(uint8_t buf[static WIRE_MAP_SIZE], enum wire_class class);
 int wire_parse_map(const void *buf, size_t len, uint32_t *class);
 void wire_build_reserve(uint8_t buf[static WIRE_RESERVE_SIZE], uint32_t slabs);
 int wire_parse_reserve(const void *buf, size_t len, uint32_t *slabs);
+void wire_build_loan_request(uint8_t buf[static WIRE_MAP_SIZE], const struct wire_loan_request *r);
+int wire_parse_loan_request(const void *buf, size_t len, struct wire_loan_request *r);
 void wire_build_join(uint8_t buf[static WIRE_JOIN_SIZE], const struct wire_join *j);
 int wire_parse_join(const void *buf, size_t len, struct wire_join *j);
 

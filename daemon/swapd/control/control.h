@@ -32,7 +32,7 @@
  *				  unlisted (it was omitted by donors.set with keep),
  *				  slabs, reserved (lent ones included), total, free, memory,
  *				  used (bytes), read_ns,
- *				  connects, losses, last_loss,
+ *				  connects, losses, absences, revoked (replicas), last_loss,
  *				  "outlook", as below; only while it leaves}]
  *	stats		counters; reads_may_wait (bool): for donors that are away
  *	slab.list	from (0): slabs that have a copy or a live page

@@ -80,6 +80,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		json_add_int(o, "connects", d->connects);
 		json_add_int(o, "losses", d->losses);
 		json_add_int(o, "absences", d->absences);
+		json_add_int(o, "revoked", count_get(&d->revoked));
 		json_add_int(o, "bad_pages", count_get(&d->bad_pages));
 		if (*d->why)
 			json_add_text(o, "last_loss", d->why);
@@ -256,6 +257,7 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "slabs_mapped", slab_count(&s->engine.table, SLAB_MAPPED) },
 		{ "slabs_asked_back", count_get(&c->evictions) },
 		{ "slabs_kept", count_get(&c->eviction_refusals) },
+		{ "slabs_revoked", count_get(&c->revocations) },
 		{ "asks_ignored", count_get(&c->asks_ignored) },
 		{ "slabs_to_disk", count_get(&c->to_disk) },
 		{ "pages_same", count_get(&c->same_filled) },

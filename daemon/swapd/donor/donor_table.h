@@ -49,8 +49,8 @@ enum donor_release { RELEASE_UNSENT, RELEASE_SENT, RELEASE_ANSWERED };
 
 /*
  * Limits a donor's requests: each scans the slab table, and no I/O is served meanwhile.  A donor
- * that follows HeadRoom or drains sends 64 EVICTs and one ACTIVITY a second at most; beyond four
- * times that it gets an answer without a scan.
+ * that follows HeadRoom or drains sends 64 EVICTs, 64 REVOKED and one ACTIVITY a second at most;
+ * beyond twice that it gets an answer without a scan.
  */
 struct asks {
 	uint32_t left;    /* EVICTs that it may send at once; an ACTIVITY counts as several */
@@ -106,6 +106,8 @@ struct donor {
 	uint64_t away_since, away_until; /* ns: while it is away: from, and at most until */
 	uint32_t accused;        /* .copies after it refused a READ or WRITE; 0 = it did not */
 	uint32_t connects, losses, absences;
+	uint64_t revoked;        /* replicas that it has ended */
+	uint64_t told_revoked;   /* ns: the last of these that was logged; 0 = none */
 	uint64_t bad_pages;      /* pages returned other than they were written */
 	bool blamed;             /* for one of them, since the last flush */
 	uint8_t resume;          /* enum donor_resume */

@@ -137,8 +137,8 @@ void donor_part(struct donor *d, const char *why)
 }
 
 /*
- * A donor has refused a READ or WRITE: it has ended that loan.  Resuming the session shows which of
- * the others it has; if it confirms all, it does not tell the truth (donor_confirmed()).
+ * A donor has refused a READ or WRITE, and not as the end of that loan alone.  Resuming the session
+ * shows which loans it has; if it confirms all, it does not tell the truth (donor_confirmed()).
  */
 static void refused(struct donor *d, const char *why)
 {
@@ -393,6 +393,7 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 	d->grace = told.grace * MS < GRACE_MOST ? told.grace * MS : GRACE_MOST;
 	donor_record_one(d);
 	d->link.slab_size = told.slab_size;
+	d->link.refuses_one = told.version >= 4;
 	take_figures(d, f, &told);
 	r = d->link.transport->hello ? d->link.transport->hello(&d->link, &told) : 0;
 	if (!r)
@@ -434,6 +435,10 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 	case WIRE_UNMAP:
 	case WIRE_BYE:
 		return 0;
+	case WIRE_REVOKED:
+		if (d->version < 4)
+			return -EPROTO;
+		/* fall through */
 	case WIRE_ACTIVITY:
 	case WIRE_EVICT:
 		return ds->events->asked(ds->owner, d, f, payload);
@@ -695,7 +700,7 @@ void donors_tick(struct donors *ds, uint64_t now)
 			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
 				donor_lose(d, d->why);
 			else if (d->state == DONOR_UP && ends_empty(d) && !d->copies &&
-				 !d->link.tx.count)
+				 !d->link.tx.count && !d->link.waiting.head)
 				let_go(d, now);
 			break;
 		case DONOR_QUARANTINED:

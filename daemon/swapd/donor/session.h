@@ -32,7 +32,7 @@ struct donor_events {
 	void (*resume)(void *owner, struct donor *d);
 	/* RELEASE is answered: donor_confirmed() follows when no replica is AWAY. */
 	int (*released)(void *owner, struct donor *d);
-	/* Replies to MAP and REMAP; ACTIVITY and EVICT. */
+	/* Replies to MAP and REMAP; ACTIVITY, EVICT and REVOKED. */
 	int (*answered)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*asked)(void *owner, struct donor *d, const struct wire_frame *f,

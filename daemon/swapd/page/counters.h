@@ -32,6 +32,7 @@ struct counters {
 	uint64_t repaired;       /* copied to replicas that lacked them */
 	uint64_t maps, map_refusals, unmaps;
 	uint64_t evictions, eviction_refusals; /* recalls of slabs, and those refused */
+	uint64_t revocations;    /* replicas that donors have ended */
 	uint64_t asks_ignored;   /* excess requests of donors */
 	uint64_t to_disk;        /* of the evictions, for lack of another donor */
 	uint64_t map_failures;   /* slabs that this process could not map */

@@ -128,6 +128,12 @@ int donor_asks_back(struct replicas *rs, struct donor *d, const struct wire_fram
 	return stream_push(&d->link.tx, &reply, NULL, 0) ? -EPROTO : 0;
 }
 
+void donor_tells_revoked(struct replicas *rs, struct donor *d, const struct wire_frame *f)
+{
+	if (may_ask(rs, d, 1))
+		mapping_revoked(rs, d, (struct wire_loan){ f->slab, f->generation });
+}
+
 void donor_asks_tick(struct replicas *rs, uint32_t seconds)
 {
 	static const struct activity_rule rule = ACTIVITY_RULE_DEFAULT;

@@ -17,6 +17,12 @@ struct replicas;
 int donor_asks_activity(struct replicas *rs, struct donor *d, const struct wire_frame *f,
 		      const uint8_t *payload);
 
+/*
+ * REVOKED: gives up the copy.  Beyond the limit of requests it is ignored: the reply to the next
+ * transfer tells.
+ */
+void donor_tells_revoked(struct replicas *rs, struct donor *d, const struct wire_frame *f);
+
 /* EVICT: marks the copy, which repair then migrates, or answers why not. */
 int donor_asks_back(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 

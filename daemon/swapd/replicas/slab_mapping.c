@@ -10,6 +10,8 @@
 #define SECOND 1000000000ull
 /* Time for which a write waits for a slab that was promised, without another donor. */
 #define PROMISE_PATIENCE (10 * SECOND)
+/* Pause between two lines in the log on slabs that a donor revokes. */
+#define QUIET (10 * SECOND)
 /* copy.since of a MAPPING that was refused for now, to be requested again. */
 #define LATER UINT64_MAX
 /* Position of the copy in a tag; the slab's index is below. */
@@ -117,14 +119,36 @@ static int choose(struct replicas *rs, uint32_t index, uint64_t *seed)
 	return donor;
 }
 
-static void send_map(struct donor *d, uint32_t index, int copy)
+/*
+ * Returns whether the pages of slab @index are in the backup.  Other replicas do not count: their
+ * donors might revoke them at the same time.
+ */
+static bool is_backed(const struct replicas *rs, uint32_t index)
 {
-	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	const struct page_map *map = rs->engine->map;
+
+	return backup_there(&rs->engine->backup) &&
+	       page_map_next_lacking(map, index, 0, PAGE_MAP_BACKUP) ==
+		       page_map_slab_pages(map, index);
+}
+
+/* Sends MAP or REMAP @f for @copy of slab @index. */
+static void send_request(const struct replicas *rs, struct donor *d, struct wire_frame f,
+			 uint32_t index, int copy)
+{
+	struct wire_loan_request r = { .class = WIRE_CLASS_SWAP };
 	uint8_t payload[WIRE_MAP_SIZE];
 
 	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
-	wire_build_map(payload, WIRE_CLASS_SWAP);
+	r.flags = d->version >= 4 && is_backed(rs, index) ? WIRE_BACKED : 0;
+	wire_build_loan_request(payload, &r);
+	f.length = f.op == WIRE_MAP || d->version >= 4 ? WIRE_MAP_SIZE : 0;
 	stream_push(&d->link.tx, &f, payload, 0);
+}
+
+static void send_map(const struct replicas *rs, struct donor *d, uint32_t index, int copy)
+{
+	send_request(rs, d, (struct wire_frame){ .op = WIRE_MAP }, index, copy);
 }
 
 /* Frees an entry of the slab by giving up a copy that is AWAY and has no page alone. */
@@ -162,7 +186,7 @@ static bool ask(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	d->used += d->memory ? d->link.slab_size : 0;
 	d->copies++;
 	d->mapping++;
-	send_map(d, index, copy);
+	send_map(rs, d, index, copy);
 	return true;
 }
 
@@ -175,7 +199,7 @@ void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 		if (c < 0 || slab->copy[c].state != COPY_MAPPING || slab->copy[c].since != LATER)
 			continue;
 		slab->copy[c].since = now;
-		send_map(d, i, c);
+		send_map(rs, d, i, c);
 	}
 }
 
@@ -266,10 +290,9 @@ void mapping_resume(struct replicas *rs, struct donor *d)
 			return;
 		f.slab = slab->copy[c].mapping.remote;
 		f.generation = slab->copy[c].mapping.generation;
-		f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)c << TAG_COPY_SHIFT | index;
 		slab->copy[c].since = now;
 		d->mapping++;
-		stream_push(&d->link.tx, &f, NULL, 0);
+		send_request(rs, d, f, index, c);
 	}
 	/* RELEASE determines its free capacity: no older PING may be in flight. */
 	if (d->release == RELEASE_UNSENT && donor_has_room(d) && !d->pinged) {
@@ -505,6 +528,45 @@ void mapping_lost(struct replicas *rs, struct donor *d)
 	d->mapping = 0;
 	/* Only now, with every bit cleared, may requests choose other replicas. */
 	settle_all(rs);
+}
+
+static void tell_revoked(const struct replicas *rs, struct donor *d)
+{
+	uint64_t now = now_ns();
+
+	if (d->told_revoked && now - d->told_revoked < QUIET)
+		return;
+	d->told_revoked = now;
+	note(rs->engine->notes, LOG_LVL_WARN, "donor %s: revokes slabs; %s; its other slabs stay",
+	     d->address.text,
+	     backup_there(&rs->engine->backup) ? "their pages are in the backup" :
+	     rs->wanted > 1 ? "reading their pages from other replicas" :
+			      "their pages are lost, as there is neither a backup nor another replica");
+}
+
+void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan)
+{
+	for (uint32_t i = 0; i < rs->engine->table.count; i++) {
+		struct slab *slab = slab_at(rs, i);
+		int c = slab_copy_at(slab, d->index);
+		struct copy *copy = c < 0 ? NULL : &slab->copy[c];
+
+		if (!copy || copy->state != COPY_MAPPED || copy->mapping.remote != loan.slab ||
+		    copy->mapping.generation != loan.generation)
+			continue;
+		if (d->link.transport->unmap)
+			d->link.transport->unmap(&d->link, &copy->mapping);
+		slab_lose(slab, c);
+		page_map_replica_gone(rs->engine->map, i, c);
+		d->copies--;
+		d->revoked++;
+		/* It is short of memory; the next PING tells. */
+		d->free = d->room = 0;
+		count_add(&rs->engine->counters->revocations, 1);
+		tell_revoked(rs, d);
+		engine_slab_settled(rs->engine, i);
+		return;
+	}
 }
 
 uint64_t mapping_oldest(const struct replicas *rs, const struct donor *d)

@@ -66,6 +66,12 @@ void mapping_away(struct replicas *rs, struct donor *d);
 /* Removes all copies at @d, which is lost. */
 void mapping_lost(struct replicas *rs, struct donor *d);
 
+/*
+ * @d has ended @loan: removes that copy, if it is MAPPED, as if its donor were lost.  Transfers in
+ * flight end by their own replies.  While AWAY, the reply to REMAP decides.
+ */
+void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan);
+
 /* Returns whether a copy of the slab at @index is AWAY at a donor that repair waits for. */
 bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now);
 /* Returns whether any donor is away. */

@@ -308,25 +308,37 @@ static void run_moved(struct engine *e, struct slot *slot, int copy)
 	}
 }
 
+/* Returns whether @copy of the slab of @slot's present run is still the one that @t was for. */
+static bool is_for_copy(const struct engine *e, const struct slot *slot, int copy,
+			const struct transfer *t)
+{
+	const struct copy *c =
+		&slab_of_page(&e->table, slot->first + slot->cursor)->copy[copy];
+
+	return c->serial == t->serial && (c->state == COPY_MAPPED || c->state == COPY_AWAY);
+}
+
 void engine_done(struct engine *e, struct transfer *t)
 {
 	struct slot *slot = slot_of_transfer(&e->slots, t->number);
 	int copy = transfer_copy(t->number);
+	/* A revoked copy ends before its transfers; another one may have its entry by now. */
+	bool there = is_for_copy(e, slot, copy, t);
 
 	slot->pending &= (uint8_t)~(1u << copy);
 	if (slot->kind == SLOT_WRITE) {
 		/* Without an acknowledgement the donor may have old and new content. */
-		if (t->result)
+		if (there && t->result)
 			page_map_bad(e->map, copy, slot->first + slot->cursor, slot->run);
-		else
+		else if (there)
 			page_map_stored(e->map, copy, slot->first + slot->cursor, slot->run);
 		if (!slot->pending)
 			run_written(e, slot);
 	} else {
-		/* The run is repeated if the donor was lost, with its bits cleared. */
+		/* The run is repeated if the copy was lost, with its bits cleared. */
 		slot->wait = WAIT_NONE;
 		slot->source = t->in_place;
-		if (!t->result)
+		if (there && !t->result)
 			run_moved(e, slot, copy);
 	}
 	if (!slot->pending)
@@ -355,6 +367,7 @@ static bool move(struct engine *e, struct slot *slot, uint8_t copies, enum wire_
 			.op = (uint8_t)op,
 			.by_reference = by_reference,
 			.number = transfer_number(&e->slots, slot, c),
+			.serial = slab->copy[c].serial,
 			.offset = slab_offset(&e->table, page),
 			.length = slot->run * PAGE,
 			.payload = slot->payload + slot->cursor * (size_t)PAGE,

@@ -79,7 +79,8 @@ void engine_start_own(struct engine *e, struct slot *slot);
 void engine_end_exclusive(struct engine *e, struct slot *slot);
 
 /*
- * Ends transfer @t; with -ECONNRESET its donor is lost and its replicas are off the tables.
+ * Ends transfer @t; with -ECONNRESET its donor is lost and its replicas are off the tables, with
+ * -ESTALE its own replica is.
  * Records the result and makes the request ready.
  */
 void engine_done(struct engine *e, struct transfer *t);

@@ -18,6 +18,7 @@
 static const char *const names[STEP_KINDS] = {
 	"write", "same", "read", "discard", "deliver", "control", "disk", "disk-error", "tick",
 	"crash", "return", "evict", "late", "migrate", "drain", "forge", "kill", "cut", "run",
+	"revoke", "revoked",
 };
 
 /* Pages of a request: the first, the second, both. */
@@ -79,6 +80,11 @@ int possible(struct step out[static STEPS])
 				ADD(STEP_EVICT, d, r);
 			if (b->forgeries && up && W.loan[d][r].lent)
 				ADD(STEP_FORGE, d, r);
+			/* Also while its borrower is away. */
+			for (int how = 0; b->revocations && W.loan[d][r].lent && how < 2; how++)
+				ADD(STEP_REVOKE, d, r + REMOTE * how);
+			if (W.loan[d][r].untold)
+				ADD(STEP_REVOKED, d, r);
 		}
 	}
 	for (uint32_t i = 0; b->migrations && i < m.s.engine.table.count; i++)
@@ -212,6 +218,13 @@ void take(const struct step *t)
 	case STEP_RUN:
 		engine_run(&m.s.engine);
 		break;
+	case STEP_REVOKE:
+		b->revocations--;
+		revoke_loan(t->a, t->b % REMOTE, t->b / REMOTE);
+		break;
+	case STEP_REVOKED:
+		revoked(t->a, t->b);
+		break;
 	case STEP_KINDS:
 		break;
 	}
@@ -254,6 +267,11 @@ void check_state(void)
 				continue;
 			if (copy->state != COPY_MAPPED && copy->state != COPY_AWAY)
 				violated("valid, and no copy", page, (uint64_t)c);
+			/* REMAP will tell. */
+			if (copy->state == COPY_AWAY &&
+			    W.loan[copy->donor][copy->mapping.remote].generation !=
+				    copy->mapping.generation)
+				continue;
 			held = W.loan[copy->donor][copy->mapping.remote]
 				       .stamp[page % m.model->slab_pages];
 			if (!changes(page) && held != W.newest[page] &&

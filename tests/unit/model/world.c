@@ -226,6 +226,14 @@ bool is_in_flight(const struct op *o)
 	return transfer_of(o) != NULL;
 }
 
+/* Returns whether its loan, when it arrives there, is the one it was for. */
+static bool reaches(const struct op *o)
+{
+	const struct loan *loan = &W.loan[o->donor][o->remote];
+
+	return loan->lent && loan->generation == o->generation;
+}
+
 void deliver(uint32_t i)
 {
 	struct op o = W.op[i];
@@ -233,10 +241,21 @@ void deliver(uint32_t i)
 	const struct slot *slot = slot_of_transfer(&m.s.engine.slots, o.number);
 
 	W.op[i] = W.op[--W.ops];
-	if (!loan->lent || loan->generation != o.generation)
-		violated("a page asked of what is not lent", o.remote, o.generation);
 	if (!is_in_flight(&o))
 		violated("a transfer that is not in flight", o.number, o.tag);
+	if (o.served) {
+		for (uint32_t j = 0; o.op == WIRE_READ && j < o.count; j++)
+			page_in(slot, slot->cursor + j, o.stamp[j], NULL);
+		link_done(&m.s.donors.donor[o.donor].link, transfer_of(&o), 0);
+		return;
+	}
+	/* It may have been lent again since. */
+	if (loan->revoked && !reaches(&o)) {
+		link_done(&m.s.donors.donor[o.donor].link, transfer_of(&o), -ESTALE);
+		return;
+	}
+	if (!reaches(&o))
+		violated("a page asked of what is not lent", o.remote, o.generation);
 	for (uint32_t j = 0; j < o.count; j++) {
 		struct bytes *bytes = &m.lent[o.donor][o.remote][o.first + j];
 
@@ -261,7 +280,10 @@ static bool serve(struct donor *d, struct wire_frame *request)
 
 	f.direction = WIRE_REPLY;
 	f.length = 0;
-	if (f.op == WIRE_UNMAP) {
+	if (f.op == WIRE_UNMAP && loans[f.slab].revoked &&
+	    (!loans[f.slab].lent || loans[f.slab].generation != f.generation)) {
+		f.status = WIRE_STALE;
+	} else if (f.op == WIRE_UNMAP) {
 		if (!loans[f.slab].lent || loans[f.slab].generation != f.generation)
 			violated("a slab that is not lent was released", f.slab, f.generation);
 		for (uint32_t j = 0; j < W.ops; j++)
@@ -276,6 +298,7 @@ static bool serve(struct donor *d, struct wire_frame *request)
 		f.status = r < m.model->room ? WIRE_OK : WIRE_NO_SPACE;
 		if (!f.status) {
 			loans[r] = (struct loan){ .lent = true, .claimed = true,
+						  .revoked = loans[r].revoked,
 						  .slab = (uint32_t)f.tag,
 						  .generation = loans[r].generation + 1 };
 			f.slab = r;
@@ -305,6 +328,10 @@ void take_control(uint32_t i)
 	uint32_t free = 0;
 
 	memmove(&W.control[i], &W.control[i + 1], (--W.controls - i) * sizeof(W.control[0]));
+	/* A connection keeps the order of its frames. */
+	for (int r = 0; r < REMOTE; r++)
+		if (loans[r].untold)
+			revoked(d->index, r);
 	if (serve(d, &f))
 		assert_int_equal(donor_frame(d, &f, NULL), 0);
 	/* What a PING would tell. */
@@ -333,6 +360,8 @@ static void end_connection(int donor)
 		if (W.control[i].donor != donor)
 			W.control[kept++] = W.control[i];
 	W.controls = kept;
+	for (int r = 0; r < REMOTE; r++)
+		W.loan[donor][r].untold = false;
 }
 
 /* So does the donor's session. */
@@ -349,7 +378,8 @@ void cut(int donor, int how)
 		const struct op *o = &W.op[i];
 
 		/* Without an acknowledgement no page of it may be read. */
-		for (uint32_t j = 0; o->donor == donor && o->op == WIRE_WRITE && j < o->count; j++)
+		for (uint32_t j = 0; o->donor == donor && o->op == WIRE_WRITE && reaches(o) &&
+				     j < o->count; j++)
 			W.loan[donor][o->remote].stamp[o->first + j] = FORGED;
 	}
 	for (uint32_t i = 0; i < W.controls && how; i++)
@@ -424,6 +454,38 @@ void evict(int donor, int remote)
 	assert_int_equal(donor_frame(&m.s.donors.donor[donor], &f, NULL), 0);
 }
 
+void revoke_loan(int donor, int remote, int how)
+{
+	struct loan *loan = &W.loan[donor][remote];
+
+	for (uint32_t i = 0; how && i < W.ops; i++) {
+		struct op *o = &W.op[i];
+
+		if (o->donor != donor || o->remote != (uint32_t)remote ||
+		    o->generation != loan->generation)
+			continue;
+		o->served = true;
+		for (uint32_t j = 0; j < o->count; j++)
+			if (o->op == WIRE_READ)
+				o->stamp[j] = loan->stamp[o->first + j];
+			else
+				loan->stamp[o->first + j] = o->stamp[j];
+	}
+	loan->lent = false;
+	loan->revoked = true;
+	/* The replies to REMAP tell a borrower that is away. */
+	loan->untold = m.s.donors.donor[donor].state == DONOR_UP;
+}
+
+void revoked(int donor, int remote)
+{
+	struct wire_frame f = { .op = WIRE_REVOKED, .slab = (uint32_t)remote,
+				.generation = W.loan[donor][remote].generation };
+
+	W.loan[donor][remote].untold = false;
+	assert_int_equal(donor_frame(&m.s.donors.donor[donor], &f, NULL), 0);
+}
+
 /* --- the backup disk -------------------------------------------------------------------- */
 
 struct backup_lane *lane_of(int which)
@@ -487,7 +549,7 @@ static void leave_in_flight(int how)
 		const struct op *o = &W.op[i];
 		const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
 
-		for (uint32_t j = 0; j < o->count && o->op == WIRE_WRITE; j++) {
+		for (uint32_t j = 0; j < o->count && o->op == WIRE_WRITE && reaches(o); j++) {
 			uint64_t *stamp = &W.loan[o->donor][o->remote].stamp[o->first + j];
 
 			page_out(slot, slot->cursor + j, stamp,
@@ -500,6 +562,9 @@ static void leave_in_flight(int how)
 	for (uint32_t i = b->queue.completed; i != b->queue.submitted && how & 2; i++)
 		write_out(&W.slot[b->queue.jobs[i % SLOT_COUNT]]);
 	W.ops = W.controls = 0;
+	for (int d = 0; d < m.s.donors.count; d++)
+		for (int r = 0; r < REMOTE; r++)
+			W.loan[d][r].untold = false;
 	b->queue.submitted = b->queue.completed = b->queue.reaped = 0;
 	b->reads.submitted = b->reads.completed = b->reads.reaped = 0;
 }
@@ -517,6 +582,14 @@ static void resume(int donor)
 
 		if (c < 0 || copy->state != COPY_AWAY)
 			continue;
+		if (W.loan[donor][copy->mapping.remote].revoked &&
+		    (!W.loan[donor][copy->mapping.remote].lent ||
+		     W.loan[donor][copy->mapping.remote].generation != copy->mapping.generation)) {
+			d->copies--;
+			slab_lose(&W.slab[i], c);
+			page_map_replica_gone(m.s.engine.map, i, c);
+			continue;
+		}
 		if (!W.loan[donor][copy->mapping.remote].lent ||
 		    W.loan[donor][copy->mapping.remote].generation != copy->mapping.generation)
 			violated("a copy that its donor does not know", i, copy->mapping.remote);
@@ -635,6 +708,7 @@ void begin(const struct model *model)
 	for (int d = 0; d < m.s.donors.count; d++)
 		m.s.donors.donor[d] = (struct donor){
 			.table = &m.s.donors, .index = (uint16_t)d, .state = DONOR_UP,
+			.version = WIRE_VERSION,
 			.total = model->room * m.s.options.slab,
 			.free = model->room * m.s.options.slab,
 			.grace = 1ull << 62,

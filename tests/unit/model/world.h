@@ -32,6 +32,8 @@ struct loan {
 	uint32_t generation;
 	bool lent;
 	bool claimed;          /* since the last connection of its borrower began */
+	bool revoked;          /* the donor ended it */
+	bool untold;           /* ... and its REVOKED is on its way */
 	uint32_t slab;         /* the borrower's number, for checks only */
 	uint64_t stamp[PAGES];
 };
@@ -42,6 +44,7 @@ struct op {
 	uint32_t number;                 /* of the transfer */
 	uint32_t remote, generation;
 	uint64_t tag;
+	bool served;                     /* its reply is on its way */
 	uint64_t stamp[PAGES];
 };
 
@@ -54,7 +57,7 @@ struct expected {
 /* How often each may happen, still. */
 struct budget {
 	uint8_t writes, same, reads, discards, crashes, returns, evictions, ticks, migrations,
-		disk_errors, drains, forgeries, kills, cuts;
+		disk_errors, drains, forgeries, kills, cuts, revocations;
 };
 
 struct world {
@@ -144,7 +147,7 @@ struct state {
 enum step_kind { STEP_WRITE, STEP_SAME, STEP_READ, STEP_DISCARD, STEP_DELIVER, STEP_CONTROL,
 		 STEP_DISK, STEP_DISK_ERROR, STEP_TICK, STEP_CRASH, STEP_RETURN, STEP_EVICT,
 		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KILL, STEP_CUT, STEP_RUN,
-		 STEP_KINDS };
+		 STEP_REVOKE, STEP_REVOKED, STEP_KINDS };
 
 struct step {
 	uint8_t kind, a, b;
@@ -186,6 +189,12 @@ void crash(int donor);
 void cut(int donor, int how);
 void come_back(int donor);
 void evict(int donor, int remote);
+/*
+ * A donor ends a loan, after it has served the pages on their way if @how is 1; REVOKED, which
+ * tells of that, arrives.
+ */
+void revoke_loan(int donor, int remote, int how);
+void revoked(int donor, int remote);
 /* A donor changes a bit (@how 0), exchanges its two pages (1), or gives an older content (2). */
 void forge(int donor, int remote, int how);
 /* What donors_flush() does about donors that gave other pages than were written. */
