@@ -412,7 +412,7 @@ int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e
 		return fail(e, ENOMEM, "out of memory");
 	l->kernels->env = (struct kernel_env){
 		.pool = l->pool, .eviction = &l->eviction, .follow = &l->follow, .log = &l->log,
-		.quota = l->options.sessions.quota,
+		.quota = l->options.sessions.quota, .keep = l->options.sessions.keep,
 	};
 	l->kernels->keys = &l->sessions.keys;
 	l->kernels->key_connections = l->options.sessions.key_connections;

@@ -18,6 +18,7 @@
 #include "donord/donord.h"
 #include "donord/loop.h"
 #include "fake_verbs.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/wire/hmac.h"
@@ -166,25 +167,49 @@ static void at_address(const struct rdma_cm_id *id, uint32_t address)
 	peer->sin_addr.s_addr = htonl(address);
 }
 
-static void greet(uint64_t number)
+/* Session @number of the borrower with @id sends HELLO with @flags. */
+static void send_hello(uint64_t number, uint64_t id, uint32_t flags)
 {
-	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
+	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel",
+				.borrower = id, .flags = flags };
 	uint8_t payload[WIRE_HELLO_SIZE];
 
 	wire_build_hello(payload, &h);
 	send_frame(number, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
 		   payload);
+}
+
+static void greet(uint64_t number)
+{
+	send_hello(number, 0, 0);
 	wait_until(session_of(number)->greeted);
+}
+
+/* Session @number of the borrower with @id, whose HELLO has @flags. */
+static void hello(uint64_t number, uint64_t id, uint32_t flags)
+{
+	struct rdma_cm_id *cm = request(number);
+
+	wait_until(session_of(number) && session_of(number)->queue[0].id == cm &&
+		   session_of(number)->accepted);
+	send_hello(number, id, flags);
 }
 
 static struct kernel_session *begin(uint64_t number)
 {
-	struct rdma_cm_id *id = request(number);
-
-	wait_until(session_of(number) && session_of(number)->queue[0].id == id &&
-		   session_of(number)->accepted);
-	greet(number);
+	hello(number, 0, 0);
+	wait_until(session_of(number)->greeted);
 	return session_of(number);
+}
+
+/* A session that its borrower can resume, with one slab. */
+static void begin_kept(uint64_t number, uint64_t id)
+{
+	hello(number, id, WIRE_KEEP);
+	wait_until(session_of(number)->greeted);
+	send_map(number);
+	wait_until(pool_owned(&pool, &session_of(number)->borrower) == 1);
+	wait_until(!session_of(number)->granting);
 }
 
 /* A connection that has sent HELLO; its other end in *@fd. */
@@ -525,6 +550,176 @@ static void too_many_connections(void **state)
 	assert_null(session_of(1));
 }
 
+static void disconnected(uint64_t number)
+{
+	fake_happens(session_of(number)->queue[0].id, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+	wait_until(!session_of(number));
+}
+
+/* The status of the reply to the HELLO of session @number. */
+static enum wire_status answer(uint64_t number)
+{
+	struct kernel_session *s = session_of(number);
+	struct wire_frame reply;
+	uint32_t n;
+
+	wait_until(fake_sends(s->queue[0].id) == 1);
+	assert_int_equal(wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER,
+				    &reply), 1);
+	return (enum wire_status)reply.status;
+}
+
+/* A session's slabs stay for the grace period, and no longer. */
+static void a_grace_period(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	disconnected(1);
+	wait_until(loop->kernels->kept->state == KERNEL_ENDED);
+	/* Nothing can reach them meanwhile. */
+	assert_null(loop->kernels->ended);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	assert_int_equal(fake.registered, 2);
+	kernel_accept_wait(loop->kernels, now_ns() + 999 * SECOND);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	kernel_accept_wait(loop->kernels, now_ns() + 1001 * SECOND);
+	assert_int_equal(pool.in[LEND_LENT], 0);
+	wait_until(!loop->kernels->ended);
+	assert_int_equal(fake.registered, 0);
+	/* Too late. */
+	hello(2, 7, WIRE_KEEP | WIRE_RESUME);
+	assert_int_equal(answer(2), WIRE_NO_SESSION);
+}
+
+/* What a session without KEEP had is lent again, as is that of one that said BYE. */
+static void sessions_that_are_not_kept(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin(1);
+	send_map(1);
+	wait_until(pool.in[LEND_LENT] == 1);
+	disconnected(1);
+	assert_null(loop->kernels->kept);
+	begin_kept(2, 7);
+	send_frame(2, (struct wire_frame){ .op = WIRE_BYE }, NULL);
+	wait_until(!session_of(2)->keeps);
+	disconnected(2);
+	assert_null(loop->kernels->kept);
+	/* One that breaks the protocol. */
+	begin_kept(3, 7);
+	send_frame(3, (struct wire_frame){ .op = WIRE_PING }, NULL);
+	session_of(3)->received++;
+	wait_until(!session_of(3));
+	assert_null(loop->kernels->kept);
+	wait_until(!pool.in[LEND_LENT]);
+}
+
+/* The donor need not have noticed that the old connections failed. */
+static void a_session_is_resumed(void **state)
+{
+	struct kernel_session *old;
+
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	old = session_of(1);
+	hello(2, 7, WIRE_KEEP | WIRE_RESUME);
+	wait_until(session_of(2)->resumes || session_of(2)->greeted);
+	assert_null(session_of(1));
+	/* The answer waits until the old queue pairs are destroyed. */
+	while (fake_sends(session_of(2)->queue[0].id) == 0) {
+		assert_false(session_of(2)->greeted);
+		turn();
+	}
+	assert_int_equal(answer(2), WIRE_OK);
+	assert_int_equal(old->state, KERNEL_ENDED);
+	assert_int_equal(pool_owned(&pool, &session_of(2)->borrower), 1);
+	/* Its borrower does not confirm the loan. */
+	send_frame(2, (struct wire_frame){ .op = WIRE_RELEASE }, NULL);
+	wait_until(!pool.in[LEND_LENT]);
+	wait_until(!loop->kernels->ended);
+}
+
+/* A resumption that fails on its way leaves the loans for the next. */
+static void a_resumption_fails(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	hello(2, 7, WIRE_KEEP | WIRE_RESUME);
+	wait_until(session_of(2)->resumes || session_of(2)->greeted);
+	disconnected(2);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	hello(3, 7, WIRE_KEEP | WIRE_RESUME);
+	assert_int_equal(answer(3), WIRE_OK);
+	/* After the answer as well, which the borrower may not have got. */
+	disconnected(3);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	hello(4, 7, WIRE_KEEP | WIRE_RESUME);
+	assert_int_equal(answer(4), WIRE_OK);
+	assert_int_equal(pool_owned(&pool, &session_of(4)->borrower), 1);
+}
+
+/* Its borrower begins another before the donor notices that the first one's connections failed. */
+static void two_resumptions(void **state)
+{
+	struct kernel_session *second, *third;
+
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	request(2);
+	request(3);
+	wait_until(session_of(2) && session_of(2)->accepted);
+	wait_until(session_of(3) && session_of(3)->accepted);
+	second = session_of(2);
+	third = session_of(3);
+	third->keeps = true;
+	second->resumes = loop->kernels->env.find(second, 7);
+	assert_non_null(second->resumes);
+	assert_null(session_of(1));
+	third->resumes = loop->kernels->env.find(third, 7);
+	assert_non_null(third->resumes);
+	assert_null(second->resumes);
+	wait_until(!session_of(2));
+	disconnected(3);
+	assert_non_null(loop->kernels->kept);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+}
+
+/* The number of a borrower is no proof: only a key of the same name is. */
+static void another_key_resumes_nothing(void **state)
+{
+	struct error e = { 0 };
+	struct key other;
+
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	assert_int_equal(key_make(&other, "bob", &e), 0);
+	loop->sessions.keys.keys[loop->sessions.keys.count++] = other;
+	key = other;
+	hello(2, 7, WIRE_KEEP | WIRE_RESUME);
+	assert_int_equal(answer(2), WIRE_NO_SESSION);
+	assert_non_null(session_of(1));
+	assert_int_equal(pool_owned(&pool, &session_of(1)->borrower), 1);
+}
+
+/* Its key is removed in the grace period: so are its loans. */
+static void a_key_is_removed_meanwhile(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	disconnected(1);
+	loop->sessions.keys.count = 0;
+	kernel_accept_keys(loop->kernels);
+	assert_null(loop->kernels->kept);
+	assert_int_equal(pool.in[LEND_LENT], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -544,6 +739,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_maps, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_rack_reconnects, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(too_many_connections, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_grace_period, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(sessions_that_are_not_kept, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_session_is_resumed, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_resumption_fails, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(two_resumptions, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(another_key_resumes_nothing, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_key_is_removed_meanwhile, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),

@@ -25,6 +25,22 @@ static const struct key keys[] = {
 	{ .name = "bob", .fingerprint = "03" },
 };
 
+/* What kernel_accept.c does: the session that find() returns; the one that it gets back. */
+static struct kernel_session *parted, *taken_back;
+
+static struct kernel_session *find(struct kernel_session *s, uint64_t id)
+{
+	struct kernel_session *old = parted && parted->id == id ? parted : NULL;
+
+	parted = old ? NULL : parted;
+	return old;
+}
+
+static void found(struct kernel_session *old)
+{
+	taken_back = old;
+}
+
 /* What the pool thread would do, and the loop. */
 static void work(void)
 {
@@ -48,7 +64,9 @@ static int with_pool(void **state)
 					   .eviction = &eviction,
 					   .log = &donor_log };
 	env = (struct kernel_env){ .pool = &pool, .eviction = &eviction, .follow = &follow,
-				 .log = &donor_log, .export = &export };
+				 .log = &donor_log, .export = &export, .keep = 30000000000ull,
+				 .find = find, .found = found };
+	parted = taken_back = NULL;
 	return eviction_init(&eviction) || kernel_export_init(&export, &pool, &donor_log);
 }
 
@@ -93,11 +111,10 @@ static struct wire_frame say(struct kernel_session *s, struct wire_frame f, cons
 	return reply;
 }
 
-static struct kernel_session *begin(const struct key *key, uint32_t queues)
+/* A session whose connections are accepted. */
+static struct kernel_session *connect_all(const struct key *key, uint32_t queues)
 {
-	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
 	struct kernel_request q = { .open = { .queues = queues, .session = 1 }, .key = key };
-	uint8_t payload[WIRE_HELLO_SIZE];
 	struct kernel_session *s = NULL;
 	struct rdma_cm_id *accepted;
 
@@ -113,10 +130,50 @@ static struct kernel_session *begin(const struct key *key, uint32_t queues)
 		assert_int_equal(kernel_session_accept(s, &accepted), 0);
 		assert_ptr_equal(accepted, id);
 	}
-	wire_build_hello(payload, &h);
-	assert_int_equal(say(s, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
-			     payload, NULL).status, WIRE_OK);
 	return s;
+}
+
+static void send_hello(struct kernel_session *s, uint32_t version, uint32_t flags)
+{
+	struct wire_hello h = { .version = version, .slab_size = SLAB, .name = "kernel",
+				.borrower = 1, .flags = flags };
+	uint8_t payload[WIRE_HELLO_SIZE];
+
+	wire_build_hello(payload, &h);
+	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_HELLO,
+							    .length = sizeof(payload) },
+				    payload), 0);
+}
+
+/* The reply to HELLO. */
+static enum wire_status told(struct kernel_session *s, struct wire_donor *d)
+{
+	struct wire_frame reply;
+	uint32_t n;
+	const uint8_t *sent = fake_sent(s->queue[0].id, &n);
+
+	assert_int_equal(wire_parse(sent, n, WIRE_AT_BORROWER, &reply), 1);
+	assert_int_equal(reply.op, WIRE_HELLO);
+	if (!reply.status)
+		assert_int_equal(wire_parse_donor(sent + WIRE_HEADER, reply.length, d), 0);
+	return (enum wire_status)reply.status;
+}
+
+static struct kernel_session *begin_as(const struct key *key, uint32_t queues, uint32_t version,
+				       uint32_t flags, struct wire_donor *d)
+{
+	struct kernel_session *s = connect_all(key, queues);
+
+	send_hello(s, version, flags);
+	assert_int_equal(told(s, d), WIRE_OK);
+	return s;
+}
+
+static struct kernel_session *begin(const struct key *key, uint32_t queues)
+{
+	struct wire_donor d;
+
+	return begin_as(key, queues, WIRE_VERSION, 0, &d);
 }
 
 static struct wire_frame map(struct kernel_session *s)
@@ -142,6 +199,17 @@ static void end(struct kernel_session *s)
 	work();
 	assert_int_equal(s->domain.keys, 0);
 	/* All else goes when no key needs it. */
+	assert_false(kernel_session_close(s));
+	work();
+	assert_true(kernel_session_close(s));
+	kernel_session_free(s);
+}
+
+/* Frees a session that another has resumed, and which has no keys. */
+static void end_parted(struct kernel_session *s)
+{
+	assert_int_equal(s->state, KERNEL_ENDED);
+	assert_int_equal(s->domain.keys, 0);
 	assert_false(kernel_session_close(s));
 	work();
 	assert_true(kernel_session_close(s));
@@ -400,6 +468,164 @@ static void a_key_that_stays(void **state)
 	fake_free(fake.stays);
 }
 
+/* The grant behind the last message. */
+static struct wire_rdma_grant granted_to(struct kernel_session *s)
+{
+	struct wire_rdma_grant g;
+	uint32_t n;
+	const uint8_t *sent = fake_sent(s->queue[0].id, &n);
+
+	assert_int_equal(n, WIRE_HEADER + WIRE_RDMA_GRANT_SIZE + WIRE_MARK);
+	assert_int_equal(wire_parse_rdma_grant(sent + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, &g), 0);
+	return g;
+}
+
+static enum wire_status remap(struct kernel_session *s, const struct wire_frame *loan)
+{
+	return say(s, (struct wire_frame){ .op = WIRE_REMAP, .slab = loan->slab,
+					   .generation = loan->generation }, NULL, NULL).status;
+}
+
+/* Only a session that requests it, in version 4, at a donor with a grace period. */
+static void who_is_kept(void **state)
+{
+	struct wire_donor d;
+	struct kernel_session *s = begin_as(&keys[0], 1, WIRE_VERSION, WIRE_KEEP, &d);
+
+	assert_true(s->keeps);
+	assert_int_equal(d.grace, 30000);
+	end(s);
+	s = begin_as(&keys[0], 1, WIRE_VERSION, 0, &d);
+	assert_false(s->keeps);
+	assert_int_equal(d.grace, 0);
+	end(s);
+	s = begin_as(&keys[0], 1, WIRE_VERSION_OLDEST, WIRE_KEEP, &d);
+	assert_false(s->keeps);
+	end(s);
+	env.keep = 0;
+	s = begin_as(&keys[0], 1, WIRE_VERSION, WIRE_KEEP, &d);
+	assert_false(s->keeps);
+	assert_int_equal(d.grace, 0);
+	assert_int_equal(say(s, (struct wire_frame){ .op = WIRE_BYE }, NULL, NULL).status, WIRE_OK);
+	end(s);
+}
+
+/*
+ * Nothing of the old queue pairs can land when HELLO is answered: they are destroyed.  Pages stay;
+ * their keys change, and the old domain goes with the last of its keys.
+ */
+static void resumed(void **state)
+{
+	struct kernel_session *a, *b = connect_all(&keys[0], 2);
+	struct wire_rdma_grant before, after;
+	struct wire_frame kept, left;
+	struct wire_donor d;
+
+	a = begin_as(&keys[0], 2, WIRE_VERSION, WIRE_KEEP, &d);
+	kept = map(a);
+	before = granted_to(a);
+	left = map(a);
+	memset(pool_memory(&pool, kept.slab), 0x5a, SLAB);
+	assert_int_equal(kernel_session_part(a), 2);
+	parted = a;
+	send_hello(b, WIRE_VERSION, WIRE_KEEP | WIRE_RESUME);
+	assert_ptr_equal(b->resumes, a);
+	assert_int_equal(fake_sends(b->queue[0].id), 0);
+	assert_int_equal(kernel_session_turn(b), 0);
+	assert_int_equal(fake_sends(b->queue[0].id), 0);
+	work();
+	assert_true(kernel_session_resumable(b));
+	assert_int_equal(kernel_session_turn(b), 0);
+	assert_int_equal(told(b, &d), WIRE_OK);
+	assert_int_equal(d.grace, 30000);
+	assert_ptr_equal(taken_back, a);
+	assert_int_equal(a->domain.keys, 2);
+	assert_int_equal(remap(b, &(struct wire_frame){ .slab = kept.slab,
+							.generation = kept.generation + 1 }),
+			 WIRE_STALE);
+	assert_int_equal(remap(b, &kept), WIRE_OK);
+	after = granted_to(b);
+	assert_int_equal(after.address, before.address);
+	assert_int_not_equal(after.key, before.key);
+	assert_int_equal(a->domain.keys, 1);
+	assert_int_equal(b->domain.keys, 1);
+	assert_int_equal(say(b, (struct wire_frame){ .op = WIRE_RELEASE }, NULL, NULL).status,
+			 WIRE_OK);
+	assert_int_equal(a->domain.keys, 0);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	assert_int_equal(unmap(b, &left), WIRE_NO_SLAB);
+	for (int i = 0; i < SLAB; i++)
+		assert_int_equal(pool_memory(&pool, kept.slab)[i], 0x5a);
+	end_parted(a);
+	assert_int_equal(unmap(b, &kept), WIRE_OK);
+	end(b);
+	assert_int_equal(fake.registered, 0);
+}
+
+/* The reply to a MAP does not reach a borrower that is away: it claims no such loan. */
+static void parted_while_a_slab_is_registered(void **state)
+{
+	struct kernel_session *a, *b = connect_all(&keys[0], 1);
+	uint8_t payload[WIRE_MAP_SIZE];
+	struct wire_donor d;
+
+	a = begin_as(&keys[0], 1, WIRE_VERSION, WIRE_KEEP, &d);
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	assert_int_equal(send_frame(a, (struct wire_frame){ .op = WIRE_MAP,
+							    .length = sizeof(payload) },
+				    payload), 0);
+	assert_int_equal(kernel_session_part(a), 1);
+	parted = a;
+	send_hello(b, WIRE_VERSION, WIRE_KEEP | WIRE_RESUME);
+	work();
+	assert_int_equal(kernel_session_turn(b), 0);
+	assert_int_equal(told(b, &d), WIRE_OK);
+	assert_int_equal(say(b, (struct wire_frame){ .op = WIRE_RELEASE }, NULL, NULL).status,
+			 WIRE_OK);
+	assert_int_equal(pool.in[LEND_LENT], 0);
+	end_parted(a);
+	end(b);
+	assert_int_equal(fake.registered, 0);
+}
+
+/* A donor that has restarted, or whose grace period is over. */
+static void nothing_to_resume(void **state)
+{
+	struct kernel_session *s = connect_all(&keys[0], 1);
+	struct wire_donor d;
+
+	send_hello(s, WIRE_VERSION, WIRE_KEEP | WIRE_RESUME);
+	assert_int_equal(told(s, &d), WIRE_NO_SESSION);
+	assert_false(s->greeted);
+	/* The same connection may begin a session. */
+	send_hello(s, WIRE_VERSION, WIRE_KEEP);
+	assert_int_equal(told(s, &d), WIRE_OK);
+	end(s);
+}
+
+/* A slab confirmed twice would have two keys in one domain. */
+static void confirmed_twice(void **state)
+{
+	struct kernel_session *a, *b = connect_all(&keys[0], 1);
+	struct wire_frame loan;
+	struct wire_donor d;
+
+	a = begin_as(&keys[0], 1, WIRE_VERSION, WIRE_KEEP, &d);
+	loan = map(a);
+	kernel_session_part(a);
+	parted = a;
+	send_hello(b, WIRE_VERSION, WIRE_RESUME);
+	work();
+	assert_int_equal(kernel_session_turn(b), 0);
+	assert_int_equal(remap(b, &loan), WIRE_OK);
+	assert_int_equal(remap(b, &loan), WIRE_STALE);
+	work();
+	assert_int_equal(pool.in[LEND_LENT], 0);
+	end_parted(a);
+	end(b);
+	assert_int_equal(fake.registered, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -412,6 +638,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_quota, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_quota_of_ended_sessions, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_key_that_stays, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(who_is_kept, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(resumed, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(parted_while_a_slab_is_registered, with_pool,
+						without_pool),
+		cmocka_unit_test_setup_teardown(nothing_to_resume, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(confirmed_twice, with_pool, without_pool),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,13 @@ struct kernel_key {
 	bool ended;                /* the loan ended while the slab was being registered */
 	struct ibv_mr *mr;
 	int result;                /* of the task */
+	/*
+	 * A slab of a resumed session: its key in the old session's domain, which has no queue
+	 * pairs any more.
+	 */
+	struct ibv_mr *old;
+	struct kernel_domain *old_domain;
+	int old_result;
 	struct borrower *borrower; /* may be removed during KEY_GOING */
 	struct kernel_domain *domain;
 	struct wire_frame request;
@@ -47,6 +54,7 @@ static void run(struct pool_task *t)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
 			   IBV_ACCESS_REMOTE_WRITE);
 	k->result = k->mr ? 0 : errno;
+	k->old_result = k->old ? ibv_dereg_mr(k->old) : 0;
 }
 
 static void done(struct pool_task *t);
@@ -56,9 +64,16 @@ static enum wire_status grant(struct export *x, struct borrower *b,
 {
 	struct kernel_export *kx = (struct kernel_export *)x;
 	struct kernel_key *k = &kx->keys[request->slab];
+	struct kernel_key old = *k;
 
+	if (request->op == WIRE_REMAP && (k->state != KEY_VALID || k->domain == b->priv))
+		return WIRE_STALE;
 	*k = (struct kernel_key){ .task = { .run = run, .done = done }, .x = kx, .borrower = b,
 				  .domain = b->priv, .request = *request };
+	if (request->op == WIRE_REMAP) {
+		k->old = old.mr;
+		k->old_domain = old.domain;
+	}
 	k->domain->keys++;
 	start(k, KEY_COMING);
 	return WIRE_OK;
@@ -109,6 +124,10 @@ static void done(struct pool_task *t)
 
 	pool_unpin(k->x->x.pool, k->request.slab);
 	if (k->state == KEY_COMING) {
+		/* Its domain outlives a key that stays. */
+		if (k->old && !k->old_result)
+			k->old_domain->keys--;
+		k->old = NULL;
 		registered(k);
 		return;
 	}

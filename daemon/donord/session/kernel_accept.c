@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -90,21 +91,147 @@ static uint32_t sweep(struct kernel_accept *l)
 	return ending;
 }
 
-static void session_end(struct kernel_accept *l, struct kernel_session **p, const char *why)
+static void push(struct kernel_session **list, struct kernel_session *s)
+{
+	s->next = *list;
+	*list = s;
+}
+
+/* Takes the session out of its slot. */
+static struct kernel_session *take(struct kernel_accept *l, struct kernel_session **p)
 {
 	struct kernel_session *s = *p;
-	bool tells = s->proven || may_tell(l);
-	uint32_t slabs;
 
 	*p = NULL;
 	if (s->accepted)
 		epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->channel->fd, NULL);
-	slabs = kernel_session_end(s);
-	s->next = l->ended;
-	l->ended = s;
+	/* Its borrower may try again. */
+	if (s->resumes)
+		push(&l->kept, s->resumes);
+	s->resumes = NULL;
+	return s;
+}
+
+static void session_end(struct kernel_accept *l, struct kernel_session **p, const char *why)
+{
+	bool tells = (*p)->proven || may_tell(l);
+	struct kernel_session *s = take(l, p);
+	uint32_t slabs = kernel_session_end(s);
+
+	push(&l->ended, s);
 	if (tells)
 		donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
+}
+
+/* Ends the kept session *@at. */
+static void kept_end(struct kernel_accept *l, struct kernel_session **at, const char *why)
+{
+	struct kernel_session *s = *at;
+
+	*at = s->next;
+	donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed", s->borrower.name,
+		  why, kernel_session_end(s));
+	push(&l->ended, s);
+}
+
+/* Ends kept sessions whose grace period is over; returns ns until that of the next is. */
+static uint64_t end_kept(struct kernel_accept *l, uint64_t now)
+{
+	struct kernel_session **at = &l->kept;
+	uint64_t wait = UINT64_MAX;
+
+	while (*at) {
+		uint64_t until = (*at)->kept_until;
+
+		if (now >= until) {
+			kept_end(l, at, "its grace period is over");
+			continue;
+		}
+		wait = until - now < wait ? until - now : wait;
+		at = &(*at)->next;
+	}
+	return wait;
+}
+
+/* Keeps the oldest ones: those of borrowers that fail again and again are their own loss. */
+static bool may_keep(const struct kernel_accept *l)
+{
+	uint32_t n = 0;
+
+	for (const struct kernel_session *s = l->kept; s; s = s->next)
+		n++;
+	return n < KERNEL_SESSIONS;
+}
+
+/* The session's connections failed, because of @why: keeps its loans if it wants that. */
+static void session_lost(struct kernel_accept *l, struct kernel_session **p, const char *why)
+{
+	uint32_t slabs = pool_owned(l->env.pool, &(*p)->borrower);
+	struct kernel_session *s;
+
+	if (!(*p)->keeps || !slabs || !may_keep(l)) {
+		session_end(l, p, why);
+		return;
+	}
+	s = take(l, p);
+	kernel_session_part(s);
+	s->kept_until = now_ns() + l->env.keep;
+	push(&l->kept, s);
+	donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs are kept for %llu s",
+		  s->borrower.name, why, slabs, (unsigned long long)(l->env.keep / (1000 * MS)));
+}
+
+static struct kernel_accept *accept_of(const struct kernel_session *s)
+{
+	return (struct kernel_accept *)((char *)s->env - offsetof(struct kernel_accept, env));
+}
+
+/* The key identifies the borrower: its number is random, but no secret. */
+static bool same_borrower(const struct kernel_session *a, const struct kernel_session *s,
+			  uint64_t id)
+{
+	return a && a != s && a->greeted && a->keeps && a->id == id &&
+	       !strcmp(a->borrower.key, s->borrower.key);
+}
+
+/* struct kernel_env: finds the session that @s resumes or replaces. */
+static struct kernel_session *find(struct kernel_session *s, uint64_t id)
+{
+	struct kernel_accept *l = accept_of(s);
+	struct kernel_session *old;
+
+	for (int i = 0; i < KERNEL_SESSIONS; i++) {
+		struct kernel_session *other = l->sessions[i];
+
+		/* An earlier attempt that its borrower has given up. */
+		if (other && same_borrower(other->resumes, s, id)) {
+			old = other->resumes;
+			other->resumes = NULL;
+			other->failed = "replaced by a newer connection";
+			return old;
+		}
+		if (!same_borrower(other, s, id))
+			continue;
+		/* The donor has not noticed yet that its connections failed. */
+		old = take(l, &l->sessions[i]);
+		kernel_session_part(old);
+		old->kept_until = now_ns() + l->env.keep;
+		return old;
+	}
+	for (struct kernel_session **at = &l->kept; *at; at = &(*at)->next) {
+		if (!same_borrower(*at, s, id))
+			continue;
+		old = *at;
+		*at = old->next;
+		return old;
+	}
+	return NULL;
+}
+
+static void found(struct kernel_session *old)
+{
+	push(&accept_of(old)->ended, old);
 }
 
 static struct kernel_session **oldest_unproven(struct kernel_accept *l)
@@ -361,7 +488,7 @@ static void connection_event(struct kernel_accept *l)
 	default:
 		p = session_of(l, id);
 		if (p)
-			session_end(l, p, rdma_event_str(kind));
+			session_lost(l, p, rdma_event_str(kind));
 	}
 }
 
@@ -394,10 +521,12 @@ static void session_turn(struct kernel_accept *l, struct kernel_session **p)
 
 	if (l->env.pool->generation != loans)
 		l->mapped = (uint32_t)(p - l->sessions);
-	if (r)
+	if (r == -EBADMSG || r == -EPROTO)
 		session_end(l, p, end_text(r));
+	else if (r)
+		session_lost(l, p, end_text(r));
 	else if ((*p)->failed)
-		session_end(l, p, (*p)->failed);
+		session_lost(l, p, (*p)->failed);
 	else if (!proven && (*p)->proven && too_many(l, *p))
 		session_end(l, p, "too many connections with its key");
 }
@@ -418,7 +547,7 @@ void kernel_accept_event(struct kernel_accept *l, uint64_t key)
 
 static bool has_work(const struct kernel_session *s)
 {
-	return s && (s->more || s->held.op || s->failed || s->made);
+	return s && (s->more || s->held.op || s->failed || s->made || kernel_session_resumable(s));
 }
 
 void kernel_accept_turn(struct kernel_accept *l)
@@ -432,7 +561,7 @@ void kernel_accept_turn(struct kernel_accept *l)
 		int r = *p && (*p)->greeted && l->env.pool->refused ? kernel_session_probe(*p) : 0;
 
 		if (r)
-			session_end(l, p, end_text(r));
+			session_lost(l, p, end_text(r));
 		/* Accept one per turn, as for events. */
 		if (*p && (*p)->made && !accepted) {
 			accept_one(l, p);
@@ -447,28 +576,41 @@ void kernel_accept_turn(struct kernel_accept *l)
 
 uint64_t kernel_accept_wait(struct kernel_accept *l, uint64_t now)
 {
-	uint64_t wait = end_unproven(l, now);
+	uint64_t wait = end_unproven(l, now), kept = end_kept(l, now);
 
+	wait = kept < wait ? kept : wait;
 	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (has_work(l->sessions[i]))
 			return 0;
 	return wait;
 }
 
+/* Returns whether the keys still have that of @s; logs if not. */
+static bool has_key(const struct kernel_accept *l, const struct kernel_session *s)
+{
+	char identity[KEY_IDENTITY];
+
+	snprintf(identity, sizeof(identity), "%s:%s", s->borrower.key, s->fingerprint);
+	if (keyring_find(l->keys, identity, strlen(identity)))
+		return true;
+	donor_say(l->env.log, LOG_LVL_WARN, "key %s (%s): removed; disconnecting borrower %s",
+		  s->borrower.key, s->fingerprint, s->borrower.name);
+	return false;
+}
+
 void kernel_accept_keys(struct kernel_accept *l)
 {
-	for (int i = 0; i < KERNEL_SESSIONS; i++) {
-		const struct kernel_session *s = l->sessions[i];
-		char identity[KEY_IDENTITY];
+	struct kernel_session **at = &l->kept;
 
-		if (!s)
-			continue;
-		snprintf(identity, sizeof(identity), "%s:%s", s->borrower.key, s->fingerprint);
-		if (keyring_find(l->keys, identity, strlen(identity)))
-			continue;
-		donor_say(l->env.log, LOG_LVL_WARN, "key %s (%s): removed; disconnecting borrower %s",
-			  s->borrower.key, s->fingerprint, s->borrower.name);
-		session_end(l, &l->sessions[i], "its key was removed");
+	for (int i = 0; i < KERNEL_SESSIONS; i++) {
+		if (l->sessions[i] && !has_key(l, l->sessions[i]))
+			session_end(l, &l->sessions[i], "its key was removed");
+	}
+	while (*at) {
+		if (has_key(l, *at))
+			at = &(*at)->next;
+		else
+			kept_end(l, at, "its key was removed");
 	}
 }
 
@@ -483,6 +625,8 @@ int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct 
 		return fail(e, errno, "rdma-kernel: random numbers: %m");
 	l->seed |= 1;
 	l->env.export = &l->export;
+	l->env.find = find;
+	l->env.found = found;
 	l->events = rdma_create_event_channel();
 	/* Do not block on an event that has vanished with its connection. */
 	if (!l->events || fcntl(l->events->fd, F_SETFL, O_NONBLOCK) < 0 ||
@@ -502,6 +646,8 @@ void kernel_accept_end(struct kernel_accept *l)
 	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (l->sessions[i])
 			session_end(l, &l->sessions[i], "the donor stops");
+	while (l->kept)
+		kept_end(l, &l->kept, "the donor stops");
 }
 
 void kernel_accept_close(struct kernel_accept *l)

@@ -33,6 +33,7 @@ struct kernel_accept {
 	uint8_t claimed[KERNEL_CLAIMS][WIRE_MARK]; /* MACs of the latest requests that had one */
 	uint32_t claims;             /* as many so far */
 	struct kernel_session *ended; /* sessions that the pool thread destroys */
+	struct kernel_session *kept; /* parted: their borrowers may resume them */
 };
 
 /*
@@ -44,7 +45,7 @@ int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct 
 void kernel_accept_event(struct kernel_accept *l, uint64_t key);
 /* In each turn of the loop: continues sessions that have work left. */
 void kernel_accept_turn(struct kernel_accept *l);
-/* Ends sessions whose time for proof is over; returns ns until the next turn is due. */
+/* Ends sessions whose time for proof, or grace period, is over; returns ns until the next turn. */
 uint64_t kernel_accept_wait(struct kernel_accept *l, uint64_t now);
 /* Ends sessions whose key was removed; call after a change of the keys. */
 void kernel_accept_keys(struct kernel_accept *l);

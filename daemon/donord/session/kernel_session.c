@@ -220,12 +220,23 @@ int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id)
 	return r;
 }
 
+static void greet(struct kernel_session *s)
+{
+	pool_add(s->env->pool, &s->borrower);
+	s->greeted = true;
+	donor_say(s->env->log, LOG_LVL_INFO,
+		  "borrower %s: connected by RDMA over %u connections, key %s (%s)",
+		  s->borrower.name, s->queues, s->borrower.key, s->fingerprint);
+}
+
+/* WIRE_OK with s->resumes: the reply follows when the session's queue pairs are destroyed. */
 static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *payload,
 				    uint32_t length)
 {
+	struct kernel_session *old;
 	struct wire_hello h;
 
-	if (s->greeted || wire_parse_hello(payload, length, &h))
+	if (s->greeted || s->resumes || wire_parse_hello(payload, length, &h))
 		return WIRE_NOT_GREETED;
 	if (!wire_speaks(h.version))
 		return WIRE_BAD_VERSION;
@@ -238,16 +249,23 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 	if (s->accepted != (1u << s->queues) - 1)
 		return WIRE_NOT_GREETED;
 	s->version = h.version;
+	s->id = h.borrower;
+	s->keeps = h.flags & WIRE_KEEP && h.version >= 4 && s->env->keep;
 	memcpy(s->borrower.name, h.name, sizeof(s->borrower.name) - 1);
-	pool_add(s->env->pool, &s->borrower);
-	s->greeted = true;
-	donor_say(s->env->log, LOG_LVL_INFO,
-		  "borrower %s: connected by RDMA over %u connections, key %s (%s)",
-		  s->borrower.name, s->queues, s->borrower.key, s->fingerprint);
+	old = s->env->find(s, h.borrower);
+	if (h.flags & WIRE_RESUME) {
+		s->resumes = old;
+		return old ? WIRE_OK : WIRE_NO_SESSION;
+	}
+	if (old) {
+		kernel_session_end(old);
+		s->env->found(old);
+	}
+	greet(s);
 	return WIRE_OK;
 }
 
-/* Returns the index of the message that holds the unanswered MAP with @tag. */
+/* Returns the index of the message that holds the unanswered MAP or REMAP with @tag. */
 static uint64_t waiting(struct kernel_session *s, uint64_t tag)
 {
 	for (uint64_t i = 0; i < KERNEL_MESSAGES; i++) {
@@ -268,7 +286,7 @@ static int reply(struct kernel_session *s, uint64_t i, const struct wire_frame *
 	r.direction = WIRE_REPLY;
 	r.status = st;
 	/* The module expects a grant behind a frame of length 0. */
-	r.length = f->op == WIRE_MAP ? 0 : length;
+	r.length = f->op == WIRE_MAP || f->op == WIRE_REMAP ? 0 : length;
 	r.offset = 0;
 	wire_build(message(s, i), &r);
 	if (length)
@@ -276,12 +294,19 @@ static int reply(struct kernel_session *s, uint64_t i, const struct wire_frame *
 	return message_post(s, i, WIRE_HEADER + length);
 }
 
-/* Ends the session in its next turn; the first reason is logged. */
+/* Ends or parts the session in its next turn; the first reason is logged. */
 static void give_up(struct borrower *b, const char *why)
 {
 	struct kernel_session *s = session_of(b);
 
 	s->failed = s->failed ? s->failed : why;
+}
+
+/* Ends it for good. */
+static void fail_session(struct borrower *b, const char *why)
+{
+	session_of(b)->keeps = false;
+	give_up(b, why);
 }
 
 static void granted(struct borrower *b, const struct wire_frame *request,
@@ -290,6 +315,9 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	struct kernel_session *s = session_of(b);
 	uint64_t i = waiting(s, request->tag);
 
+	/* It was parted meanwhile; the loan stays, unless its borrower does not claim it. */
+	if (i == KERNEL_MESSAGES)
+		return;
 	s->granting &= ~(1u << i);
 	if (reply(s, i, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL,
 		  g ? g->length : 0))
@@ -303,7 +331,8 @@ static bool ask(struct borrower *b, const struct wire_frame *f, const void *payl
 
 	while (i < KERNEL_ASKED && s->leaving & 1u << i)
 		i++;
-	if (i == KERNEL_ASKED || b->evicts >= KERNEL_ASKED || f->op != WIRE_EVICT || s->failed)
+	if (i == KERNEL_ASKED || b->evicts >= KERNEL_ASKED || f->op != WIRE_EVICT || s->failed ||
+	    s->state != KERNEL_OPEN)
 		return false;
 	s->leaving |= 1u << i;
 	wire_build(message(s, KERNEL_MESSAGES + i), f);
@@ -312,7 +341,7 @@ static bool ask(struct borrower *b, const struct wire_frame *f, const void *payl
 	return true;
 }
 
-static const struct borrower_ops ops = { granted, ask, give_up };
+static const struct borrower_ops ops = { granted, ask, fail_session };
 
 int kernel_session_probe(struct kernel_session *s)
 {
@@ -344,6 +373,36 @@ static int serve_map(struct kernel_session *s, uint64_t i, struct wire_frame *f)
 	return reply(s, i, f, st, NULL, 0);
 }
 
+/* Grants a slab of the resumed session again, at the address and with the key of this one. */
+static int serve_remap(struct kernel_session *s, uint64_t i, struct wire_frame *f)
+{
+	enum wire_status st;
+
+	s->granting |= 1u << i;
+	st = pool_lend_again(s->env->pool, &s->borrower, f);
+	if (st == WIRE_OK)
+		return 0;
+	s->granting &= ~(1u << i);
+	return reply(s, i, f, st, NULL, 0);
+}
+
+/* Ends the loans that the borrower has not claimed by REMAP. */
+static enum wire_status serve_release(struct kernel_session *s)
+{
+	uint32_t n = pool_return_rest(s->env->pool, &s->borrower);
+
+	if (n)
+		donor_say(s->env->log, LOG_LVL_INFO, "borrower %s: %u slabs are released",
+			  s->borrower.name, n);
+	return WIRE_OK;
+}
+
+static enum wire_status serve_bye(struct kernel_session *s)
+{
+	s->keeps = false;
+	return WIRE_OK;
+}
+
 static int serve_held(struct kernel_session *s)
 {
 	struct wire_frame f = s->held;
@@ -359,7 +418,25 @@ static int serve_donor(struct kernel_session *s, uint64_t i, struct wire_frame *
 
 	f->slab = headroom_follow_tell(s->env->follow, &s->borrower, &d);
 	d.version = s->version;
+	d.grace = s->keeps ? (uint32_t)(s->env->keep / 1000000) : 0;
 	return reply(s, i, f, WIRE_OK, payload, wire_build_donor(payload, &d));
+}
+
+/* Answers the HELLO that resumes a session whose queue pairs are destroyed. */
+static int resume(struct kernel_session *s)
+{
+	struct kernel_session *old = s->resumes;
+	uint32_t slabs = pool_take_over(s->env->pool, &old->borrower, &s->borrower);
+
+	s->resumes = NULL;
+	kernel_session_end(old);
+	s->env->found(old);
+	if (!slabs)
+		return reply(s, s->hello_at, &s->hello, WIRE_NO_SESSION, NULL, 0);
+	greet(s);
+	donor_say(s->env->log, LOG_LVL_INFO, "borrower %s: reconnected; it has its %u slabs",
+		  s->borrower.name, slabs);
+	return serve_donor(s, s->hello_at, &s->hello);
 }
 
 /* Serves the frame of @bytes bytes in message @i. */
@@ -386,6 +463,17 @@ static int serve(struct kernel_session *s, uint64_t i, uint32_t bytes)
 	else if (f.op == WIRE_UNMAP)
 		st = eviction_return(s->env->eviction, &s->borrower,
 				     (struct wire_loan){ f.slab, f.generation });
+	else if (f.op == WIRE_REMAP)
+		return serve_remap(s, i, &f);
+	else if (f.op == WIRE_RELEASE)
+		st = serve_release(s);
+	else if (f.op == WIRE_BYE)
+		st = serve_bye(s);
+	if (f.op == WIRE_HELLO && !st && s->resumes) {
+		s->hello = f;
+		s->hello_at = i;
+		return 0;
+	}
 	if (!st && (f.op == WIRE_HELLO || f.op == WIRE_PING))
 		return serve_donor(s, i, &f);
 	if (f.op != WIRE_MAP || !s->greeted)
@@ -424,7 +512,9 @@ int kernel_session_turn(struct kernel_session *s)
 	} else if (errno != EAGAIN) {
 		return -errno;
 	}
-	if (s->held.op && pool_may_lend(s->env->pool, &s->borrower))
+	if (kernel_session_resumable(s))
+		r = resume(s);
+	if (!r && s->held.op && pool_may_lend(s->env->pool, &s->borrower))
 		r = serve_held(s);
 	/* Frames behind a held MAP wait, to keep their order. */
 	for (int i = 0; !r && s->more && !s->held.op && i < TURN; i++) {
@@ -485,12 +575,22 @@ static void start(struct kernel_session *s, enum kernel_state state,
 	pool_task(s->env->pool, &s->task);
 }
 
+uint32_t kernel_session_part(struct kernel_session *s)
+{
+	/* After the tasks that make queue pairs and keys, before those that invalidate keys. */
+	start(s, KERNEL_ENDING, destroy_queues);
+	eviction_forget(s->env->eviction, &s->borrower);
+	s->granting = 0;
+	s->held.op = 0;
+	return pool_owned(s->env->pool, &s->borrower);
+}
+
 uint32_t kernel_session_end(struct kernel_session *s)
 {
 	uint32_t n;
 
-	/* After the tasks that make queue pairs, before those that invalidate keys. */
-	start(s, KERNEL_ENDING, destroy_queues);
+	if (s->state == KERNEL_OPEN)
+		kernel_session_part(s);
 	n = pool_remove(s->env->pool, &s->borrower);
 	eviction_forget(s->env->eviction, &s->borrower);
 	return n;

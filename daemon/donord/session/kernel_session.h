@@ -2,6 +2,11 @@
 /*
  * The session of a kernel module: its queue pairs and its frames.  The module reads and writes its
  * slabs by itself (kernel_export.h).
+ *
+ * A session with WIRE_KEEP whose connections fail is parted: it keeps its loans for the grace
+ * period.  Its borrower resumes it by a new session, which takes the loans over once the old queue
+ * pairs are destroyed, and registers the slabs again, in its own protection domain.  So nothing of
+ * the old queue pairs can land later, and no stranger's queue pair is ever in a domain with keys.
  */
 #ifndef EBB_KERNEL_SESSION_H
 #define EBB_KERNEL_SESSION_H
@@ -46,6 +51,8 @@ enum kernel_state {
 	KERNEL_CLOSED,
 };
 
+struct kernel_session;
+
 /* State that all sessions share. */
 struct kernel_env {
 	struct pool *pool;
@@ -54,6 +61,14 @@ struct kernel_env {
 	struct donor_log *log;
 	struct kernel_export *export;
 	uint64_t quota;             /* bytes per borrower; 0 = no limit */
+	uint64_t keep;              /* ns: session grace period; 0 = none */
+	/*
+	 * Returns the session of @s's borrower with number @id, parted, which is then @s's; NULL:
+	 * none.
+	 */
+	struct kernel_session *(*find)(struct kernel_session *s, uint64_t id);
+	/* Takes @old, which find() returned and whose loans have ended or have been passed on. */
+	void (*found)(struct kernel_session *old);
 };
 
 struct kernel_session {
@@ -83,6 +98,12 @@ struct kernel_session {
 	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
+	bool keeps;                       /* WIRE_KEEP */
+	uint64_t id;                      /* of the borrower, as HELLO said */
+	uint64_t kept_until;              /* ns: end of the grace period, once parted */
+	struct kernel_session *resumes;   /* HELLO waits until its queue pairs are destroyed */
+	struct wire_frame hello;          /* that HELLO, */
+	uint64_t hello_at;                /* and its message */
 	uint32_t version;                 /* of the protocol, as HELLO agreed */
 	const char *failed;               /* reason to end the session; NULL = none */
 	uint32_t granting;                /* MAPs without a grant yet: a bit each message */
@@ -115,6 +136,17 @@ int kernel_session_turn(struct kernel_session *s);
  * its slabs without the donor, which does not notice when machine or link fail.
  */
 int kernel_session_probe(struct kernel_session *s);
+/* Returns whether a turn can answer a HELLO that waits. */
+static inline bool kernel_session_resumable(const struct kernel_session *s)
+{
+	return s->resumes && s->resumes->state == KERNEL_ENDED;
+}
+
+/*
+ * Has its queue pairs destroyed; its loans and their keys stay, for a resumption or until
+ * kernel_session_end().  Returns the number of loans.
+ */
+uint32_t kernel_session_part(struct kernel_session *s);
 /*
  * Has its queue pairs destroyed and ends its loans; returns their number.  The slabs are lent again
  * when their keys are invalid.

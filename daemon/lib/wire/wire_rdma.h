@@ -12,9 +12,10 @@
  * connections (queue pairs).  The private data of each request names the session and the
  * connection and proves a key (wire_proof.h); a MAC follows each frame.  A request without a key,
  * as below, is recognised and refused.  Connection 0 carries frames, one in each SEND: HELLO, MAP,
- * UNMAP, PING, and the donor's EVICT.  The reply to MAP is followed in its message by a grant.  A
- * session ends with its first connection that ends: the donor invalidates the keys, and zeroes
- * the memory before it lends it again.
+ * UNMAP, PING, REMAP, RELEASE, BYE, and the donor's EVICT.  A reply to MAP or REMAP is followed in
+ * its message by a grant.  A session ends with its first connection that ends.  With WIRE_KEEP its
+ * borrower can resume it by another session, else the donor invalidates the keys, and zeroes the
+ * memory before it lends it again.
  */
 #ifndef EBB_WIRE_RDMA_H
 #define EBB_WIRE_RDMA_H
