@@ -115,11 +115,11 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_COUNTS,	 /* nested: enum ebb_swap_count, u64 each */
 	/*
 	 * nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE
-	 * [DRAINING CLASS CAUSE BAD_PAGES]
+	 * [DRAINING CLASS CAUSE BAD_PAGES AWAY]
 	 */
 	EBB_SWAP_A_SESSION_INFO,
 	EBB_SWAP_A_STATE,	 /* u32: enum ebb_swap_session_state */
-	EBB_SWAP_A_REASON,	 /* string: why a session ended */
+	EBB_SWAP_A_REASON,	 /* string: why a session ended, or is away */
 	EBB_SWAP_A_DONOR_FREE,	 /* u64: bytes that the donor could lend at its last reply */
 	EBB_SWAP_A_SLAB_FIRST,	 /* u32: index of the first element of SLAB_TABLE */
 	EBB_SWAP_A_SLAB_TABLE,	 /* binary: struct ebb_swap_slab[] */
@@ -141,12 +141,13 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_KEY,
 	EBB_SWAP_A_KEY_NUMBER,	 /* binary, EBB_SWAP_KEY_NUMBER bytes: fingerprint of the key */
 	EBB_SWAP_A_FROM,	 /* u32: session that a slab leaves */
-	EBB_SWAP_A_CAUSE,	 /* u32: enum ebb_swap_cause of an ended session */
+	EBB_SWAP_A_CAUSE,	 /* u32: enum ebb_swap_cause of a session that ended or is away */
 	/*
 	 * u32: sealed pages that the donor returned other than they were written.  The session is
 	 * excluded from new placements until TRUST: MIGRATE its slabs, and do not connect again.
 	 */
 	EBB_SWAP_A_BAD_PAGES,
+	EBB_SWAP_A_AWAY,	 /* u32: ms since the session went away */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -170,6 +171,8 @@ enum ebb_swap_event {
 	EBB_SWAP_EVENT_EVICT,
 	EBB_SWAP_EVENT_LEFT,	 /* SLAB has left the session: a migration is complete */
 	EBB_SWAP_EVENT_BAD_PAGE, /* the session has its first of BAD_PAGES, in SLAB */
+	EBB_SWAP_EVENT_AWAY,	 /* the session is away for REASON */
+	EBB_SWAP_EVENT_BACK,	 /* the session is live again */
 };
 
 enum ebb_swap_session_state {
@@ -177,11 +180,16 @@ enum ebb_swap_session_state {
 	EBB_SWAP_LIVE,
 	EBB_SWAP_FAILED,  /* ended; requests in flight are being flushed */
 	EBB_SWAP_CLOSED,  /* ended; the network device has nothing of it */
+	/*
+	 * Its donor cannot be reached, but retains it for a grace period: reads that need it wait,
+	 * and its slabs stay.  LIVE follows, else FAILED.
+	 */
+	EBB_SWAP_AWAY,
 };
 
-/* Why a session ended. */
+/* Why a session ended, or is away. */
 enum ebb_swap_cause {
-	EBB_SWAP_CAUSE_NONE,	    /* it has not ended */
+	EBB_SWAP_CAUSE_NONE,	    /* neither */
 	EBB_SWAP_CAUSE_COMMAND,	    /* DISCONNECT or DESTROY */
 	EBB_SWAP_CAUSE_UNREACHABLE, /* no acknowledgement, or none within the deadline */
 	EBB_SWAP_CAUSE_CLOSED,	    /* by the donor, which may also have revoked a slab */
@@ -206,7 +214,7 @@ enum ebb_swap_count {
 	EBB_SWAP_C_CONFLICTS,	   /* requests that waited for one with the same pages */
 	EBB_SWAP_C_DONOR_ERRORS,   /* requests that failed at a donor */
 	EBB_SWAP_C_BACKUP_ERRORS,  /* requests that the backup failed */
-	EBB_SWAP_C_DEADLINES,	   /* sessions ended by the deadline */
+	EBB_SWAP_C_DEADLINES,	   /* sessions ended, or suspended, by the deadline */
 	EBB_SWAP_C_COPIED,	   /* by migration and repair */
 	EBB_SWAP_C_COPY_ERRORS,	   /* copies of up to 64 pages that failed and were retried */
 	EBB_SWAP_C_BEHIND,	   /* acknowledged before the backup had them */
@@ -216,6 +224,7 @@ enum ebb_swap_count {
 	EBB_SWAP_C_AHEAD,	   /* prefetch reads at donors, by their I/O priority */
 	EBB_SWAP_C_AHEAD_HELD,	   /* of those, held while others read */
 	EBB_SWAP_C_OVERTAKES,	   /* demand reads that overtook held prefetch reads */
+	EBB_SWAP_C_AWAY_WAITS,	   /* waits of requests for a donor that is away */
 	EBB_SWAP_COUNTS
 };
 

@@ -74,6 +74,7 @@ static void device_is_told(void **state)
 	mnl_attr_put_u32(h, EBB_SWAP_A_SESSION, 9);
 	mnl_attr_put(h, EBB_SWAP_A_DRAINING, 0, NULL);
 	mnl_attr_put_u32(h, EBB_SWAP_A_BAD_PAGES, 4);
+	mnl_attr_put_u32(h, EBB_SWAP_A_AWAY, 1500);
 	mnl_attr_nest_end(h, nest);
 	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, EBB_SWAP_DONOR | EBB_SWAP_SECOND);
 	assert_int_equal(kmod_decode_device(h, &d), 0);
@@ -95,6 +96,8 @@ static void device_is_told(void **state)
 	assert_true(d.session[2].draining);
 	assert_int_equal(d.session[1].bad_pages, 0);
 	assert_int_equal(d.session[2].bad_pages, 4);
+	assert_int_equal(d.session[1].away, 0);
+	assert_int_equal(d.session[2].away, 1500);
 }
 
 static void the_key_is_told_by_its_number(void **state)

@@ -240,6 +240,61 @@ static void a_donor_in_quarantine_is_left(void **state)
 	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 2, w.patience, NOW, &next), 0);
 }
 
+/* Its slabs stay for the repair delay; then those in use get another donor, if there is one. */
+static void a_donor_that_is_away_is_replaced_later(void **state)
+{
+	struct world w;
+	int next = 0;
+	uint32_t ended = 0;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_AWAY, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
+	for (int i = 0; i < SLABS; i++) {
+		w.slabs[i].session = 0;
+		w.slabs[i].written = i % 2;
+	}
+	w.device.session[0].away = KMOD_REPAIR_MS - 1;
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 2, w.patience, NOW, &next), -1);
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 2, &ended), KMOD_NO_SESSION);
+	w.device.session[0].away = KMOD_REPAIR_MS;
+	assert_int_equal(run(&w, 0), SLABS / 2);
+	for (int i = 0; i < SLABS; i++) {
+		assert_int_equal(w.slabs[i].session, i % 2 ? 1 : 0);
+		assert_int_equal(w.slabs[i].source, i % 2 ? 0 : KMOD_NO_SESSION);
+	}
+	/* Nothing moves to the backup, which has the writes meanwhile, nor is it stuck. */
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_AWAY, 64 * M);
+	w.device.session[0].away = 2 * KMOD_REPAIR_MS;
+	strcpy(w.device.backup, "/dev/sdz");
+	for (int i = 0; i < SLABS; i++) {
+		w.slabs[i].session = 0;
+		w.slabs[i].written = 1;
+	}
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(w.plan.stuck, 0);
+	/* Of two donors, the one that is away. */
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_AWAY, 64 * M);
+	session_add(&w, 2, 2, EBB_SWAP_LIVE, 64 * M);
+	w.device.session[1].away = KMOD_REPAIR_MS;
+	for (int i = 0; i < SLABS; i++) {
+		w.slabs[i].copies = EBB_SWAP_DONOR | EBB_SWAP_SECOND;
+		w.slabs[i].session = 0;
+		w.slabs[i].second = 1;
+		w.slabs[i].written = 1;
+	}
+	assert_int_equal(run(&w, 0), SLABS);
+	for (int i = 0; i < SLABS; i++) {
+		assert_int_equal(w.slabs[i].session, 0);
+		assert_int_equal(w.slabs[i].second, 2);
+		assert_int_equal(w.slabs[i].source, 1);
+	}
+}
+
 static void a_donor_that_refuses_is_left_out(void **state)
 {
 	struct world w;
@@ -529,6 +584,7 @@ int main(void)
 		cmocka_unit_test(maps_all_over_the_donors),
 		cmocka_unit_test(only_who_takes_slabs_gets_some),
 		cmocka_unit_test(a_donor_in_quarantine_is_left),
+		cmocka_unit_test(a_donor_that_is_away_is_replaced_later),
 		cmocka_unit_test(a_donor_that_refuses_is_left_out),
 		cmocka_unit_test(a_donor_that_had_no_room_is_tried),
 		cmocka_unit_test(asked_back),

@@ -113,6 +113,15 @@ static void status(void **state)
 	assert_string_equal(json_text(d, "last_loss", ""), "the second time");
 	assert_int_equal(json_int(d, "losses", -1), 2);
 	assert_int_equal(json_int(d, "free", -1), 0);
+	/* Away: it is neither up nor lost, and has its slabs. */
+	v->now.session[1].state = EBB_SWAP_AWAY;
+	v->patience[0].absences = 1;
+	kmod_report_status(v, "it", a);
+	d = json_object_array_get_idx(member(a, "donors"), 0);
+	assert_string_equal(json_text(d, "state", ""), "away");
+	assert_int_equal(json_int(d, "absences", -1), 1);
+	assert_int_equal(json_int(d, "slabs", -1), SLABS - 2);
+	assert_int_equal(json_int(d, "free", -1), 0);
 	kmod_report_stats(v, a);
 	assert_int_equal(json_int(a, "donor_losses", -1), 2);
 	json_object_put(a);

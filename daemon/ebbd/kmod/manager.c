@@ -218,6 +218,11 @@ static bool is_news(struct kmod_patience *p, int error)
 static void log_donors(const char *device, struct kmod_view *v, const struct kmod_round *round)
 {
 	for (int i = 0; i < v->donors; i++) {
+		if (*round->away[i])
+			log_warn("device %s: donor %s away: %s; it retains its slabs", device,
+				 v->donor[i].text, round->away[i]);
+		if (round->back[i])
+			log_info("device %s: donor %s: back", device, v->donor[i].text);
 		if (*round->lost[i])
 			log_warn("device %s: donor %s lost: %s; moving its slabs to other donors", device,
 				 v->donor[i].text, round->lost[i]);

@@ -34,7 +34,8 @@ static const char *state_text(const struct kmod_session *s, uint32_t slabs)
 		return "down";
 	if (s->bad_pages && (s->state != EBB_SWAP_LIVE || !slabs))
 		return "quarantined";
-	return s->state == EBB_SWAP_LIVE ? "up" : s->state == EBB_SWAP_CONNECTING ? "connecting" : "down";
+	return s->state == EBB_SWAP_LIVE ? "up" : s->state == EBB_SWAP_AWAY ? "away" :
+	       s->state == EBB_SWAP_CONNECTING ? "connecting" : "down";
 }
 
 static uint32_t held(const struct kmod_view *v, uint32_t session)
@@ -101,6 +102,7 @@ static struct json_object *donors_json(const struct kmod_view *v)
 		json_add_int(o, "free", s && s->state == EBB_SWAP_LIVE ? s->free : 0);
 		json_add_int(o, "slabs", slabs);
 		json_add_int(o, "losses", v->patience[i].losses);
+		json_add_int(o, "absences", v->patience[i].absences);
 		json_add_int(o, "bad_pages", s ? s->bad_pages : 0);
 		if (s && *s->reason)
 			json_add_text(o, "last_loss", s->reason);
@@ -236,6 +238,7 @@ void kmod_report_stats(const struct kmod_view *v, struct json_object *a)
 		{ "messages", EBB_SWAP_C_MESSAGES },
 		{ "doorbells", EBB_SWAP_C_DOORBELLS },
 		{ "conflicts", EBB_SWAP_C_CONFLICTS },
+		{ "requests_waited", EBB_SWAP_C_AWAY_WAITS },
 		{ "donor_errors", EBB_SWAP_C_DONOR_ERRORS },
 		{ "backup_errors", EBB_SWAP_C_BACKUP_ERRORS },
 		{ "copy_errors", EBB_SWAP_C_COPY_ERRORS },
@@ -261,12 +264,21 @@ void kmod_report_stats(const struct kmod_view *v, struct json_object *a)
 	json_object_object_add(a, "donors", donors_json(v));
 }
 
-static void add_copy(struct json_object *list, const char *donor, const char *state)
+static bool is_away(const struct kmod_view *v, uint32_t session)
+{
+	for (uint32_t i = 0; i < v->now.sessions; i++)
+		if (v->now.session[i].number == session)
+			return v->now.session[i].state == EBB_SWAP_AWAY;
+	return false;
+}
+
+static void add_copy(const struct kmod_view *v, struct json_object *list, uint32_t session,
+		     const char *state)
 {
 	struct json_object *o = json_object_new_object();
 
-	json_add_text(o, "donor", donor);
-	json_add_text(o, "state", state);
+	json_add_text(o, "donor", name_of(v, session));
+	json_add_text(o, "state", is_away(v, session) ? "away" : state);
 	json_object_array_add(list, o);
 }
 
@@ -289,13 +301,13 @@ static struct json_object *slab_json(const struct kmod_view *v, uint32_t index,
 		o, "activity",
 		before && seconds > 0 ? json_object_new_double((double)pages / seconds) : NULL);
 	if (s->session != KMOD_NO_SESSION)
-		add_copy(copies, name_of(v, s->session),
+		add_copy(v, copies, s->session,
 			 lacks(s, EBB_SWAP_DONOR) ? "filling" : "complete");
 	if (s->second != KMOD_NO_SESSION)
-		add_copy(copies, name_of(v, s->second),
+		add_copy(v, copies, s->second,
 			 lacks(s, EBB_SWAP_SECOND) ? "filling" : "complete");
 	if (s->source != KMOD_NO_SESSION)
-		add_copy(copies, name_of(v, s->source), "leaving");
+		add_copy(v, copies, s->source, "leaving");
 	json_object_object_add(o, "copies", copies);
 	return o;
 }

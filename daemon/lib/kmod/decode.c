@@ -83,6 +83,7 @@ static void decode_session(const struct nlattr *nest, struct kmod_session *s)
 		case EBB_SWAP_A_DRAINING: s->draining = true; break;
 		case EBB_SWAP_A_BAD_PAGES: s->bad_pages = u32(a); break;
 		case EBB_SWAP_A_CLASS: s->class = u32(a); break;
+		case EBB_SWAP_A_AWAY: s->away = u32(a); break;
 		}
 	}
 }

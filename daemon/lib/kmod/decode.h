@@ -27,7 +27,8 @@ struct kmod_session {
 	uint32_t class;         /* of its slabs */
 	bool draining;
 	uint32_t bad_pages;     /* that its donor returned other than they were written */
-	char reason[KMOD_REASON]; /* reason of its end */
+	uint32_t away;          /* ms since it went away */
+	char reason[KMOD_REASON]; /* reason of its end or absence */
 	char ip[KMOD_IP];
 	uint16_t port;
 	uint64_t free;          /* bytes that its donor could lend, as of its last reply */

@@ -160,6 +160,15 @@ static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 	return recalled || kmod_session_leaving(&p->device->session[at]);
 }
 
+/* Returns whether a slab in use gets another donor for @session, which may be back later. */
+static bool is_missed(const struct kmod_plan *p, uint32_t session)
+{
+	int at = index_of(p->device, session);
+
+	return at >= 0 && p->device->session[at].state == EBB_SWAP_AWAY &&
+	       p->device->session[at].away >= KMOD_REPAIR_MS;
+}
+
 /* Plans the first or the second donor of @slab. */
 static bool map_step(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
 {
@@ -182,9 +191,16 @@ static bool first_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, st
 		return false;
 	if (slab->session == KMOD_NO_SESSION)
 		return (slab->written || !p->lazy) && map_step(p, slab, s);
-	if (!first && !second)
-		return false;
 	s->act = KMOD_MIGRATE;
+	if (!first && !second) {
+		first = is_missed(p, slab->session);
+		if (!slab->written || (!first && !is_missed(p, slab->second)))
+			return false;
+		s->from = first ? slab->session : slab->second;
+		s->session = kmod_plan_choose(p, slab, s->from);
+		/* Its writes go to the backup meanwhile, if there is one. */
+		return s->session != KMOD_NO_SESSION;
+	}
 	s->from = first ? slab->session : slab->second;
 	s->session = kmod_plan_choose(p, slab, s->from);
 	if (s->session != KMOD_NO_SESSION || *p->device->backup)

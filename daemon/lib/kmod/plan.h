@@ -13,6 +13,7 @@
 #define KMOD_RETRY_MOST (60 * KMOD_SECOND)   /* longest pause before another connect */
 #define KMOD_FULL (10 * KMOD_SECOND)         /* pause of placement at a full donor */
 #define KMOD_RECALLED (60 * KMOD_SECOND)     /* pause of placement at a donor after its recall */
+#define KMOD_REPAIR_MS 10000u                /* slabs leave a donor that is away for longer */
 
 /* Retry limits of a donor; times as of now_ns(), 0: at once. */
 struct kmod_patience {
@@ -20,6 +21,8 @@ struct kmod_patience {
 	uint32_t failures;          /* consecutive failed connects */
 	int logged;                 /* -errno of the connect failure that was logged last */
 	uint32_t losses;            /* sessions that were lost */
+	uint32_t absences;          /* times that it was away */
+	bool away;                  /* at the last look */
 	uint32_t bad_pages;         /* at the last look */
 };
 

@@ -223,7 +223,30 @@ static int look_device(struct kmod_link *l, struct kmod_view *v, struct error *e
 	return r;
 }
 
-/* Reports live sessions that ended since the last look, and notes those live now. */
+static bool is_over(const struct kmod_session *s)
+{
+	return s->state == EBB_SWAP_FAILED || s->state == EBB_SWAP_CLOSED;
+}
+
+/* Reports donors that went away, or are back, since the last look. */
+static void report_away(struct kmod_view *v, struct kmod_round *round)
+{
+	for (uint32_t i = 0; i < v->now.sessions; i++) {
+		const struct kmod_session *s = &v->now.session[i];
+		int donor = kmod_donor_find(v->donor, v->donors, s);
+		bool away = s->state == EBB_SWAP_AWAY;
+
+		if (donor < 0 || is_over(s) || v->patience[donor].away == away)
+			continue;
+		v->patience[donor].away = away;
+		v->patience[donor].absences += away;
+		if (away)
+			memcpy(round->away[donor], s->reason, KMOD_REASON);
+		round->back[donor] = !away;
+	}
+}
+
+/* Reports sessions that ended since the last look, and notes those that have not. */
 static void report_lost(struct kmod_view *v, struct kmod_round *round)
 {
 	uint32_t n = 0;
@@ -232,14 +255,16 @@ static void report_lost(struct kmod_view *v, struct kmod_round *round)
 		const struct kmod_session *s = &v->now.session[i];
 		int donor = kmod_donor_find(v->donor, v->donors, s);
 
-		for (uint32_t j = 0; s->state > EBB_SWAP_LIVE && donor >= 0 && j < v->lives; j++)
+		for (uint32_t j = 0; is_over(s) && donor >= 0 && j < v->lives; j++)
 			if (v->live[j] == s->number) {
 				memcpy(round->lost[donor], s->reason, KMOD_REASON);
 				v->patience[donor].losses++;
+				v->patience[donor].away = false;
 			}
 	}
 	for (uint32_t i = 0; i < v->now.sessions; i++)
-		if (v->now.session[i].state == EBB_SWAP_LIVE)
+		if (v->now.session[i].state == EBB_SWAP_LIVE ||
+		    v->now.session[i].state == EBB_SWAP_AWAY)
 			v->live[n++] = v->now.session[i].number;
 	v->lives = n;
 }
@@ -281,6 +306,7 @@ int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struc
 	r = look_device(l, v, e);
 	if (!r) {
 		report_lost(v, round);
+		report_away(v, round);
 		report_quarantined(v, round);
 	}
 	if (!r && connect_missing(l, v, now_ns() + budget, round))

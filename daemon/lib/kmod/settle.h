@@ -30,7 +30,7 @@ struct kmod_view {
 	struct ebb_swap_slab *slabs;
 	uint32_t slab_count;
 	uint64_t looked;            /* ns: time of @slabs */
-	uint32_t live[EBB_SWAP_SESSIONS]; /* live sessions at the last look */
+	uint32_t live[EBB_SWAP_SESSIONS]; /* sessions, live or away, at the last look */
 	uint32_t lives;
 };
 
@@ -46,7 +46,9 @@ struct kmod_round {
 	int connected[DEVICE_DONORS]; /* of each donor: 1 connected, -errno failed, 0 not tried */
 	char refused[DEVICE_DONORS][192]; /* cause of the failure */
 	char no_key[192];           /* why no keys could be derived; or "" */
-	char lost[DEVICE_DONORS][KMOD_REASON]; /* reason of the end of a live session; or "" */
+	char lost[DEVICE_DONORS][KMOD_REASON]; /* reason of the end of a session; or "" */
+	char away[DEVICE_DONORS][KMOD_REASON]; /* reason why it is away since this round; or "" */
+	bool back[DEVICE_DONORS];   /* since this round */
 	bool quarantined[DEVICE_DONORS]; /* since this round */
 	uint32_t mapped, migrated, fell_back, unplaced, single, stuck;
 	uint32_t left;              /* steps that exceed the budget */
