@@ -8,6 +8,8 @@
 /* Returns 0 if slabs can be placed at @s. */
 static int check_session(struct genl_info *info, int attr, const struct ebb_session *s)
 {
+	if (!ebb_session_live(s) && !ebb_session_ended(s))
+		return ebb_refuse(info, attr, -ENOTCONN, "session: its donor is away; name another");
 	if (!ebb_session_live(s))
 		return ebb_refuse(info, attr, -ENOTCONN, "session: it has ended; connect again");
 	if (s->draining)
@@ -78,8 +80,8 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 		return ebb_refuse_why(info, r, why);
 	spin_lock_irqsave(&slab->lock, flags);
 	at = place_for(hold, epoch);
-	/* A session that has failed since is detached from its slabs, or about to be. */
-	if (s && !ebb_session_live(s))
+	/* It has failed since, or it was resumed, without this loan. */
+	if (s && (!ebb_session_live(s) || READ_ONCE(place.loan->gone)))
 		r = ebb_refuse_why(info, -ENOTCONN, "session: it has ended; connect again");
 	else if (at == AT_DONORS || (!s && !hold->at[at].session))
 		r = ebb_refuse_why(info, -EAGAIN, "slab: its donors have changed; try again");

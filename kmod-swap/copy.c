@@ -141,9 +141,9 @@ static int check_seals(struct ebb_copier *c, enum ebb_at from, u32 epoch)
 
 enum outcome { COPY_DONE, COPY_SOME, COPY_BUSY, COPY_FAILED };
 
-/* Copies the span.  A donor's @source has been taken; @target may have ended since it was read. */
+/* Copies the span.  A donor's @source has been taken; *@target may have ended since it was read. */
 static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at from,
-		     const struct ebb_place *source, enum ebb_at to, const struct ebb_place *target)
+		     const struct ebb_place *source, enum ebb_at to, struct ebb_place *target)
 {
 	struct ebb_device *d = c->device;
 	struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
@@ -158,7 +158,11 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 		return r;
 	if (to < AT_DONORS) {
 		spin_lock_irqsave(&slab->lock, flags);
-		taken = ebb_hold_epoch(hold, target->epoch) < AT_DONORS && ebb_place_take(target);
+		/* Its address and key change when its session is resumed. */
+		to = ebb_hold_epoch(hold, target->epoch);
+		if (to < AT_DONORS)
+			*target = hold->at[to];
+		taken = to < AT_DONORS && ebb_place_take(target);
 		spin_unlock_irqrestore(&slab->lock, flags);
 		if (!taken)
 			return -ENOTCONN;
@@ -202,11 +206,12 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		source = hold->at[from];
 	if (to < AT_DONORS)
 		target = hold->at[to];
-	/* A write in flight would make the copy stale or needless: try again later. */
+	/* An ended donor is about to be detached; one that is away may be back after a second. */
 	if (from < AT_DONORS && !ebb_place_take(&source)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
-		return COPY_BUSY;
+		return ebb_session_ended(source.session) ? COPY_BUSY : COPY_FAILED;
 	}
+	/* A write in flight would make the copy stale or needless: try again later. */
 	if (!ebb_span_try(slab, &c->span)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		if (from < AT_DONORS)
@@ -224,7 +229,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	return r ? COPY_FAILED : COPY_SOME;
 }
 
-/* Returns whether a donor that has ended is still attached. */
+/* Returns whether a donor is away, or has ended and is still attached. */
 static bool has_ended_donor(const struct ebb_hold *hold)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
@@ -246,13 +251,22 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 
 	spin_lock_irqsave(&slab->lock, flags);
 	source = hold->at[AT_SOURCE];
-	if (ebb_slab_count_lacking(d, slab - d->slabs, c->class, AT_PLACES) ||
-	    (source.session && (ebb_span_uses(slab, source.epoch) || has_ended_donor(hold))))
+	if (source.session && has_ended_donor(hold)) {
 		c->all_done = false;
-	else if (source.session)
+		c->later |= ebb_hold_away(hold) != 0;
+	} else if (ebb_slab_count_lacking(d, slab - d->slabs, c->class, AT_PLACES) ||
+		   (source.session && ebb_span_uses(slab, source.epoch))) {
+		c->all_done = false;
+	} else if (source.session) {
 		ebb_slab_leave(d, slab, c->class);
-	if (hold->at[AT_SOURCE].session == source.session || !ebb_place_take(&source))
+	}
+	if (hold->at[AT_SOURCE].session == source.session) {
 		source.session = NULL;
+	} else if (!ebb_place_take(&source)) {
+		/* Under the lock, which the session's end takes before it is freed. */
+		ebb_session_release(source.session, source.loan);
+		source.session = NULL;
+	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!source.session)
 		return;

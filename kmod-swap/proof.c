@@ -20,9 +20,15 @@ void ebb_key_free(struct ebb_key *k)
 	ebb_hmac_free(&k->hmac);
 }
 
-void ebb_proof_free(struct ebb_proof *p)
+void ebb_proof_reset(struct ebb_proof *p)
 {
 	ebb_hmac_free(&p->secret);
+	p->sent = p->received = 0;
+}
+
+void ebb_proof_free(struct ebb_proof *p)
+{
+	ebb_proof_reset(p);
 	ebb_key_free(&p->own);
 }
 

@@ -37,6 +37,8 @@ int ebb_proof_check(struct ebb_proof *p, const struct ebb_join *join, u32 index,
 int ebb_proof_sign(struct ebb_proof *p, u8 *frame, u32 *length);
 /* Returns whether @frame is the donor's next; removes its MAC from *@length.  One caller only. */
 bool ebb_proof_verify(struct ebb_proof *p, const u8 *frame, u32 *length);
+/* Forgets the secret and the counts, for new connections; the key stays. */
+void ebb_proof_reset(struct ebb_proof *p);
 void ebb_proof_free(struct ebb_proof *p);
 
 #endif

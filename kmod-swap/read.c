@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/highmem.h>
+#include <linux/moduleparam.h>
 
 #include "bad_page.h"
 #include "class.h"
@@ -12,26 +13,37 @@
 
 /* Most pages copied from the pool at a time: interrupts are off. */
 #define POOL_RUN 8
+/* Jiffies between two looks whether a donor that is away is back. */
+#define AWAY_PAUSE DIV_ROUND_UP(HZ, 50)
 /* If decryption fails locally: reads of the run before EIO, and jiffies between them. */
 #define UNOPENED_MOST 10
 #define UNOPENED_PAUSE (HZ / 10)
+
+static unsigned int away_timeout = 25000;
+module_param(away_timeout, uint, 0644);
+MODULE_PARM_DESC(away_timeout,
+		 "ms that a read waits for a donor that is away, at most its grace period [25000]");
 
 static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
 {
 	memzero_page(v->bv_page, v->bv_offset, v->bv_len);
 }
 
-/* Records that the current run's place does not have its pages. */
-static void place_forget(struct ebb_io *io)
+/* Waits for a donor that is away, without buffer and admission, which other reads may need. */
+static void read_wait(struct ebb_io *io)
 {
-	unsigned long flags;
-	enum ebb_at at;
-
-	spin_lock_irqsave(&io->slab->lock, flags);
-	at = ebb_hold_epoch(ebb_io_hold(io), io->span.epoch[0]);
-	if (at < AT_DONORS)
-		bitmap_clear(io->device->bits[at], io->span.first + io->cursor, io->run);
-	spin_unlock_irqrestore(&io->slab->lock, flags);
+	if (!io->waits) {
+		io->waits = true;
+		io->waits_since = jiffies;
+		ebb_count(io->device, AWAY_WAITS, 1);
+	}
+	if (time_after(jiffies, io->waits_since + msecs_to_jiffies(READ_ONCE(away_timeout)))) {
+		ebb_io_finish(io, BLK_STS_IOERR);
+		return;
+	}
+	ebb_seal_put_buffer(io);
+	ebb_read_priority_end(io);
+	ebb_io_delay(io, EBB_STEP_READ, AWAY_PAUSE);
 }
 
 /*
@@ -60,6 +72,7 @@ static void run_done(struct ebb_io *io)
 		return;
 	}
 	io->cursor += io->run;
+	io->waits = false;
 	if (io->cursor == io->span.count)
 		ebb_io_finish(io, BLK_STS_OK);
 	else
@@ -71,8 +84,8 @@ static void donor_done(struct ebb_transfer *t, int error)
 	struct ebb_io *io = ebb_io_of(t);
 
 	if (error) {
+		/* The session is not live any more: the next try decides. */
 		ebb_count(io->device, DONOR_ERRORS, 1);
-		place_forget(io);
 		ebb_io_later(io, EBB_STEP_READ);
 		return;
 	}
@@ -108,12 +121,18 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 		unsigned long flags;
 		enum ebb_at at;
 		bool read;
-		u32 may;
+		u32 may, away;
 
 		io->run = io->span.count - io->cursor;
 		spin_lock_irqsave(&slab->lock, flags);
 		io->span.class = ebb_class_of_pages(d, page, &io->run);
-		at = io->from = ebb_slab_source(d, page, &io->run);
+		away = ebb_hold_away(ebb_io_hold(io));
+		at = io->from = ebb_slab_source(d, page, &io->run, away);
+		if (at == WRITTEN && ebb_slab_is_at(d, page, away)) {
+			spin_unlock_irqrestore(&slab->lock, flags);
+			read_wait(io);
+			return;
+		}
 		may = at < AT_DONORS ? ebb_read_priority_take(io) : U32_MAX;
 		if (!may) {
 			spin_unlock_irqrestore(&slab->lock, flags);
@@ -127,8 +146,9 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 			continue;
 		}
 		if (at < AT_DONORS && !ebb_donor_take(io, 0, &ebb_io_hold(io)->at[at], &there)) {
-			/* The place's session has ended and is about to be detached. */
-			bitmap_clear(d->bits[at], page, io->run);
+			/* Ended: it is about to be detached.  Else it has just gone away. */
+			if (ebb_session_ended(ebb_io_hold(io)->at[at].session))
+				bitmap_clear(d->bits[at], page, io->run);
 			spin_unlock_irqrestore(&slab->lock, flags);
 			continue;
 		}
@@ -209,6 +229,7 @@ void ebb_read_open(struct ebb_io *io)
 	io->copy_at = io->cursor << PAGE_SHIFT;
 	ebb_each_piece(io, io->cursor, opened, ebb_buffer_piece);
 	io->cursor += opened;
+	io->waits = false;
 	if (r)
 		page_broken(io);
 	else

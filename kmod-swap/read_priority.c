@@ -143,6 +143,7 @@ void ebb_read_priority_end(struct ebb_io *io)
 	if (io->turn == TURN_NONE)
 		return;
 	if (io->turn == TURN_DEMAND) {
+		WRITE_ONCE(io->turn, TURN_NONE);
 		WRITE_ONCE(a->demand_at, jiffies);
 		atomic_dec(&a->demands);
 		return;

@@ -31,6 +31,8 @@ struct ebb_io {
 	bool backup_tried;        /* WRITE */
 	bool again;               /* WRITE: repeated to other donors, since the first failed */
 	bool unmapped;            /* WRITE: a donor got nothing, for want of memory to map pages */
+	bool waits;               /* for a donor that is away, */
+	unsigned long waits_since; /* since this time (jiffies) */
 	u8 sources;               /* enum ebb_swap_copy of all runs, for the trace */
 	u8 unopened;              /* READ: local decryption failures, not a donor's fault */
 	atomic_t copies;          /* WRITE: copies in flight */

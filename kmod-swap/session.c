@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/moduleparam.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -13,17 +14,29 @@ static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 
 #define RESOLVE_MS 2000
 #define CM_WAIT (5 * HZ)
-/*
- * Lost packets are retransmitted after 4.096 us << 14 = 67 ms, six times: a donor that is
- * unresponsive for half a second is an error.  Not 7, which Soft-RoCE takes as infinite.
- */
-#define ACK_TIMEOUT 14
-#define RETRIES 6
+/* While a session is being resumed: the connection manager repeats a lost request too late. */
+#define RESUME_WAIT (2 * HZ)
+/* Pause between two attempts to resume a session. */
+#define RESUME_PAUSE DIV_ROUND_UP(HZ, 5)
+#define RNR_RETRIES 6
 #define READS_AT_ONCE 16
 /* Interval of probes: an idle connection does not notice that its donor has lost power. */
 #define KEEPALIVE HZ
 
-/* Runs the close of sessions, recalls, releases and probes. */
+/*
+ * Lost packets are retransmitted after 4.096 us << 14 = 67 ms, six times: a donor that is
+ * unresponsive for half a second is away.
+ */
+static unsigned int ack_timeout = 14;
+module_param(ack_timeout, uint, 0644);
+MODULE_PARM_DESC(ack_timeout,
+		 "exponent of the time until a packet is sent again, 4.096 us << N, 1 to 31 [14]");
+static unsigned int retries = 6;
+module_param(retries, uint, 0644);
+MODULE_PARM_DESC(retries,
+		 "times that a packet is sent again before its donor is away, 1 to 6 [6]");
+
+/* Runs the suspension and close of sessions, recalls, releases and probes. */
 static struct workqueue_struct *closing;
 
 /* Returns the donor's reason for rejecting the connection; NULL = none given. */
@@ -87,7 +100,7 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 
 static int cm_wait(struct ebb_queue *q)
 {
-	if (!wait_for_completion_timeout(&q->cm, CM_WAIT))
+	if (!wait_for_completion_timeout(&q->cm, q->session->resuming ? RESUME_WAIT : CM_WAIT))
 		return -ETIMEDOUT;
 	return q->cm_status;
 }
@@ -285,7 +298,7 @@ static void answer_work(struct work_struct *work)
 	struct ebb_session *s = container_of(work, struct ebb_session, answering);
 	struct ebb_recall recall;
 
-	while (first_recall(s, &recall) && ebb_session_live(s)) {
+	while (first_recall(s, &recall) && !READ_ONCE(s->broken)) {
 		u16 status = s->ops->recalled(s, &recall);
 
 		/* First: the donor may send another one as soon as it has the answer. */
@@ -298,6 +311,7 @@ struct call {
 	struct wire_frame request, reply;
 	const void *payload;      /* of the request */
 	struct ebb_loan *loan;    /* that it maps or unmaps */
+	bool resumes;             /* of a session that is away */
 };
 
 /* Begins a call, unless one is without an answer. */
@@ -334,6 +348,13 @@ static bool call_expire(struct ebb_session *s, struct call *c)
 	return late;
 }
 
+/* A session that is away takes no call but those that resume it. */
+static bool may_call(const struct ebb_session *s, const struct call *c)
+{
+	return !READ_ONCE(s->broken) &&
+	       (atomic_read(&s->state) <= EBB_SWAP_LIVE || c->resumes);
+}
+
 /*
  * Sends the request and waits for its reply, a complete frame in s->reply.  s->calls is held.
  * -EBUSY: not sent, since the donor has not answered the last call.  -ETIMEDOUT: the session keeps
@@ -342,8 +363,8 @@ static bool call_expire(struct ebb_session *s, struct call *c)
 static int session_call(struct ebb_session *s, struct call *c, const char **why)
 {
 	*why = "session: the donor does not answer";
-	/* session_close() frees the messages once no call is in here. */
-	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
+	/* session_suspend() frees the messages once no call is in here. */
+	if (!may_call(s, c))
 		return -ENOTCONN;
 	if (!call_begin(s, c))
 		return -EBUSY;
@@ -351,18 +372,17 @@ static int session_call(struct ebb_session *s, struct call *c, const char **why)
 	wire_build(s->send.data, &c->request);
 	memcpy(s->send.data + WIRE_HEADER, c->payload, c->request.length);
 	/*
-	 * Check the state after call_begin(): ebb_session_fail() changes the state by a cmpxchg,
-	 * then completes.  Otherwise its completion could be lost, and the wait would last until
-	 * the deadline.
+	 * Check after call_begin(): ebb_session_fail() sets `broken`, then completes.  Otherwise
+	 * its completion could be lost, and the wait would last until the deadline.
 	 */
 	smp_mb();
-	if (atomic_read(&s->state) > EBB_SWAP_LIVE ||
+	if (READ_ONCE(s->broken) ||
 	    message_send(s, &s->send, WIRE_HEADER + c->request.length))
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline)) &&
 	    call_expire(s, c))
 		return -ETIMEDOUT;
-	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
+	if (READ_ONCE(s->broken))
 		return -ENOTCONN;
 	/* Parsed once already, when it was received. */
 	wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, &c->reply);
@@ -370,6 +390,9 @@ static int session_call(struct ebb_session *s, struct call *c, const char **why)
 		*why = wire_status_text(c->reply.status);
 		return c->reply.status == WIRE_NO_SPACE || c->reply.status == WIRE_OVER_QUOTA ?
 		       -ENOSPC :
+		       c->resumes && (c->reply.status == WIRE_NO_SLAB ||
+				      c->reply.status == WIRE_STALE ||
+				      c->reply.status == WIRE_NO_SESSION) ? -ESTALE :
 		       c->reply.status == WIRE_BAD_VERSION ? -EPROTONOSUPPORT : -EPROTO;
 	}
 	return 0;
@@ -379,12 +402,14 @@ static int hello_as(struct ebb_session *s, u32 version, const char **why)
 {
 	struct wire_hello h = {
 		.version = version,
-		.borrower = s->number,
+		.borrower = s->id,
 		.slab_size = (u64)s->device->slab_pages << PAGE_SHIFT,
+		.flags = version < 4 ? 0 : WIRE_KEEP | (s->resuming ? WIRE_RESUME : 0),
 	};
 	u8 payload[WIRE_HELLO_SIZE];
 	struct call c = {
 		.request = { .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, .payload = payload,
+		.resumes = s->resuming,
 	};
 	struct wire_donor donor;
 	int r;
@@ -405,6 +430,8 @@ static int hello_as(struct ebb_session *s, u32 version, const char **why)
 	}
 	s->donor_free = donor.free;
 	s->donor_slab = donor.slab_size;
+	/* Longer than any that makes sense, and than jiffies can tell apart. */
+	s->grace = min_t(u32, donor.grace, 3600 * MSEC_PER_SEC);
 	return 0;
 }
 
@@ -413,9 +440,10 @@ static int session_hello(struct ebb_session *s, const char **why)
 	u32 version = WIRE_VERSION;
 	int r;
 
+	/* Only version 4 has RESUME. */
 	do
 		r = hello_as(s, version, why);
-	while (r == -EPROTONOSUPPORT && version-- > WIRE_VERSION_OLDEST);
+	while (r == -EPROTONOSUPPORT && version-- > WIRE_VERSION_OLDEST && !s->resuming);
 	return r;
 }
 
@@ -427,6 +455,17 @@ static void loan_move(struct ebb_session *s, struct ebb_loan *loan, struct list_
 	spin_lock_irqsave(&s->lock, flags);
 	list_move_tail(&loan->node, list);
 	spin_unlock_irqrestore(&s->lock, flags);
+}
+
+/* Reads the grant behind the reply to MAP or REMAP. */
+static int read_grant(struct ebb_session *s, struct wire_rdma_grant *g)
+{
+	if (s->reply_length == WIRE_HEADER + WIRE_RDMA_GRANT_SIZE &&
+	    !wire_parse_rdma_grant(s->reply + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, g) &&
+	    g->length >= (u64)s->device->slab_pages << PAGE_SHIFT)
+		return 0;
+	ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor's grant is malformed");
+	return -EPROTO;
 }
 
 static int map_locked(struct ebb_session *s, struct ebb_place *place, struct ebb_loan *loan,
@@ -444,12 +483,10 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, struct ebb
 	r = session_call(s, &c, why);
 	if (r)
 		return r;
-	if (s->reply_length != WIRE_HEADER + WIRE_RDMA_GRANT_SIZE ||
-	    wire_parse_rdma_grant(s->reply + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, &g) ||
-	    g.length < (u64)s->device->slab_pages << PAGE_SHIFT) {
-		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor's grant is malformed");
+	r = read_grant(s, &g);
+	if (r) {
 		*why = "session: the donor's grant is malformed";
-		return -EPROTO;
+		return r;
 	}
 	loan->remote = c.reply.slab;
 	loan->generation = c.reply.generation;
@@ -471,10 +508,11 @@ int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char *
 	INIT_LIST_HEAD(&loan->node);
 	mutex_lock(&s->calls);
 	r = map_locked(s, place, loan, why);
-	mutex_unlock(&s->calls);
+	/* Before the session can be resumed, which marks loans that its slabs do not have. */
 	if (!r)
 		loan_move(s, loan, &s->loans);
-	else if (r != -ETIMEDOUT)
+	mutex_unlock(&s->calls);
+	if (r && r != -ETIMEDOUT)
 		kfree(loan);
 	return r == -EBUSY ? -ETIMEDOUT : r;
 }
@@ -491,14 +529,13 @@ static int unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why)
 	int r;
 
 	mutex_lock(&s->calls);
-	r = session_call(s, &c, why);
-	if (!r)
+	/* A loan may have been released when the session was resumed. */
+	r = READ_ONCE(loan->gone) ? 0 : session_call(s, &c, why);
+	if (!r && !loan->gone)
 		s->donor_free += s->donor_slab;
 	mutex_unlock(&s->calls);
-	if (r == -EBUSY)
+	if (r == -EBUSY || r == -ENOTCONN)
 		loan_move(s, loan, &s->releasing);
-	else if (r == -ENOTCONN)
-		loan_move(s, loan, &s->loans);
 	else if (r != -ETIMEDOUT)
 		kfree(loan);
 	return r == -EBUSY ? -ETIMEDOUT : r;
@@ -615,7 +652,7 @@ static void keepalive_work(struct work_struct *work)
 {
 	struct ebb_session *s = container_of(work, struct ebb_session, keepalive.work);
 
-	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
+	if (READ_ONCE(s->broken))
 		return;
 	if (!READ_ONCE(s->probing)) {
 		/* A queue in use detects the loss by itself; see internals.md for Soft-RoCE. */
@@ -695,8 +732,9 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	struct rdma_conn_param param = {
 		.private_data = q->join.request,
 		.private_data_len = WIRE_PROOF_REQUEST_SIZE,
-		.retry_count = RETRIES,
-		.rnr_retry_count = RETRIES,
+		/* Soft-RoCE takes 7 for "without end". */
+		.retry_count = clamp_t(u32, READ_ONCE(retries), 1, 6),
+		.rnr_retry_count = RNR_RETRIES,
 	};
 	int r;
 
@@ -721,7 +759,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	r = queue_create(s, q, index);
 	if (r)
 		return r;
-	rdma_set_ack_timeout(q->id, ACK_TIMEOUT);
+	rdma_set_ack_timeout(q->id, clamp_t(u32, READ_ONCE(ack_timeout), 1, 31));
 	q->join.own = q->id->qp->qp_num;
 	r = ebb_proof_request(&s->proof, s->device->queues, &q->join, index, s->number);
 	if (r)
@@ -739,28 +777,21 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	return r ?: ebb_proof_check(&s->proof, &q->join, index, why);
 }
 
-/* Waits for everything in flight, then closes the connections.  Runs once per session. */
-static void session_close(struct ebb_session *s)
+/* Flushes all work requests; no message arrives afterwards. */
+static void connections_flush(struct ebb_session *s)
 {
-	/* Allocations must not wait for swap-out to this session. */
-	unsigned int flags = memalloc_noio_save();
-
-	percpu_ref_kill(&s->ref);
-	s->ops->failed(s);
-	cancel_delayed_work_sync(&s->keepalive);
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].connected)
 			rdma_disconnect(s->queue[i].id);
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].connected)
 			ib_drain_qp(s->queue[i].id->qp);
-	/* No message arrives from here on. */
 	cancel_work_sync(&s->answering);
-	/* Wait for calls that saw the session live; later calls fail at once. */
-	mutex_lock(&s->calls);
-	mutex_unlock(&s->calls);
-	wait_for_completion(&s->idle);
-	cancel_work_sync(&s->release);
+}
+
+/* Frees all that the session has of the network device; it can connect again. */
+static void connections_free(struct ebb_session *s)
+{
 	for (u32 i = 0; i < s->device->queues; i++) {
 		struct ebb_queue *q = &s->queue[i];
 
@@ -771,7 +802,6 @@ static void session_close(struct ebb_session *s)
 		if (q->cq)
 			ib_free_cq(q->cq);
 	}
-	s->ops->drained(s);
 	message_free(s, &s->send, DMA_TO_DEVICE);
 	message_free(s, &s->answer, DMA_TO_DEVICE);
 	for (int i = 0; i < EBB_RECEIVES; i++)
@@ -782,18 +812,228 @@ static void session_close(struct ebb_session *s)
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].id)
 			rdma_destroy_id(s->queue[i].id);
-	memalloc_noio_restore(flags);
+	s->pd = NULL;
+	s->ib = NULL;
+	memset(s->queue, 0, s->device->queues * sizeof(s->queue[0]));
+	ebb_proof_reset(&s->proof);
+	s->recalls = 0;
+	s->call = CALL_NONE;
+	s->probing = false;
+	/* Of a MAP or UNMAP without an answer: RELEASE ends it. */
+	kfree(s->loan);
+	s->loan = NULL;
+}
+
+/* Waits for everything in flight, then closes the connections; once before each AWAY or CLOSED. */
+static void session_suspend(struct ebb_session *s)
+{
+	percpu_ref_kill(&s->ref);
+	if (ebb_session_ended(s))
+		s->ops->failed(s);
+	cancel_delayed_work_sync(&s->keepalive);
+	connections_flush(s);
+	/* Wait for calls that saw the session live; later calls fail at once. */
+	mutex_lock(&s->calls);
+	mutex_unlock(&s->calls);
+	wait_for_completion(&s->idle);
+	cancel_work_sync(&s->release);
+	connections_free(s);
+}
+
+/* Forgets the loans that RELEASE has ended. */
+static void loans_settle(struct ebb_session *s)
+{
+	struct ebb_loan *loan, *next;
+	unsigned long flags;
+	LIST_HEAD(released);
+
+	spin_lock_irqsave(&s->lock, flags);
+	list_splice_init(&s->releasing, &released);
+	/* Others may still refer to those that were in use: they stay until the session ends. */
+	list_for_each_entry(loan, &s->loans, node)
+		if (!loan->confirmed)
+			WRITE_ONCE(loan->gone, true);
+	spin_unlock_irqrestore(&s->lock, flags);
+	list_for_each_entry_safe(loan, next, &released, node)
+		kfree(loan);
+}
+
+/* Before their confirmation. */
+static void loans_doubt(struct ebb_session *s)
+{
+	struct ebb_loan *loan;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	list_for_each_entry(loan, &s->loans, node)
+		loan->confirmed = false;
+	spin_unlock_irqrestore(&s->lock, flags);
+}
+
+int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place)
+{
+	struct call c = {
+		.request = {
+			.op = WIRE_REMAP, .slab = place->loan->remote,
+			.generation = place->loan->generation,
+		},
+		.resumes = true,
+	};
+	struct wire_rdma_grant g;
+	const char *why;
+	int r;
+
+	mutex_lock(&s->calls);
+	r = session_call(s, &c, &why);
+	if (!r)
+		r = read_grant(s, &g);
+	mutex_unlock(&s->calls);
+	if (!r) {
+		place->address = g.address;
+		place->rkey = g.key;
+	}
+	return r;
+}
+
+static int loans_release(struct ebb_session *s)
+{
+	struct call c = { .request = { .op = WIRE_RELEASE }, .resumes = true };
+	const char *why;
+	int r;
+
+	mutex_lock(&s->calls);
+	r = session_call(s, &c, &why);
+	mutex_unlock(&s->calls);
+	return r;
+}
+
+static int connections_open(struct ebb_session *s, const char **why)
+{
+	int r = 0;
+
+	/* The donor takes it for a new session until HELLO. */
+	s->number = get_random_u64();
+	for (u32 i = 0; !r && i < s->device->queues; i++)
+		r = queue_open(s, i, why);
+	if (!r)
+		r = messages_init(s);
+	return r ?: session_hello(s, why);
+}
+
+/*
+ * Tries to resume the session.  Returns 0: live; -ESTALE: the donor has not retained it; -errno:
+ * try again.
+ */
+static int session_resume(struct ebb_session *s)
+{
+	const char *why;
+	unsigned long flags;
+	bool refused;
+	int r;
+
+	spin_lock_irqsave(&s->lock, flags);
+	s->broken = ebb_session_ended(s);
+	spin_unlock_irqrestore(&s->lock, flags);
+	s->resuming = true;
+	loans_doubt(s);
+	r = connections_open(s, &why);
+	/* Only the donor's answer to HELLO means this. */
+	refused = r == -ESTALE || r == -EPROTONOSUPPORT;
+	if (!r)
+		r = s->ops->resume(s);
+	if (!r)
+		r = loans_release(s);
+	s->resuming = false;
+	if (r)
+		goto fail;
+	loans_settle(s);
+	reinit_completion(&s->idle);
+	percpu_ref_reinit(&s->ref);
+	spin_lock_irqsave(&s->lock, flags);
+	/* A failure from here on suspends the session again, or ends it. */
+	s->suspended = false;
+	r = s->broken ? -ENOTCONN : 0;
+	if (!r) {
+		s->cause = EBB_SWAP_CAUSE_NONE;
+		WRITE_ONCE(s->reason, "");
+		atomic_set_release(&s->state, EBB_SWAP_LIVE);
+		queue_delayed_work(closing, &s->keepalive, KEEPALIVE);
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+	if (!r)
+		queue_work(closing, &s->release);
+	return r;
+fail:
+	connections_flush(s);
+	connections_free(s);
+	return refused ? -ESTALE : -ENOTCONN;
+}
+
+/* Ends a session that is away, for the reason of its absence. */
+static void away_end(struct ebb_session *s, const char *why)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	if (atomic_read(&s->state) == EBB_SWAP_AWAY) {
+		pr_warn("ebb%u: session %u: %s\n", s->device->index, s->index, why);
+		atomic_set(&s->state, EBB_SWAP_FAILED);
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+}
+
+/* Suspends the session, or tries to resume it.  On return it is AWAY, LIVE or FAILED. */
+static void away_turn(struct ebb_session *s)
+{
+	int r;
+
+	if (!s->suspended) {
+		pr_warn("ebb%u: session %u away: %s\n", s->device->index, s->index, s->reason);
+		session_suspend(s);
+		s->suspended = true;
+		s->ops->drained(s);
+		s->ops->away(s);
+	}
+	if (time_after(jiffies, s->away_at + msecs_to_jiffies(s->grace))) {
+		away_end(s, "its donor did not return within the grace period");
+		return;
+	}
+	r = session_resume(s);
+	if (!r) {
+		pr_info("ebb%u: session %u resumed\n", s->device->index, s->index);
+		s->ops->back(s);
+	} else if (r == -ESTALE) {
+		away_end(s, "its donor has not retained it");
+	} else {
+		queue_delayed_work(closing, &s->close, RESUME_PAUSE);
+	}
+}
+
+static void session_close(struct ebb_session *s)
+{
+	if (s->suspended)
+		s->ops->failed(s);
+	else
+		session_suspend(s);
+	s->ops->drained(s);
 	atomic_set(&s->state, EBB_SWAP_CLOSED);
 }
 
 static void close_work(struct work_struct *work)
 {
-	struct ebb_session *s = container_of(work, struct ebb_session, close);
+	struct ebb_session *s = container_of(work, struct ebb_session, close.work);
+	/* Allocations must not wait for swap-out to this session. */
+	unsigned int flags = memalloc_noio_save();
 
-	pr_warn("ebb%u: session %u ended: %s\n", s->device->index, s->index, s->reason);
-	session_close(s);
-	s->ops->closed(s);
-	complete(&s->closed);
+	if (atomic_read(&s->state) == EBB_SWAP_AWAY)
+		away_turn(s);
+	if (atomic_read(&s->state) == EBB_SWAP_FAILED) {
+		pr_warn("ebb%u: session %u ended: %s\n", s->device->index, s->index, s->reason);
+		session_close(s);
+		s->ops->closed(s);
+		complete(&s->closed);
+	}
+	memalloc_noio_restore(flags);
 }
 
 static void ref_zero(struct percpu_ref *ref)
@@ -805,18 +1045,32 @@ static void ref_zero(struct percpu_ref *ref)
 
 void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason)
 {
-	int old = atomic_read(&s->state);
+	bool resumes = cause != EBB_SWAP_CAUSE_COMMAND && cause != EBB_SWAP_CAUSE_PROTOCOL;
+	unsigned long flags;
+	int state;
 
-	do {
-		if (old != EBB_SWAP_LIVE && old != EBB_SWAP_CONNECTING)
-			return;
-	} while (!atomic_try_cmpxchg(&s->state, &old, EBB_SWAP_FAILED));
-	WRITE_ONCE(s->cause, cause);
-	WRITE_ONCE(s->reason, reason);
-	complete(&s->replied);
+	spin_lock_irqsave(&s->lock, flags);
+	state = atomic_read(&s->state);
+	WRITE_ONCE(s->broken, true);
+	if (state == EBB_SWAP_LIVE && resumes && s->grace) {
+		s->away_at = jiffies;
+		atomic_set(&s->state, EBB_SWAP_AWAY);
+	} else if (state <= EBB_SWAP_LIVE || (state == EBB_SWAP_AWAY && !resumes)) {
+		atomic_set(&s->state, EBB_SWAP_FAILED);
+	} else {
+		/* A failed attempt to resume it, or over already. */
+		cause = EBB_SWAP_CAUSE_NONE;
+	}
+	if (cause != EBB_SWAP_CAUSE_NONE) {
+		WRITE_ONCE(s->cause, cause);
+		WRITE_ONCE(s->reason, reason);
+	}
 	/* ebb_session_open() closes a session that is still connecting. */
-	if (old == EBB_SWAP_LIVE)
-		queue_work(closing, &s->close);
+	if (cause != EBB_SWAP_CAUSE_NONE && state != EBB_SWAP_CONNECTING)
+		mod_delayed_work(closing, &s->close, 0);
+	/* Under the lock, so that a call of the next connections cannot take it for its reply. */
+	complete(&s->replied);
+	spin_unlock_irqrestore(&s->lock, flags);
 }
 
 void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status)
@@ -861,13 +1115,13 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 		     const struct ebb_session_ops *ops, struct ebb_session **out, const char **why)
 {
 	struct ebb_session *s = kzalloc(struct_size(s, queue, d->queues), GFP_KERNEL);
-	int state = EBB_SWAP_CONNECTING;
+	unsigned long irqs;
 	int r;
 
 	*why = "session: out of memory";
 	if (!s)
 		return -ENOMEM;
-	r = percpu_ref_init(&s->ref, ref_zero, 0, GFP_KERNEL);
+	r = percpu_ref_init(&s->ref, ref_zero, PERCPU_REF_ALLOW_REINIT, GFP_KERNEL);
 	if (r) {
 		kfree(s);
 		return r;
@@ -876,9 +1130,9 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 	s->ops = ops;
 	s->to = donor->to;
 	s->class = class;
-	s->number = get_random_u64();
+	s->id = get_random_u64();
 	s->reason = "";
-	atomic_set(&s->state, state);
+	atomic_set(&s->state, EBB_SWAP_CONNECTING);
 	init_completion(&s->idle);
 	init_completion(&s->replied);
 	init_completion(&s->answered);
@@ -892,27 +1146,31 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 	init_completion(&s->closed);
 	mutex_init(&s->calls);
 	mutex_init(&s->sending);
-	INIT_WORK(&s->close, close_work);
+	INIT_DELAYED_WORK(&s->close, close_work);
 	/* Before LIVE: from then on the session's end may be reported. */
 	s->index = d->next_session;
 	s->proof.key = donor->key ? &s->proof.own : &d->key;
 	if (donor->key)
 		r = ebb_key_set(&s->proof.own, donor->key, donor->key_number, why);
-	for (u32 i = 0; !r && i < d->queues; i++)
-		r = queue_open(s, i, why);
 	if (!r)
-		r = messages_init(s);
-	if (!r)
-		r = session_hello(s, why);
-	/* Before LIVE: from then on the session may end, which stops the probes. */
-	if (!r)
-		queue_delayed_work(closing, &s->keepalive, KEEPALIVE);
-	if (!r && !atomic_try_cmpxchg(&s->state, &state, EBB_SWAP_LIVE)) {
-		*why = "session: it ended during the handshake";
-		r = -ENOTCONN;
+		r = connections_open(s, why);
+	if (!r) {
+		spin_lock_irqsave(&s->lock, irqs);
+		if (s->broken) {
+			*why = "session: it ended during the handshake";
+			r = -ENOTCONN;
+		} else {
+			atomic_set_release(&s->state, EBB_SWAP_LIVE);
+			queue_delayed_work(closing, &s->keepalive, KEEPALIVE);
+		}
+		spin_unlock_irqrestore(&s->lock, irqs);
 	}
 	if (r) {
+		unsigned int noio = memalloc_noio_save();
+
+		ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, *why);
 		session_close(s);
+		memalloc_noio_restore(noio);
 		session_release(s);
 		return r;
 	}
@@ -924,12 +1182,24 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 	return 0;
 }
 
+/* Tells the donor that no resumption follows. */
+static void session_bye(struct ebb_session *s)
+{
+	struct call c = { .request = { .op = WIRE_BYE } };
+	const char *why;
+
+	mutex_lock(&s->calls);
+	session_call(s, &c, &why);
+	mutex_unlock(&s->calls);
+}
+
 void ebb_session_free(struct ebb_session *s, const char *reason)
 {
+	if (ebb_session_live(s) && s->grace)
+		session_bye(s);
 	ebb_session_fail(s, EBB_SWAP_CAUSE_COMMAND, reason);
-	/* Another caller may have failed the session without having queued the work yet. */
 	wait_for_completion(&s->closed);
-	flush_work(&s->close);
+	cancel_delayed_work_sync(&s->close);
 	mutex_lock(&s->device->sessions_lock);
 	list_del(&s->node);
 	mutex_unlock(&s->device->sessions_lock);

@@ -1,8 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A session: connections to one donor, one queue pair per hardware queue of the device.  The first
- * also carries frames (wire.h).  CONNECTING -> LIVE -> FAILED -> CLOSED: user space replaces an
- * ended session by a new one.
+ * also carries frames (wire.h).
+ *
+ *	CONNECTING --> LIVE --transport failed--> AWAY --resumed--> LIVE
+ *	     |          |                          |
+ *	     +----------+--protocol, DISCONNECT----+--not retained, grace period over--> FAILED
+ *	                                                                                   |
+ *	                                     user space makes another <-- CLOSED <---------+
+ *
+ * AWAY: the donor retains the slabs for the grace period that it stated (donors of protocol 3 state
+ * none: FAILED instead).  The places stay, but nothing is read or written there.  Its pages stay
+ * valid, except those of writes that failed or went elsewhere: such a write clears their bits when
+ * it settles, and holds off readers and the copier until then (span.h).  The work item `close`
+ *
+ *	1. flushes and destroys the connections, so that no work request names a page;
+ *	2. connects again, as a session of its own for the donor, with fresh proofs;
+ *	3. names the old session in HELLO with RESUME.  Before the answer the donor destroys the
+ *	   old queue pairs: a WRITE of these lands before it or never;
+ *	4. confirms each slab's loan by REMAP, which returns its new address and key.  The slab
+ *	   loses the place if the donor does not have the loan;
+ *	5. releases all other loans by RELEASE, and makes the session LIVE.
+ *
+ * If a step fails, it begins again at 2.
  */
 #ifndef EBB_SESSION_H
 #define EBB_SESSION_H
@@ -37,6 +57,8 @@ struct ebb_queue {
 struct ebb_loan {
 	struct list_head node;    /* in session->loans or releasing, or it is session->loan */
 	u32 remote, generation;   /* the donor's identifiers of the slab */
+	bool confirmed;           /* by the donor that is being resumed */
+	bool gone;                /* released when the session was resumed; session->lock */
 };
 
 /* An EVICT. */
@@ -55,6 +77,12 @@ struct ebb_message {
 struct ebb_session_ops {
 	/* Failed, about to be closed: nothing may be read from its donor any more. */
 	void (*failed)(struct ebb_session *s);
+	/* Away: no transfer is in flight, and none begins before back(). */
+	void (*away)(struct ebb_session *s);
+	/* Confirms the slabs by ebb_session_confirm(); returns 0 or -errno: try again. */
+	int (*resume)(struct ebb_session *s);
+	/* Live again. */
+	void (*back)(struct ebb_session *s);
 	/* No transfer of the session is in flight any more. */
 	void (*drained)(struct ebb_session *s);
 	/* Closed, for s->reason. */
@@ -70,11 +98,16 @@ struct ebb_session {
 	u32 index;
 	atomic_t state;           /* enum ebb_swap_session_state */
 	u32 cause;                /* enum ebb_swap_cause, */
-	const char *reason;       /* and static text, of its end */
+	const char *reason;       /* and static text, of its end or absence */
+	u32 grace;                /* ms that the donor retains it; 0 = it cannot be resumed */
+	unsigned long away_at;    /* jiffies: last time it went away */
+	bool suspended;           /* away, and without connections */
+	bool resuming;            /* away, connecting */
+	bool broken;              /* its connections are of no use any more; lock */
 	struct sockaddr_storage to;
 	struct percpu_ref ref;    /* held by I/O in flight */
 	struct completion idle, closed;
-	struct work_struct close;
+	struct delayed_work close; /* suspends, resumes, ends */
 	struct delayed_work keepalive;
 	struct ib_cqe probe;
 	bool probing;             /* a probe is in flight, */
@@ -82,13 +115,15 @@ struct ebb_session {
 	struct ib_device *ib;
 	struct ib_pd *pd;
 	u32 write_segments, read_segments; /* most of a work request */
-	u64 number;               /* random; identifies the session to the donor */
+	u64 id;                   /* random; identifies the session to the donor, */
+	u64 number;               /* and its present connections */
 	struct ebb_proof proof;   /* received: only queue 0's completions use it */
 	struct mutex sending;     /* frames are sent in the order of their MACs; nests in calls */
 	u32 class;                /* class of pages that its donor may store */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
-	spinlock_t lock;          /* interrupts off; recalls, the call's state, lists of loans */
+	/* Interrupts off; changes of state, recalls, the call's state, lists of loans. */
+	spinlock_t lock;
 	struct ebb_recall recall[EBB_RECALLS]; /* unanswered, */
 	u32 recalls;              /* as many */
 	u32 looked;               /* recalls whose slab was looked for */
@@ -125,7 +160,10 @@ struct ebb_donor {
 int ebb_session_open(struct ebb_device *device, const struct ebb_donor *donor, u32 class,
 		     const struct ebb_session_ops *ops, struct ebb_session **out,
 		     const char **why);
-/* Ends the session for @reason (static text); from any context.  Only the first call counts. */
+/*
+ * Ends the session for @reason (static text), or suspends it if @cause is the transport's and the
+ * donor retains it; from any context.  Only the first call counts.
+ */
 void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason);
 /* As above, for a work request that failed with @status. */
 void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status);
@@ -140,6 +178,11 @@ int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char *
 int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why);
 /* As above without waiting; from any context. */
 void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan);
+/*
+ * For ebb_session_ops.resume: confirms the loan of @place, and sets the address and key there.
+ * -ESTALE: the donor does not have it any more; else -errno: the session stays away.
+ */
+int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place);
 
 /* Returns whether the donor returned a page other than the one written. */
 static inline bool ebb_session_suspect(const struct ebb_session *s)
@@ -149,13 +192,37 @@ static inline bool ebb_session_suspect(const struct ebb_session *s)
 
 static inline bool ebb_session_live(const struct ebb_session *s)
 {
-	return atomic_read(&s->state) == EBB_SWAP_LIVE;
+	/* What sees it live sees its connections, also new ones. */
+	return atomic_read_acquire(&s->state) == EBB_SWAP_LIVE;
 }
 
-/* The slab's lock is held, also for the next two functions. */
+/* Not live, and never again: its pages are lost. */
+static inline bool ebb_session_ended(const struct ebb_session *s)
+{
+	int state = atomic_read(&s->state);
+
+	return state == EBB_SWAP_FAILED || state == EBB_SWAP_CLOSED;
+}
+
+/* The slab's lock is held, also for the functions below. */
 static inline bool ebb_place_live(const struct ebb_place *place)
 {
 	return place->session && ebb_session_live(place->session);
+}
+
+static inline bool ebb_place_away(const struct ebb_place *place)
+{
+	return place->session && atomic_read(&place->session->state) == EBB_SWAP_AWAY;
+}
+
+/* Returns the places whose session is away, as BIT(enum ebb_at). */
+static inline u32 ebb_hold_away(const struct ebb_hold *hold)
+{
+	u32 away = 0;
+
+	for (int at = 0; at < AT_DONORS; at++)
+		away |= ebb_place_away(&hold->at[at]) ? BIT(at) : 0;
+	return away;
 }
 
 /* Returns the places whose session is live, as BIT(enum ebb_at). */
@@ -168,7 +235,7 @@ static inline u32 ebb_hold_live(const struct ebb_hold *hold)
 	return live;
 }
 
-/* Takes a reference to the place's session; false = the session has ended. */
+/* Takes a reference to the place's session; false = the session is not live. */
 static inline bool ebb_place_take(const struct ebb_place *place)
 {
 	return ebb_place_live(place) && percpu_ref_tryget_live(&place->session->ref);

@@ -37,11 +37,13 @@ void ebb_slabs_free(struct ebb_device *d)
 	d->slabs = NULL;
 }
 
-enum ebb_at ebb_slab_source(const struct ebb_device *d, u64 page, u32 *run)
+enum ebb_at ebb_slab_source(const struct ebb_device *d, u64 page, u32 *run, u32 away)
 {
 	u64 end = page + *run;
 
 	for (int at = 0; at < EBB_BITS; at++) {
+		if (away & BIT(at))
+			continue;
 		if (test_bit(page, d->bits[at])) {
 			*run = find_next_zero_bit(d->bits[at], end, page) - page;
 			return at;
@@ -51,6 +53,14 @@ enum ebb_at ebb_slab_source(const struct ebb_device *d, u64 page, u32 *run)
 	}
 	*run = end - page;
 	return EBB_BITS;
+}
+
+bool ebb_slab_is_at(const struct ebb_device *d, u64 page, u32 places)
+{
+	for (int at = 0; at < AT_PLACES; at++)
+		if (places & BIT(at) && test_bit(page, d->bits[at]))
+			return true;
+	return false;
 }
 
 void ebb_slab_written(struct ebb_device *d, u64 page, u32 count, u32 class, u32 places)
@@ -117,8 +127,9 @@ u32 ebb_slab_count_unique(const struct ebb_device *d, struct ebb_slab *slab, u32
 static const enum ebb_at targets[] = { AT_DONOR, AT_SECOND, AT_BACKUP };
 
 /*
- * Returns the pages of a word that @to lacks.  A donor lacks pages that another place has.  Without
- * a donor, the backup lacks pages that only the source has; the pool's will reach it anyway.
+ * Returns the pages of a word that @to lacks.  A donor lacks pages that another place has, but gets
+ * none while it is away.  Without a donor, the backup lacks pages that only the source has; the
+ * pool's will reach it anyway.
  */
 static unsigned long lacking_word(const struct ebb_device *d, u32 slab, u32 class, size_t word,
 				  enum ebb_at to)
@@ -126,7 +137,7 @@ static unsigned long lacking_word(const struct ebb_device *d, u32 slab, u32 clas
 	const struct ebb_hold *hold = ebb_slab_hold(d, &d->slabs[slab], class);
 	unsigned long lacking = 0;
 
-	if (to != AT_BACKUP && hold->at[to].session) {
+	if (to != AT_BACKUP && hold->at[to].session && !ebb_place_away(&hold->at[to])) {
 		lacking = d->bits[AT_BACKUP][word];
 		for (int at = 0; at < AT_DONORS; at++)
 			lacking |= d->bits[at][word];
@@ -165,7 +176,7 @@ static bool lacks(const struct ebb_device *d, u32 slab, u32 class, u64 page, enu
 
 /*
  * Returns the place from which the copier reads a page that @to lacks: a donor, but the backup
- * rather than a donor that returned a wrong page.
+ * rather than a donor that returned a wrong page, and that rather than one that is away.
  */
 static enum ebb_at copy_of(const struct ebb_device *d, const struct ebb_hold *hold, u64 page,
 			   enum ebb_at to)
@@ -173,11 +184,14 @@ static enum ebb_at copy_of(const struct ebb_device *d, const struct ebb_hold *ho
 	enum ebb_at last = AT_BACKUP;
 
 	for (int at = 0; at < AT_DONORS; at++) {
+		bool away = ebb_place_away(&hold->at[at]);
+
 		if (at == to || !test_bit(page, d->bits[at]))
 			continue;
-		if (!ebb_session_suspect(hold->at[at].session))
+		if (!away && !ebb_session_suspect(hold->at[at].session))
 			return at;
-		last = at;
+		if (!away || last == AT_BACKUP)
+			last = at;
 	}
 	return test_bit(page, d->bits[AT_BACKUP]) ? AT_BACKUP : last;
 }

@@ -10,10 +10,13 @@
 int ebb_slabs_init(struct ebb_device *device);
 void ebb_slabs_free(struct ebb_device *device);
 /*
- * Returns the place to read @page from, and shortens *@run to the pages from @page on that are
- * there.  WRITTEN = lost; EBB_BITS = zeros.
+ * Returns the place to read @page from, none of @away (BIT(enum ebb_at)), and shortens *@run to the
+ * pages from @page on that are there.  WRITTEN = lost, or at a place of @away alone; EBB_BITS =
+ * zeros.
  */
-enum ebb_at ebb_slab_source(const struct ebb_device *device, u64 page, u32 *run);
+enum ebb_at ebb_slab_source(const struct ebb_device *device, u64 page, u32 *run, u32 away);
+/* Returns whether a place of @places, BIT(enum ebb_at), has the newest content of @page. */
+bool ebb_slab_is_at(const struct ebb_device *device, u64 page, u32 places);
 /* Records a write of @class that exactly @places, BIT(enum ebb_at), have. */
 void ebb_slab_written(struct ebb_device *device, u64 page, u32 count, u32 class, u32 places);
 /* Takes the locks itself. */

@@ -12,7 +12,7 @@
 
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
-	u32 bad_pages = atomic_read(&s->bad_pages);
+	u32 bad_pages = atomic_read(&s->bad_pages), state = atomic_read(&s->state);
 	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
 	/* sin6_port has the offset of sin_port. */
 	u16 port = ntohs(((const struct sockaddr_in *)&s->to)->sin_port);
@@ -22,12 +22,15 @@ static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 		return -EMSGSIZE;
 	snprintf(address, sizeof(address), "%pISc", &s->to);
 	if (nla_put_u32(skb, EBB_SWAP_A_SESSION, s->index) ||
-	    nla_put_u32(skb, EBB_SWAP_A_STATE, atomic_read(&s->state)) ||
+	    nla_put_u32(skb, EBB_SWAP_A_STATE, state) ||
 	    nla_put_string(skb, EBB_SWAP_A_REASON, READ_ONCE(s->reason)) ||
 	    (s->cause && nla_put_u32(skb, EBB_SWAP_A_CAUSE, READ_ONCE(s->cause))) ||
 	    nla_put_string(skb, EBB_SWAP_A_ADDRESS, address) ||
 	    nla_put_u16(skb, EBB_SWAP_A_PORT, port) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD) ||
+	    (state == EBB_SWAP_AWAY &&
+	     nla_put_u32(skb, EBB_SWAP_A_AWAY,
+			 jiffies_to_msecs(jiffies - READ_ONCE(s->away_at)))) ||
 	    (bad_pages && nla_put_u32(skb, EBB_SWAP_A_BAD_PAGES, bad_pages)) ||
 	    (s->draining && nla_put_flag(skb, EBB_SWAP_A_DRAINING)) ||
 	    (s->class && nla_put_u32(skb, EBB_SWAP_A_CLASS, s->class)))

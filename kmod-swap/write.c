@@ -6,6 +6,11 @@
 #include "write.h"
 #include "writeback.h"
 
+/* A write that only donors which are away can take is held this long (jiffies), then fails. */
+#define HELD_MOST (2 * HZ)
+/* Jiffies between two tries of it. */
+#define HELD_PAUSE DIV_ROUND_UP(HZ, 50)
+
 /*
  * Detaches ended sessions before they are closed: the source then replaces a lost donor.
  */
@@ -14,7 +19,7 @@ static void detach_ended(struct ebb_io *io)
 	const struct ebb_hold *hold = ebb_io_hold(io);
 
 	for (int at = 0; at < AT_DONORS; at++) {
-		if (!hold->at[at].session || ebb_place_live(&hold->at[at]))
+		if (!hold->at[at].session || !ebb_session_ended(hold->at[at].session))
 			continue;
 		ebb_slab_detach(io->device, io->slab, hold->at[at].session);
 		/* Detaching may have changed other places: start over. */
@@ -35,7 +40,28 @@ static bool has_other_donor(const struct ebb_io *io)
 }
 
 /*
- * Returns the donors that certainly have the pages, BIT(enum ebb_at), without ended sessions.  A
+ * Returns whether a write that no place has taken is held: a donor is away, or back already, or
+ * another is mapped meanwhile.  slab->lock is held.
+ */
+static bool is_held(struct ebb_io *io)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+	bool donors = false;
+
+	for (int i = 0; i < EBB_COPIES; i++)
+		donors |= ebb_place_away(&hold->at[i]) || ebb_place_live(&hold->at[i]);
+	if (!donors)
+		return false;
+	if (!io->waits) {
+		io->waits = true;
+		io->waits_since = jiffies;
+		ebb_count(io->device, AWAY_WAITS, 1);
+	}
+	return time_before(jiffies, io->waits_since + HELD_MOST);
+}
+
+/*
+ * Returns the donors that certainly have the pages, BIT(enum ebb_at), whose sessions are live.  A
  * donor that the slab is leaving counts: the copier copies from it.
  */
 static u32 written_at(struct ebb_io *io)
@@ -97,6 +123,13 @@ static void write_settle(struct ebb_io *io)
 	if (!places && io->unmapped) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		ebb_io_delay(io, EBB_STEP_WRITE, EBB_UNMAPPED_PAUSE);
+		return;
+	}
+	if (!places && is_held(io)) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		/* Other writes may need the buffer. */
+		ebb_seal_put_buffer(io);
+		ebb_io_delay(io, ebb_io_sealed(io) ? EBB_STEP_SEAL : EBB_STEP_WRITE, HELD_PAUSE);
 		return;
 	}
 	ebb_writeback_supersede(slab, &io->span);

@@ -33,6 +33,7 @@ static struct {
 	u32 objects, fail_in;        /* allocations there are; until one fails, 0 = never */
 	u32 spinning, depth;         /* spinlocks held; commands and works in progress */
 	bool listens, refuses_sends;
+	u32 grace;                   /* ms */
 	struct list_head works;
 	struct work_struct *running;
 	struct ib_device ib;
@@ -410,6 +411,8 @@ static void joined(const u8 *request, struct wire_pair pair, u8 *data)
 	if (q.queue) {
 		wire_prove_joined(&w.secret, request, pair, a.proof);
 	} else {
+		/* Of these connections. */
+		w.told = w.heard = w.asks = w.call.op = 0;
 		get_random_bytes(a.nonce, sizeof(a.nonce));
 		wire_secret(&w.device.key.hmac, request, a.nonce, pair, secret);
 		memcpy(w.secret.tfm->key, secret, sizeof(secret));
@@ -472,15 +475,17 @@ static u32 good_answer(struct wire_frame *f, u8 *payload)
 	struct wire_rdma_grant grant = { .length = SLAB_PAGES << PAGE_SHIFT };
 	struct wire_donor donor = {
 		.version = WIRE_VERSION, .slab_size = SLAB_PAGES << PAGE_SHIFT, .total = 1 << 30,
-		.free = 1 << 29,
+		.free = 1 << 29, .grace = w.grace,
 	};
 
 	*f = w.call;
 	f->direction = WIRE_REPLY;
 	f->length = 0;
-	if (f->op == WIRE_MAP) {
-		f->slab = draw_below(&w.random, 8);
-		f->generation = draw_below(&w.random, 4);
+	if (f->op == WIRE_MAP || f->op == WIRE_REMAP) {
+		if (f->op == WIRE_MAP) {
+			f->slab = draw_below(&w.random, 8);
+			f->generation = draw_below(&w.random, 4);
+		}
 		grant.address = (u64)take() << 20;
 		grant.key = take();
 		wire_build_rdma_grant(payload, &grant);
@@ -574,7 +579,7 @@ static void frame_step(void)
 	struct ebb_session *s = session();
 	u8 m[EBB_FRAME] = { 0 }, *data;
 	struct ib_cqe *cqe;
-	bool live = atomic_read(&s->state) <= EBB_SWAP_LIVE, genuine, may;
+	bool live = !s->broken, genuine, may;
 	u32 n = make(m);
 
 	genuine = !fault();
@@ -590,7 +595,7 @@ static void frame_step(void)
 	if (!live)
 		return;
 	w.r->frames += may;
-	if (may != (atomic_read(&s->state) <= EBB_SWAP_LIVE))
+	if (may != !s->broken)
 		wrong(may ? "a valid frame ends the session" : "an invalid frame is taken");
 	else if (!may && s->cause != EBB_SWAP_CAUSE_PROTOCOL)
 		wrong("an invalid frame is not blamed on the donor");
@@ -608,7 +613,24 @@ static void drained(struct ebb_session *s)
 {
 }
 
+static int resume(struct ebb_session *s)
+{
+	int r = 0;
+
+	for (u32 i = 0; i < SLABS && (!r || r == -ESTALE); i++) {
+		struct ebb_place *place = &w.slabs[i].hold.at[AT_DONOR];
+
+		r = place->session ? ebb_session_confirm(s, place) : 0;
+		if (r == -ESTALE)
+			place->session = NULL;
+		else if (!r && place->session)
+			place->loan->confirmed = true;
+	}
+	return r == -ESTALE ? 0 : r;
+}
+
 static const struct ebb_session_ops ops = {
+	.away = drained, .resume = resume, .back = drained,
 	.failed = failed, .drained = drained, .closed = drained, .recalled = ebb_evict_recalled,
 };
 
@@ -752,6 +774,7 @@ static int device_init(void)
 	w.device.slabs = w.slabs;
 	w.device.backup.bdev = how & 4 ? &w : NULL;
 	w.listens = how & 8;
+	w.grace = how & 64 ? 1000 : 0;
 	w.fail_in = how & 16 ? 1 + take() % 40u : 0;
 	w.ib.attrs.max_send_sge = w.ib.attrs.max_sge_rd = how & 32 ? take() % 17 : 16;
 	w.ib.attrs.max_qp_init_rd_atom = 16;
@@ -813,7 +836,7 @@ void fuzz_kmod_bytes(uint64_t seed, uint8_t *data, size_t size)
 	}
 	/* Most sessions begin: no faults in a connection's 3 steps, nor in the answer to HELLO. */
 	if (draw_below(&seed, 8) && size > 12) {
-		data[0] &= 0x0f;
+		data[0] &= 0x4f;
 		memset(data + 1, 0, data[0] % QUEUES ? 11 : 8);
 	}
 }

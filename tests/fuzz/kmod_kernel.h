@@ -25,10 +25,12 @@ typedef uint64_t u64;
 #define U32_MAX UINT32_MAX
 #define PAGE_SHIFT 12
 #define HZ 250
+#define MSEC_PER_SEC 1000
 #define BIT(n) (1ul << (n))
 #define DIV_ROUND_UP(n, d) (((n) + (d)-1) / (d))
 #define min(a, b) ({ __auto_type _a = (a); __auto_type _b = (b); _a < _b ? _a : _b; })
 #define min_t(type, a, b) ({ type _a = (a), _b = (b); _a < _b ? _a : _b; })
+#define clamp_t(type, v, least, most) min_t(type, (v) < (least) ? (least) : (v), most)
 #define min3(a, b, c) min((typeof(a))min(a, b), c)
 #define static_assert(is, ...) _Static_assert(is, #is)
 #define fallthrough __attribute__((fallthrough))
@@ -39,6 +41,9 @@ typedef uint64_t u64;
 #define __rcu
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 #define pr_warn(...) ((void)0)
+#define pr_info(...) ((void)0)
+#define module_param(...)
+#define MODULE_PARM_DESC(...)
 #define smp_mb() ((void)0)
 #define IS_ERR(p) ((uintptr_t)(p) >= (uintptr_t)-4095)
 #define PTR_ERR(p) ((long)(p))
@@ -81,6 +86,8 @@ static inline void INIT_LIST_HEAD(struct list_head *l)
 	l->next = l->prev = l;
 }
 
+#define LIST_HEAD(l) struct list_head l = { &(l), &(l) }
+
 static inline bool list_empty(const struct list_head *l)
 {
 	return l->next == l;
@@ -114,6 +121,8 @@ static inline void list_splice(struct list_head *from, struct list_head *to)
 		list_move_tail(from->next, to);
 }
 
+#define list_splice_init list_splice
+
 #define list_first_entry_or_null(l, type, member) \
 	(list_empty(l) ? NULL : container_of((l)->next, type, member))
 #define list_for_each_entry(p, l, member) \
@@ -145,7 +154,9 @@ typedef struct {
 	int v;
 } atomic_t;
 #define atomic_read(a) ((a)->v)
+#define atomic_read_acquire atomic_read
 #define atomic_set(a, to) ((a)->v = (to))
+#define atomic_set_release atomic_set
 
 static inline bool atomic_try_cmpxchg(atomic_t *a, int *old, int to)
 {
@@ -167,6 +178,8 @@ static inline int percpu_ref_init(struct percpu_ref *r, void (*release)(struct p
 	*r = (struct percpu_ref){ 1, release };
 	return 0;
 }
+#define PERCPU_REF_ALLOW_REINIT 0
+#define percpu_ref_reinit(r) ((r)->count++)
 #define percpu_ref_exit(r) ((void)(r))
 #define percpu_ref_tryget_live(r) ((r)->count++ > 0)
 
@@ -205,6 +218,7 @@ struct workqueue_struct;
 #define destroy_workqueue(q) ((void)(q))
 #define queue_work(q, w) world_queue(w)
 #define queue_delayed_work(q, w, delay) world_queue(&(w)->work)
+#define mod_delayed_work queue_delayed_work
 #define cancel_delayed_work_sync(w) cancel_work_sync(&(w)->work)
 void world_queue(struct work_struct *work);
 void cancel_work_sync(struct work_struct *work);
@@ -297,7 +311,7 @@ struct rdma_cm_id {
 struct net;
 extern struct net init_net;
 #define rdma_protocol_iwarp(ib, port) false
-#define rdma_set_ack_timeout(id, timeout) ((void)0)
+#define rdma_set_ack_timeout(id, timeout) ((void)(timeout))
 #define ib_dma_sync_single_for_cpu(...) ((void)0)
 #define ib_dma_sync_single_for_device(...) ((void)0)
 #define ib_dma_map_single(ib, data, size, direction) ((u64)(uintptr_t)(data))

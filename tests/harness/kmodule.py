@@ -123,11 +123,11 @@ class Disk:
 
 class RdmaDonor(parts.Daemon):
     def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS, keys=None,
-                 options=()):
-        """@keys: a path [the shared key's]."""
+                 options=(), keep="0"):
+        """@keys: a path [the shared key's]; @keep: session grace period, 0: sessions end at once."""
         self.port = port
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
-                          memory, "--slab", slab, "--drain-timeout", drain,
+                          memory, "--slab", slab, "--drain-timeout", drain, "--keep", keep,
                           "--rdma-kernel", f"{address}:{port}", "--keys", keys or shared_key().path,
                           *options], log)
 

@@ -14,11 +14,11 @@ import parts
 import pytest
 from cluster import Checker
 from kmod_fixtures import disk, kernel_device, module  # noqa: F401
-from kmodule import BACKUP, DONOR, run
-from kswap import NO_SESSION, Refused
+from kmodule import BACKUP, DONOR, SECOND, run
+from kswap import NO_SESSION, Events, Refused
 from machine import wait_for
 from test_kmod_ahead import BLOCK, Flood, filled, last_priority, window
-from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, seen    # fixtures
+from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, row, seen    # fixtures
 from test_kmod_move import Users, fill
 
 BORROWER = "10.9.0.2"
@@ -35,10 +35,10 @@ class Lender:
         self.monitor, = wait_for(lambda: list(Path("/dev").glob("vport*p1")), 10, "no port")
         self.cut = False
 
-    def lend(self, memory="64M"):
-        """Kills the current ebb-donord and starts a new one."""
+    def lend(self, memory="64M", keep="0"):
+        """Kills the current ebb-donord and starts a new one, with session grace period @keep."""
         (PEER / "lent").unlink(missing_ok=True)
-        (PEER / "wanted.part").write_text(memory)
+        (PEER / "wanted.part").write_text(f"{memory} {keep}")
         (PEER / "wanted.part").rename(PEER / "wanted")
         wait_for(self.lends, 60, "the other guest does not lend")
 
@@ -87,6 +87,27 @@ def donor(other):
     yield other
     if other.cut:
         other.put_back()
+
+
+@pytest.fixture
+def keeper(donor):
+    """The lending machine, whose donor retains sessions."""
+    donor.lend(keep="60s")
+    return donor
+
+
+@pytest.fixture
+def second(roce, logs):
+    """second(): a donor on this machine, which the cable does not concern."""
+    made = []
+
+    def make():
+        made.append(kmodule.RdmaDonor(logs / "second.log", address=BORROWER))
+        return made[-1]
+
+    yield make
+    for local in made:
+        local.stop()
 
 
 def connected(d):
@@ -160,12 +181,12 @@ def test_every_page_by_the_link(kernel_device, donor):
     assert n["read_backup"] == n["write_backup"] == n["donor_errors"] == 0
 
 
-def test_what_a_miss_waits_for_beside_reads_ahead(kernel_device, donor):
+def test_what_a_miss_waits_for_beside_reads_ahead(kernel_device, keeper):
     """Measures without judging: the link, at 0.8 ms a page, is slower than the emulation."""
     d = kernel_device(mib=16)
     d.map(d.connect(), DONOR)
     versions = filled(d)
-    donor.pace("delay 2ms rate 40mbit limit 20000")
+    keeper.pace("delay 2ms rate 40mbit limit 20000")
 
     def misses(count=400):
         took = []
@@ -197,7 +218,7 @@ def test_what_a_miss_waits_for_beside_reads_ahead(kernel_device, donor):
             time.sleep(10)
             print(f"without misses: {(flood.blocks - at) * BLOCK / 10:.0f} pages a second ahead")
     finally:
-        donor.pace("delay 0ms")
+        keeper.pace("delay 0ms")
 
 
 def test_silent_donor_keeps_no_reads_of_another(kernel_device, donor, disk, logs):
@@ -345,6 +366,281 @@ def test_ebbd_uses_the_donor_again(module, donor, disk, after, cgroup, seen, log
     finally:
         if checker:
             checker.kill()
+        destroy(check=False)
+        ebbd.stop()
+        machine.pins_remove()
+
+
+def wait_state(d, session, state, seconds=60):
+    wait_for(lambda: d.session(session)["state"] == state, seconds, f"the session is not {state}")
+
+
+class Readers:
+    """Threads that read pages of version 1 all the time."""
+
+    def __init__(self, d, count=4):
+        self.d, self.failed, self.read, self.stopping = d, [], 0, False
+        d.open()
+        d.users.append(self)
+        self.threads = [threading.Thread(target=self.use, args=(i,)) for i in range(count)]
+        for t in self.threads:
+            t.start()
+
+    def use(self, which):
+        page = which * 1000
+        while not self.stopping:
+            page = (page + 1237) % (self.d.pages - 4)
+            try:
+                self.failed += self.d.bad(page, 4, 1)
+            except OSError as e:
+                self.failed.append(e)
+            self.read += 1
+
+    def end(self):
+        self.stopping = True
+        for t in self.threads:
+            t.join()
+
+    def wait(self, count=100):
+        start = self.read
+        wait_for(lambda: self.read > start + count, 60, "no reads")
+
+
+@pytest.mark.parametrize("seconds", (1, 5, 20))
+def test_reads_wait_for_the_only_donor(kernel_device, keeper, seconds):
+    """The cable is out for a while: no read fails or is wrong, and the session is the same."""
+    d = kernel_device()
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    readers = Readers(d)
+    readers.wait()
+    keeper.pull()
+    time.sleep(seconds)
+    if seconds > 3:
+        told = d.session(session)
+        assert told["state"] == "away" and told["cause"] == "unreachable" and told["away"] > 0
+        assert [s["session"] for s in d.slab_table()] == [session] * d.slabs
+    keeper.put_back()
+    readers.wait()
+    wait_state(d, session, "live")
+    assert "away" not in d.session(session)
+    readers.end()
+    assert readers.failed == []
+    assert sum((d.bad(first, 64, 1) for first in range(0, d.pages, 64)), []) == []
+    d.write(0, 64, 2)
+    assert d.bad(0, 64, 2) == []
+    assert d.counts()["read_failed"] == d.counts()["write_failed"] == 0
+
+
+def test_writes_to_a_donor_that_is_away_fail(kernel_device, keeper):
+    """They are held for two seconds.  A page that was not written is not read old."""
+    d = kernel_device()
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    events = Events()
+    keeper.pull()
+    told = events.next()
+    assert (told["event"], told["session"]) == ("away", session) and "retry" in told["reason"]
+    wait_state(d, session, "away")
+    began = time.monotonic()
+    with pytest.raises(OSError) as e:
+        d.write(8, 8, 2)
+    assert e.value.errno == errno.EIO and time.monotonic() - began < 10
+    keeper.put_back()
+    wait_state(d, session, "live")
+    assert events.next()["event"] == "back"
+    events.close()
+    with pytest.raises(OSError):
+        d.read(8, 8)
+    assert d.bad(0, 8, 1) == d.bad(16, 48, 1) == []
+    d.write(8, 8, 3)
+    assert d.bad(8, 8, 3) == []
+
+
+@pytest.mark.parametrize("seal", (False, True))
+def test_requests_that_wait_hinder_no_others(kernel_device, keeper, second, seal):
+    """More wait than a sealed device has buffers; requests to another donor go on."""
+    second()
+    d = kernel_device(seal=seal)
+    away = d.connect()
+    d.map(away, DONOR, range(4))
+    d.map(d.netlink.connect(d.number, BORROWER, kmodule.PORT), DONOR, range(4, 8))
+    fill(d, 1)
+    keeper.pull()
+    wait_state(d, away, "away")
+    failed, began = [], d.counts()["away_waits"]
+
+    def read(page):
+        try:
+            failed.extend(d.bad(page, 4, 1))
+        except OSError as e:
+            failed.append(e)
+
+    def write(page):
+        try:
+            d.write(page, 4, 2)
+        except OSError:
+            pass                          # it was held for two seconds
+
+    threads = [threading.Thread(target=read, args=(i * 8,)) for i in range(24)]
+    threads += [threading.Thread(target=write, args=(1024 + i * 8,)) for i in range(24)]
+    for t in threads:
+        t.start()
+    wait_for(lambda: d.counts()["away_waits"] - began == 48, 60, "they do not wait")
+    for first in range(d.pages // 2, d.pages // 2 + 512, 16):
+        d.write(first, 8, 2)
+        assert d.bad(first, 16, 2) == list(range(first + 8, first + 16))
+    assert all(t.is_alive() for t in threads[:24]) and failed == []
+    keeper.put_back()
+    for t in threads:
+        t.join()
+    assert failed == []
+
+
+def test_reads_wait_no_longer_than_away_timeout(kernel_device, keeper):
+    parameter = Path("/sys/module/ebb_swap/parameters/away_timeout")
+    d = kernel_device()
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    before = parameter.read_text()
+    parameter.write_text("1000")
+    try:
+        keeper.pull()
+        wait_state(d, session, "away")
+        with pytest.raises(OSError) as e:
+            d.read(0, 1)
+        assert e.value.errno == errno.EIO
+    finally:
+        parameter.write_text(before)
+    keeper.put_back()
+    wait_state(d, session, "live")
+    assert d.bad(0, 64, 1) == []          # nothing was lost
+
+
+def test_pages_written_meanwhile_are_repaired(kernel_device, keeper, second):
+    """The donor that was away has older pages: they are not read before they are repaired."""
+    local = second()
+    d = kernel_device()
+    away = d.connect()
+    d.map(away, DONOR)
+    other = d.netlink.connect(d.number, BORROWER, kmodule.PORT)
+    d.map(other, DONOR | SECOND)
+    fill(d, 1)
+    d.wait_copied()
+    copied = d.counts()["copied"]
+    keeper.pull()
+    wait_state(d, away, "away", 120)
+    for first in range(0, d.pages, 256):
+        d.write(first, 32, 2)
+    keeper.put_back()
+    while d.session(away)["state"] != "live":
+        assert d.bad(0, 32, 2) == d.bad(256, 32, 2) == []
+    wait_for(lambda: d.counts()["copied"] - copied >= d.pages // 8, 60, "no repair")
+    d.wait_copied()
+    # Nothing else is copied.
+    assert d.counts()["copied"] - copied < d.pages // 4
+    local.kill()
+    d.wait_closed(other)
+    for first in range(0, d.pages, 256):
+        assert d.bad(first, 32, 2) == d.bad(first + 32, 224, 1) == []
+    assert d.counts()["read_failed"] == d.counts()["write_failed"] == 0
+
+
+@pytest.mark.parametrize("seconds", (1, 5, 20))
+def test_swapping_to_two_donors_while_one_is_away(kernel_device, keeper, second, cgroup, logs, seconds):
+    second()
+    d = kernel_device(mib=64)
+    keeper.lend("96M", keep="60s")
+    away = d.connect()
+    d.map(away, DONOR)
+    d.map(d.netlink.connect(d.number, BORROWER, kmodule.PORT), DONOR | SECOND)
+    d.swap_on()
+    checker = swapping(d.path, cgroup, logs)
+    try:
+        keeper.pull()
+        time.sleep(seconds)
+        keeper.put_back()
+        wait_state(d, away, "live", 120)
+        d.wait_copied(120)
+        went_well(checker, d)
+    finally:
+        checker.kill()
+
+
+def test_writers_while_the_cable_is_out_again_and_again(kernel_device, keeper, second):
+    second()
+    d = kernel_device()
+    away = d.connect()
+    d.map(away, DONOR)
+    d.map(d.netlink.connect(d.number, BORROWER, kmodule.PORT), DONOR | SECOND)
+    fill(d, 1)
+    users = Users(d)
+    for seconds in (0.2, 0.8, 2, 1, 4):
+        keeper.pull()
+        time.sleep(seconds)
+        keeper.put_back()
+        time.sleep(3)
+    wait_state(d, away, "live")
+    users.stop()
+    d.wait_copied()
+    users.verify()
+    assert d.counts()["read_failed"] == d.counts()["write_failed"] == 0
+
+
+def test_donor_that_restarted_has_retained_nothing(kernel_device, keeper):
+    """The session ends with the first answer of the new process; its pages are lost, not old."""
+    d = kernel_device()
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    keeper.lend(keep="60s")
+    d.wait_closed(session, 60)
+    with pytest.raises(OSError):
+        d.read(0, 1)
+
+
+def test_grace_period_is_over(kernel_device, donor):
+    donor.lend(keep="3s")
+    d = kernel_device()
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    donor.pull()
+    wait_state(d, session, "away")
+    with pytest.raises(OSError):
+        d.read(0, 1)
+    d.wait_closed(session)
+    donor.put_back()
+    d.map(connected(d), DONOR)
+    with pytest.raises(OSError):
+        d.read(0, 1)
+
+
+def test_ebbd_replaces_no_donor_that_is_back_soon(module, keeper, after, seen, logs):
+    """Without a backup, its session goes on."""
+    def told():
+        return row("donor", "address", A)
+
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    try:
+        create("--durability", "none", donors=A)
+        d = seen()
+        wait_for(lambda: d.held() == {A: SLABS}, 60, "not all slabs are there")
+        session = sessions(d, "live")[0]["session"]
+        keeper.pull()
+        wait_for(lambda: sessions(d, "away"), 60, "the session is not away")
+        wait_for(lambda: told()["state"] == "away", 20, "ebbd does not report it")
+        keeper.put_back()
+        wait_for(lambda: sessions(d, "live"), 60, "the session is not back")
+        wait_for(lambda: told()["state"] == "up", 20, "ebbd does not report it")
+        assert sessions(d, "live")[0]["session"] == session and d.held() == {A: SLABS}
+        assert (told()["absences"], told()["losses"]) == (1, 0)
+        destroy()
+        nothing_left()
+    finally:
         destroy(check=False)
         ebbd.stop()
         machine.pins_remove()
