@@ -439,10 +439,11 @@ def test_doctor_sees_what_is_missing():
 @pytest.mark.parametrize("kib", [1024, 1 << 20])
 def test_doctor_of_the_memory_reserve(kib, tmp_path):
     """Less free memory than the kernel's own default; the file is one of this mount namespace only."""
-    (tmp_path / "min_free").write_text(f"{kib}\n")
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", f"mount --bind {tmp_path}/min_free "
-                           f"/proc/sys/vm/min_free_kbytes && exec {BIN}/ebbctl doctor --json"],
-                          text=True, capture_output=True)
+    shown = tmp_path / "min_free"
+    shown.write_text(f"{kib}\n")
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" '
+                           '/proc/sys/vm/min_free_kbytes && exec "$1" doctor --json', shown,
+                           BIN / "ebbctl"], text=True, capture_output=True)
     row, = (c for c in json.loads(done.stdout)["checks"] if c["name"] == "vm.min_free_kbytes")
     if kib == 1024:
         assert row["state"] == "degraded" and "sysctl vm.min_free_kbytes=" in row["remedy"]
