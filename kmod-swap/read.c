@@ -22,7 +22,7 @@
 static unsigned int away_timeout = 25000;
 module_param(away_timeout, uint, 0644);
 MODULE_PARM_DESC(away_timeout,
-		 "ms that a read waits for a donor that is away, at most its grace period [25000]");
+		 "ms that a read waits for a donor that is away, at most the donor's session grace period [25000]");
 
 static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
 {

@@ -30,11 +30,11 @@ static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 static unsigned int ack_timeout = 14;
 module_param(ack_timeout, uint, 0644);
 MODULE_PARM_DESC(ack_timeout,
-		 "exponent of the time until a packet is sent again, 4.096 us << N, 1 to 31 [14]");
+		 "time until a packet is sent again, as N in 4.096 us << N, 1 to 31 [14]");
 static unsigned int retries = 6;
 module_param(retries, uint, 0644);
 MODULE_PARM_DESC(retries,
-		 "times that a packet is sent again before its donor is away, 1 to 6 [6]");
+		 "number of times that a packet is sent again before the donor is away, 1 to 6 [6]");
 
 /* Runs the suspension and close of sessions, recalls, releases and probes. */
 static struct workqueue_struct *closing;

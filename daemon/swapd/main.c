@@ -43,7 +43,7 @@ static const struct option_spec specs[] = {
 	OPTION("spread", OPTION_UINT, spread, "N",
 	       "prefer donors without a slab until N have one; 0: always [8]"),
 	OPTION("overcommit", OPTION_FLAG, overcommit, NULL,
-	       "with replicas or none: reserve no capacity at donors; writes fail when they run out"),
+	       "with replicas or none: reserve no capacity; writes fail when the donors are full"),
 	OPTION("repair-rate", OPTION_SIZE, repair_rate, "SIZE",
 	       "copy at most SIZE a second when slabs move [256M]"),
 	OPTION("connections", OPTION_UINT, connections, "N",

@@ -340,7 +340,7 @@ static void revoke_one(struct eviction *e, uint32_t slab)
 	donor_tell(e->log, EVENT_SLAB_REVOKED, LOG_LVL_WARN,
 		   "slab %u of borrower %s: revoked, %s; the machine is running out of memory",
 		   slab, s->owner->name,
-		   s->backed ? "its pages are elsewhere, too" : "its pages there are lost");
+		   s->backed ? "its borrower also has the pages on a disk" : "its pages there are lost");
 	e->counts.revoked_backed += s->backed;
 	e->counts.revoked++;
 	pool_revoke(e->pool, slab);

@@ -178,7 +178,7 @@ static void session_lost(struct kernel_accept *l, struct kernel_session **p, con
 	kernel_session_part(s);
 	s->kept_until = now_ns() + l->env.keep;
 	push(&l->kept, s);
-	donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs are kept for %llu s",
+	donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
 		  s->borrower.name, why, slabs, (unsigned long long)(l->env.keep / (1000 * MS)));
 }
 

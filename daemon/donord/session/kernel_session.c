@@ -392,7 +392,7 @@ static enum wire_status serve_release(struct kernel_session *s)
 	uint32_t n = pool_return_rest(s->env->pool, &s->borrower);
 
 	if (n)
-		donor_say(s->env->log, LOG_LVL_INFO, "borrower %s: %u slabs are released",
+		donor_say(s->env->log, LOG_LVL_INFO, "borrower %s: released %u slabs that it did not claim",
 			  s->borrower.name, n);
 	return WIRE_OK;
 }
@@ -434,7 +434,7 @@ static int resume(struct kernel_session *s)
 	if (!slabs)
 		return reply(s, s->hello_at, &s->hello, WIRE_NO_SESSION, NULL, 0);
 	greet(s);
-	donor_say(s->env->log, LOG_LVL_INFO, "borrower %s: reconnected; it has its %u slabs",
+	donor_say(s->env->log, LOG_LVL_INFO, "borrower %s: reconnected with %u slabs",
 		  s->borrower.name, slabs);
 	return serve_donor(s, s->hello_at, &s->hello);
 }

@@ -223,7 +223,7 @@ void connection_lost(struct connection *c, const char *why)
 	connection_hang_up(c);
 	access_end(&c->access);
 	c->kept_until = s->now + s->options.keep;
-	donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; %u slabs are kept for %llu s",
+	donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
 		  c->borrower.name, why, slabs, (unsigned long long)(s->options.keep / SECOND));
 }
 

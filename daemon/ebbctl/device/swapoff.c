@@ -187,7 +187,7 @@ static int stop(struct swapoff_run *run, int why, int seconds, struct error *e)
 	size_format(run->pace.last, left, sizeof(left));
 	if (run->pace.last < before)
 		return fail(e, -why,
-			    "device %s: swapoff stops after the process whose pages it reads back, %s still swapped out; the device still works, run \"ebbctl device destroy %s\" to continue",
+			    "device %s: swapoff ends once the kernel has read back the pages of the current process, %s still swapped out; the device still works, run \"ebbctl device destroy %s\" to continue",
 			    run->device, left, run->device);
 	return fail(e, ETIMEDOUT,
 		    "device %s: swapoff hangs (process %d, %s still swapped out): ebb-swapd or a donor is unresponsive; do NOT stop ebb-swapd, see \"ebbctl device list\", last resort \"ebbctl device abort %s\"",

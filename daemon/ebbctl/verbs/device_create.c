@@ -84,7 +84,7 @@ static const struct option_spec specs[] = {
 	OPTION(create_options, plan.extras.seal, "seal", OPTION_STRING, "auto|on|off",
 	       .help = "encrypt pages before they leave the machine; auto: unless all donors are unix: [auto]"),
 	OPTION(create_options, plan.extras.overcommit, "overcommit", OPTION_FLAG, NULL,
-	       .help = "with replicas or none: reserve no capacity at donors; writes fail when they run out"),
+	       .help = "with replicas or none: reserve no capacity; writes fail when the donors are full"),
 	OPTION(create_options, plan.priority, "priority", OPTION_UINT, "N",
 	       .help = "swap priority [above all others]", .min = 1, .max = DEVICE_PRIORITY_MAX),
 	OPTION(create_options, plan.scope, "scope", OPTION_STRING, "any|attached",

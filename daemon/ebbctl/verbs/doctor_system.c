@@ -141,7 +141,7 @@ static void reserve(struct doctor *d)
 	total = strstr(text, "MemTotal:");
 	wanted = min_free_by_default(total ? strtoull(total + strlen("MemTotal:"), NULL, 10) : 0);
 	kib = strtoull(setting("/proc/sys/vm/min_free_kbytes", text, sizeof(text)), NULL, 10);
-	snprintf(remedy, sizeof(remedy), "sysctl vm.min_free_kbytes=%llu, and in /etc/sysctl.d: sockets need free memory in order to swap out",
+	snprintf(remedy, sizeof(remedy), "sysctl vm.min_free_kbytes=%llu, also in /etc/sysctl.d: sockets need free memory to swap out",
 		 (unsigned long long)wanted);
 	doctor_add(d, kib < wanted ? DEGRADED : HAVE, "vm.min_free_kbytes",
 		   kib < wanted ? remedy : NULL, "%llu", (unsigned long long)kib);

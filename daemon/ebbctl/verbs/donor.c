@@ -299,7 +299,7 @@ struct forget_options {
 
 static void print_forgotten(struct json_object *o)
 {
-	printf("donor %s: given up; %lld pages of device %s are lost\n", json_text(o, "donor", ""),
+	printf("donor %s: declared lost; %lld pages of device %s are lost\n", json_text(o, "donor", ""),
 	       (long long)json_int(o, "pages_lost", 0), json_text(o, "device", ""));
 }
 
@@ -334,7 +334,7 @@ static const struct option_spec forget_specs[] = {
 
 const struct command command_donor_forget = {
 	.object = "donor", .action = "forget", .arguments = "NAME DONOR",
-	.help = "Give up a donor that is away: a device does not wait for it any longer",
+	.help = "Declare a donor lost that is away: the device no longer waits for it",
 	.example = "  ebbctl donor forget ebb0 10.0.0.7:7070\n",
 	.options = forget_specs, .options_size = sizeof(struct forget_options), .run = run_forget,
 	.min_args = 2, .max_args = 2,

@@ -75,7 +75,7 @@ int absence_start(struct absence **out, int devices, struct error *e)
 	int r;
 
 	if (!a)
-		return fail(e, ENOMEM, "absences: out of memory");
+		return fail(e, ENOMEM, "thread for absent donors: out of memory");
 	a->devices = devices;
 	a->wake = eventfd(0, EFD_CLOEXEC);
 	pthread_attr_init(&attr);
@@ -86,7 +86,7 @@ int absence_start(struct absence **out, int devices, struct error *e)
 		if (a->wake >= 0)
 			close(a->wake);
 		free(a);
-		return fail(e, r, "absences: cannot start its thread: %s", strerror(r));
+		return fail(e, r, "thread for absent donors: cannot start: %s", strerror(r));
 	}
 	*out = a;
 	return 0;
@@ -100,7 +100,7 @@ void absence_stop(struct absence **pa)
 	if (!a)
 		return;
 	if (write(a->wake, &one, sizeof(one)) < 0)
-		log_err("absences: cannot stop: %m");
+		log_err("thread for absent donors: cannot stop: %m");
 	pthread_join(a->thread, NULL);
 	close(a->wake);
 	free(a);

@@ -115,7 +115,7 @@ static int carry_out(struct replicas *rs, struct device_command *o)
 	case COMMAND_FORGET:
 		if (!donor_is_away(d) || donor_up(d))
 			return refuse(o, -EINVAL, "not away; nothing to do");
-		donor_lose(d, "given up by the operator");
+		donor_lose(d, "requested with \"ebbctl donor forget\"");
 		return 0;
 	case COMMAND_MIGRATE:
 		return migrate(rs, o);

@@ -170,7 +170,7 @@ static void tell(struct replicas *rs, uint64_t missing, uint64_t now)
 		return;
 	rs->unreserved_since = 0;
 	note(rs->engine->notes, LOG_LVL_WARN,
-	     "device %s: %llu of %llu slabs are not reserved: its donors can promise no more; writes may fail when they are used; lend more or add donors",
+	     "device %s: %llu of %llu slabs are not reserved: the donors can promise no more; lend more or add donors, or writes fail when the donors are full",
 	     rs->donors->device, (unsigned long long)missing,
 	     (unsigned long long)reservation_wanted(rs));
 }
