@@ -2,6 +2,7 @@
 """ebb_swap.ko: pages at a donor (Soft-RoCE) and on a backup disk, and their failures."""
 import errno
 import fcntl
+import os
 import random
 import signal
 import struct
@@ -360,8 +361,9 @@ def test_freed_slots_are_not_kept(kernel_device, donor, cgroup):
     scan.go()
     wait_for(lambda: written() > 2000, 60, "no pages on the device")
     assert scan.result()["bad"] == 0
-    # The swap area's header stays.
-    wait_for(lambda: written() < 64, 60, "freed slots have pages")
+    # The swap area's header stays; the kernel keeps up to 64 freed slots per CPU to itself
+    # (SWAP_SLOTS_CACHE_SIZE).
+    wait_for(lambda: written() <= 1 + 64 * os.cpu_count(), 60, "freed slots have pages")
 
 
 def test_shallow_queue(kernel_device, donor):
