@@ -209,6 +209,12 @@ static void donor_finished(struct receiver *c, const struct wire_frame *f)
 		status = pool_return(&pool, owner_of(f),
 				     (struct wire_loan){ f->slab, f->generation });
 		break;
+	case WIRE_UNBACKED:
+		status = pool_check(&pool, owner_of(f),
+				    (struct wire_loan){ f->slab, f->generation });
+		if (status == WIRE_OK)
+			pool_back(&pool, f->slab, false);
+		break;
 	case WIRE_READ:
 		status = pool_access(&pool, owner_of(f), f, &memory);
 		if (status == WIRE_OK) {

@@ -1147,6 +1147,7 @@ static void what_is_backed(void **state)
 	struct donor *d = *state;
 	uint8_t payload[WIRE_MAP_SIZE];
 	struct wire_frame f = { .op = WIRE_REMAP, .length = WIRE_MAP_SIZE };
+	struct wire_loan loan;
 	struct peer a;
 
 	loan_flags = WIRE_BACKED;
@@ -1161,7 +1162,24 @@ static void what_is_backed(void **state)
 	assert_int_equal(take(&a, WIRE_REMAP).status, WIRE_OK);
 	assert_int_equal(lent_backed(d), 0);
 	close(a.fd);
+	/* A borrower withdraws it for its own loans. */
+	connect_peer(d, &a, 1, 1);
+	loan = a.loans[0];
+	loan.generation++;
+	assert_int_equal(say(d, &a, WIRE_UNBACKED, loan), WIRE_STALE);
+	loan = (struct wire_loan){ SLABS, 0 };
+	assert_int_equal(say(d, &a, WIRE_UNBACKED, loan), WIRE_NO_SLAB);
+	assert_int_equal(lent_backed(d), 1);
+	assert_int_equal(say(d, &a, WIRE_UNBACKED, a.loans[0]), WIRE_OK);
+	assert_int_equal(lent_backed(d), 0);
+	close(a.fd);
 	version = WIRE_VERSION_OLDEST;
+	loan_flags = 0;
+	connect_peer(d, &a, 1, 1);
+	send_frame(d, &a, (struct wire_frame){ .op = WIRE_UNBACKED, .slab = a.loans[0].slab,
+					       .generation = a.loans[0].generation }, NULL);
+	assert_true(hung_up(&a));
+	close(a.fd);
 	connect_peer(d, &a, 1, 0);
 	wire_build_loan_request(payload, &(struct wire_loan_request){ .flags = WIRE_BACKED });
 	send_frame(d, &a, (struct wire_frame){ .op = WIRE_MAP, .length = WIRE_MAP_SIZE }, payload);

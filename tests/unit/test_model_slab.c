@@ -57,6 +57,7 @@ static void save(struct saved *to)
 		.now = m.s.engine.now,
 		.seed = m.s.replicas.seed,
 		.repair = m.s.replicas.repair,
+		.told_backed = m.s.replicas.told_backed,
 	};
 	memcpy(to->p.active, sl->active, sizeof(to->p.active));
 	memcpy(to->p.range, sl->range, sizeof(to->p.range));
@@ -92,6 +93,7 @@ static void restore(const struct saved *from)
 	m.s.engine.now = from->p.now;
 	m.s.replicas.seed = from->p.seed;
 	m.s.replicas.repair = from->p.repair;
+	m.s.replicas.told_backed = from->p.told_backed;
 }
 
 static void mix(uint64_t *h, uint64_t v)
@@ -173,7 +175,8 @@ static uint64_t fingerprint(void)
 		for (int c = 0; c < SLAB_COPIES; c++) {
 			const struct copy *k = &slab->copy[c];
 
-			mix(&h, k->state | k->leaving << 8 | k->partial << 9 | k->donor << 16 |
+			mix(&h, k->state | k->leaving << 8 | k->partial << 9 |
+			    k->told_backed << 10 | k->donor << 16 |
 			    (uint64_t)k->mapping.remote << 32 | (uint64_t)k->repaired << 40);
 			mix(&h, STORED(c));
 		}

@@ -193,7 +193,7 @@ static void check_words(void)
 static void against_a_plain_table(void **state)
 {
 	for (int backup = 0; backup < 2; backup++) {
-		uint64_t live = 0;
+		uint64_t live = 0, stale = 0;
 
 		seed = 7 + (uint64_t)backup;
 		memset(plain, 0, sizeof(plain));
@@ -206,13 +206,18 @@ static void against_a_plain_table(void **state)
 			check_slab(draw(SLABS), backup);
 		}
 		check_words();
-		for (uint32_t i = 0; i < PAGES; i++)
+		for (uint32_t i = 0; i < PAGES; i++) {
 			live += plain[i].written && !plain[i].same;
+			stale += lacks(&plain[i], PAGE_MAP_BACKUP);
+		}
 		assert_int_equal(map->live, live);
+		assert_int_equal(map->stale, stale);
+		assert_true(stale);
 		/* A predecessor died in the midst of counting. */
-		map->live = 1;
+		map->live = map->stale = 1;
 		page_map_recount(map);
 		assert_int_equal(map->live, live);
+		assert_int_equal(map->stale, stale);
 		check_slab(0, backup);
 		page_map_free(&map);
 		assert_null(map);

@@ -400,10 +400,10 @@ static void says_what_is_backed(void **state)
 		begin(1, cases[i].backup);
 		s.donors.donor[0].version = s.donors.donor[1].version = cases[i].version;
 		if (cases[i].stale) {
-			const struct page_write w = { .first = 1, .count = 1 };
+			const struct page_write w = { .first = SLAB_PAGES, .count = 1 };
 
 			page_map_write(s.engine.map, &w);
-			page_map_backed(s.engine.map, 1, 1, -EIO);
+			page_map_backed(s.engine.map, SLAB_PAGES, 1, -EIO);
 		}
 		request(SLOT_WRITE, 0, 1);
 		for (int d = 0; d < DONORS; d++) {
@@ -437,6 +437,90 @@ static int arrive(struct donor *d, uint32_t channel, const struct wire_frame *f,
 {
 	*to = NULL;
 	return transport_tcp.arrived(&d->link, channel, f, to);
+}
+
+/* Takes the UNBACKED frames to @d; returns how many there were, of the loan @m if that is set. */
+static uint32_t take_unbacked(struct donor *d, const struct mapping *m)
+{
+	struct stream_tx *tx = &d->link.tx;
+	uint32_t n = 0;
+
+	for (; tx->count; tx->count--, tx->popped++) {
+		struct wire_frame f;
+
+		assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER, WIRE_AT_DONOR,
+					    &f), 1);
+		tx->head = (tx->head + 1) % tx->size;
+		assert_int_equal(f.op, WIRE_UNBACKED);
+		if (m)
+			assert_true(f.slab == m->remote && f.generation == m->generation);
+		f.direction = WIRE_REPLY;
+		assert_int_equal(donor_frame(d, &f, NULL), 0);
+		n++;
+	}
+	return n;
+}
+
+/*
+ * Slabs that a donor may revoke at need are withdrawn from it once, when the disk fails, whichever
+ * slab had the page.  Those that are new meanwhile are not backed, until the disk has all pages.
+ */
+static void a_disk_that_fails_later(void **state)
+{
+	struct donor *d = &s.donors.donor[0];
+	uint64_t now = now_ns();
+
+	begin(1, true);
+	d->version = WIRE_VERSION;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
+	for (uint32_t i = 0; i < 3; i++) {
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+		grant();
+		back_up(1);
+		assert_true(slabs[i].copy[0].told_backed);
+	}
+	tick(now);
+	assert_int_equal(d->link.tx.count, 0);
+	disk = -EIO;
+	/* Its queue is full: later. */
+	d->link.tx.count = QUEUE;
+	request(SLOT_WRITE, SLAB_PAGES, 1);
+	back_up(1);
+	tick(now);
+	assert_true(slabs[0].copy[0].told_backed);
+	d->link.tx.count = 0;
+	tick(now);
+	assert_int_equal(take_unbacked(d, NULL), 3);
+	assert_false(slabs[0].copy[0].told_backed);
+	tick(now);
+	assert_int_equal(d->link.tx.count, 0);
+	/* A new slab. */
+	request(SLOT_WRITE, 3 * SLAB_PAGES, 1);
+	assert_false(slabs[3].copy[0].told_backed);
+	grant();
+	back_up(1);
+	tick(now);
+	assert_int_equal(d->link.tx.count, 0);
+	/* The disk recovers, and fails again while a slab is asked for. */
+	disk = 0;
+	for (int i = 0; i < 60; i++, now += SECOND) {
+		tick(now);
+		back_up(SLOT_COUNT);
+	}
+	assert_int_equal(s.engine.map->stale, 0);
+	request(SLOT_WRITE, 4 * SLAB_PAGES, 1);
+	assert_true(slabs[4].copy[0].told_backed);
+	disk = -EIO;
+	request(SLOT_WRITE, 0, 1);
+	back_up(2);
+	tick(now);
+	assert_int_equal(d->link.tx.count, 1);
+	grant();
+	back_up(1);
+	tick(now);
+	assert_int_equal(take_unbacked(d, &slabs[4].copy[0].mapping), 1);
+	assert_int_equal(failed, 0);
+	end();
 }
 
 /*
@@ -997,6 +1081,7 @@ int main(void)
 		cmocka_unit_test(a_revoked_slab),
 		cmocka_unit_test(a_refused_slab),
 		cmocka_unit_test(says_what_is_backed),
+		cmocka_unit_test(a_disk_that_fails_later),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(what_a_drain_comes_to),
 		cmocka_unit_test(a_write_without_a_place_waits_two_seconds),

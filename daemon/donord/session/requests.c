@@ -108,6 +108,19 @@ static int lend(struct connection *c, const struct wire_frame *f, enum wire_stat
 	return 0;
 }
 
+/* The slab may not be revoked at need any more.  Sets *@st, or returns -EPROTO. */
+static int unback(struct connection *c, const struct wire_frame *f, enum wire_status *st)
+{
+	struct pool *p = c->sessions->pool;
+
+	if (c->version < 4)
+		return -EPROTO;
+	*st = pool_check(p, &c->borrower, (struct wire_loan){ f->slab, f->generation });
+	if (*st == WIRE_OK)
+		pool_back(p, f->slab, false);
+	return 0;
+}
+
 /* Ends the loans that a resumed session did not name. */
 static void settle(struct connection *c)
 {
@@ -353,6 +366,10 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_UNMAP:
 		st = eviction_return(s->eviction, &c->borrower,
 				     (struct wire_loan){ f->slab, f->generation });
+		break;
+	case WIRE_UNBACKED:
+		if (unback(c, f, &st))
+			return -EPROTO;
 		break;
 	case WIRE_RELEASE:
 		settle(c);

@@ -52,6 +52,7 @@ enum wire_op {
 	WIRE_BYE,       /* no reconnection follows: all loans end with this connection */
 	WIRE_REVOKED,   /* version 4: the donor has ended a loan; without reply */
 	WIRE_RESERVE,   /* how many slabs the donor is to promise; version 4 */
+	WIRE_UNBACKED,  /* the slab is BACKED no more; version 4 */
 	WIRE_OPS
 };
 
@@ -81,7 +82,10 @@ enum wire_class {
 };
 
 enum wire_loan_flags {
-	/* The borrower has the pages elsewhere, too: the donor may revoke the slab at need. */
+	/*
+	 * The borrower has the pages elsewhere, too: the donor may revoke the slab at need, until
+	 * WIRE_UNBACKED.
+	 */
 	WIRE_BACKED = 1,
 };
 

@@ -433,6 +433,7 @@ int donor_frame(struct donor *d, const struct wire_frame *f, const uint8_t *payl
 		d->release = RELEASE_ANSWERED;
 		return ds->events->released(ds->owner, d);
 	case WIRE_UNMAP:
+	case WIRE_UNBACKED:
 	case WIRE_BYE:
 		return 0;
 	case WIRE_REVOKED:

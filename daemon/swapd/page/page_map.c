@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
 #include <string.h>
 
 #include <ebb/page.h>
@@ -147,6 +148,25 @@ static uint64_t lacking(const struct page_map *m, uint32_t at, int replica)
 	return bits(m, WRITTEN)[at] & ~bits(m, SAME_FILLED)[at] & lack;
 }
 
+/* Counts live pages among @n from @first on that the backup failed to store. */
+static uint64_t count_stale(const struct page_map *m, uint32_t first, uint32_t n)
+{
+	uint32_t end = first + n, run;
+	uint64_t stale = 0;
+
+	for (uint32_t page = first; page < end; page += run) {
+		uint64_t lack = lacking(m, page / 64, PAGE_MAP_BACKUP) >> page % 64;
+
+		run = 64 - page % 64;
+		if (run > end - page) {
+			run = end - page;
+			lack &= (1ull << run) - 1;
+		}
+		stale += (uint64_t)__builtin_popcountll(lack);
+	}
+	return stale;
+}
+
 uint32_t page_map_lacking(const struct page_map *m, uint32_t page, uint32_t most, int replica)
 {
 	uint32_t n = 0;
@@ -261,6 +281,8 @@ static void set_live(struct page_map *m, uint32_t page, bool was, bool is)
 
 	live(m)[slab] += (uint32_t)is - (uint32_t)was;
 	m->live += (uint64_t)is - (uint64_t)was;
+	if (bits_test(bits(m, STALE), page))
+		m->stale += (uint64_t)is - (uint64_t)was;
 	if (was && !live(m)[slab])
 		bits_set(emptied(m), slab, 1);
 }
@@ -301,10 +323,12 @@ void page_map_bad(struct page_map *m, int replica, uint32_t first, uint32_t n)
 
 void page_map_backed(struct page_map *m, uint32_t first, uint32_t n, int result)
 {
+	m->stale -= count_stale(m, first, n);
 	if (result < 0)
 		bits_set(bits(m, STALE), first, n);
 	else
 		bits_clear(bits(m, STALE), first, n);
+	m->stale += count_stale(m, first, n);
 }
 
 void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica)
@@ -336,12 +360,13 @@ void page_map_lose(struct page_map *m, uint32_t first, uint32_t n)
 	forget_stored(m, first, n);
 	bits_set(bits(m, WRITTEN), first, n);
 	bits_clear(bits(m, SAME_FILLED), first, n);
-	bits_set(bits(m, STALE), first, n);
+	page_map_backed(m, first, n, -EIO);
 }
 
 void page_map_recount(struct page_map *m)
 {
 	m->live = 0;
+	m->stale = count_stale(m, 0, m->pages);
 	for (uint32_t slab = 0; slab < m->slabs; slab++) {
 		live(m)[slab] = bits_count_without(bits(m, WRITTEN), bits(m, SAME_FILLED),
 						   slab * m->slab_pages,

@@ -47,6 +47,7 @@ struct page_map {
 	uint32_t pages, slab_pages, slabs;
 	bool backup;      /* there is a backup */
 	uint64_t live;    /* pages */
+	uint64_t stale;   /* of these, the ones that the backup failed to store */
 	uint64_t words;   /* words of a table with a bit per page */
 	uint64_t table[];
 };
@@ -125,7 +126,7 @@ void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica);
 void page_map_discard(struct page_map *m, uint32_t first, uint32_t n);
 void page_map_lose(struct page_map *m, uint32_t first, uint32_t n);
 
-/* For a successor: recounts live pages, as its predecessor may have died in between. */
+/* For a successor: recounts pages, as its predecessor may have died in between. */
 void page_map_recount(struct page_map *m);
 
 /*

@@ -145,6 +145,7 @@ static void part(struct copy *c)
 {
 	c->mapping.memory = NULL;
 	c->since = 0;
+	c->told_backed = false;
 	c->state = COPY_AWAY;
 }
 

@@ -38,6 +38,7 @@ struct copy {
 	uint8_t state;        /* enum copy_state */
 	bool leaving;         /* recalled: released once its pages are elsewhere */
 	bool partial;         /* may lack pages, which repair looks for */
+	bool told_backed;     /* its donor was last told that the pages are in the backup, too */
 	uint16_t donor;       /* index; meaningful unless NONE */
 	uint32_t serial;      /* number of this use of the entry: identifies the copy */
 	uint32_t repaired;    /* pages of the slab that repair has processed */

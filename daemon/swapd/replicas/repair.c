@@ -449,6 +449,7 @@ void repair_tick(struct replicas *rs, uint64_t now)
 	/* A RESYNC's excess over its share is owed. */
 	r->budget = r->budget + share < share ? r->budget + share : share;
 	take_rate(rs, now);
+	mapping_tell_unbacked(rs);
 	r->busy = rs->engine->counters->received - r->received > BUSY;
 	r->received = rs->engine->counters->received;
 	/* In turn, as the first may leave nothing to the second. */

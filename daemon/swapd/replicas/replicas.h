@@ -32,6 +32,7 @@ struct replicas {
 	int choices;             /* donors sampled for a slab */
 	uint32_t spread;         /* donors that a device is to be on */
 	uint64_t seed;           /* of the placement */
+	bool told_backed;        /* a copy may be: struct copy */
 	bool reserves;           /* asks donors to promise capacity for all replicas */
 	uint64_t unreserved;     /* slabs of all replicas that no donor has promised */
 	uint64_t unreserved_since; /* ns; 0 = none is, or it was logged */

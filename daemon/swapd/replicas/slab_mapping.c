@@ -120,35 +120,64 @@ static int choose(struct replicas *rs, uint32_t index, uint64_t *seed)
 }
 
 /*
- * Returns whether the pages of slab @index are in the backup.  Other replicas do not count: their
- * donors might revoke them at the same time.
+ * Returns whether the pages of slabs are in the backup and stay so: a disk that failed to store any
+ * page of the device may fail again.  Other replicas do not count: their donors might revoke them
+ * at the same time.
  */
-static bool is_backed(const struct replicas *rs, uint32_t index)
+static bool is_backed(const struct replicas *rs)
 {
-	const struct page_map *map = rs->engine->map;
-
-	return backup_there(&rs->engine->backup) &&
-	       page_map_next_lacking(map, index, 0, PAGE_MAP_BACKUP) ==
-		       page_map_slab_pages(map, index);
+	return backup_there(&rs->engine->backup) && !rs->engine->map->stale;
 }
 
 /* Sends MAP or REMAP @f for @copy of slab @index. */
-static void send_request(const struct replicas *rs, struct donor *d, struct wire_frame f,
+static void send_request(struct replicas *rs, struct donor *d, struct wire_frame f,
 			 uint32_t index, int copy)
 {
 	struct wire_loan_request r = { .class = WIRE_CLASS_SWAP };
 	uint8_t payload[WIRE_MAP_SIZE];
 
 	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
-	r.flags = d->version >= 4 && is_backed(rs, index) ? WIRE_BACKED : 0;
+	r.flags = d->version >= 4 && is_backed(rs) ? WIRE_BACKED : 0;
+	slab_at(rs, index)->copy[copy].told_backed = r.flags & WIRE_BACKED;
+	rs->told_backed |= r.flags & WIRE_BACKED;
 	wire_build_loan_request(payload, &r);
 	f.length = f.op == WIRE_MAP || d->version >= 4 ? WIRE_MAP_SIZE : 0;
 	stream_push(&d->link.tx, &f, payload, 0);
 }
 
-static void send_map(const struct replicas *rs, struct donor *d, uint32_t index, int copy)
+static void send_map(struct replicas *rs, struct donor *d, uint32_t index, int copy)
 {
 	send_request(rs, d, (struct wire_frame){ .op = WIRE_MAP }, index, copy);
+}
+
+/* Tells the donor of @c; returns false to try again: it is not MAPPED yet, or its queue is full. */
+static bool tell_unbacked(struct replicas *rs, struct copy *c, uint32_t index)
+{
+	struct donor *d = &rs->donors->donor[c->donor];
+	struct wire_frame f = { .op = WIRE_UNBACKED, .slab = c->mapping.remote,
+				.generation = c->mapping.generation,
+				.tag = (uint64_t)TAG_COPY << TAG_KIND | index };
+
+	if (c->state != COPY_MAPPED || !donor_has_room(d) || stream_push(&d->link.tx, &f, NULL, 0))
+		return false;
+	c->told_backed = false;
+	return true;
+}
+
+void mapping_tell_unbacked(struct replicas *rs)
+{
+	bool left = false;
+
+	if (!rs->told_backed || is_backed(rs))
+		return;
+	for (uint32_t i = 0; i < rs->engine->table.count; i++)
+		for (int c = 0; c < SLAB_COPIES; c++) {
+			struct copy *copy = &slab_at(rs, i)->copy[c];
+
+			if (copy->state != COPY_NONE && copy->told_backed)
+				left |= !tell_unbacked(rs, copy, i);
+		}
+	rs->told_backed = left;
 }
 
 /* Frees an entry of the slab by giving up a copy that is AWAY and has no page alone. */

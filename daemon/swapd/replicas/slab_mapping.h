@@ -29,6 +29,12 @@ bool mapping_add(struct replicas *rs, uint32_t index, int donor, uint64_t now);
 /* Ten times a second: requests again MAPs that @d, which is up, has refused. */
 void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now);
 
+/*
+ * Ten times a second: once the backup has failed to store a page, tells the donors of all copies
+ * that were told otherwise that they have the only copies.  MAP and REMAP tell the present state.
+ */
+void mapping_tell_unbacked(struct replicas *rs);
+
 /* Retries all slabs at once: a donor that is up may have free capacity again. */
 void mapping_retry(struct replicas *rs);
 

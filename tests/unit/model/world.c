@@ -287,7 +287,9 @@ static bool serve(struct donor *d, struct wire_frame *request)
 		if (!loans[f.slab].lent || loans[f.slab].generation != f.generation)
 			violated("a slab that is not lent was released", f.slab, f.generation);
 		for (uint32_t j = 0; j < W.ops; j++)
-			if (W.op[j].donor == d->index && W.op[j].remote == f.slab)
+			/* Those of a loan that was revoked end by their own replies. */
+			if (W.op[j].donor == d->index && W.op[j].remote == f.slab &&
+			    W.op[j].generation == f.generation)
 				violated("released with a page in flight", f.slab, 0);
 		loans[f.slab].lent = false;
 	} else if (f.op == WIRE_MAP) {
@@ -611,6 +613,7 @@ void kill_server(int how)
 	leave_in_flight(how);
 	m.s.engine.backlog = m.s.engine.need_backup = 0;
 	m.s.replicas.repair = (struct repair){ 0 };
+	m.s.replicas.told_backed = false;
 	for (int i = 0; i < m.s.donors.count; i++) {
 		struct donor *d = &m.s.donors.donor[i];
 

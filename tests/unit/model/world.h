@@ -116,6 +116,7 @@ struct parts {
 	uint32_t backlog, need_backup, held;
 	uint64_t now, seed;
 	struct repair repair;
+	bool told_backed;
 };
 
 struct saved {
