@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "lib/base/clock.h"
+#include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/replicas/replicas.h"
 #include "swapd/replicas/slab_mapping.h"
@@ -115,6 +116,8 @@ static int carry_out(struct replicas *rs, struct device_command *o)
 	case COMMAND_FORGET:
 		if (!donor_is_away(d) || donor_up(d))
 			return refuse(o, -EINVAL, "not away; nothing to do");
+		if (!o->force && o->epoch != loss_epoch(rs))
+			return refuse(o, -EAGAIN, "replicas have changed meanwhile; try again");
 		donor_lose(d, "requested with \"ebbctl donor forget\"");
 		return 0;
 	case COMMAND_MIGRATE:

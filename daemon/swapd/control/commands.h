@@ -6,6 +6,7 @@
 #ifndef EBB_COMMANDS_H
 #define EBB_COMMANDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lib/base/error.h"
@@ -27,6 +28,8 @@ struct device_command {
 	enum command_kind kind;
 	int donor;      /* index */
 	uint32_t slab;
+	bool force;     /* FORGET: also if it has the only copy of pages */
+	uint64_t epoch; /* FORGET: loss_epoch() before the check that it has none */
 	int result;     /* 0 or -errno */
 	const char *why; /* cause and remedy of a failure */
 };

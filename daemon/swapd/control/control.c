@@ -62,20 +62,27 @@ static int forget(struct swapd *s, struct json_object *request, struct json_obje
 		  struct error *e)
 {
 	bool force = json_object_get_boolean(json_member(request, "force"));
+	struct device_command o = { .kind = COMMAND_FORGET, .force = force };
 	struct donor *d;
 	uint64_t pages;
+	char what[160];
 	int r = named_donor(s, request, "donor", &d, e);
 
 	if (r)
 		return r;
-	/* The loop refuses a donor that is not away. */
-	pages = donor_is_away(d) ? loss_estimate(&s->replicas, d) : 0;
+	snprintf(what, sizeof(what), "donor %s", d->address.text);
+	o.donor = d->index;
+	/* Before the estimate: the loop refuses if that may be out of date. */
+	o.epoch = loss_epoch(&s->replicas);
+	if (!donor_is_away(d) || donor_up(d))
+		return fail_exit(e, EXIT_REFUSED, EINVAL, "%s: not away; nothing to do", what);
+	pages = loss_estimate(&s->replicas, d);
 	if (pages && !force)
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
 				 "donor %s: has the only copy of %llu pages of device %s; wait until it is back, or use --force, which loses them",
 				 d->address.text, (unsigned long long)pages, s->options.name);
 	json_add_int(answer, "pages_lost", pages);
-	return donor_command(s, request, COMMAND_FORGET, answer, e);
+	return commands_give(&s->commands, &o, what, e);
 }
 
 static int migrate(struct swapd *s, struct json_object *request, struct error *e)

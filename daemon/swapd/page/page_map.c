@@ -321,13 +321,21 @@ void page_map_bad(struct page_map *m, int replica, uint32_t first, uint32_t n)
 	bits_clear(stored(m, replica), first, n);
 }
 
+/* For other threads, too. */
+static void count_gone(struct page_map *m)
+{
+	__atomic_store_n(&m->gone, m->gone + 1, __ATOMIC_RELEASE);
+}
+
 void page_map_backed(struct page_map *m, uint32_t first, uint32_t n, int result)
 {
 	m->stale -= count_stale(m, first, n);
-	if (result < 0)
+	if (result < 0) {
 		bits_set(bits(m, STALE), first, n);
-	else
+		count_gone(m);
+	} else {
 		bits_clear(bits(m, STALE), first, n);
+	}
 	m->stale += count_stale(m, first, n);
 }
 
@@ -335,6 +343,7 @@ void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica)
 {
 	if (replica < PAGE_MAP_REPLICAS)
 		bits_clear(stored(m, replica), slab * m->slab_pages, page_map_slab_pages(m, slab));
+	count_gone(m);
 }
 
 void page_map_discard(struct page_map *m, uint32_t first, uint32_t n)

@@ -48,6 +48,7 @@ struct page_map {
 	bool backup;      /* there is a backup */
 	uint64_t live;    /* pages */
 	uint64_t stale;   /* of these, the ones that the backup failed to store */
+	uint64_t gone;    /* times that pages lost a replica or the backup */
 	uint64_t words;   /* words of a table with a bit per page */
 	uint64_t table[];
 };

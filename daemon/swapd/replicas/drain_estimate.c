@@ -79,6 +79,14 @@ void drain_estimate(const struct replicas *rs, const struct donor *d, struct dra
 				 "other donors have too little free capacity; lend more there or add a donor";
 }
 
+uint64_t loss_epoch(const struct replicas *rs)
+{
+	const struct engine *e = rs->engine;
+
+	return __atomic_load_n(&e->map->gone, __ATOMIC_ACQUIRE) +
+	       count_get(&e->counters->donor_absences) + count_get(&e->counters->bad_donor);
+}
+
 uint64_t loss_estimate(const struct replicas *rs, const struct donor *d)
 {
 	uint64_t pages = 0;

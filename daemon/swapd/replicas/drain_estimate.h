@@ -26,4 +26,7 @@ void drain_estimate(const struct replicas *rs, const struct donor *d, struct dra
 /* Returns the number of pages of which no other donor, up or away, nor the backup has a copy. */
 uint64_t loss_estimate(const struct replicas *rs, const struct donor *d);
 
+/* Returns a number that differs after any event that may have raised loss_estimate(). */
+uint64_t loss_epoch(const struct replicas *rs);
+
 #endif
