@@ -61,6 +61,9 @@ static void submit(struct link *l, const struct mapping *m, struct transfer *t)
 }
 
 static const struct transport transport_fake = { .name = "fake", .submit = submit };
+static const struct transport transport_here = {
+	.name = "here", .maps_here = true, .submit = submit,
+};
 
 static void begin(int wanted, bool backup)
 {
@@ -1020,6 +1023,7 @@ static void a_donor_that_asks_too_often(void **state)
 	begin(1, false);
 	s.donors.donor[1].leaving = DONOR_DRAINED;
 	request(SLOT_WRITE, 0, 1);
+	request(SLOT_WRITE, SLAB_PAGES, 1);
 	grant();
 	slabs[0].activity.rate = 5;
 	wire_put_loan(loan, 0, (struct wire_loan){ slabs[0].copy[0].mapping.remote,
@@ -1040,6 +1044,14 @@ static void a_donor_that_asks_too_often(void **state)
 	}
 	assert_in_range(looked, 1, 100);
 	assert_int_equal(s.count->asks_ignored, 5000 - looked);
+	/* A slab that is mapped here is given up all the same: no transfer would tell later. */
+	d->version = WIRE_VERSION;
+	d->asks.left = 0;
+	d->asks.at = now_ns();
+	d->link.transport = &transport_here;
+	assert_int_equal(tell_revoked(d, &slabs[1].copy[0].mapping), 0);
+	assert_int_equal(d->copies, 1);
+	assert_int_equal(slabs[1].copy[0].state, COPY_NONE);
 	/* It comes to its right again. */
 	d->asks.at -= 10 * SECOND;
 	assert_int_equal(donor_frame(d, &activity, loan), 0);

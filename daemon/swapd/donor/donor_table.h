@@ -48,9 +48,9 @@ enum donor_release { RELEASE_UNSENT, RELEASE_SENT, RELEASE_ANSWERED };
 #define DONOR_WHY 192
 
 /*
- * Limits a donor's requests: each scans the slab table, and no I/O is served meanwhile.  A donor
- * that follows HeadRoom or drains sends 64 EVICTs, 64 REVOKED and one ACTIVITY a second at most;
- * beyond twice that it gets an answer without a scan.
+ * Limits a donor's requests: each scans the slab table, and no I/O is served meanwhile.  Beyond 256
+ * EVICTs and REVOKEDs a second EVICT and ACTIVITY get an answer without a scan, and REVOKED is
+ * ignored unless slabs are mapped here.
  */
 struct asks {
 	uint32_t left;    /* EVICTs that it may send at once; an ACTIVITY counts as several */

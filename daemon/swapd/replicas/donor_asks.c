@@ -130,7 +130,8 @@ int donor_asks_back(struct replicas *rs, struct donor *d, const struct wire_fram
 
 void donor_tells_revoked(struct replicas *rs, struct donor *d, const struct wire_frame *f)
 {
-	if (may_ask(rs, d, 1))
+	/* Transfers to a slab that is mapped here have no reply, and it would stay mapped. */
+	if (d->link.transport->maps_here || may_ask(rs, d, 1))
 		mapping_revoked(rs, d, (struct wire_loan){ f->slab, f->generation });
 }
 

@@ -18,8 +18,8 @@ int donor_asks_activity(struct replicas *rs, struct donor *d, const struct wire_
 		      const uint8_t *payload);
 
 /*
- * REVOKED: gives up the copy.  Beyond the limit of requests it is ignored: the reply to the next
- * transfer tells.
+ * REVOKED: gives up the copy.  Beyond the limit of requests it is ignored, unless slabs of @d are
+ * mapped here: the reply to the next transfer tells.
  */
 void donor_tells_revoked(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 
