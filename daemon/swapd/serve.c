@@ -111,6 +111,8 @@ static void tick(struct swapd *s)
 		donor_asks_tick(&s->replicas, s->ticks / TICKS);
 		s->ticks %= TICKS;
 	}
+	/* Donors may have gone away since. */
+	now = now_ns();
 	repair_tick(&s->replicas, now);
 	reservation_tick(&s->replicas, now);
 }

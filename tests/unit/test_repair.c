@@ -1000,6 +1000,10 @@ static void a_write_without_a_place_waits_two_seconds(void **state)
 	s.donors.donor[0].away_since = now;
 	s.donors.donor[0].away_until = now + 30 * SECOND;
 	mapping_away(&s.replicas, &s.donors.donor[0]);
+	/* Repair waits from the start, even if that is later than its tick. */
+	s.replicas.repair_delay = SECOND;
+	assert_true(mapping_awaited(&s.replicas, 0, now - 1));
+	assert_false(mapping_awaited(&s.replicas, 0, now + SECOND));
 	request(SLOT_WRITE, 1, 1);
 	engine_tick(&s.engine, now + 2 * SECOND - 1);
 	run();

@@ -223,6 +223,12 @@ static inline bool donor_is_away(const struct donor *d)
 	return d->resume == RESUME_WANTED;
 }
 
+/* Returns for how many ns @d has been away; 0 if that began after @now was read. */
+static inline uint64_t donor_away_for(const struct donor *d, uint64_t now)
+{
+	return now > d->away_since ? now - d->away_since : 0;
+}
+
 /* Returns whether slabs may be placed at @d; RELEASE would end loans that are new. */
 static inline bool donor_takes(const struct donor *d)
 {

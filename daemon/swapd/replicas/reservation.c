@@ -27,7 +27,7 @@ uint64_t reservation_wanted(const struct replicas *rs)
 static bool is_awaited(const struct replicas *rs, const struct donor *d, uint64_t now)
 {
 	return donor_is_away(d) && !donor_takes(d) && !d->leaving && !d->unlisted &&
-	       now - d->away_since < rs->repair_delay;
+	       donor_away_for(d, now) < rs->repair_delay;
 }
 
 /* Returns how many slabs @d, which is up, has lent us and could lend us. */

@@ -527,7 +527,7 @@ bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now)
 
 	for (int c = 0; c < SLAB_COPIES; c++)
 		if (slab->copy[c].state == COPY_AWAY &&
-		    now - rs->donors->donor[slab->copy[c].donor].away_since < rs->repair_delay)
+		    donor_away_for(&rs->donors->donor[slab->copy[c].donor], now) < rs->repair_delay)
 			return true;
 	return false;
 }
