@@ -26,7 +26,7 @@
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
-enum { SLAB = 1 << 20, SLABS = 40, MAPS = 20 };
+enum { SLAB = 1 << 20, SLABS = 70, MAPS = 20 };
 
 static struct pool pool;
 static struct loop *loop;
@@ -720,6 +720,82 @@ static void a_key_is_removed_meanwhile(void **state)
 	assert_int_equal(pool.in[LEND_LENT], 0);
 }
 
+static uint32_t kept(void)
+{
+	uint32_t n = 0;
+
+	for (const struct kernel_session *s = loop->kernels->kept; s; s = s->next)
+		n++;
+	return n;
+}
+
+static enum wire_status resume_by(uint64_t number, uint64_t id)
+{
+	hello(number, id, WIRE_KEEP | WIRE_RESUME);
+	return answer(number);
+}
+
+/* A key that fills the list of kept sessions loses its own when another key needs a place. */
+static void one_key_fills_the_list(void **state)
+{
+	struct error e = { 0 };
+	struct key alice = key;
+
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	for (uint64_t id = 1; id <= KERNEL_SESSIONS + 1; id++) {
+		begin_kept(1, id);
+		disconnected(1);
+	}
+	assert_int_equal(kept(), KERNEL_SESSIONS);
+	assert_int_equal(key_make(&key, "bob", &e), 0);
+	loop->sessions.keys.keys[loop->sessions.keys.count++] = key;
+	begin_kept(1, 7);
+	disconnected(1);
+	assert_int_equal(kept(), KERNEL_SESSIONS);
+	assert_int_equal(resume_by(1, 7), WIRE_OK);
+	key = alice;
+	assert_int_equal(resume_by(2, 1), WIRE_OK);
+	/* The latest one made place. */
+	assert_int_equal(resume_by(3, KERNEL_SESSIONS), WIRE_NO_SESSION);
+}
+
+/* A resumption that fails does not exceed the list either. */
+static void the_list_has_an_end(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(2, 100);
+	for (uint64_t id = 1; id <= KERNEL_SESSIONS; id++) {
+		begin_kept(1, id);
+		disconnected(1);
+	}
+	hello(3, 100, WIRE_KEEP | WIRE_RESUME);
+	wait_until(session_of(3)->resumes || session_of(3)->greeted);
+	disconnected(3);
+	assert_int_equal(kept(), KERNEL_SESSIONS);
+	wait_until(!loop->kernels->ended);
+	assert_int_equal(pool.in[LEND_LENT], KERNEL_SESSIONS);
+}
+
+/* Kept sessions count as connections of their key. */
+static void too_many_kept(void **state)
+{
+	enum { MOST = 3 };
+
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	loop->kernels->key_connections = MOST;
+	for (uint64_t id = 1; id <= MOST; id++) {
+		begin_kept(1, id);
+		disconnected(1);
+	}
+	hello(1, MOST + 1, WIRE_KEEP);
+	wait_until(!session_of(1) || session_of(1)->proven);
+	assert_null(session_of(1));
+	assert_int_equal(resume_by(1, MOST), WIRE_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -749,6 +825,9 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(a_key_is_removed_meanwhile, with_donor,
 						without_donor),
+		cmocka_unit_test_setup_teardown(one_key_fills_the_list, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(the_list_has_an_end, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(too_many_kept, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),

@@ -97,17 +97,66 @@ static void push(struct kernel_session **list, struct kernel_session *s)
 	*list = s;
 }
 
+static uint32_t kept_with_key(const struct kernel_accept *l, const char *name)
+{
+	uint32_t n = 0;
+
+	for (const struct kernel_session *s = l->kept; s; s = s->next)
+		n += !strcmp(s->borrower.key, name);
+	return n;
+}
+
+/* Ends the kept session *@at. */
+static void kept_end(struct kernel_accept *l, struct kernel_session **at, const char *why)
+{
+	struct kernel_session *s = *at;
+
+	*at = s->next;
+	donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed", s->borrower.name,
+		  why, kernel_session_end(s));
+	push(&l->ended, s);
+}
+
+/*
+ * Returns whether @s may be kept.  If KERNEL_SESSIONS are, it ends the latest one of the key with
+ * most, unless the key of @s has as many: a key whose borrowers fail again and again loses its own.
+ */
+static bool may_keep(struct kernel_accept *l, const struct kernel_session *s)
+{
+	struct kernel_session **victim = NULL;
+	uint32_t n = 0, most = 0;
+
+	for (struct kernel_session **at = &l->kept; *at; at = &(*at)->next, n++) {
+		uint32_t kept = kept_with_key(l, (*at)->borrower.key);
+
+		if (kept > most)
+			victim = at;
+		most = kept > most ? kept : most;
+	}
+	if (n < KERNEL_SESSIONS)
+		return true;
+	if (most <= kept_with_key(l, s->borrower.key))
+		return false;
+	kept_end(l, victim, "another key needs its place");
+	return true;
+}
+
 /* Takes the session out of its slot. */
 static struct kernel_session *take(struct kernel_accept *l, struct kernel_session **p)
 {
 	struct kernel_session *s = *p;
+	bool keep;
 
 	*p = NULL;
 	if (s->accepted)
 		epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->channel->fd, NULL);
 	/* Its borrower may try again. */
-	if (s->resumes)
-		push(&l->kept, s->resumes);
+	if (s->resumes) {
+		keep = may_keep(l, s->resumes);
+		if (!keep)
+			kernel_session_end(s->resumes);
+		push(keep ? &l->kept : &l->ended, s->resumes);
+	}
 	s->resumes = NULL;
 	return s;
 }
@@ -122,17 +171,6 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 	if (tells)
 		donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
-}
-
-/* Ends the kept session *@at. */
-static void kept_end(struct kernel_accept *l, struct kernel_session **at, const char *why)
-{
-	struct kernel_session *s = *at;
-
-	*at = s->next;
-	donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed", s->borrower.name,
-		  why, kernel_session_end(s));
-	push(&l->ended, s);
 }
 
 /* Ends kept sessions whose grace period is over; returns ns until that of the next is. */
@@ -154,23 +192,13 @@ static uint64_t end_kept(struct kernel_accept *l, uint64_t now)
 	return wait;
 }
 
-/* Keeps the oldest ones: those of borrowers that fail again and again are their own loss. */
-static bool may_keep(const struct kernel_accept *l)
-{
-	uint32_t n = 0;
-
-	for (const struct kernel_session *s = l->kept; s; s = s->next)
-		n++;
-	return n < KERNEL_SESSIONS;
-}
-
 /* The session's connections failed, because of @why: keeps its loans if it wants that. */
 static void session_lost(struct kernel_accept *l, struct kernel_session **p, const char *why)
 {
 	uint32_t slabs = pool_owned(l->env.pool, &(*p)->borrower);
 	struct kernel_session *s;
 
-	if (!(*p)->keeps || !slabs || !may_keep(l)) {
+	if (!(*p)->keeps || !slabs || !may_keep(l, *p)) {
 		session_end(l, p, why);
 		return;
 	}
@@ -497,10 +525,13 @@ static const char *end_text(int error)
 	return error == -EBADMSG ? "a frame with a wrong message authentication code" : strerror(-error);
 }
 
-/* Returns whether @s, which has just proven its key, exceeds that key's connections. */
+/*
+ * Returns whether @s, which has just proven its key, exceeds that key's connections.  A kept
+ * session counts as one.
+ */
 static bool too_many(const struct kernel_accept *l, const struct kernel_session *s)
 {
-	uint64_t n = 0;
+	uint64_t n = kept_with_key(l, s->borrower.key);
 
 	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (l->sessions[i] && l->sessions[i]->proven &&
