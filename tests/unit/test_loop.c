@@ -1087,6 +1087,35 @@ static void an_emergency(void **state)
 	close(a.fd);
 }
 
+/* Borrowers tolerate a limited number of REVOKED a second, however small the slabs are. */
+static void an_emergency_goes_step_by_step(void **state)
+{
+	enum { STEP = HEADROOM_EVICT_MOST / 4 };
+	struct donor *d = *state;
+	uint64_t before = 0;
+	struct peer a;
+
+	loan_flags = WIRE_BACKED;
+	connect_peer(d, &a, 1, SLABS);
+	loan_flags = 0;
+	/* The machine lacks 32 MiB. */
+	d->l->options.headroom = d->l->follow.headroom = 256 << 20;
+	for (int i = 0; i < 60000 && lent_backed(d); i++) {
+		uint64_t revoked;
+
+		machine_watch_ask(&d->l->follow.watch);
+		usleep(1000);
+		headroom_follow_woken(&d->l->follow, now_ns());
+		revoked = d->l->eviction.counts.revoked;
+		assert_in_range(revoked, before, before + STEP);
+		before = revoked;
+		pool_thread_wake(&d->l->pool_thread);
+		pool_settle(&d->pool);
+	}
+	assert_int_equal(lent_backed(d), 0);
+	close(a.fd);
+}
+
 static void an_emergency_is_met_in_no_other_way(void **state)
 {
 	struct donor *d = *state;
@@ -1523,6 +1552,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(announced_when_there_is_room, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(an_emergency_goes_step_by_step, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_is_met_in_no_other_way, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_of_a_fixed_amount, with_donor,
