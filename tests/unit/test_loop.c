@@ -944,6 +944,29 @@ static void revoke_slab(struct donor *d, uint32_t slab)
 	turn(d->l);
 }
 
+/* A borrower whose loans are all revoked in the grace period still has its reservation. */
+static void a_promise_survives_revocation(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	d->l->sessions.options.keep = 30 * SECOND;
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	assert_int_equal(reserve(d, &a, 5), 5);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	close(a.fd);
+	turn(d->l);
+	revoke_slab(d, a.loans[0].slab);
+	assert_int_equal(greet_as(d, &b, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(b.c->borrower.reserved, 5);
+	assert_int_equal(say(d, &b, WIRE_REMAP, a.loans[0]), WIRE_STALE);
+	/* Nothing is left to resume. */
+	assert_int_equal(reserve(d, &b, 0), 0);
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_NO_SESSION);
+	close(a.fd);
+	close(b.fd);
+}
+
 /* A borrower hears at once of a revoked slab, if it understands that; its others stay. */
 static void revocation_is_announced(void **state)
 {
@@ -1550,6 +1573,8 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(revocation_is_announced, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(announced_when_there_is_room, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_promise_survives_revocation, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_goes_step_by_step, with_donor,

@@ -133,7 +133,7 @@ static void settle(struct connection *c)
 
 /*
  * Passes the loans of @old, an earlier connection of the borrower, to @c; the caller drops @old.
- * Returns false when there are none.
+ * Returns whether there are loans, or a reservation, to resume.
  */
 static bool take_over(struct connection *c, struct connection *old)
 {
@@ -146,7 +146,8 @@ static bool take_over(struct connection *c, struct connection *old)
 	if (slabs)
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: a reconnecting borrower has its %u slabs",
 			  old->borrower.name, slabs);
-	return slabs;
+	/* All loans may have been revoked meanwhile. */
+	return slabs || old->borrower.reserved;
 }
 
 /* Returns WIRE_OK if the peer with @h can be served; else logs the remedy. */
