@@ -101,12 +101,27 @@ static void debts(void **state)
 	assert_ptr_equal(join("key", "10.0.0.1", 1), p);
 }
 
+/* A connection that ends while its request is held leaves none that waits. */
+static void leaving(void **state)
+{
+	struct payer *p = join("key", "10.0.0.1", 1);
+
+	assert_ptr_equal(join("key", "10.0.0.1", 2), p);
+	payer_hold(p, NOW);
+	payer_leave(p, NOW + 3 * MS);
+	assert_int_equal(payer_waited(p, NOW + 9 * MS), 3 * MS);
+	/* The request of the other one does. */
+	payer_hold(p, NOW + 9 * MS);
+	assert_int_equal(payer_waited(p, NOW + 11 * MS), 5 * MS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(shared, begin),
 		cmocka_unit_test_setup(bursts, begin),
 		cmocka_unit_test_setup(debts, begin),
+		cmocka_unit_test_setup(leaving, begin),
 	};
 
 	return cmocka_run_group_tests_name("rate", tests, NULL, NULL);

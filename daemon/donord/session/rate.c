@@ -77,8 +77,9 @@ void payer_charge(struct payer *p, uint64_t rate, uint64_t bytes, uint64_t now)
 
 void payer_leave(struct payer *p, uint64_t now)
 {
-	if (!--p->users)
-		end_wait(p, now);
+	p->users--;
+	/* Its request may be the one that waits; others are held again. */
+	end_wait(p, now);
 }
 
 const char *payer_text(const struct payer *p, char *buf, size_t size)

@@ -41,7 +41,7 @@ struct payer *payer_find(struct payer *payers, uint32_t n, const char *key,
 
 /* Returns ns until the payer may go on, 0 = now; with @rate 0 always 0. */
 uint64_t payer_wait(const struct payer *p, uint64_t rate, uint64_t now);
-/* A request waits.  payer_charge() or the end of all its connections ends that. */
+/* A request waits.  payer_charge() or payer_leave() ends that. */
 void payer_hold(struct payer *p, uint64_t now);
 /* A request of @bytes goes on. */
 void payer_charge(struct payer *p, uint64_t rate, uint64_t bytes, uint64_t now);
