@@ -1303,6 +1303,38 @@ static void a_rate(void **state)
 	close(b.fd);
 }
 
+/* Only requests that move pages wait for the rate: a MAP waits for its turn, and no longer. */
+static void a_rate_of_pages_alone(void **state)
+{
+	const struct wire_loan_request r = { .class = WIRE_CLASS_SWAP };
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	enum { FRAME = WIRE_HEADER + WIRE_MAP_SIZE };
+	struct donor *d = *state;
+	uint8_t bytes[2 * FRAME];
+	struct peer a;
+
+	connect_peer(d, &a, 1, 0);
+	for (int i = 0; i < SLABS; i++)
+		d->pool.slabs[i].state = LEND_DIRTY;
+	d->pool.in[LEND_CLEAN] = 0;
+	d->pool.in[LEND_DIRTY] = SLABS;
+	/* What its data connections owe. */
+	a.c->payer->busy_until = now_ns() + 1000 * SECOND;
+	for (int i = 0; i < 2; i++) {
+		wire_build(bytes + i * FRAME, &f);
+		wire_build_loan_request(bytes + i * FRAME + WIRE_HEADER, &r);
+	}
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	assert_int_equal(loop_turn(d->l, 0), 0);
+	assert_true(a.c->held);
+	assert_false(a.c->throttled);
+	turn(d->l);
+	assert_false(a.c->held);
+	assert_int_equal(pool_owned(&d->pool, &a.c->borrower), 2);
+	assert_int_equal(payer_waited(a.c->payer, now_ns()), 0);
+	close(a.fd);
+}
+
 /* All data connections of a key have the share of one in a turn, however many there are. */
 static void many_connections_of_one_key(void **state)
 {
@@ -1585,6 +1617,7 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(what_is_backed, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_rate, with_rate, without_donor),
+		cmocka_unit_test_setup_teardown(a_rate_of_pages_alone, with_rate, without_donor),
 		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),

@@ -11,12 +11,17 @@ static bool moves_pages(const struct wire_frame *f)
 	return f->op == WIRE_READ || f->op == WIRE_WRITE;
 }
 
+static bool must_pay(const struct connection *c, const struct wire_frame *f)
+{
+	return moves_pages(f) && connection_must_pay(c);
+}
+
 /* Returns whether request @f must wait: until replies have left, for a turn, or for its payer. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
-	       (moves_pages(f) && connection_must_pay(c));
+	       must_pay(c, f);
 }
 
 static uint32_t grace_ms(const struct sessions *s)
@@ -323,7 +328,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
 		return -EPROTO;
 	if (f->direction == WIRE_REQUEST && must_wait(c, f)) {
-		connection_hold(c, true);
+		connection_hold(c, true, must_pay(c, f));
 		return 1;
 	}
 	c->verdict = access_serves(&c->access, f->op);

@@ -112,11 +112,11 @@ bool connection_has_room(const struct connection *c)
 	       rdma_queue_has_room(&c->queue);
 }
 
-void connection_hold(struct connection *c, bool held)
+void connection_hold(struct connection *c, bool held, bool throttled)
 {
 	c->sessions->held += held - c->held;
 	c->held = held;
-	c->throttled = held && c->payer && connection_must_pay(c);
+	c->throttled = throttled;
 	if (c->throttled)
 		payer_hold(c->payer, c->sessions->now);
 }
@@ -178,7 +178,7 @@ void connection_hang_up(struct connection *c)
 		c->delayed_head = (c->delayed_head + 1) % CONNECTION_REPLIES;
 	}
 	connection_end_arrival(c);
-	connection_hold(c, false);
+	connection_hold(c, false, false);
 	if (c->payer)
 		payer_leave(c->payer, s->now);
 	c->payer = NULL;
@@ -281,7 +281,7 @@ static void receive(struct connection *c)
 {
 	int r;
 
-	connection_hold(c, false);
+	connection_hold(c, false, false);
 	r = stream_receive(&c->rx, c->fd, CONNECTION_TURN, c->sessions->requests, c);
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");

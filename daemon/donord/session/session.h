@@ -142,8 +142,8 @@ void connection_reply(struct connection *c, const struct wire_frame *f, enum wir
 void connection_unsent(struct connection *c);
 /* Returns whether there is room for the reply to one more request. */
 bool connection_has_room(const struct connection *c);
-/* Sets whether a received request waits. */
-void connection_hold(struct connection *c, bool held);
+/* Sets whether a received request waits, and whether it does for its payer. */
+void connection_hold(struct connection *c, bool held, bool throttled);
 /* Makes its traffic count for the payer with @key or, if that is "", of its address. */
 void connection_pays(struct connection *c, const char *key);
 /* Returns whether a READ or WRITE must wait for its payer now. */
