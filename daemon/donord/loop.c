@@ -59,6 +59,8 @@ void loop_drain(struct loop *l, enum loop_drain then)
 		l->drain_end = l->now + l->options.drain;
 		__atomic_store_n(&l->ending, true, __ATOMIC_RELAXED);
 		l->sessions.ending = true;
+		if (l->kernels)
+			l->kernels->ending = true;
 		if (l->pool->in[LEND_LENT] && l->options.drain)
 			donor_say(&l->log, LOG_LVL_INFO, "ends when they are back, or in %s",
 				   duration_format(l->options.drain, wait, sizeof(wait)));

@@ -592,6 +592,20 @@ static void a_grace_period(void **state)
 	assert_int_equal(answer(2), WIRE_NO_SESSION);
 }
 
+/* An ending donor waits less long. */
+static void the_donor_ends_meanwhile(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	disconnected(1);
+	loop_drain(loop, LOOP_END);
+	kernel_accept_wait(loop->kernels, now_ns() + 2 * SECOND);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	kernel_accept_wait(loop->kernels, now_ns() + 4 * SECOND);
+	assert_int_equal(pool.in[LEND_LENT], 0);
+}
+
 /* What a session without KEEP had is lent again, as is that of one that said BYE. */
 static void sessions_that_are_not_kept(void **state)
 {
@@ -816,6 +830,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_rack_reconnects, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(too_many_connections, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_grace_period, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(the_donor_ends_meanwhile, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(sessions_that_are_not_kept, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(a_session_is_resumed, with_donor, without_donor),

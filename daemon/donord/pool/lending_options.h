@@ -13,6 +13,9 @@ struct eviction_options {
 	bool keep_backed; /* in an emergency, do not revoke slabs whose pages are elsewhere, too */
 };
 
+/* Longest session grace period of an ending donor. */
+#define KEEP_ENDING_NS (3 * 1000000000ull)
+
 struct session_options {
 	uint64_t quota;       /* bytes a borrower may have; 0 = no limit */
 	uint64_t rate;        /* bytes of pages a second per key or address; 0 = no limit */

@@ -176,11 +176,12 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 /* Ends kept sessions whose grace period is over; returns ns until that of the next is. */
 static uint64_t end_kept(struct kernel_accept *l, uint64_t now)
 {
+	uint64_t wait = UINT64_MAX, keep = l->env.keep;
+	uint64_t most = l->ending && keep > KEEP_ENDING_NS ? KEEP_ENDING_NS : keep;
 	struct kernel_session **at = &l->kept;
-	uint64_t wait = UINT64_MAX;
 
 	while (*at) {
-		uint64_t until = (*at)->kept_until;
+		uint64_t until = (*at)->kept_until - keep + most;
 
 		if (now >= until) {
 			kept_end(l, at, "its grace period is over");

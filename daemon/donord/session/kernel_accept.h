@@ -21,6 +21,7 @@ struct kernel_accept {
 	struct kernel_export export;
 	const struct keyring *keys;
 	uint64_t key_connections;    /* most with keys of one name; 0 = no limit */
+	bool ending;                 /* the donor is ending: the grace period is at most 3 s */
 	int epoll_fd;
 	uint64_t first_key;          /* the listener's key; session i has first_key + 1 + i */
 	struct rdma_event_channel *events;

@@ -15,8 +15,6 @@
 /* Timeouts of peers that send no HELLO, and of peers that read no replies. */
 #define GREETING_NS (5 * SECOND)
 #define STALL_NS (10 * SECOND)
-/* Longest grace period of an ending donor. */
-#define ENDING_NS (3 * SECOND)
 
 int sessions_init(struct sessions *s)
 {
@@ -416,7 +414,7 @@ uint64_t connections_delayed(struct sessions *s)
 static bool grace_is_over(const struct connection *c, uint64_t now)
 {
 	uint64_t keep = c->sessions->options.keep;
-	uint64_t most = c->sessions->ending && keep > ENDING_NS ? ENDING_NS : keep;
+	uint64_t most = c->sessions->ending && keep > KEEP_ENDING_NS ? KEEP_ENDING_NS : keep;
 
 	return c->kept_until && now >= c->kept_until - keep + most;
 }
