@@ -67,18 +67,30 @@ static void add_payers(const struct loop *l, struct donor_status *s)
 	}
 }
 
+static void add_kernel(const struct loop *l, const struct kernel_session *k,
+		       struct donor_status *s)
+{
+	struct borrower_status *b = add_borrower(l, &k->borrower, k->since, s);
+
+	memcpy(b->peer, k->peer, sizeof(b->peer));
+	b->transport = "rdma";
+}
+
 static void add_kernels(const struct loop *l, struct donor_status *s)
 {
-	for (int i = 0; l->kernels && i < KERNEL_SESSIONS; i++) {
+	if (!l->kernels)
+		return;
+	for (int i = 0; i < KERNEL_SESSIONS; i++) {
 		const struct kernel_session *k = l->kernels->sessions[i];
-		struct borrower_status *b;
 
-		if (!k || !k->greeted)
-			continue;
-		b = add_borrower(l, &k->borrower, k->since, s);
-		memcpy(b->peer, k->peer, sizeof(b->peer));
-		b->transport = "rdma";
+		if (k && k->resumes)
+			add_kernel(l, k->resumes, s);
+		else if (k && k->greeted)
+			add_kernel(l, k, s);
 	}
+	/* KERNEL_SESSIONS at most. */
+	for (const struct kernel_session *k = l->kernels->kept; k; k = k->next)
+		add_kernel(l, k, s);
 }
 
 void loop_status(const struct loop *l, struct donor_status *s)

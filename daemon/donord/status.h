@@ -30,7 +30,8 @@ struct donor_status {
 	uint32_t payer_count;
 	struct payer_status payers[CONNECTIONS];
 	uint32_t borrower_count;
-	struct borrower_status borrowers[CONNECTIONS + KERNEL_SESSIONS];
+	/* Connections, sessions of kernel modules, and kept ones of these. */
+	struct borrower_status borrowers[CONNECTIONS + 2 * KERNEL_SESSIONS];
 };
 
 /* Fills in @status.  Loop thread. */

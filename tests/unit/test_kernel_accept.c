@@ -17,6 +17,7 @@
 
 #include "donord/donord.h"
 #include "donord/loop.h"
+#include "donord/status.h"
 #include "fake_verbs.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
@@ -792,6 +793,33 @@ static void the_list_has_an_end(void **state)
 	assert_int_equal(pool.in[LEND_LENT], KERNEL_SESSIONS);
 }
 
+static void assert_shown(void)
+{
+	static struct donor_status s;
+
+	loop_status(loop, &s);
+	assert_int_equal(s.borrower_count, 1);
+	assert_int_equal(s.borrowers[0].slabs, 1);
+	assert_string_equal(s.borrowers[0].name, "kernel");
+}
+
+/* Lent slabs have a borrower in the status, also while it is away or comes back. */
+static void a_kept_session_is_shown(void **state)
+{
+	make_slabs(LEND_CLEAN);
+	loop->kernels->env.keep = 1000 * SECOND;
+	begin_kept(1, 7);
+	assert_shown();
+	disconnected(1);
+	assert_shown();
+	hello(2, 7, WIRE_KEEP | WIRE_RESUME);
+	while (!session_of(2)->greeted) {
+		assert_shown();
+		turn();
+	}
+	assert_shown();
+}
+
 /* Kept sessions count as connections of their key. */
 static void too_many_kept(void **state)
 {
@@ -843,6 +871,8 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(one_key_fills_the_list, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(the_list_has_an_end, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_kept_session_is_shown, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(too_many_kept, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor,
 						without_donor),

@@ -34,7 +34,7 @@ struct kernel_accept {
 	uint8_t claimed[KERNEL_CLAIMS][WIRE_MARK]; /* MACs of the latest requests that had one */
 	uint32_t claims;             /* as many so far */
 	struct kernel_session *ended; /* sessions that the pool thread destroys */
-	struct kernel_session *kept; /* parted: their borrowers may resume them */
+	struct kernel_session *kept; /* parted, KERNEL_SESSIONS at most: may be resumed */
 };
 
 /*
