@@ -65,7 +65,6 @@ static int slab_resume(struct ebb_device *d, struct ebb_slab *slab, struct ebb_s
 	} else if (at < AT_DONORS) {
 		hold->at[at].address = place.address;
 		hold->at[at].rkey = place.rkey;
-		place.loan->confirmed = true;
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	return 0;

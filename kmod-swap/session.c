@@ -534,10 +534,14 @@ static int unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why)
 	if (!r && !loan->gone)
 		s->donor_free += s->donor_slab;
 	mutex_unlock(&s->calls);
-	if (r == -EBUSY || r == -ENOTCONN)
+	if (r == -EBUSY || r == -ENOTCONN) {
 		loan_move(s, loan, &s->releasing);
-	else if (r != -ETIMEDOUT)
+		/* It may have been answered, or resumed, before that. */
+		if (ebb_session_live(s) && READ_ONCE(s->call) == CALL_NONE)
+			queue_work(closing, &s->release);
+	} else if (r != -ETIMEDOUT) {
 		kfree(loan);
+	}
 	return r == -EBUSY ? -ETIMEDOUT : r;
 }
 
@@ -840,7 +844,7 @@ static void session_suspend(struct ebb_session *s)
 	connections_free(s);
 }
 
-/* Forgets the loans that RELEASE has ended. */
+/* Forgets the loans that RELEASE has ended; release_work() unmaps those confirmed before. */
 static void loans_settle(struct ebb_session *s)
 {
 	struct ebb_loan *loan, *next;
@@ -848,7 +852,9 @@ static void loans_settle(struct ebb_session *s)
 	LIST_HEAD(released);
 
 	spin_lock_irqsave(&s->lock, flags);
-	list_splice_init(&s->releasing, &released);
+	list_for_each_entry_safe(loan, next, &s->releasing, node)
+		if (!loan->confirmed)
+			list_move_tail(&loan->node, &released);
 	/* Others may still refer to those that were in use: they stay until the session ends. */
 	list_for_each_entry(loan, &s->loans, node)
 		if (!loan->confirmed)
@@ -867,6 +873,8 @@ static void loans_doubt(struct ebb_session *s)
 	spin_lock_irqsave(&s->lock, flags);
 	list_for_each_entry(loan, &s->loans, node)
 		loan->confirmed = false;
+	list_for_each_entry(loan, &s->releasing, node)
+		loan->confirmed = false;
 	spin_unlock_irqrestore(&s->lock, flags);
 }
 
@@ -880,6 +888,7 @@ int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place)
 		.resumes = true,
 	};
 	struct wire_rdma_grant g;
+	unsigned long flags;
 	const char *why;
 	int r;
 
@@ -888,11 +897,15 @@ int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place)
 	if (!r)
 		r = read_grant(s, &g);
 	mutex_unlock(&s->calls);
-	if (!r) {
-		place->address = g.address;
-		place->rkey = g.key;
-	}
-	return r;
+	if (r)
+		return r;
+	place->address = g.address;
+	place->rkey = g.key;
+	/* Even if the slab has lost the place meanwhile: RELEASE does not end the loan any more. */
+	spin_lock_irqsave(&s->lock, flags);
+	place->loan->confirmed = true;
+	spin_unlock_irqrestore(&s->lock, flags);
+	return 0;
 }
 
 static int loans_release(struct ebb_session *s)

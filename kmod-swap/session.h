@@ -20,7 +20,8 @@
  *	   old queue pairs: a WRITE of these lands before it or never;
  *	4. confirms each slab's loan by REMAP, which returns its new address and key.  The slab
  *	   loses the place if the donor does not have the loan;
- *	5. releases all other loans by RELEASE, and makes the session LIVE.
+ *	5. releases all other loans by RELEASE, and makes the session LIVE.  UNMAP ends a loan that
+ *	   the slab has lost since its REMAP.
  *
  * If a step fails, it begins again at 2.
  */
@@ -57,7 +58,7 @@ struct ebb_queue {
 struct ebb_loan {
 	struct list_head node;    /* in session->loans or releasing, or it is session->loan */
 	u32 remote, generation;   /* the donor's identifiers of the slab */
-	bool confirmed;           /* by the donor that is being resumed */
+	bool confirmed;           /* when the session was resumed last; session->lock */
 	bool gone;                /* released when the session was resumed; session->lock */
 };
 
@@ -179,7 +180,8 @@ int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char *
 /* As above without waiting; from any context. */
 void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan);
 /*
- * For ebb_session_ops.resume: confirms the loan of @place, and sets the address and key there.
+ * For ebb_session_ops.resume: confirms the loan of @place, which may be released meanwhile, and
+ * sets the address and key there.
  * -ESTALE: the donor does not have it any more; else -errno: the session stays away.
  */
 int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place);

@@ -56,6 +56,7 @@ static struct {
 	bool grants;                 /* if it is valid */
 	struct wire_frame asked[WIRE_EVICTS]; /* EVICTs without an answer */
 	u32 asks;
+	u32 confirmed;               /* loans, since the session was resumed last */
 	struct wire_loan granted[GRANTS];
 	u32 grant_count;
 	struct ebb_session *opened;
@@ -617,20 +618,39 @@ static int resume(struct ebb_session *s)
 {
 	int r = 0;
 
+	w.confirmed = 0;
 	for (u32 i = 0; i < SLABS && (!r || r == -ESTALE); i++) {
 		struct ebb_place *place = &w.slabs[i].hold.at[AT_DONOR];
 
 		r = place->session ? ebb_session_confirm(s, place) : 0;
 		if (r == -ESTALE)
 			place->session = NULL;
-		else if (!r && place->session)
-			place->loan->confirmed = true;
+		if (r || !place->session)
+			continue;
+		w.confirmed++;
+		/* As the copier does if the place was the source. */
+		if (take() % 4 == 1) {
+			place->session = NULL;
+			ebb_session_release(s, place->loan);
+		}
 	}
 	return r == -ESTALE ? 0 : r;
 }
 
+static void back(struct ebb_session *s)
+{
+	struct ebb_loan *loan;
+
+	list_for_each_entry(loan, &s->loans, node)
+		w.confirmed -= loan->confirmed;
+	list_for_each_entry(loan, &s->releasing, node)
+		w.confirmed -= loan->confirmed;
+	if (w.confirmed)
+		wrong("a slab stays lent that no slab of the device has");
+}
+
 static const struct ebb_session_ops ops = {
-	.away = drained, .resume = resume, .back = drained,
+	.away = drained, .resume = resume, .back = back,
 	.failed = failed, .drained = drained, .closed = drained, .recalled = ebb_evict_recalled,
 };
 

@@ -121,8 +121,6 @@ static inline void list_splice(struct list_head *from, struct list_head *to)
 		list_move_tail(from->next, to);
 }
 
-#define list_splice_init list_splice
-
 #define list_first_entry_or_null(l, type, member) \
 	(list_empty(l) ? NULL : container_of((l)->next, type, member))
 #define list_for_each_entry(p, l, member) \
