@@ -13,7 +13,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <bpf/bpf.h>
+
+#include <ebb/abi.h>
 #include "ebbd/kmod/commands.h"
+#include "ebbd/prefetch/absence.h"
+#include "lib/base/paths.h"
+#include "lib/control/device.h"
 #include "lib/kmod/netlink.h"
 #include "lib/wire/key.h"
 
@@ -27,7 +33,8 @@
 /* A device with slabs 0 and 1 at session 0, of 10.0.0.1, and session 1 with 10.0.0.2. */
 static struct {
 	uint32_t version;
-	bool backup;
+	bool backup, away;          /* away: session 1 */
+	bool fails;                 /* dumps do */
 	int result;                 /* of each command but dumps */
 	const char *text;
 	uint8_t commands[16];       /* those that change something */
@@ -90,7 +97,8 @@ static void put_status(void)
 		struct nlattr *nest = mnl_attr_nest_start(h, EBB_SWAP_A_SESSION_INFO);
 
 		mnl_attr_put_u32(h, EBB_SWAP_A_SESSION, i);
-		mnl_attr_put_u32(h, EBB_SWAP_A_STATE, EBB_SWAP_LIVE);
+		mnl_attr_put_u32(h, EBB_SWAP_A_STATE,
+				 module.away && i ? EBB_SWAP_AWAY : EBB_SWAP_LIVE);
 		mnl_attr_put_strz(h, EBB_SWAP_A_ADDRESS, i ? "10.0.0.2" : "10.0.0.1");
 		mnl_attr_put_u16(h, EBB_SWAP_A_PORT, 7471);
 		mnl_attr_put_u64(h, EBB_SWAP_A_DONOR_FREE, 8 * SLAB);
@@ -185,7 +193,7 @@ ssize_t mnl_socket_sendto(const struct mnl_socket *s, const void *data, size_t s
 		put_result(false, module.result, module.text);
 		return (ssize_t)size;
 	}
-	put_result(dump, 0, NULL);
+	put_result(dump, dump && module.fails ? -EBUSY : 0, NULL);
 	return (ssize_t)size;
 }
 
@@ -194,6 +202,13 @@ ssize_t mnl_socket_recvfrom(const struct mnl_socket *s, void *buffer, size_t siz
 	assert_true(module.length && module.length <= size);
 	memcpy(buffer, module.answer, module.length);
 	return (ssize_t)module.length;
+}
+
+/* In place of libbpf's: the device has swap type 3. */
+int bpf_map_lookup_elem(int fd, const void *key, void *value)
+{
+	*(uint32_t *)value = EBB_SWAP_TYPE + 3;
+	return *(const uint32_t *)key == (259 << 20 | 7) ? 0 : -ENOENT;
 }
 
 /* --- tests ------------------------------------------------------------------------------ */
@@ -358,6 +373,51 @@ static void donors_are_offered_their_own_keys(void **state)
 	assert_int_equal(rmdir(directory), 0);
 }
 
+/* Waits until the published mask is @types, and stays so for two looks. */
+static void expect_types(const struct absence *a, uint32_t types)
+{
+	for (int ms = 0; ms < 10000 && absence_types(a) != types; ms++)
+		usleep(1000);
+	usleep(1100000);
+	assert_int_equal(absence_types(a), types);
+}
+
+static void nothing_is_prefetched_while_a_donor_is_away(void **state)
+{
+	static const struct device_record record = {
+		.name = "x", .frontend = "kmod", .block = "/dev/ebb0", .major = 259, .minor = 7,
+		.size = 2 * SLAB, .slab = SLAB,
+	};
+	char directory[] = "/tmp/ebb-kmod-XXXXXX", devices[64];
+	struct absence *a = NULL;
+
+	assert_non_null(mkdtemp(directory));
+	setenv("EBB_RUN_DIR", directory, 1);
+	assert_int_equal(device_record_write(&record, NULL), 0);
+	memset(&module, 0, sizeof(module));
+	module.version = 3;
+	module.away = true;
+	assert_int_equal(absence_start(&a, -1, NULL), 0);
+	expect_types(a, 1u << 3);
+	/* Reads find all pages on the backup. */
+	module.backup = true;
+	expect_types(a, 0);
+	module.backup = false;
+	expect_types(a, 1u << 3);
+	/* The link is opened again after an error. */
+	module.fails = true;
+	expect_types(a, 0);
+	module.fails = false;
+	expect_types(a, 1u << 3);
+	module.away = false;
+	expect_types(a, 0);
+	absence_stop(&a);
+	device_record_remove("x");
+	snprintf(devices, sizeof(devices), "%s/devices", directory);
+	assert_int_equal(rmdir(devices) || rmdir(directory), 0);
+	unsetenv("EBB_RUN_DIR");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -366,6 +426,7 @@ int main(void)
 		cmocka_unit_test(what_an_old_module_lacks_names_its_version),
 		cmocka_unit_test(ebbd_drains_modules_of_both_versions),
 		cmocka_unit_test(donors_are_offered_their_own_keys),
+		cmocka_unit_test(nothing_is_prefetched_while_a_donor_is_away),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,10 @@
  * Devices whose reads may wait for a donor that is away.  Nothing is prefetched from them: the
  * reads would fill the device's queue, and block the thread that prefetches.
  *
- * A thread asks each ebb-swapd twice a second, and publishes the swap types of these devices, but
- * for those that are not known yet, as no page of the device has been read or written.
+ * A thread asks each ebb-swapd and the kernel module twice a second, and publishes the swap types
+ * of these devices, but for those that are not known yet, as no page of the device has been read or
+ * written.  Reads of a device of the module may wait if a donor is away whose class of pages has no
+ * backup, even if it has two replicas: a slab may lack one.
  */
 #ifndef EBB_ABSENCE_H
 #define EBB_ABSENCE_H

@@ -127,9 +127,15 @@ static int find_family(struct kmod_link *l, struct error *e)
 	return r ? fail(e, r, "ebb_swap: %s; " REMEDY_LOAD, strerror(-r)) : 0;
 }
 
+void kmod_limit(struct kmod_link *l, uint32_t ms)
+{
+	struct timeval limit = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+
+	setsockopt(kmod_fd(l), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+}
+
 static int link_open(struct kmod_link *l, struct error *e)
 {
-	struct timeval patience = { .tv_sec = ANSWER_S };
 	int on = 1;
 
 	l->socket = mnl_socket_open2(NETLINK_GENERIC, SOCK_CLOEXEC);
@@ -139,7 +145,7 @@ static int link_open(struct kmod_link *l, struct error *e)
 	/* The text of an error: many refusals have equal errnos. */
 	mnl_socket_setsockopt(l->socket, NETLINK_EXT_ACK, &on, sizeof(on));
 	mnl_socket_setsockopt(l->socket, NETLINK_CAP_ACK, &on, sizeof(on));
-	setsockopt(kmod_fd(l), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	kmod_limit(l, ANSWER_S * 1000);
 	if (mnl_socket_bind(l->socket, 0, MNL_SOCKET_AUTOPID) < 0)
 		return fail(e, errno, "netlink: cannot bind: %s", strerror(errno));
 	return find_family(l, e);

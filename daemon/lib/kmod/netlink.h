@@ -17,6 +17,8 @@ struct kmod_link;
  */
 int kmod_open(struct kmod_link **out, struct error *e);
 void kmod_close(struct kmod_link **l);
+/* Limits the wait for an answer to @ms [15 minutes].  After -ETIMEDOUT: kmod_close(). */
+void kmod_limit(struct kmod_link *l, uint32_t ms);
 
 /* Subscribes to events, which kmod_event() reads. */
 int kmod_listen(struct kmod_link *l, struct error *e);
