@@ -44,6 +44,7 @@ static struct {
 	struct ibv_context context;
 	uint32_t registered; /* memory regions there are */
 	uint32_t objects;    /* there are, of all kinds */
+	int reg_error;       /* of the next ibv_reg_mr(); 0 = none */
 	int dereg_error;     /* of the next ibv_dereg_mr(); 0 = none */
 	struct ibv_mr *stays; /* that one's */
 	int queue_error;     /* of the next rdma_create_qp(); 0 = none */
@@ -226,9 +227,15 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	struct ibv_mr *mr = fake_new(sizeof(*mr));
 	uint32_t number = fake_number();
+	struct ibv_mr *mr;
 
+	if (fake.reg_error) {
+		errno = fake.reg_error;
+		fake.reg_error = 0;
+		return NULL;
+	}
+	mr = fake_new(sizeof(*mr));
 	*mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length,
 			       .lkey = number, .rkey = number };
 	__atomic_add_fetch(&fake.registered, 1, __ATOMIC_RELAXED);

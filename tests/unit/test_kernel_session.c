@@ -562,6 +562,45 @@ static void resumed(void **state)
 	assert_int_equal(fake.registered, 0);
 }
 
+/* A slab that cannot be registered again keeps its key, pages and loan for the next attempt. */
+static void not_registered_again(void **state)
+{
+	struct kernel_session *a, *b = connect_all(&keys[0], 1);
+	struct wire_frame kept, left;
+	struct wire_donor d;
+
+	a = begin_as(&keys[0], 1, WIRE_VERSION, WIRE_KEEP, &d);
+	kept = map(a);
+	left = map(a);
+	memset(pool_memory(&pool, kept.slab), 0x5a, SLAB);
+	assert_int_equal(kernel_session_part(a), 2);
+	parted = a;
+	send_hello(b, WIRE_VERSION, WIRE_KEEP | WIRE_RESUME);
+	work();
+	assert_int_equal(kernel_session_turn(b), 0);
+	assert_int_equal(told(b, &d), WIRE_OK);
+	for (int i = 0; i < 2; i++) {
+		fake.reg_error = ENOMEM;
+		assert_int_equal(remap(b, &kept), WIRE_NO_SPACE);
+		assert_int_equal(pool.in[LEND_LENT], 2);
+		assert_int_equal(a->domain.keys, 2);
+		assert_int_equal(b->domain.keys, 0);
+	}
+	/* The old key can be invalidated. */
+	fake.reg_error = ENOMEM;
+	assert_int_equal(remap(b, &left), WIRE_NO_SPACE);
+	assert_int_equal(unmap(b, &left), WIRE_OK);
+	assert_int_equal(a->domain.keys, 1);
+	assert_int_equal(remap(b, &kept), WIRE_OK);
+	for (int i = 0; i < SLAB; i++)
+		assert_int_equal(pool_memory(&pool, kept.slab)[i], 0x5a);
+	end_parted(a);
+	assert_int_equal(b->domain.keys, 1);
+	assert_int_equal(unmap(b, &kept), WIRE_OK);
+	end(b);
+	assert_int_equal(fake.registered, 0);
+}
+
 /* The reply to a MAP does not reach a borrower that is away: it claims no such loan. */
 static void parted_while_a_slab_is_registered(void **state)
 {
@@ -640,6 +679,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_key_that_stays, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(who_is_kept, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(resumed, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(not_registered_again, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(parted_while_a_slab_is_registered, with_pool,
 						without_pool),
 		cmocka_unit_test_setup_teardown(nothing_to_resume, with_pool, without_pool),

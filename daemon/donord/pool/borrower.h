@@ -24,8 +24,8 @@ struct lend_grant {
 
 struct borrower_ops {
 	/*
-	 * Completes the loan that @request, a MAP or REMAP, asked for.  @g NULL: it failed and has
-	 * ended.
+	 * Completes the loan that @request, a MAP or REMAP, asked for.  @g NULL: it failed; that of
+	 * a MAP has ended.
 	 */
 	void (*granted)(struct borrower *b, const struct wire_frame *request,
 			const struct lend_grant *g);

@@ -17,10 +17,11 @@ struct kernel_key {
 	int result;                /* of the task */
 	/*
 	 * A slab of a resumed session: its key in the old session's domain, which has no queue
-	 * pairs any more.
+	 * pairs any more.  It stays until there is a new one.
 	 */
 	struct ibv_mr *old;
 	struct kernel_domain *old_domain;
+	struct borrower *old_borrower;
 	int old_result;
 	struct borrower *borrower; /* may be removed during KEY_GOING */
 	struct kernel_domain *domain;
@@ -54,7 +55,7 @@ static void run(struct pool_task *t)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
 			   IBV_ACCESS_REMOTE_WRITE);
 	k->result = k->mr ? 0 : errno;
-	k->old_result = k->old ? ibv_dereg_mr(k->old) : 0;
+	k->old_result = k->mr && k->old ? ibv_dereg_mr(k->old) : 0;
 }
 
 static void done(struct pool_task *t);
@@ -73,6 +74,7 @@ static enum wire_status grant(struct export *x, struct borrower *b,
 	if (request->op == WIRE_REMAP) {
 		k->old = old.mr;
 		k->old_domain = old.domain;
+		k->old_borrower = old.borrower;
 	}
 	k->domain->keys++;
 	start(k, KEY_COMING);
@@ -104,11 +106,14 @@ static void registered(struct kernel_key *k)
 		k->domain->keys--;
 	if (k->ended)
 		return;
-	if (!k->mr) {
+	if (k->result) {
 		donor_say(x->log, LOG_LVL_WARN,
 			  "borrower %s: cannot register a slab: %s; raise LimitMEMLOCK=",
 			  k->borrower->name, strerror(k->result));
-		pool_granted(x->x.pool, &k->request, NULL);
+		if (k->mr)
+			pool_not_again(x->x.pool, &k->request);
+		else
+			pool_granted(x->x.pool, &k->request, NULL);
 		return;
 	}
 	g = (struct wire_rdma_grant){ .address = (uintptr_t)k->mr->addr, .key = k->mr->rkey,
@@ -118,6 +123,16 @@ static void registered(struct kernel_key *k)
 		     &(struct lend_grant){ .bytes = payload, .length = sizeof(payload), .fd = -1 });
 }
 
+/* A slab of a resumed session cannot be registered: the next resumption tries again. */
+static void put_back(struct kernel_key *k)
+{
+	k->domain->keys--;
+	k->mr = k->old;
+	k->domain = k->old_domain;
+	/* It lives as long as its domain. */
+	k->borrower = k->old_borrower;
+}
+
 static void done(struct pool_task *t)
 {
 	struct kernel_key *k = (struct kernel_key *)t;
@@ -125,7 +140,9 @@ static void done(struct pool_task *t)
 	pool_unpin(k->x->x.pool, k->request.slab);
 	if (k->state == KEY_COMING) {
 		/* Its domain outlives a key that stays. */
-		if (k->old && !k->old_result)
+		if (k->old && k->result)
+			put_back(k);
+		else if (k->old && !k->old_result)
 			k->old_domain->keys--;
 		k->old = NULL;
 		registered(k);

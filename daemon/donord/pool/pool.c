@@ -525,6 +525,14 @@ void pool_granted(struct pool *p, const struct wire_frame *request, const struct
 	s->owner->ops->granted(s->owner, request, g);
 }
 
+void pool_not_again(struct pool *p, const struct wire_frame *request)
+{
+	struct lend_slab *s = &p->slabs[request->slab];
+
+	s->granting = false;
+	s->owner->ops->granted(s->owner, request, NULL);
+}
+
 enum wire_status pool_check(const struct pool *p, const struct borrower *b, struct wire_loan loan)
 {
 	const struct lend_slab *s = loan.slab < p->count ? &p->slabs[loan.slab] : NULL;

@@ -167,6 +167,8 @@ enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
 				 const struct wire_frame *request);
 /* Exports: completes grant(); @g NULL = it failed. */
 void pool_granted(struct pool *p, const struct wire_frame *request, const struct lend_grant *g);
+/* Exports: the grant() of pool_lend_again() failed, and the loan stays. */
+void pool_not_again(struct pool *p, const struct wire_frame *request);
 
 /* Records whether @b has the pages of @slab, which is lent to it, elsewhere, too. */
 void pool_back(struct pool *p, uint32_t slab, bool backed);
