@@ -240,7 +240,10 @@ static void a_donor_in_quarantine_is_left(void **state)
 	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 2, w.patience, NOW, &next), 0);
 }
 
-/* Its slabs stay for the repair delay; then those in use get another donor, if there is one. */
+/*
+ * Its slabs stay for the repair delay; then they get another donor, if there is one: with a backup
+ * only those in use.
+ */
 static void a_donor_that_is_away_is_replaced_later(void **state)
 {
 	struct world w;
@@ -250,6 +253,7 @@ static void a_donor_that_is_away_is_replaced_later(void **state)
 	world_init(&w);
 	session_add(&w, 0, 0, EBB_SWAP_AWAY, 64 * M);
 	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
+	strcpy(w.device.backup, "/dev/sdz");
 	for (int i = 0; i < SLABS; i++) {
 		w.slabs[i].session = 0;
 		w.slabs[i].written = i % 2;
@@ -263,6 +267,12 @@ static void a_donor_that_is_away_is_replaced_later(void **state)
 	for (int i = 0; i < SLABS; i++) {
 		assert_int_equal(w.slabs[i].session, i % 2 ? 1 : 0);
 		assert_int_equal(w.slabs[i].source, i % 2 ? 0 : KMOD_NO_SESSION);
+	}
+	*w.device.backup = '\0';
+	assert_int_equal(run(&w, 0), SLABS / 2);
+	for (int i = 0; i < SLABS; i++) {
+		assert_int_equal(w.slabs[i].session, 1);
+		assert_int_equal(w.slabs[i].source, 0);
 	}
 	/* Nothing moves to the backup, which has the writes meanwhile, nor is it stuck. */
 	world_init(&w);

@@ -160,7 +160,7 @@ static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 	return recalled || kmod_session_leaving(&p->device->session[at]);
 }
 
-/* Returns whether a slab in use gets another donor for @session, which may be back later. */
+/* Returns whether a slab gets another donor for @session, which may be back later. */
 static bool is_missed(const struct kmod_plan *p, uint32_t session)
 {
 	int at = index_of(p->device, session);
@@ -194,7 +194,9 @@ static bool first_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, st
 	s->act = KMOD_MIGRATE;
 	if (!first && !second) {
 		first = is_missed(p, slab->session);
-		if (!slab->written || (!first && !is_missed(p, slab->second)))
+		/* Without a backup, the first write to an empty slab needs a donor, too. */
+		if ((!slab->written && *p->device->backup) ||
+		    (!first && !is_missed(p, slab->second)))
 			return false;
 		s->from = first ? slab->session : slab->second;
 		s->session = kmod_plan_choose(p, slab, s->from);
