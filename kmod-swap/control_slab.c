@@ -241,6 +241,9 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!r) {
 		r = ebb_session_unmap(place.session, place.loan, &why);
+		/* The slab has left its donor, which learns that when it is back. */
+		if (r == -ENOTCONN && !ebb_session_ended(place.session))
+			r = 0;
 		if (r)
 			ebb_refuse_why(info, r, why);
 	}
