@@ -247,6 +247,10 @@ int ebb_device_stop(struct ebb_device *d)
 	del_gendisk(d->disk);
 	ebb_writeback_drain(d);
 	ebb_copier_stop(d);
+	/* All at once: each may be in the middle of an attempt to resume it. */
+	list_for_each_entry(s, &d->sessions, node)
+		if (!ebb_session_live(s))
+			ebb_session_fail(s, EBB_SWAP_CAUSE_COMMAND, "the device is destroyed");
 	list_for_each_entry_safe(s, next, &d->sessions, node)
 		ebb_session_free(s, "the device is destroyed");
 	put_disk(d->disk);

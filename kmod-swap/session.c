@@ -12,12 +12,22 @@
 /* The longest frame sent must fit a message. */
 static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 
-#define RESOLVE_MS 2000
+/*
+ * Ends before RESUME_WAIT: to destroy an id whose address is still being resolved may wait for a
+ * work queue that has no rescuer thread.
+ */
+#define RESOLVE_MS 1500
 #define CM_WAIT (5 * HZ)
 /* While a session is being resumed: the connection manager repeats a lost request too late. */
 #define RESUME_WAIT (2 * HZ)
 /* Pause between two attempts to resume a session. */
 #define RESUME_PAUSE DIV_ROUND_UP(HZ, 5)
+/* A session that fails sooner after its resumption was not back: its absence goes on. */
+#define BACK_LEAST (5 * HZ)
+/* ms that calls which resume a session may take, even if the device's deadline is shorter; */
+#define RESUME_CALL 5000u
+/* and most that BYE may take. */
+#define BYE_CALL 500u
 #define RNR_RETRIES 6
 #define READS_AT_ONCE 16
 /* Interval of probes: an idle connection does not notice that its donor has lost power. */
@@ -314,6 +324,16 @@ struct call {
 	bool resumes;             /* of a session that is away */
 };
 
+/* Returns ms. */
+static u32 call_deadline(const struct ebb_session *s, const struct call *c)
+{
+	u32 deadline = s->device->deadline;
+
+	if (c->resumes)
+		return max(deadline, RESUME_CALL);
+	return c->request.op == WIRE_BYE ? min(deadline, BYE_CALL) : deadline;
+}
+
 /* Begins a call, unless one is without an answer. */
 static bool call_begin(struct ebb_session *s, struct call *c)
 {
@@ -379,7 +399,7 @@ static int session_call(struct ebb_session *s, struct call *c, const char **why)
 	if (READ_ONCE(s->broken) ||
 	    message_send(s, &s->send, WIRE_HEADER + c->request.length))
 		return -ENOTCONN;
-	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline)) &&
+	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(call_deadline(s, c))) &&
 	    call_expire(s, c))
 		return -ETIMEDOUT;
 	if (READ_ONCE(s->broken))
@@ -947,6 +967,8 @@ static int session_resume(struct ebb_session *s)
 	spin_lock_irqsave(&s->lock, flags);
 	s->broken = ebb_session_ended(s);
 	spin_unlock_irqrestore(&s->lock, flags);
+	if (READ_ONCE(s->broken))
+		return -ENOTCONN;
 	s->resuming = true;
 	loans_doubt(s);
 	r = connections_open(s, &why);
@@ -967,6 +989,8 @@ static int session_resume(struct ebb_session *s)
 	s->suspended = false;
 	r = s->broken ? -ENOTCONN : 0;
 	if (!r) {
+		s->was_back = true;
+		s->back_at = jiffies;
 		s->cause = EBB_SWAP_CAUSE_NONE;
 		WRITE_ONCE(s->reason, "");
 		atomic_set_release(&s->state, EBB_SWAP_LIVE);
@@ -998,6 +1022,7 @@ static void away_end(struct ebb_session *s, const char *why)
 /* Suspends the session, or tries to resume it.  On return it is AWAY, LIVE or FAILED. */
 static void away_turn(struct ebb_session *s)
 {
+	unsigned int flags;
 	int r;
 
 	if (!s->suspended) {
@@ -1006,12 +1031,19 @@ static void away_turn(struct ebb_session *s)
 		s->suspended = true;
 		s->ops->drained(s);
 		s->ops->away(s);
+		if (s->relapsed) {
+			queue_delayed_work(closing, &s->close, RESUME_PAUSE);
+			return;
+		}
 	}
 	if (time_after(jiffies, s->away_at + msecs_to_jiffies(s->grace))) {
 		away_end(s, "its donor did not return within the grace period");
 		return;
 	}
+	/* It lets swap-out go on, which frees memory: it may use the reserves for that. */
+	flags = memalloc_noreclaim_save();
 	r = session_resume(s);
+	memalloc_noreclaim_restore(flags);
 	if (!r) {
 		pr_info("ebb%u: session %u resumed\n", s->device->index, s->index);
 		s->ops->back(s);
@@ -1066,7 +1098,9 @@ void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const ch
 	state = atomic_read(&s->state);
 	WRITE_ONCE(s->broken, true);
 	if (state == EBB_SWAP_LIVE && resumes && s->grace) {
-		s->away_at = jiffies;
+		s->relapsed = s->was_back && time_before(jiffies, s->back_at + BACK_LEAST);
+		if (!s->relapsed)
+			WRITE_ONCE(s->away_at, jiffies);
 		atomic_set(&s->state, EBB_SWAP_AWAY);
 	} else if (state <= EBB_SWAP_LIVE || (state == EBB_SWAP_AWAY && !resumes)) {
 		atomic_set(&s->state, EBB_SWAP_FAILED);

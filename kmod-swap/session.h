@@ -23,7 +23,8 @@
  *	5. releases all other loans by RELEASE, and makes the session LIVE.  UNMAP ends a loan that
  *	   the slab has lost since its REMAP.
  *
- * If a step fails, it begins again at 2.
+ * If a step fails, it begins again at 2.  If the session fails within seconds, its absence goes on:
+ * one that cannot be used ends with the grace period.
  */
 #ifndef EBB_SESSION_H
 #define EBB_SESSION_H
@@ -101,7 +102,10 @@ struct ebb_session {
 	u32 cause;                /* enum ebb_swap_cause, */
 	const char *reason;       /* and static text, of its end or absence */
 	u32 grace;                /* ms that the donor retains it; 0 = it cannot be resumed */
-	unsigned long away_at;    /* jiffies: last time it went away */
+	unsigned long away_at;    /* jiffies: begin of its last absence */
+	unsigned long back_at;    /* jiffies: last resumption, */
+	bool was_back;            /* if there was one, */
+	bool relapsed;            /* and it failed soon after: the absence goes on; lock */
 	bool suspended;           /* away, and without connections */
 	bool resuming;            /* away, connecting */
 	bool broken;              /* its connections are of no use any more; lock */

@@ -29,6 +29,7 @@ typedef uint64_t u64;
 #define BIT(n) (1ul << (n))
 #define DIV_ROUND_UP(n, d) (((n) + (d)-1) / (d))
 #define min(a, b) ({ __auto_type _a = (a); __auto_type _b = (b); _a < _b ? _a : _b; })
+#define max(a, b) ({ __auto_type _a = (a); __auto_type _b = (b); _a > _b ? _a : _b; })
 #define min_t(type, a, b) ({ type _a = (a), _b = (b); _a < _b ? _a : _b; })
 #define clamp_t(type, v, least, most) min_t(type, (v) < (least) ? (least) : (v), most)
 #define min3(a, b, c) min((typeof(a))min(a, b), c)
@@ -52,6 +53,7 @@ typedef uint64_t u64;
 extern unsigned long jiffies;
 #define msecs_to_jiffies(ms) ((ms) / 4ul)
 #define time_after(a, b) ((long)((b) - (a)) < 0)
+#define time_before(a, b) time_after(b, a)
 
 /* --- memory; an allocation may fail --- */
 
@@ -65,6 +67,8 @@ static inline unsigned int memalloc_noio_save(void)
 	return 0;
 }
 #define memalloc_noio_restore(flags) ((void)(flags))
+#define memalloc_noreclaim_save memalloc_noio_save
+#define memalloc_noreclaim_restore memalloc_noio_restore
 void get_random_bytes(void *to, size_t n);
 u64 get_random_u64(void);
 
