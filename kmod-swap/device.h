@@ -76,9 +76,9 @@ static_assert(AT_SECOND < EBB_COPIES && AT_SOURCE == EBB_COPIES);
 struct ebb_hold {
 	/*
 	 * Writes go to the donor and to the second, which exists only beside a donor.  The source
-	 * is a place that the slab is leaving: it is only read, and released once the copier has
-	 * copied its pages to the donors, or to the backup if there is no donor.  No two places
-	 * are at one donor.
+	 * is a place that the slab is leaving: it is only read, unless the donors are away and
+	 * there is no backup, and released once the copier has copied its pages to the donors, or
+	 * to the backup if there is no donor.  No two places are at one donor.
 	 */
 	struct ebb_place at[AT_DONORS];
 	u32 copies;               /* configured; enum ebb_swap_copy */

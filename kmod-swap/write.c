@@ -78,11 +78,14 @@ static u32 written_at(struct ebb_io *io)
 	return places;
 }
 
-/* Returns whether a donor lacks the pages: its write failed, or it was mapped since. */
+/*
+ * Returns whether a donor lacks the pages: its write failed, or it was mapped since.  One that is
+ * away gets them when it is back, which starts the copier.
+ */
 static bool is_copier_needed(const struct ebb_hold *hold, u32 places)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
-		if (hold->at[i].session && !(places & BIT(i)))
+		if (ebb_place_live(&hold->at[i]) && !(places & BIT(i)))
 			return true;
 	return places & BIT(AT_SOURCE);
 }
@@ -182,6 +185,18 @@ static void backup_done(struct bio *bio)
 	copy_put(io);
 }
 
+/*
+ * Returns whether a write that no donor takes goes to the source: the donors are away, and there is
+ * no backup.  slab->lock is held.
+ */
+static bool needs_source(const struct ebb_io *io)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+
+	return (!io->device->backup.bdev || io->backup_tried) &&
+	       ebb_hold_away(hold) & (BIT(AT_DONOR) | BIT(AT_SECOND));
+}
+
 void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
 {
 	const struct ebb_hold *hold = ebb_io_hold(io);
@@ -197,6 +212,8 @@ void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
 		taken[i] = ebb_donor_take(io, i, &hold->at[i], &there[i]);
 		donors += taken[i];
 	}
+	if (!donors && needs_source(io))
+		donors = taken[0] = ebb_donor_take(io, 0, &hold->at[AT_SOURCE], &there[0]);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	backup = d->backup.bdev && !io->backup_tried && ((copies & EBB_SWAP_BACKUP) || !donors);
 	if (backup && donors && d->pool) {
@@ -231,8 +248,27 @@ void ebb_write_backup(struct ebb_io *io)
 	ebb_backup_start(io, 0, io->span.count, backup_done);
 }
 
+/* Returns whether no place can take a held write yet. */
+static bool is_held_on(struct ebb_io *io)
+{
+	unsigned long flags;
+	bool held;
+
+	if (!io->waits)
+		return false;
+	spin_lock_irqsave(&io->slab->lock, flags);
+	held = !ebb_hold_live(ebb_io_hold(io)) && is_held(io);
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+	return held;
+}
+
 void ebb_write_seal(struct ebb_io *io)
 {
+	if (is_held_on(io)) {
+		ebb_seal_put_buffer(io);
+		ebb_io_delay(io, EBB_STEP_SEAL, HELD_PAUSE);
+		return;
+	}
 	if (!io->buffer && !ebb_seal_get_buffer(io, EBB_STEP_SEAL))
 		return;
 	io->copy_at = 0;
