@@ -261,7 +261,8 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
-int ebb_do_trust(struct sk_buff *skb, struct genl_info *info)
+/* Calls @change for the session that @info names. */
+static int session_change(struct genl_info *info, void (*change)(struct ebb_session *s))
 {
 	struct ebb_session *s;
 	struct ebb_device *d;
@@ -271,22 +272,27 @@ int ebb_do_trust(struct sk_buff *skb, struct genl_info *info)
 		return r;
 	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (!r)
-		atomic_set(&s->bad_pages, 0);
+		change(s);
 	ebb_netlink_end(d);
 	return r;
 }
 
+static void trust(struct ebb_session *s)
+{
+	atomic_set(&s->bad_pages, 0);
+}
+
+int ebb_do_trust(struct sk_buff *skb, struct genl_info *info)
+{
+	return session_change(info, trust);
+}
+
+static void drain(struct ebb_session *s)
+{
+	s->draining = true;
+}
+
 int ebb_do_drain(struct sk_buff *skb, struct genl_info *info)
 {
-	struct ebb_session *s;
-	struct ebb_device *d;
-	int r = ebb_netlink_begin(info, &d);
-
-	if (r)
-		return r;
-	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
-	if (!r)
-		s->draining = true;
-	ebb_netlink_end(d);
-	return r;
+	return session_change(info, drain);
 }

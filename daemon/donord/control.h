@@ -23,13 +23,13 @@
  *	             "withdrawn","backed"}
  *	             asked_back: recalled and not released, those refused included; withdrawn: not
  *	             lent until a restart, since an RDMA key cannot be invalidated; backed: lent,
- *	             and their borrowers have the pages elsewhere, too
+ *	             and their borrowers also have the pages elsewhere
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending
  *	"etcd":      "registered", "trying" or "withdrawn"; absent without --etcd
  *	"etcd_error": cause of a failure, if any
  *	"evictions": {"rounds","silent","asked","promised","refused","returned","revoked",
  *	             "revoked_backed"}
- *	             revoked_backed: of those revoked, the ones whose pages were elsewhere, too
+ *	             revoked_backed: slabs that were revoked and backed
  *	"listen":    ["127.0.0.1:7070", ...]
  *	"borrowers": [{"name","key","peer","transport","slabs","bytes","quota","reserved",
  *	               "asked_back","refused","overdue","reads","writes","connected"}, ...]

@@ -344,7 +344,7 @@ int loop_new(struct loop **out, struct pool *pool, const struct lending_options 
 	donor_log_init(&l->log);
 	l->follow = (struct headroom_follow){
 		.pool = pool, .eviction = &l->eviction, .log = &l->log, .headroom = o->headroom,
-		.keep_backed = o->eviction.keep_backed,
+		.no_emergency = o->eviction.no_emergency,
 	};
 	l->eviction = (struct eviction){ .pool = pool, .log = &l->log, .options = o->eviction };
 	machine_find(&l->follow.machine, o->machine ?: "/proc");

@@ -67,7 +67,7 @@ static const struct option_spec specs[] = {
 	       "report recalled slabs that are not released within TIME [5m]"),
 	OPTION("revoke-after", OPTION_DURATION, lending.eviction.revoke, "TIME",
 	       "revoke recalled slabs after TIME when memory is about to run out; their pages may be lost [never]"),
-	OPTION("no-revoke", OPTION_FLAG, lending.eviction.keep_backed, NULL,
+	OPTION("no-revoke", OPTION_FLAG, lending.eviction.no_emergency, NULL,
 	       "when this machine is about to run out of memory, take no emergency measures (drop, recall, revoke): the OOM killer may act"),
 	ADVERTISE_OPTIONS(donord_options, advertise),
 	OPTION("delay", OPTION_DURATION, lending.sessions.delay, "TIME", "delay replies to reads (for tests)"),
@@ -275,7 +275,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
 	/* Reserved huge pages are of no use to other programs. */
 	if (!o->lending.headroom && may_be_huge(shared))
-		o->lending.eviction.keep_backed = true;
+		o->lending.eviction.no_emergency = true;
 	if (!r)
 		r = loop_new(&l, &pool, &o->lending, e);
 	/* Reports an address in use before memory is allocated. */

@@ -1144,7 +1144,7 @@ static void an_emergency_is_met_in_no_other_way(void **state)
 	struct donor *d = *state;
 	struct peer a;
 
-	d->l->follow.keep_backed = true;
+	d->l->follow.no_emergency = true;
 	loan_flags = WIRE_BACKED;
 	connect_peer(d, &a, 1, 4);
 	loan_flags = 0;
@@ -1410,7 +1410,7 @@ static void slow_statistics(void **state)
 	int fd;
 
 	/* It samples once a second only. */
-	d->l->follow.keep_backed = true;
+	d->l->follow.no_emergency = true;
 	connect_peer(d, &a, 1, 0);
 	assert_int_equal(d->l->follow.sample.own, 300000);
 	snprintf(path, sizeof(path), "%s/" STATISTICS, d->run_dir);

@@ -26,7 +26,7 @@ struct eviction_counts {
 	uint64_t silent;   /* owners that did not answer ACTIVITY in time */
 	uint64_t asked, promised, refused; /* EVICTs and the answers to them */
 	uint64_t returned; /* loans released after they were recalled */
-	uint64_t revoked, revoked_backed; /* in all; of these, with the pages elsewhere, too */
+	uint64_t revoked, revoked_backed; /* in all; of these, backed */
 };
 
 struct eviction {
@@ -74,8 +74,7 @@ uint64_t eviction_turn(struct eviction *e, uint64_t now);
 void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uint32_t most);
 
 /*
- * Revokes up to @most loans whose borrowers have the pages elsewhere, too, recalled ones first.
- * Returns how many.
+ * Revokes up to @most loans with struct lend_slab.backed, recalled ones first; returns how many.
  */
 uint32_t eviction_emergency(struct eviction *e, uint32_t most);
 

@@ -96,7 +96,7 @@ static uint32_t missing(const struct headroom_follow *f)
 	const struct pool *p = f->pool;
 	uint64_t keep = 2 * reserve(f), spare;
 
-	if (f->keep_backed || !f->sample.memory)
+	if (f->no_emergency || !f->sample.memory)
 		return p->in[LEND_ABSENT];
 	spare = f->sample.available > keep ? (f->sample.available - keep) / p->slab_size : 0;
 	spare = spare > p->in[LEND_COMING] ? spare - p->in[LEND_COMING] : 0;
@@ -161,7 +161,7 @@ void headroom_follow_second(struct headroom_follow *f, uint64_t now)
 
 uint64_t headroom_follow_turn(struct headroom_follow *f, uint64_t now)
 {
-	if (!f->near || f->keep_backed)
+	if (!f->near || f->no_emergency)
 		return UINT64_MAX;
 	if (now >= f->sample_at) {
 		machine_watch_ask(&f->watch);
@@ -186,7 +186,7 @@ void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
 		take_sample(f, now);
 	if (f->due)
 		work(f, now);
-	if (r > 0 && !f->keep_backed)
+	if (r > 0 && !f->no_emergency)
 		meet_emergency(f, now);
 }
 

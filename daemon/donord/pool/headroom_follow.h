@@ -4,7 +4,7 @@
  * the pool, starts recalls, and tells borrowers the capacity.  The loop's thread.
  *
  * In an emergency, also where a fixed amount is lent, it drops free slabs, recalls others and,
- * before the kernel kills programs, revokes loans whose borrowers have the pages elsewhere, too.
+ * before the kernel kills programs, revokes backed loans.
  */
 #ifndef EBB_HEADROOM_FOLLOW_H
 #define EBB_HEADROOM_FOLLOW_H
@@ -29,8 +29,8 @@ struct headroom_follow {
 	bool gives_back;               /* memory returns to the machine: make no slab */
 	/* ns: less than half of HeadRoom, or without it the reserve, is left since; 0 = no */
 	uint64_t short_since;
-	bool keep_backed;              /* revokes nothing in an emergency */
-	uint64_t emergency_since;      /* ns: 0 = there is none */
+	bool no_emergency;              /* takes no emergency measures */
+	uint64_t emergency_since;      /* ns; 0 = none */
 	bool near;                     /* ... or there may soon be: sampled ten times a second */
 	uint64_t sample_at;            /* ns: next sample, while near */
 };

@@ -10,7 +10,7 @@
 struct eviction_options {
 	uint64_t overdue; /* ns: loans recalled longer ago are reported; 0 = never */
 	uint64_t revoke;  /* ns: ... are revoked when the machine runs out of memory; 0 = never */
-	bool keep_backed; /* in an emergency, do not revoke slabs whose pages are elsewhere, too */
+	bool no_emergency; /* take no emergency measures: drop, recall, revoke backed slabs */
 };
 
 /* Longest session grace period of an ending donor. */

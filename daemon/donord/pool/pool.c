@@ -440,7 +440,7 @@ uint32_t pool_room(const struct pool *p, const struct borrower *b)
 	uint32_t left = unlent(p), own = pool_promised_to(b), others = pool_promised(p) - own;
 	uint32_t room = left > others ? left - others : 0, quota = pool_quota_left(p, b);
 
-	/* Where the machine has taken promised memory, each promise stands for what is left. */
+	/* If the machine's programs use promised memory, each promise covers the rest of it. */
 	own = own < left ? own : left;
 	room = room > own ? room : own;
 	return room < quota ? room : quota;

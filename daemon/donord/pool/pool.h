@@ -60,7 +60,7 @@ struct lend_slab {
 	bool revoked;        /* the donor ended the last loan */
 	bool untold;         /* ... and has yet to announce that to its borrower */
 	bool overdue;        /* has been logged */
-	bool backed;         /* its borrower has the pages elsewhere, too */
+	bool backed;         /* its borrower also has the pages elsewhere */
 	bool unclaimed;      /* its reconnecting borrower has not named it yet */
 	bool granting;       /* lent, and its export has not granted it yet */
 	int fd;              /* its memfd; -1 = private */
@@ -170,7 +170,7 @@ void pool_granted(struct pool *p, const struct wire_frame *request, const struct
 /* Exports: the grant() of pool_lend_again() failed, and the loan stays. */
 void pool_not_again(struct pool *p, const struct wire_frame *request);
 
-/* Records whether @b has the pages of @slab, which is lent to it, elsewhere, too. */
+/* Records whether @b also has the pages of @slab, which is lent to it, elsewhere. */
 void pool_back(struct pool *p, uint32_t slab, bool backed);
 
 enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loan loan);

@@ -15,7 +15,7 @@
 
 #define MS 1000000ull
 /*
- * A session whose borrower has not sent a frame, the proof of its key, ends after this time (16
+ * Without a first frame, which proves the key, a session ends after this time (16
  * connections fit in), or earlier when others want its slot.  Requests that claim a key by its MAC
  * come first: those of strangers, which have none, never end a session of theirs, so any number of
  * strangers at any number of addresses keeps no such borrower out.
@@ -118,8 +118,8 @@ static void kept_end(struct kernel_accept *l, struct kernel_session **at, const 
 }
 
 /*
- * Returns whether @s may be kept.  If KERNEL_SESSIONS are, it ends the latest one of the key with
- * most, unless the key of @s has as many: a key whose borrowers fail again and again loses its own.
+ * Returns whether @s may be kept.  If KERNEL_SESSIONS are, the latest one of the key with most kept
+ * sessions ends, unless the key of @s has as many: a key that takes all places loses its own.
  */
 static bool may_keep(struct kernel_accept *l, const struct kernel_session *s)
 {

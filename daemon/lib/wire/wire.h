@@ -83,7 +83,7 @@ enum wire_class {
 
 enum wire_loan_flags {
 	/*
-	 * The borrower has the pages elsewhere, too: the donor may revoke the slab at need, until
+	 * The borrower also has the pages elsewhere: the donor may revoke the slab at need, until
 	 * WIRE_UNBACKED.
 	 */
 	WIRE_BACKED = 1,
