@@ -160,12 +160,14 @@ def test_what_was_not_written_is_not_read(world, evil_donor, evil):
 @pytest.mark.parametrize("evil", [flip, replay], ids=lambda e: e.__name__)
 def test_another_copy_has_the_page(world, evil_donor, evil):
     # The others are slow, so that it is asked first.
-    fake, honest, third = evil_donor(evil), world.donor(delay="2ms"), world.donor(delay="2ms")
+    fake, honest, third = evil_donor(), world.donor(delay="2ms"), world.donor(delay="2ms")
     s = world.serve(fake, honest, third, backup="", options=["--durability", "replicas=2"])
     p = world.open(s)
     for _ in range(2):
         p.write_random(100)
-    wait_for(lambda: fake.mapped > 0, 5, "the liar has a slab")
+    # On a busy machine a slab has had one replica at first: the liar must not have the only one.
+    wait_for(lambda: fake.mapped > 0 and s.status()["copies"]["missing"] == 0, 20, "two copies")
+    fake.evil = evil
     # On a busy machine it may be the slower one for a while.
     for _ in range(200):
         p.check()
