@@ -477,6 +477,17 @@ static void receive(struct donor *d)
 		donor_part(d, r == -ECONNRESET ? "connection closed" : strerror(-r));
 }
 
+/* Sends queued frames, and those of a resumption that only waited for room in the queue. */
+static void flush_all(struct donor *d)
+{
+	do {
+		flush(d);
+		if (d->state == DONOR_UP && donor_is_away(d) && d->release == RELEASE_UNSENT &&
+		    !d->link.tx.count && now_ns() >= d->retry_at)
+			d->table->events->resume(d->table->owner, d);
+	} while (d->link.tx.count && d->state == DONOR_UP && !d->link.watched_for_write);
+}
+
 void donors_flush(struct donors *ds)
 {
 	for (int i = 0; i < ds->count; i++) {
@@ -489,7 +500,7 @@ void donors_flush(struct donors *ds)
 		d->blamed = false;
 		/* epoll reports when a full socket is writable again. */
 		if (d->link.tx.count && d->state >= DONOR_GREETING && !d->link.watched_for_write)
-			flush(d);
+			flush_all(d);
 		if (d->state == DONOR_UP && d->link.transport->flush)
 			d->link.transport->flush(&d->link);
 	}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* How a session with many slabs is resumed: REMAPs in flight, and requests meanwhile. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "swapd/frontend/frontend.h"
+#include "swapd/page/page_map.h"
+#include "swapd/replicas/slab_mapping.h"
+#include "swapd/request/engine.h"
+#include "swapd/swapd.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLABS = 5000, SLAB_PAGES = 4, QUEUE = 1200 };
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+
+static struct swapd s;
+static struct shared shared;
+static struct slab slabs[SLABS];
+static struct stream_entry entries[QUEUE];
+static struct donor *const d = &s.donors.donor[0];
+static int peer;
+static uint32_t answered, failed;
+/* Frames that the donor has got and not answered. */
+static struct wire_frame frames[QUEUE];
+static uint32_t frame_count;
+
+static enum slot_after answer(void *host, struct slot *slot, int error)
+{
+	answered++;
+	failed += error != 0;
+	return SLOT_DONE;
+}
+
+static void submit(struct link *l, const struct mapping *m, struct transfer *t)
+{
+	l->ops->done(l->owner, t);
+}
+
+static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
+static const struct transport transport_far = { .name = "far", .submit = submit };
+static const struct transport transport_here = {
+	.name = "here", .maps_here = true, .submit = submit,
+};
+
+static void connect_donor(void)
+{
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+	d->link.fd = pair[0];
+	peer = pair[1];
+}
+
+/* A donor that has one page of each slab. */
+static void begin(const struct transport *transport)
+{
+	struct error e = { 0 };
+
+	memset(&shared, 0, sizeof(shared));
+	answered = failed = frame_count = 0;
+	s = (struct swapd){
+		.frontend = &frontend_fake,
+		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = 500 * MS,
+			     .away_timeout = 25 * SECOND },
+		.shared = &shared,
+		.count = &shared.counters,
+		.replicas.wanted = 1,
+		.replicas.seed = 1,
+		.donors.count = 1,
+		.donors.env.epoll_fd = -1,
+		.engine.backup = { .fd = -1 },
+	};
+	wiring_events(&s);
+	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
+	assert_non_null(s.engine.map);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	*d = (struct donor){
+		.table = &s.donors, .state = DONOR_UP, .version = WIRE_VERSION,
+		.total = 1ull << 40, .free = 1ull << 40, .room = 1ull << 40, .grace = 30 * SECOND,
+		.link = {
+			.transport = transport, .env = &s.donors.env, .ops = s.donors.ops,
+			.owner = d, .fd = -1, .slab_size = s.options.slab,
+			.tx = { .entries = entries, .size = QUEUE },
+		},
+	};
+	assert_int_equal(stream_rx_init(&d->link.rx, WIRE_AT_BORROWER), 0);
+	for (uint32_t i = 0; i < SLABS; i++) {
+		const struct page_write w = { .first = i * SLAB_PAGES, .count = 1 };
+
+		assert_int_equal(slab_ask(&slabs[i], 0, 1), 0);
+		slab_grant(&slabs[i], 0, i, 1, false);
+		page_map_write(s.engine.map, &w);
+		page_map_stored(s.engine.map, 0, w.first, 1);
+	}
+	d->copies = SLABS;
+	connect_donor();
+}
+
+static void end(void)
+{
+	close(peer);
+	close(d->link.fd);
+	stream_rx_free(&d->link.rx);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
+}
+
+/* The connection breaks; the donor answers the next HELLO. */
+static void cut(void)
+{
+	donor_part(d, "cut");
+	close(peer);
+	assert_true(donor_is_away(d));
+}
+
+static void come_back(void)
+{
+	connect_donor();
+	d->retry_at = 0;
+	donor_ready(d);
+}
+
+/* Frames reach the donor. */
+static void deliver(void)
+{
+	uint8_t bytes[WIRE_HEADER + WIRE_MAP_SIZE];
+
+	donors_flush(&s.donors);
+	while (recv(peer, bytes, WIRE_HEADER, 0) == WIRE_HEADER) {
+		struct wire_frame *f = &frames[frame_count++];
+
+		assert_in_range(frame_count, 1, QUEUE - 1);
+		assert_int_equal(wire_parse(bytes, WIRE_HEADER, WIRE_AT_DONOR, f), 1);
+		if (f->length)
+			assert_int_equal(recv(peer, bytes, f->length, 0), f->length);
+	}
+}
+
+/* It answers the first @n of them, except PINGs. */
+static void reply(uint32_t n)
+{
+	assert_in_range(n, 0, frame_count);
+	for (uint32_t i = 0; i < n; i++) {
+		struct wire_frame f = frames[i];
+
+		f.direction = WIRE_REPLY;
+		f.length = 0;
+		if (f.op != WIRE_PING)
+			assert_int_equal(donor_frame(d, &f, NULL), 0);
+	}
+	frame_count -= n;
+	memmove(frames, frames + n, frame_count * sizeof(*frames));
+	while (engine_run(&s.engine))
+		;
+}
+
+static void read_page(uint32_t page)
+{
+	struct slot *slot = slot_get(&s.engine.slots);
+
+	assert_non_null(slot);
+	slot->kind = SLOT_READ;
+	slot->first = page;
+	slot->count = 1;
+	engine_start(&s.engine, slot);
+	while (engine_run(&s.engine))
+		;
+}
+
+/* However many slabs there are, a resumption takes few round trips. */
+static void a_few_round_trips(void **state)
+{
+	int rounds = 0;
+
+	begin(&transport_far);
+	cut();
+	come_back();
+	for (; donor_is_away(d) && rounds < SLABS; rounds++) {
+		deliver();
+		reply(frame_count);
+	}
+	assert_in_range(rounds, 1, SLABS / 512 + 2);
+	assert_int_equal(d->copies, SLABS);
+	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	end();
+}
+
+/* What a request waits for is confirmed first, and the request does not wait for the others. */
+static void requests_come_first(void **state)
+{
+	const uint32_t waits[] = { 4321, 1234, 4999 };
+	uint32_t first = 0;
+
+	begin(&transport_far);
+	cut();
+	for (int i = 0; i < 3; i++)
+		read_page(waits[i] * SLAB_PAGES);
+	come_back();
+	deliver();
+	for (int i = 0; i < 3; i++)
+		first += frames[i].slab;
+	assert_int_equal(first, 4321 + 1234 + 4999);
+	reply(3);
+	assert_int_equal(answered, 3);
+	assert_true(donor_is_away(d));
+	/* It comes later, and its slab would be among the last. */
+	read_page(4998 * SLAB_PAGES);
+	assert_int_equal(answered, 3);
+	reply(1);
+	deliver();
+	for (first = 0; first < frame_count && frames[first].slab != 4998;)
+		first++;
+	assert_in_range(first, 0, frame_count - 1);
+	reply(first + 1);
+	assert_int_equal(answered, 4);
+	assert_int_equal(failed, 0);
+	/* Confirmed slabs serve at once. */
+	read_page(0);
+	assert_int_equal(answered, 5);
+	end();
+}
+
+/* Slabs that take milliseconds to map here leave time for requests in between. */
+static void a_few_mappings_at_a_time(void **state)
+{
+	begin(&transport_here);
+	cut();
+	come_back();
+	for (int rounds = 0; donor_is_away(d) && rounds < SLABS; rounds++) {
+		uint32_t remaps = 0;
+
+		deliver();
+		for (uint32_t i = 0; i < frame_count; i++)
+			remaps += frames[i].op == WIRE_REMAP;
+		assert_in_range(remaps, 1, 4);
+		reply(frame_count);
+	}
+	assert_false(donor_is_away(d));
+	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	end();
+}
+
+/* Replies to REMAP come one behind the other: each gives the others more time. */
+static void progress_is_not_silence(void **state)
+{
+	uint64_t start;
+
+	begin(&transport_far);
+	cut();
+	come_back();
+	start = now_ns();
+	for (int i = 1; i < 6; i++) {
+		deliver();
+		reply(10);
+		donors_tick(&s.donors, start + (uint64_t)i * 400 * MS);
+		assert_int_equal(d->state, DONOR_UP);
+	}
+	donors_tick(&s.donors, start + 2400 * MS);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_tick(&s.donors, start + 2600 * MS);
+	assert_int_equal(d->state, DONOR_DOWN);
+	assert_true(donor_is_away(d));
+	end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_few_round_trips),
+		cmocka_unit_test(requests_come_first),
+		cmocka_unit_test(a_few_mappings_at_a_time),
+		cmocka_unit_test(progress_is_not_silence),
+	};
+
+	return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
+}
