@@ -154,7 +154,7 @@ static void reconnect(struct peer *p)
 static void take_away(uint32_t slab)
 {
 	if (pool.slabs[slab].state == LEND_LENT)
-		pool_revoke(&pool, slab);
+		pool_revoke(&pool, slab, loop->now);
 	loop->eviction.to_ask = true;
 }
 
@@ -213,7 +213,7 @@ static void step(void)
 		if (draw(2))
 			take_away(draw(SLABS));
 		else
-			eviction_emergency(&loop->eviction, 1 + draw(3));
+			eviction_emergency(&loop->eviction, 1 + draw(3), loop->now);
 		break;
 	case 8 ... 9:
 		read_all(p);

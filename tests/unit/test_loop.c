@@ -480,7 +480,7 @@ static void a_write_under_way(void **state)
 	send_frame(d, &a, f, NULL);
 	assert_int_equal(send(a.fd, page, 1000, 0), 1000);
 	turn(d->l);
-	pool_revoke(&d->pool, f.slab);
+	pool_revoke(&d->pool, f.slab, now_ns());
 	turn(d->l);
 	assert_int_equal(at[0], 0xab);
 	assert_int_equal(d->pool.in[LEND_DIRTY], 1);
@@ -939,7 +939,7 @@ static void put(const struct donor *d, const char *file, const char *text)
 
 static void revoke_slab(struct donor *d, uint32_t slab)
 {
-	pool_revoke(&d->pool, slab);
+	pool_revoke(&d->pool, slab, now_ns());
 	d->l->eviction.to_ask = true;
 	turn(d->l);
 }
@@ -1058,6 +1058,19 @@ static void sample(struct donor *d)
 	}
 }
 
+/* The status of an UNMAP behind frames that the donor sent by itself. */
+static enum wire_status say_unmapped(struct donor *d, struct peer *p, struct wire_loan loan)
+{
+	struct wire_frame f = { .op = WIRE_UNMAP, .slab = loan.slab,
+				.generation = loan.generation };
+
+	send_frame(d, p, f, NULL);
+	do
+		assert_true(take_frame(p, &f));
+	while (f.op != WIRE_UNMAP);
+	return f.status;
+}
+
 static uint32_t lent_backed(const struct donor *d)
 {
 	uint32_t n = 0;
@@ -1107,6 +1120,75 @@ static void an_emergency(void **state)
 	while (take_frame(&a, &f))
 		told += f.op == WIRE_REVOKED;
 	assert_int_equal(told, BACKED);
+	close(a.fd);
+}
+
+/* Has the machine sampled some times; returns how many slabs were revoked until then. */
+static uint64_t revoked_after(struct donor *d, int samples)
+{
+	for (int i = 0; i < samples; i++)
+		sample(d);
+	return d->l->eviction.counts.revoked;
+}
+
+/*
+ * The memory of a revoked slab is free only when nothing uses it: neither its borrower's mapping,
+ * nor a reply on its way.  Until then, for a second at most, the donor revokes no other for it.
+ */
+static void an_emergency_awaits_what_is_leaving(void **state)
+{
+	enum { BACKED = 8 };
+	struct donor *d = *state;
+	struct lend_slab *slabs = d->pool.slabs;
+	uint32_t first = SLABS, second;
+	struct wire_frame f;
+	struct peer a;
+	uint64_t began;
+
+	loan_flags = WIRE_BACKED;
+	connect_peer(d, &a, 1, BACKED);
+	loan_flags = 0;
+	say_available(d, 100);
+	/* Free slabs first. */
+	for (int i = 0; i < 2 * SLABS && pool_free_slabs(&d->pool); i++) {
+		say_available(d, 400);
+		sample(d);
+	}
+	assert_int_equal(d->pool.in[LEND_LENT], BACKED);
+	for (int i = 0; i < BACKED; i++)
+		pool_hand_over(&d->pool, a.loans[i].slab);
+	/* One slab of 1 MiB is enough. */
+	say_available(d, 100);
+	began = now_ns();
+	assert_true(revoked_after(d, 5) == 1 || now_ns() - began > SECOND);
+	for (uint32_t i = 0; i < BACKED; i++)
+		first = slabs[a.loans[i].slab].state == LEND_LENT ? first : i;
+	/* That was not enough: others use it. */
+	assert_int_equal(say_unmapped(d, &a, a.loans[first]), WIRE_STALE);
+	began = now_ns();
+	assert_true(revoked_after(d, 5) == 2 || now_ns() - began > SECOND);
+	/* A borrower that does not unmap it is not waited for any longer. */
+	for (uint32_t i = 0; i < SLABS; i++)
+		slabs[i].revoked_at -= slabs[i].revoked_at ? SECOND : 0;
+	began = now_ns();
+	assert_true(revoked_after(d, 5) == 3 || now_ns() - began > SECOND);
+	/* A reply uses the next one. */
+	for (uint32_t i = 0; i < SLABS; i++) {
+		slabs[i].revoked_at -= slabs[i].revoked_at ? SECOND : 0;
+		slabs[i].pins += slabs[i].state == LEND_LENT;
+		slabs[i].handed = false;
+	}
+	began = now_ns();
+	assert_true(revoked_after(d, 5) == 4 || now_ns() - began > SECOND);
+	for (second = 0; slabs[second].state != LEND_DIRTY;)
+		second++;
+	pool_unpin(&d->pool, second);
+	began = now_ns();
+	assert_true(revoked_after(d, 5) == 5 || now_ns() - began > SECOND);
+	for (uint32_t i = 0; i < SLABS; i++)
+		slabs[i].pins = 0;
+	while (take_frame(&a, &f))
+		;
 	close(a.fd);
 }
 
@@ -1610,6 +1692,8 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_goes_step_by_step, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(an_emergency_awaits_what_is_leaving, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_is_met_in_no_other_way, with_donor,
 						without_donor),

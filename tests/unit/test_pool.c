@@ -282,7 +282,7 @@ static void revoked(void **state)
 
 	assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
 	f = access_to(slab, g, 0, 4096);
-	pool_revoke(p, slab);
+	pool_revoke(p, slab, 0);
 	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_STALE);
 	assert_int_equal(pool_access(p, OTHER, &f, &at), WIRE_NO_SLAB);
 	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab, g }), WIRE_STALE);

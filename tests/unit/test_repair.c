@@ -61,8 +61,15 @@ static void submit(struct link *l, const struct mapping *m, struct transfer *t)
 }
 
 static const struct transport transport_fake = { .name = "fake", .submit = submit };
+static uint32_t unmapped; /* slabs, by transport_here */
+
+static void unmap(struct link *l, struct mapping *m)
+{
+	unmapped++;
+}
+
 static const struct transport transport_here = {
-	.name = "here", .maps_here = true, .submit = submit,
+	.name = "here", .maps_here = true, .submit = submit, .unmap = unmap,
 };
 
 static void begin(int wanted, bool backup)
@@ -364,6 +371,50 @@ static void a_revoked_slab(void **state)
 				 1);
 		end();
 	}
+}
+
+/*
+ * The memory of a slab that was mapped here is free when it is unmapped: UNMAP tells the donor, if
+ * its queue has room for that.
+ */
+static void a_revoked_slab_of_this_machine(void **state)
+{
+	struct donor *d = &s.donors.donor[0];
+	struct mapping lost[2];
+	struct wire_frame f;
+
+	begin(1, true);
+	unmapped = 0;
+	d->version = WIRE_VERSION;
+	d->link.transport = &transport_here;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
+	for (uint32_t i = 0; i < 2; i++) {
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+		grant();
+		lost[i] = slabs[i].copy[0].mapping;
+	}
+	assert_int_equal(tell_revoked(d, &lost[0]), 0);
+	assert_int_equal(unmapped, 1);
+	assert_int_equal(d->link.tx.count, 1);
+	assert_int_equal(wire_parse(d->link.tx.entries[d->link.tx.head].bytes, WIRE_HEADER,
+				    WIRE_AT_DONOR, &f), 1);
+	assert_int_equal(f.op, WIRE_UNMAP);
+	assert_int_equal(f.slab, lost[0].remote);
+	assert_int_equal(f.generation, lost[0].generation);
+	/* Once: the donor may repeat itself. */
+	assert_int_equal(tell_revoked(d, &lost[0]), 0);
+	assert_int_equal(d->link.tx.count, 1);
+	f.direction = WIRE_REPLY;
+	f.status = WIRE_STALE;
+	assert_int_equal(donor_frame(d, &f, NULL), 0);
+	d->link.tx.count = QUEUE;
+	assert_int_equal(tell_revoked(d, &lost[1]), 0);
+	assert_int_equal(unmapped, 2);
+	assert_int_equal(d->link.tx.count, QUEUE);
+	assert_int_equal(d->copies, 0);
+	assert_int_equal(shared.counters.unmaps, 0);
+	d->link.tx.count = 0;
+	end();
 }
 
 /* A refused transfer costs that replica alone, from version 4 on. */
@@ -1163,6 +1214,7 @@ int main(void)
 		cmocka_unit_test(a_reply_by_another_connection),
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_revoked_slab),
+		cmocka_unit_test(a_revoked_slab_of_this_machine),
 		cmocka_unit_test(a_refused_slab),
 		cmocka_unit_test(says_what_is_backed),
 		cmocka_unit_test(a_disk_that_fails_later),

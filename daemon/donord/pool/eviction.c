@@ -19,6 +19,8 @@
 #define DRAIN_SLOW_NS (10 * SECOND)
 /* A recall without an answer is not expected to succeed after this time. */
 #define SILENT_NS (10 * SECOND)
+/* The memory of a revoked slab is not expected to become free after this time. */
+#define LEAVING_NS SECOND
 /* Slabs are revoked after memory has been short for this time. */
 #define SHORT_NS (10 * SECOND)
 
@@ -252,6 +254,9 @@ enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct 
 {
 	enum wire_status st = pool_return(e->pool, b, loan);
 
+	/* That of a revoked slab says that its borrower does not map it any more. */
+	if (st == WIRE_STALE && e->pool->slabs[loan.slab].generation == loan.generation)
+		pool_unmapped(e->pool, loan.slab);
 	e->counts.returned += st == WIRE_OK && e->pool->slabs[loan.slab].asked != LEND_NOT_ASKED;
 	return st;
 }
@@ -261,10 +266,10 @@ void eviction_forget(struct eviction *e, struct borrower *b)
 	if (b->asked && e->want && b->asked_tag == e->round)
 		e->waiting--;
 	b->asked = b->evicts = 0;
-	/* A reconnecting borrower is told by the replies to REMAP. */
+	/* A reconnecting borrower is told by the replies to REMAP, and maps nothing until then. */
 	for (uint32_t i = 0; i < e->pool->count; i++)
 		if (e->pool->slabs[i].owner == b)
-			e->pool->slabs[i].untold = false;
+			e->pool->slabs[i].untold = e->pool->slabs[i].mapped = false;
 	/* Its reconnecting borrower is asked again. */
 	e->to_ask = true;
 }
@@ -333,7 +338,7 @@ static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
 	return found;
 }
 
-static void revoke_one(struct eviction *e, uint32_t slab)
+static void revoke_one(struct eviction *e, uint32_t slab, uint64_t now)
 {
 	const struct lend_slab *s = &e->pool->slabs[slab];
 
@@ -343,7 +348,7 @@ static void revoke_one(struct eviction *e, uint32_t slab)
 		   s->backed ? "its borrower also has the pages on a disk" : "its pages there are lost");
 	e->counts.revoked_backed += s->backed;
 	e->counts.revoked++;
-	pool_revoke(e->pool, slab);
+	pool_revoke(e->pool, slab, now);
 	e->to_ask = true;
 }
 
@@ -354,11 +359,11 @@ static void revoke(struct eviction *e, uint64_t now, uint32_t most)
 
 		if (slab == e->pool->count)
 			return;
-		revoke_one(e, slab);
+		revoke_one(e, slab, now);
 	}
 }
 
-uint32_t eviction_emergency(struct eviction *e, uint32_t most)
+uint32_t eviction_emergency(struct eviction *e, uint32_t most, uint64_t now)
 {
 	struct pool *p = e->pool;
 	uint32_t n = 0;
@@ -370,9 +375,24 @@ uint32_t eviction_emergency(struct eviction *e, uint32_t most)
 			if (!s->backed || !may_be_revoked(s) ||
 			    (s->asked != LEND_NOT_ASKED) != recalled)
 				continue;
-			revoke_one(e, i);
+			revoke_one(e, i, now);
 			n++;
 		}
+	return n;
+}
+
+struct eviction_leaving eviction_leaving(const struct eviction *e, uint64_t now)
+{
+	struct eviction_leaving n = { 0 };
+
+	for (uint32_t i = 0; i < e->pool->count; i++) {
+		const struct lend_slab *s = &e->pool->slabs[i];
+
+		if (!s->revoked || now - s->revoked_at >= LEAVING_NS)
+			continue;
+		n.here += s->state == LEND_DIRTY;
+		n.mapped += s->mapped && s->state != LEND_DIRTY && s->state != LEND_GOING;
+	}
 	return n;
 }
 

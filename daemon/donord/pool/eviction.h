@@ -76,14 +76,22 @@ void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uin
 /*
  * Revokes up to @most loans with struct lend_slab.backed, recalled ones first; returns how many.
  */
-uint32_t eviction_emergency(struct eviction *e, uint32_t most);
+uint32_t eviction_emergency(struct eviction *e, uint32_t most, uint64_t now);
+/*
+ * Counts slabs revoked lately whose memory is not free yet: here, because requests use it; of
+ * places without it, because their last borrowers map it.
+ */
+struct eviction_leaving {
+	uint32_t here, mapped;
+};
+struct eviction_leaving eviction_leaving(const struct eviction *e, uint64_t now);
 
 /* Take a borrower's answers.  Return 0, or -EPROTO for an answer to no question. */
 int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_frame *f,
 		   const uint8_t *payload);
 int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_frame *f);
 
-/* pool_return() for an UNMAP: counts recalled loans. */
+/* pool_return() for an UNMAP, also of a revoked slab: counts recalled loans. */
 enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct wire_loan loan);
 /* Forgets questions to @b, which has disconnected. */
 void eviction_forget(struct eviction *e, struct borrower *b);

@@ -63,9 +63,10 @@ static void set_since(uint64_t *since, bool met, uint64_t now)
 static void take_sample(struct headroom_follow *f, uint64_t now)
 {
 	uint64_t least = f->headroom ? f->rule.headroom / 2 : reserve(f);
+	uint32_t mapped = eviction_leaving(f->eviction, now).mapped;
 
 	if (f->headroom) {
-		headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool));
+		headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool) + mapped);
 		f->pool->allowed = headroom_slabs(&f->room, &f->rule);
 	}
 	set_since(&f->short_since, f->sample.available < least, now);
@@ -113,6 +114,7 @@ static uint32_t drop_free(struct pool *p, uint32_t want)
 static void meet_emergency(struct headroom_follow *f, uint64_t now)
 {
 	struct pool *p = f->pool;
+	struct eviction_leaving leaving;
 	uint64_t lack = headroom_emergency(&f->sample, reserve(f));
 	uint32_t want = (uint32_t)((lack + p->slab_size - 1) / p->slab_size), expected;
 
@@ -121,6 +123,8 @@ static void meet_emergency(struct headroom_follow *f, uint64_t now)
 	if (!lack)
 		return;
 	want = drop_free(p, want);
+	leaving = eviction_leaving(f->eviction, now);
+	want -= leaving.here + leaving.mapped < want ? leaving.here + leaving.mapped : want;
 	expected = eviction_expected(f->eviction);
 	/* With HeadRoom they have been recalled. */
 	if (!f->headroom && want > expected)
@@ -128,7 +132,7 @@ static void meet_emergency(struct headroom_follow *f, uint64_t now)
 	if (now - f->emergency_since < EMERGENCY_NS && f->sample.available >= reserve(f) / 4)
 		return;
 	want = want < EMERGENCY_MOST ? want : EMERGENCY_MOST;
-	drop_free(p, p->in[LEND_GOING] + eviction_emergency(f->eviction, want));
+	drop_free(p, p->in[LEND_GOING] + eviction_emergency(f->eviction, want, now));
 }
 
 static void work(struct headroom_follow *f, uint64_t now)

@@ -497,7 +497,7 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	memcpy(s->key, b->key, sizeof(s->key));
 	s->generation = ++p->generation;
 	s->asked = LEND_NOT_ASKED;
-	s->revoked = s->untold = s->overdue = s->unclaimed = s->backed = false;
+	s->revoked = s->untold = s->mapped = s->overdue = s->unclaimed = s->backed = false;
 	request->slab = found;
 	request->generation = s->generation;
 	return grant(p, b, request);
@@ -604,13 +604,20 @@ uint32_t pool_owned(const struct pool *p, const struct borrower *b)
 	return n;
 }
 
-void pool_revoke(struct pool *p, uint32_t slab)
+void pool_revoke(struct pool *p, uint32_t slab, uint64_t now)
 {
 	struct lend_slab *s = &p->slabs[slab];
 
 	s->revoked = true;
+	s->revoked_at = now;
+	s->mapped = s->handed;
 	s->untold = s->owner->hears_revoked;
 	end_loan(p, slab);
+}
+
+void pool_unmapped(struct pool *p, uint32_t slab)
+{
+	p->slabs[slab].mapped = false;
 }
 
 void pool_withdraw(struct pool *p, uint32_t slab)

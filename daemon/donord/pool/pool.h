@@ -61,6 +61,7 @@ struct lend_slab {
 	bool untold;         /* ... and has yet to announce that to its borrower */
 	bool overdue;        /* has been logged */
 	bool backed;         /* its borrower also has the pages elsewhere */
+	bool mapped;         /* revoked, and its last borrower has yet to unmap it */
 	bool unclaimed;      /* its reconnecting borrower has not named it yet */
 	bool granting;       /* lent, and its export has not granted it yet */
 	int fd;              /* its memfd; -1 = private */
@@ -71,6 +72,7 @@ struct lend_slab {
 	uint32_t pins;       /* requests in flight that refer to the memory */
 	uint64_t dirty_from; /* while dirty: bytes zeroed so far */
 	uint64_t asked_at, answered_at; /* ns: first recalled; last answer */
+	uint64_t revoked_at; /* ns: end of the last loan, if .revoked */
 };
 
 /* Tasks for the pool thread. */
@@ -182,9 +184,10 @@ uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *
 uint32_t pool_return_rest(struct pool *p, struct borrower *b);
 /*
  * Ends the loan of @slab; its borrower gets WIRE_STALE.  One that maps the slab reaches its memory,
- * which nothing else uses, until it hears of that.
+ * which nothing else uses and which is not free, until it hears of that: pool_unmapped().
  */
-void pool_revoke(struct pool *p, uint32_t slab);
+void pool_revoke(struct pool *p, uint32_t slab, uint64_t now);
+void pool_unmapped(struct pool *p, uint32_t slab);
 /* Keeps @slab, which is not lent, unused: its last borrower may still reach it. */
 void pool_withdraw(struct pool *p, uint32_t slab);
 

@@ -504,21 +504,26 @@ int mapping_released(struct replicas *rs, struct donor *d)
 	return donor_confirmed(d);
 }
 
+static void send_unmap(struct donor *d, uint32_t index, const struct mapping *m)
+{
+	struct wire_frame f = { .op = WIRE_UNMAP, .slab = m->remote, .generation = m->generation,
+				.tag = (uint64_t)TAG_COPY << TAG_KIND | index };
+
+	stream_push(&d->link.tx, &f, NULL, 0);
+}
+
 bool mapping_unmap(struct replicas *rs, uint32_t index, int copy)
 {
 	struct slab *slab = slab_at(rs, index);
 	struct copy *c = &slab->copy[copy];
 	struct donor *d = &rs->donors->donor[c->donor];
-	struct wire_frame f = { .op = WIRE_UNMAP, .slab = c->mapping.remote,
-				.generation = c->mapping.generation,
-				.tag = (uint64_t)TAG_COPY << TAG_KIND | index };
 
 	if (!donor_has_room(d))
 		return false;
 	page_map_replica_gone(rs->engine->map, index, copy);
 	if (d->link.transport->unmap)
 		d->link.transport->unmap(&d->link, &c->mapping);
-	stream_push(&d->link.tx, &f, NULL, 0);
+	send_unmap(d, index, &c->mapping);
 	d->copies--;
 	slab_drop(slab, copy);
 	count_add(&rs->engine->counters->unmaps, 1);
@@ -620,6 +625,9 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 			continue;
 		if (d->link.transport->unmap)
 			d->link.transport->unmap(&d->link, &copy->mapping);
+		/* Now its memory is free. */
+		if (d->link.transport->maps_here && donor_has_room(d))
+			send_unmap(d, i, &copy->mapping);
 		slab_lose(slab, c);
 		page_map_replica_gone(rs->engine->map, i, c);
 		d->copies--;
