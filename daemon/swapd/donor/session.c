@@ -758,14 +758,19 @@ static void try_place(struct donor *d)
 		attend(d, give_up);
 }
 
+bool donor_reserved(struct donor *d, uint64_t since)
+{
+	while (d->state == DONOR_UP && d->reserving)
+		attend(d, since + CONNECT_TIMEOUT);
+	return d->state == DONOR_UP;
+}
+
 bool donor_reserve_now(struct donor *d, uint32_t slabs)
 {
 	uint64_t now = now_ns();
 
 	donor_reserve(d, slabs, now);
-	while (d->state == DONOR_UP && d->reserving)
-		attend(d, now + CONNECT_TIMEOUT);
-	return d->state == DONOR_UP;
+	return donor_reserved(d, now);
 }
 
 int donor_join(struct donor *d, struct error *e)

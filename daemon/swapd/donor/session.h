@@ -45,8 +45,12 @@ struct donor_events {
 
 /* Enters @d, and waits up to 2 s until it is up. */
 int donor_join(struct donor *d, struct error *e);
-/* donor_reserve(), and waits up to 2 s for the reply.  Returns false when @d is lost. */
+/*
+ * donor_reserve(), and waits up to 2 s for the reply.  Returns false when @d is lost.  The second
+ * function only waits, for a RESERVE that was sent at @since.
+ */
 bool donor_reserve_now(struct donor *d, uint32_t slabs);
+bool donor_reserved(struct donor *d, uint64_t since);
 /*
  * Closes all connections: donors then lend our slabs to others.  Locally mapped slabs are unmapped
  * by the exit of this process.

@@ -15,8 +15,6 @@
  */
 #define ATTEMPTS 4
 #define ATTEMPT_US 100000u
-/* Rounds over all donors: the second one finds that all have promised what they are to. */
-#define ROUNDS 4
 
 uint64_t reservation_wanted(const struct replicas *rs)
 {
@@ -47,8 +45,11 @@ static bool is_relied_on(const struct replicas *rs, const struct donor *d, uint6
 	return !d->unbacked_since || now - d->unbacked_since < rs->repair_delay;
 }
 
-/* Sets @plan.want of all donors; returns how many slabs find no place. */
-static uint64_t make_plan(const struct replicas *rs, uint64_t now,
+/*
+ * Sets @plan.want of all donors; returns how many slabs find no place.  Donors in @asked, if that
+ * is set, promise no more than they have.
+ */
+static uint64_t make_plan(const struct replicas *rs, uint64_t now, const bool *asked,
 			  struct reservation_donor plan[static MAX_DONORS])
 {
 	uint64_t missing, left;
@@ -66,6 +67,8 @@ static uint64_t make_plan(const struct replicas *rs, uint64_t now,
 		else if (is_awaited(rs, d, now))
 			p->most = p->held;
 		if (donor_takes(d) && p->most < p->held && is_relied_on(rs, d, now))
+			p->most = p->held;
+		if (asked && asked[i] && p->most > p->held)
 			p->most = p->held;
 	}
 	missing = reservation_spread(plan, rs->donors->count, rs->engine->table.count, rs->wanted);
@@ -104,37 +107,39 @@ static int by_identity(const void *a, const void *b)
 }
 
 /*
- * One donor after the other, all devices in one order: of two that want the same capacity, one gets
- * it at the first donor that lacks room for both, and the other one stops there.
+ * One donor after the other, once, all devices in one order: of those that want the same capacity,
+ * the first one at a donor gets what it asks for.  Another one that stops there has asked no later
+ * donor, so the device that comes furthest succeeds.
  */
 static bool reserve_all(struct replicas *rs, struct donor *const *order)
 {
 	struct reservation_donor plan[MAX_DONORS];
-	bool changed = true;
+	bool asked[MAX_DONORS] = { false };
 
-	for (int round = 0; round < ROUNDS && changed; round++) {
-		changed = false;
-		for (int i = 0; i < rs->donors->count; i++) {
-			struct donor *d = order[i];
+	for (int i = 0; i < rs->donors->count; i++) {
+		struct donor *d = order[i];
 
-			if (make_plan(rs, now_ns(), plan))
-				return false;
-			if (plan[d->index].want == d->reserved)
-				continue;
-			if (!donor_reserve_now(d, plan[d->index].want))
-				return false;
-			changed = true;
-		}
+		if (make_plan(rs, now_ns(), asked, plan))
+			return false;
+		if (plan[d->index].want != d->reserved &&
+		    !donor_reserve_now(d, plan[d->index].want))
+			return false;
+		asked[d->index] = true;
 	}
-	return !changed;
+	return !make_plan(rs, now_ns(), asked, plan);
 }
 
-/* Releases all, and learns what each donor could lend. */
+/* Releases all, at all donors at once, and learns what each could lend. */
 static void release_all(struct replicas *rs)
 {
+	uint64_t now = now_ns();
+
 	for (int i = 0; i < rs->donors->count; i++)
 		if (donor_up(&rs->donors->donor[i]))
-			donor_reserve_now(&rs->donors->donor[i], 0);
+			donor_reserve(&rs->donors->donor[i], 0, now);
+	donors_flush(rs->donors);
+	for (int i = 0; i < rs->donors->count; i++)
+		donor_reserved(&rs->donors->donor[i], now);
 }
 
 bool reservation_open(struct replicas *rs)
@@ -147,8 +152,11 @@ bool reservation_open(struct replicas *rs)
 	}
 	qsort(order, (size_t)rs->donors->count, sizeof(*order), by_identity);
 	for (int i = 0; i < ATTEMPTS; i++) {
-		if (i)
+		if (i) {
 			usleep(draw_below(&rs->seed, ATTEMPT_US));
+			/* Others may have released what they held. */
+			release_all(rs);
+		}
 		if (reserve_all(rs, order))
 			return true;
 		release_all(rs);
@@ -190,7 +198,7 @@ void reservation_tick(struct replicas *rs, uint64_t now)
 		else if (!d->unbacked_since)
 			d->unbacked_since = now;
 	}
-	missing = make_plan(rs, now, plan);
+	missing = make_plan(rs, now, NULL, plan);
 	for (int i = 0; i < rs->donors->count; i++) {
 		struct donor *d = &rs->donors->donor[i];
 		uint32_t want = plan[i].want;
