@@ -57,6 +57,7 @@ struct borrower {
 	uint64_t refused;       /* turn of the loop in which its last MAP was refused */
 	/* unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none (eviction.c) */
 	uint32_t evicts, asked;
+	uint32_t recalled;      /* loans recalled lately, while the donor drains (eviction.c) */
 	uint64_t asked_tag;
 	uint8_t asking[WIRE_SMALL];
 };

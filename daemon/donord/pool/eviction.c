@@ -17,6 +17,12 @@
  */
 #define DRAIN_AT_ONCE 16
 #define DRAIN_SLOW_NS (10 * SECOND)
+/*
+ * Requests that a borrower does not take now are tried again in turns of the loop: in 1/16 of its
+ * time at most, and after ASK_AGAIN_NS if there is no turn.
+ */
+#define ASK_SHARE 16
+#define ASK_AGAIN_NS 10000000ull
 /* A recall without an answer is not expected to succeed after this time. */
 #define SILENT_NS (10 * SECOND)
 /* The memory of a revoked slab is not expected to become free after this time. */
@@ -56,10 +62,16 @@ static bool still_lent(const struct eviction *e, const struct eviction_loan *loa
 			  (struct wire_loan){ loan->slab, loan->generation }) == WIRE_OK;
 }
 
+static void ask_now(struct eviction *e)
+{
+	e->to_ask = true;
+	e->ask_at = 0;
+}
+
 static void mark(struct eviction *e, uint32_t slab, uint64_t now)
 {
 	pool_asked(e->pool, slab, LEND_TO_ASK, now);
-	e->to_ask = true;
+	ask_now(e);
 }
 
 /* Asks @b about its sampled loans, unless it has not answered the last question. */
@@ -184,6 +196,7 @@ static bool announce(const struct pool *p, uint32_t slab)
 static void send_requests(struct eviction *e, uint64_t now)
 {
 	struct pool *p = e->pool;
+	uint64_t began = now_ns();
 
 	e->to_ask = false;
 	for (uint32_t i = 0; i < p->count; i++) {
@@ -205,16 +218,22 @@ static void send_requests(struct eviction *e, uint64_t now)
 		b->evicts++;
 		e->counts.asked++;
 	}
+	if (e->to_ask)
+		e->ask_at = now + ASK_SHARE * (now_ns() - began);
 }
 
 uint64_t eviction_turn(struct eviction *e, uint64_t now)
 {
+	uint64_t wait = UINT64_MAX;
+
 	e->now = now;
 	if (e->want && (!e->waiting || now >= e->deadline))
 		decide(e, now);
-	if (e->to_ask)
+	if (e->to_ask && now >= e->ask_at)
 		send_requests(e, now);
-	return e->want ? e->deadline - now : UINT64_MAX;
+	if (e->to_ask)
+		wait = e->ask_at > now + ASK_AGAIN_NS ? e->ask_at - now : ASK_AGAIN_NS;
+	return e->want && e->deadline - now < wait ? e->deadline - now : wait;
 }
 
 int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_frame *f)
@@ -225,6 +244,7 @@ int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_fr
 	    f->tag != ((uint64_t)f->generation << 32 | f->slab))
 		return -EPROTO;
 	b->evicts--;
+	e->ask_at = 0;
 	/* UNMAP arrived first. */
 	if (pool_check(e->pool, b, loan) != WIRE_OK || e->pool->slabs[f->slab].asked != LEND_ASKED)
 		return 0;
@@ -271,7 +291,7 @@ void eviction_forget(struct eviction *e, struct borrower *b)
 		if (e->pool->slabs[i].owner == b)
 			e->pool->slabs[i].untold = e->pool->slabs[i].mapped = false;
 	/* Its reconnecting borrower is asked again. */
-	e->to_ask = true;
+	ask_now(e);
 }
 
 uint32_t eviction_expected(const struct eviction *e)
@@ -320,24 +340,6 @@ static bool may_be_revoked(const struct lend_slab *s)
 	       (!s->handed || s->owner->hears_revoked);
 }
 
-/* Returns the loan recalled longest ago that may be revoked, or pool->count. */
-static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
-{
-	const struct pool *p = e->pool;
-	uint32_t found = p->count;
-
-	for (uint32_t i = 0; i < p->count; i++) {
-		const struct lend_slab *s = &p->slabs[i];
-
-		if (!may_be_revoked(s) || s->asked == LEND_NOT_ASKED ||
-		    now - s->asked_at < e->options.revoke)
-			continue;
-		if (found == p->count || s->asked_at < p->slabs[found].asked_at)
-			found = i;
-	}
-	return found;
-}
-
 static void revoke_one(struct eviction *e, uint32_t slab, uint64_t now)
 {
 	const struct lend_slab *s = &e->pool->slabs[slab];
@@ -349,18 +351,30 @@ static void revoke_one(struct eviction *e, uint32_t slab, uint64_t now)
 	e->counts.revoked_backed += s->backed;
 	e->counts.revoked++;
 	pool_revoke(e->pool, slab, now);
-	e->to_ask = true;
+	ask_now(e);
 }
 
+/* Revokes the loans recalled longest ago, up to @most. */
 static void revoke(struct eviction *e, uint64_t now, uint32_t most)
 {
-	for (uint32_t n = 0; n < most; n++) {
-		uint32_t slab = next_to_revoke(e, now);
+	const struct lend_slab *slabs = e->pool->slabs;
+	uint32_t oldest[HEADROOM_EVICT_MOST], n = 0; /* the oldest first */
 
-		if (slab == e->pool->count)
-			return;
-		revoke_one(e, slab, now);
+	for (uint32_t i = 0; i < e->pool->count && most; i++) {
+		uint32_t at;
+
+		if (!may_be_revoked(&slabs[i]) || slabs[i].asked == LEND_NOT_ASKED ||
+		    now - slabs[i].asked_at < e->options.revoke)
+			continue;
+		if (n == most && slabs[i].asked_at >= slabs[oldest[n - 1]].asked_at)
+			continue;
+		n += n < most;
+		for (at = n - 1; at && slabs[i].asked_at < slabs[oldest[at - 1]].asked_at; at--)
+			oldest[at] = oldest[at - 1];
+		oldest[at] = i;
 	}
+	for (uint32_t i = 0; i < n; i++)
+		revoke_one(e, oldest[i], now);
 }
 
 uint32_t eviction_emergency(struct eviction *e, uint32_t most, uint64_t now)
@@ -396,35 +410,29 @@ struct eviction_leaving eviction_leaving(const struct eviction *e, uint64_t now)
 	return n;
 }
 
-/* Returns how many of @b's loans were recalled lately and are still lent. */
-static uint32_t being_drained(const struct eviction *e, const struct borrower *b, uint64_t now)
+/* Returns whether a loan was recalled lately. */
+static bool being_drained(const struct lend_slab *s, uint64_t now)
 {
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < e->pool->count; i++) {
-		const struct lend_slab *s = &e->pool->slabs[i];
-
-		n += s->owner == b && s->state == LEND_LENT && s->asked != LEND_NOT_ASKED &&
-		     s->asked != LEND_REFUSED && now - s->asked_at < DRAIN_SLOW_NS;
-	}
-	return n;
+	return s->state == LEND_LENT && s->asked != LEND_NOT_ASKED && s->asked != LEND_REFUSED &&
+	       now - s->asked_at < DRAIN_SLOW_NS;
 }
 
 /* Recalls the next loans of each borrower. */
 static void drain(struct eviction *e, uint64_t now)
 {
-	for (const struct borrower *b = e->pool->borrowers; b; b = b->next) {
-		uint32_t asked = being_drained(e, b, now);
+	const struct lend_slab *slabs = e->pool->slabs;
 
-		for (uint32_t i = 0; i < e->pool->count && asked < DRAIN_AT_ONCE; i++) {
-			const struct lend_slab *s = &e->pool->slabs[i];
-
-			if (s->owner != b || !may_be_asked(s, now, DRAIN_RETRY_NS))
-				continue;
-			asked++;
+	for (struct borrower *b = e->pool->borrowers; b; b = b->next)
+		b->recalled = 0;
+	for (uint32_t i = 0; i < e->pool->count; i++)
+		if (being_drained(&slabs[i], now))
+			slabs[i].owner->recalled++;
+	for (uint32_t i = 0; i < e->pool->count; i++)
+		if (may_be_asked(&slabs[i], now, DRAIN_RETRY_NS) &&
+		    slabs[i].owner->recalled < DRAIN_AT_ONCE) {
+			slabs[i].owner->recalled++;
 			mark(e, i, now);
 		}
-	}
 }
 
 void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uint32_t most)

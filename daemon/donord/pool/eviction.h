@@ -46,6 +46,7 @@ struct eviction {
 	uint64_t seed;
 	uint64_t now;      /* ns: time of the last eviction_turn() or eviction_second() */
 	bool to_ask;       /* some slab may be LEND_TO_ASK, or .untold */
+	uint64_t ask_at;   /* ns: not before, as some borrower could not be asked */
 	uint32_t *eligible; /* scratch, one entry a slab; owned */
 	struct eviction_counts counts;
 };

@@ -380,22 +380,25 @@ uint32_t pool_remove(struct pool *p, struct borrower *b)
 	return n;
 }
 
-static bool in_quota(const struct lend_slab *s, const struct borrower *b)
+/* Returns whether @s is released and still in use by @b, or by others with its key. */
+static bool is_leaving(const struct lend_slab *s, const struct borrower *b)
 {
-	return pool_holds(s) && (s->owner == b || (*s->key && !strcmp(s->key, b->key)));
+	return s->state != LEND_LENT && pool_holds(s) &&
+	       (s->owner == b || (*s->key && !strcmp(s->key, b->key)));
 }
 
 uint32_t pool_quota_left(const struct pool *p, const struct borrower *b)
 {
-	uint64_t most = b->quota / p->slab_size, has = 0;
+	uint64_t most = b->quota / p->slab_size, has = b->lent;
 
 	if (!b->quota)
 		return UINT32_MAX;
-	for (uint32_t i = 0; i < p->count; i++)
-		has += in_quota(&p->slabs[i], b);
+	/* Slabs in use are not zeroed; each PING asks for this. */
+	for (uint32_t i = 0; i < p->count && p->in[LEND_DIRTY] + p->in[LEND_WITHDRAWN]; i++)
+		has += is_leaving(&p->slabs[i], b);
 	for (const struct borrower *other = p->borrowers; other; other = other->next)
 		if (other != b && *b->key && !strcmp(other->key, b->key))
-			has += pool_promised_to(other);
+			has += other->lent + pool_promised_to(other);
 	return has < most ? (uint32_t)(most - has) : 0;
 }
 
