@@ -274,6 +274,49 @@ static void progress_is_not_silence(void **state)
 	end();
 }
 
+static int looks; /* at the whole table, for one tick */
+
+static uint64_t count_oldest(void *owner, const struct donor *of)
+{
+	looks++;
+	return mapping_oldest(owner, of);
+}
+
+static void count_ask_later(void *owner, struct donor *of, uint64_t now)
+{
+	looks++;
+	mapping_ask_later(owner, of, now);
+}
+
+/* With many slabs and donors, ticks look for late replies only when there may be one. */
+static void ticks_are_short(void **state)
+{
+	struct donor_events events;
+	uint64_t start;
+
+	begin(&transport_far);
+	events = *s.donors.events;
+	events.oldest = count_oldest;
+	events.ask_later = count_ask_later;
+	s.donors.events = &events;
+	cut();
+	come_back();
+	d->retry_at = UINT64_MAX;
+	start = now_ns();
+	looks = 0;
+	for (int i = 1; i <= 40; i++) {
+		deliver();
+		reply(10);
+		donors_tick(&s.donors, start + (uint64_t)i * 100 * MS);
+		assert_int_equal(d->state, DONOR_UP);
+	}
+	assert_in_range(looks, 0, 4000 / 500);
+	for (int i = 1; i <= 6 && d->state == DONOR_UP; i++)
+		donors_tick(&s.donors, start + (uint64_t)(40 + i) * 100 * MS);
+	assert_int_equal(d->state, DONOR_DOWN);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -281,6 +324,7 @@ int main(void)
 		cmocka_unit_test(requests_come_first),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),
+		cmocka_unit_test(ticks_are_short),
 	};
 
 	return cmocka_run_group_tests_name("resume", tests, NULL, NULL);

@@ -604,16 +604,24 @@ static bool is_late(const struct donor *d, uint64_t since, uint64_t now)
 	       waited(since, now, PATIENCE * ds->deadline);
 }
 
+/* Looks for the oldest one only when it may be late: that takes long where there are many slabs. */
+static bool mapping_is_late(struct donor *d, uint64_t now)
+{
+	if (!is_late(d, d->mapping_since, now))
+		return false;
+	d->mapping_since = d->table->events->oldest(d->table->owner, d);
+	return is_late(d, d->mapping_since, now);
+}
+
 static bool overdue(struct donor *d, uint64_t now)
 {
-	const struct donors *ds = d->table;
 	const struct transfer *oldest = d->link.waiting.head;
 
 	return (oldest && is_late(d, oldest->since, now)) ||
 	       (d->pinged && is_late(d, d->pinged, now)) ||
 	       (d->reserving && is_late(d, d->reserving, now)) ||
 	       (d->release == RELEASE_SENT && is_late(d, d->released_at, now)) ||
-	       (d->mapping && is_late(d, ds->events->oldest(ds->owner, d), now));
+	       (d->mapping && mapping_is_late(d, now));
 }
 
 void donor_ping(struct donor *d, uint64_t now)
@@ -701,7 +709,7 @@ void donors_tick(struct donors *ds, uint64_t now)
 				if (d->state == DONOR_UP && overdue(d, now))
 					donor_part(d, "no reply within the deadline");
 			}
-			if (d->state == DONOR_UP && d->mapping)
+			if (d->state == DONOR_UP && d->later)
 				ds->events->ask_later(ds->owner, d, now);
 			if (d->state == DONOR_UP && donor_is_away(d) && now >= d->retry_at)
 				ds->events->resume(ds->owner, d);

@@ -37,9 +37,9 @@ struct donor_events {
 	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*asked)(void *owner, struct donor *d, const struct wire_frame *f,
 		     const uint8_t *payload);
-	/* Returns the time in ns since which the oldest MAP to @d is in flight. */
+	/* Returns the time in ns since which the oldest MAP or REMAP to @d is in flight. */
 	uint64_t (*oldest)(void *owner, const struct donor *d);
-	/* Ten times a second, while MAPs to @d are unanswered. */
+	/* Ten times a second, while there are MAPs to be sent again to @d. */
 	void (*ask_later)(void *owner, struct donor *d, uint64_t now);
 };
 

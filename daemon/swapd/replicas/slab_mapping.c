@@ -206,6 +206,13 @@ static bool drop_away(struct replicas *rs, uint32_t index)
 	return false;
 }
 
+/* A MAP or REMAP to @d is in flight since @now, besides @others. */
+static void note_mapping(struct donor *d, uint32_t others, uint64_t now)
+{
+	if (!others || now < d->mapping_since)
+		d->mapping_since = now;
+}
+
 static bool ask(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
@@ -221,7 +228,7 @@ static bool ask(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	d->room -= d->room < d->link.slab_size ? d->room : d->link.slab_size;
 	d->used += d->memory ? d->link.slab_size : 0;
 	d->copies++;
-	d->mapping++;
+	note_mapping(d, d->mapping++, now);
 	send_map(rs, d, index, copy);
 	return true;
 }
@@ -235,6 +242,8 @@ void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 		if (c < 0 || slab->copy[c].state != COPY_MAPPING || slab->copy[c].since != LATER)
 			continue;
 		slab->copy[c].since = now;
+		d->later--;
+		note_mapping(d, d->mapping, now);
 		send_map(rs, d, i, c);
 	}
 }
@@ -329,7 +338,7 @@ static void remap(struct replicas *rs, struct donor *d, uint32_t index, uint64_t
 	f.slab = slab->copy[c].mapping.remote;
 	f.generation = slab->copy[c].mapping.generation;
 	slab->copy[c].since = now;
-	d->mapping++;
+	note_mapping(d, d->mapping++, now);
 	send_request(rs, d, f, index, c);
 }
 
@@ -422,10 +431,11 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 	int r = 0;
 
 	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_MAPPING ||
-	    slab->copy[c].donor != d->index)
+	    slab->copy[c].donor != d->index || slab->copy[c].since == LATER)
 		return -EPROTO;
 	if (room_comes_back(rs, index, f->status) || promise_holds(rs, d, index, f->status)) {
 		slab->copy[c].since = LATER;
+		d->later++;
 		return 0;
 	}
 	if (!f->status && d->link.transport->map)
@@ -556,7 +566,7 @@ void mapping_away(struct replicas *rs, struct donor *d)
 			slab->copy[c].since = 0;
 		}
 	}
-	d->mapping = 0;
+	d->mapping = d->later = 0;
 	d->resume_at = 0;
 	settle_all(rs);
 }
@@ -594,7 +604,7 @@ void mapping_lost(struct replicas *rs, struct donor *d)
 		d->copies--;
 		page_map_replica_gone(rs->engine->map, i, c);
 	}
-	d->mapping = 0;
+	d->mapping = d->later = 0;
 	/* Only now, with every bit cleared, may requests choose other replicas. */
 	settle_all(rs);
 }

@@ -83,7 +83,7 @@ bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now);
 /* Returns whether any donor is away. */
 bool mapping_any_away(const struct replicas *rs);
 
-/* Returns the time in ns since which @d has had its oldest unanswered MAP. */
+/* Returns the time in ns since which @d has had its oldest unanswered MAP or REMAP. */
 uint64_t mapping_oldest(const struct replicas *rs, const struct donor *d);
 
 #endif

@@ -622,7 +622,7 @@ void kill_server(int how)
 		d->link.waiting = (struct transfer_list){ 0 };
 		memset(d->link.by_tag, 0, sizeof(d->link.by_tag));
 		d->link.tx.head = d->link.tx.count = d->link.data_queued = 0;
-		d->copies = d->mapping = 0;
+		d->copies = d->mapping = d->later = 0;
 		d->blamed = false;
 		d->pinged = 0;
 	}
