@@ -956,7 +956,11 @@ static void a_promise_survives_revocation(void **state)
 	assert_int_equal(map(d, &a), WIRE_OK);
 	close(a.fd);
 	turn(d->l);
+	pool_hand_over(&d->pool, a.loans[0].slab);
 	revoke_slab(d, a.loans[0].slab);
+	/* It maps nothing any more, and REMAP will tell. */
+	assert_false(d->pool.slabs[a.loans[0].slab].mapped);
+	assert_false(d->pool.slabs[a.loans[0].slab].untold);
 	assert_int_equal(greet_as(d, &b, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
 	assert_int_equal(b.c->borrower.reserved, 5);
 	assert_int_equal(say(d, &b, WIRE_REMAP, a.loans[0]), WIRE_STALE);

@@ -294,6 +294,36 @@ static void revoked(void **state)
 	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 }
 
+/*
+ * A revoked slab whose borrower has yet to hear of it is not lent again, as that would drop the
+ * announcement, and the borrower would keep the memory mapped.
+ */
+static void revoked_and_untold(void **state)
+{
+	struct pool *p = *state;
+	uint32_t slab, other, g;
+
+	OWNER->hears_revoked = true;
+	assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
+	pool_hand_over(p, slab);
+	pool_revoke(p, slab, 0);
+	assert_true(p->slabs[slab].untold);
+	/* It gets new memory meanwhile. */
+	while (pool_zero_some(p, LEND_RENEW))
+		while (pool_work(p))
+			;
+	pool_settle(p);
+	assert_int_equal(p->in[LEND_CLEAN], 3);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(lend(p, OTHER, &other, &g), WIRE_OK);
+	assert_int_equal(lend(p, OTHER, &other, &g), WIRE_NO_SPACE);
+	assert_true(p->slabs[slab].untold);
+	p->slabs[slab].untold = false;
+	assert_int_equal(lend(p, OTHER, &other, &g), WIRE_OK);
+	assert_int_equal(other, slab);
+	OWNER->hears_revoked = false;
+}
+
 static void bad_sizes(void **state)
 {
 	struct pool p;
@@ -729,6 +759,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nothing_is_inherited, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(pinned_memory_stays, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(revoked, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(revoked_and_untold, with_pool, without_pool),
 		cmocka_unit_test(private_grows_and_shrinks),
 		cmocka_unit_test(shared_grows_and_shrinks),
 		cmocka_unit_test(no_memory),

@@ -47,6 +47,7 @@ struct borrower {
 	bool in_order;          /* handles each EVICT after the replies that were sent before it */
 	bool revocable;         /* keeps its other loans when one is revoked */
 	bool hears_revoked;     /* takes REVOKED, and then leaves the slab's memory */
+	bool away;              /* disconnected: maps nothing, and replies to REMAP will tell it */
 	struct export *export;
 	void *priv;             /* the export's */
 	const struct borrower_ops *ops;

@@ -286,6 +286,7 @@ void eviction_forget(struct eviction *e, struct borrower *b)
 	if (b->asked && e->want && b->asked_tag == e->round)
 		e->waiting--;
 	b->asked = b->evicts = 0;
+	b->away = true;
 	/* A reconnecting borrower is told by the replies to REMAP, and maps nothing until then. */
 	for (uint32_t i = 0; i < e->pool->count; i++)
 		if (e->pool->slabs[i].owner == b)

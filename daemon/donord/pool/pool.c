@@ -328,6 +328,9 @@ static uint32_t find_free(const struct pool *p)
 	for (uint32_t i = 0; i < p->count; i++) {
 		const struct lend_slab *s = &p->slabs[i];
 
+		/* Its last borrower has yet to hear that it must unmap the memory before. */
+		if (s->untold && s->mapped)
+			continue;
 		if (s->state == LEND_CLEAN)
 			return i;
 		if (found == p->count && s->state == LEND_DIRTY && !s->pins && !s->handed &&
@@ -613,8 +616,8 @@ void pool_revoke(struct pool *p, uint32_t slab, uint64_t now)
 
 	s->revoked = true;
 	s->revoked_at = now;
-	s->mapped = s->handed;
-	s->untold = s->owner->hears_revoked;
+	s->mapped = s->handed && !s->owner->away;
+	s->untold = s->owner->hears_revoked && !s->owner->away;
 	end_loan(p, slab);
 }
 

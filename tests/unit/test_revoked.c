@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* REVOKED at any time: while its slab is requested, used, released, or its donor away. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "swapd/frontend/frontend.h"
+#include "swapd/page/page_map.h"
+#include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
+#include "swapd/request/engine.h"
+#include "swapd/swapd.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLABS = 2, SLAB_PAGES = 16, DONORS = 2, QUEUE = 600 };
+#define SECOND 1000000000ull
+
+static struct swapd s;
+static struct shared shared;
+static struct slab slabs[SLABS];
+static struct stream_entry entries[DONORS][QUEUE];
+static struct donor *const d = &s.donors.donor[0], *const other = &s.donors.donor[1];
+static uint32_t answered, failed, mapped;
+
+static enum slot_after answer(void *host, struct slot *slot, int error)
+{
+	answered++;
+	failed += error != 0;
+	return SLOT_DONE;
+}
+
+static int map(struct link *l, struct mapping *m)
+{
+	mapped++;
+	return 0;
+}
+
+static void unmap(struct link *l, struct mapping *m)
+{
+	assert_in_range(mapped, 1, SLABS * DONORS);
+	mapped--;
+}
+
+static void submit(struct link *l, const struct mapping *m, struct transfer *t)
+{
+	l->ops->done(l->owner, t);
+}
+
+static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
+static const struct transport transport_here = {
+	.name = "here", .maps_here = true, .map = map, .unmap = unmap, .submit = submit,
+};
+
+static void run(void)
+{
+	while (engine_run(&s.engine))
+		;
+}
+
+static void begin(int wanted)
+{
+	struct error e = { 0 };
+
+	memset(&shared, 0, sizeof(shared));
+	answered = failed = mapped = 0;
+	s = (struct swapd){
+		.frontend = &frontend_fake,
+		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30,
+			     .away_timeout = 25 * SECOND, .deadline = SECOND / 2 },
+		.shared = &shared,
+		.count = &shared.counters,
+		.replicas = { .wanted = wanted, .choices = 2, .seed = 1 },
+		.donors = { .count = DONORS, .env.epoll_fd = -1 },
+		.engine.backup = { .fd = -1 },
+	};
+	wiring_events(&s);
+	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
+	assert_non_null(s.engine.map);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	for (uint16_t i = 0; i < DONORS; i++)
+		s.donors.donor[i] = (struct donor){
+			.table = &s.donors, .index = i, .state = DONOR_UP, .version = WIRE_VERSION,
+			.total = 1 << 30, .free = 1 << 30, .room = 1 << 30, .grace = 30 * SECOND,
+			.link = {
+				.transport = &transport_here, .env = &s.donors.env,
+				.ops = s.donors.ops, .owner = &s.donors.donor[i], .index = i,
+				.fd = -1, .slab_size = s.options.slab,
+				.watched_for_write = true, /* frames stay until take() */
+				.tx = { .entries = entries[i], .size = QUEUE },
+			},
+		};
+	/* The first slabs go to the first donor. */
+	other->unlisted = wanted == 1;
+}
+
+static void end(void)
+{
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
+}
+
+static void request(enum slot_kind kind, uint32_t first)
+{
+	struct slot *slot = slot_get(&s.engine.slots);
+
+	assert_non_null(slot);
+	slot->kind = (uint8_t)kind;
+	slot->first = first;
+	slot->count = 1;
+	memcpy(slot->payload, "some", 4);
+	engine_start(&s.engine, slot);
+	run();
+}
+
+/* Takes the next frame to @from, an @op, which becomes its reply. */
+static struct wire_frame take(struct donor *from, enum wire_op op)
+{
+	struct stream_tx *tx = &from->link.tx;
+	struct wire_frame f;
+
+	assert_in_range(tx->count, 1, QUEUE);
+	assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER, WIRE_AT_DONOR, &f),
+			 1);
+	tx->head = (tx->head + 1) % tx->size;
+	tx->count--;
+	tx->popped++;
+	assert_int_equal(f.op, op);
+	f.direction = WIRE_REPLY;
+	f.length = 0;
+	return f;
+}
+
+static void reply(struct donor *from, struct wire_frame f, enum wire_status status)
+{
+	f.status = status;
+	assert_int_equal(donor_frame(from, &f, NULL), 0);
+}
+
+static void grant(struct donor *from, uint32_t slab, uint32_t generation)
+{
+	struct wire_frame f = take(from, WIRE_MAP);
+
+	f.slab = slab;
+	f.generation = generation;
+	reply(from, f, WIRE_OK);
+}
+
+static void revoke(struct donor *from, uint32_t slab, uint32_t generation)
+{
+	struct wire_frame f = { .op = WIRE_REVOKED, .slab = slab, .generation = generation };
+
+	assert_int_equal(donor_frame(from, &f, NULL), 0);
+}
+
+/* While its slab is requested: in the grant's piece, before the write that waits has begun. */
+static void with_its_grant(void **state)
+{
+	begin(1);
+	request(SLOT_WRITE, 0);
+	/* That of an earlier loan, whose number comes again. */
+	revoke(d, 7, 1);
+	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPING);
+	grant(d, 7, 2);
+	revoke(d, 7, 1);
+	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPED);
+	revoke(d, 7, 2);
+	assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
+	assert_int_equal(mapped, 0);
+	assert_int_equal(take(d, WIRE_UNMAP).generation, 2);
+	other->unlisted = false;
+	run();
+	assert_int_equal(answered, 0);
+	grant(other, 3, 5);
+	run();
+	assert_int_equal(answered, 1);
+	assert_int_equal(failed, 0);
+	assert_int_equal(d->copies, 0);
+	assert_int_equal(mapped, 1);
+	end();
+}
+
+/* Of two replicas that are requested, one is revoked before the other one is there. */
+static void one_of_two_requested(void **state)
+{
+	begin(2);
+	request(SLOT_WRITE, 0);
+	grant(d, 1, 1);
+	revoke(d, 1, 1);
+	run();
+	assert_int_equal(answered, 0);
+	grant(other, 1, 1);
+	run();
+	assert_int_equal(answered, 1);
+	assert_int_equal(failed, 0);
+	assert_int_equal(page_map_count_stored(s.engine.map, 0, slab_copy_at(&slabs[0], 1)), 1);
+	end();
+}
+
+/* While its UNMAP is in flight, and after its number was lent again. */
+static void behind_unmap(void **state)
+{
+	struct wire_frame unmap_reply;
+
+	begin(1);
+	request(SLOT_WRITE, 0);
+	grant(d, 1, 1);
+	run();
+	request(SLOT_DISCARD, 0);
+	assert_true(mapping_unmap(&s.replicas, 0, 0));
+	unmap_reply = take(d, WIRE_UNMAP);
+	revoke(d, 1, 1);
+	reply(d, unmap_reply, WIRE_STALE);
+	request(SLOT_WRITE, 0);
+	grant(d, 1, 2);
+	revoke(d, 1, 1);
+	run();
+	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPED);
+	assert_int_equal(d->copies, 1);
+	assert_int_equal(d->link.tx.count, 0);
+	assert_int_equal(shared.counters.revocations, 0);
+	assert_int_equal(answered, 3);
+	assert_int_equal(failed, 0);
+	end();
+}
+
+/* A slab that its donor has recalled, too: nothing of the recall stays. */
+static void of_a_recalled_slab(void **state)
+{
+	struct wire_frame evict = { .op = WIRE_EVICT, .slab = 1, .generation = 1 };
+
+	begin(1);
+	request(SLOT_WRITE, 0);
+	grant(d, 1, 1);
+	run();
+	other->unlisted = false;
+	assert_int_equal(donor_frame(d, &evict, NULL), 0);
+	take(d, WIRE_EVICT);
+	assert_true(slabs[0].copy[0].leaving);
+	revoke(d, 1, 1);
+	take(d, WIRE_UNMAP);
+	assert_false(slabs[0].copy[0].leaving);
+	assert_true(slabs[0].lost);
+	request(SLOT_READ, 0);
+	assert_int_equal(failed, 1);
+	request(SLOT_WRITE, 0);
+	grant(d->link.tx.count ? d : other, 1, 2);
+	run();
+	assert_int_equal(failed, 1);
+	assert_int_equal(answered, 3);
+	assert_false(slabs[0].copy[slab_copy_at(&slabs[0], d->copies ? 0 : 1)].leaving);
+	end();
+}
+
+/*
+ * It is lost with the connection, or comes before the reply to REMAP: that reply tells, by either
+ * status.  Another replica has the pages.
+ */
+static void while_its_donor_is_away(void **state)
+{
+	static const enum wire_status statuses[] = { WIRE_NO_SLAB, WIRE_STALE };
+
+	for (int i = 0; i < 4; i++) {
+		struct wire_frame f;
+		int c;
+
+		begin(2);
+		request(SLOT_WRITE, 0);
+		grant(d, 1, 1);
+		grant(other, 1, 1);
+		run();
+		assert_int_equal(mapped, 2);
+		donor_part(d, "cut");
+		assert_int_equal(mapped, 1);
+		c = slab_copy_at(&slabs[0], 0);
+		assert_int_equal(slabs[0].copy[c].state, COPY_AWAY);
+		d->link.watched_for_write = true;
+		donor_ready(d);
+		f = take(d, WIRE_REMAP);
+		if (i < 2)
+			revoke(d, 1, 1);
+		assert_int_equal(slabs[0].copy[c].state, COPY_AWAY);
+		reply(d, f, statuses[i % 2]);
+		assert_int_equal(slabs[0].copy[c].state, COPY_NONE);
+		assert_int_equal(page_map_count_stored(s.engine.map, 0, c), 0);
+		assert_int_equal(d->copies, 0);
+		assert_true(donor_is_away(d));
+		reply(d, take(d, WIRE_RELEASE), WIRE_OK);
+		assert_false(donor_is_away(d));
+		take(d, WIRE_PING);
+		request(SLOT_READ, 0);
+		assert_int_equal(answered, 2);
+		assert_int_equal(failed, 0);
+		/* Repair makes the second replica again. */
+		repair_tick(&s.replicas, now_ns() + SECOND);
+		grant(d, 1, 2);
+		repair_tick(&s.replicas, now_ns() + 2 * SECOND);
+		while (repair_run(&s.replicas) || engine_run(&s.engine))
+			;
+		assert_int_equal(page_map_count_stored(s.engine.map, 0, slab_copy_at(&slabs[0], 0)),
+				 1);
+		assert_int_equal(mapped, 2);
+		end();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(with_its_grant),
+		cmocka_unit_test(one_of_two_requested),
+		cmocka_unit_test(behind_unmap),
+		cmocka_unit_test(of_a_recalled_slab),
+		cmocka_unit_test(while_its_donor_is_away),
+	};
+
+	return cmocka_run_group_tests_name("revoked", tests, NULL, NULL);
+}
