@@ -8,6 +8,8 @@
 #include "copy.h"
 #include "event.h"
 #include "evict.h"
+#include "lifecycle.h"
+#include "loan.h"
 #include "netlink.h"
 #include "slab.h"
 #include "span.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "commands.h"
 #include "copy.h"
+#include "loan.h"
 #include "netlink.h"
 #include "session.h"
 #include "slab.h"

@@ -13,6 +13,7 @@
 #include "copy.h"
 #include "donor_io.h"
 #include "event.h"
+#include "loan.h"
 #include "seal.h"
 #include "slab.h"
 #include "span.h"

@@ -7,6 +7,7 @@
 #include "create.h"
 #include "donor_io.h"
 #include "io.h"
+#include "lifecycle.h"
 #include "pages.h"
 #include "proof.h"
 #include "read_priority.h"

@@ -75,6 +75,10 @@ struct ebb_message {
 	u8 *data;                 /* EBB_FRAME bytes */
 };
 
+/* Takes a frame of @length bytes at @data; false = it has ended the session. */
+typedef bool ebb_take_fn(struct ebb_session *s, const struct wire_frame *f, const u8 *data,
+			 u32 length);
+
 /* Callbacks of a session, from process context. */
 struct ebb_session_ops {
 	/* Failed, about to be closed: nothing may be read from its donor any more. */
@@ -127,6 +131,7 @@ struct ebb_session {
 	u32 class;                /* class of pages that its donor may store */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
+	ebb_take_fn *take;        /* gets each frame that is received */
 	/* Interrupts off; changes of state, recalls, the call's state, lists of loans. */
 	spinlock_t lock;
 	struct ebb_recall recall[EBB_RECALLS]; /* unanswered, */
@@ -152,19 +157,13 @@ struct ebb_session {
 	struct ebb_queue queue[];
 };
 
+/* Runs the suspension and close of sessions, recalls, releases and probes. */
+extern struct workqueue_struct *ebb_closing;
+
 /* Called when the module is loaded and unloaded. */
 int ebb_session_init(void);
 void ebb_session_exit(void);
 
-struct ebb_donor {
-	struct sockaddr_storage to;
-	const u8 *key, *key_number; /* NULL: the device's key */
-};
-
-/* On failure *@why is a static text. */
-int ebb_session_open(struct ebb_device *device, const struct ebb_donor *donor, u32 class,
-		     const struct ebb_session_ops *ops, struct ebb_session **out,
-		     const char **why);
 /*
  * Ends the session for @reason (static text), or suspends it if @cause is the transport's and the
  * donor retains it; from any context.  Only the first call counts.
@@ -172,23 +171,6 @@ int ebb_session_open(struct ebb_device *device, const struct ebb_donor *donor, u
 void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason);
 /* As above, for a work request that failed with @status. */
 void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status);
-/* Ends the session, waits for its I/O in flight, and frees it. */
-void ebb_session_free(struct ebb_session *s, const char *reason);
-/*
- * Requests a slab from the donor and fills in @place, except its epoch.  -ETIMEDOUT: the donor does
- * not answer in time; a slab that it grants later is released.
- */
-int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char **why);
-/* Releases the slab; @loan is invalid on return.  -ETIMEDOUT: the donor learns it later. */
-int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why);
-/* As above without waiting; from any context. */
-void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan);
-/*
- * For ebb_session_ops.resume: confirms the loan of @place, which may be released meanwhile, and
- * sets the address and key there.
- * -ESTALE: the donor does not have it any more; else -errno: the session stays away.
- */
-int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place);
 
 /* Returns whether the donor returned a page other than the one written. */
 static inline bool ebb_session_suspect(const struct ebb_session *s)

@@ -8,9 +8,16 @@
 #include "kmod_kernel.h"
 #include "lib/base/draw.h"
 
+#include "kmod-swap/call.c"
+#include "kmod-swap/connection.c"
 #include "kmod-swap/evict.c"
 #include "kmod-swap/hmac.c"
+#include "kmod-swap/keepalive.c"
+#include "kmod-swap/lifecycle.c"
+#include "kmod-swap/loan.c"
+#include "kmod-swap/message.c"
 #include "kmod-swap/proof.c"
+#include "kmod-swap/recall.c"
 #include "kmod-swap/session.c"
 
 #define SLABS 4u
@@ -171,7 +178,7 @@ static bool may_run(const struct work_struct *work)
 {
 	if (w.running)
 		return false;
-	return !w.depth || (work->run != close_work && work->run != release_work);
+	return !w.depth || (work->run != close_work && work->run != ebb_loans_release_work);
 }
 
 static bool work_step(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Runs a session of the kernel module (kmod-swap/session.c, evict.c, proof.c) with a donor that the
+ * Runs a session of the kernel module (kmod-swap/lifecycle.c and below) with a donor that the
  * bytes describe: its answers to connection requests and calls, valid, altered, repeated, late or
  * missing; its EVICTs; failures of connections, work requests and memory; and the order in which
  * deferred work runs.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's interfaces that kmod-swap/session.c, evict.c, proof.c and hmac.c use, for one thread
- * in user space.  tests/fuzz/kmod.c implements those that wait, and those of RDMA.
+ * The kernel's interfaces that the module's sessions (kmod-swap/lifecycle.c and what it uses) use,
+ * for one thread in user space.  tests/fuzz/kmod.c implements those that wait, and those of RDMA.
  */
 #ifndef EBB_KMOD_KERNEL_H
 #define EBB_KMOD_KERNEL_H

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Calls: requests to the donor and their replies, one at a time. */
+#ifndef EBB_CALL_H
+#define EBB_CALL_H
+
+#include "session.h"
+
+struct ebb_call {
+	struct wire_frame request, reply;
+	const void *payload;      /* of the request */
+	struct ebb_loan *loan;    /* that it maps or unmaps */
+	bool resumes;             /* of a session that is away */
+};
+
+/*
+ * Sends the request and waits for its reply, a complete frame in s->reply.  s->calls is held.
+ * -EBUSY: not sent, since the donor has not answered the last call.  -ETIMEDOUT: the session keeps
+ * the call's loan until the donor answers.
+ */
+int ebb_call(struct ebb_session *s, struct ebb_call *c, const char **why);
+/* Takes the reply to the session's call; false = @f is another reply. */
+bool ebb_call_replied(struct ebb_session *s, const struct wire_frame *f, const u8 *data,
+		      u32 length);
+
+/* HELLO opens the session, or resumes it.  -ESTALE: the donor has not retained it. */
+int ebb_call_hello(struct ebb_session *s, const char **why);
+/* RELEASE ends all loans that have not been confirmed. */
+int ebb_call_release(struct ebb_session *s);
+/* BYE tells the donor that no resumption follows. */
+void ebb_call_bye(struct ebb_session *s);
+
+#endif
