@@ -98,7 +98,7 @@ static bool call_expire(struct ebb_session *s, struct ebb_call *c)
 /* A session that is away takes no call but those that resume it. */
 static bool may_call(const struct ebb_session *s, const struct ebb_call *c)
 {
-	return !READ_ONCE(s->broken) &&
+	return !READ_ONCE(s->life.broken) &&
 	       (atomic_read(&s->state) <= EBB_SWAP_LIVE || c->resumes);
 }
 
@@ -118,13 +118,13 @@ int ebb_call(struct ebb_session *s, struct ebb_call *c, const char **why)
 	 * its completion could be lost, and the wait would last until the deadline.
 	 */
 	smp_mb();
-	if (READ_ONCE(s->broken) ||
+	if (READ_ONCE(s->life.broken) ||
 	    ebb_message_send(s, &s->send, WIRE_HEADER + c->request.length))
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(call_deadline(s, c))) &&
 	    call_expire(s, c))
 		return -ETIMEDOUT;
-	if (READ_ONCE(s->broken))
+	if (READ_ONCE(s->life.broken))
 		return -ENOTCONN;
 	/* Parsed once already, when it was received. */
 	wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, &c->reply);

@@ -33,7 +33,7 @@ void ebb_keepalive_work(struct work_struct *work)
 {
 	struct ebb_session *s = container_of(work, struct ebb_session, keepalive.work);
 
-	if (READ_ONCE(s->broken))
+	if (READ_ONCE(s->life.broken))
 		return;
 	if (!READ_ONCE(s->probing)) {
 		/* A queue in use detects the loss by itself; see internals.md for Soft-RoCE. */

@@ -29,132 +29,111 @@ static void session_suspend(struct ebb_session *s)
 	ebb_connections_free(s);
 }
 
-/*
- * Tries to resume the session.  Returns 0: live; -ESTALE: the donor has not retained it; -errno:
- * try again.
- */
-static int session_resume(struct ebb_session *s)
+/* Connects, confirms the session's loans and releases all others; *@refused = none is left. */
+static int connect_again(struct ebb_session *s, bool *refused)
 {
 	const char *why;
-	unsigned long flags;
-	bool refused;
 	int r;
 
-	spin_lock_irqsave(&s->lock, flags);
-	s->broken = ebb_session_ended(s);
-	spin_unlock_irqrestore(&s->lock, flags);
-	if (READ_ONCE(s->broken))
-		return -ENOTCONN;
 	s->resuming = true;
 	ebb_loans_doubt(s);
 	r = ebb_connections_open(s, &why);
 	/* Only the donor's answer to HELLO means this. */
-	refused = r == -ESTALE || r == -EPROTONOSUPPORT;
+	*refused = r == -ESTALE || r == -EPROTONOSUPPORT;
 	if (!r)
 		r = s->ops->resume(s);
 	if (!r)
 		r = ebb_call_release(s);
 	s->resuming = false;
-	if (r)
-		goto fail;
+	return r;
+}
+
+/* Lets I/O use the session from the moment that it is LIVE; returns enum ebb_todo bits. */
+static u32 resumed(struct ebb_session *s)
+{
+	unsigned long flags;
+	u32 todo;
+
 	ebb_loans_settle(s);
 	reinit_completion(&s->idle);
 	percpu_ref_reinit(&s->ref);
 	spin_lock_irqsave(&s->lock, flags);
-	/* A failure from here on suspends the session again, or ends it. */
-	s->suspended = false;
-	r = s->broken ? -ENOTCONN : 0;
-	if (!r) {
-		s->was_back = true;
-		s->back_at = jiffies;
-		s->cause = EBB_SWAP_CAUSE_NONE;
-		WRITE_ONCE(s->reason, "");
-		atomic_set_release(&s->state, EBB_SWAP_LIVE);
+	todo = ebb_session_step(s, ON_RESUMED);
+	if (todo & TO_USE)
 		ebb_keepalive_start(s);
-	}
 	spin_unlock_irqrestore(&s->lock, flags);
-	if (!r)
-		queue_work(ebb_closing, &s->release);
-	return r;
-fail:
-	ebb_connections_flush(s);
-	ebb_connections_free(s);
-	return refused ? -ESTALE : -ENOTCONN;
+	if (todo & TO_DISCONNECT) {
+		percpu_ref_kill(&s->ref);
+		wait_for_completion(&s->idle);
+	}
+	return todo;
 }
 
-/* Ends a session that is away, for the reason of its absence. */
-static void away_end(struct ebb_session *s, const char *why)
+/* Tries once to resume the session; returns enum ebb_todo bits. */
+static u32 session_resume(struct ebb_session *s)
 {
-	unsigned long flags;
+	bool refused;
+	u32 todo = TO_DISCONNECT;
 
-	spin_lock_irqsave(&s->lock, flags);
-	if (atomic_read(&s->state) == EBB_SWAP_AWAY) {
-		pr_warn("ebb%u: session %u: %s\n", s->device->index, s->index, why);
-		atomic_set(&s->state, EBB_SWAP_FAILED);
+	if (!connect_again(s, &refused))
+		todo = resumed(s);
+	if (todo & TO_DISCONNECT) {
+		ebb_connections_flush(s);
+		ebb_connections_free(s);
+		if (refused)
+			pr_warn("ebb%u: session %u: its donor has not retained it\n",
+				s->device->index, s->index);
+		return ebb_session_happens(s, refused ? ON_REFUSED : ON_MISSED);
 	}
-	spin_unlock_irqrestore(&s->lock, flags);
-}
-
-/* Suspends the session, or tries to resume it.  On return it is AWAY, LIVE or FAILED. */
-static void away_turn(struct ebb_session *s)
-{
-	unsigned int flags;
-	int r;
-
-	if (!s->suspended) {
-		pr_warn("ebb%u: session %u away: %s\n", s->device->index, s->index, s->reason);
-		session_suspend(s);
-		s->suspended = true;
-		s->ops->drained(s);
-		s->ops->away(s);
-		if (s->relapsed) {
-			queue_delayed_work(ebb_closing, &s->close, RESUME_PAUSE);
-			return;
-		}
-	}
-	if (time_after(jiffies, s->away_at + msecs_to_jiffies(s->grace))) {
-		away_end(s, "its donor did not return within the grace period");
-		return;
-	}
-	/* It lets swap-out go on, which frees memory: it may use the reserves for that. */
-	flags = memalloc_noreclaim_save();
-	r = session_resume(s);
-	memalloc_noreclaim_restore(flags);
-	if (!r) {
-		pr_info("ebb%u: session %u resumed\n", s->device->index, s->index);
-		s->ops->back(s);
-	} else if (r == -ESTALE) {
-		away_end(s, "its donor has not retained it");
-	} else {
-		queue_delayed_work(ebb_closing, &s->close, RESUME_PAUSE);
-	}
+	queue_work(ebb_closing, &s->release);
+	pr_info("ebb%u: session %u resumed\n", s->device->index, s->index);
+	s->ops->back(s);
+	return todo;
 }
 
 static void session_close(struct ebb_session *s)
 {
-	if (s->suspended)
+	if (s->life.suspended)
 		s->ops->failed(s);
 	else
 		session_suspend(s);
 	s->ops->drained(s);
-	atomic_set(&s->state, EBB_SWAP_CLOSED);
+	ebb_session_happens(s, ON_CLOSED);
 }
 
+/* Does what ebb_state_step() says, up to its next pause. */
 static void close_work(struct work_struct *work)
 {
 	struct ebb_session *s = container_of(work, struct ebb_session, close.work);
 	/* Allocations must not wait for swap-out to this session. */
-	unsigned int flags = memalloc_noio_save();
+	unsigned int noio = memalloc_noio_save(), flags;
+	u32 todo = ebb_session_happens(s, ON_TURN);
 
-	if (atomic_read(&s->state) == EBB_SWAP_AWAY)
-		away_turn(s);
-	if (atomic_read(&s->state) == EBB_SWAP_FAILED) {
+	if (todo & TO_SUSPEND) {
+		pr_warn("ebb%u: session %u away: %s\n", s->device->index, s->index, s->reason);
+		session_suspend(s);
+		s->ops->drained(s);
+		s->ops->away(s);
+		todo = ebb_session_happens(s, ON_SUSPENDED);
+	}
+	if (todo & TO_RESUME) {
+		/* It lets swap-out go on, which frees memory: it may use the reserves for that. */
+		flags = memalloc_noreclaim_save();
+		todo = session_resume(s);
+		memalloc_noreclaim_restore(flags);
+	}
+	if (todo & TO_PAUSE)
+		queue_delayed_work(ebb_closing, &s->close, RESUME_PAUSE);
+	if (todo & TO_EXPIRE)
+		pr_warn("ebb%u: session %u: its donor did not return within the grace period\n",
+			s->device->index, s->index);
+	if (todo & TO_CLOSE) {
 		pr_warn("ebb%u: session %u ended: %s\n", s->device->index, s->index, s->reason);
 		session_close(s);
 		s->ops->closed(s);
 		complete(&s->closed);
 	}
-	memalloc_noio_restore(flags);
+	memalloc_noio_restore(noio);
 }
 
 static void ref_zero(struct percpu_ref *ref)
@@ -199,7 +178,6 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 	s->class = class;
 	s->id = get_random_u64();
 	s->reason = "";
-	atomic_set(&s->state, EBB_SWAP_CONNECTING);
 	init_completion(&s->idle);
 	init_completion(&s->replied);
 	init_completion(&s->answered);
@@ -223,12 +201,11 @@ int ebb_session_open(struct ebb_device *d, const struct ebb_donor *donor, u32 cl
 		r = ebb_connections_open(s, why);
 	if (!r) {
 		spin_lock_irqsave(&s->lock, irqs);
-		if (s->broken) {
+		if (ebb_session_step(s, ON_OPENED) & TO_USE) {
+			ebb_keepalive_start(s);
+		} else {
 			*why = "session: it ended during the handshake";
 			r = -ENOTCONN;
-		} else {
-			atomic_set_release(&s->state, EBB_SWAP_LIVE);
-			ebb_keepalive_start(s);
 		}
 		spin_unlock_irqrestore(&s->lock, irqs);
 	}

@@ -69,7 +69,7 @@ void ebb_recall_work(struct work_struct *work)
 	struct ebb_session *s = container_of(work, struct ebb_session, answering);
 	struct ebb_recall recall;
 
-	while (first_recall(s, &recall) && !READ_ONCE(s->broken)) {
+	while (first_recall(s, &recall) && !READ_ONCE(s->life.broken)) {
 		u16 status = s->ops->recalled(s, &recall);
 
 		/* First: the donor may send another one as soon as it has the answer. */

@@ -6,33 +6,49 @@ struct workqueue_struct *ebb_closing;
 /* A session that fails sooner after its resumption was not back: its absence goes on. */
 #define BACK_LEAST (5 * HZ)
 
-void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason)
+u32 ebb_session_step(struct ebb_session *s, enum ebb_event event)
 {
-	bool resumes = cause != EBB_SWAP_CAUSE_COMMAND && cause != EBB_SWAP_CAUSE_PROTOCOL;
+	struct ebb_facts facts = {
+		.retained = s->grace,
+		.soon = time_before(jiffies, s->back_at + BACK_LEAST),
+		.over = time_after(jiffies, s->away_at + msecs_to_jiffies(s->grace)),
+	};
+	u32 todo = ebb_state_step(&s->life, event, facts);
+
+	if (todo & TO_DEPART)
+		WRITE_ONCE(s->away_at, jiffies);
+	if (todo & TO_USE && event == ON_RESUMED) {
+		s->back_at = jiffies;
+		s->cause = EBB_SWAP_CAUSE_NONE;
+		WRITE_ONCE(s->reason, "");
+	}
+	atomic_set_release(&s->state, s->life.now);
+	if (todo & TO_TURN)
+		mod_delayed_work(ebb_closing, &s->close, 0);
+	return todo;
+}
+
+u32 ebb_session_happens(struct ebb_session *s, enum ebb_event event)
+{
 	unsigned long flags;
-	int state;
+	u32 todo;
 
 	spin_lock_irqsave(&s->lock, flags);
-	state = atomic_read(&s->state);
-	WRITE_ONCE(s->broken, true);
-	if (state == EBB_SWAP_LIVE && resumes && s->grace) {
-		s->relapsed = s->was_back && time_before(jiffies, s->back_at + BACK_LEAST);
-		if (!s->relapsed)
-			WRITE_ONCE(s->away_at, jiffies);
-		atomic_set(&s->state, EBB_SWAP_AWAY);
-	} else if (state <= EBB_SWAP_LIVE || (state == EBB_SWAP_AWAY && !resumes)) {
-		atomic_set(&s->state, EBB_SWAP_FAILED);
-	} else {
-		/* A failed attempt to resume it, or over already. */
-		cause = EBB_SWAP_CAUSE_NONE;
-	}
-	if (cause != EBB_SWAP_CAUSE_NONE) {
+	todo = ebb_session_step(s, event);
+	spin_unlock_irqrestore(&s->lock, flags);
+	return todo;
+}
+
+void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason)
+{
+	bool ends = cause == EBB_SWAP_CAUSE_COMMAND || cause == EBB_SWAP_CAUSE_PROTOCOL;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	if (ebb_session_step(s, ends ? ON_END : ON_FAILURE) & TO_RECORD) {
 		WRITE_ONCE(s->cause, cause);
 		WRITE_ONCE(s->reason, reason);
 	}
-	/* ebb_session_open() closes a session that is still connecting. */
-	if (cause != EBB_SWAP_CAUSE_NONE && state != EBB_SWAP_CONNECTING)
-		mod_delayed_work(ebb_closing, &s->close, 0);
 	/* Under the lock, so that a call of the next connections cannot take it for its reply. */
 	complete(&s->replied);
 	spin_unlock_irqrestore(&s->lock, flags);

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A session: connections to one donor, one queue pair per hardware queue of the device.  The first
- * also carries frames (wire.h).
- *
- *	CONNECTING --> LIVE --transport failed--> AWAY --resumed--> LIVE
- *	     |          |                          |
- *	     +----------+--protocol, DISCONNECT----+--not retained, grace period over--> FAILED
- *	                                                                                   |
- *	                                     user space makes another <-- CLOSED <---------+
+ * also carries frames (wire.h).  state.h has its states.
  *
  * AWAY: the donor retains the slabs for the grace period that it stated (donors of protocol 3 state
  * none: FAILED instead).  The places stay, but nothing is read or written there.  Its pages stay
@@ -23,8 +17,7 @@
  *	5. releases all other loans by RELEASE, and makes the session LIVE.  UNMAP ends a loan that
  *	   the slab has lost since its REMAP.
  *
- * If a step fails, it begins again at 2.  If the session fails within seconds, its absence goes on:
- * one that cannot be used ends with the grace period.
+ * If a step fails, it begins again at 2.
  */
 #ifndef EBB_SESSION_H
 #define EBB_SESSION_H
@@ -36,6 +29,7 @@
 
 #include "device.h"
 #include "proof.h"
+#include "state.h"
 
 #define EBB_FRAME 128 /* bytes; longer than any frame */
 #define EBB_RECALLS WIRE_EVICTS
@@ -102,17 +96,14 @@ struct ebb_session {
 	struct ebb_device *device;
 	const struct ebb_session_ops *ops;
 	u32 index;
-	atomic_t state;           /* enum ebb_swap_session_state */
+	struct ebb_state life;    /* lock; of it */
+	atomic_t state;           /* life.now, for readers without the lock */
 	u32 cause;                /* enum ebb_swap_cause, */
 	const char *reason;       /* and static text, of its end or absence */
 	u32 grace;                /* ms that the donor retains it; 0 = it cannot be resumed */
 	unsigned long away_at;    /* jiffies: begin of its last absence */
-	unsigned long back_at;    /* jiffies: last resumption, */
-	bool was_back;            /* if there was one, */
-	bool relapsed;            /* and it failed soon after: the absence goes on; lock */
-	bool suspended;           /* away, and without connections */
+	unsigned long back_at;    /* jiffies: its last resumption */
 	bool resuming;            /* away, connecting */
-	bool broken;              /* its connections are of no use any more; lock */
 	struct sockaddr_storage to;
 	struct percpu_ref ref;    /* held by I/O in flight */
 	struct completion idle, closed;
@@ -164,6 +155,13 @@ extern struct workqueue_struct *ebb_closing;
 int ebb_session_init(void);
 void ebb_session_exit(void);
 
+/*
+ * Applies @event, starts the work item if that follows, and returns enum ebb_todo bits.  s->lock is
+ * held.
+ */
+u32 ebb_session_step(struct ebb_session *s, enum ebb_event event);
+/* As above, without the lock. */
+u32 ebb_session_happens(struct ebb_session *s, enum ebb_event event);
 /*
  * Ends the session for @reason (static text), or suspends it if @cause is the transport's and the
  * donor retains it; from any context.  Only the first call counts.

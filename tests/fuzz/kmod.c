@@ -19,6 +19,7 @@
 #include "kmod-swap/proof.c"
 #include "kmod-swap/recall.c"
 #include "kmod-swap/session.c"
+#include "kmod-swap/state.c"
 
 #define SLABS 4u
 #define SLAB_PAGES 256u
@@ -587,7 +588,7 @@ static void frame_step(void)
 	struct ebb_session *s = session();
 	u8 m[EBB_FRAME] = { 0 }, *data;
 	struct ib_cqe *cqe;
-	bool live = !s->broken, genuine, may;
+	bool live = !s->life.broken, genuine, may;
 	u32 n = make(m);
 
 	genuine = !fault();
@@ -603,7 +604,7 @@ static void frame_step(void)
 	if (!live)
 		return;
 	w.r->frames += may;
-	if (may != !s->broken)
+	if (may != !s->life.broken)
 		wrong(may ? "a valid frame ends the session" : "an invalid frame is taken");
 	else if (!may && s->cause != EBB_SWAP_CAUSE_PROTOCOL)
 		wrong("an invalid frame is not blamed on the donor");
