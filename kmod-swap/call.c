@@ -51,6 +51,14 @@ bool ebb_call_replied(struct ebb_session *s, const struct wire_frame *f, const u
 	return expected;
 }
 
+void ebb_call_forget(struct ebb_session *s)
+{
+	s->call = CALL_NONE;
+	/* Of a MAP or UNMAP: RELEASE ends it. */
+	kfree(s->loan);
+	s->loan = NULL;
+}
+
 /* Returns ms. */
 static u32 call_deadline(const struct ebb_session *s, const struct ebb_call *c)
 {

@@ -21,6 +21,8 @@ int ebb_call(struct ebb_session *s, struct ebb_call *c, const char **why);
 /* Takes the reply to the session's call; false = @f is another reply. */
 bool ebb_call_replied(struct ebb_session *s, const struct wire_frame *f, const u8 *data,
 		      u32 length);
+/* Forgets the call without an answer: its connection has ended. */
+void ebb_call_forget(struct ebb_session *s);
 
 /* HELLO opens the session, or resumes it.  -ESTALE: the donor has not retained it. */
 int ebb_call_hello(struct ebb_session *s, const char **why);

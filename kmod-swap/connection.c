@@ -244,11 +244,8 @@ void ebb_connections_free(struct ebb_session *s)
 	memset(s->queue, 0, s->device->queues * sizeof(s->queue[0]));
 	ebb_proof_reset(&s->proof);
 	s->recalls = 0;
-	s->call = CALL_NONE;
 	s->probing = false;
-	/* Of a MAP or UNMAP without an answer: RELEASE ends it. */
-	kfree(s->loan);
-	s->loan = NULL;
+	ebb_call_forget(s);
 }
 
 /* Takes a frame; false = it has ended the session. */

@@ -75,7 +75,9 @@ unsigned int ebb_state_step(struct ebb_state *s, enum ebb_event event, struct eb
 		return state_turn(s, facts.over);
 	case ON_SUSPENDED:
 		s->suspended = true;
-		return s->now == EBB_SWAP_AWAY && s->relapsed ? TO_PAUSE : state_away(s, facts.over);
+		if (s->now == EBB_SWAP_AWAY && s->relapsed)
+			return TO_PAUSE;
+		return state_away(s, facts.over);
 	case ON_MISSED:
 		return s->now == EBB_SWAP_AWAY ? TO_PAUSE : TO_CLOSE;
 	case ON_REFUSED:

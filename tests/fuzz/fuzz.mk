@@ -75,6 +75,13 @@ $(B)/obj/tests/fuzz/kmod.o: override CFLAGS += $(KMOD_FUZZ_FLAGS) -Wno-sign-comp
 $(B)/tests/unit/test_kmod_fuzz: $(B)/obj/tests/fuzz/kmod.o
 -include $(B)/obj/tests/fuzz/kmod.d
 
+# The module's sessions as threads whose stacks are saved and restored: no sanitizer can follow that.
+KMOD_MODEL := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_session/*.c))
+$(KMOD_MODEL): $(FUZZ)/kernel/done
+$(KMOD_MODEL): override CFLAGS += $(KMOD_FUZZ_FLAGS) -Wno-sign-compare -fno-sanitize=all
+$(B)/tests/unit/test_model_session: $(KMOD_MODEL)
+-include $(KMOD_MODEL:.o=.d)
+
 $(FUZZ)/kmod_counted $(FUZZ)/kmod_covered: $(KMOD_FUZZ_SOURCES)
 $(FUZZ)/kmod_%: override PROTOCOL_FLAGS += -DFUZZ_KMOD $(KMOD_FUZZ_FLAGS)
 $(FUZZ)/kmod_%: PROTOCOL_LIBS := -lcrypto
