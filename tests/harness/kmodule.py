@@ -72,13 +72,13 @@ def soft_roce_on(netdev, address):
     rxe_add(netdev, address)
 
 
-def rxe_add(netdev="v0", address=ADDRESS):
-    run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", netdev)
+def rxe_add(netdev="v0", address=ADDRESS, name="rxe0"):
+    run("rdma", "link", "add", name, "type", "rxe", "netdev", netdev)
     # The address's GID appears shortly after the link.
-    gids = Path("/sys/class/infiniband/rxe0/ports/1/gids")
+    gids = Path(f"/sys/class/infiniband/{name}/ports/1/gids")
     gid = "ffff:%02x%02x:%02x%02x" % tuple(map(int, address.split(".")))
     wait_for(lambda: any(machine.read(g).strip().endswith(gid) for g in gids.iterdir()), 10,
-             "rxe0: no GID of its address")
+             f"{name}: no GID of its address")
 
 
 def rxe_remove():

@@ -570,6 +570,97 @@ def test_swapping_to_two_donors_while_one_is_away(kernel_device, keeper, second,
         checker.kill()
 
 
+@pytest.mark.parametrize("seconds", (1, 5, 20))
+def test_swapping_to_one_donor_while_it_is_away(kernel_device, keeper, cgroup, logs, seconds):
+    """
+    No other place has the pages: reads wait for the donor.  A write is held for two seconds, then
+    it fails and the kernel keeps the page in memory; the program sees neither.
+    """
+    keeper.lend("96M", keep="60s")
+    d = kernel_device(mib=64)
+    session = d.connect()
+    d.map(session, DONOR)
+    d.swap_on()
+    checker = swapping(d.path, cgroup, logs)
+    try:
+        keeper.pull()
+        time.sleep(seconds)
+        if seconds > 3:
+            assert sessions(d, "away")
+        keeper.put_back()
+        wait_state(d, session, "live", 120)
+        told = checker.stop(timeout=240)
+        assert told["bad"] == 0 and told["verified"] == told["pages"]
+        assert d.counts()["read_failed"] == 0
+    finally:
+        checker.kill()
+
+
+class Bond:
+    """The link to the other machine by two interfaces with different MACs, one of them active."""
+
+    address = "10.9.0.3"
+
+    def __init__(self):
+        run("modprobe", "bonding", "max_bonds=0")
+        run("modprobe", "macvlan")
+        # Only the bond answers for its address.
+        run("sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1")
+        run("ip", "link", "add", "bond9", "type", "bond", "mode", "active-backup",
+            "fail_over_mac", "active", "miimon", "100")
+        for name in ("mv0", "mv1"):
+            run("ip", "link", "add", name, "link", "eth0", "type", "macvlan", "mode", "bridge")
+            run("ip", "link", "set", name, "master", "bond9")
+        run("ip", "link", "set", "bond9", "mtu", "4200", "up")
+        run("ip", "addr", "add", f"{self.address}/32", "dev", "bond9")
+        run("ip", "route", "add", f"{kmodule.ADDRESS}/32", "dev", "bond9", "src", self.address)
+        kmodule.rxe_add("bond9", self.address, "rxe9")
+
+    def active(self):
+        return Path("/sys/class/net/bond9/bonding/active_slave").read_text().strip()
+
+    def fail_over(self):
+        other = "mv1" if self.active() == "mv0" else "mv0"
+        run("ip", "link", "set", "bond9", "type", "bond", "active_slave", other)
+
+    def remove(self):
+        run("rdma", "link", "delete", "rxe9")
+        for name in ("bond9", "mv0", "mv1"):
+            run("ip", "link", "delete", name)
+        run("sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=0")
+
+
+@pytest.fixture
+def bond(keeper):
+    made = Bond()
+    yield made
+    made.remove()
+
+
+def test_address_moves_to_another_interface(bond, kernel_device):
+    """The session is resumed by the new interface: nothing is lost, and no request fails."""
+    d = kernel_device()
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    readers, events = Readers(d), Events()
+    readers.wait()
+    for _ in range(3):
+        bond.fail_over()
+        told = events.next()
+        assert (told["event"], told["session"]) == ("away", session)
+        assert told["reason"] == "the network address changed"
+        assert events.next(60)["event"] == "back"
+        readers.wait()
+        time.sleep(6)                     # a failure sooner continues the absence
+    events.close()
+    readers.end()
+    assert readers.failed == []
+    assert sum((d.bad(first, 64, 1) for first in range(0, d.pages, 64)), []) == []
+    assert d.session(session)["state"] == "live"
+    assert d.counts()["read_failed"] == d.counts()["write_failed"] == 0
+
+
 def test_writers_while_the_cable_is_out_again_and_again(kernel_device, keeper, second):
     second()
     d = kernel_device()
