@@ -89,10 +89,19 @@ static const struct session_model models[] = {
 	{ .name = "time",
 	  .budget = { .breaks = 2, .ticks = 2, .commands = 1 },
 	  .states = 30000 },
+	{ .name = "two slabs, two breaks",
+	  .mapped = 2,
+	  .budget = { .breaks = 2, .commands = 1 },
+	  .states = 150000 },
+	{ .name = "two late calls",
+	  .mapped = 1,
+	  .budget = { .lates = 2, .commands = 2 },
+	  .states = 8000 },
 	{ .name = "preemption",
+	  .mapped = 1,
 	  .budget = { .breaks = 1, .commands = 1 },
 	  .preempt = true,
-	  .states = 15000 },
+	  .states = 300000 },
 };
 
 enum { MODELS = sizeof(models) / sizeof(*models) };

@@ -41,7 +41,7 @@ static void may_preempt(void);
 
 /* --- the world --- */
 
-enum { SLABS = 2, LENT = 3, CHUNK = 2048, CHUNKS = 12, STACK = 12 << 10, GRACE_MS = 60000 };
+enum { SLABS = 2, LENT = 3, CHUNK = 2048, CHUNKS = 9, STACK = 8 << 10, GRACE_MS = 60000 };
 enum { CLOSER, RELEASER, USER, THREADS };
 enum block { IDLE, READY, ON_LOCK, ON_DONE, ON_REPLY, ON_WORK, ON_CONNECT };
 
@@ -566,6 +566,8 @@ static void run(int which)
 	W.running = which;
 	swapcontext(&W.driver, &W.thread[which].context);
 	W.running = -1;
+	if (W.stack[which][0])
+		wrong("a stack overflows");
 }
 
 static void start(int which)
@@ -825,6 +827,9 @@ static void take_write(int i)
 
 static void check(void)
 {
+	if (W.freed && (W.works || W.thread[CLOSER].block != IDLE ||
+			W.thread[RELEASER].block != IDLE))
+		wrong("work of a session that was freed");
 	if (!W.opened || W.freed)
 		return;
 	for (int i = 0; i < SLABS; i++) {
@@ -967,6 +972,19 @@ void session_end(void)
 		wrong("work or a session is left");
 }
 
+/* Opens the session and maps its first slabs, without any failure. */
+static void begin_mapped(const struct session_model *model)
+{
+	struct session_step steps[SESSION_STEPS], step;
+
+	W.left = (struct session_budget){ .commands = model->mapped };
+	while (session_possible(steps) && (steps[0].kind != STEP_COMMAND || W.left.commands)) {
+		step = steps[0];
+		session_take(&step);
+	}
+	W.left = model->budget;
+}
+
 void session_begin(const struct session_model *model)
 {
 	memset(&W, 0, sizeof(W));
@@ -982,4 +1000,6 @@ void session_begin(const struct session_model *model)
 	W.thread[USER].command = OPEN;
 	start(USER);
 	find_session();
+	if (model->mapped)
+		begin_mapped(model);
 }

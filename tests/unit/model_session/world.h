@@ -30,6 +30,7 @@ struct session_budget {
 struct session_model {
 	const char *name;
 	struct session_budget budget;
+	uint8_t mapped;      /* slabs that are mapped before anything may fail */
 	bool preempt;        /* threads switch before each lock, not only where they wait */
 	uint32_t states;     /* at least as many are reached */
 };
