@@ -93,12 +93,12 @@ def say_missing(known):
 class Mark(threading.Thread):
     """
     Waits at the FIFO @path until the program reports the start of its measured part, reads the
-    counters and lets the program continue.
+    counters by @take() and lets the program continue.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, take=None):
         super().__init__(daemon=True)
-        self.path, self.taken, self.problem = path, {}, None
+        self.path, self.take, self.taken, self.problem = path, take or counters, {}, None
         self.ended = threading.Event()
         path.unlink(missing_ok=True)
         os.mkfifo(path)
@@ -116,7 +116,7 @@ class Mark(threading.Thread):
     def run(self):
         try:
             if self.said():
-                self.taken = counters()
+                self.taken = self.take()
                 self.go()
         except Exception as e:          # raised by the thread that waits for the program
             self.problem = e

@@ -117,13 +117,15 @@ class Road:
     @size bytes of remote memory and a device of that size.  Leaving takes swap off first, with a
     deadline, and reports leftovers if that fails.  @delay, such as "5us": the donor's delay of
     each read; @address: where it listens, None: a free port on loopback; @prefetch: lines of
-    [prefetch] for ebbd.
+    [prefetch] for ebbd; @durability: as of ebbctl device create, disk has its backup below
+    @directory.
     """
 
-    def __init__(self, directory, size, cpus=None, delay=None, address=None, prefetch=()):
+    def __init__(self, directory, size, cpus=None, delay=None, address=None, prefetch=(),
+                 durability="disk"):
         self.directory, self.size, self.cpus = Path(directory), size, cpus
         self.delay = ["--delay", delay] if delay else []
-        self.address, self.prefetch = address, prefetch
+        self.address, self.prefetch, self.durability = address, prefetch, durability
         self.logs = self.directory / "log"
         self.backup = backup_of(self.directory)
         self.donor = self.ebbd = self.device = None
@@ -162,10 +164,12 @@ class Road:
                                                  "status")["server"]}
 
     def device_on(self, mib):
+        kept = ["--backup", self.backup] if self.durability == "disk" else [
+            "--durability", self.durability]
         # In its own session: ^C must not reach the process that serves swap.
         done = subprocess.run(
             [machine.BIN / "ebbctl", "device", "create", DEVICE, "--size", mib, "--slab", "64M",
-             "--donor", self.address, "--backup", self.backup],
+             "--donor", self.address, *kept],
             capture_output=True, text=True, start_new_session=True, timeout=120)
         if done.returncode:
             raise Failure(done.stderr.strip())
