@@ -26,7 +26,7 @@ endif
 # Under sudo the invoking user compiles, so that build/ holds no files of root;
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
+	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -110,6 +110,8 @@ help:
 ## sudo make bench-prefetch   compare policies on all access patterns, and on collectors of a JVM
 ## sudo make bench-latency    measure the gain of policies by latency of the device
 ## sudo make bench-neighbour  measure miss latency beside a prefetching cgroup
+## sudo make bench-cost       account for the processor time of a page, by component (OLD=DIR: and
+##			   compare with another build)
 ## sudo make bench-device     compare page latency of each transport with the bare FUSE file
 ## sudo make bench-guest      compare kernel module and ublk with NVMe-oF and nbd, counted in a guest
 ## make kmod KDIR=...         build the kernel module for the headers in KDIR, 6.1 to 6.12

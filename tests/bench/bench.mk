@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=,
-# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, LIMIT=, MINUTES=, FLOOR=, BESIDE=, KEEP=, AWAKE=
+# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, LIMIT=, MINUTES=, FLOOR=, BESIDE=, KEEP=, AWAKE=,
+# OLD=, QUICK=
 # (tests/bench/README.md); of `bench`: ONLY=, SKIP=, FRESH=; of `bench-results`: MACHINE=.
 
 BENCH_PYTHON := $(PYTHON) -B
 export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS LIMIT MINUTES \
-	FLOOR SKIP FRESH MACHINE BESIDE KEEP AWAKE
+	FLOOR SKIP FRESH MACHINE BESIDE KEEP AWAKE OLD QUICK
 
 ifeq ($(GUEST),1)
 # Builds programs and inputs outside of the guest, where that takes only seconds.
@@ -23,6 +24,23 @@ bench-scan: all $(B)/tests/scan
 
 bench-neighbour: all $(B)/tests/scan
 	$(Q)$(BENCH_PYTHON) tests/bench/neighbour.py
+
+# A page's counters: BPF programs of their own, not ebb's.
+$(B)/bench/count.bpf.o: tests/bench/count.bpf.c tests/bench/count.h $(B)/bpf/vmlinux.h
+	$(call say,BPF,$@)
+	$(Q)mkdir -p $(@D) && $(CLANG) $(BPF_CFLAGS) -I$(B)/bpf -c -o $@ $< && llvm-strip -g $@
+
+$(B)/bench/count.skel.h: $(B)/bench/count.bpf.o
+	$(call say,SKEL,$@)
+	$(Q)$(BPFTOOL) gen skeleton $< name count_bpf > $@.tmp && mv $@.tmp $@
+
+$(B)/tests/count: tests/bench/count.c tests/bench/count.h $(B)/bench/count.skel.h | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lbpf
+
+.PHONY: bench-cost
+bench-cost: all $(B)/tests/scan $(B)/tests/count
+	$(Q)$(BENCH_PYTHON) tests/bench/cost.py
 
 bench-hooks: all $(B)/tests/minorfault
 	$(Q)$(BENCH_PYTHON) tests/bench/hooks.py

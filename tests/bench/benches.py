@@ -5,7 +5,7 @@ from dataclasses import dataclass
 # Variables that narrow or widen a run: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
          "POLICY", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE", "SPIN",
-         "CONNECTIONS", "KEEP", "AWAKE")
+         "CONNECTIONS", "KEEP", "AWAKE", "OLD", "QUICK")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ ALL = (
           "p99 beside the neighbour / p99 alone"),
     Bench("device", 8, "how long does a page take through the device?", "bench-device",
           "first / second"),
+    Bench("cost", 14, "how much processor time does a page take, and where?", "bench-cost",
+          "floor / this mode"),
     Bench("scan", 15, "what do perfect access patterns gain, and what do random ones lose?",
           "method"),
     Bench("guest", 30, "what does a page cost, compared with other kernel and user-space data paths?", "bench-guest",

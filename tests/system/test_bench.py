@@ -18,8 +18,10 @@ import pytest
 import machine
 
 sys.path.insert(0, str(machine.REPO / "tests" / "bench"))
+import account
 import advise
 import benches
+import cost
 import measure
 from render import runs_of, wrong
 import workloads
@@ -330,6 +332,214 @@ def test_advised_policy_is_judged(factor, met):
     told = advise.best_row(SimpleNamespace(name="x"), size_of("auto", 5), ANSWER, taken, 0)
     assert told["met"] is met and told["high"] - told["low"] < 0.01
     assert told["params"]["slowdown_measured"]["none"] == 4.5
+
+
+# --- the cost of a page ----------------------------------------------------
+
+INTERRUPTS = """           CPU0       CPU1
+ 24:          1          2  IO-APIC   5-edge      ACPI:Ged
+ 25:         10          0  PCI-MSIX  0-edge      virtio1
+RES:        100         20   Rescheduling interrupts
+TLB:          7          5   TLB shootdowns
+ERR:          3
+"""
+
+
+def test_counters_of_the_machine_are_parsed():
+    assert account.parse_interrupts(INTERRUPTS, 2) == {"device": 13, "RES": 120, "TLB": 12, "ERR": 3}
+    # Of 2 CPUs for 1 s: 70 + 20 ticks of idle and iowait, 10 stolen.
+    stat = "cpu  1 2 3 70 20 6 7 10 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
+    assert account.parse_busy(stat, 2, 1e6) == 2e6 - 100 * account.TICK_US
+    assert account.parse_switches("Name:\tx\nvoluntary_ctxt_switches:\t5\n"
+                                  "nonvoluntary_ctxt_switches:\t7\n") == (5, 7)
+    assert account.parse_switches("") == (0, 0)
+    assert account.parse_words("nr_free 9\npswpin 3\npswpout 4\n", "pswpin", "pswpout") == {
+        "pswpin": 3, "pswpout": 4}
+    assert account.parse_faults("7 (a) b) R 1 2 3 4 5 6 11 12 13 14 15\n") == (11, 13)
+    assert account.parse_faults("") == (0, 0)
+    assert account.family(5, {5: 1, 6: 5, 7: 6, 8: 1}) == {5, 6, 7}
+
+
+@pytest.mark.parametrize("pid, name, part", [
+    (10, "scan", "program"), (20, "ebbd", "ebbd"), (20, "ebbd-prefetch", "executor"),
+    (30, "ebb-backup", "ebb-swapd"), (40, "ebb-donord", "ebb-donord"), (50, "python3", "bench"),
+    (60, "sshd", "other"), (3, "kworker/u8:6-loop0", "loop"), (3, "kworker/u8:6+loop12", "loop"),
+    (3, "loop0", "loop"), (3, "kworker/0:1H-kblockd", "kernel"), (3, "kworker/u9:0", "kernel"),
+    (3, "kworker/1:1-dio/vda", "kernel"), (3, "ksoftirqd/1", "kernel"),
+    # A process cannot pass for a kernel thread by its name.
+    (60, "kworker/u8:6-loop0", "other")])
+def test_component_of_a_thread(pid, name, part):
+    assert account.component(account.Thread(pid, name), ROLES, {2, 3})[0] == part
+
+
+ROLES = {10: "program", 20: "ebbd", 30: "ebb-swapd", 40: "ebb-donord", 50: "bench"}
+# tid: pid, name, us on a CPU before and after, voluntary and involuntary switches meanwhile.
+THREADS = {10: (10, "scan", 100, 9100, 50, 3), 20: (20, "ebbd", 5, 15, 1, 0),
+           21: (20, "ebbd-prefetch", 0, 2000, 40, 2), 30: (30, "ebb-swapd", 7, 3007, 60, 0),
+           31: (30, "ebb-backup", 0, 500, 5, 0), 40: (40, "ebb-donord", 0, 1500, 30, 1),
+           3: (3, "kworker/u8:6-loop0", 0, 1000, 20, 0), 4: (4, "kworker/0:1H-kblockd", 9, 109, 4, 0),
+           50: (50, "python3", 0, 200, 2, 0), 60: (60, "sshd", 0, 300, 1, 1)}
+PAGES = 1000
+
+
+def snapshots(counting, slower=1):
+    """Two snapshots, between which THREADS' time and @counting passed."""
+    def snapshot(after):
+        threads = {tid: account.Thread(pid, name, 1000 * (new * slower if after else old),
+                                       voluntary if after else 0, involuntary if after else 0)
+                   for tid, (pid, name, old, new, voluntary, involuntary) in THREADS.items()}
+        return account.Snapshot(
+            threads=threads, busy_us=1e6 + 20000 * after, at=5 + after / 4,
+            interrupts={"RES": 10 + 700 * after, "TLB": 1000 * after, "CAL": 1000 * after},
+            softirqs={"BLOCK": 2000 * after}, pages={"pswpin": PAGES * after, "pswpout": 9 + 500 * after},
+            faults=(100 + 200 * after, 300 * after), ebb={"misses": 40 * after, "miss_ns": 8000000 * after},
+            counted=answer(after) if counting else {})
+    return snapshot(0), snapshot(1)
+
+
+def answer(after):
+    """Answers of tests/bench/count; process 60 and this benchmark do not belong to the page."""
+    return {"calls": [[30, 0, 5 + 250 * after, 1024 * 1000 * after], [30, 321, 100 * after, 7],
+                      [20, 321, 500 * after, 0], [50, 0, 900 * after, 900], [60, 0, 800 * after, 1]],
+            "times": {"BLOCK": [2000 * after, 3e6 * after, 1e6 * after],
+                      "call": [1000 * after, 2e6 * after, 5e5 * after], "device": [0, 0, 0]},
+            "bpf": [[7, "fault_minor", 100 + 900000 * after, 3 + 600 * after], [8, "idle", 5, 5],
+                    [9, "fault_minor", 1000 * after, after]]}
+
+
+def used(counting, visits=1600):
+    u = account.used(*snapshots(counting), ROLES, {2, 3, 4})
+    u.visits = visits
+    u.ebb = {"misses": 40, "miss_ns": 8000000, "late_ns": 0} if not counting else {}
+    return u
+
+
+def test_costs_of_a_page_have_a_known_sum():
+    timed, counted = used(False), used(True)
+    # The program itself needs 1 us a page of its 9.
+    costs = account.page_costs(timed, counted, 1000)
+    assert costs == pytest.approx({"program": 8, "executor": 2, "ebbd": 0.01, "ebb-swapd": 3.5,
+                                   "ebb-donord": 1.5, "loop": 1, "kernel": 0.1, "interrupts": 1.5})
+    assert sum(costs.values()) == pytest.approx(17.61)
+    # All of the program's time counts here: 18.61 of 20 ms, and 0.5 ms of others.
+    assert account.explained([timed] * 2, [counted] * 2) == pytest.approx((0.9305, 0.025))
+    assert timed.threads["ebb-swapd/ebb-backup"] == 500 and timed.threads["kworker loop"] == 1000
+    assert timed.switches["ebb-swapd"] == [65, 0] and timed.switches["program"] == [50, 3]
+    assert timed.interrupts == {"RES": 700, "TLB": 1000, "CAL": 1000} and timed.out == 500
+    assert timed.faults == (200, 300) and timed.seconds == 0.25
+
+
+def test_calls_programs_and_handlers_are_attributed():
+    counted = used(True)
+    assert counted.calls == {"ebb-swapd": {"read": 250, "bpf": 100}, "ebbd": {"bpf": 500}}
+    assert counted.moved == {"ebb-swapd": 1024000}      # what bpf() returned are no bytes
+    assert counted.bpf == {"fault_minor": [901000, 601]}
+    assert counted.handled == {"BLOCK": [2000, 3000, 1000], "call": [1000, 2000, 500]}
+
+
+def test_threads_that_begin_and_end_meanwhile():
+    before, after = snapshots(False)
+    del before.threads[31], after.threads[40]
+    us, names, _ = account.thread_costs(before.threads, after.threads, ROLES, {2, 3, 4})
+    assert us["ebb-swapd"] == 3500 and "ebb-donord" not in us and names["ebb-swapd/ebb-backup"] == 500
+
+
+@pytest.mark.parametrize("start, end, part", [
+    ("loop0", "loop0", "loop"), ("loop0", "flush-254:0", "loop"), ("events_unbound", "loop0", "loop"),
+    ("events_unbound", "flush-254:0", "kernel")])
+def test_worker_that_served_the_loop_device(start, end, part):
+    """A kworker serves several work queues; the last one at the end says little."""
+    before, after = ({3: account.Thread(3, f"kworker/u8:6-{queue}", ns)}
+                     for queue, ns in ((start, 1000), (end, 5000)))
+    assert account.thread_costs(before, after, {}, {3})[0] == {part: 4.0}
+
+
+def rounds_of(*builds):
+    """Two rounds of one pattern: memory, zram and tcp, the old build at twice the cost."""
+    patterns, modes = cost.PATTERNS[:1], [m for m in cost.MODES if m.name in ("memory", "zram", "tcp")]
+    held = cost.Rounds(patterns, modes, builds[0] if builds else None)
+    for build in (None, *builds):
+        for mode in modes if not build else modes[-1:]:
+            timed, counted = used(False), used(True)
+            if mode.name == "memory":
+                timed.us["program"] = 1000
+            elif mode.name == "zram":
+                timed.us, counted.us = {"program": 6000.0}, {}
+            elif build:
+                timed.us = {part: 2 * us for part, us in timed.us.items()}
+            held.runs[build, mode, patterns[0]] = [(timed, counted)] * 2
+    return held
+
+
+def test_rows_and_table_of_costs():
+    cases = cost.cases_of(rounds_of())
+    rows = cost.rows_of(cases, None)
+    assert [r["name"] for r in rows] == ["seq: zram", "seq: tcp against zram"]
+    assert wrong(result(*rows)) is None
+    zram, tcp = rows
+    assert zram["ebb"] == 5.0 and zram["ratio"] is None
+    assert tcp["ebb"] == 17.61 and tcp["baseline"] == 5.0 and tcp["ratio"] == pytest.approx(5 / 17.61, 1e-3)
+    params = tcp["params"]
+    assert params["us_per_page"]["executor"] == {"us": 2.0, "low": 2.0, "high": 2.0}
+    assert params["us_per_page"]["sum"]["us"] == 17.61 and params["lost_to_misses_us"] == 8.0
+    assert params["us_per_access"]["us"] == pytest.approx(17.61 * 0.625, 1e-4)
+    assert params["pages_in_per_access"] == 0.625 and params["pages_out_per_page"] == 0.5
+    assert params["calls"]["ebb-swapd"] == {"bpf": 0.1, "read": 0.25}
+    assert params["bytes_moved"] == {"ebb-swapd": 1024.0} and params["interrupts"]["TLB"] == 1.0
+    assert params["bpf_ns"] == {"fault_minor": 901.0} and params["explained"] == 0.9305
+    head, _, line = cost.table(cases)
+    assert head.split()[-1] == "explained" and line.split()[:2] == ["seq", "tcp"]
+    # Sum, pages per access, IPIs, TLB, switches and calls.  Of the calls, the benchmark's are not a page's.
+    assert line.split()[10:16] == ["17.61", "0.62", "1.70", "1.00", "0.22", "0.85"]
+    assert "explained  93%, beside   2%" in line
+
+
+def test_another_build_is_compared():
+    rows = cost.rows_of(cost.cases_of(rounds_of("/old")), "0123456789ab")
+    assert [r["name"] for r in rows] == ["seq: zram", "seq: tcp against zram", "seq: old tcp against zram",
+                                         "seq: tcp against old"]
+    told = rows[-1]
+    # Interrupts of idle CPUs, 1.5 us, and the program's own time, 1 us, are the same in both.
+    assert told["baseline"] == 33.72 + 1.0 and told["ebb"] == 17.61 and told["params"]["old"] == "0123456789ab"
+    assert told["ratio"] == pytest.approx(34.72 / 17.61, 1e-3) and told["params"]["components"]["executor"] == 0.5
+
+
+def test_rounds_are_whole_and_end_in_time(monkeypatch):
+    seen = []
+
+    def visit(self, build, kind, number):
+        seen.append((number, build, kind))
+        if len(seen) == 6:
+            raise measure.road.Failure("no more")
+        return {(build, kind): (number, number)}
+
+    monkeypatch.setattr(cost.Rounds, "visit", visit)
+    modes = [m for m in cost.MODES if m.name in ("memory", "kernel", "tcp")]
+    held = cost.Rounds(cost.PATTERNS, modes, "/old")
+    with pytest.raises(measure.road.Failure):
+        held.hold(3)
+    assert seen[:3] == [(0, None, "memory"), (0, None, "tcp"), (0, "/old", "tcp")]
+    assert [kind for _, _, kind in seen[3:]] == ["tcp", "tcp", "memory"]
+    assert set(map(len, held.runs.values())) == {1}
+    monkeypatch.setattr(cost, "MINUTES", 0)
+    seen.clear()
+    held = cost.Rounds(cost.PATTERNS, modes, None)
+    held.hold(3)
+    assert [number for number, _, _ in seen] == [0, 0]
+
+
+def test_patterns_and_modes_are_chosen(monkeypatch):
+    for knob in ("ONLY", "QUICK"):
+        monkeypatch.delenv(knob, raising=False)
+    names = lambda: [p.name for p in cost.choose("ONLY", cost.PATTERNS, cost.QUICK_PATTERNS)]
+    assert len(names()) == len(cost.PATTERNS)
+    monkeypatch.setenv("QUICK", "1")
+    assert names() == list(cost.QUICK_PATTERNS)
+    monkeypatch.setenv("ONLY", "random,seq")
+    assert names() == ["seq", "random"]
+    monkeypatch.setenv("ONLY", "seq,frob")
+    with pytest.raises(measure.road.Failure, match="ONLY=seq,frob: no frob; there are seq, "):
+        names()
 
 
 # --- the page --------------------------------------------------------------
