@@ -66,7 +66,9 @@ static size_t take_bytes(struct input *in, uint8_t *to, size_t n)
 struct expected {
 	struct fuzz_protocol_result *r;
 	uint8_t header[MOST_FRAMES][WIRE_HEADER];
+	const uint8_t *there[MOST_FRAMES]; /* the payload; NULL = any */
 	uint32_t sent, taken;
+	uint32_t whole, done; /* payload included */
 	uint8_t *payload;
 };
 
@@ -87,7 +89,12 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 static int finished(void *data, const struct wire_frame *f)
 {
 	struct expected *x = data;
+	const uint8_t *there = x->taken ? x->there[x->taken - 1] : NULL;
 
+	if (x->done++ == x->whole)
+		wrong(x->r, "a payload was taken that was not sent");
+	else if (there && memcmp(there, x->payload, wire_payload(f)))
+		wrong(x->r, "another payload than that");
 	x->r->frames++;
 	free(x->payload);
 	x->payload = NULL;
@@ -98,9 +105,35 @@ static const struct stream_rx_ops ops = { arrived, finished };
 
 /* --- FUZZ_LINK ---------------------------------------------------------------------------- */
 
-enum spoiling { SPOIL_MARK = 4, SPOIL_NUMBER, SPOIL_HEADER, LEAVE_MARK_OUT };
+enum spoiling { SPOIL_PAYLOAD = 3, SPOIL_MARK, SPOIL_NUMBER, SPOIL_HEADER, LEAVE_MARK_OUT };
 
-/* Appends a frame with its mark as @in wants it; false when nothing behind it may be taken. */
+/* What becomes of the payload, and its trailer, with SPOIL_PAYLOAD. */
+enum payload_spoiling { SPOIL_BYTES, SPOIL_TRAILER, SPOIL_PAYLOAD_NUMBER, CUT_TRAILER };
+
+/*
+ * Appends the trailer of the @n bytes at bytes + *len - n, and spoils either as @how says; returns
+ * whether it left them as they were.
+ */
+static bool put_trailer(uint8_t how, struct session_guard *out, uint8_t *bytes, size_t *len,
+			size_t n)
+{
+	uint8_t *payload = bytes + *len - n, *trailer = bytes + *len;
+	bool spoils = (how & 7) == SPOIL_PAYLOAD;
+
+	out->payloads += spoils && how >> 6 == SPOIL_PAYLOAD_NUMBER;
+	out->guard.piece(&out->guard, payload, (uint32_t)n);
+	out->guard.trailer(&out->guard, trailer);
+	*len += STREAM_MARK;
+	if (spoils && how >> 6 == SPOIL_BYTES)
+		payload[(how >> 3 & 7) * 1000 % n] ^= 1;
+	else if (spoils && how >> 6 == SPOIL_TRAILER)
+		trailer[(how >> 3 & 7) * 2] ^= 1;
+	else if (spoils && how >> 6 == CUT_TRAILER)
+		*len -= 1 + (how >> 3 & 7) * 2;
+	return !spoils;
+}
+
+/* Appends a frame with its MACs as @in wants it; false when nothing behind it may be taken. */
 static bool put_frame(struct input *in, struct session_guard *out, enum wire_side side,
 		      struct expected *x, uint8_t *bytes, size_t *len)
 {
@@ -128,12 +161,17 @@ static bool put_frame(struct input *in, struct session_guard *out, enum wire_sid
 	else if ((how & 7) == LEAVE_MARK_OUT)
 		*len -= STREAM_MARK;
 	n = good ? wire_payload(&f) : 0;
-	if (n > MOST_BYTES - *len)
-		n = MOST_BYTES - *len;
-	/* Payloads are no part of the mark: any bytes. */
+	whole = n <= MOST_BYTES - *len;
+	n = whole ? n : MOST_BYTES - *len;
 	memset(bytes + *len, 0, n);
 	take_bytes(in, bytes + *len, n < 16 ? n : 16);
+	if (good)
+		x->there[x->sent - 1] = bytes + *len;
 	*len += n;
+	/* Without a trailer a payload is any bytes. */
+	if (good && whole && n && out->guard.trailers)
+		good = put_trailer(how, out, bytes, len, n);
+	x->whole += good && whole;
 	return good;
 }
 
@@ -159,7 +197,8 @@ static void feed(struct stream_rx *rx, int fd[2], const uint8_t *bytes, size_t l
 
 static void run_link(uint8_t how, struct input in, struct fuzz_protocol_result *r)
 {
-	static uint8_t bytes[MOST_BYTES + WIRE_HEADER + STREAM_MARK];
+	static uint8_t bytes[MOST_BYTES + WIRE_HEADER + 2 * STREAM_MARK];
+	uint32_t version = how & 128 ? 3 : WIRE_VERSION;
 	enum wire_side side = how & 4 ? WIRE_AT_DONOR : WIRE_AT_BORROWER;
 	enum wire_direction direction = how & 4 ? WIRE_REQUEST : WIRE_REPLY;
 	const struct wire_join j = { .session = SESSION, .number = 3 };
@@ -173,8 +212,8 @@ static void run_link(uint8_t how, struct input in, struct fuzz_protocol_result *
 	if (!open_pair(fd, r))
 		return;
 	if (session_guard_init(&out) || session_guard_init(&guard) || stream_rx_init(&rx, side) ||
-	    session_guard_start(&out, SESSION_SENDS, session_key, &j, direction) ||
-	    session_guard_start(&guard, SESSION_RECEIVES, session_key, &j, direction)) {
+	    session_guard_start(&out, SESSION_SENDS, session_key, &j, direction, version) ||
+	    session_guard_start(&guard, SESSION_RECEIVES, session_key, &j, direction, version)) {
 		wrong(r, "no memory");
 	} else {
 		rx.guard = &guard.guard;
@@ -185,10 +224,10 @@ static void run_link(uint8_t how, struct input in, struct fuzz_protocol_result *
 			if (!put_frame(&in, &out, side, spoilt ? &none : &x, bytes, &len))
 				spoilt = true;
 		}
-		feed(&rx, fd, bytes, len, 7 + (how >> 3) * 37u, &x);
+		feed(&rx, fd, bytes, len, 7 + (how >> 3 & 15) * 37u, &x);
 		if (r->end != -EPROTO && r->end != -EBADMSG && r->end != -ECONNRESET)
 			wrong(r, "another end than those");
-		if (!spoilt && len < MOST_BYTES - 64 && x.taken != x.sent)
+		if (!spoilt && len < MOST_BYTES - 64 && (x.taken != x.sent || x.done != x.sent))
 			wrong(r, "a good frame was not taken");
 	}
 	free(x.payload);
@@ -223,7 +262,7 @@ static void run_join(struct input in, struct fuzz_protocol_result *r)
 			wrong(r, "no memory");
 		due = j.session == SESSION && how & 4 && j.number < SESSION_NUMBERS &&
 		      !(used >> j.number & 1);
-		status = access_join(&a, how & 16 ? NULL : &control, &j);
+		status = access_join(&a, how & 16 ? NULL : &control, &j, WIRE_VERSION);
 		if ((status == WIRE_OK) != (due && !(how & 16)))
 			wrong(r, "a JOIN that should not, or that should");
 		if (status == WIRE_OK) {
@@ -340,6 +379,7 @@ static void side_close(struct side *s)
 static void say(struct side *s, struct side *to, struct wire_frame f)
 {
 	wire_build(to->x.header[to->x.sent++], &f);
+	to->x.whole++;
 	stream_push(&s->tx, &f, NULL, 0);
 	stream_flush(&s->tx, s->fd, NULL, NULL);
 }
@@ -467,7 +507,7 @@ static size_t link_bytes(uint64_t *seed, uint8_t first, uint8_t *data, size_t si
 			.length = WIRE_PAGE * (1 + draw_below(seed, 2)),
 		};
 
-		data[at++] = (uint8_t)(draw_below(seed, 12) ? draw_below(seed, 4) : draw32(seed));
+		data[at++] = (uint8_t)(draw_below(seed, 12) ? draw_below(seed, 3) : draw32(seed));
 		wire_build(data + at, &f);
 		if (draw_below(seed, 40) == 0)
 			data[at + draw_below(seed, WIRE_HEADER)] ^= (uint8_t)(1u << draw_below(seed,

@@ -3,9 +3,10 @@
  * The same for what is there with keys (docs/protocol.md, "Authentication").  The first
  * byte says which:
  *
- *	FUZZ_LINK   a data connection's frames with their marks, as the rest of the input
- *		    wants them made, spoilt, left out and repeated.  What is taken must be
- *		    what was sent, in its order, up to the first that was spoilt.
+ *	FUZZ_LINK   a data connection's frames with their marks and, in version 4, trailers,
+ *		    as the rest of the input wants them made, spoilt, left out and repeated.
+ *		    What is taken must be what was sent, in its order, up to the first that was
+ *		    spoilt.
  *	FUZZ_JOIN   JOINs to a session: taken only with its MAC, and a number only once.
  *	FUZZ_HELLO  bytes for a TLS handshake, of a donor or a borrower: none completes.
  *	FUZZ_MIDDLE a real handshake and frames after it, with bytes changed on the way:

@@ -29,6 +29,7 @@ struct world {
 	struct tls_context *tls[2]; /* of the borrowers "spark" and "flink" */
 	struct key derived;         /* of spark's for DONOR, not among the donor's at first */
 	char directory[64], files[2][96], derived_file[96];
+	uint32_t version;           /* of the protocol, that borrowers speak */
 };
 
 static struct world w;
@@ -51,7 +52,7 @@ static int with_donor(void **state)
 						  .key_connections = 5, .keep = 30000000000 } };
 	struct error e = { 0 };
 
-	w = (struct world){ .directory = "/tmp/ebb-access-XXXXXX" };
+	w = (struct world){ .directory = "/tmp/ebb-access-XXXXXX", .version = WIRE_VERSION };
 	assert_non_null(mkdtemp(w.directory));
 	setenv("EBB_RUN_DIR", w.directory, 1);
 	make_key(0, "spark");
@@ -196,7 +197,7 @@ static void shake_hands(struct end *b, int key)
 /* A control connection of the borrower @number. */
 static void greet_with(struct end *b, int key, uint64_t number, uint32_t flags)
 {
-	struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .slab_size = SLAB,
+	struct wire_hello h = { .version = w.version, .borrower = number, .slab_size = SLAB,
 				.name = "unit", .flags = flags };
 	struct wire_donor told;
 	uint8_t payload[WIRE_HELLO_SIZE];
@@ -205,7 +206,7 @@ static void greet_with(struct end *b, int key, uint64_t number, uint32_t flags)
 	wire_build_hello(payload, &h);
 	assert_int_equal(ask(b, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
 			     payload), WIRE_OK);
-	assert_int_equal(wire_parse_donor(b->payload, WIRE_DONOR_SIZE, &told), 0);
+	assert_int_equal(wire_parse_donor(b->payload, b->last.length, &told), 0);
 	assert_true(told.session != 0);
 	b->session = told.session;
 	assert_int_equal(tls_export(&b->tls, SESSION_LABEL, b->key, sizeof(b->key)), 0);
@@ -248,9 +249,9 @@ static void join(struct end *b, const struct end *control, uint32_t number)
 	end_open(b);
 	assert_int_equal(say_join(b, &j), WIRE_OK);
 	assert_int_equal(session_guard_start(&b->out, SESSION_SENDS, control->key, &j,
-					     WIRE_REQUEST), 0);
+					     WIRE_REQUEST, w.version), 0);
 	assert_int_equal(session_guard_start(&b->in, SESSION_RECEIVES, control->key, &j,
-					     WIRE_REPLY), 0);
+					     WIRE_REPLY, w.version), 0);
 	b->tx.guard = &b->out.guard;
 	b->rx.guard = &b->in.guard;
 }
@@ -384,20 +385,89 @@ static void data_ends_with_control(void **state)
 	assert_int_equal(w.pool.in[LEND_LENT], 0);
 }
 
+static void each_on_its_connection_in_version_3(void **state)
+{
+	w.version = 3;
+	each_on_its_connection(state);
+}
+
+static void data_connection(struct end *control, struct end *data, struct wire_frame *loan)
+{
+	greet(control, 0, 7);
+	assert_int_equal(map(control), WIRE_OK);
+	*loan = control->last;
+	join(data, control, 0);
+	assert_int_equal(ask(data, page_of(WIRE_WRITE, loan), page), WIRE_OK);
+}
+
+/* Sends a WRITE whose MACs are what @data has made of them; the donor hangs up. */
+static void send_wrong(struct end *data, const struct wire_frame *loan)
+{
+	struct wire_frame f = page_of(WIRE_WRITE, loan);
+
+	assert_int_equal(stream_push(&data->tx, &f, page, 0), 0);
+	assert_int_equal(stream_flush(&data->tx, data->fd, NULL, NULL), 0);
+	turn();
+	assert_int_equal(data->c->fd, -1);
+}
+
+/* The WRITE is not acknowledged; the final frame of the donor tells why. */
+static void takes_the_final_frame(struct end *data)
+{
+	int came = data->came;
+
+	stream_receive(&data->rx, data->fd, 1 << 20, &ops, data);
+	assert_int_equal(data->came, came + 1);
+	assert_int_equal(data->last.op, WIRE_JOIN);
+	assert_int_equal(data->last.direction, WIRE_REPLY);
+	assert_int_equal(data->last.status, WIRE_ALTERED);
+	assert_int_equal(stream_receive(&data->rx, data->fd, 1 << 20, &ops, data), -ECONNRESET);
+	assert_int_equal(data->came, came + 1);
+}
+
 static void a_frame_of_anybody_elses_ends_it(void **state)
 {
 	struct end control, data;
 	struct wire_frame loan;
 
-	greet(&control, 0, 7);
-	assert_int_equal(map(&control), WIRE_OK);
-	loan = control.last;
-	join(&data, &control, 0);
-	assert_int_equal(ask(&data, page_of(WIRE_WRITE, &loan), page), WIRE_OK);
+	data_connection(&control, &data, &loan);
 	data.out.frames--;
-	assert_int_equal(ask(&data, page_of(WIRE_WRITE, &loan), page), -ECONNRESET);
-	assert_int_equal(data.c->fd, -1);
+	send_wrong(&data, &loan);
+	takes_the_final_frame(&data);
 	assert_true(control.c->fd >= 0);
+	end_close(&data);
+	end_close(&control);
+}
+
+static void an_altered_payload_ends_it(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+
+	data_connection(&control, &data, &loan);
+	data.out.payloads--;
+	send_wrong(&data, &loan);
+	takes_the_final_frame(&data);
+	assert_true(control.c->fd >= 0);
+	/* The loan is still there. */
+	join(&data, &control, 1);
+	assert_int_equal(ask(&data, page_of(WIRE_READ, &loan), NULL), WIRE_OK);
+	end_close(&data);
+	end_close(&control);
+}
+
+/* Version 3 has no such final frame. */
+static void version_3_ends_in_silence(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+
+	w.version = 3;
+	data_connection(&control, &data, &loan);
+	data.out.frames--;
+	send_wrong(&data, &loan);
+	assert_int_equal(stream_receive(&data.rx, data.fd, 1 << 20, &ops, &data), -ECONNRESET);
+	assert_int_equal(data.last.op, WIRE_WRITE);
 	end_close(&data);
 	end_close(&control);
 }
@@ -636,7 +706,10 @@ int main(void)
 		TEST(a_guess_uses_no_number_up),
 		TEST(another_ones_session_is_no_way_in),
 		TEST(data_ends_with_control),
+		TEST(each_on_its_connection_in_version_3),
 		TEST(a_frame_of_anybody_elses_ends_it),
+		TEST(an_altered_payload_ends_it),
+		TEST(version_3_ends_in_silence),
 		TEST(replies_do_not_come_by_data),
 		TEST(nothing_is_asked_before_the_data_connection),
 		TEST(a_quota_is_the_keys),

@@ -376,6 +376,72 @@ static void a_quarantine_is_known_at_once(void **state)
 	end();
 }
 
+#define ALTERED "a payload from it was altered between borrower and donor"
+
+/* The connection is lost to an alteration; the next one is there at once. */
+static void alter(struct donor *d)
+{
+	donor_link_lost(d, LOSS_ALTERED, ALTERED);
+	if (d->state == DONOR_DOWN)
+		greeted(d);
+	d->resume = RESUME_NOTHING;
+}
+
+static void only_repeated_alterations_quarantine(void **state)
+{
+	struct donor *d;
+
+	begin(BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	d->grace = 30 * SECOND;
+	d->copies = 1;
+	for (uint32_t n = 1; n < ALTERATIONS_MOST; n++) {
+		greeted(d);
+		donor_link_lost(d, LOSS_ALTERED, ALTERED);
+		assert_string_equal(d->why, ALTERED);
+		assert_true(donor_is_away(d));
+		assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
+		assert_int_equal(d->absences, n);
+		d->resume = RESUME_NOTHING;
+	}
+	/* A successor counts on. */
+	donors_take_over(&s.donors, now_ns());
+	d->link.transport = &transport_fake;
+	greeted(d);
+	assert_int_equal(d->altered, ALTERATIONS_MOST - 1);
+	donor_link_lost(d, LOSS_ALTERED, ALTERED);
+	assert_int_equal(d->state, DONOR_QUARANTINED);
+	assert_non_null(strstr(d->why, "check network cards"));
+	assert_int_equal(d->losses, 1);
+	assert_int_equal(d->bad_pages, 0);
+	assert_int_equal(shared.donors[0].altered, ALTERATIONS_MOST);
+	/* Trust forgets them. */
+	donor_trust(d, now_ns());
+	greeted(d);
+	alter(d);
+	alter(d);
+	assert_int_equal(d->state, DONOR_UP);
+	alter(d);
+	assert_int_equal(d->state, DONOR_QUARANTINED);
+	end();
+
+	/* Without a backup its pages migrate first, over connections that are altered again. */
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	d->grace = 30 * SECOND;
+	d->copies = 1;
+	greeted(d);
+	for (uint32_t n = 0; n < ALTERATIONS_MOST + 2; n++)
+		alter(d);
+	assert_int_equal(d->state, DONOR_UP);
+	assert_int_equal(d->leaving, DONOR_SUSPECT);
+	assert_int_equal(d->losses, 0);
+	assert_int_equal(d->absences, ALTERATIONS_MOST + 2);
+	end();
+}
+
 /* It still gets no slabs, and the next server resumes those that it has. */
 static void an_unlisted_donor_stays_unlisted(void **state)
 {
@@ -596,6 +662,7 @@ int main(void)
 		cmocka_unit_test(asked_back_before_it_is_there),
 		cmocka_unit_test(room_that_comes_back),
 		cmocka_unit_test(a_quarantine_is_known_at_once),
+		cmocka_unit_test(only_repeated_alterations_quarantine),
 		cmocka_unit_test(an_unlisted_donor_stays_unlisted),
 		cmocka_unit_test(losses_are_remembered),
 		cmocka_unit_test(who_has_something_is_not_refused),

@@ -76,7 +76,8 @@ int access_greeted(struct access *a)
 	return 0;
 }
 
-enum wire_status access_join(struct access *a, struct access *control, const struct wire_join *j)
+enum wire_status access_join(struct access *a, struct access *control, const struct wire_join *j,
+			     uint32_t version)
 {
 	if (!control || !control->session || control->session != j->session)
 		return WIRE_NO_SESSION;
@@ -85,8 +86,9 @@ enum wire_status access_join(struct access *a, struct access *control, const str
 		return WIRE_BAD_MAC;
 	if (!session_take_number(&control->numbers, j->number) || session_guard_init(&a->in) ||
 	    session_guard_init(&a->out) ||
-	    session_guard_start(&a->in, SESSION_RECEIVES, control->key, j, WIRE_REQUEST) ||
-	    session_guard_start(&a->out, SESSION_SENDS, control->key, j, WIRE_REPLY))
+	    session_guard_start(&a->in, SESSION_RECEIVES, control->key, j, WIRE_REQUEST,
+				version) ||
+	    session_guard_start(&a->out, SESSION_SENDS, control->key, j, WIRE_REPLY, version))
 		return WIRE_NO_SESSION;
 	a->state = ACCESS_DATA;
 	return WIRE_OK;

@@ -71,10 +71,12 @@ enum wire_status access_serves(const struct access *a, enum wire_op op);
 int access_greeted(struct access *a);
 
 /*
- * Joins the data connection @a to the session of @control, whose number is in @j.  After WIRE_OK
- * @a is DATA: push the reply, which has no MAC, then call access_guard().
+ * Joins the data connection @a to the session of @control, whose number is in @j, and whose
+ * version of the protocol is @version.  After WIRE_OK @a is DATA: push the reply, which has no MAC,
+ * then call access_guard().
  */
-enum wire_status access_join(struct access *a, struct access *control, const struct wire_join *j);
+enum wire_status access_join(struct access *a, struct access *control, const struct wire_join *j,
+			     uint32_t version);
 void access_guard(struct access *a, struct stream_rx *rx, struct stream_tx *tx);
 
 /* Ends the connection's session and forgets its keys. */

@@ -257,7 +257,8 @@ static int join(struct connection *c, const struct wire_frame *f)
 		    c->sessions->connections[i].access.session == j.session)
 			control = &c->sessions->connections[i];
 	st = control && connection_too_many(control, 1) ? WIRE_NO_SESSION :
-	     access_join(&c->access, control ? &control->access : NULL, &j);
+	     access_join(&c->access, control ? &control->access : NULL, &j,
+			 control ? control->version : 0);
 	connection_reply(c, f, st, NULL, 0, NO_SLAB);
 	if (st != WIRE_OK) {
 		donor_say(c->sessions->log, LOG_LVL_WARN, "data connection refused: %s",
@@ -265,6 +266,7 @@ static int join(struct connection *c, const struct wire_frame *f)
 		return 0;
 	}
 	c->home = control->number;
+	c->version = control->version;
 	c->greeted = control->answers = true;
 	connection_pays(c, control->borrower.key);
 	memcpy(c->borrower.name, control->borrower.name, sizeof(c->borrower.name));

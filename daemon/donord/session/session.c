@@ -275,6 +275,20 @@ void connection_flush(struct connection *c)
 		watch(c, connection_has_room(c) && !is_throttled(c), r == 1);
 }
 
+/* Ends a data connection on which a MAC is wrong, and tells its borrower why. */
+static void drop_altered(struct connection *c)
+{
+	const struct wire_frame last = { .op = WIRE_JOIN, .direction = WIRE_REPLY,
+					 .status = WIRE_ALTERED };
+
+	if (c->version >= 4) {
+		connection_push(c, &last, NULL, NO_SLAB);
+		stream_flush(&c->tx, c->fd, reply_sent, c);
+	}
+	connection_drop(c, c->rx.busy ? "a payload with a wrong message authentication code" :
+			"a frame with a wrong message authentication code");
+}
+
 static void receive(struct connection *c)
 {
 	int r;
@@ -284,7 +298,7 @@ static void receive(struct connection *c)
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");
 	else if (r == -EBADMSG)
-		connection_drop(c, "a frame with a wrong message authentication code");
+		drop_altered(c);
 	else if (r == -ECONNRESET)
 		connection_lost(c, "disconnected");
 	else if (r < 0)

@@ -162,7 +162,7 @@ const struct metric metrics[] = {
 
 	IS(ROWS_DONOR, "ebb_donor_up", "state", "Whether the donor is connected.", .is = "up"),
 	IS(ROWS_DONOR, "ebb_donor_quarantined", "quarantined",
-	   "Whether the donor returned a wrong page and is not used."),
+	   "Whether the donor is not trusted and not used."),
 	DONOR("total_bytes", "total", "Memory that the donor lends, to all borrowers."),
 	DONOR("free_bytes", "free", "Free part of it."),
 	DONOR("memory_bytes", "memory", "Memory of its machine."),
@@ -175,6 +175,8 @@ const struct metric metrics[] = {
 	COUNTER(ROWS_DONOR, "ebb_donor_absences", "absences", "Times the donor was away."),
 	COUNTER(ROWS_DONOR, "ebb_donor_revoked", "revoked", "Replicas that the donor has revoked."),
 	COUNTER(ROWS_DONOR, "ebb_donor_bad_pages", "bad_pages", "Wrong pages returned."),
+	COUNTER(ROWS_DONOR, "ebb_donor_altered", "altered",
+		"Connections ended by data altered between borrower and donor."),
 
 	LENDER("total_bytes", "total", "Memory that this machine lends."),
 	LENDER("free_bytes", "free", "Free part of it."),

@@ -67,8 +67,11 @@ struct transfer_list {
 	struct transfer *head, *tail;
 };
 
-/* A lost link may work after a reconnection, or only after an operator's action. */
-enum loss { LOSS_PASSING, LOSS_LASTING };
+/*
+ * A lost link may work after a reconnection, or only after an operator's action.  LOSS_ALTERED
+ * passes: what was sent, either way, is not what arrived, and it was detected by its MAC.
+ */
+enum loss { LOSS_PASSING, LOSS_LASTING, LOSS_ALTERED };
 
 /*
  * Upcalls of a link.  ready: hello() returned 1, and data can move now.  lost: the link has failed;
@@ -105,6 +108,7 @@ struct data_link {
 	uint8_t number; /* in the session, from 0 */
 	int fd;
 	struct wire_join join;
+	uint32_t version;       /* of the protocol, as HELLO agreed */
 	uint8_t key[SESSION_KEY];
 	struct stream_rx rx;
 	struct stream_tx tx;

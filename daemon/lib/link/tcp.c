@@ -106,7 +106,7 @@ static int tcp_hello(struct link *l, const struct wire_donor *told)
 		return -EPROTO;
 	if (!told->session)
 		return 0;
-	r = data_links_open(l, told->session);
+	r = data_links_open(l, told);
 	return r ? r : 1;
 }
 

@@ -34,12 +34,13 @@ static uint32_t channel_of(const struct data_link *d)
 	return d->number + 1u;
 }
 
-static int open_one(struct link *l, struct data_link *d, uint64_t session)
+static int open_one(struct link *l, struct data_link *d, const struct wire_donor *told)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT,
 				  .data.u64 = link_key(l, channel_of(d)) };
 
-	d->join = (struct wire_join){ .session = session, .number = d->number };
+	d->join = (struct wire_join){ .session = told->session, .number = d->number };
+	d->version = told->version;
 	if (tls_export(&l->tls, SESSION_LABEL, d->key, sizeof(d->key)) ||
 	    session_sign(d->key, &d->join))
 		return -EIO;
@@ -51,12 +52,12 @@ static int open_one(struct link *l, struct data_link *d, uint64_t session)
 	return epoll_ctl(l->env->epoll_fd, EPOLL_CTL_ADD, d->fd, &ev) < 0 ? -errno : 0;
 }
 
-int data_links_open(struct link *l, uint64_t session)
+int data_links_open(struct link *l, const struct wire_donor *told)
 {
 	int r = 0;
 
 	for (uint32_t i = 0; i < l->env->connections && !r; i++)
-		r = open_one(l, &l->data[i], session);
+		r = open_one(l, &l->data[i], told);
 	return r;
 }
 
@@ -93,14 +94,22 @@ static void lose(struct link *l, const char *text)
 	l->ops->lost(l->owner, LOSS_PASSING, text);
 }
 
+static void receive(struct link *l, struct data_link *d);
+
 static void flush(struct link *l, struct data_link *d)
 {
 	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
 
-	if (r < 0)
-		lose(l, strerror(-r));
-	else
+	if (r >= 0) {
 		watch(l, d, r == 1);
+		return;
+	}
+	/* The donor may have said why it ends the connection. */
+	do
+		receive(l, d);
+	while (d->state != LINK_NONE && d->more);
+	if (d->state != LINK_NONE)
+		lose(l, strerror(-r));
 }
 
 void data_links_flush(struct link *l)
@@ -143,6 +152,10 @@ static uint32_t up(const struct link *l)
 
 static int joined(struct link *l, struct data_link *d, const struct wire_frame *f)
 {
+	/* The donor's final frame on this connection. */
+	if (f->op == WIRE_JOIN && f->status == WIRE_ALTERED && d->state == LINK_UP &&
+	    d->version >= 4)
+		return -EBADE;
 	if (f->op != WIRE_JOIN || d->state != LINK_JOINING)
 		return -EPROTO;
 	if (f->status) {
@@ -150,8 +163,9 @@ static int joined(struct link *l, struct data_link *d, const struct wire_frame *
 		/* Other connections have joined, so the session exists. */
 		return f->status == WIRE_NO_SESSION && up(l) ? -EUSERS : -ECONNREFUSED;
 	}
-	if (session_guard_start(&d->out, SESSION_SENDS, d->key, &d->join, WIRE_REQUEST) ||
-	    session_guard_start(&d->in, SESSION_RECEIVES, d->key, &d->join, WIRE_REPLY))
+	if (session_guard_start(&d->out, SESSION_SENDS, d->key, &d->join, WIRE_REQUEST,
+				d->version) ||
+	    session_guard_start(&d->in, SESSION_RECEIVES, d->key, &d->join, WIRE_REPLY, d->version))
 		return -EIO;
 	d->tx.guard = &d->out.guard;
 	d->rx.guard = &d->in.guard;
@@ -166,11 +180,17 @@ struct data_context {
 	struct data_link *d;
 };
 
+/* Returns whether @f is the transport's. */
+static bool moves_data(const struct data_context *c, const struct wire_frame *f)
+{
+	return c->d->state == LINK_UP && f->op != WIRE_JOIN;
+}
+
 static int arrived(void *data, const struct wire_frame *f, void **payload)
 {
 	struct data_context *c = data;
 
-	if (c->d->state == LINK_UP)
+	if (moves_data(c, f))
 		return c->l->transport->arrived(c->l, channel_of(c->d), f, payload);
 	if (wire_payload(f) > sizeof(c->d->small))
 		return -EPROTO;
@@ -182,11 +202,16 @@ static int finished(void *data, const struct wire_frame *f)
 {
 	struct data_context *c = data;
 
-	return c->d->state == LINK_UP ? c->l->transport->finished(c->l, channel_of(c->d), f) :
-					joined(c->l, c->d, f);
+	return moves_data(c, f) ? c->l->transport->finished(c->l, channel_of(c->d), f) :
+				  joined(c->l, c->d, f);
 }
 
 static const struct stream_rx_ops rx_ops = { arrived, finished };
+
+static void lose_altered(struct link *l, const struct data_link *d, const char *text)
+{
+	l->ops->lost(l->owner, d->version >= 4 ? LOSS_ALTERED : LOSS_PASSING, text);
+}
 
 static void receive(struct link *l, struct data_link *d)
 {
@@ -197,9 +222,14 @@ static void receive(struct link *l, struct data_link *d)
 	if (r == -EUSERS)
 		l->ops->lost(l->owner, LOSS_LASTING,
 			     "it lets no more data connections in; lower --connections, or raise its --key-connections");
+	else if (r == -EBADE)
+		lose_altered(l, d, "data that it received was altered between borrower and donor");
+	else if (r == -EBADMSG)
+		lose_altered(l, d, d->rx.busy ?
+			     "a payload from it was altered between borrower and donor" :
+			     "a frame from it was altered between borrower and donor");
 	else if (r < 0)
 		lose(l, r == -EPROTO ? "it broke the protocol" :
-		     r == -EBADMSG ? "a frame on its data connection has a wrong message authentication code" :
 		     r == -ECONNREFUSED ? l->refusal :
 		     r == -ECONNRESET ? "data connection closed" : strerror(-r));
 }

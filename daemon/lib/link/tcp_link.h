@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Data connections of a link whose control connection is TLS: READ and WRITE travel there, with a
- * message authentication code on each header (lib/wire/session.h).  They are opened when HELLO has
- * named a session, and end with the control connection.  When one breaks, the link is lost.
+ * message authentication code on each header and, from version 4 on, on each payload
+ * (lib/wire/session.h).  They are opened when HELLO has named a session, and end with the control
+ * connection.  When one breaks, the link is lost.
  *
  *	NONE --open--> CONNECTING --> JOINING --> UP
  *
@@ -17,10 +18,10 @@
 /* Loop thread only. */
 
 /*
- * Opens the data connections of @l for @session; ready() follows when all are up.  Returns 0 or
- * -errno.
+ * Opens the data connections of @l for the session that @told names; ready() follows when all are
+ * up.  Returns 0 or -errno.
  */
-int data_links_open(struct link *l, uint64_t session);
+int data_links_open(struct link *l, const struct wire_donor *told);
 /* Fills in their descriptors, as in struct transport. */
 int data_links_fds(const struct link *l, struct pollfd *p, int most);
 /* Handles an event of @channel; 0 means any of them. */

@@ -6,8 +6,9 @@
  * have it, and no other connection has an equal one.  A data connection begins with JOIN, whose MAC
  * proves the key, for a number that is used once; from then on each header is followed by its GMAC
  * under a key of that connection and direction, with the number of frames before it as the nonce.
- * So no frame, acknowledgements included, can be forged, left out, repeated or moved.  Payloads are
- * pages, which have seals.
+ * So no frame, acknowledgements included, can be forged, left out, repeated or moved.  From version
+ * 4 of the protocol on each payload is followed by its GMAC, under another key, with the number of
+ * payloads before it as the nonce: the headers tell which frame has that payload.
  */
 #ifndef EBB_SESSION_H
 #define EBB_SESSION_H
@@ -38,8 +39,10 @@ bool session_take_number(uint64_t *used, uint32_t number);
 /* One direction of a data connection. */
 struct session_guard {
 	struct stream_guard guard;
-	struct evp_cipher_ctx_st *gmac; /* owned */
-	uint64_t frames;                /* so far */
+	struct evp_cipher_ctx_st *gmac, *payload_gmac; /* owned */
+	uint64_t frames, payloads;      /* so far, complete ones */
+	bool begun;                     /* the present payload has had a piece */
+	bool failed;                    /* ... whose MAC could not be computed */
 };
 
 /* Returns 0 or -ENOMEM. */
@@ -50,10 +53,11 @@ enum session_role { SESSION_SENDS, SESSION_RECEIVES };
 
 /*
  * Starts one direction of the connection that @j joins, the borrower's requests or the replies,
- * from the first frame after JOIN and its reply on.  @role is this side's.  Returns 0 or -EIO.
+ * from the first frame after JOIN and its reply on.  @role is this side's; @version that of the
+ * protocol, by which payloads have MACs.  Returns 0 or -EIO.
  */
 int session_guard_start(struct session_guard *g, enum session_role role,
 			const uint8_t key[static SESSION_KEY], const struct wire_join *j,
-			enum wire_direction direction);
+			enum wire_direction direction, uint32_t version);
 
 #endif

@@ -8,7 +8,8 @@
 #include "lib/base/cleanup.h"
 #include "stream.h"
 
-#define FLUSH_IOVECS 128
+/* Header, payload and trailer of 64 frames. */
+#define FLUSH_IOVECS 192
 
 static ssize_t socket_receive(void *channel, int fd, struct msghdr *m)
 {
@@ -112,6 +113,8 @@ static void drain_buffer(struct stream_rx *rx)
 
 	if (n > rx->left)
 		n = rx->left;
+	if (n && rx->trailed)
+		rx->guard->piece(rx->guard, rx->buf + rx->head, n);
 	if (rx->dst) {
 		memcpy(rx->dst, rx->buf + rx->head, n);
 		rx->dst += n;
@@ -136,6 +139,17 @@ static int prove(struct stream_rx *rx)
 	return 1;
 }
 
+/* Takes the MAC behind a payload.  Returns 1, 0 when bytes are missing, or -EBADMSG. */
+static int prove_payload(struct stream_rx *rx)
+{
+	if (rx->tail - rx->head < STREAM_MARK)
+		return 0;
+	if (!rx->guard->intact(rx->guard, rx->buf + rx->head))
+		return -EBADMSG;
+	rx->head += STREAM_MARK;
+	return 1;
+}
+
 /*
  * Handles every complete frame in the buffer.  Returns 0 when more bytes are
  * needed, 1 on "not now", or -errno.
@@ -150,6 +164,9 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 			drain_buffer(rx);
 			if (rx->left)
 				return 0;
+			r = rx->trailed ? prove_payload(rx) : 1;
+			if (r <= 0)
+				return r;
 			rx->busy = false;
 			r = ops->finished(data, &rx->frame);
 			if (r)
@@ -157,9 +174,11 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 		}
 		if (rx->head == rx->tail)
 			return 0;
-		r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->side, &rx->frame);
-		if (r > 0 && rx->guard)
-			r = prove(rx);
+		/* The MAC first: an altered header is no violation of the protocol. */
+		r = rx->guard ? prove(rx) : 1;
+		if (r > 0)
+			r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->side,
+				       &rx->frame);
 		if (r <= 0)
 			return r;
 		r = ops->arrived(data, &rx->frame, &payload);
@@ -168,6 +187,7 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 		rx->head += WIRE_HEADER + (rx->guard ? STREAM_MARK : 0);
 		rx->proven = false;
 		rx->left = wire_payload(&rx->frame);
+		rx->trailed = rx->left && rx->guard && rx->guard->trailers;
 		rx->dst = payload;
 		rx->busy = true;
 	}
@@ -207,6 +227,8 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 	if (m.msg_iovlen > 1) {
 		uint32_t direct = (size_t)n < rx->left ? (uint32_t)n : rx->left;
 
+		if (rx->trailed)
+			rx->guard->piece(rx->guard, rx->dst, direct);
 		rx->dst += direct;
 		rx->left -= direct;
 		rx->tail += (uint32_t)n - direct;
@@ -284,6 +306,8 @@ int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void
 		tx->guard->mark(tx->guard, en->bytes, en->bytes + WIRE_HEADER);
 		en->first += STREAM_MARK;
 	}
+	en->last = length && tx->guard && tx->guard->trailers ? STREAM_MARK : 0;
+	en->marked = false;
 	en->length = length;
 	en->cookie = cookie;
 	en->payload = payload;
@@ -306,17 +330,42 @@ int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
 	return r;
 }
 
-/* Appends to @iov the unsent part of @en, after its first @skip bytes. */
+/* Returns the bytes of its payload that are not in bytes[]. */
+static uint32_t referred(const struct stream_entry *en)
+{
+	return en->payload ? en->length : 0;
+}
+
+static int add_iovec(struct iovec *iov, int n, const void *p, uint32_t length, uint32_t *skip)
+{
+	uint32_t some = *skip < length ? *skip : length;
+
+	if (some < length)
+		iov[n++] = (struct iovec){ (char *)p + some, length - some };
+	*skip -= some;
+	return n;
+}
+
+/* Appends to @iov the unsent part of @en, after its first @skip bytes: up to 3. */
 static int entry_iovecs(struct stream_entry *en, uint32_t skip, struct iovec *iov)
 {
-	int n = 0;
+	int n = add_iovec(iov, 0, en->bytes, en->first, &skip);
 
-	if (skip < en->first)
-		iov[n++] = (struct iovec){ en->bytes + skip, en->first - skip };
-	skip = skip > en->first ? skip - en->first : 0;
-	if (en->payload && en->length > skip)
-		iov[n++] = (struct iovec){ (char *)en->payload + skip, en->length - skip };
-	return n;
+	n = add_iovec(iov, n, en->payload, referred(en), &skip);
+	return add_iovec(iov, n, en->trailer, en->last, &skip);
+}
+
+/*
+ * Computes its trailer, for the payload as it is sent: a donor's reply refers to memory that
+ * requests behind it may have changed since.
+ */
+static void mark_payload(struct stream_tx *tx, struct stream_entry *en)
+{
+	if (!en->last || en->marked)
+		return;
+	tx->guard->piece(tx->guard, en->payload ?: en->bytes + en->first - en->length, en->length);
+	tx->guard->trailer(tx->guard, en->trailer);
+	en->marked = true;
 }
 
 /* Drops the first entry. */
@@ -360,13 +409,14 @@ int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t
 		/* A descriptor goes with the first byte of its frame, so with the first entry. */
 		if (entry_at(tx, 0)->fd >= 0 && !tx->sent)
 			attach_fd(&m, control, sizeof(control), entry_at(tx, 0)->fd);
-		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 2 <= FLUSH_IOVECS; i++) {
+		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 3 <= FLUSH_IOVECS; i++) {
 			struct iovec *more = iov + m.msg_iovlen;
 			int count;
 
 			if (i && (entry_at(tx, i)->fd >= 0 ||
 				  (tx->budget && total + wanted >= tx->budget)))
 				break;
+			mark_payload(tx, entry_at(tx, i));
 			count = entry_iovecs(entry_at(tx, i), i ? 0 : tx->sent, more);
 			for (int v = 0; v < count; v++)
 				wanted += more[v].iov_len;
@@ -381,7 +431,7 @@ int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t
 		tx->moved += (uint64_t)n;
 		while (tx->count) {
 			const struct stream_entry *en = entry_at(tx, 0);
-			uint32_t whole = en->first + (en->payload ? en->length : 0);
+			uint32_t whole = en->first + referred(en) + en->last;
 
 			if (tx->sent < whole)
 				break;

@@ -42,13 +42,19 @@ struct stream_io {
 
 /*
  * Authenticates frames and their order by a MAC behind each header, computed from the header and
- * the frames before it.
+ * the frames before it; with @trailers, also payloads, by a MAC behind each one that is bound to
+ * its frame.
  */
 #define STREAM_MARK 16u
 
 struct stream_guard {
+	bool trailers;
 	void (*mark)(struct stream_guard *g, const uint8_t *header, uint8_t *mark);
 	bool (*genuine)(struct stream_guard *g, const uint8_t *header, const uint8_t *mark);
+	/* The next piece of the payload, of any length; then, once it is complete, its MAC. */
+	void (*piece)(struct stream_guard *g, const void *piece, uint32_t length);
+	void (*trailer)(struct stream_guard *g, uint8_t *mark);
+	bool (*intact)(struct stream_guard *g, const uint8_t *mark);
 };
 
 struct stream_rx {
@@ -59,6 +65,7 @@ struct stream_rx {
 	uint8_t *dst;              /* destination of the rest; NULL = discard */
 	uint32_t left;             /* payload bytes to come */
 	bool busy;                 /* a frame arrived and is not finished */
+	bool trailed;              /* ... and has a MAC behind its payload */
 	bool takes_fds;            /* the connection may bring descriptors */
 	int fds[STREAM_FDS];       /* received, not taken, oldest first; or -EMFILE */
 	uint32_t fd_count;
@@ -76,7 +83,7 @@ struct stream_rx_ops {
 	 * or 1 for "not now": the frame stays unread and stream_receive() returns 1.
 	 */
 	int (*arrived)(void *data, const struct wire_frame *frame, void **payload);
-	/* Handles a complete frame.  Returns 0 or -errno. */
+	/* Handles a complete frame, whose MACs are right.  Returns 0 or -errno. */
 	int (*finished)(void *data, const struct wire_frame *frame);
 };
 
@@ -95,15 +102,18 @@ int stream_take_fd(struct stream_rx *rx);
 /*
  * Receives available data, at most about @budget bytes.  Returns 0 when the socket is drained, 1
  * when there may be more (or an operation said "not now"), -ECONNRESET at end of stream, -EPROTO on
- * a malformed frame or on descriptors that are not taken, -EBADMSG on a frame with a wrong MAC,
- * other -errno.
+ * a malformed frame or on descriptors that are not taken, -EBADMSG on a wrong MAC of a header or,
+ * if rx->busy, of a payload, other -errno.
  */
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data);
 
 struct stream_entry {
 	uint8_t bytes[WIRE_HEADER + STREAM_MARK + STREAM_INLINE];
+	uint8_t trailer[STREAM_MARK];
 	uint32_t first;      /* bytes sent from bytes[]; the payload, if elsewhere, follows */
+	uint32_t last;       /* bytes sent from trailer[], behind the payload */
+	bool marked;         /* trailer[] is computed: when the payload is about to leave */
 	const void *payload; /* NULL: in bytes[], behind the header */
 	uint32_t length;     /* of the payload */
 	uint32_t cookie;

@@ -338,6 +338,7 @@ const char *wire_status_text(uint16_t status)
 		[WIRE_OVER_QUOTA] = "quota used up",
 		[WIRE_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
 		[WIRE_NO_RDMA] = "it does not lend by RDMA; start it with --rdma HOST:PORT, or leave rdma: out",
+		[WIRE_ALTERED] = "it received data that was altered on the way",
 	};
 
 	return status < WIRE_STATUSES ? texts[status] : "unknown status";

@@ -73,6 +73,7 @@ enum wire_status {
 	WIRE_OVER_QUOTA, /* MAP: the borrower's quota is used up */
 	WIRE_NO_KEY,	 /* HELLO: this donor requires TLS with a key */
 	WIRE_NO_RDMA,	 /* HELLO: this donor does not lend by RDMA on such a connection */
+	WIRE_ALTERED,	 /* JOIN: ends a data connection on which a MAC is wrong; version 4 */
 	WIRE_STATUSES
 };
 

@@ -82,6 +82,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		json_add_int(o, "absences", d->absences);
 		json_add_int(o, "revoked", count_get(&d->revoked));
 		json_add_int(o, "bad_pages", count_get(&d->bad_pages));
+		json_add_int(o, "altered", count_get(&d->altered));
 		if (*d->why)
 			json_add_text(o, "last_loss", d->why);
 		if (leaving)

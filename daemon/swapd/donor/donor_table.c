@@ -70,6 +70,8 @@ void donor_record_one(const struct donor *d)
 	r->losses = d->losses;
 	r->absences = d->absences;
 	r->bad_pages = d->bad_pages;
+	r->altered = d->altered;
+	r->alterations = d->alterations;
 	memcpy(r->why, d->why, sizeof(r->why));
 	shared_order();
 	r->used = true;
@@ -281,6 +283,8 @@ void donors_take_over(struct donors *ds, uint64_t now)
 		d->losses = r->losses;
 		d->absences = r->absences;
 		d->bad_pages = r->bad_pages;
+		d->altered = r->altered;
+		d->alterations = r->alterations;
 		memcpy(d->why, r->why, sizeof(d->why));
 		if (r->quarantined)
 			d->state = DONOR_QUARANTINED;

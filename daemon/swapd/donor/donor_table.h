@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/log_ring.h"
 #include "lib/link/link.h"
+#include "lib/rules/alterations.h"
 #include "lib/wire/address.h"
 #include "resolver.h"
 
@@ -21,7 +22,8 @@ enum donor_state {
 	DONOR_SECURING,    /* TLS handshake */
 	DONOR_GREETING,    /* HELLO, and data connections if there are any */
 	DONOR_UP,
-	DONOR_QUARANTINED, /* returned a wrong page; until the operator releases it */
+	/* returned wrong pages, or altered data ended its connections; until it is trusted again */
+	DONOR_QUARANTINED,
 };
 
 /* Reasons why a donor gets no slabs and its slabs migrate. */
@@ -112,6 +114,8 @@ struct donor {
 	uint64_t told_revoked;   /* ns: the last of these that was logged; 0 = none */
 	uint64_t bad_pages;      /* pages returned other than they were written */
 	bool blamed;             /* for one of them, since the last flush */
+	uint64_t altered;        /* connections that ended because data was altered on its way */
+	struct alterations alterations; /* since it is trusted */
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one have been requested again */
 	uint8_t release;         /* enum donor_release, of this connection */
@@ -132,7 +136,8 @@ struct donor_record {
 	bool unlisted;           /* as in struct donor */
 	/* For messages only; a server that dies while it writes may leave a torn cause. */
 	uint32_t losses, absences;
-	uint64_t bad_pages;
+	uint64_t bad_pages, altered;
+	struct alterations alterations;
 	char why[DONOR_WHY];
 };
 

@@ -160,13 +160,29 @@ int donor_confirmed(struct donor *d)
 	return 0;
 }
 
+/* A single alteration costs the connection, repeated ones quarantine the donor. */
+static void altered(struct donor *d, const char *text)
+{
+	count_add(&d->altered, 1);
+	if (alterations_add(&d->alterations, now_ns())) {
+		text = "data was altered between borrower and donor on 3 connections within 10 minutes; check network cards, switches and middleboxes";
+		donor_quarantine(d, text);
+	}
+	/* Without a backup its slabs migrate first. */
+	if (d->state != DONOR_QUARANTINED)
+		donor_part(d, text);
+	donor_record_one(d);
+}
+
 void donor_link_lost(void *owner, enum loss loss, const char *text)
 {
 	struct donor *d = owner;
 
 	if (loss == LOSS_LASTING)
 		explain(d, text);
-	if (d->link.refusal)
+	if (loss == LOSS_ALTERED)
+		altered(d, text);
+	else if (d->link.refusal)
 		refused(d, text);
 	else if (loss == LOSS_LASTING && !donor_is_away(d))
 		donor_lose(d, text);
@@ -193,6 +209,7 @@ void donor_quarantine(struct donor *d, const char *why)
 void donor_trust(struct donor *d, uint64_t now)
 {
 	d->leaving &= (uint8_t)~DONOR_SUSPECT;
+	d->alterations = (struct alterations){ 0 };
 	if (d->state == DONOR_QUARANTINED)
 		donor_enter(d, now);
 }
