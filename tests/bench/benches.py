@@ -23,7 +23,7 @@ class Bench:
 
 
 ALL = (
-    Bench("seal", 0.2, "how long does it take to seal and open a page?"),
+    Bench("seal", 0.2, "how long does it take to seal and open a page, and to compute its MAC?"),
     Bench("policy", 0.5, "how long does a call of each policy take?"),
     Bench("drift", 3, "how often is a heap wrong about the residency of its pages?", "bench-drift"),
     Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
