@@ -151,6 +151,7 @@ class Network:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
         self.change = {"up": lambda op, f: f, "down": lambda op, f: f}
+        self.control = {}       # direction -> what becomes of the next bytes of a control connection
         self.seen = {"control": bytearray(), "data": bytearray()}
         self.kinds, self.sockets, self.join, self.carried = [], [], None, {}
         threading.Thread(target=self.accept, daemon=True).start()
@@ -180,7 +181,7 @@ class Network:
                 self.seen[kind] += data
                 self.carried[b] = self.carried.get(b, 0) + len(data)
                 if kind == "control":
-                    b.sendall(data)
+                    b.sendall(self.control.pop(way, bytes)(data))
                     continue
                 for op, f in frames.cut(data):
                     if op == JOIN and way == "up":
@@ -741,6 +742,25 @@ def test_a_page_changed_on_the_way(world, key, network, kind, durability):
     assert [d["altered"] for d in told].count(1) == 1 and not any(d["bad_pages"] for d in told)
     assert "leaving" not in told[0] and told[0]["state"] == "up"
     assert s.stats()["pages_bad_donor"] == 0
+
+
+@pytest.mark.parametrize("at", [1, -1])
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_control_connection_changed_on_the_way(world, key, network, way, at):
+    """Costs the connection and, even without other copies, no page: the donor keeps the slabs."""
+    k = key()
+    between = network(world.donor(options=["--keys", k]))
+    s = world.serve(between, durability="none", options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(20)
+    # A PING or its answer: its first record's version, or its last byte.
+    between.control[way] = lambda data: flipped(data, at % len(data))
+    wait_for(lambda: s.stats()["donor_absences"] == 1, 15, "the connection is given up")
+    wait_for(lambda: s.donor_state() == "up", 15, "the donor is used again")
+    p.check()
+    assert s.stats()["donor_losses"] == 0
+    assert s.status()["donors"][0]["altered"] == 1
+    assert "away: its control connection was altered between borrower and donor" in s.log.read_text()
 
 
 @pytest.mark.parametrize("kind", PAGES_CHANGED)

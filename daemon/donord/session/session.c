@@ -275,12 +275,19 @@ void connection_flush(struct connection *c)
 		watch(c, connection_has_room(c) && !is_throttled(c), r == 1);
 }
 
-/* Ends a data connection on which a MAC is wrong, and tells its borrower why. */
+/*
+ * Ends a connection on which a MAC is wrong.  TLS has told the borrower of a control connection
+ * that it was altered, and a final frame tells that of a data connection.
+ */
 static void drop_altered(struct connection *c)
 {
 	const struct wire_frame last = { .op = WIRE_JOIN, .direction = WIRE_REPLY,
 					 .status = WIRE_ALTERED };
 
+	if (!connection_is_data(c)) {
+		connection_lost(c, "its control connection was altered on the way");
+		return;
+	}
 	if (c->version >= 4) {
 		connection_push(c, &last, NULL, NO_SLAB);
 		stream_flush(&c->tx, c->fd, reply_sent, c);

@@ -179,8 +179,12 @@ static ssize_t outcome(struct tls *t, int result)
 		errno = error ? error : ECONNRESET;
 		return -1;
 	}
+	/*
+	 * After the handshake both sides keep to TLS, so its records were altered on the way here
+	 * or, as an alert says, to the peer.
+	 */
 	errno = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING ?
-		ECONNRESET : EPROTO;
+		ECONNRESET : t->shaken ? EBADMSG : EPROTO;
 	return -1;
 }
 

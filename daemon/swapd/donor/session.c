@@ -486,6 +486,8 @@ static void receive(struct donor *d)
 	d->link.more = r == 1;
 	if (r == -EPROTO)
 		donor_lose(d, "it broke the protocol");
+	else if (r == -EBADMSG)
+		altered(d, "its control connection was altered between borrower and donor");
 	else if (r == -ECONNREFUSED && d->link.refusal)
 		refused(d, d->why);
 	else if (r == -ECONNREFUSED)
