@@ -172,6 +172,7 @@ class DonorMachine:
 
     def __init__(self, node, directory, log, memory="64M", slab="1M", path=None, etcd=None, options=()):
         self.node, self.log = node, log
+        self.port = PORT
         self.address, self.local = f"{node.address}:{PORT}", f"unix:{path}" if path else None
         # The donor's view of its machine's memory, and its own directory for the control socket.
         self.proc, self.run = Path(directory) / "proc", Path(directory) / "run"

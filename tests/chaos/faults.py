@@ -89,6 +89,14 @@ def control_plane_killed(plane, donors, without, under_way):
     plane.start()
 
 
+@contextmanager
+def altered(donor, direction):
+    """Alters a page on its way "from" or "to" the donor."""
+    donor.node.alter(direction, donor.port)
+    yield
+    donor.node.heal()
+
+
 def losing(direction, percent):
     @contextmanager
     def fault(donor):

@@ -121,13 +121,25 @@ class Node(Namespace):
         Drops packets "from" this machine or "to" it, on the link, outside of both ends' stacks:
         no socket gets an error.
         """
-        where, device = (self.switch, self.port) if direction == "from" else (self, "eth0")
         chance = "" if percent >= 100 else f"numgen random mod 100 < {percent} "
         # ARP still works: only IP packets are dropped.
-        chain = f"netdev chaos {direction}_{device}"
+        self.filter(direction, "", f"{chance}counter drop")
+
+    def alter(self, direction, port):
+        """
+        Overwrites four bytes of the next segment "from" or "to" TCP port @port of this machine that
+        carries a page.  Between namespaces segments have no checksums yet, so it is right after that.
+        """
+        self.filter(direction, "alter_", f"tcp {'sport' if direction == 'from' else 'dport'} {port} "
+                    "meta length > 1000 limit rate 1/day burst 1 packets @ih,4000,32 set 0x5aa5c33c")
+
+    def filter(self, direction, name, rule):
+        """Applies an nftables rule to IP packets "from" or "to" this machine until heal()."""
+        where, device = (self.switch, self.port) if direction == "from" else (self, "eth0")
+        chain = f"netdev chaos {name}{direction}_{device}"
         rules = (f"add table netdev chaos; "
                  f"add chain {chain} {{ type filter hook ingress device {device} priority 0; }}; "
-                 f"add rule {chain} meta protocol ip {chance}counter drop")
+                 f"add rule {chain} meta protocol ip {rule}")
         where.run(NFT, rules)
         self.lossy[chain] = where
 

@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "harness")]
 import machine
 import parts
 from cluster import Cluster, SwapArea, left_of
-from faults import DONOR_FAULTS, control_plane_killed, cut_off, entries_removed, etcd_killed
+from faults import DONOR_FAULTS, altered, control_plane_killed, cut_off, entries_removed, etcd_killed
 from faults import unplugged
 from impostor import Impostor
 from machine import MachineError
@@ -52,6 +52,8 @@ GROWTH = {"VmRSS": 8 << 10, "VmLck": 8 << 10, "fds": 3, "sessions": 0}
 SLOPE_ROUNDS = 6
 # Each kind of fault occurs at least this often an hour, in a run of half an hour or more.
 FAULTS_AN_HOUR, JUDGED_SECONDS = 10, 1800
+# Connections on which data is altered before a donor is quarantined (daemon/lib/rules/alterations.h).
+ALTERATIONS = 3
 # The swapping program's cgroup, size and limit.
 CGROUP, MIB, LIMIT_MIB = "ebb-soak", 48, 24
 
@@ -234,6 +236,30 @@ class Soak:
             self.cluster.wait(up, 30, f"{device.name} has {donor.address} again")
         return lied > 0
 
+    def altered(self, donor, devices):
+        """
+        Alters a page on its way to or from a donor: that costs a connection and no page, and only
+        repeated alterations quarantine the donor, which is trusted again.  Returns whether a device
+        found one.
+        """
+        count = lambda device, key: device.donor(donor.address).get(key, 0)
+        before = {device: (count(device, "altered"), count(device, "bad_pages")) for device in devices}
+        with altered(donor, self.random.choice(("from", "to"))):
+            self.run(self.random.uniform(0.3, 1))
+        for device in devices:
+            def up():
+                row = device.donor(donor.address)
+                if "quarantined" not in (row["state"], row.get("leaving")):
+                    return row["state"] == "up"
+                if row["altered"] < ALTERATIONS:
+                    raise MachineError(f"{device.name}: {donor.address} quarantined: {row['last_loss']}")
+                self.totals["quarantines"] += device.trust(donor.address)
+                return False
+            self.cluster.wait(up, 30, f"{device.name} has {donor.address} again")
+            if count(device, "bad_pages") > before[device][1]:
+                raise MachineError(f"{device.name}: a page altered on the way is {donor.address}'s")
+        return any(count(device, "altered") > before[device][0] for device in devices)
+
     def cut_off(self, seconds):
         with cut_off(self.cluster):
             self.run(seconds)
@@ -356,6 +382,8 @@ class Soak:
         if self.native:
             found["borrower cut off for 0.3 s"] = lambda: self.cut_off(0.3)
             found["entries removed from etcd"] = self.entries_removed
+            if not self.cluster.network.lacks("loss"):
+                found["page altered on the way"] = lambda: self.altered(donor, followers)
             if kind.follows():
                 found["session number replayed"] = lambda: self.number_replayed(b)
                 found["slabs revoked"] = lambda: self.revoked(donor, b)

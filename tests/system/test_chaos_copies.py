@@ -13,7 +13,7 @@ import pytest
 
 from chaosworld import PAGE, UNSEALED, load, serve, verdict, wait_lost
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
-from faults import control_plane_killed
+from faults import altered, control_plane_killed
 
 pytestmark = pytest.mark.beside
 
@@ -128,6 +128,23 @@ def test_lying_donor(cluster, how):
     assert b.trust(liar.address)
     cluster.all_up(b)
     cluster.work(0.3)
+    verdict(c, b)
+
+
+@pytest.mark.parametrize("durability", ["disk", "replicas=2", "none"])
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_pages_altered_on_the_way(lossy, direction, durability):
+    """Costs the connection, and no page, sealed or not; the donor is not quarantined for two of them."""
+    cluster, donor = lossy, lossy.donors[1]
+    b = serve(cluster, backup=durability == "disk",
+              options=("--durability", durability, "--deadline", "5s", *UNSEALED))
+    c = load(cluster, b)
+    for n in (1, 2):
+        with altered(donor, direction):
+            cluster.wait(lambda: b.donor(donor.address)["altered"] == n, 20, "an altered page")
+        cluster.all_up(b)
+        cluster.work(0.3)
+    assert b.stats()["pages_bad_donor"] == 0
     verdict(c, b)
 
 
