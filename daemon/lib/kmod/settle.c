@@ -297,6 +297,44 @@ int kmod_look(struct kmod_link *l, struct kmod_view *v, struct error *e)
 	return r ? r : look_slabs(l, v, e);
 }
 
+/* Returns whether the class needs donors: pages arrive there, or some still are there. */
+static bool is_used(const struct kmod_view *v)
+{
+	bool used = !v->class || v->given;
+
+	for (uint32_t i = 0; !used && i < v->now.cgroups; i++)
+		used = v->now.cgroup[i].class == v->class;
+	for (uint32_t i = 0; !used && i < v->slab_count; i++)
+		used = v->slabs[i].written;
+	return used;
+}
+
+/* Ends the sessions of donors that this round has connected. */
+static void undo_connect(struct kmod_link *l, struct kmod_view *v, const struct kmod_round *round)
+{
+	for (uint32_t i = 0; i < v->now.sessions; i++) {
+		int donor = kmod_donor_find(v->donor, v->donors, &v->now.session[i]);
+
+		if (donor >= 0 && round->connected[donor] == 1)
+			kmod_disconnect(l, v->device, v->now.session[i].number, NULL);
+	}
+}
+
+/* Connects the class's donors, and looks again; the class may lose its last cgroup meanwhile. */
+static int connect_used(struct kmod_link *l, struct kmod_view *v, uint64_t budget,
+			struct kmod_round *round, struct error *e)
+{
+	int r;
+
+	if (!is_used(v) || !connect_missing(l, v, now_ns() + budget, round))
+		return 0;
+	r = look_device(l, v, e);
+	if (r || is_used(v))
+		return r;
+	undo_connect(l, v, round);
+	return look_device(l, v, e);
+}
+
 int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struct kmod_round *round,
 		struct error *e)
 {
@@ -309,14 +347,14 @@ int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struc
 		report_away(v, round);
 		report_quarantined(v, round);
 	}
-	if (!r && connect_missing(l, v, now_ns() + budget, round))
-		r = look_device(l, v, e);
+	if (!r)
+		r = connect_used(l, v, budget, round, e);
 	if (!r && forget_ended(l, v))
 		r = look_device(l, v, e);
 	if (!r)
 		r = look_slabs(l, v, e);
 	/* A class may have no donor yet. */
-	if (!r && v->donors)
+	if (!r && v->donors && is_used(v))
 		kmod_place(l, v, budget, round);
 	return r;
 }
