@@ -2,6 +2,9 @@
 /*
  * One accessor per kernel difference, newest first, with the change that
  * caused it.
+ *
+ * Most pointers here are typed: arguments of tp_btf and fexit programs, the current task, and
+ * what a load from them yields.  A load through one is an instruction, a bpf_core_read() a call.
  */
 #ifndef EBB_COMPAT_BPF_H
 #define EBB_COMPAT_BPF_H
@@ -17,27 +20,52 @@ struct mm_struct___before_6_2 {
 	struct mm_rss_stat___before_6_2 rss_stat;
 } __attribute__((preserve_access_index));
 
-/* Returns the pages of one kind, without other CPUs' unfolded counts. */
-static __always_inline __s64 mm_pages(struct mm_struct *mm, int member)
+/* Pages of a process by kind, without other CPUs' unfolded counts. */
+struct mm_pages {
+	__s64 anon, out;
+};
+
+/* @mm is not typed. */
+static __always_inline struct mm_pages mm_pages_read(struct mm_struct *mm)
 {
 	struct mm_struct___before_6_2 *old = (void *)mm;
-	__s64 pages = 0;
+	struct mm_pages n = {};
 
-	if (bpf_core_field_exists(mm->rss_stat[0].count))
-		bpf_core_read(&pages, sizeof(pages), &mm->rss_stat[member].count);
-	else
-		bpf_core_read(&pages, sizeof(pages), &old->rss_stat.count[member].counter);
-	return pages > 0 ? pages : 0;
+	if (bpf_core_field_exists(mm->rss_stat[0].count)) {
+		bpf_core_read(&n.anon, sizeof(n.anon), &mm->rss_stat[MM_ANONPAGES].count);
+		bpf_core_read(&n.out, sizeof(n.out), &mm->rss_stat[MM_SWAPENTS].count);
+	} else {
+		bpf_core_read(&n.anon, sizeof(n.anon), &old->rss_stat.count[MM_ANONPAGES].counter);
+		bpf_core_read(&n.out, sizeof(n.out), &old->rss_stat.count[MM_SWAPENTS].counter);
+	}
+	n.anon = n.anon > 0 ? n.anon : 0;
+	n.out = n.out > 0 ? n.out : 0;
+	return n;
 }
 
-/* The flags word comes first; 6.18 wrapped it in a struct. */
+/* @mm is typed. */
+static __always_inline struct mm_pages mm_pages(struct mm_struct *mm)
+{
+	struct mm_pages n;
+
+	/* Verifiers before 6.2 know no array of typedefs. */
+	if (!bpf_core_field_exists(mm->rss_stat[0].count))
+		return mm_pages_read(mm);
+	n.anon = mm->rss_stat[MM_ANONPAGES].count;
+	n.out = mm->rss_stat[MM_SWAPENTS].count;
+	n.anon = n.anon > 0 ? n.anon : 0;
+	n.out = n.out > 0 ? n.out : 0;
+	return n;
+}
+
+/* The flags word comes first, in a page and in a folio; 6.18 wrapped it in a struct. */
 static __always_inline unsigned long folio_flags(struct folio *folio)
 {
-	unsigned long flags = 0;
-
-	bpf_probe_read_kernel(&flags, sizeof(flags), folio);
-	return flags;
+	return *(unsigned long *)folio;
 }
+
+/* 6.4 added the iterators with the casts in their present form (06accc8779c1). */
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
 
 /* Pages of a large folio: _folio_nr_pages on 6.1 and 6.12, _nr_pages on 6.18. */
 struct folio___old {
@@ -56,9 +84,9 @@ static __always_inline __u32 folio_pages(struct folio *folio)
 	if (!(folio_flags(folio) & (1UL << bpf_core_enum_value(enum pageflags, PG_head))))
 		return 1;
 	if (bpf_core_field_exists(now->_nr_pages))
-		bpf_core_read(&pages, sizeof(pages), &now->_nr_pages);
+		pages = now->_nr_pages;
 	else if (bpf_core_field_exists(old->_folio_nr_pages))
-		bpf_core_read(&pages, sizeof(pages), &old->_folio_nr_pages);
+		pages = old->_folio_nr_pages;
 	return pages ? pages : 1;
 }
 

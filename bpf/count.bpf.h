@@ -34,7 +34,7 @@ static __always_inline __u32 log2_bucket(__u64 ns)
 }
 
 /* Returns the role by the thread's name; searches again only when the name has changed. */
-static __always_inline __u32 thread_role(struct task_stamp *s)
+static __always_inline __u32 thread_role(struct task_struct *task, struct task_stamp *s)
 {
 	struct ebb_role_pattern *r;
 	__u64 name[2], old[2];
@@ -42,7 +42,7 @@ static __always_inline __u32 thread_role(struct task_stamp *s)
 
 	if (!s)
 		return EBB_ROLE_APP;
-	bpf_get_current_comm(name, sizeof(name));
+	__builtin_memcpy(name, task->comm, sizeof(name));
 	__builtin_memcpy(old, s->comm, sizeof(old));
 	if (s->named && name[0] == old[0] && name[1] == old[1])
 		return s->role;

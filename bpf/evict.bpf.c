@@ -12,6 +12,11 @@
 
 #include "track.bpf.h"
 
+/*
+ * Epochs end when churn exceeds a share of a process's pages: of the pages that reclaim writes,
+ * one in this many, at random, is attributed to a process.  A power of two.
+ */
+#define LOOK_PAGES 8
 #define ANON_VMA_DEPTH 24 /* height of a red-black tree of thousands of mappings */
 #define SWP_TYPE_SHIFT 58 /* of a swp_entry_t on 64-bit machines; include/linux/swapops.h */
 
@@ -35,19 +40,17 @@ static __always_inline void executor_read(__u32 tid, __u32 pages)
 		__sync_fetch_and_add(&p->swapped_in, pages);
 }
 
-/* Learns the swap type of a device from @folio, which is written to it or read from it. */
-static __always_inline void learn_swap_type(__u32 *type, struct folio *folio)
+/* Learns the swap type of a device from @page, which is written to it or read from it. */
+static __always_inline void learn_swap_type(__u32 *type, struct page *page)
 {
-	unsigned long flags = folio_flags(folio), cached =
+	unsigned long flags = folio_flags((struct folio *)page), cached =
 		1UL << bpf_core_enum_value(enum pageflags, PG_swapcache) |
 		1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked);
-	unsigned long entry = 0;
 	__u32 now;
 
 	if ((flags & cached) != cached)
 		return;
-	bpf_core_read(&entry, sizeof(entry), &folio->private);
-	now = EBB_SWAP_TYPE + (__u32)(entry >> SWP_TYPE_SHIFT);
+	now = EBB_SWAP_TYPE + (__u32)(page->private >> SWP_TYPE_SHIFT);
 	if (*type != now)
 		*type = now;
 }
@@ -56,12 +59,12 @@ static __always_inline void learn_swap_type(__u32 *type, struct folio *folio)
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(swap_bio, struct bio *bio)
 {
-	__u32 dev = BPF_CORE_READ(bio, bi_bdev, bd_dev), zero = 0, op, pages, *type;
-	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 dev = bio->bi_bdev->bd_dev, zero = 0, op, pages, *type;
+	struct task_struct *task;
 	struct ebb_counters *c;
 	struct task_stamp *s;
-	struct folio *folio;
-	struct cgroup *cg;
+	struct cgroup_at at;
+	struct page *page;
 	struct ebb_meta *m;
 	struct ebb_proc *p;
 	__u64 owner = 0;
@@ -70,15 +73,14 @@ int BPF_PROG(swap_bio, struct bio *bio)
 	if (!type)
 		return 0;
 	/* A bio's first page is the head of its folio, of any size. */
-	folio = (void *)BPF_CORE_READ(bio, bi_io_vec, bv_page);
-	if (folio)
-		learn_swap_type(type, folio);
-	cg = folio ? folio_cgroup(folio) : NULL;
-	if (!cg || !cgroup_governor(cg, &owner))
+	page = bio->bi_io_vec->bv_page;
+	learn_swap_type(type, page);
+	at = charged_cgroup(page->memcg_data);
+	if (!at.id || !cgroup_governor(at, &owner))
 		return 0;
 	c = counters_of(owner);
-	op = BPF_CORE_READ(bio, bi_opf) & 0xff;
-	pages = BPF_CORE_READ(bio, bi_iter.bi_size) >> EBB_PAGE_SHIFT;
+	op = bio->bi_opf & 0xff;
+	pages = bio->bi_iter.bi_size >> EBB_PAGE_SHIFT;
 	if (op == REQ_OP_WRITE) {
 		count_atomic(c, swapped_out, pages);
 		return 0;
@@ -87,6 +89,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 		return 0;
 	count_atomic(c, swapped_in, pages);
 
+	task = bpf_get_current_task_btf();
 	m = bpf_map_lookup_elem(&meta, &zero);
 	if (m && m->daemon_tgid == (__u32)task->tgid) {
 		executor_read((__u32)task->pid, pages);
@@ -105,7 +108,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 			s->read_ns = bpf_ktime_get_ns();
 		s->reads += pages;
 	}
-	p = proc_get(task, task->mm, owner);
+	p = proc_get(task, task->tgid, (__u32)task->self_exec_id, task->mm, owner);
 	if (p)
 		__sync_fetch_and_add(&p->swapped_in, pages);
 	return 0;
@@ -113,11 +116,8 @@ int BPF_PROG(swap_bio, struct bio *bio)
 
 static __always_inline void record_out(__u64 owner, __u64 vpn, __u32 tgid, __u64 pages)
 {
-	struct ebb_cgroup *cg = bpf_map_lookup_elem(&cgroups, &owner);
 	struct ebb_trace *t;
 
-	if (!cg || !(cg->flags & EBB_CGROUP_RECORD))
-		return;
 	t = bpf_ringbuf_reserve(&trace, sizeof(*t), 0);
 	if (!t)
 		return;
@@ -170,21 +170,24 @@ static __always_inline struct vm_area_struct *vma_covering(struct rb_node *node,
 SEC("tp_btf/mm_vmscan_write_folio")
 int BPF_PROG(swap_write, struct folio *folio)
 {
+	struct cgroup_at at = charged_cgroup(folio->memcg_data);
 	struct vm_area_struct *vma;
 	unsigned long mapping = 0;
 	struct ebb_counters *c;
 	struct task_struct *task;
+	struct ebb_cgroup *cg;
 	struct mm_struct *mm;
 	struct rb_node *node;
 	struct ebb_proc *p;
-	struct cgroup *cg;
 	__u64 owner = 0, index, pages;
+	__u32 tgid;
 
+	cg = at.id ? cgroup_governor(at, &owner) : NULL;
+	if (!cg)
+		return 0;
+	/* Not typed: its low bits are flags. */
 	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
 	if (!mapping_is_anon(mapping))
-		return 0;
-	cg = folio_cgroup(folio);
-	if (!cg || !cgroup_governor(cg, &owner))
 		return 0;
 	c = counters_of(owner);
 	pages = folio_pages(folio);
@@ -196,7 +199,9 @@ int BPF_PROG(swap_write, struct folio *folio)
 		return 0;
 	if (BPF_CORE_READ(node, rb_left) || BPF_CORE_READ(node, rb_right))
 		count_atomic(c, shared, pages);
-	index = BPF_CORE_READ(folio, index);
+	if (!(cg->flags & EBB_CGROUP_RECORD) && bpf_get_prandom_u32() & (LOOK_PAGES - 1))
+		return 0;
+	index = folio->index;
 	vma = vma_covering(node, index);
 	if (!vma)
 		return 0;
@@ -205,11 +210,13 @@ int BPF_PROG(swap_write, struct folio *folio)
 	task = BPF_CORE_READ(mm, owner);
 	if (!task)
 		return 0;
-	record_out(owner, (BPF_CORE_READ(vma, vm_start) >> EBB_PAGE_SHIFT) + index -
-		   BPF_CORE_READ(vma, vm_pgoff), BPF_CORE_READ(task, tgid), pages);
-	p = proc_get(task, mm, owner);
+	tgid = BPF_CORE_READ(task, tgid);
+	if (cg->flags & EBB_CGROUP_RECORD)
+		record_out(owner, (BPF_CORE_READ(vma, vm_start) >> EBB_PAGE_SHIFT) + index -
+			   BPF_CORE_READ(vma, vm_pgoff), tgid, pages);
+	p = proc_get(task, tgid, (__u32)BPF_CORE_READ(task, self_exec_id), mm, owner);
 	if (p)
-		proc_look(p, BPF_CORE_READ(task, tgid), mm, owner);
+		proc_look(p, tgid, mm_pages_read(mm), owner);
 	return 0;
 }
 
@@ -218,7 +225,7 @@ int BPF_PROG(proc_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
 
-	if (BPF_CORE_READ(task, signal, live.counter) == 0) {
+	if (task->signal->live.counter == 0) {
 		bpf_map_delete_elem(&procs, &tgid);
 		bpf_map_delete_elem(&epoch_slots, &tgid);
 	}
@@ -229,7 +236,7 @@ int BPF_PROG(proc_exit, struct task_struct *task)
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(cgroup_gone, struct cgroup *cg)
 {
-	__u64 id = BPF_CORE_READ(cg, kn, id);
+	__u64 id = cg->kn->id;
 	struct ebb_cgroup *c = bpf_map_lookup_elem(&cgroups, &id);
 
 	if (c && !(c->flags & EBB_CGROUP_ATTACHED))

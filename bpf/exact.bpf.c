@@ -48,7 +48,7 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	count_atomic(c, miss_ns, ns);
 	if (ns)
 		count_atomic(c, miss_hist[log2_bucket(ns)], 1);
-	if (thread_role(s) == EBB_ROLE_GC)
+	if (thread_role(task, s) == EBB_ROLE_GC)
 		count_atomic(c, gc_misses, 1);
 	return 0;
 }
@@ -56,7 +56,7 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 /* Returns whether no page table maps the folio; large folios are unmapped as a whole. */
 static __always_inline bool unmapped(struct folio *folio, __u32 pages)
 {
-	return pages > 1 || BPF_CORE_READ(folio, _mapcount.counter) < 0;
+	return pages > 1 || folio->_mapcount.counter < 0;
 }
 
 /* @done is a bool: the upper bits of its register are undefined. */
@@ -67,9 +67,9 @@ int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 a
 	unsigned long mapping = 0, flags;
 	struct task_struct *task;
 	struct ebb_counters *c;
+	struct cgroup_at at;
 	struct mm_struct *mm;
 	struct ebb_proc *p;
-	struct cgroup *cg;
 	__u64 owner = 0;
 	__u32 pages;
 
@@ -82,8 +82,8 @@ int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 a
 	/* Freed by MADV_FREE: the folio is dropped, not swapped out. */
 	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked)))
 		return 0;
-	cg = folio_cgroup(folio);
-	if (!cg || !cgroup_governor(cg, &owner))
+	at = charged_cgroup(folio->memcg_data);
+	if (!at.id || !cgroup_governor(at, &owner))
 		return 0;
 	pages = folio_pages(folio);
 	/* The page tables' dirty bits are already in the folio's flags. */
@@ -92,14 +92,14 @@ int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 a
 		c = counters_of(owner);
 		count_atomic(c, clean, pages);
 	}
-	mm = BPF_CORE_READ(vma, vm_mm);
-	task = BPF_CORE_READ(mm, owner);
+	mm = vma->vm_mm;
+	task = mm->owner;
 	if (!task)
 		return 0;
-	p = proc_get(task, mm, owner);
+	p = proc_get(task, task->tgid, (__u32)task->self_exec_id, mm, owner);
 	if (p) {
 		__sync_fetch_and_add(&p->swapped_out, pages);
-		proc_look(p, BPF_CORE_READ(task, tgid), mm, owner);
+		proc_look(p, task->tgid, mm_pages(mm), owner);
 	}
 	return 0;
 }

@@ -182,9 +182,7 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 /* Memory is charged to the cgroup of the leader, where version 1 has threads in several. */
 static __always_inline __u64 leaf_of(struct task_struct *task)
 {
-	struct cgroup *cg = memory_cgroup(task->group_leader);
-
-	return BPF_CORE_READ(cg, kn, id);
+	return memory_cgroup(task->group_leader).id;
 }
 
 /* A prefetched page of @task's memory cgroup was used, or wasted. */
@@ -224,7 +222,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	f->kind = kind;
 	f->policy = policy;
 	f->ip = PT_REGS_IP(&ctx->regs);
-	f->role = thread_role(stamp);
+	f->role = thread_role(task, stamp);
 	f->cluster = 0;
 	f->room = l && l->room < cg->room ? l->room : cg->room;
 	if (stamp) {
@@ -244,10 +242,10 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	if (stamp)
 		arrival(f, ctx->addr);
 	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
-		struct ebb_proc *p = proc_get(task, task->mm, owner);
+		struct ebb_proc *p = proc_get(task, f->tgid, f->exec, task->mm, owner);
 
 		if (p)
-			proc_look(p, f->tgid, task->mm, owner);
+			proc_look(p, f->tgid, mm_pages(task->mm), owner);
 	}
 	/* Without ebbd nothing serves requests. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)

@@ -24,21 +24,18 @@ int BPF_PROG(probe_page, struct folio *folio)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	unsigned long mapping = 0;
-	struct cgroup *cg;
 	__u64 index;
 
 	if (!tgid || (__u32)task->tgid != tgid)
 		return 0;
 	seen++;
 	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
-	index = BPF_CORE_READ(folio, index);
+	index = folio->index;
 	if (!mapping_is_anon(mapping) || index < first || index >= end)
 		return 0;
 	found++;
-	cg = folio_cgroup(folio);
-	page_cgroup = cg ? BPF_CORE_READ(cg, kn, id) : 0;
-	cg = memory_cgroup(task);
-	task_cgroup = BPF_CORE_READ(cg, kn, id);
+	page_cgroup = charged_cgroup(folio->memcg_data).id;
+	task_cgroup = memory_cgroup(task).id;
 	return 0;
 }
 

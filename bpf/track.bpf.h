@@ -19,14 +19,23 @@ static __always_inline bool mapping_is_anon(unsigned long mapping)
 	return (mapping & PAGE_MAPPING_FLAGS) == PAGE_MAPPING_ANON;
 }
 
-static __always_inline struct cgroup *memory_cgroup(struct task_struct *task)
-{
-	struct css_set *set = BPF_CORE_READ(task, cgroups);
-	struct cgroup_subsys_state *css = NULL;
+/* A cgroup, and its id. */
+struct cgroup_at {
+	struct cgroup *cgroup;
+	__u64 id;           /* 0 = none */
+};
 
-	bpf_core_read(&css, sizeof(css),
-		      &set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
-	return BPF_CORE_READ(css, cgroup);
+/* Returns the memory cgroup of @task, which is typed. */
+static __always_inline struct cgroup_at memory_cgroup(struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+	struct cgroup_subsys_state **css = (void *)set + bpf_core_field_offset(set->subsys);
+	struct cgroup_at at;
+
+	css += bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	at.cgroup = (*css)->cgroup;
+	at.id = at.cgroup->kn->id;
+	return at;
 }
 
 /*
@@ -34,10 +43,11 @@ static __always_inline struct cgroup *memory_cgroup(struct task_struct *task)
  * @owner.  Caches the result in the map, so that it searches once per cgroup; ebbd
  * drops the cache whenever an attachment changes.
  */
-static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup *cg, __u64 *owner)
+static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup_at at, __u64 *owner)
 {
 	struct ebb_cgroup found = { .flags = EBB_CGROUP_UNTRACKED };
-	__u64 id = BPF_CORE_READ(cg, kn, id), up = id;
+	struct cgroup *cg = at.cgroup;
+	__u64 id = at.id, up = id;
 	struct ebb_cgroup *c;
 
 	c = bpf_map_lookup_elem(&cgroups, &id);
@@ -66,14 +76,26 @@ static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup *cg, __u
 	return c;
 }
 
-static __always_inline struct cgroup *folio_cgroup(struct folio *folio)
+/* Returns the cgroup to which a page with @memcg_data is charged. */
+static __always_inline struct cgroup_at charged_cgroup(unsigned long memcg_data)
 {
-	unsigned long memcg = BPF_CORE_READ(folio, memcg_data);
+	struct mem_cgroup *memcg = (void *)memcg_data;
+	struct cgroup_at at = {};
+	struct cgroup *cgroup;
 
 	/* The low bits mark slab and kernel memory, which is never swapped. */
-	if (!memcg || (memcg & 3))
-		return NULL;
-	return BPF_CORE_READ((struct mem_cgroup *)memcg, css.cgroup);
+	if (!memcg_data || (memcg_data & 3))
+		return at;
+	if (bpf_core_type_exists(struct bpf_iter_num)) {
+		memcg = bpf_rdonly_cast(memcg, bpf_core_type_id_kernel(struct mem_cgroup));
+		at.cgroup = memcg->css.cgroup;
+		at.id = at.cgroup->kn->id;
+	} else {
+		cgroup = BPF_CORE_READ(memcg, css.cgroup);
+		at.cgroup = cgroup;
+		at.id = BPF_CORE_READ(cgroup, kn, id);
+	}
+	return at;
 }
 
 static __always_inline struct ebb_counters *counters_of(__u64 owner)
@@ -88,10 +110,10 @@ static __always_inline struct ebb_counters *counters_of(__u64 owner)
 			__sync_fetch_and_add(&(c)->field, (n)); \
 	} while (0)
 
-static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struct mm_struct *mm,
-						 __u64 owner)
+/* @tgid and @exec are @task's; @mm is its memory. */
+static __always_inline struct ebb_proc *proc_get(struct task_struct *task, __u32 tgid, __u32 exec,
+						 struct mm_struct *mm, __u64 owner)
 {
-	__u32 tgid = BPF_CORE_READ(task, tgid), exec = (__u32)BPF_CORE_READ(task, self_exec_id);
 	struct ebb_proc *p = bpf_map_lookup_elem(&procs, &tgid);
 	struct ebb_proc fresh = {};
 
@@ -99,7 +121,7 @@ static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struc
 		return p;
 	fresh.cgroup = owner;
 	fresh.exec = exec;
-	fresh.swapents = mm_pages(mm, MM_SWAPENTS);
+	fresh.swapents = mm_pages_read(mm).out;
 	BPF_CORE_READ_STR_INTO(&fresh.comm, task, group_leader, comm);
 	bpf_map_update_elem(&procs, &tgid, &fresh, BPF_ANY);
 	return bpf_map_lookup_elem(&procs, &tgid);
@@ -127,10 +149,9 @@ static __always_inline void epoch_publish(__u32 tgid, __u64 n)
  * event fires for them, but they can be computed: the pages out now are those out at
  * first, plus all pages that left, minus pages swapped in.
  */
-static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_struct *mm,
+static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_pages mm,
 				      __u64 owner)
 {
-	__s64 out = mm_pages(mm, MM_SWAPENTS), anon = mm_pages(mm, MM_ANONPAGES);
 	__u64 base = p->base, left, churn, length, n;
 	struct ebb_counters *c;
 	struct ebb_meta *m;
@@ -139,10 +160,10 @@ static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_
 	m = bpf_map_lookup_elem(&meta, &zero);
 	if (!m)
 		return;
-	left = p->swapped_in + out - p->swapents;
+	left = p->swapped_in + mm.out - p->swapents;
 	if (m->hooks != EBB_HOOKS_FENTRY && (__s64)left > (__s64)p->swapped_out)
 		p->swapped_out = left;
-	length = (__u64)(anon + out) * m->epoch_percent / 100;
+	length = (__u64)(mm.anon + mm.out) * m->epoch_percent / 100;
 	churn = p->swapped_in + p->swapped_out - base;
 	if (!length || churn <= length || (__s64)churn < 0)
 		return;
