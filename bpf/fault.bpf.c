@@ -22,6 +22,9 @@
 
 #include "count.bpf.h"
 
+#define EEXIST 17
+#include "batch.bpf.h"
+
 /* Human-readable totals, written only by ebbd; defined here for the BTF. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -32,6 +35,9 @@ struct {
 
 /* Written only by ebbd; see ebb_filter_bit(). */
 __u64 filter[EBB_FILTER_WORDS];
+
+/* The pages of a call of set_batch(); belongs to ebbd's executor. */
+struct ebb_batch batch;
 
 static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns, __u32 role)
 {
@@ -369,6 +375,14 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		c->file_majors++;
 	else
 		c->zero_majors++;
+	return 0;
+}
+
+/* Called by ebbd: a call for each page would cost several times as much. */
+SEC("syscall")
+int set_batch(void *ctx)
+{
+	batch_run(&batch);
 	return 0;
 }
 

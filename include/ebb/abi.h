@@ -167,6 +167,35 @@ struct ebb_prefetch {
 	__u64 owner;                /* cgroup charged with the outcome */
 };
 
+/* An unread page that was requested this long ago may be evicted by now. */
+#define EBB_EVICTED_NS 20000000ULL
+
+/* What one call does to pages of maps/prefetched. */
+enum ebb_batch_op {
+	EBB_BATCH_ENTER = 0,
+	EBB_BATCH_RENEW = 1,        /* restart their age */
+	EBB_BATCH_WITHDRAW = 2,
+};
+
+enum ebb_batch_state {
+	EBB_BATCH_FULL = 0,         /* not entered, renewed or withdrawn */
+	EBB_BATCH_DONE = 1,
+	EBB_BATCH_OLD = 2,          /* not entered: in the set for EBB_EVICTED_NS or longer */
+	EBB_BATCH_YOUNG = 3,        /* not entered: in the set for less */
+};
+
+#define EBB_BATCH_MAX 64
+
+/* Pages of one process, and what became of each; ebbd and bpf/fault share one. */
+struct ebb_batch {
+	__u64 owner, now_ns;
+	__u32 tgid, exec;
+	__u32 op;                   /* enum ebb_batch_op */
+	__u32 n;
+	__u64 vpn[EBB_BATCH_MAX];
+	__u8 state[EBB_BATCH_MAX];  /* enum ebb_batch_state */
+};
+
 enum ebb_fault_kind {
 	EBB_MISS = 0,
 	EBB_HIT = 1,
@@ -322,6 +351,7 @@ EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_arrivals, 1 << EBB_PAGE_SHIFT);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
+EBB_ASSERT_SIZE(struct ebb_batch, 32 + 9 * EBB_BATCH_MAX);
 EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);
 EBB_ASSERT_SIZE(struct ebb_request, 64);

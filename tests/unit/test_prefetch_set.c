@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "ebbd/prefetch/prefetch_set.h"
+#include "ebbd/prefetch/settings.h"
 
 #define MAP 77
 #define ROOM 200
@@ -22,6 +23,8 @@ static struct {
 	struct ebb_prefetch value[ROOM];
 	uint32_t n;
 	bool fails;             /* the batch look-up */
+	bool refuses;           /* the call of the program */
+	int calls;              /* of the program */
 } map;
 
 static int find(const void *key)
@@ -82,6 +85,40 @@ int bpf_map_lookup_batch(int fd, void *in, void *out, void *keys, void *values, 
 	return -errno;
 }
 
+static int prefetched = MAP;
+
+static struct ebb_prefetch *found(const struct ebb_page *page)
+{
+	int at = find(page);
+
+	return at < 0 ? NULL : &map.value[at];
+}
+
+/* The BPF program, on this map. */
+#define bpf_map_update_elem(map, key, value, flags) bpf_map_update_elem(*(map), key, value, flags)
+#define bpf_map_lookup_elem(map, key) found(key)
+#define bpf_map_delete_elem(map, key) bpf_map_delete_elem(*(map), key)
+#undef __always_inline
+#define __always_inline inline
+#include "bpf/batch.bpf.h"
+#undef bpf_map_update_elem
+#undef bpf_map_lookup_elem
+#undef bpf_map_delete_elem
+
+#define PROGRAM 78
+
+static struct ebb_batch batch;
+
+int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
+{
+	assert_int_equal(fd, PROGRAM);
+	map.calls++;
+	if (map.refuses)
+		return -(errno = ENOMEM);
+	batch_run(&batch);
+	return 0;
+}
+
 static const struct prefetch_key key = { .tgid = 5, .exec = 2, .owner = 40 };
 static uint64_t filter[EBB_FILTER_WORDS];
 
@@ -96,7 +133,7 @@ static struct prefetch_set *fresh_set(void)
 {
 	memset(&map, 0, sizeof(map));
 	memset(filter, 0, sizeof(filter));
-	return prefetch_set_new(MAP, filter);
+	return prefetch_set_new(&(struct prefetch_maps){ MAP, PROGRAM, &batch, filter });
 }
 
 static void pages_are_told_apart_by_age(void **unused)
@@ -106,8 +143,8 @@ static void pages_are_told_apart_by_age(void **unused)
 	struct prefetch_entered in;
 
 	prefetch_set_enter(s, &key, old, 2, SECOND);
-	prefetch_set_enter(s, &key, young, 1, SECOND + PREFETCH_AGAIN_NS / 2);
-	in = prefetch_set_enter(s, &key, vpn, 5, SECOND + PREFETCH_AGAIN_NS);
+	prefetch_set_enter(s, &key, young, 1, SECOND + EBB_EVICTED_NS / 2);
+	in = prefetch_set_enter(s, &key, vpn, 5, SECOND + EBB_EVICTED_NS);
 	assert_int_equal(in.fresh, 2);
 	assert_int_equal(in.again, 2);
 	assert_int_equal(in.repeated, 1);
@@ -119,10 +156,10 @@ static void pages_are_told_apart_by_age(void **unused)
 
 	/* Renewed pages are young again, and a page that was used meanwhile stays out. */
 	bpf_map_delete_elem(MAP, &(struct ebb_page){ 5, 2, 20 });
-	prefetch_set_renew(s, &key, vpn + 2, 2, SECOND + PREFETCH_AGAIN_NS);
+	prefetch_set_renew(s, &key, vpn + 2, 2, SECOND + EBB_EVICTED_NS);
 	assert_true(find(&(struct ebb_page){ 5, 2, 20 }) < 0);
 	vpn[0] = 30;
-	in = prefetch_set_enter(s, &key, vpn, 1, SECOND + PREFETCH_AGAIN_NS + 1);
+	in = prefetch_set_enter(s, &key, vpn, 1, SECOND + EBB_EVICTED_NS + 1);
 	assert_int_equal(in.repeated, 1);
 
 	/* The owner that counted a page keeps it. */
@@ -167,6 +204,43 @@ static void a_full_set_takes_no_more(void **unused)
 	prefetch_set_free(&s);
 }
 
+static void a_call_that_fails_enters_nothing(void **unused)
+{
+	struct prefetch_set *s = fresh_set();
+	uint64_t vpn[] = { 1, 2, 3 };
+	struct prefetch_entered in;
+
+	map.refuses = true;
+	in = prefetch_set_enter(s, &key, vpn, 3, SECOND);
+	assert_int_equal(in.full, 3);
+	assert_int_equal(in.fresh + in.again + in.repeated, 0);
+	map.refuses = false;
+	assert_int_equal(prefetch_set_enter(s, &key, vpn, 3, SECOND).fresh, 3);
+	map.refuses = true;
+	assert_int_equal(prefetch_set_withdraw(s, &key, vpn, 3), 0);
+	prefetch_set_free(&s);
+}
+
+static void a_batch_is_one_call(void **unused)
+{
+	struct prefetch_set *s = fresh_set();
+	uint64_t vpn[PREFETCH_BATCH_MAX];
+
+	for (uint64_t i = 0; i < PREFETCH_BATCH_MAX; i++)
+		vpn[i] = 7 * i;
+	prefetch_set_enter(s, &key, vpn, PREFETCH_BATCH_MAX, SECOND);
+	assert_int_equal(map.calls, 1);
+	prefetch_set_renew(s, &key, vpn, PREFETCH_BATCH_MAX, 2 * SECOND);
+	assert_int_equal(map.calls, 2);
+	assert_int_equal(prefetch_set_withdraw(s, &key, vpn + PREFETCH_BATCH_MAX, 0), 0);
+	assert_int_equal(map.calls, 2);
+	assert_int_equal(prefetch_set_withdraw(s, &key, vpn, PREFETCH_BATCH_MAX),
+			 PREFETCH_BATCH_MAX);
+	assert_int_equal(map.calls, 3);
+	assert_int_equal(map.n, 0);
+	prefetch_set_free(&s);
+}
+
 static bool keep_even(void *data, const struct ebb_page *page, const struct ebb_prefetch *p)
 {
 	assert_int_equal(p->owner, key.owner);
@@ -207,6 +281,8 @@ int main(void)
 		cmocka_unit_test(pages_are_told_apart_by_age),
 		cmocka_unit_test(another_program_has_pages_of_its_own),
 		cmocka_unit_test(a_full_set_takes_no_more),
+		cmocka_unit_test(a_call_that_fails_enters_nothing),
+		cmocka_unit_test(a_batch_is_one_call),
 		cmocka_unit_test(a_sweep_keeps_what_it_is_told),
 	};
 

@@ -13,6 +13,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <ebb/abi.h>
 #include <ebb/page.h>
 #include "bpf/evict.skel.h"
 #include "bpf/exact.skel.h"
@@ -327,6 +328,7 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->roles = bpf_map__fd(p->fault->maps.roles);
 	p->programs = bpf_map__fd(p->fault->maps.policies);
 	p->filter = (uint64_t *)p->fault->bss->filter;
+	p->batch = (struct ebb_batch *)&p->fault->bss->batch;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
 	r = attach_exact(p, wish->hooks, e);
 	if (!r)
@@ -366,7 +368,8 @@ int plane_map(const struct plane *p, const char *name)
 struct bpf_program *plane_program(struct plane *p, enum plane_program which)
 {
 	return which == PLANE_ENTER ? p->fault->progs.fault_enter :
-	       which == PLANE_MINOR ? p->fault->progs.fault_minor : p->fault->progs.fault_major;
+	       which == PLANE_MINOR ? p->fault->progs.fault_minor :
+	       which == PLANE_MAJOR ? p->fault->progs.fault_major : p->fault->progs.set_batch;
 }
 
 void plane_heartbeat(struct plane *p)

@@ -63,9 +63,10 @@ struct plane {
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
+	struct ebb_batch *batch; /* mapped: of PLANE_BATCH; the executor thread's */
 };
 
-enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
+enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR, PLANE_BATCH };
 
 /* HOOKS_AUTO tries fentry first. */
 enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };

@@ -387,6 +387,7 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 				  const struct absence *absence)
 {
 	struct prefetcher *p = calloc(1, sizeof(*p));
+	struct prefetch_maps maps;
 
 	if (!p)
 		return NULL;
@@ -394,7 +395,8 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	p->config = config;
 	p->absence = absence;
 	p->counted = plane->executor;
-	p->set = prefetch_set_new(prefetch_set_map(plane), plane->filter);
+	maps = prefetch_set_maps(plane);
+	p->set = prefetch_set_new(&maps);
 	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);
 	for (int i = 0; i < TARGETS; i++)
 		p->target[i].pidfd = p->target[i].pagemap = -1;

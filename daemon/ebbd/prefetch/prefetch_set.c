@@ -10,26 +10,28 @@
 #define SWEEP_PAGES 512
 
 struct prefetch_set {
-	int map;
-	uint64_t *filter;
+	struct prefetch_maps is;
 	uint64_t next[EBB_FILTER_WORDS];   /* the filter that a sweep makes */
 	struct ebb_page page[SWEEP_PAGES]; /* scratch of a sweep */
 	struct ebb_prefetch value[SWEEP_PAGES];
 };
 
-int prefetch_set_map(const struct plane *p)
+struct prefetch_maps prefetch_set_maps(struct plane *p)
 {
-	return plane_map(p, "prefetched");
+	return (struct prefetch_maps){
+		.map = plane_map(p, "prefetched"),
+		.program = bpf_program__fd(plane_program(p, PLANE_BATCH)),
+		.batch = p->batch,
+		.filter = p->filter,
+	};
 }
 
-struct prefetch_set *prefetch_set_new(int map, uint64_t *filter)
+struct prefetch_set *prefetch_set_new(const struct prefetch_maps *maps)
 {
 	struct prefetch_set *s = calloc(1, sizeof(*s));
 
-	if (s) {
-		s->map = map;
-		s->filter = filter;
-	}
+	if (s)
+		s->is = *maps;
 	return s;
 }
 
@@ -46,26 +48,46 @@ static void filter_add(uint64_t *filter, const struct ebb_page *page)
 	__atomic_fetch_or(&filter[bit / 64], 1ULL << (bit & 63), __ATOMIC_RELEASE);
 }
 
+/* Returns what became of each page. */
+static const uint8_t *batch_run(struct prefetch_set *s, enum ebb_batch_op op,
+				const struct prefetch_key *key, const uint64_t *vpn, uint32_t n,
+				uint64_t now)
+{
+	struct ebb_batch *b = s->is.batch;
+	LIBBPF_OPTS(bpf_test_run_opts, opts);
+
+	b->op = op;
+	b->owner = key->owner;
+	b->tgid = key->tgid;
+	b->exec = key->exec;
+	b->now_ns = now;
+	b->n = n;
+	memcpy(b->vpn, vpn, n * sizeof(*vpn));
+	memset(b->state, EBB_BATCH_FULL, n);
+	/* Where the call fails, nothing was done to any page. */
+	bpf_prog_test_run_opts(s->is.program, &opts);
+	return b->state;
+}
+
 struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct prefetch_key *key,
 					   uint64_t *vpn, uint32_t n, uint64_t now)
 {
-	struct ebb_prefetch value = { now, key->owner }, old;
 	struct prefetch_entered in = { 0 };
 	uint64_t again[PREFETCH_BATCH_MAX];
+	const uint8_t *state;
 
+	for (uint32_t i = 0; i < n; i++)
+		filter_add(s->is.filter, &(struct ebb_page){ key->tgid, key->exec, vpn[i] });
+	state = batch_run(s, EBB_BATCH_ENTER, key, vpn, n, now);
 	for (uint32_t i = 0; i < n; i++) {
-		struct ebb_page page = { key->tgid, key->exec, vpn[i] };
-
-		filter_add(s->filter, &page);
-		if (bpf_map_update_elem(s->map, &page, &value, BPF_NOEXIST) == 0)
+		if (state[i] == EBB_BATCH_DONE)
 			vpn[in.fresh++] = vpn[i];
-		else if (errno != EEXIST)
-			in.full++;
-		else if (bpf_map_lookup_elem(s->map, &page, &old) == 0 &&
-			 old.issued_ns + PREFETCH_AGAIN_NS <= now)
+		else if (state[i] == EBB_BATCH_OLD)
 			again[in.again++] = vpn[i];
-		else
+		else if (state[i] == EBB_BATCH_YOUNG)
 			in.repeated++;
+		else
+			in.full++;
 	}
 	memcpy(vpn + in.fresh, again, in.again * sizeof(*vpn));
 	return in;
@@ -74,32 +96,20 @@ struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct 
 void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, const uint64_t *vpn,
 			uint32_t n, uint64_t now)
 {
-	struct ebb_prefetch value;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct ebb_page page = { key->tgid, key->exec, vpn[i] };
-
-		/*
-		 * A page stays charged to the owner that counted it, whichever cgroup requests it
-		 * now.
-		 */
-		if (bpf_map_lookup_elem(s->map, &page, &value))
-			continue;
-		value.issued_ns = now;
-		bpf_map_update_elem(s->map, &page, &value, BPF_EXIST);
-	}
+	batch_run(s, EBB_BATCH_RENEW, key, vpn, n, now);
 }
 
 uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key *key,
 			       const uint64_t *vpn, uint32_t n)
 {
+	const uint8_t *state;
 	uint32_t removed = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		struct ebb_page page = { key->tgid, key->exec, vpn[i] };
-
-		removed += bpf_map_delete_elem(s->map, &page) == 0;
-	}
+	if (!n)
+		return 0;
+	state = batch_run(s, EBB_BATCH_WITHDRAW, key, vpn, n, 0);
+	for (uint32_t i = 0; i < n; i++)
+		removed += state[i] == EBB_BATCH_DONE;
 	return removed;
 }
 
@@ -112,7 +122,7 @@ bool prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *swe
 	memset(s->next, 0, sizeof(s->next));
 	do {
 		n = SWEEP_PAGES;
-		r = bpf_map_lookup_batch(s->map, from, &out, s->page, s->value, &n, NULL);
+		r = bpf_map_lookup_batch(s->is.map, from, &out, s->page, s->value, &n, NULL);
 		if (r && errno != ENOENT)
 			return false; /* an incomplete look-up must not hide pages */
 		in = out;
@@ -120,10 +130,10 @@ bool prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *swe
 		for (uint32_t i = 0; i < n; i++) {
 			if (sweep->keep(sweep->data, &s->page[i], &s->value[i]))
 				filter_add(s->next, &s->page[i]);
-			else if (bpf_map_delete_elem(s->map, &s->page[i]) == 0)
+			else if (bpf_map_delete_elem(s->is.map, &s->page[i]) == 0)
 				sweep->expired(sweep->data, s->value[i].owner);
 		}
 	} while (!r);
-	memcpy(s->filter, s->next, sizeof(s->next));
+	memcpy(s->is.filter, s->next, sizeof(s->next));
 	return true;
 }

@@ -3,8 +3,8 @@
  * The prefetched set: pages that were requested and not used yet, in maps/prefetched,
  * and the filter before it, which spares a minor fault the look-up.
  *
- * The BPF programs remove a page at its first fault.  All functions belong to the
- * executor's thread.
+ * The BPF programs remove a page at its first fault.  A change of many pages is one call of a BPF
+ * program (bpf/batch.bpf.h).  All functions belong to the executor's thread.
  */
 #ifndef EBB_PREFETCH_SET_H
 #define EBB_PREFETCH_SET_H
@@ -16,9 +16,6 @@
 
 #include "ebbd/plane/plane.h"
 
-/* An unread page that was requested this long ago may be evicted by now. */
-#define PREFETCH_AGAIN_NS 20000000
-
 struct prefetch_set;
 
 /* An address space, and the cgroup that is charged with the outcome. */
@@ -29,16 +26,23 @@ struct prefetch_key {
 
 struct prefetch_entered {
 	uint32_t fresh;       /* new in the set */
-	uint32_t again;       /* in the set for PREFETCH_AGAIN_NS or longer: request again */
+	uint32_t again;       /* in the set for EBB_EVICTED_NS or longer: request again */
 	uint32_t repeated;    /* in it for less: skip */
 	uint32_t full;        /* not entered: the set is full */
 };
 
-/* The descriptor of maps/prefetched. */
-int prefetch_set_map(const struct plane *p);
+/* The set as BPF programs have it. */
+struct prefetch_maps {
+	int map;                  /* descriptor of maps/prefetched */
+	int program;              /* descriptor of set_batch() */
+	struct ebb_batch *batch;  /* of that program, mapped */
+	uint64_t *filter;         /* EBB_FILTER_WORDS, mapped */
+};
 
-/* @map: descriptor of the map; @filter: EBB_FILTER_WORDS, mapped.  NULL without memory. */
-struct prefetch_set *prefetch_set_new(int map, uint64_t *filter);
+struct prefetch_maps prefetch_set_maps(struct plane *p);
+
+/* NULL without memory. */
+struct prefetch_set *prefetch_set_new(const struct prefetch_maps *maps);
 void prefetch_set_free(struct prefetch_set **s);
 
 /*

@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-#define PREFETCH_BATCH_MAX 64  /* pages a call: the target's mmap_lock is held that long */
+#include <ebb/abi.h>
+
+#define PREFETCH_BATCH_MAX EBB_BATCH_MAX  /* a call holds the target's mmap_lock */
 
 struct executor_config {
 	uint32_t batch;        /* pages a call, at most PREFETCH_BATCH_MAX */
