@@ -3,6 +3,8 @@
 #ifndef EBB_COUNT_BPF_H
 #define EBB_COUNT_BPF_H
 
+#include <bpf/bpf_tracing.h>
+
 #include "track.bpf.h"
 
 static __always_inline __u32 log2_bucket(__u64 ns)
@@ -63,10 +65,49 @@ static __always_inline __u32 thread_role(struct task_struct *task, struct task_s
 	return s->role;
 }
 
-/* Returns the start of a fault: exact while hits are detected, else the time of its read. */
-static __always_inline __u64 fault_start(const struct task_stamp *s, __u64 vpn, __u64 read_ns)
+/* Number of @task's faults that have ended. */
+static __always_inline __u64 faults_of(struct task_struct *task)
 {
-	return s->vpn == vpn && s->enter_ns ? s->enter_ns : read_ns;
+	return task->min_flt + task->maj_flt;
+}
+
+/*
+ * Returns whether @s is the stamp of the fault on page @vpn, of which @ended is 1 where it is
+ * counted as ended.  An older stamp may be of the page, too: from before detection was switched
+ * off.
+ */
+static __always_inline bool is_entered(const struct task_stamp *s, struct task_struct *task,
+				       __u64 vpn, __u32 ended)
+{
+	return s->vpn == vpn && s->enter_ns && s->faults + ended == faults_of(task);
+}
+
+/*
+ * Returns the program's instruction that is interrupted: the same one at a fault's read and at its
+ * end.  Reads of an madvise() or a direct I/O have another.
+ */
+static __always_inline __u64 program_ip(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	return PT_REGS_IP(regs);
+}
+
+/*
+ * Returns the start of a fault: exact while hits are detected, else the time of its read.  Faults
+ * of a thread never overlap, so their sum cannot exceed the time that it ran.
+ */
+static __always_inline __u64 fault_start(const struct task_stamp *s, bool entered, __u64 read_ns)
+{
+	__u64 start = entered ? s->enter_ns : read_ns;
+
+	return start && start < s->end_ns ? s->end_ns : start;
+}
+
+/* Returns whether the program read the page of @p at @read_ns itself, before ebbd could. */
+static __always_inline bool is_overtaken(const struct ebb_prefetch *p, __u64 read_ns)
+{
+	return read_ns < p->issued_ns + EBB_EVICTED_NS;
 }
 
 #endif

@@ -10,7 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "track.bpf.h"
+#include "count.bpf.h"
 
 /*
  * Epochs end when churn exceeds a share of a process's pages: of the pages that reclaim writes,
@@ -67,7 +67,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 	struct page *page;
 	struct ebb_meta *m;
 	struct ebb_proc *p;
-	__u64 owner = 0;
+	__u64 owner = 0, ip;
 
 	type = bpf_map_lookup_elem(&devices, &dev);
 	if (!type)
@@ -99,9 +99,11 @@ int BPF_PROG(swap_bio, struct bio *bio)
 		return 0;
 	s = bpf_task_storage_get(&stamps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (s) {
-		if (s->counted) {
+		ip = program_ip(task);
+		if (s->counted || s->read_ip != ip) {
 			s->counted = 0;
 			s->read_ns = 0;
+			s->read_ip = ip;
 			s->reads = 0;
 		}
 		if (!s->read_ns)

@@ -25,12 +25,20 @@ SEC("fexit/do_swap_page")
 int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct ebb_page page = {};
 	__u64 owner = 0, vpn, start, now, ns;
+	struct ebb_prefetch *pre;
 	struct ebb_counters *c;
 	struct task_stamp *s;
 
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
-	if (!s || !s->read_ns || s->counted || (result & FAULT_NOT_DONE))
+	if (!s)
+		return 0;
+	vpn = vmf->address >> EBB_PAGE_SHIFT;
+	s->swapped = vpn;
+	if (!s->read_ns || s->counted || (result & FAULT_NOT_DONE))
+		return 0;
+	if (s->read_ip != program_ip(task))
 		return 0;
 	if (!(result & VM_FAULT_MAJOR) && !(vmf->flags & FAULT_FLAG_TRIED))
 		return 0;
@@ -40,8 +48,13 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	if (!c)
 		return 0;
 	now = bpf_ktime_get_ns();
-	vpn = vmf->address >> EBB_PAGE_SHIFT;
-	start = fault_start(s, vpn, s->read_ns);
+	page.tgid = task->tgid;
+	page.exec = (__u32)task->self_exec_id;
+	page.vpn = vpn;
+	pre = bpf_map_lookup_elem(&prefetched, &page);
+	if (pre && is_overtaken(pre, s->read_ns))
+		return 0; /* late: bpf/fault counts it */
+	start = fault_start(s, is_entered(s, task, vpn, 0), s->read_ns);
 	ns = start < now ? now - start : 0;
 	s->counted = vpn;
 	count_atomic(c, misses, 1);

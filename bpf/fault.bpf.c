@@ -33,6 +33,9 @@ struct {
 	__type(value, struct ebb_cgroup_stats);
 } cgroup_stats SEC(".maps");
 
+/* enum ebb_hooks: written by ebbd before faults are counted. */
+__u32 hooks;
+
 /* Written only by ebbd; see ebb_filter_bit(). */
 __u64 filter[EBB_FILTER_WORDS];
 
@@ -234,6 +237,8 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	if (stamp) {
 		f->cluster = stamp->reads;
 		stamp->reads = 0;
+		stamp->enter_ns = 0;
+		stamp->end_ns = now;
 	}
 	/* bpf/exact may have counted the miss at the end of do_swap_page. */
 	if (!stamp || stamp->counted != vpn || kind != EBB_MISS)
@@ -283,7 +288,9 @@ int fault_enter(struct bpf_perf_event_data *ctx)
 		return 0;
 	s->vpn = ctx->addr >> EBB_PAGE_SHIFT;
 	s->enter_ns = bpf_ktime_get_ns();
+	s->faults = faults_of(task);
 	s->nvcsw = task->nvcsw;
+	s->swapped = 0;
 	s->read_ns = 0;
 	s->reads = 0;
 	s->counted = 0;
@@ -297,8 +304,8 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 		.tgid = bpf_get_current_pid_tgid() >> 32,
 		.vpn = ctx->addr >> EBB_PAGE_SHIFT,
 	};
-	__u32 kind = EBB_HIT, bit = ebb_filter_bit(page.tgid, page.vpn);
 	__u64 owner, issued, start = 0, now;
+	__u32 kind = EBB_HIT, bit = ebb_filter_bit(page.tgid, page.vpn);
 	struct task_struct *task;
 	struct ebb_prefetch *pre;
 	struct ebb_cgroup *cg;
@@ -313,18 +320,21 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 		return 0;
 	owner = pre->owner;
 	issued = pre->issued_ns;
+	s = bpf_task_storage_get(&stamps, task, 0, 0);
+	if (s && is_entered(s, task, page.vpn, 1)) {
+		/* The program has unmapped the prefetched page, and this one is new. */
+		if (s->swapped != page.vpn && hooks == EBB_HOOKS_FENTRY)
+			return 0;
+		start = fault_start(s, true, 0);
+		if (s->nvcsw != task->nvcsw)
+			kind = EBB_LATE;
+	}
 	if (bpf_map_delete_elem(&prefetched, &page))
 		return 0; /* another thread's fault on the same page came first */
 	cg = bpf_map_lookup_elem(&cgroups, &owner);
 	if (!cg)
 		return 0;
 	now = bpf_ktime_get_ns();
-	s = bpf_task_storage_get(&stamps, task, 0, 0);
-	if (s && s->vpn == page.vpn) {
-		start = s->enter_ns;
-		if (s->nvcsw != task->nvcsw)
-			kind = EBB_LATE;
-	}
 	return swap_fault(ctx, task, cg, owner, s, page.vpn, kind, now, start, issued);
 }
 
@@ -343,6 +353,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	struct ebb_cgroup *cg;
 	struct mapping at = {};
 	struct task_stamp *s;
+	bool late;
 
 	if (!task->mm)
 		return 0;
@@ -355,14 +366,16 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s) {
 		/* Not the read of a fault without an event, which bpf/exact has counted. */
-		read_ns = !s->counted || s->counted == page.vpn ? s->read_ns : 0;
+		if (s->read_ip == program_ip(task) && (!s->counted || s->counted == page.vpn))
+			read_ns = s->read_ns;
 		s->read_ns = 0;
-		start = fault_start(s, page.vpn, read_ns);
+		start = fault_start(s, is_entered(s, task, page.vpn, 1), read_ns);
 	}
 	pre = bpf_map_lookup_elem(&prefetched, &page);
+	late = pre && (!read_ns || is_overtaken(pre, read_ns));
 	if (pre && bpf_map_delete_elem(&prefetched, &page))
 		pre = NULL;
-	if (pre && !read_ns)
+	if (pre && late)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
 	if (pre) {
 		c->wasted++; /* prefetched, and evicted before its first access */

@@ -145,8 +145,12 @@ struct told {
 struct task_stamp {
 	__u64 vpn;          /* page of the fault that began last */
 	__u64 enter_ns;     /* when it began */
-	__u64 nvcsw;        /* the task's voluntary switches then: has it slept since? */
+	__u64 faults;       /* the task's faults that had ended then */
+	__u64 nvcsw;        /* its voluntary switches then: has it slept since? */
+	__u64 swapped;      /* page that do_swap_page() handled since, by bpf/exact; 0 = none */
+	__u64 end_ns;       /* end of the fault counted last: the next one begins later */
 	__u64 read_ns;      /* when it queued a swap read of its own; 0 = has not */
+	__u64 read_ip;      /* the program's instruction then */
 	__u64 counted;      /* page whose miss, with that read, bpf/exact has counted; 0 = none */
 	__u32 reads;        /* pages it queued since: the kernel's readahead reads a cluster */
 	__u32 hits;         /* number of hits, to examine a process only now and then */

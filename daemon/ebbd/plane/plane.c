@@ -276,6 +276,7 @@ static int open_meta(struct plane *p, const struct plane_wish *wish, struct erro
 
 	if (bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY))
 		return fail(e, errno, "maps/meta: cannot write: %m");
+	p->fault->bss->hooks = m.hooks;
 	x = mmap(NULL, EBB_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED,
 		 bpf_map__fd(p->fault->maps.executor), 0);
 	if (x == MAP_FAILED)

@@ -48,6 +48,14 @@ def out():
 def read():
     sum(memory[at] for at in range(0, size, 4096))
 
+def start():
+    sum(memory[page * 4096] for page in range(64))
+
+def renew():
+    memory.madvise(4, 64 * 4096) # MADV_DONTNEED, from page 64 on
+    for page in range(64, pages):
+        memory[page * 4096] = 1
+
 def direct():
     assert os.preadv(file, [memory], 0) == size
 
@@ -152,3 +160,29 @@ def test_both_hooks_count_the_same(device, cgroup, logs):
     # The kernel may keep a few of the requested pages in memory.
     for what, most in ("misses", PAGES / 10), ("swapped_in", PAGES / 10), ("written", PAGES / 10), ("epochs", 2):
         assert abs(told["fentry"][what] - told["tracepoints"][what]) <= most, (what, told)
+
+
+def test_a_new_page_is_no_hit(device, cgroup, logs):
+    """... where the program unmapped a prefetched page.  Only fentry tells them apart."""
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    program = None
+    try:
+        assert parts.ebbctl_json("status")["hooks"] == "fentry"
+        c = cgroup()
+        program = Program(c)
+        program.does("out")
+        drop_swap_cache(c, program)
+        parts.ebbctl("policy", "attach", "leap", c.path)
+        program.does("start")
+        before = machine.wait_for(lambda: parts.stats(c)["outstanding"] > 4 and parts.stats(c), 20,
+                                  "prefetched pages")
+        program.does("renew")
+        after = parts.stats(c)
+        assert after["hits"] - before["hits"] == 0, (before, after)
+        assert after["late"] - before["late"] == 0, (before, after)
+    finally:
+        if program:
+            program.end()
+        Path("/var/tmp/ebb-test-hooks").unlink(missing_ok=True)
+        ebbd.stop()
+        machine.pins_remove()
