@@ -17,10 +17,9 @@ uint64_t page_out_cold_list(const struct target *t, const struct ebb_list_reques
  * cgroup.  Returns the number of pages.
  *
  * A stream longer than the memory it may use needs a page again only after LRU would have evicted
- * it, and meanwhile LRU evicts pages ahead of the stream; so the newest pages go first.  One call
- * unmaps many pages with one TLB flush, while a charge over the limit would flush for every 32, and
- * it keeps reclaim out of the faults.  (Leap evicts consumed pages eagerly; a stock kernel pages
- * out only mapped ones.)
+ * it, and meanwhile LRU evicts pages ahead of the stream; so the newest pages go first.  It keeps
+ * reclaim out of the faults; clean pages of a call share one TLB flush, each dirty one has its
+ * own.  (Leap evicts consumed pages eagerly; a stock kernel pages out only mapped ones.)
  */
 uint64_t page_out_behind(const struct target *t, const struct ebb_request *r, uint64_t limit);
 
