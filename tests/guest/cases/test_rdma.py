@@ -161,7 +161,7 @@ def test_donor_killed_and_back(lend, serve):
     donor.kill()
     s.pages.check()
     told = s.stats()
-    assert told["pages_read_backup"] > 0 and told["donor_losses"] == 1
+    assert told["pages_read_backup"] > 0 and told["donor_absences"] == 1
     assert told["pages_read_failed"] == 0
     lend()
     wait_for(lambda: s.donor_state() == "up", 30, "the donor")
@@ -180,7 +180,7 @@ def test_one_of_two_copies_is_lost(lend, serve):
     settled(s)
     told = s.stats()
     assert told["pages_read_failed"] == told["pages_write_failed"] == 0
-    assert told["donor_losses"] == 1
+    assert told["donor_absences"] == 1
 
 
 def test_slabs_leave_a_donor_that_is_told_to_end(lend, serve):
@@ -239,7 +239,7 @@ def test_link_down(lend, serve):
     try:
         settled(s)
         told = s.stats()
-        assert told["donor_losses"] == 1 and told["pages_read_backup"] > 0
+        assert told["donor_absences"] == 1 and told["pages_read_backup"] > 0
         assert told["pages_read_failed"] == told["pages_write_failed"] == 0
     finally:
         run("ip", "link", "set", "v0", "up")
