@@ -16,6 +16,13 @@
 #include "slab.h"
 #include "writeback.h"
 
+/*
+ * Most swap-outs in flight, as requests, for write-back throttling: 4 MiB, and the huge page that
+ * each thread waits to submit.  Reclaim of a cgroup (v2) does not wait for pages in flight.  If all
+ * pages of a small cgroup were, it would give up, and the OOM killer act.
+ */
+#define WRITES_AT_ONCE 16
+
 static int ebb_major;
 
 COMPAT_OPEN(device_open)
@@ -131,6 +138,7 @@ static int disk_add(struct ebb_device *d, const char **why)
 		d->disk = NULL;
 		goto free_set;
 	}
+	blk_set_queue_depth(d->disk->queue, WRITES_AT_ONCE);
 	d->disk->major = ebb_major;
 	d->disk->first_minor = d->index;
 	d->disk->minors = 1;

@@ -240,10 +240,10 @@ class KernelDevice:
 
     def swap_on(self):
         run("/sbin/mkswap", self.path)
-        # Write-back throttling delays swap-out after slow completions.
+        # Write-back throttling reduces swap-outs in flight after slow reads: not below a second.
         wbt = Path(f"/sys/block/ebb{self.number}/queue/wbt_lat_usec")
         if wbt.exists():
-            wbt.write_text("0")
+            wbt.write_text("1000000")
         run("/sbin/swapon", "--discard", self.path)
 
     def destroy(self):

@@ -57,6 +57,32 @@ def test_program_swaps_to_a_donor(kernel_device, donor, cgroup):
           f"doorbells: {n['doorbells'] / (n['read_donor'] + n['write_donor']):.2f}")
 
 
+def test_small_cgroup_waits_for_slow_writes(kernel_device, disk, cgroup):
+    """Swap-outs in flight never fill a cgroup: reclaim would give up, and the OOM killer act."""
+    d = kernel_device(mib=64, backup=disk(64, delay_us=200_000).path)
+    d.swap_on()
+    c = cgroup(12)
+    most, filled = 0, threading.Event()
+
+    def watch():
+        nonlocal most
+        while not filled.wait(0.005):
+            stat = dict(line.split() for line in read(c.path / "memory.stat").splitlines())
+            most = max(most, int(stat["file_writeback"]))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        parts.Scan(mib=40, cgroup=c).kill()
+    finally:
+        filled.set()
+        watcher.join()
+    assert d.counts()["write_backup"] > 24 << 8
+    # 4 MiB, and the huge page that scan waits to submit.
+    assert 0 < most < 8 << 20
+    assert c.events("oom_kill") == 0
+
+
 def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgroup):
     """On a busy machine the session may end by itself before, with the same effect."""
     lender = donor()
