@@ -747,7 +747,11 @@ def test_a_page_changed_on_the_way(world, key, network, kind, durability):
 @pytest.mark.parametrize("at", [1, -1])
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_control_connection_changed_on_the_way(world, key, network, way, at):
-    """Costs the connection and, even without other copies, no page: the donor keeps the slabs."""
+    """
+    Costs the connection and, even without other copies, no page: the donor keeps the slabs.  Of what
+    was altered on the way to the donor, its alert tells, unless the borrower sees the end of the data
+    connection before.
+    """
     k = key()
     between = network(world.donor(options=["--keys", k]))
     s = world.serve(between, durability="none", options=["--key", k, *PATIENT])
@@ -759,8 +763,9 @@ def test_a_control_connection_changed_on_the_way(world, key, network, way, at):
     wait_for(lambda: s.donor_state() == "up", 15, "the donor is used again")
     p.check()
     assert s.stats()["donor_losses"] == 0
-    assert s.status()["donors"][0]["altered"] == 1
-    assert "away: its control connection was altered between borrower and donor" in s.log.read_text()
+    told = s.status()["donors"][0]["altered"]
+    assert told == 1 or (way == "up" and "away: data connection closed" in s.log.read_text())
+    assert told == s.log.read_text().count("away: its control connection was altered between borrower and donor")
 
 
 @pytest.mark.parametrize("kind", PAGES_CHANGED)
