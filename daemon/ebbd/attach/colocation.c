@@ -302,7 +302,7 @@ static enum colocation_state work(struct colocation *c, struct job *j, struct co
 		reset(j);
 		return why;
 	}
-	/* Its CPU went offline, or its cpuset lost it: the next round finds another one. */
+	/* Its CPU went offline, or its cpuset lost it: join() chooses another one. */
 	if (j->affinity.cpu != AFFINITY_NONE && !CPU_ISSET(j->affinity.cpu, &j->affinity.allowed))
 		separate(c, j);
 	s->running_ns = j->affinity.running_ns;
