@@ -40,8 +40,8 @@ static int write_entry(struct attachments *a, struct attachment *t)
 		c.flags |= EBB_CGROUP_DETECT;
 	if (t->placement == PLACEMENT_TOGETHER)
 		c.flags |= EBB_CGROUP_TOGETHER;
-	if (t->placement == PLACEMENT_OFF)
-		c.flags |= EBB_CGROUP_APART;
+	if (t->placement == PLACEMENT_AUTO)
+		c.flags |= EBB_CGROUP_PLACE;
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
@@ -509,7 +509,7 @@ void attachments_restore(struct attachments *a)
 		take_params(t, &params);
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
 		t->placement = entry.flags & EBB_CGROUP_TOGETHER ? PLACEMENT_TOGETHER :
-				   entry.flags & EBB_CGROUP_APART ? PLACEMENT_OFF : PLACEMENT_AUTO;
+				   entry.flags & EBB_CGROUP_PLACE ? PLACEMENT_AUTO : PLACEMENT_OFF;
 		write_maps(a, t, NULL);
 		/* Pages outstanding at the restart count as expired. */
 		plane_counters(p, ids[i], &sum);

@@ -27,7 +27,7 @@ int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *te
 		  struct error *e);
 
 /* Whether programs share a CPU with the prefetch executor: placement=. */
-enum placement { PLACEMENT_AUTO, PLACEMENT_TOGETHER, PLACEMENT_OFF, PLACEMENTS };
+enum placement { PLACEMENT_OFF, PLACEMENT_AUTO, PLACEMENT_TOGETHER, PLACEMENTS };
 /* Parses "auto", "together" or "off".  -EINVAL names @what and them. */
 int placement_parse(const char *text, const char *what, uint64_t *placement, struct error *e);
 const char *placement_name(enum placement placement);
