@@ -20,7 +20,7 @@
 #define CALIBRATE_NS 10000000
 #define CALIBRATIONS 100        /* attempts */
 
-/* Placement of one cgroup. */
+/* Placement of one cgroup, unless that is off. */
 struct job {
 	uint64_t owner;
 	enum placement wish;
@@ -28,7 +28,7 @@ struct job {
 	bool primed;            /* the counters below are of the previous round */
 	bool measured;          /* .affinity is */
 	bool doubt;             /* a program seems to have changed its affinity while pinned */
-	enum colocation_state given_up; /* why, until it is set to off; or COLOCATION_OFF */
+	enum colocation_state given_up; /* why; or COLOCATION_OFF */
 	uint64_t out, used, prefetched;
 	uint64_t round_out, round_used, round_prefetched; /* in the last period */
 	struct colocate rule;
@@ -284,11 +284,9 @@ static enum colocation_state work(struct colocation *c, struct job *j, struct co
 
 	if (j->affinity.cpu != AFFINITY_NONE)
 		j->report.together_ns += s->wall_ns;
-	if (j->wish == PLACEMENT_OFF || j->given_up != COLOCATION_OFF) {
+	if (j->given_up != COLOCATION_OFF) {
 		separate(c, j);
 		reset(j);
-		if (j->wish == PLACEMENT_OFF)
-			j->given_up = COLOCATION_OFF;
 		return j->given_up;
 	}
 	if (j->wish == PLACEMENT_AUTO && !colocate_looks(&j->rule, s)) {
@@ -349,6 +347,7 @@ static void job_end(struct colocation *c, uint32_t i)
 	struct job *j = c->job[i];
 
 	separate(c, j);
+	j->report.state = COLOCATION_OFF;
 	tell(c, j);
 	affinity_close(&j->affinity);
 	c->job[i] = c->job[--c->jobs];
@@ -382,13 +381,14 @@ static uint64_t collect(struct colocation *c)
 		c->job[i]->seen = false;
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = 0; i < a->n; i++) {
-		struct job *j = job_of(c, a->item[i]);
+		struct attachment *t = a->item[i];
+		struct job *j = t->placement != PLACEMENT_OFF ? job_of(c, t) : NULL;
 
 		if (!j)
 			continue;
-		count(a, a->item[i], j);
+		count(a, t, j);
 		prefetched += j->round_prefetched;
-		j->wish = a->item[i]->placement;
+		j->wish = t->placement;
 		j->seen = true;
 	}
 	pthread_mutex_unlock(&a->lock);
@@ -429,7 +429,7 @@ static void *run(void *data)
 	c->round_ns = now_ns();
 	while (poll(&wake, 1, (int)(COLOCATE_PERIOD_NS / 1000000)) <= 0) {
 		/* Again while the machine is too busy for it. */
-		if (!c->interrupt_ns && attempts < CALIBRATIONS) {
+		if (c->jobs && !c->interrupt_ns && attempts < CALIBRATIONS) {
 			c->interrupt_ns = calibrate();
 			attempts++;
 		}
