@@ -13,6 +13,7 @@ import parts
 import policies
 
 MAPS = machine.PINS / "maps"
+EVICTED_NS = 20_000_000     # EBB_EVICTED_NS of include/ebb/abi.h
 
 # Locks its own memory: only the pages of its area are swapped out.
 PROGRAM = """
@@ -102,8 +103,20 @@ def enter(p, page, age_ns):
 def test_a_program_that_overtakes_ebbd_makes_its_prefetch_late(program):
     """It is not wasted: the policy was right, and the page was used."""
     program.does("touch", 0)
-    enter(program, 128, 0)
-    told = growth(program.cgroup, lambda: program.does("touch", 128))
+    took = []
+
+    def overtake(page):
+        since = time.monotonic_ns()
+        enter(program, page, 0)
+        program.does("touch", page)
+        took.append(time.monotonic_ns() - since)
+
+    # On a busy machine the program may be too slow to overtake anything.
+    for page in range(128, 256):
+        told = growth(program.cgroup, lambda page=page: overtake(page))
+        if took[-1] < EVICTED_NS:
+            break
+    assert took[-1] < EVICTED_NS, f"the program took {min(took)} ns"
     assert (told["late"], told["wasted"], told["misses"]) == (1, 0, 0), told
     # Long ago: read by ebbd, and evicted.
     enter(program, 256, 10**9)
