@@ -100,27 +100,39 @@ def enter(p, page, age_ns):
             "value", "hex", *value.hex(" ").split())
 
 
+def fault(program, pages, age_ns):
+    """
+    Lets the program touch one of @pages that was entered @age_ns before; returns the growth, and how
+    long that took.  A page that the kernel has kept in memory causes no fault: then another one.
+    """
+    took = 0
+
+    def touch(page):
+        nonlocal took
+        since = time.monotonic_ns()
+        enter(program, page, age_ns)
+        program.does("touch", page)
+        took = time.monotonic_ns() - since
+
+    for page in pages:
+        told = growth(program.cgroup, lambda page=page: touch(page))
+        if told["late"] or told["wasted"] or told["misses"]:
+            return told, took
+    raise AssertionError("no page was swapped out")
+
+
 def test_a_program_that_overtakes_ebbd_makes_its_prefetch_late(program):
     """It is not wasted: the policy was right, and the page was used."""
     program.does("touch", 0)
-    took = []
-
-    def overtake(page):
-        since = time.monotonic_ns()
-        enter(program, page, 0)
-        program.does("touch", page)
-        took.append(time.monotonic_ns() - since)
-
     # On a busy machine the program may be too slow to overtake anything.
-    for page in range(128, 256):
-        told = growth(program.cgroup, lambda page=page: overtake(page))
-        if took[-1] < EVICTED_NS:
+    for first in range(128, 256, 16):
+        told, took = fault(program, range(first, first + 16, 4), 0)
+        if took < EVICTED_NS:
             break
-    assert took[-1] < EVICTED_NS, f"the program took {min(took)} ns"
+    assert took < EVICTED_NS, f"the program took {took} ns"
     assert (told["late"], told["wasted"], told["misses"]) == (1, 0, 0), told
     # Long ago: read by ebbd, and evicted.
-    enter(program, 256, 10**9)
-    told = growth(program.cgroup, lambda: program.does("touch", 256))
+    told, _ = fault(program, range(512, 576, 16), 10**9)
     assert (told["late"], told["wasted"], told["misses"]) == (0, 1, 1), told
 
 
