@@ -16,7 +16,6 @@
 
 #include "devices.h"
 #include "ebbd.h"
-#include "ebbd/attach/colocation.h"
 #include "ebbd/attach/offload.h"
 #include "ebbd/attach/stats.h"
 #include "ebbd/kmod/manager.h"
@@ -225,8 +224,6 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	if (!r)
 		r = offload_start(&d->offload, &d->attachments, e);
 	if (!r)
-		r = colocation_start(&d->colocation, &d->attachments, d->executor, e);
-	if (!r)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
 		r = declared_check(&d->attachments, &d->config.declared, e);
@@ -259,7 +256,6 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	discovery_stop(&d->discovery);
 	declared_free(&d->declared);
 	recordings_free(&d->recordings);
-	colocation_stop(&d->colocation);
 	offload_stop(&d->offload);
 	executor_stop(&d->executor);
 	stats_publish(&d->attachments);

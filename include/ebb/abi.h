@@ -50,8 +50,6 @@ enum ebb_cgroup_flags {
 	/* 1 << 4: policies that ran in ebbd, in 0.1.0 */
 	EBB_CGROUP_DECLARED = 1 << 5, /* by configuration or xattr; used by ebbd only */
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
-	EBB_CGROUP_TOGETHER = 1 << 7, /* placement=together; used by ebbd only */
-	EBB_CGROUP_PLACE = 1 << 8,    /* placement=auto; used by ebbd only */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */

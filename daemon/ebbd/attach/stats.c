@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "colocation.h"
 #include "lib/base/json.h"
 #include "stats.h"
 
@@ -83,24 +82,6 @@ struct json_object *offload_json(const struct attachment *t)
 	return o;
 }
 
-struct json_object *placement_json(const struct attachment *t)
-{
-	const struct colocation_report *r = &t->colocation;
-	struct json_object *o = json_object_new_object();
-	const struct json_number numbers[] = {
-		{ "trials", r->trials }, { "won", r->won }, { "together_ns", r->together_ns },
-		{ "interrupt_ns", r->interrupt_ns }, { NULL },
-	};
-
-	json_add_text(o, "setting", placement_name(t->placement));
-	json_add_text(o, "state", colocation_state_name(r->state));
-	json_object_object_add(o, "cpu", r->cpu < 0 ? NULL : json_object_new_int(r->cpu));
-	json_add_double(o, "pages", r->used);
-	json_add_double(o, "user", r->user);
-	json_add_numbers(o, numbers);
-	return o;
-}
-
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 {
 	static const struct { const char *name; size_t offset; } field[] = {
@@ -132,7 +113,6 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
 		json_object_object_add(o, "clean", a->plane->exact ?
 				       json_object_new_int64((int64_t)s.clean) : NULL);
-		json_object_object_add(o, "placement", placement_json(t));
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(rows, o);

@@ -9,7 +9,6 @@
 #include "ebbd/plane/events.h"
 #include "ebbd/plane/plane.h"
 #include "ebbd/prefetch/budget.h"
-#include "lib/base/size.h"
 #include "lib/host/cgroup.h"
 #include "offload_control.h"
 
@@ -26,29 +25,6 @@ enum detect { DETECT_AUTO, DETECT_ALWAYS };
 /* Declarations do not change what a command attached. */
 enum attach_by { BY_COMMAND, BY_DECLARATION };
 
-/* Why the programs of a cgroup share a CPU with the executor, or do not. */
-enum colocation_state {
-	COLOCATION_OFF,           /* set so */
-	COLOCATION_QUIET,         /* as enum colocate_state, as the next four */
-	COLOCATION_PARALLEL,
-	COLOCATION_TRIAL,
-	COLOCATION_TOGETHER,
-	COLOCATION_NO_GAIN,
-	COLOCATION_OWN,           /* a program has an affinity of its own */
-	COLOCATION_MANY,          /* threads */
-	COLOCATION_SINGLE,        /* one CPU */
-	COLOCATION_FAILED,        /* the affinity cannot be set or recorded */
-};
-
-/* Status of one attachment; the placement thread writes it with the attachments' lock held. */
-struct colocation_report {
-	enum colocation_state state;
-	int cpu;                  /* -1: none */
-	uint64_t trials, won, together_ns;
-	double used, user;        /* progress by pages and time in user mode: see colocate.h */
-	uint64_t interrupt_ns;    /* measured cost of an interrupt of another CPU; 0: not yet */
-};
-
 struct attachment {
 	struct cgroup_ref cgroup;
 	uid_t user;               /* owner of its directory when it was attached */
@@ -59,9 +35,7 @@ struct attachment {
 	struct ebb_params params;
 	enum detect detect;
 	uint32_t slowdown;        /* tenths of a percent offloading may cost, 0 = none */
-	enum placement placement;
 	struct offload_report offload;
-	struct colocation_report colocation;
 	struct budget *budget;    /* how much may be prefetched for it */
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	uint64_t swapped_in;      /* at the last tick */

@@ -157,16 +157,6 @@ uint32_t executor_at(const struct executor *x)
 	return x->plane->executor->reader.tgid;
 }
 
-uint64_t executor_cpu_ns(const struct executor *x)
-{
-	struct timespec t;
-	clockid_t clock;
-
-	if (pthread_getcpuclockid(x->thread, &clock) || clock_gettime(clock, &t))
-		return 0;
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 void executor_read_stats(const struct executor *x, struct executor_stats *s)
 {
 	*s = *prefetcher_stats(x->prefetcher);

@@ -20,8 +20,6 @@ void executor_stop(struct executor **x);
 struct liveness *executor_liveness(struct executor *x);
 /* Returns the process that the thread prefetched for last; 0 = none. */
 uint32_t executor_at(const struct executor *x);
-/* Returns the CPU time of its thread. */
-uint64_t executor_cpu_ns(const struct executor *x);
 void executor_read_stats(const struct executor *x, struct executor_stats *s);
 
 #endif

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <linux/ioprio.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,8 +44,6 @@ struct prefetcher {
 	struct recent recent[RECENT];
 	struct inflight inflight;
 	uint64_t reads, pages;         /* ebbd's reads after the previous batch */
-	cpu_set_t cpus;                /* that this thread may use */
-	int cpu;                       /* to which it is pinned, or BUDGET_ANY_CPU */
 };
 
 /* The request in progress. */
@@ -251,21 +248,6 @@ static void carry_out(struct prefetcher *p, struct job *j, const struct ebb_list
 	}
 }
 
-/* Moves this thread to @cpu.  If that is offline, any will do. */
-static void move_to(struct prefetcher *p, int cpu)
-{
-	cpu_set_t one;
-
-	if (cpu == p->cpu)
-		return;
-	p->cpu = cpu;
-	CPU_ZERO(&one);
-	if (cpu != BUDGET_ANY_CPU)
-		CPU_SET(cpu, &one);
-	if (cpu == BUDGET_ANY_CPU || sched_setaffinity(0, sizeof(one), &one))
-		sched_setaffinity(0, sizeof(p->cpus), &p->cpus);
-}
-
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *asked)
 {
 	const struct ebb_request *r = &asked->head;
@@ -286,7 +268,6 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 	}
 	j.target = j.budget ? target_get(p, r->tgid, r->exec, now) : NULL;
 	if (j.target) {
-		move_to(p, budget_cpu(j.budget));
 		j.leaf = leaf_find(p->leaves, j.target->leaf, now);
 		carry_out(p, &j, asked, now);
 	} else {
@@ -393,8 +374,6 @@ void prefetcher_begin(struct prefetcher *p)
 {
 	cpu_priority();
 	io_priority();
-	if (sched_getaffinity(0, sizeof(p->cpus), &p->cpus))
-		memset(&p->cpus, 0xff, sizeof(p->cpus));
 	p->counted->reader.tid = (uint32_t)gettid();
 }
 
@@ -415,7 +394,6 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	p->budgets = budgets;
 	p->config = config;
 	p->absence = absence;
-	p->cpu = BUDGET_ANY_CPU;
 	p->counted = plane->executor;
 	maps = prefetch_set_maps(plane);
 	p->set = prefetch_set_new(&maps);
