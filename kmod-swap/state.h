@@ -10,7 +10,7 @@
  *	                                     user space makes another <-- CLOSED <---------+
  *
  * A session whose donor grants no grace period fails instead of being AWAY.  If it fails within
- * seconds of its resumption, its absence goes on: one that cannot be used ends with the grace
+ * seconds of its resumption, its absence goes on: a session that cannot be used ends with the grace
  * period.
  */
 #ifndef EBB_STATE_H

@@ -87,6 +87,13 @@ static uint64_t oldest(void *rs, const struct donor *d)
 	return mapping_oldest(rs, d);
 }
 
+static bool backed(void *rs)
+{
+	const struct engine *e = ((struct replicas *)rs)->engine;
+
+	return backup_there(&e->backup) && !count_get(&e->map->stale);
+}
+
 static void ask_later(void *rs, struct donor *d, uint64_t now)
 {
 	mapping_ask_later(rs, d, now);
@@ -127,7 +134,7 @@ static void wire_donors(struct swapd *s)
 	static const struct donor_events events = {
 		.up = up, .away = away, .lost = lost, .resume = resume, .answered = answered,
 		.released = released, .resumed = resumed, .asked = asked, .oldest = oldest,
-		.ask_later = ask_later,
+		.backed = backed, .ask_later = ask_later,
 	};
 	struct donors *ds = &s->donors;
 

@@ -20,7 +20,7 @@ enum { CLASS = 3, SLABS = 4, SESSIONS = 8 };
 /* The module, as its commands leave it. */
 static struct kmod_device module;
 static struct ebb_swap_slab slab[SLABS];
-/* Another process takes the class's last cgroup away while a donor connects. */
+/* Another process removes the class while a donor connects: its cgroup, pages and sessions. */
 static bool loses_cgroup;
 
 int kmod_status(struct kmod_link *l, uint32_t device, struct kmod_device *out, struct error *e)
@@ -50,8 +50,16 @@ int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class,
 				    .port = peer->port, .free = 1ull << 30 };
 	snprintf(s->ip, sizeof(s->ip), "%s", peer->ip);
 	*session = s->number;
-	if (loses_cgroup)
-		module.cgroups = 0;
+	if (!loses_cgroup)
+		return 0;
+	module.cgroups = 0;
+	for (int i = 0; i < SLABS; i++)
+		slab[i].written = 0;
+	for (uint32_t i = 0; i < module.sessions - 1;)
+		if (module.session[i].state == EBB_SWAP_LIVE)
+			kmod_disconnect(l, device, module.session[i].number, e);
+		else
+			i++;
 	return 0;
 }
 
@@ -150,6 +158,30 @@ static void a_class_that_ends_meanwhile_keeps_no_session(void **state)
 	kmod_view_free(&v);
 }
 
+/* It had pages at the last look, and another donor, which the command disconnects. */
+static void a_class_that_ends_with_pages_and_donors_keeps_no_session(void **state)
+{
+	struct kmod_view v = begin();
+	uint32_t mapped;
+
+	slab[1].written = 1;
+	module.session[1] = (struct kmod_session){ .number = 2, .state = EBB_SWAP_LIVE,
+						   .class = CLASS, .port = 7070 };
+	strcpy(module.session[1].ip, "10.0.0.2");
+	module.sessions = 2;
+	/* The view learns of both. */
+	v.patience[0].connect_at = UINT64_MAX;
+	assert_int_equal(settle(&v, &mapped), 1);
+	v.patience[0].connect_at = 0;
+	module.session[0].state = EBB_SWAP_LIVE;
+	module.session[1].state = EBB_SWAP_CLOSED;
+	loses_cgroup = true;
+	assert_int_equal(settle(&v, &mapped), 0);
+	assert_int_equal(settle(&v, &mapped), 0);
+	assert_int_equal(mapped, 0);
+	kmod_view_free(&v);
+}
+
 static void pages_without_a_cgroup_are_replicated_again(void **state)
 {
 	struct kmod_view v = begin();
@@ -172,6 +204,7 @@ int main(void)
 		cmocka_unit_test(a_class_gets_its_donor_back),
 		cmocka_unit_test(a_class_without_use_gets_no_session),
 		cmocka_unit_test(a_class_that_ends_meanwhile_keeps_no_session),
+		cmocka_unit_test(a_class_that_ends_with_pages_and_donors_keeps_no_session),
 		cmocka_unit_test(pages_without_a_cgroup_are_replicated_again),
 	};
 

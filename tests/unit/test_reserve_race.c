@@ -38,6 +38,8 @@ struct device {
 static struct device *devices;
 static uint32_t capacity[DONORS], promised[DONORS][DEVICES];
 static int device_count, donors_used;
+/* Donor that ends when it is told to release, and has ended; -1: none. */
+static int dies = -1, dead = -1;
 static uint64_t seed = 42;
 
 static _Thread_local struct device *self;
@@ -87,6 +89,12 @@ static void serve(int device, int donor)
 	assert_int_equal(wire_parse(bytes, WIRE_HEADER, WIRE_AT_DONOR, &f), 1);
 	assert_int_equal(f.op, WIRE_RESERVE);
 	assert_int_equal(wire_parse_reserve(bytes + WIRE_HEADER, f.length, &asked), 0);
+	if (donor == dies && !asked) {
+		*own = 0;
+		dead = donor;
+		shutdown(v->donor[donor], SHUT_RDWR);
+		return;
+	}
 	room = room > *own ? room : *own;
 	*own = asked < room ? asked : room;
 	d.total = capacity[donor] * (uint64_t)SLAB;
@@ -111,7 +119,7 @@ static void step(uint64_t rtt)
 		if (!devices[i].ended && (!v || devices[i].clock < v->clock))
 			v = &devices[i];
 	for (int i = 0; i < donors_used; i++)
-		p[i] = (struct pollfd){ .fd = v->donor[i], .events = POLLIN };
+		p[i] = (struct pollfd){ .fd = i == dead ? -1 : v->donor[i], .events = POLLIN };
 	p[donors_used] = (struct pollfd){ .fd = v->world, .events = POLLIN };
 	assert_in_range(poll(p, (nfds_t)donors_used + 1, 10000), 1, DONORS + 1);
 	for (int i = 0; i < donors_used; i++)
@@ -281,9 +289,39 @@ static void one_succeeds(void **state)
 	free(devices);
 }
 
+/* One that had promised is lost between two attempts: the next ones do without it. */
+static void a_donor_that_dies_is_done_without(void **state)
+{
+	struct slab slabs[16] = { 0 };
+
+	devices = calloc(1, sizeof(*devices));
+	assert_non_null(devices);
+	memset(promised, 0, sizeof(promised));
+	device_count = 1;
+	donors_used = 3;
+	for (int i = 0; i < donors_used; i++)
+		capacity[i] = 20;
+	make_device(&devices[0], 16, 1);
+	slab_init(&devices[0].s.engine.table, slabs, 16, 1);
+	/* Less than it says: the first attempt fails. */
+	capacity[2] = 3;
+	dies = 0;
+	pthread_create(&devices[0].thread, NULL, open_device, &devices[0]);
+	while (!devices[0].ended)
+		step(1000 * US);
+	pthread_join(devices[0].thread, NULL);
+	assert_int_equal(dead, 0);
+	assert_true(devices[0].success);
+	assert_int_equal(promised[1][0] + promised[2][0], 16);
+	dies = dead = -1;
+	free_device(&devices[0]);
+	free(devices);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_donor_that_dies_is_done_without),
 		cmocka_unit_test(one_succeeds),
 	};
 

@@ -317,6 +317,28 @@ static void ticks_are_short(void **state)
 	end();
 }
 
+/* A donor that altered data must leave is not given up while only it has some pages. */
+static void a_suspect_keeps_what_the_backup_lacks(void **state)
+{
+	for (int stale = 0; stale < 2; stale++) {
+		begin(&transport_far);
+		page_map_free(&s.engine.map);
+		s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, true);
+		s.engine.backup.fd = 0;
+		page_map_write(s.engine.map, &(struct page_write){ .first = 0, .count = 1 });
+		page_map_stored(s.engine.map, 0, 0, 1);
+		page_map_backed(s.engine.map, 0, 1, stale ? -EIO : 0);
+		donor_quarantine(d, "altered");
+		assert_int_equal(d->state, stale ? DONOR_UP : DONOR_QUARANTINED);
+		assert_int_equal(!!(d->leaving & DONOR_SUSPECT), stale);
+		assert_int_equal(page_map_is_stored(s.engine.map, 0, 1), stale);
+		if (!stale)
+			d->link.fd = dup(peer);
+		s.engine.backup.fd = -1;
+		end();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,6 +347,7 @@ int main(void)
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),
 		cmocka_unit_test(ticks_are_short),
+		cmocka_unit_test(a_suspect_keeps_what_the_backup_lacks),
 	};
 
 	return cmocka_run_group_tests_name("resume", tests, NULL, NULL);

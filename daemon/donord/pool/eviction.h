@@ -79,8 +79,8 @@ void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uin
  */
 uint32_t eviction_emergency(struct eviction *e, uint32_t most, uint64_t now);
 /*
- * Counts slabs revoked lately whose memory is not free yet: here, because requests use it; of
- * places without it, because their last borrowers map it.
+ * Counts slabs revoked lately whose memory is not free yet.  here: requests still use it;
+ * mapped: the place has other memory or none, but its last borrower still maps the old.
  */
 struct eviction_leaving {
 	uint32_t here, mapped;

@@ -285,7 +285,7 @@ static void drop_altered(struct connection *c)
 					 .status = WIRE_ALTERED };
 
 	if (!connection_is_data(c)) {
-		connection_lost(c, "its control connection was altered on the way");
+		connection_lost(c, "data of its control connection was altered in transit");
 		return;
 	}
 	if (c->version >= 4) {

@@ -40,11 +40,10 @@ static int derive_key(const struct kmod_view *v, int donor, struct key *own, str
  * still share: a peer without it cannot complete the handshake, even if it forged the refusal.
  */
 static int connect_donor(struct kmod_link *l, const struct kmod_view *v, int donor,
-			 struct kmod_round *round, struct error *e)
+			 struct kmod_round *round, uint32_t *session, struct error *e)
 {
 	struct kmod_peer peer = { .ip = v->donor[donor].ip, .port = v->donor[donor].port };
 	struct error no_key = { 0 }, unknown = { 0 };
-	uint32_t session;
 	struct key own;
 	int r = -ENOKEY;
 
@@ -53,21 +52,20 @@ static int connect_donor(struct kmod_link *l, const struct kmod_view *v, int don
 	} else {
 		peer.key = own.bytes;
 		key_number(&own, peer.key_number);
-		r = kmod_connect(l, v->device, v->class, &peer, &session, &unknown);
+		r = kmod_connect(l, v->device, v->class, &peer, session, &unknown);
 		if (r != -ENOKEY)
 			*e = unknown;
 		peer.key = NULL;
 		key_forget(&own);
 	}
-	return r == -ENOKEY ? kmod_connect(l, v->device, v->class, &peer, &session, e) : r;
+	return r == -ENOKEY ? kmod_connect(l, v->device, v->class, &peer, session, e) : r;
 }
 
-/* Returns whether a session was made. */
-static bool connect_missing(struct kmod_link *l, struct kmod_view *v, uint64_t until,
-			    struct kmod_round *round)
+/* Sets @made to the sessions that it makes; returns their number. */
+static int connect_missing(struct kmod_link *l, struct kmod_view *v, uint64_t until,
+			   struct kmod_round *round, uint32_t made[static DEVICE_DONORS])
 {
-	bool made = false;
-	int next = 0;
+	int next = 0, n = 0;
 
 	while (now_ns() < until || !next) {
 		struct error why = { 0 };
@@ -76,13 +74,13 @@ static bool connect_missing(struct kmod_link *l, struct kmod_view *v, uint64_t u
 
 		if (i < 0)
 			break;
-		r = connect_donor(l, v, i, round, &why);
+		r = connect_donor(l, v, i, round, &made[n], &why);
 		snprintf(round->refused[i], sizeof(round->refused[i]), "%.191s", why.text);
 		kmod_patience_connected(&v->patience[i], r, now_ns());
 		round->connected[i] = r ? r : 1;
-		made |= !r;
+		n += !r;
 	}
-	return made;
+	return n;
 }
 
 static bool forget_ended(struct kmod_link *l, struct kmod_view *v)
@@ -309,29 +307,23 @@ static bool is_used(const struct kmod_view *v)
 	return used;
 }
 
-/* Ends the sessions of donors that this round has connected. */
-static void undo_connect(struct kmod_link *l, struct kmod_view *v, const struct kmod_round *round)
-{
-	for (uint32_t i = 0; i < v->now.sessions; i++) {
-		int donor = kmod_donor_find(v->donor, v->donors, &v->now.session[i]);
-
-		if (donor >= 0 && round->connected[donor] == 1)
-			kmod_disconnect(l, v->device, v->now.session[i].number, NULL);
-	}
-}
-
 /* Connects the class's donors, and looks again; the class may lose its last cgroup meanwhile. */
 static int connect_used(struct kmod_link *l, struct kmod_view *v, uint64_t budget,
 			struct kmod_round *round, struct error *e)
 {
-	int r;
+	uint32_t made[DEVICE_DONORS];
+	int r, n;
 
-	if (!is_used(v) || !connect_missing(l, v, now_ns() + budget, round))
+	if (!is_used(v))
 		return 0;
-	r = look_device(l, v, e);
+	n = connect_missing(l, v, now_ns() + budget, round, made);
+	if (!n)
+		return 0;
+	r = kmod_look(l, v, e);
 	if (r || is_used(v))
 		return r;
-	undo_connect(l, v, round);
+	while (n)
+		kmod_disconnect(l, v->device, made[--n], NULL);
 	return look_device(l, v, e);
 }
 

@@ -40,7 +40,7 @@ bool session_take_number(uint64_t *used, uint32_t number);
 struct session_guard {
 	struct stream_guard guard;
 	struct evp_cipher_ctx_st *gmac, *payload_gmac; /* owned */
-	uint64_t frames, payloads;      /* so far, complete ones */
+	uint64_t frames, payloads;      /* so far, the present ones included */
 	bool begun;                     /* the present payload has had a piece */
 	bool failed;                    /* ... whose MAC could not be computed */
 };

@@ -85,7 +85,7 @@ struct donor {
 	bool unlisted;           /* gets no slabs and keeps those it has; freed once it has none */
 	uint64_t stayed;         /* ns: last tick at which it was not leaving */
 	uint32_t copies;         /* of slabs, MAPPED or MAPPING */
-	uint32_t mapping;        /* unanswered MAPs, which these include, and REMAPs */
+	uint32_t mapping;        /* unanswered MAPs (their copies are counted above) and REMAPs */
 	uint32_t later;          /* of these MAPs, refused for now: to be sent again */
 	uint64_t mapping_since;  /* ns: none of them is older; while there are any */
 	uint64_t since;          /* ns: start of the present state */

@@ -118,7 +118,8 @@ void donor_part(struct donor *d, const char *why)
 	/* Its absence goes on until it has confirmed its replicas. */
 	bool away = donor_is_away(d) && !(was_up && d->release == RELEASE_ANSWERED);
 
-	if ((d->leaving & DONOR_SUSPECT && ds->backup) || d->resume == RESUME_REFUSED ||
+	if ((d->leaving & DONOR_SUSPECT && ds->events->backed(ds->owner)) ||
+	    d->resume == RESUME_REFUSED ||
 	    (away ? now >= d->away_until : !was_up || !d->grace || !d->copies)) {
 		donor_lose(d, why);
 		return;
@@ -202,7 +203,8 @@ void donor_quarantine(struct donor *d, const char *why)
 	d->leaving |= DONOR_SUSPECT;
 	/* Immediately: a successor must not trust it again. */
 	donor_record_one(d);
-	if (ds->backup || (d->state != DONOR_UP && !donor_is_away(d)))
+	/* Pages that the backup failed to store migrate first. */
+	if (ds->events->backed(ds->owner) || (d->state != DONOR_UP && !donor_is_away(d)))
 		donor_lose(d, why);
 }
 

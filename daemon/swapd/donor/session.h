@@ -37,6 +37,8 @@ struct donor_events {
 	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
 	int (*asked)(void *owner, struct donor *d, const struct wire_frame *f,
 		     const uint8_t *payload);
+	/* Returns whether a backup has every page, so that no donor is needed. */
+	bool (*backed)(void *owner);
 	/* Returns the time in ns since which the oldest MAP or REMAP to @d is in flight. */
 	uint64_t (*oldest)(void *owner, const struct donor *d);
 	/* Ten times a second, while there are MAPs to be sent again to @d. */

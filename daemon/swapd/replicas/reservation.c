@@ -121,6 +121,9 @@ static bool reserve_all(struct replicas *rs, struct donor *const *order)
 
 		if (make_plan(rs, now_ns(), asked, plan))
 			return false;
+		/* One that was lost meanwhile promises nothing, whatever it did before. */
+		if (!donor_up(d))
+			continue;
 		if (plan[d->index].want != d->reserved &&
 		    !donor_reserve_now(d, plan[d->index].want))
 			return false;
