@@ -17,9 +17,9 @@
 #include "writeback.h"
 
 /*
- * Most swap-outs in flight, as requests, for write-back throttling: 4 MiB, and the huge page that
- * each thread waits to submit.  Reclaim of a cgroup (v2) does not wait for pages in flight.  If all
- * pages of a small cgroup were, it would give up, and the OOM killer act.
+ * Most swap-outs in flight, as requests of up to 256 KiB, for write-back throttling.  Reclaim of a
+ * cgroup (v2) does not wait for pages in flight.  If all pages of a small cgroup are, it gives up,
+ * and the OOM killer acts.
  */
 #define WRITES_AT_ONCE 16
 
