@@ -37,7 +37,11 @@ TROUBLE = re.compile(
 # One thread executes all processors of a guest.  With a thread for each, a processor may execute an
 # instruction that another is patching (jump labels), and the guest dies; and two guests at a time
 # take three quarters longer on two processors.
-EMULATION = ["-accel", "tcg,thread=single"]
+CODE_MIB = 256 # cache of translated code
+EMULATION = ["-accel", f"tcg,thread=single,tb-size={CODE_MIB}"]
+
+# A host with less available memory than this many guests does not lock that of a guest.
+ROOM = 4
 
 DISK_MIB = 4096
 
@@ -149,6 +153,16 @@ def nic(number, descriptor):
             f"virtio-net-pci,id=nic,netdev=link,mac=52:54:00:00:00:0{number},host_mtu=4200"]
 
 
+def memory_lock(memory):
+    """
+    Returns the options that lock a guest's @memory [MiB].  Without them, a host that reclaims idle
+    memory pages it out to whatever swap is on, and that may be a test's own small device.
+    """
+    available = int(re.search(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text())[1]) >> 10
+    fits = available >= ROOM * (memory + CODE_MIB)
+    return ["-overcommit", "mem-lock=on"] if fits and os.geteuid() == 0 else []
+
+
 def boot(k, directory, command, options, output, devices, descriptors):
     """Starts a guest with additional @devices, whose @descriptors stay open."""
     prepare(directory, k, command, options)
@@ -158,6 +172,7 @@ def boot(k, directory, command, options, output, devices, descriptors):
             *(["-accel", "kvm"] if accelerator() == "kvm" else []), *EMULATION,
             "-cpu", "max",
             "-smp", str(options.cpus), "-m", f"{options.memory}M",
+            *memory_lock(options.memory),
             "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none",
             "-kernel", str(k.image), "-initrd", str(k.initrd),
             "-serial", f"file:{console}", "-serial", "stdio",
