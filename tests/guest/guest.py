@@ -23,7 +23,8 @@ HARDENED = (
     "kfence.sample_interval=20 panic_on_warn=1 oops=panic softlockup_panic=1 "
     "sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 "
     # Emulation on a busy machine may stall for seconds without an error.
-    "sysctl.kernel.watchdog_thresh=30 sysrq_always_enabled")
+    # At boot it looks like a timer without interrupts.
+    "sysctl.kernel.watchdog_thresh=30 no_timer_check sysrq_always_enabled")
 
 # Memory checks, only for guests with our module: they take a seventh to a fifth of the time.
 MEMORY_CHECKED = "slub_debug=FZPU page_poison=1 init_on_free=1"

@@ -5,6 +5,7 @@ login, a Podman container.  The program is unchanged; whatever starts it creates
 `make guest-install` runs this; docs/running.md is the manual.
 """
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,11 @@ LOGS = Path("/hostout/logs/places")
 # Created by debootstrap: see packaging/build.mk.
 CONTAINER = machine.BUILD / "guest" / "container"
 LIMIT_MIB = 16
+# A copy where every user may execute it: the repository may be in root's home directory.
+SCAN = "/tmp/ebb-scan"
 WALK = "--json --mib 24 --passes 2 --hold"
 # Gets no input and runs until its unit is stopped, like a service.
-PROGRAM = f'sleep infinity | "{parts.SCAN}" {WALK}'
+PROGRAM = f"sleep infinity | {SCAN} {WALK}"
 
 CONFIG = """
 [cgroup "/user.slice/user-*.slice"]
@@ -37,6 +40,7 @@ pw_max = 24
 def ready():
     """A donor, a device, an ebbd with CONFIG."""
     LOGS.mkdir(parents=True)
+    shutil.copy(parts.SCAN, SCAN)
     config = LOGS / "ebb.conf"
     config.write_text(CONFIG)
     donor = parts.Donor(LOGS / "donor.log", memory="128M")
@@ -156,7 +160,7 @@ def test_a_container():
     output.mkdir()
     made = run(*podman, "run", "--detach", "--network", "none", "--name", "spark",
                f"--memory={LIMIT_MIB}m", "--memory-swap=-1", "--read-only",
-               "-v", f"{parts.SCAN}:/scan:ro", "-v", f"{output}:/output", "--rootfs", str(CONTAINER),
+               "-v", f"{SCAN}:/scan:ro", "-v", f"{output}:/output", "--rootfs", str(CONTAINER),
                "/bin/sh", "-c", f"sleep infinity | /scan {WALK} >/output/scan")
     path = f"/machine.slice/libpod-{made.splitlines()[-1]}.scope"
     row = wait_for(lambda: attached(path), 60, "a policy")
