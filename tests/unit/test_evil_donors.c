@@ -557,9 +557,10 @@ static void they_do_as_they_like(bool backup)
 {
 	time_t over = time(NULL) + SECONDS;
 	uint64_t bad = 0, lost = 0, revoked = 0;
+	bool enough = false; /* otherwise nothing is shown; a busy machine needs more time */
 
 	good = errors = early = 0;
-	for (number = 1; number <= 8 || time(NULL) < over; number++) {
+	for (number = 1; time(NULL) < over || (!enough && number < 1000); number++) {
 		uint64_t now = now_ns();
 
 		seed = number * 0x9e3779b97f4a7c15ull | 1;
@@ -571,10 +572,9 @@ static void they_do_as_they_like(bool backup)
 		bad += shared.counters.bad_donor;
 		lost += shared.counters.donor_losses;
 		revoked += shared.counters.revocations;
+		enough = good > 500 && bad > 0 && lost > 10 && early > 10 && revoked > 10;
 	}
-	/* Or all this shows nothing. */
-	assert_true(good > 500);
-	assert_true(bad > 0 && lost > 10 && early > 10 && revoked > 10);
+	assert_true(enough);
 }
 
 static void without_a_disk(void **state)
