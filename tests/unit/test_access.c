@@ -456,6 +456,73 @@ static void an_altered_payload_ends_it(void **state)
 	end_close(&control);
 }
 
+/* Has @b send the frames of its queue; they reach the donor at once, the last byte altered. */
+static void send_altered(struct end *b)
+{
+	uint8_t bytes[4 * WIRE_PAGE];
+	int pair[2], fd;
+	ssize_t n;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+	/* TLS names the descriptor, so that it stays and its socket changes. */
+	fd = dup(b->fd);
+	assert_int_equal(dup2(pair[0], b->fd), b->fd);
+	while (b->tx.count) {
+		/* One frame a record. */
+		b->tx.budget = 1;
+		assert_true(stream_flush(&b->tx, b->fd, NULL, NULL) >= 0);
+	}
+	n = recv(pair[1], bytes, sizeof(bytes), 0);
+	assert_true(n > 2 * (ssize_t)WIRE_HEADER && n < (ssize_t)sizeof(bytes));
+	bytes[n - 1] ^= 1;
+	assert_int_equal(send(fd, bytes, (size_t)n, 0), n);
+	assert_int_equal(dup2(fd, b->fd), b->fd);
+	close(fd);
+	close(pair[0]);
+	close(pair[1]);
+	turn();
+}
+
+/* The donor tells the borrower, which counts. */
+static void the_second_of_two_records_is_altered(void **state)
+{
+	struct wire_frame ping = { .op = WIRE_PING };
+	struct end control;
+	int r, came;
+
+	greet(&control, 0, 7);
+	came = control.came;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(stream_push(&control.tx, &ping, NULL, 0), 0);
+	send_altered(&control);
+	assert_int_equal(control.c->fd, -1);
+	r = stream_receive(&control.rx, control.fd, 1 << 20, &ops, &control);
+	assert_int_equal(r, -EBADMSG);
+	assert_true(control.came <= came + 1);
+	end_close(&control);
+}
+
+static void the_second_of_two_pages_is_altered(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan, f;
+	int came;
+
+	data_connection(&control, &data, &loan);
+	f = page_of(WIRE_WRITE, &loan);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(stream_push(&data.tx, &f, page, 0), 0);
+	came = data.came;
+	send_altered(&data);
+	assert_int_equal(data.c->fd, -1);
+	assert_int_equal(stream_receive(&data.rx, data.fd, 1 << 20, &ops, &data), 0);
+	assert_int_equal(data.came, came + 2);
+	assert_int_equal(data.last.op, WIRE_JOIN);
+	assert_int_equal(data.last.status, WIRE_ALTERED);
+	end_close(&data);
+	end_close(&control);
+}
+
 /* Version 3 has no such final frame. */
 static void version_3_ends_in_silence(void **state)
 {
@@ -709,6 +776,8 @@ int main(void)
 		TEST(each_on_its_connection_in_version_3),
 		TEST(a_frame_of_anybody_elses_ends_it),
 		TEST(an_altered_payload_ends_it),
+		TEST(the_second_of_two_records_is_altered),
+		TEST(the_second_of_two_pages_is_altered),
 		TEST(version_3_ends_in_silence),
 		TEST(replies_do_not_come_by_data),
 		TEST(nothing_is_asked_before_the_data_connection),

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "lib/wire/tls.h"
@@ -588,6 +589,71 @@ static void changed_on_the_way(void **state)
 	stream_tx_free(&tx);
 }
 
+/* Sends two frames from @from, the second one altered, as one segment. */
+static void send_two(struct world *w, int from)
+{
+	struct wire_frame f = { .op = from == DONOR ? WIRE_UNBACKED : WIRE_PING,
+				.direction = from == DONOR ? WIRE_REPLY : WIRE_REQUEST };
+	uint8_t records[512];
+	struct stream_tx tx;
+	ssize_t n;
+
+	assert_int_equal(stream_tx_init(&tx, 4), 0);
+	tx.io = &tls_io;
+	tx.channel = &w->tls[from];
+	for (f.tag = 0; f.tag < 2; f.tag++) {
+		assert_int_equal(stream_push(&tx, &f, NULL, 0), 0);
+		assert_int_equal(stream_flush(&tx, w->fd[from], NULL, NULL), 0);
+	}
+	n = recv(w->fd[!from], records, sizeof(records), 0);
+	assert_true(n > 2 * (ssize_t)WIRE_HEADER && n < (ssize_t)sizeof(records));
+	records[n - 1] ^= 1;
+	/* By the other end of another socket pair. */
+	sockets(w);
+	for (int i = 0; i < 2; i++)
+		SSL_set_fd(w->tls[i].ssl, w->fd[i]);
+	assert_int_equal(send(w->fd[from], records, n, 0), n);
+	stream_tx_free(&tx);
+}
+
+static void receive_at(struct world *w, int side, struct stream_rx *rx)
+{
+	assert_int_equal(stream_rx_init(rx, side == DONOR ? WIRE_AT_DONOR : WIRE_AT_BORROWER), 0);
+	rx->io = &tls_io;
+	rx->channel = &w->tls[side];
+}
+
+/* No event of the socket would tell of it later. */
+static void the_second_record_changed(void **state)
+{
+	struct world *w = *state;
+
+	for (int from = 0; from < 2; from++) {
+		struct sink sink = { .w = w };
+		struct stream_rx rx, alert;
+
+		connect_both(w);
+		send_two(w, from);
+		receive_at(w, !from, &rx);
+		assert_int_equal(stream_receive(&rx, w->fd[!from], 4096, &ops, &sink), -EBADMSG);
+		assert_int_equal(sink.frames, 1);
+		/* It stays the reason. */
+		assert_int_equal(stream_receive(&rx, w->fd[!from], 4096, &ops, &sink), -EBADMSG);
+		/* The sender learns it by an alert, even after it could not send. */
+		receive_at(w, from, &alert);
+		close(w->fd[!from]);
+		w->fd[!from] = -1;
+		assert_int_equal(tls_io.send(&w->tls[from], w->fd[from], &(struct msghdr){
+			.msg_iov = &(struct iovec){ "frame", 5 }, .msg_iovlen = 1 }), -1);
+		assert_int_equal(stream_receive(&alert, w->fd[from], 4096, &ops, &sink), -EBADMSG);
+		stream_rx_free(&rx);
+		stream_rx_free(&alert);
+		for (int i = 0; i < 2; i++)
+			tls_stop(&w->tls[i]);
+		sockets(w);
+	}
+}
+
 /*
  * TLS lets either side say more than frames after the handshake: KeyUpdate, each of which
  * has an answer.  One that says nothing else would keep us busy, and with answers that it
@@ -680,6 +746,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(changed_or_replayed, setup, teardown),
 		cmocka_unit_test_setup_teardown(frames_pass, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_on_the_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_second_record_changed, setup, teardown),
 		cmocka_unit_test_setup_teardown(only_frames, setup, teardown),
 	};
 

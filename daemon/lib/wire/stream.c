@@ -238,6 +238,11 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 	return n;
 }
 
+static bool is_pending(const struct stream_rx *rx)
+{
+	return io_of(rx->io)->pending && rx->io->pending(rx->channel);
+}
+
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data)
 {
@@ -259,11 +264,11 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		 * A short read means an empty socket, except where descriptors may come, at which a
 		 * read ends.
 		 */
-		if (r || ((size_t)n < wanted && !rx->takes_fds))
+		if (r || ((size_t)n < wanted && !rx->takes_fds && !is_pending(rx)))
 			return r;
 		if ((size_t)n < budget)
 			budget -= (size_t)n;
-		else if (!io_of(rx->io)->pending || !rx->io->pending(rx->channel))
+		else if (!is_pending(rx))
 			return 1;
 	}
 	return r;

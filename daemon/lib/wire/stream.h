@@ -28,14 +28,14 @@
 /*
  * Replaces the socket as the carrier of a connection's bytes.  Works like recvmsg(2) and sendmsg(2)
  * on a non-blocking socket, including -1 with errno EAGAIN and short transfers.  A short receive
- * means that nothing is left: nothing may be kept back that epoll would not report.
+ * means that the socket is empty.
  */
 struct stream_io {
 	ssize_t (*receive)(void *channel, int fd, struct msghdr *m);
 	ssize_t (*send)(void *channel, int fd, struct msghdr *m);
 	/*
-	 * Returns whether the channel has bytes left after a receive that was not short: the socket
-	 * cannot tell, and no budget holds them back.  NULL = never.
+	 * Returns whether the channel has bytes left after a receive, or an error: epoll would not
+	 * report them, and no budget holds them back.  NULL = never.
 	 */
 	bool (*pending)(void *channel);
 };

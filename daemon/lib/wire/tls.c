@@ -194,10 +194,28 @@ static void forget_errors(void)
 	errno = 0;
 }
 
+/*
+ * Ends a receive of @got bytes so far that a call with @result has interrupted.  OpenSSL tells the
+ * cause of an error once: it is kept until the bytes before it are taken.
+ */
+static ssize_t interrupted(struct tls *t, int result, ssize_t got)
+{
+	ssize_t r = outcome(t, result);
+
+	if (r < 0 && errno != EAGAIN)
+		t->broken = errno;
+	return got ? got : r;
+}
+
 static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
 {
 	struct tls *t = channel;
 	ssize_t got = 0;
+
+	if (t->broken) {
+		errno = t->broken;
+		return -1;
+	}
 
 	for (size_t i = 0; i < m->msg_iovlen; i++) {
 		const struct iovec *v = &m->msg_iov[i];
@@ -213,9 +231,8 @@ static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
 				errno = EPROTO;
 				return -1;
 			}
-			/* An error that ends the connection recurs at the next call. */
 			if (r != 1)
-				return got ? got : outcome(t, r);
+				return interrupted(t, r, got);
 			got += (ssize_t)some;
 		}
 	}
@@ -263,7 +280,9 @@ static ssize_t tls_send(void *channel, int fd, struct msghdr *m)
 
 static bool tls_pending(void *channel)
 {
-	return SSL_pending(((struct tls *)channel)->ssl) > 0;
+	const struct tls *t = channel;
+
+	return t->broken || SSL_pending(t->ssl) > 0;
 }
 
 const struct stream_io tls_io = { tls_receive, tls_send, tls_pending };

@@ -30,6 +30,7 @@ struct tls {
 	bool wants_write;     /* the handshake waits for the socket to take more */
 	bool shaken;          /* the handshake is over */
 	bool meddled;         /* then a message other than data came */
+	int broken;           /* errno of every receive from now on; 0 = none */
 	/* Key in use: the borrower's own, or the one that the donor found.  "" until then. */
 	char name[KEY_NAME], fingerprint[KEY_FINGERPRINT];
 	uint8_t key[KEY_BYTES];       /* borrower only, with the identity that it offers */
