@@ -175,10 +175,27 @@ static void altered(struct donor *d, const char *text)
 	donor_record_one(d);
 }
 
+static void receive(struct donor *d);
+
+/*
+ * Takes what @d has sent before its connection ended, such as an alert that data was altered, which
+ * another loss must not hide.  Returns whether it has the connection still.
+ */
+static bool heard_out(struct donor *d)
+{
+	if (!tls_used(&d->link.tls) || d->state < DONOR_GREETING || d->link.fd < 0)
+		return true;
+	for (int i = 0; i < PIECES && d->link.fd >= 0 && (!i || d->link.more); i++)
+		receive(d);
+	return d->link.fd >= 0;
+}
+
 void donor_link_lost(void *owner, enum loss loss, const char *text)
 {
 	struct donor *d = owner;
 
+	if (loss == LOSS_PASSING && !d->link.refusal && !heard_out(d))
+		return;
 	if (loss == LOSS_LASTING)
 		explain(d, text);
 	if (loss == LOSS_ALTERED)
@@ -244,7 +261,7 @@ static void flush(struct donor *d)
 {
 	int r = link_flush(&d->link);
 
-	if (r < 0)
+	if (r < 0 && heard_out(d))
 		donor_part(d, strerror(-r));
 }
 
