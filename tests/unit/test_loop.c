@@ -1196,6 +1196,48 @@ static void an_emergency_awaits_what_is_leaving(void **state)
 	close(a.fd);
 }
 
+/*
+ * --revoke-after costs pages: it ends only as many loans as the machine lacks slabs, beside those
+ * that their borrowers are moving, and those revoked whose memory is not free yet.
+ */
+static void revokes_no_more_than_is_lacking(void **state)
+{
+	enum { LENT = 16 };
+	struct donor *d = *state;
+	struct lend_slab *slabs = d->pool.slabs;
+	uint64_t now = now_ns(), began;
+	struct wire_frame f;
+	struct peer a;
+
+	d->l->follow.no_emergency = true;
+	d->l->follow.rule.headroom = d->l->follow.headroom = 12 << 20;
+	d->l->eviction.options.revoke = 10 * SECOND;
+	connect_peer(d, &a, 1, LENT);
+	for (int i = 0; i < 2 * SLABS && pool_free_slabs(&d->pool); i++)
+		sample(d);
+	for (int i = 0; i < LENT; i++) {
+		pool_hand_over(&d->pool, a.loans[i].slab);
+		pool_asked(&d->pool, a.loans[i].slab, LEND_REFUSED, now);
+		slabs[a.loans[i].slab].asked_at = now - 20 * SECOND;
+		slabs[a.loans[i].slab].answered_at = now;
+	}
+	/* Its borrower has promised this one lately. */
+	pool_asked(&d->pool, a.loans[0].slab, LEND_PROMISED, now);
+	slabs[a.loans[0].slab].asked_at = now;
+	/* Half of HeadRoom is 6 MiB: 4 slabs are lacking. */
+	say_available(d, 2 << 10);
+	d->l->follow.short_since = now - 11 * SECOND;
+	began = now_ns();
+	sample(d);
+	assert_int_equal(d->l->eviction.counts.revoked, 3);
+	assert_false(slabs[a.loans[0].slab].revoked);
+	/* Their borrower still maps them. */
+	assert_true(revoked_after(d, 3) == 3 || now_ns() - began > SECOND);
+	while (take_frame(&a, &f))
+		;
+	close(a.fd);
+}
+
 /* Borrowers tolerate a limited number of REVOKED a second, however small the slabs are. */
 static void an_emergency_goes_step_by_step(void **state)
 {
@@ -1696,6 +1738,8 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_goes_step_by_step, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(revokes_no_more_than_is_lacking, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_awaits_what_is_leaving, with_donor,
 						without_donor),

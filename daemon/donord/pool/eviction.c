@@ -312,6 +312,19 @@ uint32_t eviction_expected(const struct eviction *e)
 	return n;
 }
 
+uint32_t eviction_moving(const struct eviction *e, uint64_t now)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < e->pool->count; i++) {
+		const struct lend_slab *s = &e->pool->slabs[i];
+
+		n += s->state == LEND_LENT && s->asked == LEND_PROMISED &&
+		     now - s->asked_at < e->options.revoke;
+	}
+	return n;
+}
+
 /* Logs each overdue loan once. */
 static void report(struct eviction *e, uint64_t now)
 {

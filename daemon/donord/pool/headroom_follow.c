@@ -60,16 +60,23 @@ static void set_since(uint64_t *since, bool met, uint64_t now)
 	*since = !met ? 0 : *since ? *since : now;
 }
 
-static void take_sample(struct headroom_follow *f, uint64_t now)
+/* Returns the bytes that the machine lacks while memory is short; see --revoke-after. */
+static uint64_t shortage(const struct headroom_follow *f)
 {
 	uint64_t least = f->headroom ? f->rule.headroom / 2 : reserve(f);
+
+	return f->sample.available < least ? least - f->sample.available : 0;
+}
+
+static void take_sample(struct headroom_follow *f, uint64_t now)
+{
 	uint32_t mapped = eviction_leaving(f->eviction, now).mapped;
 
 	if (f->headroom) {
 		headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool) + mapped);
 		f->pool->allowed = headroom_slabs(&f->room, &f->rule);
 	}
-	set_since(&f->short_since, f->sample.available < least, now);
+	set_since(&f->short_since, shortage(f), now);
 }
 
 static void follow(struct headroom_follow *f, uint64_t now)
@@ -135,6 +142,19 @@ static void meet_emergency(struct headroom_follow *f, uint64_t now)
 	drop_free(p, p->in[LEND_GOING] + eviction_emergency(f->eviction, want, now));
 }
 
+/* Returns how many slabs the shortage requires beside those whose memory is on its way back. */
+static uint32_t to_revoke(const struct headroom_follow *f, uint64_t now)
+{
+	const struct pool *p = f->pool;
+	struct eviction_leaving leaving = eviction_leaving(f->eviction, now);
+	uint64_t want = (shortage(f) + p->slab_size - 1) / p->slab_size;
+	uint64_t coming = (uint64_t)p->in[LEND_GOING] + leaving.here + leaving.mapped +
+			  eviction_moving(f->eviction, now);
+
+	want = want > coming ? want - coming : 0;
+	return want < f->rule.evict ? (uint32_t)want : f->rule.evict;
+}
+
 static void work(struct headroom_follow *f, uint64_t now)
 {
 	struct pool *p = f->pool;
@@ -147,7 +167,7 @@ static void work(struct headroom_follow *f, uint64_t now)
 		follow(f, now);
 	else
 		pool_grow(p, missing(f));
-	eviction_second(f->eviction, now, f->short_since, f->rule.evict);
+	eviction_second(f->eviction, now, f->short_since, to_revoke(f, now));
 }
 
 void headroom_follow_second(struct headroom_follow *f, uint64_t now)
