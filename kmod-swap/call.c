@@ -5,6 +5,8 @@
 #include "call.h"
 #include "message.h"
 
+static_assert(EBB_REQUESTS < 32);
+
 /* ms that calls which resume a session may take, even if the device's deadline is shorter; */
 #define RESUME_CALL 5000u
 /* and most that BYE may take. */
@@ -31,14 +33,21 @@ bool ebb_call_replied(struct ebb_session *s, const struct wire_frame *f, const u
 {
 	bool expected, late;
 	unsigned long flags;
+	u64 i;
 
 	spin_lock_irqsave(&s->lock, flags);
-	expected = s->call != CALL_NONE && f->tag == s->tag && f->op == s->op;
+	i = f->tag - s->tag;
+	expected = i < EBB_REQUESTS && s->unanswered & BIT(i) && f->op == s->op;
 	late = s->call == CALL_LATE;
 	if (expected) {
-		s->call = CALL_NONE;
+		s->unanswered &= ~BIT(i);
+		if (!s->unanswered)
+			s->call = CALL_NONE;
 		if (late) {
 			answered_late(s, f);
+		} else if (s->batch) {
+			s->batch->replied(s->batch, i, f, data + WIRE_HEADER, length - WIRE_HEADER);
+			complete(&s->replied);
 		} else {
 			memcpy(s->reply, data, length);
 			s->reply_length = length;
@@ -54,23 +63,31 @@ bool ebb_call_replied(struct ebb_session *s, const struct wire_frame *f, const u
 void ebb_call_forget(struct ebb_session *s)
 {
 	s->call = CALL_NONE;
+	s->unanswered = 0;
 	/* Of a MAP or UNMAP: RELEASE ends it. */
 	kfree(s->loan);
 	s->loan = NULL;
 }
 
 /* Returns ms. */
-static u32 call_deadline(const struct ebb_session *s, const struct ebb_call *c)
+static u32 call_deadline(const struct ebb_session *s, u8 op, bool resumes)
 {
 	u32 deadline = s->device->deadline;
 
-	if (c->resumes)
+	if (resumes)
 		return max(deadline, RESUME_CALL);
-	return c->request.op == WIRE_BYE ? min(deadline, BYE_CALL) : deadline;
+	return op == WIRE_BYE ? min(deadline, BYE_CALL) : deadline;
 }
 
-/* Begins a call, unless one is without an answer. */
-static bool call_begin(struct ebb_session *s, struct ebb_call *c)
+/* Returns false after the deadline. */
+static bool call_wait(struct ebb_session *s, u8 op, bool resumes)
+{
+	return wait_for_completion_timeout(&s->replied,
+					   msecs_to_jiffies(call_deadline(s, op, resumes)));
+}
+
+/* Begins a call of @count requests, unless one is without an answer. */
+static bool call_begin(struct ebb_session *s, u8 op, u32 count, struct ebb_requests *batch)
 {
 	unsigned long flags;
 	bool may;
@@ -80,15 +97,17 @@ static bool call_begin(struct ebb_session *s, struct ebb_call *c)
 	may = s->call == CALL_NONE;
 	if (may) {
 		s->call = CALL_WAITED;
-		s->op = c->request.op;
-		c->request.tag = ++s->tag;
+		s->tag += EBB_REQUESTS;
+		s->unanswered = BIT(count) - 1;
+		s->op = op;
+		s->batch = batch;
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
 	return may;
 }
 
-/* Leaves the call to its late answer, unless that has just arrived. */
-static bool call_expire(struct ebb_session *s, struct ebb_call *c)
+/* Leaves the call to its late answers, unless the last has just arrived. */
+static bool call_expire(struct ebb_session *s, struct ebb_loan *loan)
 {
 	unsigned long flags;
 	bool late;
@@ -97,55 +116,102 @@ static bool call_expire(struct ebb_session *s, struct ebb_call *c)
 	late = s->call == CALL_WAITED;
 	if (late) {
 		s->call = CALL_LATE;
-		s->loan = c->loan;
+		s->loan = loan;
 	}
+	s->batch = NULL;
 	spin_unlock_irqrestore(&s->lock, flags);
 	return late;
 }
 
+/* Sends request @i of the call. */
+static int call_send(struct ebb_session *s, u32 i, struct wire_frame *request, const void *payload)
+{
+	struct ebb_message *m = &s->send[i];
+
+	request->tag = s->tag + i;
+	ib_dma_sync_single_for_cpu(s->ib, m->dma, EBB_FRAME, DMA_TO_DEVICE);
+	wire_build(m->data, request);
+	memcpy(m->data + WIRE_HEADER, payload, request->length);
+	/*
+	 * Check after call_begin(): ebb_session_fail() sets `broken`, then completes.  Otherwise
+	 * its completion could be lost, and the wait would last until the deadline.
+	 */
+	smp_mb();
+	return READ_ONCE(s->life.broken) ||
+	       ebb_message_send(s, m, WIRE_HEADER + request->length) ? -ENOTCONN : 0;
+}
+
 /* A session that is away takes no call but those that resume it. */
-static bool may_call(const struct ebb_session *s, const struct ebb_call *c)
+static bool may_call(const struct ebb_session *s, bool resumes)
 {
 	return !READ_ONCE(s->life.broken) &&
-	       (atomic_read(&s->state) <= EBB_SWAP_LIVE || c->resumes);
+	       (atomic_read(&s->state) <= EBB_SWAP_LIVE || resumes);
+}
+
+int ebb_call_error(u16 status, bool resumes)
+{
+	switch (status) {
+	case WIRE_OK:
+		return 0;
+	case WIRE_NO_SPACE:
+	case WIRE_OVER_QUOTA:
+		return -ENOSPC;
+	case WIRE_NO_SLAB:
+	case WIRE_STALE:
+	case WIRE_NO_SESSION:
+		return resumes ? -ESTALE : -EPROTO;
+	case WIRE_BAD_VERSION:
+		return -EPROTONOSUPPORT;
+	default:
+		return -EPROTO;
+	}
 }
 
 int ebb_call(struct ebb_session *s, struct ebb_call *c, const char **why)
 {
 	*why = "session: the donor does not answer";
 	/* The messages are freed once no call is in here. */
-	if (!may_call(s, c))
+	if (!may_call(s, c->resumes))
 		return -ENOTCONN;
-	if (!call_begin(s, c))
+	if (!call_begin(s, c->request.op, 1, NULL))
 		return -EBUSY;
-	ib_dma_sync_single_for_cpu(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
-	wire_build(s->send.data, &c->request);
-	memcpy(s->send.data + WIRE_HEADER, c->payload, c->request.length);
-	/*
-	 * Check after call_begin(): ebb_session_fail() sets `broken`, then completes.  Otherwise
-	 * its completion could be lost, and the wait would last until the deadline.
-	 */
-	smp_mb();
-	if (READ_ONCE(s->life.broken) ||
-	    ebb_message_send(s, &s->send, WIRE_HEADER + c->request.length))
+	if (call_send(s, 0, &c->request, c->payload))
 		return -ENOTCONN;
-	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(call_deadline(s, c))) &&
-	    call_expire(s, c))
+	if (!call_wait(s, c->request.op, c->resumes) && call_expire(s, c->loan))
 		return -ETIMEDOUT;
 	if (READ_ONCE(s->life.broken))
 		return -ENOTCONN;
 	/* Parsed once already, when it was received. */
 	wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, &c->reply);
-	if (c->reply.status) {
+	if (c->reply.status)
 		*why = wire_status_text(c->reply.status);
-		return c->reply.status == WIRE_NO_SPACE || c->reply.status == WIRE_OVER_QUOTA ?
-		       -ENOSPC :
-		       c->resumes && (c->reply.status == WIRE_NO_SLAB ||
-				      c->reply.status == WIRE_STALE ||
-				      c->reply.status == WIRE_NO_SESSION) ? -ESTALE :
-		       c->reply.status == WIRE_BAD_VERSION ? -EPROTONOSUPPORT : -EPROTO;
+	return ebb_call_error(c->reply.status, c->resumes);
+}
+
+int ebb_call_batch(struct ebb_session *s, struct ebb_requests *b)
+{
+	int r = 0;
+
+	if (!may_call(s, true))
+		return -ENOTCONN;
+	if (!call_begin(s, b->op, b->count, b))
+		return -EBUSY;
+	for (u32 i = 0; !r && i < b->count; i++) {
+		struct wire_frame f = { .op = b->op };
+
+		b->request(b, i, &f);
+		r = call_send(s, i, &f, NULL);
 	}
-	return 0;
+	for (u32 i = 0; !r && i < b->count; i++) {
+		if (!call_wait(s, b->op, true))
+			r = -ETIMEDOUT;
+		else if (READ_ONCE(s->life.broken))
+			r = -ENOTCONN;
+	}
+	/* From here on no reply is taken for @b. */
+	if (!call_expire(s, NULL) && r == -ETIMEDOUT)
+		r = 0;
+	return r;
 }
 
 static int hello_as(struct ebb_session *s, u32 version, const char **why)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Calls: requests to the donor and their replies, one at a time. */
+/* Calls: requests to the donor and their replies, one call at a time. */
 #ifndef EBB_CALL_H
 #define EBB_CALL_H
 
@@ -18,6 +18,13 @@ struct ebb_call {
  * the call's loan until the donor answers.
  */
 int ebb_call(struct ebb_session *s, struct ebb_call *c, const char **why);
+/*
+ * For a session that is being resumed: sends all requests of @b, then waits for the replies, whose
+ * order is the donor's choice; the deadline begins again with each.  Returns 0 once all are taken.
+ */
+int ebb_call_batch(struct ebb_session *s, struct ebb_requests *b);
+/* Returns what ebb_call() does for a reply of @status; @resumes as in struct ebb_call. */
+int ebb_call_error(u16 status, bool resumes);
 /* Takes the reply to the session's call; false = @f is another reply. */
 bool ebb_call_replied(struct ebb_session *s, const struct wire_frame *f, const u8 *data,
 		      u32 length);

@@ -123,15 +123,15 @@ static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 {
 	struct ebb_device *d = s->device;
 	/*
-	 * The parts of each request of the device and of the copier's; frames, a probe and the
-	 * drain.
+	 * The parts of each request of the device and of the copier's; a call, an answer, a probe
+	 * and the drain, with some to spare.
 	 */
 	u32 parts = DIV_ROUND_UP(EBB_SEGMENTS, s->read_segments);
 	struct ib_qp_init_attr attr = {
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap = {
-			.max_send_wr = (d->depth + 1) * parts + 6,
+			.max_send_wr = (d->depth + 1) * parts + EBB_REQUESTS + 6,
 			.max_recv_wr = EBB_RECEIVES + 1,
 			.max_send_sge = s->write_segments,
 			.max_recv_sge = 1,

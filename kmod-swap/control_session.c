@@ -11,6 +11,7 @@
 #include "lifecycle.h"
 #include "loan.h"
 #include "netlink.h"
+#include "resume.h"
 #include "slab.h"
 #include "span.h"
 
@@ -40,47 +41,6 @@ static void session_back(struct ebb_session *s)
 	ebb_event_send(s->device, EBB_SWAP_EVENT_BACK, s->index, EBB_NO_SLAB, 0, NULL);
 }
 
-/* Confirms @slab's place at @s; the slab loses it if the donor has ended the loan. */
-static int slab_resume(struct ebb_device *d, struct ebb_slab *slab, struct ebb_session *s)
-{
-	struct ebb_hold *hold = ebb_slab_hold(d, slab, s->class);
-	struct ebb_place place;
-	unsigned long flags;
-	enum ebb_at at;
-	int r;
-
-	spin_lock_irqsave(&slab->lock, flags);
-	at = ebb_hold_session(hold, s);
-	if (at < AT_DONORS)
-		place = hold->at[at];
-	spin_unlock_irqrestore(&slab->lock, flags);
-	if (at == AT_DONORS)
-		return 0;
-	r = ebb_session_confirm(s, &place);
-	if (r && r != -ESTALE)
-		return r;
-	spin_lock_irqsave(&slab->lock, flags);
-	/* A command may have ended the mapping, or migrated the slab. */
-	at = ebb_hold_epoch(hold, place.epoch);
-	if (at < AT_DONORS && r) {
-		ebb_slab_detach(d, slab, s);
-	} else if (at < AT_DONORS) {
-		hold->at[at].address = place.address;
-		hold->at[at].rkey = place.rkey;
-	}
-	spin_unlock_irqrestore(&slab->lock, flags);
-	return 0;
-}
-
-static int session_resume(struct ebb_session *s)
-{
-	int r = 0;
-
-	for (u32 i = 0; !r && i < s->device->slab_count; i++)
-		r = slab_resume(s->device, &s->device->slabs[i], s);
-	return r;
-}
-
 static void session_drained(struct ebb_session *s)
 {
 	/* Slabs that were detached from this session may have pages to copy. */
@@ -96,7 +56,7 @@ static void session_closed(struct ebb_session *s)
 static const struct ebb_session_ops session_ops = {
 	.failed = session_failed,
 	.away = session_away,
-	.resume = session_resume,
+	.resume = ebb_resume_slabs,
 	.back = session_back,
 	.drained = session_drained,
 	.closed = session_closed,

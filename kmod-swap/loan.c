@@ -16,15 +16,17 @@ static void loan_move(struct ebb_session *s, struct ebb_loan *loan, struct list_
 }
 
 /* Reads the grant behind the reply to MAP or REMAP. */
-static int read_grant(struct ebb_session *s, struct wire_rdma_grant *g)
+static int read_grant(const struct ebb_session *s, const u8 *data, u32 length,
+		      struct wire_rdma_grant *g)
 {
-	if (s->reply_length == WIRE_HEADER + WIRE_RDMA_GRANT_SIZE &&
-	    !wire_parse_rdma_grant(s->reply + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, g) &&
+	if (length == WIRE_RDMA_GRANT_SIZE &&
+	    !wire_parse_rdma_grant(data, WIRE_RDMA_GRANT_SIZE, g) &&
 	    g->length >= (u64)s->device->slab_pages << PAGE_SHIFT)
 		return 0;
-	ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, "the donor's grant is malformed");
 	return -EPROTO;
 }
+
+static const char malformed[] = "the donor's grant is malformed";
 
 static int map_locked(struct ebb_session *s, struct ebb_place *place, struct ebb_loan *loan,
 		      const char **why)
@@ -41,8 +43,9 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, struct ebb
 	r = ebb_call(s, &c, why);
 	if (r)
 		return r;
-	r = read_grant(s, &g);
+	r = read_grant(s, s->reply + WIRE_HEADER, s->reply_length - WIRE_HEADER, &g);
 	if (r) {
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, malformed);
 		*why = "session: the donor's grant is malformed";
 		return r;
 	}
@@ -175,32 +178,59 @@ void ebb_loans_doubt(struct ebb_session *s)
 	spin_unlock_irqrestore(&s->lock, flags);
 }
 
-int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place)
+struct confirms {
+	struct ebb_requests batch;
+	const struct ebb_session *session;
+	struct ebb_confirm *all;
+	bool malformed;           /* a grant */
+};
+
+static void confirm_request(const struct ebb_requests *b, u32 i, struct wire_frame *f)
 {
-	struct ebb_call c = {
-		.request = {
-			.op = WIRE_REMAP, .slab = place->loan->remote,
-			.generation = place->loan->generation,
-		},
-		.resumes = true,
-	};
+	const struct ebb_loan *loan = container_of(b, struct confirms, batch)->all[i].loan;
+
+	f->slab = loan->remote;
+	f->generation = loan->generation;
+}
+
+static void confirm_replied(struct ebb_requests *b, u32 i, const struct wire_frame *f,
+			    const u8 *data, u32 length)
+{
+	struct confirms *cs = container_of(b, struct confirms, batch);
+	struct ebb_confirm *c = &cs->all[i];
 	struct wire_rdma_grant g;
-	unsigned long flags;
-	const char *why;
+
+	c->result = ebb_call_error(f->status, true);
+	if (c->result)
+		return;
+	c->result = read_grant(cs->session, data, length, &g);
+	if (c->result) {
+		cs->malformed = true;
+		return;
+	}
+	c->address = g.address;
+	c->rkey = g.key;
+	/* Even if the slab has lost the place meanwhile: RELEASE does not end the loan any more. */
+	c->loan->confirmed = true;
+}
+
+int ebb_session_confirm(struct ebb_session *s, struct ebb_confirm *c, u32 count)
+{
+	struct confirms cs = {
+		.batch = {
+			.op = WIRE_REMAP, .count = count, .request = confirm_request,
+			.replied = confirm_replied,
+		},
+		.session = s, .all = c,
+	};
 	int r;
 
 	mutex_lock(&s->calls);
-	r = ebb_call(s, &c, &why);
-	if (!r)
-		r = read_grant(s, &g);
+	r = ebb_call_batch(s, &cs.batch);
 	mutex_unlock(&s->calls);
-	if (r)
-		return r;
-	place->address = g.address;
-	place->rkey = g.key;
-	/* Even if the slab has lost the place meanwhile: RELEASE does not end the loan any more. */
-	spin_lock_irqsave(&s->lock, flags);
-	place->loan->confirmed = true;
-	spin_unlock_irqrestore(&s->lock, flags);
-	return 0;
+	if (cs.malformed)
+		ebb_session_fail(s, EBB_SWAP_CAUSE_PROTOCOL, malformed);
+	for (u32 i = 0; !r && i < count; i++)
+		r = c[i].result == -ESTALE ? 0 : c[i].result;
+	return r;
 }

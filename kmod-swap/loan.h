@@ -14,12 +14,20 @@ int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char *
 int ebb_session_unmap(struct ebb_session *s, struct ebb_loan *loan, const char **why);
 /* As above without waiting; from any context. */
 void ebb_session_release(struct ebb_session *s, struct ebb_loan *loan);
+
+/* A loan that the donor is asked to confirm. */
+struct ebb_confirm {
+	struct ebb_loan *loan;
+	u64 address;              /* returned, */
+	u32 rkey;
+	int result;               /* 0, or -ESTALE: the donor does not have it any more */
+};
+
 /*
- * For ebb_session_ops.resume: confirms the loan of @place, which may be released meanwhile, and
- * sets the address and key there.
- * -ESTALE: the donor does not have it any more; else -errno: the session stays away.
+ * For ebb_session_ops.resume: confirms @count loans at @c, up to EBB_REQUESTS, which may be
+ * released meanwhile.  Returns 0, or -errno: the session stays away.
  */
-int ebb_session_confirm(struct ebb_session *s, struct ebb_place *place);
+int ebb_session_confirm(struct ebb_session *s, struct ebb_confirm *c, u32 count);
 /* Before the loans are confirmed: none is. */
 void ebb_loans_doubt(struct ebb_session *s);
 /* Forgets the loans that RELEASE has ended; the work item unmaps those confirmed before. */

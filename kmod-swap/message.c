@@ -111,10 +111,11 @@ static void message_free(struct ebb_session *s, struct ebb_message *m,
 
 int ebb_messages_init(struct ebb_session *s, ebb_take_fn *take)
 {
-	int r = message_init(s, &s->send, DMA_TO_DEVICE, sent) ?:
-		message_init(s, &s->answer, DMA_TO_DEVICE, answer_sent);
+	int r = message_init(s, &s->answer, DMA_TO_DEVICE, answer_sent);
 
 	s->take = take;
+	for (int i = 0; !r && i < EBB_REQUESTS; i++)
+		r = message_init(s, &s->send[i], DMA_TO_DEVICE, sent);
 	for (int i = 0; !r && i < EBB_RECEIVES; i++)
 		r = message_init(s, &s->receive[i], DMA_FROM_DEVICE, received);
 	for (int i = 0; !r && i < EBB_RECEIVES; i++)
@@ -124,8 +125,9 @@ int ebb_messages_init(struct ebb_session *s, ebb_take_fn *take)
 
 void ebb_messages_free(struct ebb_session *s)
 {
-	message_free(s, &s->send, DMA_TO_DEVICE);
 	message_free(s, &s->answer, DMA_TO_DEVICE);
+	for (int i = 0; i < EBB_REQUESTS; i++)
+		message_free(s, &s->send[i], DMA_TO_DEVICE);
 	for (int i = 0; i < EBB_RECEIVES; i++)
 		message_free(s, &s->receive[i], DMA_FROM_DEVICE);
 }

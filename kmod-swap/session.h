@@ -12,8 +12,9 @@
  *	2. connects again, as a session of its own for the donor, with fresh proofs;
  *	3. names the old session in HELLO with RESUME.  Before the answer the donor destroys the
  *	   old queue pairs: a WRITE of these lands before it or never;
- *	4. confirms each slab's loan by REMAP, which returns its new address and key.  The slab
- *	   loses the place if the donor does not have the loan;
+ *	4. confirms each slab's loan by REMAP, which returns its new address and key; several
+ *	   are on their way at once.  The slab loses the place if the donor does not have the
+ *	   loan;
  *	5. releases all other loans by RELEASE, and makes the session LIVE.  UNMAP ends a loan that
  *	   the slab has lost since its REMAP.
  *
@@ -30,11 +31,13 @@
 #include "device.h"
 #include "proof.h"
 #include "state.h"
+#include "wire_rdma.h"
 
 #define EBB_FRAME 128 /* bytes; longer than any frame */
 #define EBB_RECALLS WIRE_EVICTS
 #define EBB_RECALLS_A_SECOND 256 /* EVICTs beyond these are refused without looking for the slab */
-#define EBB_RECEIVES (EBB_RECALLS + 2) /* plus a reply */
+#define EBB_REQUESTS WIRE_RDMA_REQUESTS /* most of a call */
+#define EBB_RECEIVES (EBB_RECALLS + EBB_REQUESTS + 1)
 
 struct ebb_queue {
 	struct ebb_session *session;
@@ -72,6 +75,17 @@ struct ebb_message {
 /* Takes a frame of @length bytes at @data; false = it has ended the session. */
 typedef bool ebb_take_fn(struct ebb_session *s, const struct wire_frame *f, const u8 *data,
 			 u32 length);
+
+/* A call of several requests. */
+struct ebb_requests {
+	u8 op;
+	u32 count;                /* up to EBB_REQUESTS */
+	/* Fills in the rest of request @i, which has no payload. */
+	void (*request)(const struct ebb_requests *b, u32 i, struct wire_frame *f);
+	/* Takes the reply to it, with what is behind its header; session->lock is held. */
+	void (*replied)(struct ebb_requests *b, u32 i, const struct wire_frame *f,
+			const u8 *data, u32 length);
+};
 
 /* Callbacks of a session, from process context. */
 struct ebb_session_ops {
@@ -121,7 +135,7 @@ struct ebb_session {
 	struct mutex sending;     /* frames are sent in the order of their MACs; nests in calls */
 	u32 class;                /* class of pages that its donor may store */
 	u64 donor_free, donor_slab; /* bytes */
-	struct ebb_message send, answer, receive[EBB_RECEIVES];
+	struct ebb_message send[EBB_REQUESTS], answer, receive[EBB_RECEIVES];
 	ebb_take_fn *take;        /* gets each frame that is received */
 	/* Interrupts off; changes of state, recalls, the call's state, lists of loans. */
 	spinlock_t lock;
@@ -136,12 +150,14 @@ struct ebb_session {
 	struct list_head loans;   /* in use, or of an ended session */
 	struct list_head releasing; /* to be unmapped, by */
 	struct work_struct release;
-	struct mutex calls;       /* one call at a time: */
-	struct completion replied;
+	struct mutex calls;       /* one call at a time, of one or more requests: */
+	struct completion replied; /* once for each reply */
 	/* LATE: failed by the deadline.  The donor gets no other call until it has answered. */
 	enum { CALL_NONE, CALL_WAITED, CALL_LATE } call;
-	u64 tag;
+	u64 tag;                  /* of the first request; those of the others follow */
+	u32 unanswered;           /* requests, BIT(their number); 0 = CALL_NONE */
 	u8 op;
+	struct ebb_requests *batch; /* gets the replies; NULL = they go to reply[] */
 	struct ebb_loan *loan;    /* of a late MAP or UNMAP */
 	u8 reply[EBB_FRAME];
 	u32 reply_length;

@@ -18,6 +18,10 @@
 #include "kmod-swap/message.c"
 #include "kmod-swap/proof.c"
 #include "kmod-swap/recall.c"
+static int checked_confirm(struct ebb_session *s, struct ebb_confirm *c, u32 count);
+#define ebb_session_confirm checked_confirm
+#include "kmod-swap/resume.c"
+#undef ebb_session_confirm
 #include "kmod-swap/session.c"
 #include "kmod-swap/state.c"
 
@@ -53,24 +57,32 @@ static struct {
 		u8 *data;
 	} posted[2 * EBB_RECEIVES];
 	u32 posts;
-	struct ib_cqe *sent[16];
+	struct ib_cqe *sent[16 + EBB_REQUESTS];
 	u32 sends;
 	/* The donor's state. */
 	struct wire_hmac secret;
 	u64 told, heard;             /* frames sent to the module and received from it */
-	struct wire_frame call;      /* the module's, without an answer; op 0 = none */
+	struct wire_frame call[EBB_REQUESTS]; /* the module's, without an answer */
+	u32 calls;
 	struct wire_frame answer;    /* the last that the module took, */
 	struct wire_rdma_grant grant; /* with this grant, */
 	bool grants;                 /* if it is valid */
 	struct wire_frame asked[WIRE_EVICTS]; /* EVICTs without an answer */
 	u32 asks;
 	u32 confirmed;               /* loans, since the session was resumed last */
+	bool polite;                 /* answers all calls when the module waits, */
+	u32 waits;                   /* as often */
 	struct wire_loan granted[GRANTS];
 	u32 grant_count;
 	struct ebb_session *opened;
 	struct ebb_device device;
 	struct ebb_slab slabs[SLABS];
 } w;
+
+static struct ebb_place *place_of(u32 slab)
+{
+	return &w.device.slabs[slab].hold.at[AT_DONOR];
+}
 
 static void wrong(const char *what)
 {
@@ -260,9 +272,12 @@ static void heard(const u8 *data, u32 length)
 			       w.granted[i].generation == f.generation;
 		if (!has)
 			wrong("an UNMAP of what was not granted");
-		if (w.call.op)
+		if (w.calls && (f.op != WIRE_REMAP || w.call[0].op != WIRE_REMAP))
 			wrong("a call before the last is answered");
-		w.call = f;
+		if (w.calls == EBB_REQUESTS)
+			wrong("more calls than the donor takes");
+		else
+			w.call[w.calls++] = f;
 	} else {
 		if (!w.asks || f.op != WIRE_EVICT || f.tag != w.asked[0].tag ||
 		    f.slab != w.asked[0].slab || f.generation != w.asked[0].generation)
@@ -421,7 +436,7 @@ static void joined(const u8 *request, struct wire_pair pair, u8 *data)
 		wire_prove_joined(&w.secret, request, pair, a.proof);
 	} else {
 		/* Of these connections. */
-		w.told = w.heard = w.asks = w.call.op = 0;
+		w.told = w.heard = w.asks = w.calls = 0;
 		get_random_bytes(a.nonce, sizeof(a.nonce));
 		wire_secret(&w.device.key.hmac, request, a.nonce, pair, secret);
 		memcpy(w.secret.tfm->key, secret, sizeof(secret));
@@ -478,7 +493,13 @@ const void *rdma_consumer_reject_data(struct rdma_cm_id *id, struct rdma_cm_even
 
 /* --- the donor's frames --- */
 
-/* Fills in the answer to the module's call; returns the bytes of payload. */
+/* Returns one of the module's calls, of which there is at least one. */
+static const struct wire_frame *any_call(void)
+{
+	return &w.call[w.calls > 1 ? take() % w.calls : 0];
+}
+
+/* Fills in the answer to one of the module's calls; returns the bytes of payload. */
 static u32 good_answer(struct wire_frame *f, u8 *payload)
 {
 	struct wire_rdma_grant grant = { .length = SLAB_PAGES << PAGE_SHIFT };
@@ -487,7 +508,9 @@ static u32 good_answer(struct wire_frame *f, u8 *payload)
 		.free = 1 << 29, .grace = w.grace,
 	};
 
-	*f = w.call;
+	if (!w.calls)
+		return 0;
+	*f = *any_call();
 	f->direction = WIRE_REPLY;
 	f->length = 0;
 	if (f->op == WIRE_MAP || f->op == WIRE_REMAP) {
@@ -507,7 +530,7 @@ static u32 good_answer(struct wire_frame *f, u8 *payload)
 
 static void evict(struct wire_frame *f)
 {
-	const struct ebb_place *place = &w.slabs[take() % SLABS].hold.at[AT_DONOR];
+	const struct ebb_place *place = place_of(take() % SLABS);
 
 	*f = (struct wire_frame){ .op = WIRE_EVICT, .tag = draw32(&w.random) };
 	if (place->session) {
@@ -524,12 +547,12 @@ static u32 make(u8 *m)
 	u32 n = 0;
 
 	/* Most frames are valid: an invalid one ends the session. */
-	if (kind < 12 && !w.call.op)
+	if (kind < 12 && !w.calls)
 		kind = 12;
 	if (kind < 10 || kind > 24)
 		n = good_answer(&f, m + WIRE_HEADER);
 	if (kind == 10 || kind == 11) {
-		f = w.call;
+		f = *any_call();
 		f.direction = WIRE_REPLY;
 		f.length = f.offset = 0;
 		f.status = take() % WIRE_STATUSES;
@@ -562,6 +585,7 @@ static u32 make(u8 *m)
 static bool allowed(const u8 *m, u32 n)
 {
 	struct wire_frame f;
+	u32 i;
 
 	if (n < WIRE_HEADER || wire_parse(m, n, WIRE_AT_BORROWER, &f) != 1)
 		return false;
@@ -571,9 +595,11 @@ static bool allowed(const u8 *m, u32 n)
 		w.asked[w.asks++] = f;
 		return true;
 	}
-	if (!w.call.op || f.op != w.call.op || f.tag != w.call.tag)
+	for (i = 0; i < w.calls && (f.op != w.call[i].op || f.tag != w.call[i].tag); i++)
+		;
+	if (i == w.calls)
 		return false;
-	w.call.op = 0;
+	memmove(&w.call[i], &w.call[i + 1], (--w.calls - i) * sizeof(*w.call));
 	w.answer = f;
 	w.grants = f.op == WIRE_MAP && !f.status && n == WIRE_HEADER + WIRE_RDMA_GRANT_SIZE &&
 		   !wire_parse_rdma_grant(m + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, &w.grant) &&
@@ -614,41 +640,56 @@ static void frame_step(void)
 
 static void failed(struct ebb_session *s)
 {
-	for (u32 i = 0; i < SLABS; i++)
-		w.slabs[i].hold.at[AT_DONOR].session = NULL;
+	for (u32 i = 0; i < w.device.slab_count; i++)
+		place_of(i)->session = NULL;
+}
+
+void ebb_slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
+{
+	slab->hold.at[AT_DONOR].session = NULL;
 }
 
 static void drained(struct ebb_session *s)
 {
 }
 
-static int resume(struct ebb_session *s)
+/* Ends the place with @loan, as the copier does if it is the source. */
+static void leave(struct ebb_session *s, struct ebb_loan *loan)
 {
-	int r = 0;
-
-	w.confirmed = 0;
-	for (u32 i = 0; i < SLABS && (!r || r == -ESTALE); i++) {
-		struct ebb_place *place = &w.slabs[i].hold.at[AT_DONOR];
-
-		r = place->session ? ebb_session_confirm(s, place) : 0;
-		if (r == -ESTALE)
-			place->session = NULL;
-		if (r || !place->session)
-			continue;
-		w.confirmed++;
-		/* As the copier does if the place was the source. */
-		if (take() % 4 == 1) {
-			place->session = NULL;
-			ebb_session_release(s, place->loan);
+	for (u32 i = 0; i < w.device.slab_count; i++) {
+		if (place_of(i)->session && place_of(i)->loan == loan) {
+			place_of(i)->session = NULL;
+			ebb_session_release(s, loan);
+			return;
 		}
 	}
-	return r == -ESTALE ? 0 : r;
+}
+
+static int checked_confirm(struct ebb_session *s, struct ebb_confirm *c, u32 count)
+{
+	int r = ebb_session_confirm(s, c, count);
+
+	for (u32 i = 0; !r && i < count; i++) {
+		if (c[i].result)
+			continue;
+		w.confirmed++;
+		if (take() % 4 == 1)
+			leave(s, c[i].loan);
+	}
+	return r;
+}
+
+static int resume(struct ebb_session *s)
+{
+	w.confirmed = 0;
+	return ebb_resume_slabs(s);
 }
 
 static void back(struct ebb_session *s)
 {
 	struct ebb_loan *loan;
 
+	w.r->sum = w.polite ? w.confirmed : w.r->sum;
 	list_for_each_entry(loan, &s->loans, node)
 		w.confirmed -= loan->confirmed;
 	list_for_each_entry(loan, &s->releasing, node)
@@ -762,8 +803,20 @@ static void step(void)
 		trouble_step(s);
 }
 
+/* The donor answers all that it has been asked. */
+static void answer_all(void)
+{
+	w.waits++;
+	while (w.sends)
+		send_completed(IB_WC_SUCCESS);
+	while (w.calls && w.posts && !*w.r->wrong)
+		frame_step();
+}
+
 unsigned long wait_for_completion_timeout(struct completion *c, unsigned long timeout)
 {
+	if (w.polite && !c->done)
+		answer_all();
 	for (int i = 0; !c->done && w.left && i < STEPS; i++)
 		step();
 	if (!c->done) {
@@ -812,36 +865,43 @@ static int device_init(void)
 	return ebb_key_set(&w.device.key, key, number, &why) ?: ebb_hmac_init(&w.secret, key);
 }
 
-void fuzz_kmod(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
+static void begin(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
 {
-	const struct ebb_donor donor = { 0 };
-	const char *why = NULL;
-	int r_open = -1;
-
 	*r = (struct fuzz_protocol_result){ 0 };
 	memset(&w, 0, sizeof(w));
 	w.r = r;
 	w.in = data;
 	w.left = size;
 	w.random = 1;
-	if (!device_init()) {
-		w.depth++;
-		r_open = ebb_session_open(&w.device, &donor, 0, &ops, &w.opened, &why);
-		w.depth--;
-		if (r_open && !why)
-			wrong("a failure without a reason");
-		if (!r_open && w.wrong_proof)
-			wrong("a donor without proof");
-	}
-	while (!r_open && w.left)
-		step();
-	if (!r_open) {
-		r->end = -(int)w.opened->cause;
-		w.fail_in = 0;
-		ebb_session_free(w.opened, "the end");
-		if (!list_empty(&w.device.sessions))
-			wrong("a session is left");
-	}
+}
+
+static int session_open(void)
+{
+	const struct ebb_donor donor = { 0 };
+	const char *why = NULL;
+	int r;
+
+	w.depth++;
+	r = ebb_session_open(&w.device, &donor, 0, &ops, &w.opened, &why);
+	w.depth--;
+	if (r && !why)
+		wrong("a failure without a reason");
+	if (!r && w.wrong_proof)
+		wrong("a donor without proof");
+	return r;
+}
+
+static void session_end(void)
+{
+	w.r->end = -(int)w.opened->cause;
+	w.fail_in = 0;
+	ebb_session_free(w.opened, "the end");
+	if (!list_empty(&w.device.sessions))
+		wrong("a session is left");
+}
+
+static void end(void)
+{
 	if (!list_empty(&w.works))
 		wrong("work is left");
 	ebb_key_free(&w.device.key);
@@ -850,6 +910,50 @@ void fuzz_kmod(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
 		wrong("objects are left");
 	if (w.spinning)
 		wrong("a lock is left");
+}
+
+void fuzz_kmod(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
+{
+	int r_open;
+
+	begin(data, size, r);
+	r_open = device_init() ?: session_open();
+	while (!r_open && w.left)
+		step();
+	if (!r_open)
+		session_end();
+	end();
+}
+
+uint32_t fuzz_kmod_resume(uint32_t slabs, struct fuzz_protocol_result *r)
+{
+	struct ebb_slab *all = calloc(slabs, sizeof(*all));
+	const uint8_t grace = 64;
+	uint32_t trips = 0;
+
+	begin(&grace, 1, r);
+	w.polite = true;
+	if (all && !device_init()) {
+		w.device.slabs = all;
+		w.device.slab_count = slabs;
+	}
+	if (!w.device.slab_count || session_open()) {
+		free(all);
+		return 0;
+	}
+	for (u32 i = 0; i < slabs; i++)
+		map(w.opened, &all[i]);
+	breaks(w.id[0], 0);
+	if (ebb_session_live(w.opened))
+		wrong("a session without a connection is live");
+	trips = w.waits;
+	for (int i = 0; i < STEPS && !ebb_session_live(w.opened); i++)
+		work_step();
+	trips = ebb_session_live(w.opened) ? w.waits - trips : 0;
+	session_end();
+	end();
+	free(all);
+	return trips;
 }
 
 void fuzz_kmod_bytes(uint64_t seed, uint8_t *data, size_t size)

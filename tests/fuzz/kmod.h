@@ -19,6 +19,12 @@
  * end: negative enum ebb_swap_cause.
  */
 void fuzz_kmod(const uint8_t *data, size_t size, struct fuzz_protocol_result *result);
+/*
+ * Opens a session with @slabs slabs, breaks its connection and resumes it; the donor answers all
+ * requests each time that the module waits.  Returns how often that is, 0 = never resumed; sum: the
+ * loans confirmed.
+ */
+uint32_t fuzz_kmod_resume(uint32_t slabs, struct fuzz_protocol_result *result);
 void fuzz_kmod_bytes(uint64_t seed, uint8_t *data, size_t size);
 
 #endif

@@ -346,6 +346,7 @@ struct kernel_name {
 };
 #define init_utsname() (&(struct kernel_name){ "fuzz" })
 
+struct request;
 struct blk_mq_tag_set {
 	int unused;
 };

@@ -271,7 +271,7 @@ static void modules_take_turns(void **state)
 	struct kernel_session *a = begin(1), *b = begin(2);
 
 	make_slabs(LEND_DIRTY);
-	for (int i = 0; i < KERNEL_MESSAGES; i++) {
+	for (uint32_t i = 0; i < KERNEL_MESSAGES; i++) {
 		send_map(1);
 		send_map(2);
 	}

@@ -91,6 +91,24 @@ static void recalls_a_second(void **state)
 	assert_int_equal(r.sum, 300 - 256);
 }
 
+/* 4000 slabs must be resumed well within the grace period, however far the donor is. */
+static void thousands_of_slabs(void **state)
+{
+	static const uint32_t slabs[] = { 1, 12, 13, 4000 };
+
+	for (size_t i = 0; i < sizeof(slabs) / sizeof(*slabs); i++) {
+		struct fuzz_protocol_result r;
+		/* Beside HELLO and RELEASE. */
+		uint32_t trips = fuzz_kmod_resume(slabs[i], &r) - 2;
+
+		assert_string_equal(r.wrong, "");
+		assert_int_equal(r.end, EBB_SWAP_CAUSE_NONE);
+		assert_int_equal(r.loans, slabs[i]);
+		assert_int_equal(r.sum, slabs[i]);
+		assert_int_equal(trips, (slabs[i] + 11) / 12);
+	}
+}
+
 static void corpus(void **state)
 {
 	DIR *d = opendir(CORPUS);
@@ -124,6 +142,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(unanswered_recalls),
 		cmocka_unit_test(recalls_a_second),
+		cmocka_unit_test(thousands_of_slabs),
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(corpus),
 	};

@@ -21,8 +21,9 @@
 #include "lib/wire/wire_proof.h"
 #include "lib/wire/wire_rdma.h"
 
-#define KERNEL_MESSAGES 8
 #define KERNEL_ASKED 4                /* most unanswered EVICTs */
+/* Receives: requests, and answers to EVICTs.  At most 32: a bit each in .granting. */
+#define KERNEL_MESSAGES (2 * WIRE_RDMA_REQUESTS + KERNEL_ASKED)
 
 /* A valid connection request. */
 struct kernel_request {
@@ -106,7 +107,7 @@ struct kernel_session {
 	uint64_t hello_at;                /* and its message */
 	uint32_t version;                 /* of the protocol, as HELLO agreed */
 	const char *failed;               /* reason to end the session; NULL = none */
-	uint32_t granting;                /* MAPs without a grant yet: a bit each message */
+	uint32_t granting;                /* MAPs, REMAPs without a grant: a bit each message */
 	struct wire_frame held;           /* MAP that waits for the next turn; .op 0 = none */
 	uint64_t held_at;                 /* its message */
 	bool more;                        /* completions may be left */

@@ -30,6 +30,11 @@
 #define WIRE_RDMA_QUEUES 16u
 /* Bytes of the largest message: header, payload of HELLO's reply or a grant. */
 #define WIRE_RDMA_MESSAGE 128u
+/*
+ * Most unanswered requests of a module.  The donor receives twice as many: those whose replies have
+ * just left may still occupy their messages.
+ */
+#define WIRE_RDMA_REQUESTS 12u
 
 /* Private data of a connection request. */
 struct wire_rdma_open {

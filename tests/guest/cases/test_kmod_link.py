@@ -35,10 +35,10 @@ class Lender:
         self.monitor, = wait_for(lambda: list(Path("/dev").glob("vport*p1")), 10, "no port")
         self.cut = False
 
-    def lend(self, memory="64M", keep="0"):
+    def lend(self, memory="64M", keep="0", slab="4M"):
         """Kills the current ebb-donord and starts a new one, with session grace period @keep."""
         (PEER / "lent").unlink(missing_ok=True)
-        (PEER / "wanted.part").write_text(f"{memory} {keep}")
+        (PEER / "wanted.part").write_text(f"{memory} {keep} {slab}")
         (PEER / "wanted.part").rename(PEER / "wanted")
         wait_for(self.lends, 60, "the other guest does not lend")
 
@@ -430,6 +430,32 @@ def test_reads_wait_for_the_only_donor(kernel_device, keeper, seconds):
     assert sum((d.bad(first, 64, 1) for first in range(0, d.pages, 64)), []) == []
     d.write(0, 64, 2)
     assert d.bad(0, 64, 2) == []
+    assert d.counts()["read_failed"] == d.counts()["write_failed"] == 0
+
+
+def receives_missed():
+    """Returns how often a peer had no receive for a message."""
+    counters = list(Path("/sys/class/infiniband").glob("*/ports/*/hw_counters/rcvd_rnr_err"))
+    assert counters
+    return sum(int(c.read_text()) for c in counters)
+
+
+def test_many_slabs_are_resumed_together(kernel_device, keeper):
+    """Twelve REMAPs at a time, for which the donor always has receives."""
+    keeper.lend("128M", keep="60s", slab="1M")
+    d = kernel_device(mib=100, slab_mib=1)
+    session = d.connect()
+    d.map(session, DONOR)
+    for slab in range(d.slabs):
+        d.write(slab << 8, 4, 1)
+    for _ in range(2):
+        keeper.pull()
+        wait_state(d, session, "away")
+        keeper.put_back()
+        wait_state(d, session, "live")
+        assert [s["session"] for s in d.slab_table()] == [session] * d.slabs
+        assert sum((d.bad(slab << 8, 4, 1) for slab in range(d.slabs)), []) == []
+    assert receives_missed() == 0
     assert d.counts()["read_failed"] == d.counts()["write_failed"] == 0
 
 

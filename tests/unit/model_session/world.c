@@ -39,9 +39,15 @@ static void may_preempt(void);
 #include "kmod-swap/lifecycle.c"
 #undef wait_for_completion
 
+static int checked_confirm(struct ebb_session *s, struct ebb_confirm *c, u32 count);
+#define ebb_session_confirm checked_confirm
+#include "kmod-swap/resume.c"
+#undef ebb_session_confirm
+
 /* --- the world --- */
 
-enum { SLABS = 2, LENT = 3, CHUNK = 2048, CHUNKS = 9, STACK = 8 << 10, GRACE_MS = 60000 };
+enum { SLABS = 2, LENT = 3, CHUNK = 2560, CHUNKS = 9, STACK = 8 << 10, GRACE_MS = 60000 };
+enum { PACKETS = SLABS };
 enum { CLOSER, RELEASER, USER, THREADS };
 enum block { IDLE, READY, ON_LOCK, ON_DONE, ON_REPLY, ON_WORK, ON_CONNECT };
 
@@ -74,8 +80,8 @@ static struct world {
 	/* the borrower */
 	struct ebb_device device;
 	struct ebb_session *s;
-	struct ebb_place place[SLABS];
-	u32 epoch, epochs[SLABS];
+	struct ebb_slab slab[SLABS];
+	u32 epoch;
 	bool valid[SLABS];
 	u8 newest[SLABS], versions;
 	bool away_told, opened, freed;
@@ -94,7 +100,7 @@ static struct world {
 		u8 remote, version;
 	} ghost;
 	/* the donor and the network */
-	struct packet request, reply;
+	struct packet request[PACKETS], reply[PACKETS]; /* in order */
 	struct {
 		bool lent, claimed;
 		u32 generation, key;
@@ -338,10 +344,17 @@ int ebb_connections_open(struct ebb_session *s, const char **why)
 	block_on(ON_CONNECT, NULL);
 	if (t->timed_out)
 		return -ETIMEDOUT;
-	s->send.data = kzalloc(EBB_FRAME, 0);
+	s->send[0].data = kzalloc(EBB_REQUESTS * EBB_FRAME, 0);
+	for (int i = 1; i < (int)EBB_REQUESTS; i++)
+		s->send[i].data = s->send[0].data + i * EBB_FRAME;
 	W.connection = ++W.connections;
 	W.flushed = false;
 	return ebb_call_hello(s, why);
+}
+
+static struct ebb_place *place_of(int i)
+{
+	return &W.slab[i].hold.at[AT_DONOR];
 }
 
 /* Ends the page in flight. */
@@ -352,7 +365,8 @@ static void write_end(bool ok)
 
 	if (!ok)
 		ebb_session_fail(s, EBB_SWAP_CAUSE_UNREACHABLE, "a page");
-	W.valid[i] = ok && ebb_session_live(s) && W.epochs[i] == W.write.epoch;
+	W.valid[i] = ok && ebb_session_live(s) && place_of(i)->session &&
+		     place_of(i)->epoch == W.write.epoch;
 	W.write.flies = false;
 	if (!--s->ref.count)
 		s->ref.release(&s->ref);
@@ -375,29 +389,77 @@ void ebb_connections_free(struct ebb_session *s)
 {
 	if (W.write.flies)
 		wrong("the queue pairs are freed while a page is in flight");
-	kfree(s->send.data);
-	s->send.data = NULL;
+	kfree(s->send[0].data);
+	for (int i = 0; i < (int)EBB_REQUESTS; i++)
+		s->send[i].data = NULL;
 	W.connection = 0;
 	if (mutant(MUTANT_NO_FORGET))
 		return;
 	ebb_call_forget(s);
 }
 
+static int packets(const struct packet *p)
+{
+	int n = 0;
+
+	while (n < PACKETS && p[n].is)
+		n++;
+	return n;
+}
+
+static struct packet take_packet(struct packet *p, int i)
+{
+	struct packet taken = p[i];
+
+	for (; i < PACKETS - 1; i++)
+		p[i] = p[i + 1];
+	memset(&p[i], 0, sizeof(p[i]));
+	return taken;
+}
+
+/* Drops those of older connections. */
+static void put_packet(struct packet *p, const struct packet *new)
+{
+	for (int i = 0; i < PACKETS && p[i].is;) {
+		if (p[i].connection == new->connection)
+			i++;
+		else
+			take_packet(p, i);
+	}
+	if (packets(p) == PACKETS)
+		wrong("more requests than the device has slabs");
+	else
+		memcpy(&p[packets(p)], new, sizeof(*new));
+}
+
+/* A request before the last is answered, unless both confirm loans. */
+static void check_order(const struct packet *p, u8 op)
+{
+	for (int i = 0; i < packets(p); i++)
+		if (p[i].connection == W.connection &&
+		    (op != WIRE_REMAP || p[i].f.op != WIRE_REMAP))
+			wrong("a request before the last is answered");
+}
+
 int ebb_message_send(struct ebb_session *s, struct ebb_message *m, u32 length)
 {
 	struct wire_hello h;
+	struct packet p;
 
 	if (!W.connection || W.flushed)
 		return 0;
-	if (W.request.is && W.request.connection == W.connection)
-		wrong("a request before the last is answered");
-	W.request = (struct packet){ .is = true, .connection = W.connection };
-	if (wire_parse(m->data, length, WIRE_AT_DONOR, &W.request.f) != 1)
+	memset(&p, 0, sizeof(p));
+	p.is = true;
+	p.connection = W.connection;
+	if (wire_parse(m->data, length, WIRE_AT_DONOR, &p.f) != 1)
 		wrong("a malformed request");
-	if (W.request.f.op == WIRE_HELLO) {
+	check_order(W.request, p.f.op);
+	check_order(W.reply, p.f.op);
+	if (p.f.op == WIRE_HELLO) {
 		wire_parse_hello(m->data + WIRE_HEADER, WIRE_HELLO_SIZE, &h);
-		W.request.resume = h.flags & WIRE_RESUME;
+		p.resume = h.flags & WIRE_RESUME;
 	}
+	put_packet(W.request, &p);
 	return 0;
 }
 
@@ -442,17 +504,21 @@ static int checked_parse(const void *data, size_t length, enum wire_side end, st
 
 /* --- the borrower's slabs --- */
 
-static void detach(struct ebb_session *s, int i)
+static void detach(int i)
 {
-	W.place[i].session = NULL;
+	place_of(i)->session = NULL;
 	W.valid[i] = false;
-	W.epochs[i] = 0;
+}
+
+void ebb_slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
+{
+	detach((int)(slab - W.slab));
 }
 
 static void ops_failed(struct ebb_session *s)
 {
 	for (int i = 0; i < SLABS; i++)
-		detach(s, i);
+		detach(i);
 }
 
 static void ops_away(struct ebb_session *s)
@@ -469,26 +535,29 @@ static void ops_back(struct ebb_session *s)
 	W.away_told = false;
 }
 
-static int ops_resume(struct ebb_session *s)
+/* Returns the slab that has the loan, or -1. */
+static int slab_with(const struct ebb_loan *loan)
 {
-	for (int i = 0; i < SLABS; i++) {
-		struct ebb_place place = W.place[i];
-		u32 epoch = W.epochs[i];
-		int r = place.session ? ebb_session_confirm(s, &place) : 0;
+	for (int i = 0; i < SLABS; i++)
+		if (place_of(i)->session && place_of(i)->loan == loan)
+			return i;
+	return -1;
+}
 
-		if (r && r != -ESTALE)
-			return r;
-		if (W.epochs[i] == epoch && place.session) {
-			if (r)
-				detach(s, i);
-			else if (!mutant(MUTANT_STALE_KEY))
-				W.place[i] = place;
-		} else if (mutant(MUTANT_LOST_CONFIRM) && place.session &&
-			   is_allocated(place.loan)) {
-			place.loan->confirmed = false;
-		}
+static int checked_confirm(struct ebb_session *s, struct ebb_confirm *c, u32 count)
+{
+	u32 asked = count - (count > 1 && mutant(MUTANT_LAST_UNCONFIRMED));
+	int r = ebb_session_confirm(s, c, asked);
+
+	for (u32 k = 0; !r && k < count; k++) {
+		int i = slab_with(c[k].loan);
+
+		if (mutant(MUTANT_STALE_KEY) && i >= 0)
+			c[k].rkey = place_of(i)->rkey;
+		if (mutant(MUTANT_LOST_CONFIRM) && i < 0 && is_allocated(c[k].loan))
+			c[k].loan->confirmed = false;
 	}
-	return 0;
+	return r;
 }
 
 static void ops_drained(struct ebb_session *s)
@@ -498,7 +567,7 @@ static void ops_drained(struct ebb_session *s)
 }
 
 static const struct ebb_session_ops ops = {
-	.failed = ops_failed, .away = ops_away, .resume = ops_resume, .back = ops_back,
+	.failed = ops_failed, .away = ops_away, .resume = ebb_resume_slabs, .back = ops_back,
 	.drained = ops_drained, .closed = ops_drained,
 };
 
@@ -515,8 +584,8 @@ static void user_map(struct ebb_session *s, int i)
 	/* As give() does, under the slab's lock. */
 	if (!ebb_session_live(s) || place.loan->gone)
 		return;
-	W.place[i] = place;
-	W.epochs[i] = ++W.epoch;
+	place.epoch = ++W.epoch;
+	*place_of(i) = place;
 	W.valid[i] = false;
 }
 
@@ -524,7 +593,7 @@ static void user_runs(void)
 {
 	struct thread *t = &W.thread[USER];
 	static const struct ebb_donor donor;
-	struct ebb_loan *loan = t->command == OPEN ? NULL : W.place[t->slab].loan;
+	struct ebb_loan *loan = t->command == OPEN ? NULL : place_of(t->slab)->loan;
 	const char *why;
 
 	switch (t->command) {
@@ -536,11 +605,11 @@ static void user_runs(void)
 		user_map(W.s, t->slab);
 		break;
 	case UNMAP:
-		detach(W.s, t->slab);
+		detach(t->slab);
 		ebb_session_unmap(W.s, loan, &why);
 		break;
 	case RELEASE:
-		detach(W.s, t->slab);
+		detach(t->slab);
 		ebb_session_release(W.s, loan);
 		break;
 	default:
@@ -598,32 +667,32 @@ static int donor_loan(const struct wire_frame *f)
 	return (int)f->slab;
 }
 
-static u16 donor_hello(void)
+static u16 donor_hello(const struct packet *request)
 {
-	if (W.request.resume && !W.knows)
+	if (request->resume && !W.knows)
 		return WIRE_NO_SESSION;
 	if (!mutant(MUTANT_LATE_WRITE))
 		W.ghost.landing = false;
 	W.knows = true;
 	W.leaves = false;
-	W.at_donor = W.request.connection;
+	W.at_donor = request->connection;
 	for (int i = 0; i < LENT; i++)
 		W.lent[i].claimed = false;
 	return WIRE_OK;
 }
 
-/* The donor takes the request and sends its reply. */
+/* The donor takes the first request and sends its reply. */
 static void donor_takes(void)
 {
-	struct wire_frame f = W.request.f;
+	struct packet p = take_packet(W.request, 0);
+	struct wire_frame f = p.f;
 	int i = donor_loan(&f);
 
-	W.request.is = false;
 	f.direction = WIRE_REPLY;
 	f.length = 0;
 	if (f.op == WIRE_HELLO)
-		f.status = donor_hello();
-	else if (W.request.connection != W.at_donor)
+		f.status = donor_hello(&p);
+	else if (p.connection != W.at_donor)
 		return;
 	switch (f.op) {
 	case WIRE_MAP:
@@ -661,7 +730,9 @@ static void donor_takes(void)
 	default:
 		break;
 	}
-	W.reply = (struct packet){ .is = true, .connection = W.request.connection, .f = f };
+	p.resume = false;
+	p.f = f;
+	put_packet(W.reply, &p);
 }
 
 static void donor_forgets(void)
@@ -673,14 +744,14 @@ static void donor_forgets(void)
 		donor_ends(i);
 }
 
-/* The reply arrives. */
-static void delivered(void)
+/* Reply @i arrives: the donor may answer REMAPs in any order. */
+static void delivered(int i)
 {
+	struct packet p = take_packet(W.reply, i);
 	u8 data[EBB_FRAME] = { 0 };
-	struct wire_frame *f = &W.reply.f;
+	struct wire_frame *f = &p.f;
 	u32 n = 0;
 
-	W.reply.is = false;
 	if (f->op == WIRE_HELLO && !f->status) {
 		struct wire_donor donor = {
 			.version = WIRE_VERSION, .slab_size = 1 << 20, .total = 1 << 30,
@@ -765,10 +836,11 @@ int session_possible(struct session_step out[static SESSION_STEPS])
 	for (int i = 0; i < W.works; i++)
 		if (W.thread[thread_of(W.pending[i])].block == IDLE)
 			MAY(STEP_START, i);
-	if (W.request.is)
+	if (packets(W.request))
 		MAY(STEP_TAKE, 0);
-	if (connected() && W.reply.is && W.reply.connection == W.connection)
-		MAY(STEP_DELIVER, 0);
+	for (int i = 0; connected() && i < packets(W.reply); i++)
+		if (W.reply[i].connection == W.connection)
+			MAY(STEP_DELIVER, i);
 	if (connected() && !W.s->life.broken && W.left.breaks)
 		MAY(STEP_BREAK, 0);
 	if (connected() && W.left.crimes)
@@ -791,17 +863,17 @@ int session_possible(struct session_step out[static SESSION_STEPS])
 		MAY(STEP_WRITTEN, 0);
 	for (int i = 0; i < SLABS; i++)
 		if (W.opened && !W.freed && W.left.writes && !W.write.flies && !W.write.landing &&
-		    W.place[i].session && ebb_session_live(W.s))
+		    place_of(i)->session && ebb_session_live(W.s))
 			MAY(STEP_WRITE, i);
 	if (idle && W.opened && !W.freed) {
 		for (int i = 0; W.left.commands && i < SLABS; i++) {
-			if (!W.place[i].session && ebb_session_live(W.s)) {
+			if (!place_of(i)->session && ebb_session_live(W.s)) {
 				MAY(STEP_COMMAND, MAP << 4 | i);
 				break;
 			}
 		}
 		for (int i = 0; W.left.commands && i < SLABS; i++) {
-			if (!W.place[i].session || (W.write.flies && W.write.slab == i))
+			if (!place_of(i)->session || (W.write.flies && W.write.slab == i))
 				continue;
 			MAY(STEP_COMMAND, UNMAP << 4 | i);
 			MAY(STEP_COMMAND, RELEASE << 4 | i);
@@ -818,9 +890,9 @@ static void take_write(int i)
 	W.s->ref.count++;
 	W.write.flies = W.write.landing = true;
 	W.write.slab = (u8)i;
-	W.write.remote = (u8)W.place[i].loan->remote;
+	W.write.remote = (u8)place_of(i)->loan->remote;
 	W.write.connection = W.connection;
-	W.write.epoch = W.epochs[i];
+	W.write.epoch = place_of(i)->epoch;
 	W.write.version = W.newest[i] = ++W.versions;
 	W.valid[i] = false;
 }
@@ -833,7 +905,7 @@ static void check(void)
 	if (!W.opened || W.freed)
 		return;
 	for (int i = 0; i < SLABS; i++) {
-		const struct ebb_place *p = &W.place[i];
+		const struct ebb_place *p = place_of(i);
 		u32 remote;
 
 		if (!p->session)
@@ -861,7 +933,8 @@ static void check(void)
 static bool is_quiet(void)
 {
 	return !W.works && W.thread[CLOSER].block == IDLE && W.thread[RELEASER].block == IDLE &&
-	       W.thread[USER].block == IDLE && !W.request.is && !W.reply.is && !W.write.flies;
+	       W.thread[USER].block == IDLE && !packets(W.request) && !packets(W.reply) &&
+	       !W.write.flies;
 }
 
 static void check_quiet(void)
@@ -882,7 +955,7 @@ static void check_quiet(void)
 	for (int i = 0; i < LENT; i++)
 		used += W.lent[i].lent;
 	for (int i = 0; i < SLABS; i++)
-		used -= W.place[i].session != NULL;
+		used -= place_of(i)->session != NULL;
 	if (used)
 		wrong("a slab stays lent that no slab of the device has");
 	if (!list_empty(&W.s->releasing) || W.s->call != CALL_NONE)
@@ -915,7 +988,7 @@ void session_take(const struct session_step *step)
 		donor_takes();
 		break;
 	case STEP_DELIVER:
-		delivered();
+		delivered(i);
 		break;
 	case STEP_BREAK:
 		W.left.breaks--;
@@ -996,6 +1069,8 @@ void session_begin(const struct session_model *model)
 	W.device.queues = 1;
 	W.device.deadline = 500;
 	W.device.slab_pages = 256;
+	W.device.slabs = W.slab;
+	W.device.slab_count = SLABS;
 	INIT_LIST_HEAD(&W.device.sessions);
 	W.thread[USER].command = OPEN;
 	start(USER);

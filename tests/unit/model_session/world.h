@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A session of the kernel module in a world that takes one step at a time: the real state.c,
- * session.c, call.c, loan.c and lifecycle.c, as threads that switch where the kernel may, with a
- * donor, a network, a clock and the slabs of a device.
+ * session.c, call.c, loan.c, resume.c and lifecycle.c, as threads that switch where the kernel may,
+ * with a donor, a network, a clock and the slabs of a device.
  *
  * The world is one object: its threads' stacks, its heap and all variables are saved and restored
  * between steps, so that a search takes every step that is possible in every state.
@@ -43,6 +43,7 @@ enum session_mutant {
 	MUTANT_NO_FORGET,     /* a call survives its connection */
 	MUTANT_NO_DRAIN,      /* a suspension does not wait for pages in flight */
 	MUTANT_LOST_CONFIRM,  /* a confirmation counts only if the slab still has the place */
+	MUTANT_LAST_UNCONFIRMED, /* one of several slabs is not confirmed */
 	MUTANT_STALE_KEY,     /* a resumed slab has the key of its old connections */
 	MUTANT_LATE_WRITE,    /* the donor answers HELLO before it destroys the old queue pairs */
 	MUTANT_BROKEN_LIVE,   /* a session is LIVE though its new connections have failed */
