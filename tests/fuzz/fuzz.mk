@@ -43,8 +43,8 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c \
 	$(addprefix daemon/lib/wire/,wire.c wire_proof.c hmac.c stream.c) $(addprefix daemon/donord/pool/,pool.c exports.c slab_memory.c) $(addprefix daemon/lib/base/,error.c log.c size.c)
 SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/session/access.c \
-	$(addprefix daemon/lib/wire/,wire.c stream.c tls.c session.c key.c) \
-	$(addprefix daemon/lib/base/,error.c log.c)
+	$(addprefix daemon/lib/wire/,wire.c stream.c tls.c session.c key.c address.c local.c tcp.c) \
+	$(addprefix daemon/lib/base/,error.c log.c files.c)
 PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h)
 PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
 
