@@ -110,4 +110,30 @@ static __always_inline bool is_overtaken(const struct ebb_prefetch *p, __u64 rea
 	return read_ns < p->issued_ns + EBB_EVICTED_NS;
 }
 
+/*
+ * Returns whether bpf/exact has counted the fault on page @vpn that has just ended.  An older fault
+ * on the page, without an event, may be the last one that it counted.
+ */
+static __always_inline bool is_counted(const struct task_stamp *s, struct task_struct *task,
+				       __u64 vpn)
+{
+	return s->counted == vpn && s->counted_faults + 1 == faults_of(task);
+}
+
+/* Memory is charged to the cgroup of the leader, where version 1 has threads in several. */
+static __always_inline __u64 leaf_of(struct task_struct *task)
+{
+	return memory_cgroup(task->group_leader).id;
+}
+
+/* A prefetched page of @task's memory cgroup was used, or wasted. */
+static __always_inline struct ebb_leaf *leaf_used(__u64 leaf, __u64 pages)
+{
+	struct ebb_leaf *l = bpf_map_lookup_elem(&leaves, &leaf);
+
+	if (l && pages)
+		__sync_fetch_and_add(&l->used, pages);
+	return l;
+}
+
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Events that only fexit shows, where the kernel allows it: misses of faults
- * without an event, such as direct I/O's, and every page that leaves a process,
- * including pages dropped clean.
+ * Events that only fexit shows, where the kernel allows it: misses and late
+ * prefetches of faults without an event, such as direct I/O's, and every page that
+ * leaves a process, including pages dropped clean.
  *
  * Trampolines may be preempted but not migrated: each addition is atomic.
  */
@@ -18,18 +18,60 @@
 	 VM_FAULT_HWPOISON_LARGE | VM_FAULT_FALLBACK | VM_FAULT_RETRY)
 
 /*
- * Counts misses as bpf/fault defines them: the task queued its own read, and the
- * fault is major, or would be if it were not a retry (mm_account_fault).
+ * Takes the page out of the prefetched set; returns whether the program overtook its prefetch.
+ * Otherwise one that is in the set was read and evicted unused.
+ */
+static __always_inline bool take_overtaken(struct task_struct *task, struct ebb_counters *c,
+					   __u64 vpn, __u64 read_ns)
+{
+	struct ebb_page page = {
+		.tgid = task->tgid, .exec = (__u32)task->self_exec_id, .vpn = vpn,
+	};
+	struct ebb_prefetch *pre = bpf_map_lookup_elem(&prefetched, &page);
+	bool late = pre && is_overtaken(pre, read_ns);
+
+	/* Another thread's fault on the same page may come first. */
+	if (!pre || bpf_map_delete_elem(&prefetched, &page))
+		return false;
+	if (!late)
+		count_atomic(c, wasted, 1);
+	leaf_used(leaf_of(task), 1);
+	return late;
+}
+
+static __always_inline void count_late(struct ebb_counters *c, __u64 ns, __u32 role)
+{
+	count_atomic(c, late, 1);
+	count_atomic(c, late_ns, ns);
+	if (ns)
+		count_atomic(c, hit_hist[log2_bucket(ns)], 1);
+	if (role == EBB_ROLE_GC)
+		count_atomic(c, gc_hits, 1);
+}
+
+static __always_inline void count_miss(struct ebb_counters *c, __u64 ns, __u32 role)
+{
+	count_atomic(c, misses, 1);
+	count_atomic(c, miss_ns, ns);
+	if (ns)
+		count_atomic(c, miss_hist[log2_bucket(ns)], 1);
+	if (role == EBB_ROLE_GC)
+		count_atomic(c, gc_misses, 1);
+}
+
+/*
+ * Counts misses and overtaken prefetches as bpf/fault defines them: the task queued its own read,
+ * and the fault is major, or would be if it were not a retry (mm_account_fault).  bpf/fault, which
+ * may get an event of the same fault, then does not count it again.
  */
 SEC("fexit/do_swap_page")
 int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct ebb_page page = {};
 	__u64 owner = 0, vpn, start, now, ns;
-	struct ebb_prefetch *pre;
 	struct ebb_counters *c;
 	struct task_stamp *s;
+	bool late;
 
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (!s)
@@ -48,21 +90,17 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	if (!c)
 		return 0;
 	now = bpf_ktime_get_ns();
-	page.tgid = task->tgid;
-	page.exec = (__u32)task->self_exec_id;
-	page.vpn = vpn;
-	pre = bpf_map_lookup_elem(&prefetched, &page);
-	if (pre && is_overtaken(pre, s->read_ns))
-		return 0; /* late: bpf/fault counts it */
 	start = fault_start(s, is_entered(s, task, vpn, 0), s->read_ns);
 	ns = start < now ? now - start : 0;
+	/* ptrace() and process_vm_readv() fault in the memory of another process. */
+	late = vmf->vma->vm_mm == task->mm && take_overtaken(task, c, vpn, s->read_ns);
+	if (late)
+		count_late(c, ns, thread_role(task, s));
+	else
+		count_miss(c, ns, thread_role(task, s));
 	s->counted = vpn;
-	count_atomic(c, misses, 1);
-	count_atomic(c, miss_ns, ns);
-	if (ns)
-		count_atomic(c, miss_hist[log2_bucket(ns)], 1);
-	if (thread_role(task, s) == EBB_ROLE_GC)
-		count_atomic(c, gc_misses, 1);
+	s->counted_as = late ? EBB_LATE : EBB_MISS;
+	s->counted_faults = faults_of(task);
 	return 0;
 }
 

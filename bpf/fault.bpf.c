@@ -188,29 +188,14 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	stamp->leaf = leaf;
 }
 
-/* Memory is charged to the cgroup of the leader, where version 1 has threads in several. */
-static __always_inline __u64 leaf_of(struct task_struct *task)
-{
-	return memory_cgroup(task->group_leader).id;
-}
-
-/* A prefetched page of @task's memory cgroup was used, or wasted. */
-static __always_inline struct ebb_leaf *leaf_used(__u64 leaf, __u64 pages)
-{
-	struct ebb_leaf *l = bpf_map_lookup_elem(&leaves, &leaf);
-
-	if (l && pages)
-		__sync_fetch_and_add(&l->used, pages);
-	return l;
-}
-
 /* Counts a swap fault and calls the policy of @owner; @issued: time of the page's request. */
 static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
 				      __u64 vpn, __u32 kind, __u64 now, __u64 start, __u64 issued)
 {
 	__u64 ids = bpf_get_current_pid_tgid(), leaf = leaf_of(task);
-	struct ebb_leaf *l = leaf_used(leaf, kind != EBB_MISS);
+	bool counted = stamp && is_counted(stamp, task, vpn);
+	struct ebb_leaf *l = leaf_used(leaf, kind != EBB_MISS && !counted);
 	struct ebb_counters *c = counters_of(owner);
 	struct ebb_fault *f;
 	struct mapping at = {};
@@ -240,8 +225,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		stamp->enter_ns = 0;
 		stamp->end_ns = now;
 	}
-	/* bpf/exact may have counted the miss at the end of do_swap_page. */
-	if (!stamp || stamp->counted != vpn || kind != EBB_MISS)
+	if (!counted)
 		count_fault(c, kind, f->duration_ns, f->role);
 	if (stamp)
 		stamp->counted = 0;
@@ -353,7 +337,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	struct ebb_cgroup *cg;
 	struct mapping at = {};
 	struct task_stamp *s;
-	bool late;
+	bool late, counted = false;
 
 	if (!task->mm)
 		return 0;
@@ -365,22 +349,25 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		return 0;
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s) {
+		counted = is_counted(s, task, page.vpn);
 		/* Not the read of a fault without an event, which bpf/exact has counted. */
-		if (s->read_ip == program_ip(task) && (!s->counted || s->counted == page.vpn))
+		if (s->read_ip == program_ip(task) && (!s->counted || counted))
 			read_ns = s->read_ns;
 		s->read_ns = 0;
 		start = fault_start(s, is_entered(s, task, page.vpn, 1), read_ns);
 	}
 	pre = bpf_map_lookup_elem(&prefetched, &page);
-	late = pre && (!read_ns || is_overtaken(pre, read_ns));
+	late = counted ? s->counted_as == EBB_LATE :
+			 pre && (!read_ns || is_overtaken(pre, read_ns));
 	if (pre && bpf_map_delete_elem(&prefetched, &page))
 		pre = NULL;
-	if (pre && late)
-		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
-	if (pre) {
-		c->wasted++; /* prefetched, and evicted before its first access */
+	/* Evicted before its first access, or requested since bpf/exact counted the fault. */
+	if (pre && (counted || !late)) {
+		c->wasted++;
 		leaf_used(leaf_of(task), 1);
 	}
+	if (late && (pre || counted))
+		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
 	if (read_ns)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);

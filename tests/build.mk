@@ -20,6 +20,9 @@ $(B)/tests/walks $(B)/tests/checker:
 WATCH_DONORS := $(B)/tests/watch_donors
 TEST_PROGRAMS += $(WATCH_DONORS)
 
+# Counts system calls: tests/bench/bench.mk.
+TEST_PROGRAMS += $(B)/tests/count
+
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
 LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c daemon/sim/%,$(wildcard daemon/*/*.c daemon/*/*/*.c)) $(SIM_SOURCES))
@@ -51,6 +54,8 @@ $(B)/tests/%: tests/programs/%.c | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread $(PROGRAM_LIBS)
 
 $(B)/tests/rdma_stranger: PROGRAM_LIBS := -lrdmacm -libverbs
+$(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
+$(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
 -include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(CHECKER_OBJECTS:.o=.d)

@@ -151,7 +151,8 @@ struct task_stamp {
 	__u64 end_ns;       /* end of the fault counted last: the next one begins later */
 	__u64 read_ns;      /* when it queued a swap read of its own; 0 = has not */
 	__u64 read_ip;      /* the program's instruction then */
-	__u64 counted;      /* page whose miss, with that read, bpf/exact has counted; 0 = none */
+	__u64 counted;      /* page whose fault, with that read, bpf/exact has counted; 0 = none */
+	__u64 counted_faults; /* the task's faults that had ended then */
 	__u32 reads;        /* pages it queued since: the kernel's readahead reads a cluster */
 	__u32 hits;         /* number of hits, to examine a process only now and then */
 	__u32 role;         /* role for this task name */
@@ -160,6 +161,7 @@ struct task_stamp {
 	struct told told[EBB_TOLD];
 	__u64 leaf;         /* memory cgroup that bpf/fault told ebbd last */
 	__u32 turn;         /* number of mappings told */
+	__u32 counted_as;   /* EBB_MISS or EBB_LATE */
 };
 
 struct {
