@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "ebbd/prefetch/prefetch_set.h"
 #include "ebbd/prefetch/settings.h"
@@ -212,12 +214,48 @@ static void a_call_that_fails_enters_nothing(void **unused)
 
 	map.refuses = true;
 	in = prefetch_set_enter(s, &key, vpn, 3, SECOND);
-	assert_int_equal(in.full, 3);
-	assert_int_equal(in.fresh + in.again + in.repeated, 0);
+	assert_int_equal(in.failed, 3);
+	assert_int_equal(in.fresh + in.again + in.repeated + in.full, 0);
+	assert_int_equal(map.n, 0);
 	map.refuses = false;
 	assert_int_equal(prefetch_set_enter(s, &key, vpn, 3, SECOND).fresh, 3);
+	prefetch_set_free(&s);
+}
+
+/* A page that the kernel rejected would be counted as a hit. */
+static void rejected_pages_go_though_the_call_fails(void **unused)
+{
+	struct prefetch_set *s = fresh_set();
+	uint64_t vpn[] = { 1, 2, 3 };
+
+	assert_int_equal(prefetch_set_enter(s, &key, vpn, 3, SECOND).fresh, 3);
+	/* Used meanwhile. */
+	bpf_map_delete_elem(MAP, &(struct ebb_page){ 5, 2, 3 });
 	map.refuses = true;
-	assert_int_equal(prefetch_set_withdraw(s, &key, vpn, 3), 0);
+	assert_int_equal(prefetch_set_withdraw(s, &key, vpn, 3), 2);
+	assert_int_equal(map.n, 0);
+	prefetch_set_free(&s);
+}
+
+static void a_call_that_fails_is_logged_once(void **unused)
+{
+	struct prefetch_set *s = fresh_set();
+	int before = dup(STDERR_FILENO), file = memfd_create("log", 0);
+	char text[4096] = "", *line;
+	uint64_t vpn[] = { 1 };
+
+	dup2(file, STDERR_FILENO);
+	map.refuses = true;
+	for (int i = 0; i < 100; i++)
+		prefetch_set_enter(s, &key, vpn, 1, SECOND);
+	dup2(before, STDERR_FILENO);
+	assert_true(pread(file, text, sizeof(text) - 1, 0) > 0);
+	line = strchr(text, '\n');
+	assert_non_null(line);
+	assert_string_equal(line, "\n");
+	assert_non_null(strstr(text, "bpf/fault: cannot run set_batch: Cannot allocate memory; "));
+	close(before);
+	close(file);
 	prefetch_set_free(&s);
 }
 
@@ -282,6 +320,8 @@ int main(void)
 		cmocka_unit_test(another_program_has_pages_of_its_own),
 		cmocka_unit_test(a_full_set_takes_no_more),
 		cmocka_unit_test(a_call_that_fails_enters_nothing),
+		cmocka_unit_test(rejected_pages_go_though_the_call_fails),
+		cmocka_unit_test(a_call_that_fails_is_logged_once),
 		cmocka_unit_test(a_batch_is_one_call),
 		cmocka_unit_test(a_sweep_keeps_what_it_is_told),
 	};

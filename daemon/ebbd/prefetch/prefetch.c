@@ -159,6 +159,7 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	}
 	in = prefetch_set_enter(p->set, &j->key, vpn, n, now);
 	p->stats.full += in.full;
+	p->stats.failed += in.failed;
 	p->stats.repeated += in.repeated;
 	if (in.again)
 		prefetch_again(p, j, vpn + in.fresh, in.again);

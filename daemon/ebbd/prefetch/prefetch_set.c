@@ -4,13 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
 #include "prefetch_set.h"
 #include "settings.h"
 
 #define SWEEP_PAGES 512
+#define LOG_NS 60000000000ULL              /* least time between two reports of a failure */
 
 struct prefetch_set {
 	struct prefetch_maps is;
+	uint64_t logged_ns;                /* time of the last report; 0 = none yet */
 	uint64_t next[EBB_FILTER_WORDS];   /* the filter that a sweep makes */
 	struct ebb_page page[SWEEP_PAGES]; /* scratch of a sweep */
 	struct ebb_prefetch value[SWEEP_PAGES];
@@ -48,7 +52,20 @@ static void filter_add(uint64_t *filter, const struct ebb_page *page)
 	__atomic_fetch_or(&filter[bit / 64], 1ULL << (bit & 63), __ATOMIC_RELEASE);
 }
 
-/* Returns what became of each page. */
+/* Requests may come a thousand times a second, and all of them fail. */
+static void report(struct prefetch_set *s, int error)
+{
+	uint64_t now = now_ns();
+
+	if (s->logged_ns && now - s->logged_ns < LOG_NS)
+		return;
+	s->logged_ns = now;
+	log_err("bpf/fault: cannot run set_batch: %s; nothing is prefetched; permit ebbd the command "
+		"BPF_PROG_RUN of bpf(2): see its security module and SystemCallFilter=",
+		strerror(error));
+}
+
+/* Returns what became of each page, or NULL if the call failed: nothing was done to any page. */
 static const uint8_t *batch_run(struct prefetch_set *s, enum ebb_batch_op op,
 				const struct prefetch_key *key, const uint64_t *vpn, uint32_t n,
 				uint64_t now)
@@ -64,9 +81,10 @@ static const uint8_t *batch_run(struct prefetch_set *s, enum ebb_batch_op op,
 	b->n = n;
 	memcpy(b->vpn, vpn, n * sizeof(*vpn));
 	memset(b->state, EBB_BATCH_FULL, n);
-	/* Where the call fails, nothing was done to any page. */
-	bpf_prog_test_run_opts(s->is.program, &opts);
-	return b->state;
+	if (!bpf_prog_test_run_opts(s->is.program, &opts))
+		return b->state;
+	report(s, errno);
+	return NULL;
 }
 
 struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct prefetch_key *key,
@@ -79,6 +97,8 @@ struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct 
 	for (uint32_t i = 0; i < n; i++)
 		filter_add(s->is.filter, &(struct ebb_page){ key->tgid, key->exec, vpn[i] });
 	state = batch_run(s, EBB_BATCH_ENTER, key, vpn, n, now);
+	if (!state)
+		return (struct prefetch_entered){ .failed = n };
 	for (uint32_t i = 0; i < n; i++) {
 		if (state[i] == EBB_BATCH_DONE)
 			vpn[in.fresh++] = vpn[i];
@@ -99,6 +119,11 @@ void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, 
 	batch_run(s, EBB_BATCH_RENEW, key, vpn, n, now);
 }
 
+static bool remove_one(struct prefetch_set *s, const struct prefetch_key *key, uint64_t vpn)
+{
+	return !bpf_map_delete_elem(s->is.map, &(struct ebb_page){ key->tgid, key->exec, vpn });
+}
+
 uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key *key,
 			       const uint64_t *vpn, uint32_t n)
 {
@@ -108,8 +133,9 @@ uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key
 	if (!n)
 		return 0;
 	state = batch_run(s, EBB_BATCH_WITHDRAW, key, vpn, n, 0);
+	/* Those that stayed would be counted as hits: slower, but each of them must go. */
 	for (uint32_t i = 0; i < n; i++)
-		removed += state[i] == EBB_BATCH_DONE;
+		removed += state ? state[i] == EBB_BATCH_DONE : remove_one(s, key, vpn[i]);
 	return removed;
 }
 

@@ -29,6 +29,7 @@ struct prefetch_entered {
 	uint32_t again;       /* in the set for EBB_EVICTED_NS or longer: request again */
 	uint32_t repeated;    /* in it for less: skip */
 	uint32_t full;        /* not entered: the set is full */
+	uint32_t failed;      /* not entered: the program could not run, which is logged */
 };
 
 /* The set as BPF programs have it. */
@@ -52,7 +53,10 @@ void prefetch_set_free(struct prefetch_set **s);
  */
 struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct prefetch_key *key,
 					   uint64_t *vpn, uint32_t n, uint64_t now);
-/* Restarts the age of pages that were requested again; a page used meanwhile stays out. */
+/*
+ * Restarts the age of pages that were requested again; a page used meanwhile stays out.  Without
+ * effect where the program cannot run: they are requested again earlier.
+ */
 void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, const uint64_t *vpn,
 			uint32_t n, uint64_t now);
 /* Removes pages that the kernel rejected; returns how many were still in the set. */

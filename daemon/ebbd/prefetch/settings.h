@@ -29,7 +29,7 @@ struct executor_stats {
 	uint64_t not_memory;   /* skipped: not in a mapping of memory that faulted lately */
 	uint64_t held_back;    /* skipped: on a device that waits for a donor (absence.h) */
 	uint64_t repeated;     /* skipped or not read again: outstanding already */
-	uint64_t failed;       /* rejected by the kernel */
+	uint64_t failed;       /* rejected by the kernel, or not entered in the set */
 	uint64_t cold_pages;   /* deactivated */
 	uint64_t paged_out;    /* by drop-behind */
 	uint64_t call_ns;      /* time in process_madvise */
