@@ -13,7 +13,7 @@
 #include "count.bpf.h"
 
 /*
- * Epochs end when churn exceeds a share of a process's pages: of the pages that reclaim writes,
+ * Epochs end when churn exceeds a share of a process's pages: of the folios that reclaim writes,
  * one in this many, at random, is attributed to a process.  A power of two.
  */
 #define LOOK_PAGES 8
