@@ -33,8 +33,8 @@ struct declared {
 	const struct declarations *sections;
 	char mount[PATH_MAX];        /* of the memory hierarchy; "" if there is none */
 	int inotify;
-	struct watch *watch;         /* by wd, ascending but for reuse */
-	uint32_t watches;
+	struct watch *watch;         /* by wd */
+	uint32_t watches, watches_most;
 	bool full;                   /* some cgroups could not be watched; logged once */
 	uint64_t *left;              /* ids detached by a command */
 	uint32_t lefts;
@@ -232,10 +232,42 @@ static bool settle(struct declared *d, const char *path)
 	return true;
 }
 
+/* Returns the first watch that does not precede @wd. */
+static uint32_t watch_position(const struct declared *d, int wd)
+{
+	uint32_t low = 0, high = d->watches;
+
+	while (low < high) {
+		uint32_t at = (low + high) / 2;
+
+		if (d->watch[at].wd < wd)
+			low = at + 1;
+		else
+			high = at;
+	}
+	return low;
+}
+
+static bool watch_room(struct declared *d)
+{
+	uint32_t most = 2 * d->watches_most + 64;
+	struct watch *more;
+
+	if (d->watches < d->watches_most)
+		return true;
+	more = realloc(d->watch, most * sizeof(*more));
+	if (!more)
+		return false;
+	d->watch = more;
+	d->watches_most = most;
+	return true;
+}
+
 static void watch_add(struct declared *d, const char *path)
 {
 	int wd = inotify_add_watch(d->inotify, path, WATCHED);
-	struct watch *more;
+	uint32_t at;
+	char *copy;
 
 	if (wd < 0) {
 		if (errno == ENOSPC && !d->full)
@@ -244,24 +276,23 @@ static void watch_add(struct declared *d, const char *path)
 		d->full |= errno == ENOSPC;
 		return;
 	}
-	for (uint32_t i = 0; i < d->watches; i++)
-		if (d->watch[i].wd == wd) {
-			/* cgroup v1 allows renaming directories. */
-			char *now = strdup(path);
-
-			if (now) {
-				free(d->watch[i].path);
-				d->watch[i].path = now;
-			}
-			return;
-		}
-	more = realloc(d->watch, (d->watches + 1) * sizeof(*more));
-	if (!more)
+	copy = strdup(path);
+	if (!copy)
 		return;
-	d->watch = more;
-	more[d->watches] = (struct watch){ wd, strdup(path) };
-	if (more[d->watches].path)
-		d->watches++;
+	at = watch_position(d, wd);
+	if (at < d->watches && d->watch[at].wd == wd) {
+		/* cgroup v1 allows renaming directories. */
+		free(d->watch[at].path);
+		d->watch[at].path = copy;
+		return;
+	}
+	if (!watch_room(d)) {
+		free(copy);
+		return;
+	}
+	memmove(&d->watch[at + 1], &d->watch[at], (d->watches - at) * sizeof(*d->watch));
+	d->watch[at] = (struct watch){ wd, copy };
+	d->watches++;
 }
 
 /* Watch first, or what is made meanwhile below it would be missed. */
@@ -312,10 +343,16 @@ void declared_apply(struct declared *d)
 
 static struct watch *watch_find(struct declared *d, int wd)
 {
-	for (uint32_t i = 0; i < d->watches; i++)
-		if (d->watch[i].wd == wd)
-			return &d->watch[i];
-	return NULL;
+	uint32_t at = watch_position(d, wd);
+
+	return at < d->watches && d->watch[at].wd == wd ? &d->watch[at] : NULL;
+}
+
+static void watch_drop(struct declared *d, struct watch *w)
+{
+	free(w->path);
+	d->watches--;
+	memmove(w, w + 1, (size_t)(&d->watch[d->watches] - w) * sizeof(*w));
 }
 
 static bool on_event(struct declared *d, const struct inotify_event *ev)
@@ -328,8 +365,7 @@ static bool on_event(struct declared *d, const struct inotify_event *ev)
 	if (!w)
 		return false;
 	if (ev->mask & IN_IGNORED) {
-		free(w->path);
-		*w = d->watch[--d->watches];
+		watch_drop(d, w);
 		return false;
 	}
 	if (!(ev->mask & IN_ISDIR))
