@@ -234,15 +234,24 @@ int BPF_PROG(proc_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Frees the map entry; cgroup ids themselves are never reused. */
+/* Frees the map entry, or has ebbd do that; cgroup ids themselves are never reused. */
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(cgroup_gone, struct cgroup *cg)
 {
 	__u64 id = cg->kn->id;
 	struct ebb_cgroup *c = bpf_map_lookup_elem(&cgroups, &id);
+	struct ebb_active *a;
+	__u32 zero = 0;
 
-	if (c && !(c->flags & EBB_CGROUP_ATTACHED))
+	if (!c)
+		return 0;
+	if (!(c->flags & EBB_CGROUP_ATTACHED)) {
 		bpf_map_delete_elem(&cgroups, &id);
+		return 0;
+	}
+	a = bpf_map_lookup_elem(&active, &zero);
+	if (a)
+		set_bit(a->removed, ebb_active_bit(id));
 	return 0;
 }
 

@@ -98,8 +98,24 @@ static __always_inline struct cgroup_at charged_cgroup(unsigned long memcg_data)
 	return at;
 }
 
+static __always_inline void set_bit(__u64 *words, __u32 bit)
+{
+	__u64 *word = &words[bit / 64 & (EBB_ACTIVE_WORDS - 1)], mask = 1ULL << (bit & 63);
+
+	/* Most are set already: a plain load keeps the cache line shared. */
+	if (!(*(volatile __u64 *)word & mask))
+		__sync_fetch_and_or(word, mask);
+}
+
+/* Tells ebbd that the attached cgroup @owner is active. */
 static __always_inline struct ebb_counters *counters_of(__u64 owner)
 {
+	struct ebb_active *a;
+	__u32 zero = 0;
+
+	a = bpf_map_lookup_elem(&active, &zero);
+	if (a)
+		set_bit(a->counted, ebb_active_bit(owner));
 	return bpf_map_lookup_elem(&counters, &owner);
 }
 

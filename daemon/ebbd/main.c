@@ -258,7 +258,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	recordings_free(&d->recordings);
 	offload_stop(&d->offload);
 	executor_stop(&d->executor);
-	stats_publish(&d->attachments);
+	stats_publish_all(&d->attachments);
 	attachments_close(&d->attachments);
 	budget_table_free(&d->budgets);
 	policies_close(&d->plane);

@@ -55,7 +55,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_add_text(o, "run", "kernel");
 		json_add_text(o, "by", t->by == BY_DECLARATION ? t->source : "command");
 		json_object_object_add(o, "detect",
-				       json_object_new_boolean(attachment_detecting(a, t)));
+				       json_object_new_boolean(attachment_detecting(t)));
 		json_add_bool(o, "scoped", *t->cgroup.twin != 0);
 		plane_counters(&d->plane, t->cgroup.id, &c);
 		json_add_int(o, "outstanding", budget_outstanding(t->budget, &c));

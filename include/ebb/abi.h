@@ -336,6 +336,25 @@ struct ebb_executor {
 };
 
 /*
+ * maps/active, one entry: what happened to which attached cgroups, a bit by hash of the cgroup's
+ * id.  ebbd takes the bits and looks at all cgroups with them: at none that is idle but a few by
+ * chance.
+ */
+#define EBB_ACTIVE_SHIFT 12
+#define EBB_ACTIVE_BITS (1u << EBB_ACTIVE_SHIFT)
+#define EBB_ACTIVE_WORDS (EBB_ACTIVE_BITS / 64)
+
+struct ebb_active {
+	__u64 counted[EBB_ACTIVE_WORDS]; /* its counters change, just after */
+	__u64 removed[EBB_ACTIVE_WORDS];
+};
+
+static inline __u32 ebb_active_bit(__u64 owner)
+{
+	return (__u32)((owner * 0x9e3779b97f4a7c15ULL) >> (64 - EBB_ACTIVE_SHIFT));
+}
+
+/*
  * maps/devices: (major << 20 | minor), the kernel's dev_t -> EBB_SWAP_TYPE + the swap type of the
  * device, which bpf/evict learns from the first page; less while it is not known.
  */
@@ -359,6 +378,7 @@ EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
 EBB_ASSERT_SIZE(struct ebb_memory, 64);
 EBB_ASSERT_SIZE(struct ebb_leaf, 16);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
+EBB_ASSERT_SIZE(struct ebb_active, 1024);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
 

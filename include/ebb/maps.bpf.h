@@ -133,6 +133,14 @@ struct {
 	__type(value, struct ebb_executor);
 } executor SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ebb_active);
+} active SEC(".maps");
+
 #define EBB_TOLD 4
 
 /* A mapping that bpf/fault told ebbd. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/lock.h"
 #include "lib/base/log.h"
+
+#define SWEEPS 60       /* in which each idle cgroup is looked at once */
 
 void attachments_init(struct attachments *a, struct plane *plane, struct budget_table *budgets)
 {
@@ -85,20 +88,18 @@ static int publish(struct attachments *a)
 
 static void forget(struct attachments *a, struct attachment *t)
 {
-	for (uint32_t i = 0; i < a->n; i++)
-		if (a->item[i] == t) {
-			a->item[i] = a->item[--a->n];
-			break;
-		}
+	struct cgroup_ref *c = &t->cgroup;
+
+	attachments_remove(a, t);
 	/* The executor may hold the budget longer than the outermost cgroup has events. */
 	budget_set_events(t->budget, NULL);
 	detect_close(a, t);
-	clear_maps(a->plane, t->cgroup.id);
+	clear_maps(a->plane, c->id);
 	/* If this fails, the executor keeps the old budget, for which no request arrives. */
 	publish(a);
 	budget_put(&t->budget);
+	detect_rebalance_below(a, c->rel, NULL);
 	free(t);
-	detect_rebalance(a, NULL);
 }
 
 /* Sets parameters of @policy in @params; the error names an unknown or out-of-range one. */
@@ -215,6 +216,7 @@ static int check_user(struct attachments *a, const struct attachment *fresh, str
 			 fresh->user, own, all, USER_ATTACHMENTS, USERS_ATTACHMENTS);
 }
 
+/* Requires the lock, and that attach_load() has succeeded: the verifier may take seconds. */
 static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 			 struct error *e)
 {
@@ -223,8 +225,6 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	int r;
 
 	r = grant(a, wish, &fresh, e);
-	if (!r)
-		r = policies_need(a->plane, fresh.policy, e);
 	if (!r)
 		r = cgroup_resolve(cgroup, &fresh.cgroup, e);
 	if (r)
@@ -240,8 +240,9 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		t->params = fresh.params;
 		t->detect = fresh.detect;
 		t->slowdown = fresh.slowdown;
+		attachment_change(a, t);
 		r = write_maps(a, t, e);
-		return r ? r : detect_rebalance(a, e);
+		return r ? r : detect_rebalance_below(a, t->cgroup.rel, e);
 	}
 	fresh.user = stat(fresh.cgroup.path, &st) ? 0 : st.st_uid;
 	r = check_user(a, &fresh, e);
@@ -259,9 +260,14 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		free(t);
 		return r;
 	}
-	a->item[a->n++] = t;
+	attachments_insert(a, t);
+	attachment_change(a, t);
+	/* On version 1 it may come a moment later. */
+	if (!*t->cgroup.twin)
+		attachment_wake(a, t);
 	r = publish(a);
-	r = r ? fail(e, -r, "%s: out of memory", cgroup) : detect_rebalance(a, e);
+	r = r ? fail(e, -r, "%s: out of memory", cgroup) :
+		detect_rebalance_below(a, t->cgroup.rel, e);
 	if (r)
 		forget(a, t);
 	return r;
@@ -270,7 +276,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e)
 {
-	/* Load first: the verifier is slow, and offloading waits for the lock. */
+	/* Load first: offloading and recording wait for the lock. */
 	int r = attach_load(a, wish, e);
 
 	if (r)
@@ -308,9 +314,8 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 	params = t->params;
 	detect = t->detect;
 	slowdown = t->slowdown;
+	/* Its policy was loaded when it was attached. */
 	r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
-	if (!r)
-		r = policies_need(a->plane, t->policy, e);
 	if (r)
 		return r;
 	t->params = params;
@@ -319,7 +324,7 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 	t->by = BY_COMMAND;
 	*t->source = '\0';
 	r = write_maps(a, t, e);
-	return r ? r : detect_rebalance(a, e);
+	return r ? r : detect_rebalance_below(a, t->cgroup.rel, e);
 }
 
 int attach_detach(struct attachments *a, const char *cgroup, struct error *e)
@@ -351,22 +356,58 @@ static bool apart(uint64_t a, uint64_t b)
 	return 4 * a > 5 * b || 4 * b > 5 * a;
 }
 
-void attachments_tick(struct attachments *a)
+typedef void handle_fn(struct attachments *a, struct attachment *t);
+
+static void handle_bucket(struct attachments *a, uint32_t bit, handle_fn *handle)
 {
-	uint64_t now = now_ns();
+	struct attachment *next;
+
+	for (struct attachment *t = LIST_FIRST(&a->bucket[bit]); t; t = next) {
+		next = LIST_NEXT(t, bucket);
+		handle(a, t);
+	}
+}
+
+/* Takes the bits in @words of maps/active, and handles all attachments that have one of them. */
+static void take_active(struct attachments *a, __u64 *words, handle_fn *handle)
+{
+	for (uint32_t i = 0; i < EBB_ACTIVE_WORDS; i++) {
+		uint64_t bits = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+
+		if (bits)
+			bits = __atomic_exchange_n(&words[i], 0, __ATOMIC_ACQ_REL);
+		for (; bits; bits &= bits - 1)
+			handle_bucket(a, 64 * i + (uint32_t)__builtin_ctzll(bits), handle);
+	}
+}
+
+static void tick(struct attachments *a, struct attachment *t, uint64_t now)
+{
 	struct ebb_counters c;
 
-	pthread_mutex_lock(&a->lock);
-	for (uint32_t i = 0; i < a->n; i++) {
-		struct attachment *t = a->item[i];
+	plane_counters(a->plane, t->cgroup.id, &c);
+	if (c.swapped_in != t->swapped_in)
+		budget_refresh_stats(t->budget);
+	t->swapped_in = c.swapped_in;
+	budget_tick(t->budget, &c, now);
+	if (apart(budget_timely_ns(t->budget), t->timely_told))
+		write_entry(a, t);
+	attachment_change(a, t);
+	/* Outstanding pages are used or expire, and are judged then. */
+	if (!budget_outstanding(t->budget, &c) && !--t->busy_ticks)
+		LIST_REMOVE(t, busy);
+}
 
-		plane_counters(a->plane, t->cgroup.id, &c);
-		if (c.swapped_in != t->swapped_in)
-			budget_refresh_stats(t->budget);
-		t->swapped_in = c.swapped_in;
-		budget_tick(t->budget, &c, now);
-		if (apart(budget_timely_ns(t->budget), t->timely_told))
-			write_entry(a, t);
+void attachments_tick(struct attachments *a)
+{
+	struct attachment *t, *next;
+	uint64_t now = now_ns();
+
+	pthread_mutex_lock(&a->lock);
+	take_active(a, a->plane->active->counted, attachment_wake);
+	for (t = LIST_FIRST(&a->busy); t; t = next) {
+		next = LIST_NEXT(t, busy);
+		tick(a, t, now);
 	}
 	detect_tick(a);
 	pthread_mutex_unlock(&a->lock);
@@ -391,37 +432,64 @@ static bool is_gone(const struct attachment *t)
 	return stat(t->cgroup.path, &st) < 0 || st.st_ino != t->cgroup.id;
 }
 
+static void forget_gone(struct attachments *a, struct attachment *t)
+{
+	if (is_gone(t))
+		forget(a, t);
+}
+
+/* Returns whether the events of @t are to be opened again. */
+static bool look_at(struct attachments *a, struct attachment *t)
+{
+	if (is_gone(t)) {
+		forget(a, t);
+		return false;
+	}
+	if (budget_read_limit(t->budget, &t->cgroup))
+		write_maps(a, t, NULL);
+	if (*t->cgroup.twin || !twin_came(t))
+		return false;
+	detect_close(a, t);
+	return true;
+}
+
+/* Looks at the busy cgroups, and at a part of the idle ones. */
+static bool look(struct attachments *a)
+{
+	uint32_t some = (a->n + SWEEPS - 1) / SWEEPS;
+	struct attachment *t, *next;
+	bool moved = false;
+
+	take_active(a, a->plane->active->removed, forget_gone);
+	for (t = LIST_FIRST(&a->busy); t; t = next) {
+		next = LIST_NEXT(t, busy);
+		moved |= look_at(a, t);
+	}
+	for (; some && a->n; some--) {
+		a->turn %= a->n;
+		t = a->item[a->turn++];
+		if (!t->busy_ticks)
+			moved |= look_at(a, t);
+	}
+	return moved;
+}
+
 void attachments_sweep(struct attachments *a)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
-	bool moved = false;
+	struct error e = { 0 };
+	bool moved;
 
 	pthread_mutex_lock(&a->lock);
-	for (uint32_t i = a->n; i-- > 0;) {
-		struct attachment *t = a->item[i];
-
-		if (is_gone(t)) {
-			forget(a, t);
-			continue;
-		}
-		if (budget_read_limit(t->budget, &t->cgroup))
-			write_maps(a, t, NULL);
-		if (!*t->cgroup.twin && twin_came(t)) {
-			detect_close(a, t);
-			moved = true;
-		}
-		events_refresh(t->events);
-		if (cpus != a->cpus)
-			detect_close(a, t);
-	}
+	moved = look(a);
+	for (uint32_t i = 0; i < a->n && atomic_load(&a->plane->detecting); i++)
+		events_refresh(a->item[i]->events);
+	for (uint32_t i = 0; i < a->n && cpus != a->cpus; i++)
+		detect_close(a, a->item[i]);
 	plane_flush_late(a->plane);
-	if (cpus != a->cpus || moved) {
-		struct error e = { 0 };
-
-		if (detect_rebalance(a, &e))
-			log_warn("%s", e.text);
-		a->cpus = cpus;
-	}
+	if ((cpus != a->cpus || moved) && detect_rebalance(a, &e))
+		log_warn("%s", e.text);
+	a->cpus = cpus;
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -476,7 +544,7 @@ void attachments_restore(struct attachments *a)
 		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
 		    find_again(&s, ids[i], &c, &e) ||
 		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
-		    attach_locked(a, c.path, &wish, &e)) {
+		    attach_load(a, &wish, &e) || attach_locked(a, c.path, &wish, &e)) {
 			log_warn("%s: cannot take over%s%s", s.path, e.code ? ": " : "", e.text);
 			clear_maps(p, ids[i]);
 			continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <string.h>
+#include <stdatomic.h>
 
 #include "detect.h"
 #include "ebbd/plane/events.h"
@@ -7,62 +7,63 @@
 /* Delay before detection goes off: switching costs more than 2 s of it. */
 #define DETECT_TICKS 20
 
-/* Returns the outermost attached cgroup that contains @t: the one with the events. */
-static struct attachment *outermost(const struct attachments *a, const struct attachment *t)
-{
-	struct attachment *best = (struct attachment *)t;
-
-	for (uint32_t i = 0; i < a->n; i++) {
-		const char *rel = a->item[i]->cgroup.rel;
-		size_t n = strlen(rel);
-
-		if (n < strlen(best->cgroup.rel) && !strncmp(rel, t->cgroup.rel, n) &&
-		    (t->cgroup.rel[n] == '/' || !strcmp(rel, "/")))
-			best = a->item[i];
-	}
-	return best;
-}
-
 /* Each budget refers to the events of its outermost cgroup. */
-static void tell_budgets(struct attachments *a)
+static void tell_budgets(struct attachments *a, struct attached_range r)
 {
-	for (uint32_t i = 0; i < a->n; i++)
-		budget_set_events(a->item[i]->budget, outermost(a, a->item[i])->events);
+	for (uint32_t i = r.first; i < r.end; i++)
+		budget_set_events(a->item[i]->budget, a->item[i]->root->events);
 }
 
 void detect_close(struct attachments *a, struct attachment *t)
 {
+	struct attached_range r = attachments_below(a, t->cgroup.rel);
+
 	if (!t->events)
 		return;
 	/* Separately, because @t may no longer be in the list. */
 	budget_set_events(t->budget, NULL);
-	for (uint32_t i = 0; i < a->n; i++)
+	for (uint32_t i = r.first; i < r.end; i++)
 		budget_set_events(a->item[i]->budget, NULL);
 	budget_quiesce(a->budgets);
 	events_close(&t->events, EVENTS_UNPIN);
-	tell_budgets(a);
+	tell_budgets(a, r);
+}
+
+static int settle(struct attachments *a, struct attached_range r, struct error *e)
+{
+	struct attachment *t;
+	int failed = 0;
+
+	for (uint32_t i = r.first; i < r.end && !failed; i++) {
+		t = a->item[i];
+		if (!t->events && t->root == t)
+			failed = events_open(a->plane, &t->cgroup, &t->events, e);
+	}
+	a->unopened |= failed != 0;
+	tell_budgets(a, r);
+	for (uint32_t i = r.first; i < r.end && !failed; i++)
+		if (a->item[i]->events && a->item[i]->root != a->item[i])
+			detect_close(a, a->item[i]);
+	for (uint32_t i = r.first; i < r.end && !failed; i++)
+		if (a->item[i]->detect == DETECT_ALWAYS)
+			events_detect_on(a->item[i]->root->events);
+	return failed;
 }
 
 int detect_rebalance(struct attachments *a, struct error *e)
 {
-	int r = 0;
-
-	for (uint32_t i = 0; i < a->n && !r; i++)
-		if (!a->item[i]->events && outermost(a, a->item[i]) == a->item[i])
-			r = events_open(a->plane, &a->item[i]->cgroup, &a->item[i]->events, e);
-	tell_budgets(a);
-	for (uint32_t i = 0; i < a->n && !r; i++)
-		if (a->item[i]->events && outermost(a, a->item[i]) != a->item[i])
-			detect_close(a, a->item[i]);
-	for (uint32_t i = 0; i < a->n && !r; i++)
-		if (a->item[i]->detect == DETECT_ALWAYS)
-			events_detect_on(outermost(a, a->item[i])->events);
-	return r;
+	a->unopened = false;
+	return settle(a, (struct attached_range){ 0, a->n }, e);
 }
 
-bool attachment_detecting(const struct attachments *a, const struct attachment *t)
+int detect_rebalance_below(struct attachments *a, const char *rel, struct error *e)
 {
-	return events_detecting(outermost(a, t)->events);
+	return a->unopened ? detect_rebalance(a, e) : settle(a, attachments_below(a, rel), e);
+}
+
+bool attachment_detecting(const struct attachment *t)
+{
+	return events_detecting(t->root->events);
 }
 
 static bool needs(const struct attachments *a, struct attachment *t)
@@ -81,11 +82,13 @@ void detect_tick(struct attachments *a)
 {
 	bool off = false;
 
+	if (!atomic_load(&a->plane->detecting))
+		return;
 	for (uint32_t i = 0; i < a->n; i++)
 		a->item[i]->needed = false;
-	/* One pass over all attachments: a search for each root would be cubic. */
+	/* One pass over all attachments: a search for each root would be quadratic. */
 	for (uint32_t i = 0; i < a->n; i++) {
-		struct attachment *t = a->item[i], *root = outermost(a, t);
+		struct attachment *t = a->item[i], *root = t->root;
 
 		if (events_detecting(root->events) && !root->needed)
 			root->needed = needs(a, t);
@@ -106,5 +109,5 @@ void detect_tick(struct attachments *a)
 	 */
 	for (uint32_t i = 0; off && i < a->n; i++)
 		if (budget_uses(a->item[i]->budget) != a->item[i]->uses)
-			events_detect_on(outermost(a, a->item[i])->events);
+			events_detect_on(a->item[i]->root->events);
 }

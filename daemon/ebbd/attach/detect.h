@@ -16,11 +16,13 @@
 
 /* Opens missing events, and closes those that an ancestor has. */
 int detect_rebalance(struct attachments *a, struct error *e);
+/* The same at and below the path @rel, where an attachment was added, changed or removed. */
+int detect_rebalance_below(struct attachments *a, const char *rel, struct error *e);
 /* Closes the events of @t; on return the executor uses them no more. */
 void detect_close(struct attachments *a, struct attachment *t);
 /* Ten times a second: switches detection off after 2 s without need. */
 void detect_tick(struct attachments *a);
 /* Returns whether hit detection is on for @t. */
-bool attachment_detecting(const struct attachments *a, const struct attachment *t);
+bool attachment_detecting(const struct attachment *t);
 
 #endif

@@ -20,7 +20,7 @@
 #define SOFT_FAULT_NS 3000      /* a fault that finds its page in the swap cache */
 
 /* Offloading state of one cgroup. */
-struct job {
+struct offload_job {
 	uint64_t owner;
 	struct cgroup_ref cgroup;
 	uint32_t target;
@@ -36,7 +36,7 @@ struct job {
 
 struct offload {
 	struct attachments *attachments;
-	struct job *job[EBB_MAX_CGROUPS];
+	struct offload_job *job[EBB_MAX_CGROUPS];
 	uint32_t jobs;
 	struct offload_room room;
 	pthread_t thread;
@@ -47,15 +47,11 @@ struct offload {
 /* Returns the thread time lost so far by all cgroups with a policy at or below @rel. */
 static uint64_t lost_ns(const struct attachments *a, const char *rel)
 {
-	size_t n = strcmp(rel, "/") ? strlen(rel) : 0;
+	struct attached_range r = attachments_below(a, rel);
 	struct ebb_counters c;
 	uint64_t lost = 0;
 
-	for (uint32_t i = 0; i < a->n; i++) {
-		const char *other = a->item[i]->cgroup.rel;
-
-		if (strncmp(rel, other, n) || (n && other[n] && other[n] != '/'))
-			continue;
+	for (uint32_t i = r.first; i < r.end; i++) {
 		plane_counters(a->plane, a->item[i]->cgroup.id, &c);
 		lost += c.miss_ns + c.late_ns + c.hits * SOFT_FAULT_NS;
 	}
@@ -70,7 +66,7 @@ static int read_in(const char *dir, const char *name, char *text, size_t size)
 	return file_read(path, text, size) > 0 ? 0 : -ENOENT;
 }
 
-static void measure_memory(struct job *j)
+static void measure_memory(struct offload_job *j)
 {
 	struct cgroup_memory m;
 
@@ -102,7 +98,7 @@ static uint64_t psi_us(const struct cgroup_ref *c)
 }
 
 /* Fills @s with the time since the last call; false the first time. */
-static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
+static bool measure(struct offload_job *j, uint64_t lost, struct offload_sample *s)
 {
 	uint64_t now = now_ns(), running = running_us(&j->cgroup, now), psi = psi_us(&j->cgroup);
 	bool primed = j->primed;
@@ -130,7 +126,7 @@ static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
 	return primed;
 }
 
-static void advise(struct job *j, uint64_t bytes)
+static void advise(struct offload_job *j, uint64_t bytes)
 {
 	struct offload_round round = { .bytes = bytes, .cached = j->cached };
 
@@ -144,7 +140,7 @@ static void advise(struct job *j, uint64_t bytes)
 	j->soft_ns += round.back * SOFT_FAULT_NS;
 }
 
-static void work(struct offload *o, struct job *j, uint64_t lost)
+static void work(struct offload *o, struct offload_job *j, uint64_t lost)
 {
 	struct offload_sample s;
 	uint64_t bytes;
@@ -163,17 +159,16 @@ static void work(struct offload *o, struct job *j, uint64_t lost)
 		advise(j, bytes);
 }
 
-static struct job *job_of(struct offload *o, uint64_t owner)
+static struct offload_job *job_of(struct offload *o, struct attachment *t)
 {
-	struct job *j;
+	struct offload_job *j;
 
-	for (uint32_t i = 0; i < o->jobs; i++)
-		if (o->job[i]->owner == owner)
-			return o->job[i];
+	if (t->job)
+		return t->job;
 	j = o->jobs < EBB_MAX_CGROUPS ? calloc(1, sizeof(*j)) : NULL;
 	if (j) {
-		j->owner = owner;
-		o->job[o->jobs++] = j;
+		j->owner = t->cgroup.id;
+		o->job[o->jobs++] = t->job = j;
 	}
 	return j;
 }
@@ -195,10 +190,12 @@ static void collect(struct offload *o)
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = 0; i < a->n; i++) {
 		struct attachment *t = a->item[i];
-		struct job *j = t->slowdown ? job_of(o, t->cgroup.id) : NULL;
+		struct offload_job *j = t->slowdown ? job_of(o, t) : NULL;
 
-		if (!t->slowdown)
+		if (!t->slowdown) {
 			t->offload = (struct offload_report){ 0 };
+			t->job = NULL;  /* it ends below */
+		}
 		if (!j)
 			continue;
 		j->cgroup = t->cgroup;
@@ -221,7 +218,7 @@ static void round_of(struct offload *o)
 	if (o->jobs)
 		offload_room_look(&o->room, now_ns());
 	for (uint32_t i = 0; i < o->jobs; i++) {
-		struct job *j = o->job[i];
+		struct offload_job *j = o->job[i];
 
 		liveness_beat(&o->liveness);
 		pthread_mutex_lock(&a->lock);

@@ -43,15 +43,32 @@ static void total(const struct attachments *a, const struct attachment *t,
 	s->clean = c.clean;
 }
 
-void stats_publish(struct attachments *a)
+static void publish(struct attachments *a, struct attachment *t)
 {
 	struct ebb_cgroup_stats s;
 
+	total(a, t, &s);
+	bpf_map_update_elem(a->plane->cgroup_stats, &t->cgroup.id, &s, BPF_ANY);
+}
+
+void stats_publish(struct attachments *a)
+{
+	struct attachment *t;
+
 	pthread_mutex_lock(&a->lock);
-	for (uint32_t i = 0; i < a->n; i++) {
-		total(a, a->item[i], &s);
-		bpf_map_update_elem(a->plane->cgroup_stats, &a->item[i]->cgroup.id, &s, BPF_ANY);
+	while ((t = LIST_FIRST(&a->changed))) {
+		LIST_REMOVE(t, changed);
+		t->is_changed = false;
+		publish(a, t);
 	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+void stats_publish_all(struct attachments *a)
+{
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++)
+		publish(a, a->item[i]);
 	pthread_mutex_unlock(&a->lock);
 }
 

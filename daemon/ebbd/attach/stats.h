@@ -7,8 +7,10 @@
 
 #include "attachment.h"
 
-/* Rewrites the pinned map; once a second and after every change. */
+/* Writes changed entries of the pinned map; once a second and after every change. */
 void stats_publish(struct attachments *a);
+/* Writes all entries, for the next ebbd. */
+void stats_publish_all(struct attachments *a);
 
 /* Appends one object per attached cgroup to @rows; all if @owner is 0. */
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows);

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The attached cgroups, with the policy of each. */
+/*
+ * The attached cgroups, with the policy of each.
+ *
+ * Most of a thousand cgroups are idle, and an idle one costs nothing: the BPF programs tell which
+ * were active (maps/active), and the ticks handle these alone, the list of busy ones.
+ */
 #ifndef EBB_ATTACH_TABLE_H
 #define EBB_ATTACH_TABLE_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "ebbd/plane/events.h"
@@ -26,37 +32,68 @@ enum detect { DETECT_AUTO, DETECT_ALWAYS };
 enum attach_by { BY_COMMAND, BY_DECLARATION };
 
 struct attachment {
-	struct cgroup_ref cgroup;
-	uid_t user;               /* owner of its directory when it was attached */
-	const struct policy *policy;
-	uint32_t slot;
-	enum attach_by by;
-	char source[128];         /* of a declaration: "/etc/ebb/ebb.conf:12", "user.ebb.policy" */
-	struct ebb_params params;
-	enum detect detect;
-	uint32_t slowdown;        /* tenths of a percent offloading may cost, 0 = none */
-	struct offload_report offload;
-	struct budget *budget;    /* how much may be prefetched for it */
-	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
-	uint64_t swapped_in;      /* at the last tick */
+	LIST_ENTRY(attachment) bucket;  /* of those with this bit in maps/active */
+	LIST_ENTRY(attachment) busy;
+	LIST_ENTRY(attachment) changed;
+	struct attachment *root;  /* the outermost attached cgroup that contains it */
+	uint32_t busy_ticks;      /* ticks for which it stays busy; 0 = idle */
+	bool is_changed;          /* since maps/cgroup_stats was written */
 	bool recording;           /* its events also go to maps/trace */
 	bool needed;              /* at this tick: the cgroup or one below needs hit detection */
+	struct event_set *events; /* NULL while an ancestor's events cover the cgroup */
+	struct budget *budget;    /* how much may be prefetched for it */
 	uint64_t uses;            /* of hit detection, at this tick */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
-	struct event_set *events; /* NULL while an ancestor's events cover the cgroup */
+	enum detect detect;
+	uint32_t slot;
+	enum attach_by by;
+	const struct policy *policy;
+	struct ebb_params params;
+	uint32_t slowdown;        /* tenths of a percent offloading may cost, 0 = none */
+	uid_t user;               /* owner of its directory when it was attached */
+	struct offload_report offload;
+	struct offload_job *job;  /* of the offloading thread; NULL without */
+	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
+	uint64_t swapped_in;      /* at the last tick */
+	char source[128];         /* of a declaration: "/etc/ebb/ebb.conf:12", "user.ebb.policy" */
+	struct cgroup_ref cgroup;
 };
+
+LIST_HEAD(attachment_list, attachment);
 
 struct attachments {
 	struct plane *plane;
 	struct budget_table *budgets;
 	pthread_mutex_t lock;     /* taken by the main, offloading and recording threads */
+	/* By path: a cgroup is followed by those below it. */
 	struct attachment *item[EBB_MAX_CGROUPS];
 	uint32_t n;
+	struct attachment_list bucket[EBB_ACTIVE_BITS];
+	struct attachment_list busy;
+	struct attachment_list changed;
+	uint32_t turn;            /* next item that a sweep looks at though it is idle */
 	uint64_t refused;         /* attachments beyond the limits of users */
 	int cpus;                 /* online when the events were opened */
+	bool unopened;            /* some events could not be opened: try again */
 };
 
-/* Requires the lock. */
+/* All functions require the lock. */
+
+/* Items first to end - 1. */
+struct attached_range {
+	uint32_t first, end;
+};
+
+/* Adds @t, of which .cgroup is set; there is room for it. */
+void attachments_insert(struct attachments *a, struct attachment *t);
+void attachments_remove(struct attachments *a, struct attachment *t);
 struct attachment *attachments_find(const struct attachments *a, uint64_t owner);
+/* Returns the attached cgroups at and below the path @rel. */
+struct attached_range attachments_below(const struct attachments *a, const char *rel);
+
+/* Has the next ticks look at @t. */
+void attachment_wake(struct attachments *a, struct attachment *t);
+/* Has the next stats_publish() write the entry of @t. */
+void attachment_change(struct attachments *a, struct attachment *t);
 
 #endif

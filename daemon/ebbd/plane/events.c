@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -139,17 +140,27 @@ static int open_pair(struct event_set *s, pid_t pid, int cpu, unsigned long flag
 	return 0;
 }
 
-static bool seen_thread(struct event_set *s, pid_t tid)
+/* Threads of a cgroup, by number. */
+struct threads {
+	pid_t *tid;
+	uint32_t n, room;
+};
+
+static void threads_add(struct threads *t, pid_t tid)
 {
-	for (uint32_t i = 0; i < s->detects; i += 2)
-		if (s->detect[i].tid == tid) {
-			s->detect[i].round = s->round;
-			return true;
-		}
-	return false;
+	pid_t *more;
+
+	if (t->n == t->room) {
+		more = realloc(t->tid, (2 * t->room + 64) * sizeof(*more));
+		if (!more)
+			return;
+		t->tid = more;
+		t->room = 2 * t->room + 64;
+	}
+	t->tid[t->n++] = tid;
 }
 
-static void open_threads_below(struct event_set *s, const char *path)
+static void threads_below(struct threads *t, const char *path)
 {
 	_cleanup_dir_ DIR *d = NULL;
 	_cleanup_file_ FILE *f = NULL;
@@ -161,13 +172,52 @@ static void open_threads_below(struct event_set *s, const char *path)
 		return;
 	f = fopen(child, "re");
 	while (f && fscanf(f, "%d", &tid) == 1)
-		if (!seen_thread(s, tid))
-			open_pair(s, tid, -1, 0, 1);
+		threads_add(t, tid);
 	d = opendir(path);
 	while (d && (entry = readdir(d)))
 		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
 		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
-			open_threads_below(s, child);
+			threads_below(t, child);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sorts @t; a thread that moved meanwhile was found twice. */
+static void threads_sort(struct threads *t)
+{
+	uint32_t n = 0;
+
+	if (t->n)
+		qsort(t->tid, t->n, sizeof(t->tid[0]), by_number);
+	for (uint32_t i = 0; i < t->n; i++)
+		if (!n || t->tid[n - 1] != t->tid[i])
+			t->tid[n++] = t->tid[i];
+	t->n = n;
+}
+
+/* Opens a pair for each thread of @t without one, and marks the pairs of the others. */
+static void open_missing(struct event_set *s, const struct threads *t)
+{
+	_cleanup_free_ bool *has = calloc(t->n + 1, sizeof(*has));
+
+	if (!has)
+		return;
+	for (uint32_t i = 0; i < s->detects; i += 2) {
+		const pid_t *at = bsearch(&s->detect[i].tid, t->tid, t->n, sizeof(*at), by_number);
+
+		if (!at)
+			continue;
+		has[at - t->tid] = true;
+		s->detect[i].round = s->round;
+	}
+	for (uint32_t i = 0; i < t->n; i++)
+		if (!has[i])
+			open_pair(s, t->tid[i], -1, 0, 1);
 }
 
 /*
@@ -177,8 +227,13 @@ static void open_threads_below(struct event_set *s, const char *path)
  */
 static void open_threads(struct event_set *s)
 {
+	struct threads t = { 0 };
+
 	s->round++;
-	open_threads_below(s, s->cgroup.path);
+	threads_below(&t, s->cgroup.path);
+	threads_sort(&t);
+	open_missing(s, &t);
+	free(t.tid);
 	for (uint32_t i = s->detects; i > 0;) {
 		i -= 2;
 		if (s->detect[i].round == s->round)
@@ -197,6 +252,14 @@ static void close_detect(struct event_set *s)
 	free(s->detect);
 	s->detect = NULL;
 	s->detects = 0;
+}
+
+static void detect_off(struct event_set *s)
+{
+	if (s->detecting)
+		s->plane->detecting--;
+	s->detecting = false;
+	close_detect(s);
 }
 
 int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
@@ -234,7 +297,7 @@ void events_close(struct event_set **set, enum events_pins pins)
 			unlink(path);
 		event_close(&s->major[cpu]);
 	}
-	close_detect(s);
+	detect_off(s);
 	pthread_mutex_destroy(&s->lock);
 	free(s->major);
 	if (s->cgroup_fd >= 0)
@@ -267,8 +330,10 @@ void events_detect_on(struct event_set *s)
 	if (!s)
 		return;
 	pthread_mutex_lock(&s->lock);
-	if (!s->detecting)
+	if (!s->detecting) {
 		open_detect(s);
+		s->plane->detecting++;
+	}
 	s->detecting = true;
 	pthread_mutex_unlock(&s->lock);
 }
@@ -278,8 +343,7 @@ void events_detect_off(struct event_set *s)
 	if (!s)
 		return;
 	pthread_mutex_lock(&s->lock);
-	s->detecting = false;
-	close_detect(s);
+	detect_off(s);
 	pthread_mutex_unlock(&s->lock);
 }
 

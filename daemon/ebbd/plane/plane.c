@@ -264,6 +264,14 @@ const char *plane_hooks(const struct plane *p)
 	return p->exact ? "fentry" : "tracepoints";
 }
 
+/* Returns the first page of an array map, or NULL. */
+static void *map_page(const struct bpf_map *map)
+{
+	void *x = mmap(NULL, EBB_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+
+	return x == MAP_FAILED ? NULL : x;
+}
+
 static int open_meta(struct plane *p, const struct plane_wish *wish, struct error *e)
 {
 	struct ebb_meta m = {
@@ -272,17 +280,13 @@ static int open_meta(struct plane *p, const struct plane_wish *wish, struct erro
 		.hooks = p->exact ? EBB_HOOKS_FENTRY : EBB_HOOKS_TRACEPOINTS,
 	};
 	uint32_t zero = 0;
-	void *x;
 
 	if (bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY))
 		return fail(e, errno, "maps/meta: cannot write: %m");
 	p->fault->bss->hooks = m.hooks;
-	x = mmap(NULL, EBB_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED,
-		 bpf_map__fd(p->fault->maps.executor), 0);
-	if (x == MAP_FAILED)
-		return fail(e, errno, "maps/executor: cannot map: %m");
-	p->executor = x;
-	return 0;
+	p->executor = map_page(p->fault->maps.executor);
+	p->active = map_page(p->fault->maps.active);
+	return p->executor && p->active ? 0 : fail(e, errno, "maps: cannot map: %m");
 }
 
 static void test_programs(struct plane *p)
@@ -348,7 +352,10 @@ void plane_close(struct plane *p, enum plane_pins pins)
 {
 	if (p->executor)
 		munmap(p->executor, EBB_PAGE);
+	if (p->active)
+		munmap(p->active, EBB_PAGE);
 	p->executor = NULL;
+	p->active = NULL;
 	close_exact(p);
 	evict_bpf__destroy(p->evict);
 	fault_bpf__destroy(p->fault);
@@ -410,18 +417,23 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 
 static void flush(struct plane *p)
 {
-	uint64_t gone[EBB_MAX_CGROUPS], key, *prev = NULL;
-	struct ebb_cgroup c;
-	uint32_t n = 0;
+	uint32_t in = 0, out, n;
+	void *from = NULL;
+	int r;
 
-	while (n < EBB_MAX_CGROUPS && bpf_map_get_next_key(p->cgroups, prev, &key) == 0) {
-		if (bpf_map_lookup_elem(p->cgroups, &key, &c) == 0 &&
-		    !(c.flags & EBB_CGROUP_ATTACHED))
-			gone[n++] = key;
-		prev = &key;
-	}
-	while (n)
-		bpf_map_delete_elem(p->cgroups, &gone[--n]);
+	/* A call for each entry would make the cost of an attach grow with their number. */
+	do {
+		n = EBB_MAX_CGROUPS;
+		r = bpf_map_lookup_batch(p->cgroups, from, &out, p->entries.id, p->entries.cgroup,
+					 &n, NULL);
+		if (r && errno != ENOENT)
+			return;
+		in = out;
+		from = &in;
+		for (uint32_t i = 0; i < n; i++)
+			if (!(p->entries.cgroup[i].flags & EBB_CGROUP_ATTACHED))
+				bpf_map_delete_elem(p->cgroups, &p->entries.id[i]);
+	} while (!r);
 }
 
 /* Waits for a grace period of RCU, which covers programs on faults; not with nohz_full. */

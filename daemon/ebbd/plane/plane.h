@@ -53,6 +53,10 @@ struct plane {
 	uint32_t policies;       /* slots used so far, free ones among them */
 	char policy_dir[PATH_MAX];
 	uint32_t flushes;        /* flushes of the cache still to come */
+	struct {                 /* scratch of a flush, too large for the stack of a thread */
+		uint64_t id[EBB_MAX_CGROUPS];
+		struct ebb_cgroup cgroup[EBB_MAX_CGROUPS];
+	} entries;
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* created by this ebbd */
 	bool took_over;          /* found the pins of a previous ebbd */
@@ -62,6 +66,8 @@ struct plane {
 	int meta, params, counters, requests, cgroups, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
+	struct ebb_active *active; /* mapped; the main thread takes its bits */
+	_Atomic uint32_t detecting; /* sets of events with hit detection on: plane/events.c */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 	struct ebb_batch *batch; /* mapped: of PLANE_BATCH; the executor thread's */
 };
@@ -115,7 +121,7 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 /* Waits until all BPF programs that were running have ended: none uses older map values. */
 void plane_wait_programs(void);
 
-/* Removes cached look-ups of policies, and entries of removed cgroups. */
+/* Removes cached look-ups of policies, and entries of removed cgroups; one call at a time. */
 void plane_flush_cache(struct plane *p);
 /* Once a second: removes entries that look-ups cached during the last flush. */
 void plane_flush_late(struct plane *p);
