@@ -26,7 +26,7 @@ endif
 # Under sudo the invoking user compiles, so that build/ holds no files of root;
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-device bench-guest bench-seal bench-policy bench \
+	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-idle bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -103,6 +103,7 @@ help:
 ## make bench-seal            time sealing and opening a page
 ## sudo make bench-scan       compare kernel readahead with ebb on sequential and strided scans
 ## sudo make bench-hooks      measure the cost of the BPF hooks per fault
+## sudo make bench-idle       measure what ebbd costs while up to 1000 attached cgroups are idle
 ## sudo make bench-apps       run programs at 100, 75, 50 and 25 % of their memory
 ## sudo make bench-advise     compare predictions of ebbctl advise with measurements
 ## sudo make bench-gc         run garbage collectors at 100, 50, 25 and 13 % of their memory

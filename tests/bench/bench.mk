@@ -22,6 +22,10 @@ endif
 bench-scan: all $(B)/tests/scan
 	$(Q)$(BENCH_PYTHON) tests/bench/scan.py
 
+.PHONY: bench-idle
+bench-idle: all $(B)/tests/count $(B)/tests/crowd
+	$(Q)$(BENCH_PYTHON) tests/bench/idle.py
+
 bench-neighbour: all $(B)/tests/scan
 	$(Q)$(BENCH_PYTHON) tests/bench/neighbour.py
 

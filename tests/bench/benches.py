@@ -27,6 +27,7 @@ ALL = (
     Bench("policy", 0.5, "how long does a call of each policy take?"),
     Bench("drift", 3, "how often is a heap wrong about the residency of its pages?", "bench-drift"),
     Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
+    Bench("idle", 6, "what does ebbd cost while a thousand attached cgroups are idle?", "bench-idle"),
     Bench("neighbour", 6, "how much longer does a miss take beside a program with heavy prefetching?", "method",
           "p99 beside the neighbour / p99 alone"),
     Bench("device", 8, "how long does a page take through the device?", "bench-device",

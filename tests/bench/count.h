@@ -3,7 +3,7 @@
 #ifndef EBB_BENCH_COUNT_H
 #define EBB_BENCH_COUNT_H
 
-#define COUNT_CALLS_MAX 16384
+#define COUNT_CALLS_MAX 65536
 
 struct count_key {
 	__u32 pid; /* of the process */

@@ -55,13 +55,19 @@ def row(name, params, baseline, ebb, unit, target=None, met=None):
             "met": None if met is None else bool(met(ratio, low, high))}
 
 
+def plain_row(name, params, values, unit, target=None):
+    """Returns a row without a baseline: the median of @values; the caller decides the target."""
+    known = [v for v in values if v is not None]
+    return {"name": name, "params": params, "baseline": None,
+            "ebb": rounded(statistics.median(known) if known else None), "unit": unit, "ratio": None,
+            "low": None, "high": None, "runs": len(values), "target": target, "met": None}
+
+
 def share_row(name, params, values, at_least):
     """Returns a row without a baseline: the median of a share, such as coverage, and its bound."""
     known = [v for v in values if v is not None]
-    value = statistics.median(known) if known else None
-    return {"name": name, "params": params, "baseline": None, "ebb": rounded(value),
-            "unit": "share", "ratio": None, "low": None, "high": None, "runs": len(values),
-            "target": f">= {at_least}", "met": value is not None and value >= at_least}
+    met = bool(known) and statistics.median(known) >= at_least
+    return {**plain_row(name, params, values, "share", f">= {at_least}"), "met": met}
 
 
 def rounded(value):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * overtaken: swaps its pages out and in, while a second thread enters the page that is next, as ebbd
- * does before a prefetch, and withdraws it, all the time: before, during and after the fault.
+ * overtaken: swaps its pages out and in, while a second thread enters the page that is next, as
+ * ebbd does before a prefetch, and withdraws it, all the time: before, during and after the fault.
  *
  * Of each line "touch|direct OWNER EXEC" of stdin it makes a pass, by accesses or by direct I/O, and
  * answers with the faults for which a read was queued and the ns that they took.

@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Measures what ebbd costs while nothing happens, with 10, 100 and 1,000 attached cgroups (ONLY=) and
+ten idle processes in each, for MINUTES= (1), and what an attach takes.  OLD=DIR compares with another
+built tree.  No swap.
+"""
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import measure
+import road
+from road import machine, parts
+
+import crowd
+
+SIZES = [int(n) for n in os.environ.get("ONLY", "10,100,1000").split(",")]
+SECONDS = 60 * float(os.environ.get("MINUTES") or 1)
+EACH = 10               # processes of a cgroup
+SETTLE = 15             # seconds after which nothing is busy any more
+# What is measured, its unit and the most that it may be.
+VALUES = (("idle, CPU time", "s/min", 0.02 * 60), ("idle, system calls", "1/s", None),
+          ("attach, time", "ms", 10), ("attach, system calls", "calls", None))
+
+
+def sample(build, size):
+    """Returns the VALUES of the ebbd of @build, which has @size cgroups attached."""
+    daemon = parts.Daemon([build / "bin" / "ebbd", "--purge"], measure.BENCH / "log" / "ebbd-idle.log")
+    try:
+        with crowd.Crowd() as there:
+            directories = there.grow(size)
+            # The last ten, beside the others.
+            crowd.attach(directories[:-10])
+            with crowd.Count() as count:
+                before = count.calls(daemon.pid)
+                took = crowd.attach(directories[-10:])
+                calls = (count.calls(daemon.pid) - before) / len(took)
+            there.populate(EACH)
+            time.sleep(SETTLE)
+            with crowd.Count() as count:
+                idle = crowd.idle(count, daemon.pid, SECONDS)
+    finally:
+        daemon.stop()
+        machine.pins_remove()
+    return idle.busy * 60, idle.calls / idle.seconds, statistics.median(took) * 1000, calls
+
+
+def bench():
+    builds = [machine.BUILD] + ([Path(os.environ["OLD"]) / "build"] if os.environ.get("OLD") else [])
+    rows = []
+    for size in SIZES:
+        taken = [sample(b, size) for b in builds]
+        params = {"cgroups": size, "processes": size * EACH}
+        for i, (what, unit, most) in enumerate(VALUES):
+            name = f"{what}, {size} cgroups"
+            now, target = taken[0][i], most and f"<= {most}"
+            if len(taken) > 1:
+                row = measure.row(name, params, [taken[1][i]], [now], unit, target)
+            else:
+                row = measure.plain_row(name, params, [now], unit, target)
+            rows.append({**row, "met": None if most is None else now <= most})
+            road.say(f"{name:<40} {now:9.4g} {unit}")
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(measure.main("idle", bench))

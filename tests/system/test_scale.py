@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A thousand attached cgroups: what an idle one costs ebbd, and an attach beside them.  Counts system
+calls; `make bench-idle` also measures times, with ten thousand processes.
+"""
+import statistics
+import time
+
+import pytest
+
+import crowd
+import machine
+import policies
+
+FEW, MANY = 10, 1000
+SECONDS = 5
+# Of ebbd's calls for one idle cgroup: it looks at its limit once a minute.
+CALLS_A_SECOND = 0.6
+# Calls of other work of ebbd meanwhile, per attach.
+OTHER_CALLS = 5
+BUSY = 0.02             # of a processor
+ATTACH_SECONDS = 0.010
+
+
+@pytest.fixture
+def count(ebbd):
+    with crowd.Count() as c:
+        yield c
+
+
+def attach(count, ebbd, directories):
+    """Attaches cgroups; returns the calls and the seconds of an attach."""
+    before = count.calls(ebbd.pid)
+    took = crowd.attach(directories)
+    return (count.calls(ebbd.pid) - before) / len(took), statistics.median(took)
+
+
+def idle(count, ebbd):
+    time.sleep(3)       # cgroups are busy for 2 s
+    return crowd.idle(count, ebbd.pid, SECONDS)
+
+
+def test_idle_cgroups_cost_next_to_nothing(ebbd, count):
+    with crowd.Crowd() as c:
+        few, _ = attach(count, ebbd, c.grow(FEW))
+        alone = idle(count, ebbd)
+        crowd.attach(c.grow(MANY - FEW))
+        many, took = attach(count, ebbd, c.grow(MANY))
+        beside = idle(count, ebbd)
+        more = (beside.calls / beside.seconds - alone.calls / alone.seconds) / (MANY - FEW)
+        assert more <= CALLS_A_SECOND, (alone, beside)
+        assert beside.busy < BUSY, beside
+        assert many <= few + OTHER_CALLS, (few, many)
+        assert took < ATTACH_SECONDS, took
+        assert len(policies.attached()) == MANY
+
+        # ebbd learns of a removed one from BPF.
+        gone = c.directory(500)
+        for root in c.roots:
+            (root / "500").rmdir()
+        machine.wait_for(lambda: len(policies.attached()) == MANY - 1, 3, f"{gone}: detached")
