@@ -10,6 +10,7 @@ import pytest
 
 import crowd
 import machine
+import parts
 import policies
 
 FEW, MANY = 10, 1000
@@ -59,3 +60,16 @@ def test_idle_cgroups_cost_next_to_nothing(ebbd, count):
         for root in c.roots:
             (root / "500").rmdir()
         machine.wait_for(lambda: len(policies.attached()) == MANY - 1, 3, f"{gone}: detached")
+
+
+def test_cgroups_with_long_paths_are_taken_over(ebbd, logs, cgroup):
+    """maps/cgroup_stats has no room for their paths, as for those of many containers."""
+    made = [cgroup(name=c * 140) for c in "ab"]
+    crowd.attach(c.path for c in made)
+    made[0].remove()
+    ebbd.stop()
+    again = parts.Ebbd(logs / "again.log")
+    try:
+        assert set(policies.attached()) == {made[1].rel}
+    finally:
+        again.stop()

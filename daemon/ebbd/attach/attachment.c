@@ -502,13 +502,37 @@ static void take_params(struct attachment *t, const struct ebb_params *old)
 			t->params.v[i] = old->v[i];
 }
 
-/* Finds the cgroup of @s by its path or, if the path is truncated, by its id. */
-static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, struct cgroup_ref *c,
-		      struct error *e)
+static bool is_truncated(const struct ebb_cgroup_stats *s)
 {
-	if (strnlen(s->path, sizeof(s->path)) == sizeof(s->path) - 1)
-		return cgroup_by_id(id, c, e);
-	return cgroup_resolve(s->path, c, e) || c->id != id ? -ENOENT : 0;
+	return strnlen(s->path, sizeof(s->path)) == sizeof(s->path) - 1;
+}
+
+/* Finds the paths of @ids, if one is too long for its entry: all by one search of the hierarchy. */
+static void find_long_paths(struct plane *p, const uint64_t *ids, char **path, uint32_t n)
+{
+	struct ebb_cgroup_stats s;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) && is_truncated(&s)) {
+			cgroup_find_ids(ids, path, n);
+			return;
+		}
+}
+
+/* Finds the cgroup of @s by its path or, if that is truncated, by @path, which may be NULL. */
+static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, const char *path,
+		      struct cgroup_ref *c, struct error *e)
+{
+	if (!is_truncated(s))
+		path = s->path;
+	return !path || cgroup_resolve(path, c, e) || c->id != id ? -ENOENT : 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
 }
 
 void attachments_restore(struct attachments *a)
@@ -516,6 +540,7 @@ void attachments_restore(struct attachments *a)
 	struct plane *p = a->plane;
 	static const char *const names[] = { "detect" };
 	uint64_t id, ids[EBB_MAX_CGROUPS], detect, *prev = NULL;
+	char *path[EBB_MAX_CGROUPS] = { NULL };
 	struct ebb_cgroup_stats s;
 	struct ebb_params params;
 	struct ebb_cgroup entry;
@@ -531,6 +556,8 @@ void attachments_restore(struct attachments *a)
 		ids[n++] = id;
 		prev = &id;
 	}
+	qsort(ids, n, sizeof(ids[0]), by_id);
+	find_long_paths(p, ids, path, n);
 	for (uint32_t i = 0; i < n; i++) {
 		struct attach_wish wish = {
 			.policy = s.policy, .source = "before", .n = 1, .names = names, .values = &detect,
@@ -542,7 +569,7 @@ void attachments_restore(struct attachments *a)
 		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
 		detect = !!(entry.flags & EBB_CGROUP_DETECT);
 		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
-		    find_again(&s, ids[i], &c, &e) ||
+		    find_again(&s, ids[i], path[i], &c, &e) ||
 		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
 		    attach_load(a, &wish, &e) || attach_locked(a, c.path, &wish, &e)) {
 			log_warn("%s: cannot take over%s%s", s.path, e.code ? ": " : "", e.text);
@@ -560,6 +587,8 @@ void attachments_restore(struct attachments *a)
 			       s.prefetched > gone ? s.prefetched - gone : 0);
 		log_info("%s: taken over with policy %s", c.rel, s.policy);
 	}
+	for (uint32_t i = 0; i < n; i++)
+		free(path[i]);
 	plane_flush_cache(p);
 }
 

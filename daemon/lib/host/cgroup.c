@@ -415,23 +415,33 @@ int cgroup_each(int (*each)(const char *dir, void *data), void *data)
 }
 
 struct wanted {
-	uint64_t id;
-	char path[PATH_MAX];
+	const uint64_t *ids;
+	char **path;
+	uint32_t n;
 };
 
-static int is_wanted(const char *dir, void *data)
+static int compare_ids(const void *a, const void *b)
 {
-	struct wanted *w = data;
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-	if (inode_of(dir) != w->id)
-		return 0;
-	snprintf(w->path, sizeof(w->path), "%s", dir);
-	return 1;
+	return x < y ? -1 : x > y;
 }
 
-int cgroup_by_id(uint64_t id, struct cgroup_ref *c, struct error *e)
+static int look_for(const char *dir, void *data)
 {
-	struct wanted w = { .id = id };
+	struct wanted *w = data;
+	uint64_t id = inode_of(dir);
+	const uint64_t *at = bsearch(&id, w->ids, w->n, sizeof(id), compare_ids);
 
-	return cgroup_each(is_wanted, &w) ? cgroup_resolve(w.path, c, e) : -ENOENT;
+	if (at && !w->path[at - w->ids])
+		w->path[at - w->ids] = strdup(dir);
+	return 0;
+}
+
+void cgroup_find_ids(const uint64_t *ids, char **path, uint32_t n)
+{
+	struct wanted w = { ids, path, n };
+
+	memset(path, 0, n * sizeof(*path));
+	cgroup_each(look_for, &w);
 }

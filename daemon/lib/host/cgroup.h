@@ -33,8 +33,11 @@ int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e);
 /* Finds the memory cgroup of a process; -ESRCH if it does not exist. */
 int cgroup_of_process(int pid, struct cgroup_ref *c, struct error *e);
 
-/* Finds the memory cgroup with the id; -ENOENT, without a message, if none has it. */
-int cgroup_by_id(uint64_t id, struct cgroup_ref *c, struct error *e);
+/*
+ * Stores in @path the directories, which the caller frees, of the memory cgroups with the @n @ids,
+ * which ascend; NULL where no cgroup has the id.  One search of the hierarchy for all.
+ */
+void cgroup_find_ids(const uint64_t *ids, char **path, uint32_t n);
 
 /*
  * Creates @rel ("/a/b", parents included) below the memory hierarchy and, on
