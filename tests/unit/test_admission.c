@@ -8,25 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device_world.h"
 #include "lib/base/clock.h"
-#include "swapd/frontend/frontend.h"
-#include "swapd/page/page_map.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/replicas/reservation.h"
 #include "swapd/replicas/slab_mapping.h"
-#include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLABS = 12, SLAB_PAGES = 256, DONORS = 3, QUEUE = 700, SLAB = SLAB_PAGES * PAGE };
-#define SECOND 1000000000ull
-
-static struct swapd s;
-static struct shared shared;
-static struct slab slabs[SLABS];
-static struct stream_entry entries[DONORS][QUEUE];
-static uint32_t answered, failed;
 
 /* What a donor has, in slabs; those of others are not ours. */
 static struct fake {
@@ -40,22 +31,6 @@ static uint32_t least(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
-
-static enum slot_after answer(void *host, struct slot *slot, int error)
-{
-	answered++;
-	failed += error != 0;
-	return SLOT_DONE;
-}
-
-static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
-
-static void submit(struct link *l, const struct mapping *m, struct transfer *t)
-{
-	l->ops->done(l->owner, t);
-}
-
-static const struct transport transport_fake = { .name = "fake", .submit = submit };
 
 static void put_figures(const struct fake *f, struct wire_frame *frame, uint8_t *payload)
 {
@@ -76,7 +51,6 @@ static void serve_frame(struct donor *d, struct fake *f, struct wire_frame frame
 	uint8_t payload[WIRE_DONOR_SIZE];
 	uint32_t want;
 
-	frame.direction = WIRE_REPLY;
 	switch (frame.op) {
 	case WIRE_MAP:
 		f->maps++;
@@ -101,8 +75,7 @@ static void serve_frame(struct donor *d, struct fake *f, struct wire_frame frame
 		break;
 	}
 	assert_int_equal(donor_frame(d, &frame, payload), 0);
-	while (engine_run(&s.engine))
-		;
+	run();
 }
 
 /* Donors serve what they are asked for. */
@@ -110,17 +83,12 @@ static void serve(void)
 {
 	for (int i = 0; i < DONORS; i++) {
 		struct donor *d = &s.donors.donor[i];
-		struct stream_tx *tx = &d->link.tx;
 
-		while (tx->count && !fakes[i].away) {
-			uint8_t *bytes = tx->entries[tx->head].bytes;
+		while (d->link.tx.count && !fakes[i].away) {
 			struct wire_frame f;
+			const uint8_t *sent = take_frame(d, &f);
 
-			assert_int_equal(wire_parse(bytes, WIRE_HEADER, WIRE_AT_DONOR, &f), 1);
-			tx->head = (tx->head + 1) % tx->size;
-			tx->count--;
-			tx->popped++;
-			serve_frame(d, &fakes[i], f, bytes + WIRE_HEADER);
+			serve_frame(d, &fakes[i], f, sent);
 		}
 	}
 }
@@ -136,62 +104,25 @@ static void tick(void)
 
 static void begin(int wanted, const uint32_t all[DONORS])
 {
-	struct error e = { 0 };
-
-	memset(&shared, 0, sizeof(shared));
 	memset(fakes, 0, sizeof(fakes));
-	answered = failed = 0;
-	s = (struct swapd){
-		.frontend = &frontend_fake,
-		.options = { .name = "unit", .slab = SLAB, .repair_rate = 1 << 30,
-			     .repair_delay = 10 * SECOND },
-		.shared = &shared, .count = &shared.counters,
-		.replicas = { .wanted = wanted, .choices = 2, .seed = 1, .reserves = true },
-		.donors.count = DONORS,
-		.engine.backlog_most = SLOT_BACKLOG,
-		.engine.backup = { .fd = -1 },
-	};
-	wiring_events(&s);
-	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
-	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
-	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	for (uint16_t i = 0; i < DONORS; i++) {
-		fakes[i].all = all[i];
-		s.donors.donor[i] = (struct donor){
-			.table = &s.donors, .index = i, .state = DONOR_UP, .version = WIRE_VERSION,
-			.total = (uint64_t)all[i] * SLAB, .free = (uint64_t)all[i] * SLAB,
-			.room = (uint64_t)all[i] * SLAB,
-			.link = {
-				.transport = &transport_fake, .env = &s.donors.env,
-				.ops = s.donors.ops, .owner = &s.donors.donor[i], .index = i,
-				.fd = -1, .slab_size = SLAB, .watched_for_write = true,
-				.tx = { .entries = entries[i], .size = QUEUE },
-			},
-		};
-	}
-}
+	device_begin(&(struct device_setup){ .slabs = SLABS, .slab_pages = SLAB_PAGES,
+					     .donors = DONORS, .replicas = wanted, .queue = QUEUE,
+					     .version = WIRE_VERSION, .repair_delay = 10 * SECOND,
+					     .transport = &transport_fake });
+	s.replicas.reserves = true;
+	for (int i = 0; i < DONORS; i++) {
+		struct donor *d = &s.donors.donor[i];
 
-static void end(void)
-{
-	slots_free(&s.engine.slots);
-	page_map_free(&s.engine.map);
+		fakes[i].all = all[i];
+		d->total = d->free = d->room = (uint64_t)all[i] * SLAB;
+	}
 }
 
 /* A page of each slab is written. */
 static void write_all(void)
 {
 	for (uint32_t i = 0; i < SLABS; i++) {
-		struct slot *slot = slot_get(&s.engine.slots);
-
-		assert_non_null(slot);
-		slot->kind = SLOT_WRITE;
-		slot->first = i * SLAB_PAGES;
-		slot->count = 1;
-		memcpy(slot->payload, "some", 4);
-		engine_start(&s.engine, slot);
-		while (engine_run(&s.engine))
-			;
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 		serve();
 	}
 }
@@ -222,7 +153,7 @@ static void slabs_go_where_they_are_promised(void **state)
 	for (int i = 0; i < DONORS; i++)
 		assert_int_equal(fakes[i].lent, fakes[i].reserved);
 	assert_int_equal(shared.counters.map_refusals, 0);
-	end();
+	device_end();
 }
 
 /* Where there is room beyond promises, slabs go there, too, and the reservation follows. */
@@ -244,7 +175,7 @@ static void the_reservation_follows_slabs(void **state)
 		for (int i = 0; i < DONORS; i++)
 			assert_int_equal(fakes[i].lent, fakes[i].reserved);
 		assert_int_equal(failed, 0);
-		end();
+		device_end();
 	}
 }
 
@@ -287,7 +218,7 @@ static void a_lost_donor_is_replaced(void **state)
 	d->away_since = now_ns() - 11 * SECOND;
 	tick();
 	assert_true(fakes[1].reserved > 0);
-	end();
+	device_end();
 }
 
 /* Less than is needed is told, and asked for again when a donor has more. */
@@ -317,7 +248,7 @@ static void what_is_not_promised(void **state)
 	assert_int_equal(s.donors.donor[2].reserved, 0);
 	tick();
 	assert_int_equal(fakes[2].reserved, 4);
-	end();
+	device_end();
 }
 
 /* A donor whose machine needs the memory itself: others are asked for it, in time. */
@@ -341,7 +272,7 @@ static void what_a_donor_cannot_back(void **state)
 	assert_int_equal(fakes[0].reserved, 2);
 	assert_int_equal(fakes[1].reserved, SLABS - 2);
 	assert_int_equal(s.replicas.unreserved, 0);
-	end();
+	device_end();
 
 	/* It stays promised while no other donor has it: the memory may return. */
 	begin(1, (uint32_t[]){ 12, 0, 0 });
@@ -356,7 +287,7 @@ static void what_a_donor_cannot_back(void **state)
 	assert_int_equal(d->reserved, SLABS);
 	assert_int_equal(fakes[0].reserves, 1);
 	assert_int_equal(s.replicas.unreserved, SLABS - 2);
-	end();
+	device_end();
 }
 
 /* A promised slab whose memory is yet to be made is waited for, if no other donor has one. */
@@ -373,7 +304,7 @@ static void a_promised_slab_is_waited_for(void **state)
 	assert_int_equal(answered, SLABS);
 	assert_int_equal(failed, 0);
 	assert_int_equal(shared.counters.map_refusals, 0);
-	end();
+	device_end();
 
 	/* Not for ever. */
 	begin(1, (uint32_t[]){ 12, 0, 0 });
@@ -385,7 +316,7 @@ static void a_promised_slab_is_waited_for(void **state)
 	serve();
 	assert_int_equal(answered, SLABS);
 	assert_int_equal(failed, SLABS);
-	end();
+	device_end();
 
 	/* Not when another donor has one. */
 	begin(1, (uint32_t[]){ 12, 12, 0 });
@@ -395,7 +326,7 @@ static void a_promised_slab_is_waited_for(void **state)
 	assert_int_equal(answered, SLABS);
 	assert_int_equal(failed, 0);
 	assert_int_equal(fakes[1].lent, SLABS);
-	end();
+	device_end();
 }
 
 /* Older donors are used as before: nothing is sent, and that is logged once. */
@@ -416,7 +347,7 @@ static void donors_of_version_3(void **state)
 	write_all();
 	assert_int_equal(failed, 0);
 	assert_int_equal(fakes[0].lent + fakes[1].lent, SLABS);
-	end();
+	device_end();
 }
 
 /* A reply to no request, or a device that reserves nothing. */
@@ -433,7 +364,7 @@ static void nothing_unasked(void **state)
 	assert_int_equal(promised(), 0);
 	assert_int_equal(fakes[0].reserves, 0);
 	assert_int_equal(reservation_wanted(&s.replicas), 0);
-	end();
+	device_end();
 }
 
 int main(void)

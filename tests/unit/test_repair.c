@@ -12,42 +12,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "device_world.h"
 #include "swapd/request/engine.h"
-#include "swapd/frontend/frontend.h"
 #include "swapd/request/request_seal.h"
 #include "swapd/page/bits.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/replicas/slab_mapping.h"
-#include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLABS = 480, SLAB_PAGES = 256, DONORS = 2, QUEUE = 700 };
-#define SECOND 1000000000ull
-
-static struct swapd s;
-static struct shared shared;
-static struct slab slabs[SLABS];
-static struct stream_entry entries[DONORS][QUEUE];
-static uint32_t answered, failed;
 
 /* --- what is not under test ------------------------------------------------------- */
-
-static uint64_t read_word; /* the first of what was read last */
-
-static enum slot_after answer(void *host, struct slot *slot, int error)
-{
-	answered++;
-	failed += error != 0;
-	if (!error && slot->kind == SLOT_READ)
-		memcpy(&read_word, slot->payload, sizeof(read_word));
-	return SLOT_DONE;
-}
-
-static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
 
 static bool slow; /* donors answer when told to */
 static int disk;  /* what comes of a job of the backup: 0 or -errno */
@@ -57,10 +36,10 @@ static void submit(struct link *l, const struct mapping *m, struct transfer *t)
 	if (slow)
 		link_wait(l, m, t, 0);
 	else
-		l->ops->done(l->owner, t);
+		transfer_at_once(l, m, t);
 }
 
-static const struct transport transport_fake = { .name = "fake", .submit = submit };
+static const struct transport transport_slow = { .name = "slow", .submit = submit };
 static uint32_t unmapped; /* slabs, by transport_here */
 
 static void unmap(struct link *l, struct mapping *m)
@@ -74,56 +53,12 @@ static const struct transport transport_here = {
 
 static void begin(int wanted, bool backup)
 {
-	struct error e = { 0 };
-
-	memset(&shared, 0, sizeof(shared));
-	answered = failed = 0;
 	disk = 0;
 	slow = false;
-	s = (struct swapd){
-		.frontend = &frontend_fake,
-		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
-		.shared = &shared,
-		.count = &shared.counters,
-		.replicas.wanted = wanted,
-		.replicas.choices = 2,
-		.replicas.seed = 1,
-		.donors.count = DONORS,
-		.replicas.slots_reserved = 64,
-		.engine.backlog_most = SLOT_BACKLOG,
-		.engine.backup = { .fd = backup ? 1 << 20 : -1 },
-	};
-	wiring_events(&s);
-	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
-	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, backup);
-	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	s.engine.backup.slots = &s.engine.slots;
-	for (uint16_t i = 0; i < DONORS; i++)
-		s.donors.donor[i] = (struct donor){
-			.table = &s.donors, .index = i, .state = DONOR_UP,
-			.total = 1ull << 40, .free = 1ull << 40, .room = 1ull << 40,
-			.link = {
-				.transport = &transport_fake, .env = &s.donors.env,
-				.ops = s.donors.ops, .owner = &s.donors.donor[i], .index = i,
-				.fd = -1, .slab_size = s.options.slab,
-				.watched_for_write = true, /* frames stay until grant() */
-				.tx = { .entries = entries[i], .size = QUEUE },
-			},
-		};
-}
-
-static void end(void)
-{
-	slots_free(&s.engine.slots);
-	page_map_free(&s.engine.map);
-}
-
-/* Requests that can go on do. */
-static void run(void)
-{
-	while (engine_run(&s.engine))
-		;
+	device_begin(&(struct device_setup){ .slabs = SLABS, .slab_pages = SLAB_PAGES,
+					     .donors = DONORS, .replicas = wanted, .queue = QUEUE,
+					     .version = WIRE_VERSION_OLDEST, .backup = backup,
+					     .transport = &transport_slow });
 }
 
 static void lose(struct donor *d)
@@ -145,47 +80,26 @@ static void grant(void)
 	void *none;
 
 	for (int i = 0; i < DONORS; i++) {
-		struct link *l = &s.donors.donor[i].link;
-		struct stream_tx *tx = &l->tx;
+		struct donor *d = &s.donors.donor[i];
 
-		while (tx->count) {
+		while (d->link.tx.count) {
 			struct wire_frame f;
 
-			assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER,
-						    WIRE_AT_DONOR, &f), 1);
-			l->data_queued -= tx->entries[tx->head].cookie;
-			tx->head = (tx->head + 1) % tx->size;
-			tx->count--;
-			tx->popped++;
-			f.direction = WIRE_REPLY;
+			take_frame(d, &f);
 			f.generation = ++generation;
 			if (f.op == WIRE_WRITE) {
 				f.generation = slabs[0].copy[0].mapping.generation;
-				assert_int_equal(transport_tcp.arrived(l, 0, &f, &none), 0);
-				assert_int_equal(transport_tcp.finished(l, 0, &f), 0);
+				assert_int_equal(transport_tcp.arrived(&d->link, 0, &f, &none), 0);
+				assert_int_equal(transport_tcp.finished(&d->link, 0, &f), 0);
 				run();
 				continue;
 			}
 			if (f.op == WIRE_MAP)
 				f.length = 0;
-			assert_int_equal(donor_frame(&s.donors.donor[i], &f, NULL), 0);
+			assert_int_equal(donor_frame(d, &f, NULL), 0);
 			run();
 		}
 	}
-}
-
-static void request(enum slot_kind kind, uint32_t first, uint32_t count)
-{
-	struct slot *slot = slot_get(&s.engine.slots);
-
-	assert_non_null(slot);
-	slot->kind = (uint8_t)kind;
-	slot->first = first;
-	slot->count = count;
-	for (uint32_t i = 0; i < count; i++)
-		memcpy(slot->payload + i * PAGE, "some", 4);
-	engine_start(&s.engine, slot);
-	run();
 }
 
 /* @d does the transfer that waits longest for it. */
@@ -251,7 +165,7 @@ static void a_drain_to_a_slow_disk(void **state)
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
 	assert_int_equal(failed, 0);
-	end();
+	device_end();
 }
 
 /* A queue full of pages has room for what else is to be asked. */
@@ -277,7 +191,7 @@ static void a_slab_behind_many_pages(void **state)
 	lose(&s.donors.donor[0]);
 	assert_int_equal(s.donors.donor[0].link.data_queued, 0);
 	assert_int_equal(answered, 300);
-	end();
+	device_end();
 }
 
 /* Unrequested pages on a data connection are discarded. */
@@ -313,7 +227,7 @@ static void pages_that_nobody_asked_for(void **state)
 	stream_rx_free(&l->rx);
 	close(pair[0]);
 	close(pair[1]);
-	end();
+	device_end();
 }
 
 static int tell_revoked(struct donor *d, const struct mapping *m)
@@ -369,7 +283,7 @@ static void a_revoked_slab(void **state)
 		assert_int_equal(failed, 0);
 		assert_int_equal(page_map_count_stored(s.engine.map, 0, slab_copy_at(&slabs[0], 1)),
 				 1);
-		end();
+		device_end();
 	}
 }
 
@@ -414,7 +328,7 @@ static void a_revoked_slab_of_this_machine(void **state)
 	assert_int_equal(d->copies, 0);
 	assert_int_equal(shared.counters.unmaps, 0);
 	d->link.tx.count = 0;
-	end();
+	device_end();
 }
 
 /* A refused transfer costs that replica alone, from version 4 on. */
@@ -438,7 +352,7 @@ static void a_refused_slab(void **state)
 	/* Version 3 has no REVOKED. */
 	d->version = WIRE_VERSION_OLDEST;
 	assert_int_equal(tell_revoked(d, &slabs[1].copy[0].mapping), -EPROTO);
-	end();
+	device_end();
 }
 
 /* Says in MAP that the pages are in the backup, too, to donors that understand that. */
@@ -470,7 +384,7 @@ static void says_what_is_backed(void **state)
 								 WIRE_MAP_SIZE, &r), 0);
 			assert_int_equal(r.flags, cases[i].flags);
 		}
-		end();
+		device_end();
 	}
 }
 
@@ -496,21 +410,16 @@ static int arrive(struct donor *d, uint32_t channel, const struct wire_frame *f,
 /* Takes the UNBACKED frames to @d; returns how many there were, of the loan @m if that is set. */
 static uint32_t take_unbacked(struct donor *d, const struct mapping *m)
 {
-	struct stream_tx *tx = &d->link.tx;
 	uint32_t n = 0;
 
-	for (; tx->count; tx->count--, tx->popped++) {
+	for (; d->link.tx.count; n++) {
 		struct wire_frame f;
 
-		assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER, WIRE_AT_DONOR,
-					    &f), 1);
-		tx->head = (tx->head + 1) % tx->size;
+		take_frame(d, &f);
 		assert_int_equal(f.op, WIRE_UNBACKED);
 		if (m)
 			assert_true(f.slab == m->remote && f.generation == m->generation);
-		f.direction = WIRE_REPLY;
 		assert_int_equal(donor_frame(d, &f, NULL), 0);
-		n++;
 	}
 	return n;
 }
@@ -574,7 +483,7 @@ static void a_disk_that_fails_later(void **state)
 	tick(now);
 	assert_int_equal(take_unbacked(d, &slabs[4].copy[0].mapping), 1);
 	assert_int_equal(failed, 0);
-	end();
+	device_end();
 }
 
 /*
@@ -624,7 +533,7 @@ static void a_reply_by_another_connection(void **state)
 	run();
 	assert_int_equal(answered, 3);
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-	end();
+	device_end();
 }
 
 /*
@@ -655,7 +564,7 @@ static void a_crowd_for_one_page(void **state)
 	assert_in_range(rounds, 3, CROWD);
 	assert_int_equal(answered, 1 + CROWD);
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-	end();
+	device_end();
 }
 
 /* Without a backup, a write whose donor is lost meanwhile goes to the next one. */
@@ -683,7 +592,7 @@ static void a_write_outlives_its_donor(void **state)
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 1);
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-	end();
+	device_end();
 }
 
 /*
@@ -725,7 +634,7 @@ static void saved_in_the_last_moment(void **state)
 	back_up(SLOT_COUNT);
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
-	end();
+	device_end();
 }
 
 /*
@@ -772,7 +681,7 @@ static void a_read_in_the_last_moment(void **state)
 		assert_int_equal(answered, 3);
 		assert_int_equal(failed, other == DIES ? 2 : 0);
 		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-		end();
+		device_end();
 	}
 }
 
@@ -814,7 +723,7 @@ static void a_disk_that_recovers(void **state)
 	assert_int_equal(failed, 0);
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
-	end();
+	device_end();
 }
 
 /* What cannot be sealed is nowhere; an older content of its page is not taken for it. */
@@ -841,7 +750,7 @@ static void a_page_that_cannot_be_sealed(void **state)
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 2);
 	sealing_free(&s.engine.sealing);
-	end();
+	device_end();
 }
 
 /* Of a write with a page of one word among others nothing is in clear on the disk. */
@@ -873,7 +782,7 @@ static void what_the_disk_sees(void **state)
 	assert_int_equal(answered, 2);
 	assert_memory_equal(&read_word, secret, 8);
 	sealing_free(&s.engine.sealing);
-	end();
+	device_end();
 }
 
 static void no_core_dump_has_the_key(void **state)
@@ -899,7 +808,7 @@ static void nobody_is_forgiven(void **state)
 	donors_tick(&s.donors, now_ns());
 	assert_int_equal(d->state, DONOR_QUARANTINED);
 	stream_rx_free(&d->link.rx);
-	end();
+	device_end();
 }
 
 /* Carries out COMMAND_FORGET for donor 0; returns its result. */
@@ -965,7 +874,7 @@ static void a_donor_that_is_given_up(void **state)
 		if (what == AWAY)
 			assert_int_equal(forget(loss_epoch(&s.replicas), false), 0);
 		commands_close(&s.commands);
-		end();
+		device_end();
 	}
 }
 
@@ -1012,7 +921,7 @@ static void what_a_drain_comes_to(void **state)
 	/* What it would make when it is wanted counts. */
 	s.donors.donor[1].room = 1ull << 40;
 	check_outlook(&s.donors.donor[0], 3, 0, 0, NULL);
-	end();
+	device_end();
 
 	/* With a disk nothing is stuck. */
 	begin(1, true);
@@ -1026,7 +935,7 @@ static void what_a_drain_comes_to(void **state)
 	s.donors.donor[1].leaving = 0;
 	s.donors.donor[1].free = s.donors.donor[1].room = s.options.slab;
 	check_outlook(&s.donors.donor[0], 1, 4, 0, NULL);
-	end();
+	device_end();
 
 	/* Copies want donors of their own. */
 	begin(2, false);
@@ -1034,7 +943,7 @@ static void what_a_drain_comes_to(void **state)
 	grant();
 	s.donors.donor[0].leaving = DONOR_DRAINED;
 	check_outlook(&s.donors.donor[0], 0, 0, 1, "has a replica already; ");
-	end();
+	device_end();
 }
 
 /* The only donor is away, and there is no disk. */
@@ -1063,7 +972,7 @@ static void a_write_without_a_place_waits_two_seconds(void **state)
 	run();
 	assert_int_equal(answered, 2);
 	assert_int_equal(failed, 1);
-	end();
+	device_end();
 }
 
 /* A donor that asks without end is answered, but not looked up any more, until it is quiet. */
@@ -1112,7 +1021,7 @@ static void a_donor_that_asks_too_often(void **state)
 	assert_int_equal(donor_frame(d, &activity, loan), 0);
 	d->link.tx.count = 0;
 	assert_int_equal(wire_get_rate(d->rates, 0), 5000);
-	end();
+	device_end();
 }
 
 /* However much a program had, what it frees is on its way back within 10 s. */
@@ -1137,7 +1046,7 @@ static void memory_comes_back_in_time(void **state)
 	assert_int_equal(s.count->unmaps, SLABS);
 	assert_int_equal(failed, 0);
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-	end();
+	device_end();
 }
 
 /*
@@ -1191,7 +1100,7 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	assert_int_equal(s.replicas.repair.running, 0);
 	close(fds[0]);
 	close(fds[1]);
-	end();
+	device_end();
 	free(many);
 }
 

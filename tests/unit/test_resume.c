@@ -10,46 +10,24 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "swapd/frontend/frontend.h"
+#include "device_world.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
-#include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLABS = 5000, SLAB_PAGES = 4, QUEUE = 1200 };
-#define MS 1000000ull
-#define SECOND (1000 * MS)
 
-static struct swapd s;
-static struct shared shared;
-static struct slab slabs[SLABS];
-static struct stream_entry entries[QUEUE];
 static struct donor *const d = &s.donors.donor[0];
 static int peer;
-static uint32_t answered, failed;
 /* Frames that the donor has got and not answered. */
 static struct wire_frame frames[QUEUE];
 static uint32_t frame_count;
 
-static enum slot_after answer(void *host, struct slot *slot, int error)
-{
-	answered++;
-	failed += error != 0;
-	return SLOT_DONE;
-}
-
-static void submit(struct link *l, const struct mapping *m, struct transfer *t)
-{
-	l->ops->done(l->owner, t);
-}
-
-static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
-static const struct transport transport_far = { .name = "far", .submit = submit };
 static const struct transport transport_here = {
-	.name = "here", .maps_here = true, .submit = submit,
+	.name = "here", .maps_here = true, .submit = transfer_at_once,
 };
 
 static void connect_donor(void)
@@ -64,36 +42,12 @@ static void connect_donor(void)
 /* A donor that has one page of each slab. */
 static void begin(const struct transport *transport)
 {
-	struct error e = { 0 };
-
-	memset(&shared, 0, sizeof(shared));
-	answered = failed = frame_count = 0;
-	s = (struct swapd){
-		.frontend = &frontend_fake,
-		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = 500 * MS,
-			     .away_timeout = 25 * SECOND },
-		.shared = &shared,
-		.count = &shared.counters,
-		.replicas.wanted = 1,
-		.replicas.seed = 1,
-		.donors.count = 1,
-		.donors.env.epoll_fd = -1,
-		.engine.backup = { .fd = -1 },
-	};
-	wiring_events(&s);
-	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
-	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
-	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	*d = (struct donor){
-		.table = &s.donors, .state = DONOR_UP, .version = WIRE_VERSION,
-		.total = 1ull << 40, .free = 1ull << 40, .room = 1ull << 40, .grace = 30 * SECOND,
-		.link = {
-			.transport = transport, .env = &s.donors.env, .ops = s.donors.ops,
-			.owner = d, .fd = -1, .slab_size = s.options.slab,
-			.tx = { .entries = entries, .size = QUEUE },
-		},
-	};
+	frame_count = 0;
+	device_begin(&(struct device_setup){ .slabs = SLABS, .slab_pages = SLAB_PAGES, .donors = 1,
+					     .replicas = 1, .queue = QUEUE,
+					     .version = WIRE_VERSION, .transport = transport });
+	d->link.watched_for_write = false;
+	d->grace = 30 * SECOND;
 	assert_int_equal(stream_rx_init(&d->link.rx, WIRE_AT_BORROWER), 0);
 	for (uint32_t i = 0; i < SLABS; i++) {
 		const struct page_write w = { .first = i * SLAB_PAGES, .count = 1 };
@@ -112,8 +66,7 @@ static void end(void)
 	close(peer);
 	close(d->link.fd);
 	stream_rx_free(&d->link.rx);
-	slots_free(&s.engine.slots);
-	page_map_free(&s.engine.map);
+	device_end();
 }
 
 /* The connection breaks; the donor answers the next HELLO. */
@@ -161,21 +114,12 @@ static void reply(uint32_t n)
 	}
 	frame_count -= n;
 	memmove(frames, frames + n, frame_count * sizeof(*frames));
-	while (engine_run(&s.engine))
-		;
+	run();
 }
 
 static void read_page(uint32_t page)
 {
-	struct slot *slot = slot_get(&s.engine.slots);
-
-	assert_non_null(slot);
-	slot->kind = SLOT_READ;
-	slot->first = page;
-	slot->count = 1;
-	engine_start(&s.engine, slot);
-	while (engine_run(&s.engine))
-		;
+	request(SLOT_READ, page, 1);
 }
 
 /* However many slabs there are, a resumption takes few round trips. */
@@ -183,7 +127,7 @@ static void a_few_round_trips(void **state)
 {
 	int rounds = 0;
 
-	begin(&transport_far);
+	begin(&transport_fake);
 	cut();
 	come_back();
 	for (; donor_is_away(d) && rounds < SLABS; rounds++) {
@@ -202,7 +146,7 @@ static void requests_come_first(void **state)
 	const uint32_t waits[] = { 4321, 1234, 4999 };
 	uint32_t first = 0;
 
-	begin(&transport_far);
+	begin(&transport_fake);
 	cut();
 	for (int i = 0; i < 3; i++)
 		read_page(waits[i] * SLAB_PAGES);
@@ -256,7 +200,7 @@ static void progress_is_not_silence(void **state)
 {
 	uint64_t start;
 
-	begin(&transport_far);
+	begin(&transport_fake);
 	cut();
 	come_back();
 	start = now_ns();
@@ -294,7 +238,7 @@ static void ticks_are_short(void **state)
 	struct donor_events events;
 	uint64_t start;
 
-	begin(&transport_far);
+	begin(&transport_fake);
 	events = *s.donors.events;
 	events.oldest = count_oldest;
 	events.ask_later = count_ask_later;
@@ -321,7 +265,7 @@ static void ticks_are_short(void **state)
 static void a_suspect_keeps_what_the_backup_lacks(void **state)
 {
 	for (int stale = 0; stale < 2; stale++) {
-		begin(&transport_far);
+		begin(&transport_fake);
 		page_map_free(&s.engine.map);
 		s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, true);
 		s.engine.backup.fd = 0;

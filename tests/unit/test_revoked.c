@@ -7,32 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "swapd/frontend/frontend.h"
+#include "device_world.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
-#include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLABS = 2, SLAB_PAGES = 16, DONORS = 2, QUEUE = 600 };
-#define SECOND 1000000000ull
 
-static struct swapd s;
-static struct shared shared;
-static struct slab slabs[SLABS];
-static struct stream_entry entries[DONORS][QUEUE];
 static struct donor *const d = &s.donors.donor[0], *const other = &s.donors.donor[1];
-static uint32_t answered, failed, mapped;
-
-static enum slot_after answer(void *host, struct slot *slot, int error)
-{
-	answered++;
-	failed += error != 0;
-	return SLOT_DONE;
-}
+static uint32_t mapped;
 
 static int map(struct link *l, struct mapping *m)
 {
@@ -46,55 +33,19 @@ static void unmap(struct link *l, struct mapping *m)
 	mapped--;
 }
 
-static void submit(struct link *l, const struct mapping *m, struct transfer *t)
-{
-	l->ops->done(l->owner, t);
-}
-
-static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
 static const struct transport transport_here = {
-	.name = "here", .maps_here = true, .map = map, .unmap = unmap, .submit = submit,
+	.name = "here", .maps_here = true, .map = map, .unmap = unmap,
+	.submit = transfer_at_once,
 };
-
-static void run(void)
-{
-	while (engine_run(&s.engine))
-		;
-}
 
 static void begin(int wanted)
 {
-	struct error e = { 0 };
-
-	memset(&shared, 0, sizeof(shared));
-	answered = failed = mapped = 0;
-	s = (struct swapd){
-		.frontend = &frontend_fake,
-		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30,
-			     .away_timeout = 25 * SECOND, .deadline = SECOND / 2 },
-		.shared = &shared,
-		.count = &shared.counters,
-		.replicas = { .wanted = wanted, .choices = 2, .seed = 1 },
-		.donors = { .count = DONORS, .env.epoll_fd = -1 },
-		.engine.backup = { .fd = -1 },
-	};
-	wiring_events(&s);
-	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
-	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
-	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	for (uint16_t i = 0; i < DONORS; i++)
-		s.donors.donor[i] = (struct donor){
-			.table = &s.donors, .index = i, .state = DONOR_UP, .version = WIRE_VERSION,
-			.total = 1 << 30, .free = 1 << 30, .room = 1 << 30, .grace = 30 * SECOND,
-			.link = {
-				.transport = &transport_here, .env = &s.donors.env,
-				.ops = s.donors.ops, .owner = &s.donors.donor[i], .index = i,
-				.fd = -1, .slab_size = s.options.slab,
-				.watched_for_write = true, /* frames stay until take() */
-				.tx = { .entries = entries[i], .size = QUEUE },
-			},
-		};
+	mapped = 0;
+	device_begin(&(struct device_setup){ .slabs = SLABS, .slab_pages = SLAB_PAGES,
+					     .donors = DONORS, .replicas = wanted, .queue = QUEUE,
+					     .version = WIRE_VERSION,
+					     .transport = &transport_here });
+	d->grace = other->grace = 30 * SECOND;
 	/* The first slabs go to the first donor. */
 	other->unlisted = wanted == 1;
 }
@@ -102,37 +53,16 @@ static void begin(int wanted)
 static void end(void)
 {
 	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-	slots_free(&s.engine.slots);
-	page_map_free(&s.engine.map);
-}
-
-static void request(enum slot_kind kind, uint32_t first)
-{
-	struct slot *slot = slot_get(&s.engine.slots);
-
-	assert_non_null(slot);
-	slot->kind = (uint8_t)kind;
-	slot->first = first;
-	slot->count = 1;
-	memcpy(slot->payload, "some", 4);
-	engine_start(&s.engine, slot);
-	run();
+	device_end();
 }
 
 /* Takes the next frame to @from, an @op, which becomes its reply. */
 static struct wire_frame take(struct donor *from, enum wire_op op)
 {
-	struct stream_tx *tx = &from->link.tx;
 	struct wire_frame f;
 
-	assert_in_range(tx->count, 1, QUEUE);
-	assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER, WIRE_AT_DONOR, &f),
-			 1);
-	tx->head = (tx->head + 1) % tx->size;
-	tx->count--;
-	tx->popped++;
+	take_frame(from, &f);
 	assert_int_equal(f.op, op);
-	f.direction = WIRE_REPLY;
 	f.length = 0;
 	return f;
 }
@@ -163,7 +93,7 @@ static void revoke(struct donor *from, uint32_t slab, uint32_t generation)
 static void with_its_grant(void **state)
 {
 	begin(1);
-	request(SLOT_WRITE, 0);
+	request(SLOT_WRITE, 0, 1);
 	/* That of an earlier loan, whose number comes again. */
 	revoke(d, 7, 1);
 	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPING);
@@ -190,7 +120,7 @@ static void with_its_grant(void **state)
 static void one_of_two_requested(void **state)
 {
 	begin(2);
-	request(SLOT_WRITE, 0);
+	request(SLOT_WRITE, 0, 1);
 	grant(d, 1, 1);
 	revoke(d, 1, 1);
 	run();
@@ -209,15 +139,15 @@ static void behind_unmap(void **state)
 	struct wire_frame unmap_reply;
 
 	begin(1);
-	request(SLOT_WRITE, 0);
+	request(SLOT_WRITE, 0, 1);
 	grant(d, 1, 1);
 	run();
-	request(SLOT_DISCARD, 0);
+	request(SLOT_DISCARD, 0, 1);
 	assert_true(mapping_unmap(&s.replicas, 0, 0));
 	unmap_reply = take(d, WIRE_UNMAP);
 	revoke(d, 1, 1);
 	reply(d, unmap_reply, WIRE_STALE);
-	request(SLOT_WRITE, 0);
+	request(SLOT_WRITE, 0, 1);
 	grant(d, 1, 2);
 	revoke(d, 1, 1);
 	run();
@@ -236,7 +166,7 @@ static void of_a_recalled_slab(void **state)
 	struct wire_frame evict = { .op = WIRE_EVICT, .slab = 1, .generation = 1 };
 
 	begin(1);
-	request(SLOT_WRITE, 0);
+	request(SLOT_WRITE, 0, 1);
 	grant(d, 1, 1);
 	run();
 	other->unlisted = false;
@@ -247,9 +177,9 @@ static void of_a_recalled_slab(void **state)
 	take(d, WIRE_UNMAP);
 	assert_false(slabs[0].copy[0].leaving);
 	assert_true(slabs[0].lost);
-	request(SLOT_READ, 0);
+	request(SLOT_READ, 0, 1);
 	assert_int_equal(failed, 1);
-	request(SLOT_WRITE, 0);
+	request(SLOT_WRITE, 0, 1);
 	grant(d->link.tx.count ? d : other, 1, 2);
 	run();
 	assert_int_equal(failed, 1);
@@ -271,7 +201,7 @@ static void while_its_donor_is_away(void **state)
 		int c;
 
 		begin(2);
-		request(SLOT_WRITE, 0);
+		request(SLOT_WRITE, 0, 1);
 		grant(d, 1, 1);
 		grant(other, 1, 1);
 		run();
@@ -294,7 +224,7 @@ static void while_its_donor_is_away(void **state)
 		reply(d, take(d, WIRE_RELEASE), WIRE_OK);
 		assert_false(donor_is_away(d));
 		take(d, WIRE_PING);
-		request(SLOT_READ, 0);
+		request(SLOT_READ, 0, 1);
 		assert_int_equal(answered, 2);
 		assert_int_equal(failed, 0);
 		/* Repair makes the second replica again. */
