@@ -40,8 +40,10 @@ $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 
 # Tests of a device with fake donors share its setup.
 DEVICE_WORLD := $(B)/obj/tests/unit/device_world.o
-DEVICE_TESTS := admission repair resume revoked
-$(DEVICE_TESTS:%=$(B)/tests/unit/test_%): $(DEVICE_WORLD)
+SLOW_DEVICE := $(B)/obj/tests/unit/slow_device.o
+SLOW_TESTS := $(patsubst %,$(B)/tests/unit/test_%,engine forget loans repair request_seal)
+$(SLOW_TESTS): $(SLOW_DEVICE)
+$(SLOW_TESTS) $(patsubst %,$(B)/tests/unit/test_%,admission resume revoked): $(DEVICE_WORLD)
 
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
@@ -63,7 +65,7 @@ $(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
 $(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build
 test-programs: $(TEST_PROGRAMS)
