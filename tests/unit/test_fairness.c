@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* No borrower takes the turns of others, or more than its rate. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "donor_world.h"
+#include "lib/base/clock.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+/* However much one asks for and its socket takes, the others have their turn. */
+static void a_greedy_one(void **state)
+{
+	enum { REQUESTS = 16 };
+	struct donor *d = *state;
+	uint8_t bytes[REQUESTS * WIRE_HEADER], ping[WIRE_HEADER];
+	static uint8_t sink[SLAB];
+	struct wire_frame f = { .op = WIRE_READ, .length = SLAB };
+	struct peer a, b;
+	int size = 2 * REQUESTS * SLAB, waiting, turns = 0;
+	size_t got = 0;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &b, 2, 0);
+	/* Without the right to it the socket takes less, and all is easier. */
+	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	f.slab = a.loans[0].slab;
+	f.generation = a.loans[0].generation;
+	for (int i = 0; i < REQUESTS; i++)
+		wire_build(bytes + i * WIRE_HEADER, &f);
+	wire_build(ping, &(struct wire_frame){ .op = WIRE_PING });
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	while (got < REQUESTS * (size_t)(WIRE_HEADER + SLAB)) {
+		assert_int_equal(send(b.fd, ping, sizeof(ping), 0), sizeof(ping));
+		assert_int_equal(loop_turn(d->l, 0), 0);
+		take(&b, WIRE_PING);
+		assert_int_equal(ioctl(a.fd, FIONREAD, &waiting), 0);
+		/* A turn's worth, twice: to read and to flush are two events. */
+		assert_true(waiting <= 3 * SLAB);
+		for (ssize_t n; (n = recv(a.fd, sink, sizeof(sink), MSG_DONTWAIT)) > 0;)
+			got += (size_t)n;
+		assert_true(turns++ < 100000);
+	}
+	assert_true(turns >= REQUESTS / 3);
+	close(a.fd);
+	close(b.fd);
+}
+
+/* Asked for many slabs that have to be zeroed first, it does something else between any two. */
+static void many_slabs_at_once(void **state)
+{
+	enum { MAPS = SLABS / 2 };
+	struct donor *d = *state;
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t bytes[MAPS * (WIRE_HEADER + WIRE_MAP_SIZE)] = { 0 };
+	struct peer peers[2];
+	int came[2] = { 0 };
+
+	for (int i = 0; i < 2; i++)
+		connect_peer(d, &peers[i], (uint64_t)i + 1, 0);
+	for (int i = 0; i < SLABS; i++)
+		d->pool.slabs[i].state = LEND_DIRTY;
+	d->pool.in[LEND_CLEAN] = 0;
+	d->pool.in[LEND_DIRTY] = SLABS;
+	for (uint32_t i = 0; i < MAPS; i++)
+		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(send(peers[i].fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	for (int turns = 0; came[0] < MAPS || came[1] < MAPS; turns++) {
+		int before = came[0] + came[1];
+
+		assert_int_equal(loop_turn(d->l, 0), 0);
+		for (int i = 0; i < 2; i++)
+			for (; take_frame(&peers[i], &f); came[i]++)
+				assert_int_equal(f.status, WIRE_OK);
+		/* One, and what it had zeroed by itself. */
+		assert_true(came[0] + came[1] - before <= 2);
+		/* Neither of them is the last to get any. */
+		assert_true(abs(came[0] - came[1]) <= 2);
+		assert_true(turns < 1000);
+	}
+	for (int i = 0; i < 2; i++)
+		close(peers[i].fd);
+}
+
+/* A borrower whose MAPs are refused takes no loan of the turn from others. */
+static void refused_maps(void **state)
+{
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t bytes[2 * POOL_MAPS * (WIRE_HEADER + WIRE_MAP_SIZE)];
+	struct donor *d = *state;
+	struct peer a, b;
+
+	for (uint32_t i = 0; i < 2 * POOL_MAPS; i++) {
+		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
+		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER,
+			       WIRE_CLASS_SWAP);
+	}
+	connect_peer(d, &a, 1, 2);
+	connect_peer(d, &b, 2, 0);
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	assert_int_equal(send(b.fd, bytes, WIRE_HEADER + WIRE_MAP_SIZE, 0),
+			 WIRE_HEADER + WIRE_MAP_SIZE);
+	assert_int_equal(loop_turn(d->l, 0), 0);
+	assert_int_equal(take(&b, WIRE_MAP).status, WIRE_OK);
+	for (int refused = 0; refused < 2 * POOL_MAPS;) {
+		assert_int_equal(loop_turn(d->l, 0), 0);
+		for (; take_frame(&a, &f); refused++)
+			assert_int_equal(f.status, WIRE_OVER_QUOTA);
+	}
+	close(a.fd);
+	close(b.fd);
+}
+
+enum { PIECE = 256 << 10, PIECES = 64 };
+
+/* Asks for PIECES of the first loan of @p. */
+static void ask_for_pieces(struct peer *p)
+{
+	uint8_t bytes[PIECES * WIRE_HEADER];
+	struct wire_frame f = { .op = WIRE_READ, .length = PIECE, .slab = p->loans[0].slab,
+				.generation = p->loans[0].generation };
+
+	for (int i = 0; i < PIECES; i++)
+		wire_build(bytes + i * WIRE_HEADER, &f);
+	assert_int_equal(send(p->fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+}
+
+static size_t take_bytes(struct peer *p)
+{
+	static uint8_t sink[SLAB];
+	size_t got = 0;
+
+	for (ssize_t n; (n = recv(p->fd, sink, sizeof(sink), MSG_DONTWAIT)) > 0;)
+		got += (size_t)n;
+	return got;
+}
+
+/* Beyond its rate a borrower waits and loses nothing.  Others do not wait; the loop sleeps. */
+static void a_rate(void **state)
+{
+	struct donor *d = *state;
+	uint64_t began, rate = RATE_LEAST;
+	size_t got = 0;
+	struct peer a, b;
+	int turns = 0;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &b, 2, 1);
+	began = now_ns();
+	d->l->now = d->l->sessions.now = began;
+	ask_for_pieces(&a);
+	while (got < PIECES * (size_t)(WIRE_HEADER + PIECE)) {
+		uint64_t passed;
+
+		assert_int_equal(say(d, &b, WIRE_PING, b.loans[0]), WIRE_OK);
+		assert_int_equal(loop_turn(d->l, SECOND), 0);
+		got += take_bytes(&a);
+		passed = now_ns() - began;
+		assert_true(got <= (passed + RATE_BURST_NS) * (double)rate / SECOND +
+				   2 * (PIECE + WIRE_HEADER) + 4096);
+		assert_true(turns++ < 100000);
+	}
+	assert_true(turns < 20 * PIECES);
+	assert_true(payer_waited(a.c->payer, now_ns()) > 0);
+	assert_int_equal(payer_waited(b.c->payer, now_ns()), 0);
+	/* One that has gone waits for nothing. */
+	ask_for_pieces(&a);
+	turn(d->l);
+	assert_true(a.c->throttled);
+	close(a.fd);
+	turn(d->l);
+	assert_true(connection_is_free(a.c));
+	close(b.fd);
+}
+
+/* Only requests that move pages wait for the rate: a MAP waits for its turn, and no longer. */
+static void a_rate_of_pages_alone(void **state)
+{
+	const struct wire_loan_request r = { .class = WIRE_CLASS_SWAP };
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	enum { FRAME = WIRE_HEADER + WIRE_MAP_SIZE };
+	struct donor *d = *state;
+	uint8_t bytes[2 * FRAME];
+	struct peer a;
+
+	connect_peer(d, &a, 1, 0);
+	for (int i = 0; i < SLABS; i++)
+		d->pool.slabs[i].state = LEND_DIRTY;
+	d->pool.in[LEND_CLEAN] = 0;
+	d->pool.in[LEND_DIRTY] = SLABS;
+	/* What its data connections owe. */
+	a.c->payer->busy_until = now_ns() + 1000 * SECOND;
+	for (int i = 0; i < 2; i++) {
+		wire_build(bytes + i * FRAME, &f);
+		wire_build_loan_request(bytes + i * FRAME + WIRE_HEADER, &r);
+	}
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	assert_int_equal(loop_turn(d->l, 0), 0);
+	assert_true(a.c->held);
+	assert_false(a.c->throttled);
+	turn(d->l);
+	assert_false(a.c->held);
+	assert_int_equal(pool_owned(&d->pool, &a.c->borrower), 2);
+	assert_int_equal(payer_waited(a.c->payer, now_ns()), 0);
+	close(a.fd);
+}
+
+/* All data connections of a key have the share of one in a turn, however many there are. */
+static void many_connections_of_one_key(void **state)
+{
+	enum { MANY = 48 };
+	struct donor *d = *state;
+	int size = 2 * PIECES * PIECE;
+	struct peer a, data[MANY];
+	size_t most = 0;
+
+	connect_peer(d, &a, 1, 1);
+	for (int i = 0; i < MANY; i++) {
+		connect_peer(d, &data[i], 10 + (uint64_t)i, 0);
+		data[i].loans[0] = a.loans[0];
+		setsockopt(data[i].c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+		/* As JOIN does. */
+		payer_leave(data[i].c->payer, 0);
+		data[i].c->home = a.c->number;
+		data[i].c->payer = a.c->payer;
+		a.c->payer->users++;
+		ask_for_pieces(&data[i]);
+	}
+	for (int i = 0; i < 200; i++) {
+		size_t got = 0;
+
+		assert_int_equal(say(d, &a, WIRE_PING, a.loans[0]), WIRE_OK);
+		for (int j = 0; j < MANY; j++)
+			take_bytes(&data[j]);
+		assert_int_equal(loop_turn(d->l, 0), 0);
+		for (int j = 0; j < MANY; j++)
+			got += take_bytes(&data[j]);
+		most = got > most ? got : most;
+	}
+	/* A share, and what the last one exceeds it by, each way. */
+	assert_in_range(most, CONNECTION_TURN / 2, 2 * CONNECTION_TURN);
+	for (int j = 0; j < MANY; j++)
+		close(data[j].fd);
+	close(a.fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(many_slabs_at_once, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_rate, with_rate, without_donor),
+		cmocka_unit_test_setup_teardown(a_rate_of_pages_alone, with_rate, without_donor),
+		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
+	};
+
+	log_setup("fairness", LOG_LVL_ERR);
+	return cmocka_run_group_tests_name("fairness", tests, NULL, NULL);
+}
