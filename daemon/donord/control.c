@@ -17,6 +17,7 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/paths.h"
+#include "lib/base/small_thread.h"
 #include "lib/control/control_server.h"
 #include "lib/discovery/registration.h"
 #include "lib/discovery/thread.h"
@@ -316,13 +317,8 @@ static int listen_there(const char *path)
 
 static int start_thread(struct donor_control *c, struct error *e)
 {
-	pthread_attr_t attr;
-	int r;
+	int r = small_thread_create(&c->thread, STACK, control_main, c);
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&c->thread, &attr, control_main, c);
-	pthread_attr_destroy(&attr);
 	return r ? fail(e, r, "control thread: %s", strerror(r)) : 0;
 }
 

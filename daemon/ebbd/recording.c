@@ -16,6 +16,7 @@
 #include "lib/base/files.h"
 #include "lib/base/lock.h"
 #include "lib/base/log.h"
+#include "lib/base/small_thread.h"
 #include "lib/host/cgroup_files.h"
 #include "lib/trace/trace.h"
 #include "recording.h"
@@ -244,15 +245,9 @@ static void *run(void *data)
 
 static int start_thread(struct recordings *r)
 {
-	pthread_attr_t attr;
-	int ret;
+	size_t counters = (size_t)r->attachments->plane->cpus * sizeof(struct ebb_counters);
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES + (size_t)r->attachments->plane->cpus *
-					 sizeof(struct ebb_counters));
-	ret = pthread_create(&r->thread, &attr, run, r);
-	pthread_attr_destroy(&attr);
-	return ret;
+	return small_thread_create(&r->thread, STACK_BYTES + counters, run, r);
 }
 
 int recordings_new(struct recordings **out, struct attachments *a, struct error *e)

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
+#include "lib/base/small_thread.h"
 #include "machine_watch.h"
 
 /* Locked.  machine_sample() needs 20 KiB. */
@@ -28,15 +29,11 @@ static void *watch(void *data)
 
 int machine_watch_start(struct machine_watch *w, const struct machine *machine, int wake_fd)
 {
-	pthread_attr_t attr;
 	int r;
 
 	*w = (struct machine_watch){ .machine = machine, .wake_fd = wake_fd };
 	sem_init(&w->wanted, 0, 0);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&w->thread, &attr, watch, w);
-	pthread_attr_destroy(&attr);
+	r = small_thread_create(&w->thread, STACK, watch, w);
 	w->running = !r;
 	return -r;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 
+#include "lib/base/small_thread.h"
 #include "pool_thread.h"
 
 #define STACK (256u << 10)
@@ -21,16 +22,12 @@ static void *work(void *data)
 
 int pool_thread_start(struct pool_thread *w, struct pool *p, int wake_fd)
 {
-	pthread_attr_t attr;
 	int r;
 
 	*w = (struct pool_thread){ .pool = p };
 	p->done_fd = wake_fd;
 	sem_init(&w->wanted, 0, 0);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&w->thread, &attr, work, w);
-	pthread_attr_destroy(&attr);
+	r = small_thread_create(&w->thread, STACK, work, w);
 	w->running = !r;
 	return -r;
 }

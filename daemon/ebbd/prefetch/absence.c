@@ -13,6 +13,7 @@
 #include "absence.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
+#include "lib/base/small_thread.h"
 #include "lib/control/control.h"
 #include "lib/control/device.h"
 #include "lib/kmod/netlink.h"
@@ -103,17 +104,13 @@ uint32_t absence_types(const struct absence *a)
 int absence_start(struct absence **out, int devices, struct error *e)
 {
 	struct absence *a = calloc(1, sizeof(*a));
-	pthread_attr_t attr;
 	int r;
 
 	if (!a)
 		return fail(e, ENOMEM, "thread for absent donors: out of memory");
 	a->devices = devices;
 	a->wake = eventfd(0, EFD_CLOEXEC);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = a->wake < 0 ? errno : pthread_create(&a->thread, &attr, run, a);
-	pthread_attr_destroy(&attr);
+	r = a->wake < 0 ? errno : small_thread_create(&a->thread, STACK, run, a);
 	if (r) {
 		if (a->wake >= 0)
 			close(a->wake);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/base/small_thread.h"
 #include "rdma_connect.h"
 
 #define MS 1000000ull
@@ -357,7 +358,6 @@ int rdma_links_start(struct rdma_links **out, int count, uint32_t depth, void *m
 		     int epoll_fd, struct error *e)
 {
 	struct rdma_links *ls = calloc(1, sizeof(*ls) + (size_t)count * sizeof(ls->link[0]));
-	pthread_attr_t attr;
 	int r;
 
 	if (!ls)
@@ -373,10 +373,7 @@ int rdma_links_start(struct rdma_links **out, int count, uint32_t depth, void *m
 	r = make_fds(ls);
 	if (!r) {
 		register_ahead(ls);
-		pthread_attr_init(&attr);
-		pthread_attr_setstacksize(&attr, STACK);
-		r = -pthread_create(&ls->thread, &attr, links_main, ls);
-		pthread_attr_destroy(&attr);
+		r = -small_thread_create(&ls->thread, STACK, links_main, ls);
 		ls->running = !r;
 	}
 	if (r) {

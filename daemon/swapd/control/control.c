@@ -15,6 +15,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
+#include "lib/base/small_thread.h"
 #include "lib/link/transport.h"
 #include "status.h"
 #include "swapd/replicas/drain_estimate.h"
@@ -362,17 +363,13 @@ int device_control_open(struct device_control *c, struct swapd *s, struct error 
 
 int device_control_start(struct device_control *c, struct error *e)
 {
-	pthread_attr_t attr;
 	int r = control_server_new(&c->server, c->listen_fd, &c->rules, handle, c->s, e);
 
 	if (r)
 		return r;
 	c->stop_fd = eventfd(0, EFD_CLOEXEC);
 	sem_init(&c->go, 0, 0);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&c->thread, &attr, control_main, c);
-	pthread_attr_destroy(&attr);
+	r = small_thread_create(&c->thread, STACK, control_main, c);
 	if (r)
 		c->thread = 0;
 	return r ? fail(e, r, "control thread: %s", strerror(r)) : 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "lib/base/small_thread.h"
 #include "resolver.h"
 
 /* The stack is locked; getaddrinfo(3) needs some 64 KiB. */
@@ -35,7 +36,6 @@ static void *resolver_main(void *data)
 
 int resolver_start(struct resolver *r, int count, struct error *e)
 {
-	pthread_attr_t attr;
 	int error;
 
 	if (!r->look_up)
@@ -45,10 +45,7 @@ int resolver_start(struct resolver *r, int count, struct error *e)
 	if (!r->lookups)
 		return fail(e, ENOMEM, "resolver: out of memory");
 	sem_init(&r->wanted, 0, 0);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	error = pthread_create(&r->thread, &attr, resolver_main, r);
-	pthread_attr_destroy(&attr);
+	error = small_thread_create(&r->thread, STACK, resolver_main, r);
 	r->running = !error;
 	return error ? fail(e, error, "resolver thread: %s", strerror(error)) : 0;
 }

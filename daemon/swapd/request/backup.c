@@ -21,6 +21,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/log.h"
 #include "lib/base/size.h"
+#include "lib/base/small_thread.h"
 
 #define MERGE 16 /* neighbouring writes merged into one */
 #define STACK (128u << 10)
@@ -458,7 +459,6 @@ int backup_claim(struct backup *b)
 
 int backup_start(struct backup *b, struct slots *slots, struct error *e)
 {
-	pthread_attr_t attr;
 	int r;
 
 	open_own(b);
@@ -474,10 +474,7 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e)
 	/* fs.aio-max-nr may be used up: transfer one at a time. */
 	if (io_setup(2 * DEPTH, &b->aio) < 0)
 		b->aio = NULL;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&b->thread, &attr, backup_main, b);
-	pthread_attr_destroy(&attr);
+	r = small_thread_create(&b->thread, STACK, backup_main, b);
 	if (r)
 		return fail(e, r, "backup thread: %s", strerror(r));
 	b->running = true;
