@@ -17,6 +17,9 @@ from machine import BIN, BUILD, MachineError, read, wait_for
 
 SCAN = BUILD / "tests" / "scan"
 
+# Exit statuses of ebb's programs: daemon/lib/base/error.h.
+FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
+
 
 class Cgroup:
     """A memory cgroup (v1 with its v2 twin, or v2) below the tests' parent."""

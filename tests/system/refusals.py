@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ebbctl does with a request that it refuses: its exit statuses and its one line."""
+"""What ebbctl does with a request that it refuses: its exit status and its one line."""
 import re
 
 import pytest
 
 from parts import ebbctl
 
-FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
 # A device that could be created, but for its name.
 CREATE = ["device", "create"]
 GOOD = ["--size", "64M", "--donor", "127.0.0.1:1"]

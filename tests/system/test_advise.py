@@ -12,6 +12,7 @@ import pytest
 
 import machine
 import parts
+from parts import REFUSED, USAGE
 
 sys.path.insert(0, str(machine.REPO / "tests" / "bench"))
 import measure
@@ -19,7 +20,6 @@ import measure
 FIXTURES = sorted((machine.REPO / "tests" / "fixtures").glob("*.trace"))
 POLICIES = sorted(p.name.removesuffix(".bpf.c")
                   for p in (machine.REPO / "policies").glob("*.bpf.c"))
-USAGE, REFUSED = 2, 5
 TRUE = "/bin/true"
 
 PYTHON = ["/usr/bin/python3", str(machine.REPO / "tests" / "demo" / "programs" / "join.py"),

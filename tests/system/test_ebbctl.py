@@ -12,8 +12,8 @@ import pytest
 
 import machine
 from machine import BIN
-from parts import ebbctl, ebbctl_json
-from refusals import FAILED, GOOD, NO_DAEMON, REFUSED, UNSUPPORTED, USAGE, refuse
+from parts import FAILED, NO_DAEMON, REFUSED, UNSUPPORTED, USAGE, ebbctl, ebbctl_json
+from refusals import GOOD, refuse
 from refusals import away    # fixture
 
 MAN = machine.REPO / "docs" / "man" / "ebbctl.8"

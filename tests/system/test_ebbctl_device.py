@@ -16,11 +16,11 @@ import machine
 import parts
 import users
 from machine import BIN, read
-from parts import ebbctl, ebbctl_json
+from parts import FAILED, REFUSED, UNSUPPORTED, USAGE, ebbctl, ebbctl_json
 from ports import free_port
-from terminal import Terminal
-from refusals import CREATE, FAILED, GOOD, REFUSED, UNSUPPORTED, USAGE, refuse
+from refusals import CREATE, GOOD, refuse
 from refusals import away    # fixture
+from terminal import Terminal
 
 
 # --- bad input --------------------------------------------------------------

@@ -12,12 +12,11 @@ import pytest
 from control_server import ControlServer, error, write_record
 from dataplane import donor_at, only_tcp, pages, place, server, transport, world    # fixtures
 from machine import wait_for
-from parts import ebbctl, ebbctl_json
+from parts import FAILED, NO_DAEMON, REFUSED, USAGE, ebbctl, ebbctl_json
 from ports import free_port
 
 pytestmark = pytest.mark.beside
 
-FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
 CREATE = ["device", "create", "x", "--size", "64M"]
 GIB = 1 << 30
 

@@ -12,8 +12,8 @@ import control_server
 import machine
 import parts
 from machine import BIN, read
-from parts import ebbctl, ebbctl_json
-from refusals import UNSUPPORTED, USAGE, refuse
+from parts import UNSUPPORTED, USAGE, ebbctl, ebbctl_json
+from refusals import refuse
 from refusals import away    # fixture
 
 

@@ -11,8 +11,7 @@ import pytest
 import machine
 import parts
 from machine import BIN
-from parts import ebbctl, ebbctl_json
-from refusals import REFUSED, USAGE
+from parts import REFUSED, USAGE, ebbctl, ebbctl_json
 from refusals import away    # fixture
 
 

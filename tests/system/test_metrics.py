@@ -18,13 +18,12 @@ import machine
 import statspage
 from control_server import ControlServer, error, write_record
 from machine import REPO, wait_for
-from parts import ebbctl, ebbctl_json
+from parts import REFUSED, USAGE, ebbctl, ebbctl_json
 from prometheus import OF_CGROUPS, RULES, MetricsSocket, Prometheus, promtool
 from terminal import Terminal
 
 pytestmark = pytest.mark.beside
 
-USAGE, REFUSED = 2, 5
 MIB = 1 << 20
 COUNTERS = ("misses hits late wasted prefetched outstanding file_majors zero_majors swapped_in swapped_out "
             "written shared epochs requests request_pages dropped miss_ns late_ns gc_misses gc_hits "

@@ -7,9 +7,8 @@ import pytest
 
 import machine
 import parts
-from parts import ebbctl, ebbctl_json
+from parts import USAGE, ebbctl, ebbctl_json
 
-USAGE = 2
 MIB = 1 << 20
 
 

@@ -12,9 +12,8 @@ import machine
 import parts
 import policies
 from machine import wait_for
-from parts import ebbctl, ebbctl_json
+from parts import USAGE, ebbctl, ebbctl_json
 
-USAGE = 2
 AT_ONCE = 0.1  # seconds
 
 

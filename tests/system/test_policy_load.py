@@ -11,9 +11,7 @@ import machine
 import parts
 import policies
 from machine import wait_for
-from parts import ebbctl, ebbctl_json
-
-USAGE, REFUSED = 2, 5
+from parts import REFUSED, USAGE, ebbctl, ebbctl_json
 
 
 @pytest.fixture

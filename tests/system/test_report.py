@@ -14,10 +14,10 @@ import pytest
 import browser
 import machine
 import parts
+from parts import USAGE
 
 FIXTURES = sorted((machine.REPO / "tests" / "fixtures").glob("*.trace"))
 PYTHON = machine.REPO / "tests" / "fixtures" / "python.trace"
-USAGE = 2
 MIB = 1 << 20
 
 

@@ -10,11 +10,12 @@ import parts
 import statspage
 import users
 from machine import wait_for
+from parts import REFUSED
 from prometheus import OF_CGROUPS, MetricsSocket, Prometheus, promtool
 from terminal import Terminal
 from users import ADMINS, READERS
 
-MIB, LIMIT, REFUSED = 128, 64, 5
+MIB, LIMIT = 128, 64
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,12 @@ import machine
 import parts
 import policies
 from machine import BIN, MachineError, wait_for
+from parts import USAGE
 
 FIXTURES = sorted((machine.REPO / "tests" / "fixtures").glob("*.trace"))
 POLICIES = sorted(p.name.removesuffix(".bpf.c")
                   for p in (machine.REPO / "policies").glob("*.bpf.c"))
 FAULTS = ("misses", "hits", "late")
-USAGE = 2
 
 
 def sim(*argv, check=True):

@@ -9,11 +9,10 @@ import parts
 import users
 from control_server import write_record
 from dataplane import Server
+from parts import REFUSED
 from users import ADMINS, READERS
 
 pytestmark = pytest.mark.beside
-
-REFUSED = 5
 
 
 @pytest.fixture
