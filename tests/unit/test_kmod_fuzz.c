@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Two seconds of `make fuzz-kmod`, its corpus, and whether it gets anywhere. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +14,9 @@
 
 #include <cmocka.h>
 
+#include "fuzz_corpus.h"
+
 #define MOST (16u << 10)
-#define CORPUS "tests/fuzz/corpus/kmod"
 
 static uint8_t data[MOST];
 
@@ -111,30 +111,7 @@ static void thousands_of_slabs(void **state)
 
 static void corpus(void **state)
 {
-	DIR *d = opendir(CORPUS);
-	int files = 0;
-
-	assert_non_null(d);
-	for (struct dirent *entry; (entry = readdir(d));) {
-		struct fuzz_protocol_result r;
-		char path[512];
-		size_t size;
-		FILE *f;
-
-		if (*entry->d_name == '.')
-			continue;
-		snprintf(path, sizeof(path), CORPUS "/%s", entry->d_name);
-		f = fopen(path, "rb");
-		assert_non_null(f);
-		size = fread(data, 1, sizeof(data), f);
-		fclose(f);
-		fuzz_kmod(data, size, &r);
-		if (*r.wrong)
-			fail_msg("%s (%s)", r.wrong, path);
-		files++;
-	}
-	closedir(d);
-	assert_true(files > 5);
+	run_corpus("tests/fuzz/corpus/kmod", data, sizeof(data), fuzz_kmod);
 }
 
 int main(void)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Two seconds of `make fuzz-protocol`, its corpus, and whether it gets anywhere. */
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +13,8 @@
 #include "tests/fuzz/secure.h"
 
 #include <cmocka.h>
+
+#include "fuzz_corpus.h"
 
 #define MOST (64u << 10)
 
@@ -95,39 +96,10 @@ static void secure_numbers(void **state)
 	assert_true(frames[FUZZ_MIDDLE] > 40);
 }
 
-static void run_corpus(const char *directory, void (*run)(const uint8_t *data, size_t size,
-							  struct fuzz_protocol_result *r))
-{
-	DIR *d = opendir(directory);
-	int files = 0;
-
-	assert_non_null(d);
-	for (struct dirent *entry; (entry = readdir(d));) {
-		struct fuzz_protocol_result r;
-		char path[512];
-		size_t size;
-		FILE *f;
-
-		if (*entry->d_name == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-		f = fopen(path, "rb");
-		assert_non_null(f);
-		size = fread(data, 1, sizeof(data), f);
-		fclose(f);
-		run(data, size, &r);
-		if (*r.wrong)
-			fail_msg("%s (%s)", r.wrong, path);
-		files++;
-	}
-	closedir(d);
-	assert_true(files > 5);
-}
-
 static void corpus(void **state)
 {
-	run_corpus("tests/fuzz/corpus/protocol", fuzz_protocol);
-	run_corpus("tests/fuzz/corpus/secure", fuzz_secure);
+	run_corpus("tests/fuzz/corpus/protocol", data, sizeof(data), fuzz_protocol);
+	run_corpus("tests/fuzz/corpus/secure", data, sizeof(data), fuzz_secure);
 }
 
 /* A frame of any kind, and the same with each bit of its header flipped. */
