@@ -3,8 +3,8 @@
  * overtaken: swaps its pages out and in, while a second thread enters the page that is next, as
  * ebbd does before a prefetch, and withdraws it, all the time: before, during and after the fault.
  *
- * Of each line "touch|direct OWNER EXEC" of stdin it makes a pass, by accesses or by direct I/O, and
- * answers with the faults for which a read was queued and the ns that they took.
+ * Of each line "touch|direct OWNER EXEC" of stdin it makes a pass, by accesses or by direct I/O,
+ * and answers with the faults for which a read was queued and the ns that they took.
  */
 #include <bpf/bpf.h>
 #include <errno.h>
