@@ -30,7 +30,7 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 	struct mutator *m = mutator_of(mutator);
 	uint64_t object = old.bits & EBBGC_ADDRESS_MASK;
 
-	if (!object || bit_test(m->heap->marks, granule_of(m->heap, object)))
+	if (object_marked(m->heap, object))
 		return;
 	if (m->logged == SATB_ENTRIES) {
 		/* After fork() no thread marks, and the pool's lock may be held for ever. */
@@ -96,7 +96,8 @@ void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to
 	 * Log the targets of weak references: the copy may be strong and already traced, or weak
 	 * and not visited when dead references are cleared.
 	 */
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) && !ebbgc_is_null(from_object) &&
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) &&
+	    in_heap(mutator_of(mutator)->heap, from_object.bits & EBBGC_ADDRESS_MASK) &&
 	    (mutator_of(mutator)->heap->types[ebbgc_type_of(from_object)].flags & EBBGC_WEAK))
 		for (size_t i = 0; i < count; i++)
 			ebbgc_log_old(mutator, ebbgc_read(&from[i]));

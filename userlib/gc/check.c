@@ -85,7 +85,8 @@ static void walk_slot(void *arg, ebbgc_ref_t *slot)
 	struct walk *w = arg;
 	uint64_t object = ref_load(slot);
 
-	if (!object)
+	/* References to aligned addresses outside of the heap are allowed. */
+	if (!object || (!in_heap(w->h, object) && object % 8 == 0))
 		return;
 	if (!is_object(w->h, object))
 		return failed(w->h, w->from ? w->from : object, "refers to no object");
@@ -116,7 +117,7 @@ static bool walk_ephemerons(struct walk *w)
 		uint64_t key = ref_load(&slots[0]);
 
 		w->from = v->items[i];
-		if (key && bit_test(w->seen, granule_of(w->h, key)))
+		if (key && (!in_heap(w->h, key) || bit_test(w->seen, granule_of(w->h, key))))
 			walk_slot(w, &slots[1]);
 		else
 			v->items[kept++] = v->items[i];
@@ -183,7 +184,7 @@ static void check_weak_slot(void *arg, ebbgc_ref_t *slot)
 	struct weak_check *c = arg;
 	uint64_t object = ref_load(slot);
 
-	if (object && !bit_test(c->h->marks, granule_of(c->h, object)))
+	if (!object_marked(c->h, object))
 		failed(c->h, c->from, "weakly refers to what is about to be freed");
 }
 

@@ -23,6 +23,8 @@
  * long as its object is reachable from a frame, a handle, a root range or a reachable object; in
  * heaps with conservative stacks, also from any local variable or register.  Heaps of one process
  * share nothing: never store a reference of one heap in an object, root or handle of another.
+ * References to 8-byte aligned memory outside of all heaps, such as static objects, are allowed
+ * everywhere: the collector neither reads that memory nor follows references in it.
  *
  * fork().  The child has no collector.  In the child, allocation fails with ECHILD once the
  * thread's own supply is used up; ebbgc_collect() and functions that change types, roots or
@@ -78,7 +80,10 @@ static inline void *ebbgc_ptr(ebbgc_ref_t ref)
 	return (void *)(uintptr_t)(ref.bits & EBBGC_ADDRESS_MASK);
 }
 
-/* Returns the reference for an address that ebbgc_ptr() returned; not for interior addresses. */
+/*
+ * Returns the reference for an address that ebbgc_ptr() returned, or of an object outside of all
+ * heaps; not for interior addresses.
+ */
 static inline ebbgc_ref_t ebbgc_ref(const void *object)
 {
 	return EBBGC_BITS((uint64_t)(uintptr_t)object);
@@ -428,7 +433,7 @@ EBBGC_API ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type);
 EBBGC_API ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type,
 					 size_t length);
 
-/* Returns the type that an object was allocated with. */
+/* Returns the type that an object of a heap was allocated with. */
 EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);
 
 /* Returns an object's bytes according to its layout. */

@@ -51,7 +51,7 @@ size_t finalizers_collect(struct ebbgc_heap *h)
 	size_t kept = 0, from = ready->count, found;
 
 	for (size_t i = 0; i < l->count; i++) {
-		if (bit_test(h->marks, granule_of(h, l->items[i].object)))
+		if (object_marked(h, l->items[i].object))
 			l->items[kept++] = l->items[i];
 		else
 			ready->items[ready->count++] = l->items[i];

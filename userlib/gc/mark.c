@@ -20,7 +20,7 @@ void mark_object(struct tracer *t, uint64_t ref)
 	uint64_t object = ref & EBBGC_ADDRESS_MASK;
 	uint8_t kind;
 
-	if (bit_test(h->marks, granule_of(h, object)))
+	if (object_marked(h, object))
 		return;
 	kind = h->kinds[region_of(h, object)];
 	/* Never touch a leaf's page. */
@@ -51,7 +51,7 @@ static void trace_ephemeron(struct tracer *t, uint64_t object)
 
 	if (!key)
 		return;
-	if (bit_test(t->heap->marks, granule_of(t->heap, key)))
+	if (object_marked(t->heap, key))
 		mark_slot(t, &slots[1]);
 	else if (!vector_push(&t->ephemerons, object)) {
 		/* Out of memory: the ephemeron is strong in this cycle. */

@@ -41,10 +41,10 @@ void notes_add(struct mutator *m, uint64_t object)
 		r->left = NOTES_BURST;
 		__atomic_fetch_and(&m->public.flags, ~EBBGC_NOTING, __ATOMIC_RELAXED);
 	}
-	if (object == r->last || !object)
+	if (object == r->last)
 		return;
 	r->last = object;
-	if (bit_test(m->heap->marks, granule_of(m->heap, object)))
+	if (object_marked(m->heap, object))
 		return;
 	head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
 	__atomic_store_n(&r->entries[head % RING_ENTRIES], object, __ATOMIC_RELAXED);

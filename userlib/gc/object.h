@@ -45,9 +45,16 @@ static inline size_t used_bytes(const struct ebbgc_heap *h)
 	return (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT;
 }
 
+/* Does the address lie in the heap?  The null reference does not. */
+static inline bool in_heap(const struct ebbgc_heap *h, uint64_t address)
+{
+	return address - (uint64_t)(uintptr_t)h->base < h->bytes;
+}
+
+/* Does the object survive this cycle?  What lies outside of the heap always does. */
 static inline bool object_marked(const struct ebbgc_heap *h, uint64_t object)
 {
-	return bit_test(h->marks, granule_of(h, object));
+	return !in_heap(h, object) || bit_test(h->marks, granule_of(h, object));
 }
 
 static inline bool kind_is_leaf(uint8_t kind)

@@ -33,7 +33,7 @@ static void clear_slot(void *arg, ebbgc_ref_t *slot)
 	struct ebbgc_heap *h = arg;
 	uint64_t object = ref_load(slot);
 
-	if (!object || object_marked(h, object))
+	if (object_marked(h, object))
 		return;
 	__atomic_store_n(&slot->bits, 0, __ATOMIC_RELEASE);
 	h->counting.weak_cleared++;

@@ -106,7 +106,7 @@ void work_add_log(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
 		uint64_t object = refs[i] & EBBGC_ADDRESS_MASK;
 		uint8_t kind;
 
-		if (bit_test(h->marks, granule_of(h, object)))
+		if (object_marked(h, object))
 			continue;
 		first++;
 		kind = h->kinds[region_of(h, object)];
