@@ -426,11 +426,33 @@ static void without_ebbd_nothing_arrives(void **state)
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 }
 
+/* Tracers look up faults without the lock: a region may be on its way to another object. */
+static void changing_regions_hold_nothing(void **state)
+{
+	const uint32_t region = 3;
+	struct fixture f;
+	uint64_t address;
+
+	begin(&f, "mode=memliner,arrivals");
+	address = (uint64_t)(uintptr_t)region_start(f.heap, region) + 64;
+	__atomic_store_n(&f.heap->top, 64, __ATOMIC_RELAXED);
+	f.heap->kinds[region] = KIND_TAIL;
+	/* Regions of a large object, from its first region's past; then another tail. */
+	for (uint32_t span = 1; span < UINT32_MAX / 2; span *= 2) {
+		f.heap->regions[region].span = span;
+		assert_int_equal(object_containing(f.heap, address), 0);
+	}
+	f.heap->kinds[region] = KIND_FREE;
+	__atomic_store_n(&f.heap->top, 0, __ATOMIC_RELAXED);
+	end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(entries_are_encoded),
 		cmocka_unit_test(each_is_taken_once_or_lost),
+		cmocka_unit_test(changing_regions_hold_nothing),
 		cmocka_unit_test(what_was_there_before_is_not_told),
 		cmocka_unit_test(what_the_program_faults_on_is_red),
 		cmocka_unit_test(what_begins_on_a_page_that_is_out_is_not),

@@ -41,19 +41,6 @@ uint64_t word_at(const char *p)
 	return *(const volatile uint64_t *)p;
 }
 
-/* Returns the kind of a region's first object, without the lock: regions may change. */
-static uint8_t kind_of(const struct ebbgc_heap *h, uint32_t region)
-{
-	uint8_t kind = __atomic_load_n(&h->kinds[region], __ATOMIC_RELAXED);
-	uint32_t back;
-
-	if (kind != KIND_TAIL)
-		return kind;
-	back = h->regions[region].span;
-	return back <= region ? __atomic_load_n(&h->kinds[region - back], __ATOMIC_RELAXED) :
-				KIND_FREE;
-}
-
 /*
  * Examines words, not objects: reads only this page, which is in memory, and assumes nothing about
  * its content.  Allocation bits exclude free slots, region kinds exclude leaves.
@@ -61,7 +48,7 @@ static uint8_t kind_of(const struct ebbgc_heap *h, uint32_t region)
 void hints_add(const struct ebbgc_heap *h, struct hints *hints, uint64_t address)
 {
 	uint32_t region = region_of(h, address);
-	uint8_t kind = kind_of(h, region);
+	uint8_t kind = __atomic_load_n(&h->kinds[region_first(h, region)], __ATOMIC_RELAXED);
 	size_t size = kind < SMALL_KINDS ? h->slot_size[kind] : 0;
 	size_t offset = address & (REGION_SIZE - 1), begin = offset & ~(PAGE_BYTES - 1);
 	size_t end = begin + PAGE_BYTES;

@@ -20,12 +20,8 @@ uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
 
 	if (address < base || address >= base + used_bytes(h))
 		return 0;
-	region = region_of(h, address);
-	kind = h->kinds[region];
-	if (kind == KIND_TAIL) {
-		region -= h->regions[region].span;
-		kind = h->kinds[region];
-	}
+	region = region_first(h, region_of(h, address));
+	kind = __atomic_load_n(&h->kinds[region], __ATOMIC_RELAXED);
 	object = base + ((uint64_t)region << REGION_SHIFT) + HEADER;
 	if (kind < SMALL_KINDS) {
 		size_t offset = (address - base) & (REGION_SIZE - 1), size = h->slot_size[kind];

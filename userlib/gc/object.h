@@ -29,6 +29,19 @@ static inline uint32_t region_of(const struct ebbgc_heap *h, uint64_t object)
 	return (uint32_t)((object - (uint64_t)(uintptr_t)h->base) >> REGION_SHIFT);
 }
 
+/*
+ * Returns the region where the object begins that lies in this one.  Without the lock, a region may
+ * be changing hands: then any region of the heap.
+ */
+static inline uint32_t region_first(const struct ebbgc_heap *h, uint32_t region)
+{
+	uint32_t back = 0;
+
+	if (__atomic_load_n(&h->kinds[region], __ATOMIC_RELAXED) == KIND_TAIL)
+		back = __atomic_load_n(&h->regions[region].span, __ATOMIC_RELAXED);
+	return back <= region ? region - back : region;
+}
+
 static inline char *region_start(const struct ebbgc_heap *h, uint32_t region)
 {
 	return h->base + ((size_t)region << REGION_SHIFT);
