@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Between cycles the collector updates residency whatever happens to the wall clock. */
+/* Clocks: residency whatever happens to the wall clock; a pause that keeps to its budget. */
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "gc_test.h"
+#include "mark.h"
+#include "os.h"
+#include "work_pool.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define STEPS 0		/* they have a function of their own */
 #else
 #define STEPS 1
+
+static long ahead;		/* seconds that the monotonic clock is ahead; atomic */
 
 /* Sets the clock back by an hour after each read. */
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -17,6 +22,8 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 
 	if (clock == CLOCK_REALTIME)
 		t->tv_sec += 3600;
+	if (clock == CLOCK_MONOTONIC)
+		t->tv_sec += __atomic_load_n(&ahead, __ATOMIC_RELAXED);
 	return r;
 }
 #endif
@@ -45,10 +52,67 @@ static void clock_set_back(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
+#if STEPS
+static unsigned int traced;
+
+/* An object on a page that takes a second to read. */
+static void trace_slowly(void *object, ebbgc_visit_fn visit, void *arg)
+{
+	struct node *n = object;
+
+	traced++;
+	__atomic_fetch_add(&ahead, 1, __ATOMIC_RELAXED);
+	visit(arg, &n->left);
+}
+#endif
+
+/* Overshoots by one object, not by as many as lie between two reads of the clock. */
+static void pause_ends_in_time(void **state)
+{
+#if STEPS
+	const struct ebbgc_layout slow = {
+		.name = "slow", .size = sizeof(struct node), .trace = trace_slowly,
+	};
+	ebbgc_heap_t *heap = checked_heap_with(*state, 16 << 20);
+	struct tracer *t = &heap->marker.tracers[0];
+	const struct order *order = heap->marker.order;
+	ebbgc_ref_t roots[64];
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+	ebbgc_type_t type;
+
+	assert_int_equal(ebbgc_type_register(heap, &slow, &type), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	memset(roots, 0, sizeof(roots));
+	ebbgc_frame_push(m, &frame, roots, 64);
+	for (int i = 0; i < 64; i++)
+		roots[i] = ebbgc_alloc(m, type);
+	for (int i = 0; i < 64; i++)
+		mark_object(t, roots[i].bits);
+	traced = 0;
+	assert_false(order->drain(t, os_now() + 500000000));
+	assert_int_equal(traced, 1);
+	assert_false(order->drain(t, os_now() + 2500000000));
+	assert_int_equal(traced, 4);
+	/* The rest is not lost. */
+	assert_true(order->drain(t, os_now() + UINT64_C(1000000000000)));
+	assert_int_equal(traced, 64);
+	memset(heap->marks, 0, (size_t)heap->top * REGION_WORDS * 8);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+#else
+	skip();
+#endif
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(clock_set_back),
+		{ "depth first: a pause ends in time", pause_ends_in_time, NULL, NULL,
+		  (void *)"mode=concurrent" },
+		{ "memliner: a pause ends in time", pause_ends_in_time, NULL, NULL,
+		  (void *)"mode=memliner,exact,residency=mincore" },
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,8 +42,9 @@ struct tracer {
  * An order of marking.  Work is a reference with its stamp; its lower three bits belong to the
  * order.  add() takes an object that may hold references.  Its mark bit has just been set or, if
  * the order marks late, is set by drain() when that traces the object.  drain() traces until this
- * tracer can reach no work or, if deadline is not 0, until the deadline (ns).  It returns true if
- * it ran dry, and returns soon once marking is abandoned.
+ * tracer can reach no work or, if deadline is not 0, until the first object past the deadline (ns):
+ * each may be on a swapped-out page.  It returns true if it ran dry, and returns soon once marking
+ * is abandoned.
  */
 struct order {
 	const char *name;
@@ -59,8 +60,6 @@ extern const struct order order_depth, order_memliner;
 #define WORK_ADDRESS (EBBGC_ADDRESS_MASK & ~UINT64_C(7))
 #define WORK_FORCED UINT64_C(7)	/* count of delays: not to be postponed again */
 #define WORK_OBJECT UINT64_C(8)	/* set in the address of an object, not in that of a slice */
-
-#define PAUSE_CLOCK_EVERY 32	/* objects between reads of the clock in a pause: each may fault */
 
 static inline bool marking_abandoned(const struct ebbgc_heap *h)
 {

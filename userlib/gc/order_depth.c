@@ -38,7 +38,7 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 		turn++;
 		if (object)
 			trace_object(t, object);
-		if (turn % (deadline ? PAUSE_CLOCK_EVERY : CLOCK_EVERY))
+		if (deadline ? !object : turn % CLOCK_EVERY)
 			continue;
 		if (marking_abandoned(t->heap))
 			return false;

@@ -273,7 +273,7 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 		turn++;
 		if (work)
 			work_do(t, work, deadline);
-		if (turn % (deadline ? PAUSE_CLOCK_EVERY : CLOCK_EVERY))
+		if (deadline ? !work : turn % CLOCK_EVERY)
 			continue;
 		if (marking_abandoned(h))
 			return false;
