@@ -91,7 +91,7 @@ WORDS = (
      ("daemon/lib/base/clock.h", "userlib/gc/os.c")),
     # The protocol's page size is independent of the machine's.
     ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE(_SIZE\b|\w*\s+\(?(4096|1\w*\s*<<\s*12))",
-     ("daemon/*", "userlib/*"), ("include/ebb/page.h", "daemon/lib/wire/wire.h")),
+     ("daemon/*", "userlib/*"), ("include/ebb/page.h", "daemon/lib/wire/wire.h", "userlib/gc/os.c")),
     ("pure", r"#\s*include\s*<(pthread|unistd|sys/socket|sys/mman|sys/time|netinet/in|poll|time|stdlib)\.h>|"
      r"\b(malloc|calloc|realloc|strdup|mmap)\b", ("daemon/lib/rules/*",), ()),
     ("struct-swapd", r"\bstruct swapd\b", ("daemon/swapd/*.h",),

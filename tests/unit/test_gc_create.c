@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Creation that fails for lack of memory, at any request for memory, leaks nothing. */
+/* Creation that fails leaks nothing: at any request for memory, and with pages of another size. */
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -64,6 +64,45 @@ int munmap(void *at, size_t size)
 }
 #endif
 
+long __sysconf(int name);
+static long page_bytes = 4096;
+
+long sysconf(int name)
+{
+	return name == _SC_PAGESIZE ? page_bytes : __sysconf(name);
+}
+
+/* Residency, MADV_FREE and mincore() would speak of other pages than the heap's. */
+static void other_page_sizes(void **state)
+{
+	static const struct {
+		const char *words;
+		int result;
+	} heaps[] = {
+		{ "mode=concurrent", 0 }, { "mode=stop,lock", 0 }, { "mode=memliner", -ENOTSUP },
+		{ "mode=memliner,park", -ENOTSUP }, { "mode=concurrent,drop", -ENOTSUP },
+		{ "mode=stop,budget=1M", -ENOTSUP },
+	};
+
+	for (size_t i = 0; i < sizeof(heaps) / sizeof(*heaps); i++) {
+		ebbgc_heap_t *heap = NULL;
+		struct ebbgc_options o;
+		int r;
+
+		ebbgc_options_init(&o);
+		assert_int_equal(ebbgc_options_parse(&o, heaps[i].words), 0);
+		o.max_bytes = 16 << 20;
+		page_bytes = 16384;
+		r = ebbgc_heap_create(&o, &heap);
+		page_bytes = 4096;
+		assert_int_equal(r, heaps[i].result);
+		assert_int_equal(!heap, r != 0);
+		assert_int_equal(ebbgc_heap_destroy(heap), 0);
+		assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+		assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	}
+}
+
 static void heap_is_all_or_nothing(void **state)
 {
 	unsigned int n = 0, left;
@@ -108,6 +147,7 @@ int main(void)
 		{ "a plain heap", heap_is_all_or_nothing, NULL, NULL, (void *)"mode=concurrent" },
 		{ "one with all tables", heap_is_all_or_nothing, NULL, NULL,
 		  (void *)"mode=memliner,park,check,hints" },
+		cmocka_unit_test(other_page_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

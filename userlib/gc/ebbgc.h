@@ -290,7 +290,8 @@ EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *tex
 /*
  * Creates a heap and its collector threads; NULL options are the defaults.  The environment
  * variable EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them; setuid programs ignore it.
- * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOMEM, -EAGAIN if no
+ * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_MEMLINER,
+ * EBBGC_DROP and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM, -EAGAIN if no
  * thread can be created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);

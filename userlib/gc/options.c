@@ -7,6 +7,7 @@
 #include "mark.h"
 #include "options.h"
 #include "os.h"
+#include "residency.h"
 #include "versions.h"
 
 #define FEATURE_BITS 8
@@ -38,6 +39,12 @@ void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size)
 	o.struct_size = struct_size;
 	memset(options, 0, struct_size);
 	memcpy(options, &o, struct_size < sizeof(o) ? struct_size : sizeof(o));
+}
+
+/* Does the heap ask the kernel about pages, or return single ones? */
+static bool needs_pages(const struct ebbgc_options *o)
+{
+	return o->mode == EBBGC_MEMLINER || (o->features & EBBGC_DROP) || o->resident_budget;
 }
 
 int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
@@ -82,5 +89,5 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	    to->scan_percent > 100 ||
 	    (unsigned int)to->stacks > EBBGC_CONSERVATIVE || (unsigned int)to->sizing > EBBGC_FIXED)
 		return -EINVAL;
-	return 0;
+	return needs_pages(to) && os_page_bytes() != PAGE_BYTES ? -ENOTSUP : 0;
 }

@@ -42,6 +42,11 @@ bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns)
 	return pthread_cond_timedwait(cond, lock, &time) != ETIMEDOUT;
 }
 
+size_t os_page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 size_t os_memory(void)
 {
 	struct sysinfo info;

@@ -20,6 +20,9 @@ void os_cond_init(pthread_cond_t *cond);
 /* Waits for @cond at most @ns; returns false on time-out.  Lock held, released while waiting. */
 bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns);
 
+/* Returns the bytes of the kernel's pages. */
+size_t os_page_bytes(void);
+
 /* Returns the bytes of the machine's memory. */
 size_t os_memory(void);
 
