@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Weak references, weak arrays, ephemerons and finalizers, in both modes. */
+#include <sys/mman.h>
 #include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
+#include "object.h"
 
 struct world {
 	ebbgc_heap_t *heap;
@@ -309,12 +311,247 @@ static void wrong_finalizers(void **state)
 	world_close(&w);
 }
 
+#define MANY 2000u
+
+/* A range that nothing may touch in a pause: its pages may be swapped out. */
+struct fenced {
+	void *start;
+	size_t bytes;
+	unsigned int pauses;
+};
+
+static void fence(void *arg, const struct ebbgc_event *e)
+{
+	struct fenced *f = arg;
+
+	if (!f->bytes || (e->kind != EBBGC_EVENT_PAUSE_BEGIN && e->kind != EBBGC_EVENT_PAUSE_END))
+		return;
+	f->pauses += e->kind == EBBGC_EVENT_PAUSE_END;
+	assert_int_equal(mprotect(f->start, f->bytes, e->kind == EBBGC_EVENT_PAUSE_BEGIN ?
+						      PROT_NONE : PROT_READ | PROT_WRITE), 0);
+}
+
+/* A heap whose pauses have no time, and in which nothing verifies cycles by reading all objects. */
+static void world_fenced(struct world *w, struct fenced *f, const char *words)
+{
+	struct ebbgc_layout weak = refs_layout;
+	struct ebbgc_options o;
+
+	*w = (struct world){ .heap = NULL };
+	*f = (struct fenced){ .bytes = 0 };
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, words), 0);
+	o.max_bytes = 64 << 20;
+	o.pause_budget_ns = 0;
+	o.event = fence;
+	o.event_arg = f;
+	assert_int_equal(ebbgc_heap_create(&o, &w->heap), 0);
+	weak.flags = EBBGC_WEAK;
+	assert_int_equal(ebbgc_type_register(w->heap, &refs_layout, &w->refs), 0);
+	assert_int_equal(ebbgc_type_register(w->heap, &weak, &w->weak_refs), 0);
+	assert_int_equal(ebbgc_attach(w->heap, &w->m), 0);
+	ebbgc_frame_push(w->m, &w->frame, w->roots, 8);
+}
+
+/* Objects of 48 bytes, which share no region with ephemerons; the array is in roots[at]. */
+static void many_new(struct world *w, size_t at)
+{
+	w->roots[at] = ebbgc_alloc_length(w->m, w->refs, MANY);
+	for (size_t i = 0; i < MANY; i++) {
+		ebbgc_ref_t r = ebbgc_alloc_length(w->m, w->refs, 4);
+
+		ebbgc_store(w->m, w->roots[at], &refs_of(w->roots[at])->slots[i], r);
+	}
+}
+
+static ebbgc_ref_t at(struct world *w, size_t root, size_t i)
+{
+	return ebbgc_load(w->m, w->roots[root], &refs_of(w->roots[root])->slots[i]);
+}
+
+static void drop_odd(struct world *w, size_t root)
+{
+	for (size_t i = 1; i < MANY; i += 2)
+		ebbgc_store(w->m, w->roots[root], &refs_of(w->roots[root])->slots[i], EBBGC_NULL);
+}
+
+/* A weak table may be swapped out: pauses do not read it, whether its targets live or die. */
+static void pauses_read_no_weak_table(void **state)
+{
+	struct fenced f;
+	struct world w;
+
+	world_fenced(&w, &f, *state);
+	many_new(&w, 0);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.weak_refs, MANY);
+	ebbgc_copy(w.m, w.roots[1], refs_of(w.roots[1])->slots, w.roots[0],
+		   refs_of(w.roots[0])->slots, MANY);
+	f.start = (char *)ebbgc_ptr(w.roots[1]) - HEADER;
+	f.bytes = REGION_SIZE;
+	cycle(&w);
+	drop_odd(&w, 0);
+	cycle(&w);
+	assert_true(f.pauses >= 4);
+	for (size_t i = 0; i < MANY; i++) {
+		ebbgc_ref_t to = ebbgc_load_weak(w.m, w.roots[1], &refs_of(w.roots[1])->slots[i]);
+
+		assert_int_equal(ebbgc_is_null(to), i % 2);
+	}
+	assert_int_equal(stats_of(w.heap).weak_cleared, MANY / 2);
+	f.bytes = 0;
+	world_close(&w);
+}
+
+/* All keys live or die by other means: no pause reads an ephemeron. */
+static void pauses_read_no_ephemeron(void **state)
+{
+	struct fenced f;
+	struct world w;
+	uint32_t region;
+
+	world_fenced(&w, &f, *state);
+	many_new(&w, 0);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.refs, MANY);
+	for (size_t i = 0; i < MANY; i++) {
+		ebbgc_ref_t e;
+
+		w.roots[2] = ebbgc_alloc_length(w.m, w.refs, 4);
+		e = ebbgc_ephemeron_new(w.m, at(&w, 0, i), w.roots[2]);
+		w.roots[2] = EBBGC_NULL;
+		ebbgc_store(w.m, w.roots[1], &refs_of(w.roots[1])->slots[i], e);
+	}
+	region = region_of(w.heap, (uint64_t)(uintptr_t)ebbgc_ptr(at(&w, 1, 0)));
+	f.start = region_start(w.heap, region);
+	f.bytes = REGION_SIZE;
+	/* The first ones; a region holds 2048 of them, header included. */
+	assert_int_equal(region_of(w.heap, (uint64_t)(uintptr_t)ebbgc_ptr(at(&w, 1, MANY / 2))),
+			 region);
+	cycle(&w);
+	drop_odd(&w, 0);
+	cycle(&w);
+	for (size_t i = 0; i < MANY; i++) {
+		ebbgc_ref_t e = at(&w, 1, i);
+
+		assert_int_equal(ebbgc_is_null(ebbgc_ephemeron_key(w.m, e)), i % 2);
+		assert_int_equal(ebbgc_is_null(ebbgc_ephemeron_value(w.m, e)), i % 2);
+	}
+	assert_int_equal(stats_of(w.heap).ephemerons_cleared, MANY / 2);
+	f.bytes = 0;
+	world_close(&w);
+}
+
+/* Ephemerons that are found last to first, each the only one to keep the next one's key. */
+static void chains_of_ephemerons_take_few_rounds(void **state)
+{
+	struct world w;
+	uint64_t phases;
+
+	world_open(&w, EBBGC_CONCURRENT);
+	many_new(&w, 0);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.refs, MANY - 1);
+	for (size_t i = 0; i + 1 < MANY; i++)
+		ebbgc_store(w.m, w.roots[1], &refs_of(w.roots[1])->slots[i],
+			    ebbgc_ephemeron_new(w.m, at(&w, 0, i), at(&w, 0, i + 1)));
+	w.roots[2] = at(&w, 0, 0);
+	w.roots[0] = EBBGC_NULL;
+	phases = w.heap->marker.phase;
+	cycle(&w);
+	assert_true(w.heap->marker.phase - phases < 20);
+	for (size_t i = 0; i + 1 < MANY; i++)
+		assert_false(ebbgc_is_null(ebbgc_ephemeron_value(w.m, at(&w, 1, i))));
+	w.roots[2] = EBBGC_NULL;
+	cycle(&w);
+	for (size_t i = 0; i + 1 < MANY; i++)
+		assert_true(ebbgc_is_null(ebbgc_ephemeron_value(w.m, at(&w, 1, i))));
+	assert_int_equal(stats_of(w.heap).ephemerons_cleared, MANY - 1);
+	world_close(&w);
+}
+
+/* The collector waits after the cycle's second pause, until `go`. */
+struct settled {
+	unsigned int pauses;	/* of this cycle */
+	bool waiting, go;	/* atomic, both */
+};
+
+static void hold_settled(void *arg, const struct ebbgc_event *e)
+{
+	struct settled *s = arg;
+
+	if (e->kind != EBBGC_EVENT_PAUSE_END || ++s->pauses != 2)
+		return;
+	__atomic_store_n(&s->waiting, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&s->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+/* While the collector clears references, the program sees no dead object, and may replace it. */
+static void the_dead_are_null_before_they_are_cleared(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	ebbgc_ref_t *slots, found = EBBGC_NULL, copy;
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, EBBGC_CONCURRENT);
+	w.heap->options.event = hold_settled;
+	w.heap->options.event_arg = &s;
+	w.heap->options.pause_budget_ns = 0;
+	w.roots[0] = ebbgc_alloc_length(w.m, w.weak_refs, 4);
+	w.roots[1] = ebbgc_ephemeron_new(w.m, ebbgc_alloc(w.m, w.node), w.roots[0]);
+	w.roots[2] = ebbgc_alloc_length(w.m, w.weak_refs, 4);
+	slots = refs_of(w.roots[0])->slots;
+	for (int i = 0; i < 4; i++)
+		ebbgc_store(w.m, w.roots[0], &slots[i], ebbgc_alloc(w.m, w.node));
+	before = stats_of(w.heap).cycles;
+	for (ebbgc_collect_start(w.m); !__atomic_load_n(&s.waiting, __ATOMIC_ACQUIRE); usleep(100))
+		ebbgc_poll(w.m);
+	assert_int_equal(stats_of(w.heap).cycles, before);
+	assert_int_equal(stats_of(w.heap).weak_cleared, 0);
+	assert_true(ebbgc_is_null(ebbgc_load_weak(w.m, w.roots[0], &slots[0])));
+	assert_true(ebbgc_is_null(ebbgc_ephemeron_key(w.m, w.roots[1])));
+	/* The value lives by other means. */
+	assert_true(ebbgc_is_null(ebbgc_ephemeron_value(w.m, w.roots[1])));
+	copy = w.roots[2];
+	ebbgc_copy(w.m, copy, refs_of(copy)->slots, w.roots[0], slots, 4);
+	assert_int_equal(refs_of(copy)->slots[3].bits, 0);
+	/* Interning: the entry is free.  The collector must not clear the new one. */
+	w.roots[3] = ebbgc_alloc(w.m, w.node);
+	assert_true(ebbgc_cas(w.m, w.roots[0], &slots[1], &found, w.roots[3]));
+	assert_false(ebbgc_cas(w.m, w.roots[0], &slots[2], &w.roots[3], w.roots[3]));
+	assert_true(ebbgc_is_null(w.roots[3]));
+	w.roots[3] = ebbgc_alloc(w.m, w.node);
+	node_of(w.roots[3])->value = 42;
+	ebbgc_store(w.m, w.roots[0], &slots[3], w.roots[3]);
+	__atomic_store_n(&s.go, true, __ATOMIC_RELEASE);
+	while (stats_of(w.heap).cycles == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_int_equal(slots[0].bits, 0);
+	assert_false(ebbgc_is_null(ebbgc_load_weak(w.m, w.roots[0], &slots[1])));
+	assert_int_equal(slots[2].bits, 0);
+	assert_int_equal(node_of(ebbgc_load_weak(w.m, w.roots[0], &slots[3]))->value, 42);
+	assert_int_equal(stats_of(w.heap).weak_cleared, 2);
+	assert_int_equal(stats_of(w.heap).ephemerons_cleared, 1);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(weak_references),
 		cmocka_unit_test(weak_references_are_copied),
 		cmocka_unit_test(failed_exchange_loads),
+		{ "pauses read no weak table", pauses_read_no_weak_table, NULL, NULL,
+		  (void *)"mode=concurrent" },
+		{ "memliner: pauses read no weak table", pauses_read_no_weak_table, NULL, NULL,
+		  (void *)"mode=memliner,residency=simulated,epoch=1,delta=0" },
+		{ "pauses read no ephemeron", pauses_read_no_ephemeron, NULL, NULL,
+		  (void *)"mode=concurrent" },
+		{ "memliner: pauses read no ephemeron", pauses_read_no_ephemeron, NULL, NULL,
+		  (void *)"mode=memliner,residency=simulated,epoch=1,delta=0" },
+		cmocka_unit_test(chains_of_ephemerons_take_few_rounds),
+		cmocka_unit_test(the_dead_are_null_before_they_are_cleared),
 		cmocka_unit_test(ephemerons),
 		cmocka_unit_test(ephemeron_without_key),
 		cmocka_unit_test(finalizers),

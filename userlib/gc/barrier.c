@@ -41,6 +41,14 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 	m->log[m->logged++] = old.bits;
 }
 
+/* Is it known that the object dies in this cycle?  Only weak slots refer to it. */
+static bool is_dead(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
+{
+	const struct ebbgc_heap *h = ((const struct mutator *)mutator)->heap;
+
+	return h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
+}
+
 static uint64_t stamped(uint64_t bits, const ebbgc_mutator_t *mutator)
 {
 	return (bits & EBBGC_ADDRESS_MASK) | __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
@@ -70,8 +78,12 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 	if (!ebbgc_is_null(value))
 		value.bits = stamped(value.bits, mutator);
 	if (flags & EBBGC_MARKING) {
-		ebbgc_log_old(mutator, (ebbgc_ref_t){
-			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
+		ebbgc_ref_t old;
+
+		old.bits = __atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL);
+		/* Logged, what was dead would survive. */
+		if (!is_dead(mutator, old))
+			ebbgc_log_old(mutator, old);
 		if (flags & EBBGC_NOTING)
 			notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
 		return;
@@ -84,32 +96,61 @@ ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 {
 	ebbgc_ref_t ref = ebbgc_load(mutator, object, slot);
 
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING)) {
+		if (is_dead(mutator, ref))
+			return EBBGC_NULL;
 		ebbgc_log_old(mutator, ref);
+	}
 	return ref;
+}
+
+bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+		    ebbgc_ref_t *expected, ebbgc_ref_t value)
+{
+	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) }, seen;
+
+	(void)object;
+	for (;;) {
+		seen = is_dead(mutator, was) ? EBBGC_NULL : was;
+		/* Stamps may differ between two references to one object. */
+		if (!ebbgc_same(seen, *expected))
+			break;
+		if (__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
+						__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			ebbgc_log_old(mutator, seen);
+			return true;
+		}
+	}
+	ebbgc_log_old(mutator, seen);
+	*expected = seen;
+	return false;
+}
+
+static bool is_weak(const struct ebbgc_heap *h, ebbgc_ref_t object)
+{
+	return in_heap(h, object.bits & EBBGC_ADDRESS_MASK) &&
+	       (h->types[ebbgc_type_of(object)].flags & EBBGC_WEAK);
 }
 
 void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
 		ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count)
 {
 	/*
-	 * Log the targets of weak references: the copy may be strong and already traced, or weak
+	 * Weak references are loaded as such: the copy may be strong and already traced, or weak
 	 * and not visited when dead references are cleared.
 	 */
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) &&
-	    in_heap(mutator_of(mutator)->heap, from_object.bits & EBBGC_ADDRESS_MASK) &&
-	    (mutator_of(mutator)->heap->types[ebbgc_type_of(from_object)].flags & EBBGC_WEAK))
-		for (size_t i = 0; i < count; i++)
-			ebbgc_log_old(mutator, ebbgc_read(&from[i]));
+	const bool weak = EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) &&
+			  is_weak(mutator_of(mutator)->heap, from_object);
+
 	/* Upwards, unless that would overwrite slots that are still to be read. */
-	if (to <= from || to >= from + count) {
-		for (size_t i = 0; i < count; i++)
-			ebbgc_store(mutator, to_object, &to[i],
-				    ebbgc_load(mutator, from_object, &from[i]));
-	} else {
-		for (size_t i = count; i-- > 0;)
-			ebbgc_store(mutator, to_object, &to[i],
-				    ebbgc_load(mutator, from_object, &from[i]));
+	const bool up = to <= from || to >= from + count;
+
+	for (size_t n = 0; n < count; n++) {
+		size_t i = up ? n : count - 1 - n;
+
+		ebbgc_store(mutator, to_object, &to[i],
+			    weak ? ebbgc_load_weak(mutator, from_object, &from[i]) :
+				   ebbgc_load(mutator, from_object, &from[i]));
 	}
 }
 

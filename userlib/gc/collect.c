@@ -126,28 +126,41 @@ struct verdict {
 	size_t finalized;	/* dead objects that are kept for their finalizers */
 };
 
-/*
- * Tries to end the marking in a pause.  Returns false if the pause would be too long or marking was
- * abandoned.
- */
-static bool try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
+/* Results of an attempt to end the marking in a pause. */
+enum attempt {
+	FINISHED,
+	MUST_MARK,		/* the pause would be too long, or marking was abandoned */
+	MUST_CLEAR,		/* all is marked; clearing weak references would take too long */
+};
+
+/* World stopped, all is marked: clears weak references, or lets mutators see them as cleared. */
+static bool try_clear(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t deadline)
+{
+	h->settled = !weak_clear(h, kind == CYCLE_FULL ? 0 : deadline);
+	return !h->settled;
+}
+
+static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
 {
 	uint64_t now = os_now(), budget = h->options.pause_budget_ns;
 	uint64_t deadline = budget < UINT64_MAX - now ? now + budget : UINT64_MAX;
 
+	h->settled = false;
 	logs_flush(h);
 	if (!close_over(h, kind, deadline))
-		return false;
+		return MUST_MARK;
+	if (!try_clear(h, kind, deadline))
+		return MUST_CLEAR;
 	if (!v->decided) {
 		v->decided = true;
-		/* Before finalizers keep their objects alive. */
-		weak_clear(h);
+		/* Now finalizers may keep their objects alive. */
 		v->finalized = finalizers_collect(h);
 		if (v->finalized && !close_over(h, kind, deadline))
-			return false;
+			return MUST_MARK;
+		if (v->finalized && !try_clear(h, kind, deadline))
+			return MUST_CLEAR;
 	}
-	weak_clear(h);
-	return true;
+	return FINISHED;
 }
 
 static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
@@ -167,6 +180,8 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 		world_resume(h, since);
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
 		for (;;) {
+			enum attempt attempt;
+
 			do {
 				mark_all(h);
 				if (marking_abandoned(h))
@@ -174,15 +189,20 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 			} while (ephemerons_step(h));
 			since = os_now();
 			world_stop(h);
-			if (try_finish(h, kind, &verdict))
+			attempt = try_finish(h, kind, &verdict);
+			if (attempt == FINISHED)
 				break;
-			h->counting.remarks++;
-			h->cycle_remarks++;
+			if (attempt == MUST_MARK) {
+				h->counting.remarks++;
+				h->cycle_remarks++;
+			}
 			world_resume(h, since);
+			if (attempt == MUST_CLEAR)
+				weak_clear(h, 0);
 		}
 	} else {
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
-		if (!try_finish(h, kind, &verdict)) {
+		if (try_finish(h, kind, &verdict) != FINISHED) {
 			world_resume(h, since);
 			return;
 		}

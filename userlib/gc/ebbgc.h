@@ -450,14 +450,19 @@ EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
  * with another stamp.
  */
 
-/* For inline functions and code generators only: logs a reference that a store overwrote. */
+/*
+ * For inline functions and code generators only: logs a reference that a store overwrote, as
+ * ebbgc_cas() of 0.1.0 does.
+ */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
 
-/* Slow paths, for ebbgc_load() and ebbgc_store() only. */
+/* Slow paths, for ebbgc_load(), ebbgc_store() and ebbgc_cas() only. */
 EBBGC_API ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				      const ebbgc_ref_t *slot, ebbgc_ref_t ref);
 EBBGC_API void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 				ebbgc_ref_t value);
+EBBGC_API bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+			      ebbgc_ref_t *expected, ebbgc_ref_t value);
 
 /*
  * A thread's flags, perhaps as of its last safepoint: the compiler may keep them in a register.
@@ -561,18 +566,15 @@ static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc
 {
 	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 
-	(void)object;
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		return ebbgc_cas_slow(mutator, object, slot, expected, value);
 	/* Stamps may differ between two references to one object. */
 	while (ebbgc_same(was, *expected)) {
 		if (!__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
 						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
-		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-			ebbgc_log_old(mutator, was);
 		return true;
 	}
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-		ebbgc_log_old(mutator, was);
 	*expected = was;
 	return false;
 }
@@ -642,7 +644,8 @@ EBBGC_API ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t obje
 /*
  * An ephemeron keeps its value alive while its key is alive by other means, even if the value
  * leads to the key (Hayes, "Ephemerons: a new finalization mechanism", 1997).  Once the key was
- * collected both are null.  Without a key the value is null from the beginning.
+ * collected both are null.  Without a key the value is null from the beginning.  Neither can be
+ * replaced.
  */
 EBBGC_API ebbgc_ref_t ebbgc_ephemeron_new(ebbgc_mutator_t *mutator, ebbgc_ref_t key,
 					  ebbgc_ref_t value);

@@ -17,6 +17,7 @@
 #include "backing.h"
 #include "ebbgc.h"
 #include "epoch.h"
+#include "keys.h"
 #include "residency.h"
 #include "share.h"
 
@@ -118,6 +119,7 @@ struct marker {
 	bool quit;
 	bool abandoned;			/* the heap is being destroyed: do no more work */
 	bool overflow; /* out of memory: work was lost, some marked objects are untraced */
+	struct keys keys;		/* unmarked keys of ephemerons; no tracer runs: written */
 };
 
 /* See park.h. */
@@ -206,6 +208,11 @@ struct ebbgc_heap {
 
 	/* Marking: world stopped. */
 	bool marking;
+	/*
+	 * All that the program can reach is marked: weak references to unmarked objects are null
+	 * and are being cleared.  Implies `marking`.
+	 */
+	bool settled;
 	uint64_t allocated_at_snapshot;
 	struct marker marker;
 	uint64_t logged_references, logged_bytes;	/* atomic */

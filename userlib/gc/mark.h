@@ -25,8 +25,13 @@ struct tracer {
 	struct ebbgc_heap *heap;
 	size_t depth;
 	uint64_t marked_bytes, marked_objects;
-	struct vector weak;		/* marked objects whose references are weak */
-	struct vector ephemerons;	/* marked ones, traced while their key was unmarked */
+	/*
+	 * Copies, so that no one reads the pages again: weak slots and their unmarked targets
+	 * (pairs), marked ephemerons with unmarked keys and the values (triples).  Whatever the
+	 * program stores in such a slot later survives this cycle.
+	 */
+	struct vector weak, ephemerons;
+	struct vector values;		/* hints: of ephemerons whose keys were marked since */
 	pthread_t thread;
 	unsigned int index;
 	/* State of order_memliner. */
@@ -80,6 +85,9 @@ void mark_object(struct tracer *t, uint64_t ref);
 
 /* mark_object() for the target of a slot, if there is one; @tracer is a struct tracer. */
 void mark_slot(void *tracer, ebbgc_ref_t *slot);
+
+/* Marks values of ephemerons whose keys this tracer has marked; returns whether there were any. */
+bool values_mark(struct tracer *t);
 
 /* Traces one object: for orders. */
 void trace_object(struct tracer *t, uint64_t object);

@@ -36,7 +36,9 @@ static void phase_work(struct tracer *t)
 	bool more;
 
 	do {
-		mk->order->drain(t, 0);
+		do
+			mk->order->drain(t, 0);
+		while (values_mark(t));
 		pthread_mutex_lock(&mk->lock);
 		more = wait_for_work(mk);
 		pthread_mutex_unlock(&mk->lock);
@@ -124,8 +126,11 @@ bool mark_until(struct ebbgc_heap *h, uint64_t deadline)
 {
 	struct marker *mk = &h->marker;
 
-	return mk->order->drain(&mk->tracers[0], deadline) &&
-	       !__atomic_load_n(&mk->overflow, __ATOMIC_RELAXED);
+	do {
+		if (!mk->order->drain(&mk->tracers[0], deadline))
+			return false;
+	} while (values_mark(&mk->tracers[0]));
+	return !__atomic_load_n(&mk->overflow, __ATOMIC_RELAXED);
 }
 
 static void order_set(struct marker *mk, const struct order *order)
@@ -146,6 +151,7 @@ void marking_begin(struct ebbgc_heap *h)
 		struct tracer *t = &mk->tracers[i];
 
 		t->marked_bytes = t->marked_objects = 0;
+		t->weak.count = t->ephemerons.count = t->values.count = 0;
 		t->counts = (struct order_counts){ 0 };
 	}
 }
@@ -211,12 +217,15 @@ void marker_destroy(struct ebbgc_heap *h)
 		if (!os_forked(h->pid)) {
 			vector_free(&mk->tracers[i].weak);
 			vector_free(&mk->tracers[i].ephemerons);
+			vector_free(&mk->tracers[i].values);
 		}
 		for (struct chunk *c = mk->tracers[i].later; c; c = mk->tracers[i].later) {
 			mk->tracers[i].later = c->next;
 			free(c);
 		}
 	}
+	if (!os_forked(h->pid))
+		keys_free(&mk->keys);
 	for (struct chunk *c = mk->full; c; c = mk->full) {
 		mk->full = c->next;
 		free(c);

@@ -4,7 +4,13 @@
 
 bool vector_push(struct vector *v, uint64_t item)
 {
-	if (v->count == v->capacity) {
+	return vector_push_all(v, &item, 1);
+}
+
+bool vector_push_all(struct vector *v, const uint64_t *new, size_t count)
+{
+	/* At most a few items: doubling makes room for them. */
+	if (v->count + count > v->capacity) {
 		size_t capacity = v->capacity ? 2 * v->capacity : 64;
 		uint64_t *items = realloc(v->items, capacity * sizeof(*items));
 
@@ -13,7 +19,8 @@ bool vector_push(struct vector *v, uint64_t item)
 		v->items = items;
 		v->capacity = capacity;
 	}
-	v->items[v->count++] = item;
+	for (size_t i = 0; i < count; i++)
+		v->items[v->count++] = new[i];
 	return true;
 }
 

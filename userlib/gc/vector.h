@@ -15,6 +15,9 @@ struct vector {
 /* Returns false when out of memory. */
 bool vector_push(struct vector *v, uint64_t item);
 
+/* Pushes all @count items or, when out of memory, none; then returns false. */
+bool vector_push_all(struct vector *v, const uint64_t *items, size_t count);
+
 /* Not allowed in a child of fork(): a thread of the parent may have been moving the items. */
 void vector_free(struct vector *v);
 

@@ -1,62 +1,163 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <stdlib.h>
 #include "mark.h"
 #include "object.h"
-#include "type.h"
+#include "os.h"
 #include "weak.h"
+
+#define PAIR 2
+#define TRIPLE 3
+#define FEW 16u		/* ephemerons: searching them all costs less than a table */
+
+/* Counts pending ephemerons whose key is marked, or not. */
+static size_t pending(const struct ebbgc_heap *h, bool marked)
+{
+	size_t n = 0;
+
+	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
+		const struct vector *v = &h->marker.tracers[i].ephemerons;
+
+		for (size_t j = 0; j < v->count; j += TRIPLE)
+			n += object_marked(h, v->items[j + 1]) == marked;
+	}
+	return n;
+}
+
+/* Lets tracers find the values of pending ephemerons as they mark the keys. */
+static void keys_build(struct ebbgc_heap *h)
+{
+	size_t count = pending(h, false);
+	struct marker *mk = &h->marker;
+
+	if (count <= FEW || !keys_reset(&mk->keys, count))
+		return;
+	for (unsigned int i = 0; i < mk->tracer_count; i++) {
+		const struct vector *v = &mk->tracers[i].ephemerons;
+
+		for (size_t j = 0; j < v->count; j += TRIPLE)
+			if (v->items[j + 2] && !object_marked(h, v->items[j + 1]))
+				keys_add(&mk->keys, v->items[j + 1], v->items[j + 2]);
+	}
+}
 
 bool ephemerons_step(struct ebbgc_heap *h)
 {
 	struct marker *mk = &h->marker;
-	bool found = false;
+	bool found;
 
-	for (unsigned int i = 0; i < mk->tracer_count; i++) {
+	keys_free(&mk->keys);
+	found = pending(h, true);
+	/* First, as values may be keys. */
+	if (found)
+		keys_build(h);
+	for (unsigned int i = 0; found && i < mk->tracer_count; i++) {
 		struct vector *v = &mk->tracers[i].ephemerons;
 		size_t kept = 0;
 
-		for (size_t j = 0; j < v->count; j++) {
-			ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)v->items[j];
+		for (size_t j = 0; j < v->count; j += TRIPLE) {
+			ebbgc_ref_t value = { v->items[j + 2] };
 
-			if (!object_marked(h, ref_load(&slots[0]))) {
-				v->items[kept++] = v->items[j];
+			if (object_marked(h, v->items[j + 1])) {
+				mark_slot(&mk->tracers[0], &value);
 				continue;
 			}
-			found = true;
-			mark_slot(&mk->tracers[0], &slots[1]);
+			for (size_t k = 0; k < TRIPLE; k++)
+				v->items[kept++] = v->items[j + k];
 		}
 		v->count = kept;
 	}
 	return found;
 }
 
-static void clear_slot(void *arg, ebbgc_ref_t *slot)
+/* Clears a slot, unless the program has stored another reference in it. */
+static bool slot_clear(uint64_t slot, uint64_t target)
 {
-	struct ebbgc_heap *h = arg;
-	uint64_t object = ref_load(slot);
+	uint64_t *bits = (uint64_t *)(uintptr_t)slot;
+	uint64_t was = __atomic_load_n(bits, __ATOMIC_RELAXED);
 
-	if (object_marked(h, object))
-		return;
-	__atomic_store_n(&slot->bits, 0, __ATOMIC_RELEASE);
-	h->counting.weak_cleared++;
+	/* The program may change the stamp meanwhile. */
+	while ((was & EBBGC_ADDRESS_MASK) == target)
+		if (__atomic_compare_exchange_n(bits, &was, 0, false, __ATOMIC_RELEASE,
+						__ATOMIC_RELAXED))
+			return true;
+	return false;
 }
 
-void weak_clear(struct ebbgc_heap *h)
+static bool out_of_time(const struct ebbgc_heap *h, uint64_t deadline)
 {
+	return marking_abandoned(h) || (deadline && os_now() >= deadline);
+}
+
+static bool pairs_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadline)
+{
+	for (; v->count; v->count -= PAIR) {
+		const uint64_t *pair = &v->items[v->count - PAIR];
+
+		if (object_marked(h, pair[1]))
+			continue;
+		if (out_of_time(h, deadline))
+			return false;
+		h->counting.weak_cleared += slot_clear(pair[0], pair[1]);
+	}
+	return true;
+}
+
+static bool triples_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadline)
+{
+	size_t kept = 0, j;
+	bool done;
+
+	for (j = 0; j < v->count; j += TRIPLE) {
+		const uint64_t *triple = &v->items[j];
+
+		if (!object_marked(h, triple[1])) {
+			if (out_of_time(h, deadline))
+				break;
+			h->counting.ephemerons_cleared += slot_clear(triple[0], triple[1]);
+			slot_clear(triple[0] + sizeof(ebbgc_ref_t), triple[2] & EBBGC_ADDRESS_MASK);
+			continue;
+		}
+		/* The key has come back to life: the next ephemerons_step() marks the value. */
+		for (size_t k = 0; k < TRIPLE; k++)
+			v->items[kept++] = triple[k];
+	}
+	done = j == v->count;
+	for (; j < v->count; j++)
+		v->items[kept++] = v->items[j];
+	v->count = kept;
+	return done;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void sort(struct vector *v, size_t words)
+{
+	if (v->count)
+		qsort(v->items, v->count / words, words * sizeof(*v->items), by_address);
+}
+
+bool weak_clear(struct ebbgc_heap *h, uint64_t deadline)
+{
+	bool all = true;
+
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
 		struct vector *weak = &h->marker.tracers[i].weak;
 		struct vector *ephemerons = &h->marker.tracers[i].ephemerons;
 
-		for (size_t j = 0; j < weak->count; j++)
-			type_visit(&h->types[type_id(weak->items[j])], weak->items[j], clear_slot,
-				   h);
-		for (size_t j = 0; j < ephemerons->count; j++) {
-			ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)ephemerons->items[j];
-
-			__atomic_store_n(&slots[0].bits, 0, __ATOMIC_RELEASE);
-			__atomic_store_n(&slots[1].bits, 0, __ATOMIC_RELEASE);
-			h->counting.ephemerons_cleared++;
+		/* Each page once. */
+		if (!deadline) {
+			sort(weak, PAIR);
+			sort(ephemerons, TRIPLE);
 		}
-		weak->count = ephemerons->count = 0;
+		all &= pairs_clear(h, weak, deadline);
+		all &= triples_clear(h, ephemerons, deadline);
 	}
+	return all;
 }
 
 static ebbgc_ref_t new_with(ebbgc_mutator_t *mutator, ebbgc_type_t type, ebbgc_ref_t *slots,
@@ -97,5 +198,11 @@ ebbgc_ref_t ebbgc_ephemeron_key(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemeron)
 
 ebbgc_ref_t ebbgc_ephemeron_value(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemeron)
 {
+	const struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	uint64_t key = ref_load(ebbgc_ptr(ephemeron));
+
+	/* The collector may have cleared the key only, or neither yet. */
+	if (!key || (h->settled && !object_marked(h, key)))
+		return EBBGC_NULL;
 	return ebbgc_load_weak(mutator, ephemeron, (ebbgc_ref_t *)ebbgc_ptr(ephemeron) + 1);
 }

@@ -4,16 +4,21 @@
 #define EBBGC_WEAK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ebbgc_heap;
 
 /*
  * Marks the values of ephemerons whose key has been marked since they were traced; returns true if
- * there were any.  No tracer may be running; mutators may.
+ * there were any.  No tracer may be running; mutators may.  Reads no page of the heap.
  */
 bool ephemerons_step(struct ebbgc_heap *h);
 
-/* World stopped: clears references to dead objects in all weak objects and ephemerons found. */
-void weak_clear(struct ebbgc_heap *h);
+/*
+ * Clears references to unmarked objects in the weak objects and ephemerons found, once all that is
+ * reachable is marked.  Returns false if that is not done by the deadline (ns; 0: none) or marking
+ * was abandoned: each may be on a swapped-out page.  Mutators may run if h->settled is set.
+ */
+bool weak_clear(struct ebbgc_heap *h, uint64_t deadline);
 
 #endif
