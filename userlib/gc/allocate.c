@@ -13,6 +13,29 @@
 #include "trigger.h"
 #include "type.h"
 
+/* Beyond a quarter more than its target size, a heap that avoids reads would grow too much. */
+static bool is_overgrown(const struct ebbgc_heap *h)
+{
+	return (uint64_t)h->used << REGION_SHIFT > h->target + h->target / 4;
+}
+
+/* Lock held, released meanwhile: returns a region with free slots, or REGION_NONE. */
+static uint32_t region_find(struct ebbgc_heap *h, struct supply *s, unsigned int kind)
+{
+	uint32_t region = sweep_for(h, (uint8_t)kind);
+
+	s->all_holes = is_overgrown(h);
+	if (region == REGION_NONE && s->all_holes)
+		region = region_list_pop(h, &h->skipped[kind]);
+	if (region == REGION_NONE)
+		region = regions_take(h, 1, (uint8_t)kind);
+	if (region == REGION_NONE) {
+		region = region_list_pop(h, &h->skipped[kind]);
+		s->all_holes = true;
+	}
+	return region;
+}
+
 static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 {
 	struct supply *s = &m->supply[kind];
@@ -30,13 +53,13 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		uint32_t region;
 
 		if (s->region != REGION_NONE) {
-			region_list_push(h, &h->full[kind], s->region);
+			region_list_push(h, h->regions[s->region].skipped ? &h->skipped[kind] :
+									    &h->full[kind],
+					 s->region);
 			s->region = REGION_NONE;
 		}
 		shortage_turn_wait(h, m);
-		region = sweep_for(h, (uint8_t)kind);
-		if (region == REGION_NONE)
-			region = regions_take(h, 1, (uint8_t)kind);
+		region = region_find(h, s, kind);
 		if (region == REGION_NONE) {
 			r = shortage_wait(h, m, h->slot_size[kind], &tries);
 			if (r)
@@ -47,6 +70,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		s->region = region;
 		region_used(h, region);
 		h->regions[region].cursor = 0;
+		h->regions[region].skipped = false;
 		pthread_mutex_unlock(&h->lock);
 		taken = supply_take(m, kind);
 		if (taken && tries < SHORTAGE_TURN)

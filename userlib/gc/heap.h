@@ -58,6 +58,7 @@ struct region {
 	uint32_t cursor;		/* first slot that its owner has not examined */
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
+	bool skipped;			/* holes before the cursor are free: see supply_take() */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
 };
 
@@ -69,6 +70,7 @@ struct region_list {
 struct supply {
 	char *next, *end;
 	uint32_t region;
+	bool all_holes;			/* take those of this region that cost a read, too */
 };
 
 #define SATB_ENTRIES 256
@@ -185,6 +187,7 @@ struct ebbgc_heap {
 	pthread_cond_t turn;		/* `first` has changed */
 	uint32_t side_locked;		/* regions whose side tables are locked */
 	struct region_list partial[SMALL_KINDS], full[SMALL_KINDS], unswept[SMALL_KINDS];
+	struct region_list skipped[SMALL_KINDS]; /* full but for holes on swapped-out pages */
 	struct region_list large, large_unswept;
 	unsigned int sweeping;		/* regions taken off an unswept list, not yet returned */
 	pthread_cond_t swept;
@@ -196,6 +199,7 @@ struct ebbgc_heap {
 	uint64_t trigger;		/* value of allocated_bytes that requests a cycle */
 	uint64_t stall_at;		/* value at which allocation waits for that cycle */
 	uint64_t room, room_end;	/* bytes above live ones; allocated_bytes at their end */
+	uint64_t target;		/* size of the heap; lock */
 	unsigned int waiting;		/* threads that wait for a cycle's end */
 
 	/* Cycles: lock. */

@@ -63,7 +63,7 @@ int regions_create(struct ebbgc_heap *h)
 		return -1;
 	}
 	for (unsigned int k = 0; k < SMALL_KINDS; k++)
-		h->partial[k] = h->full[k] = h->unswept[k] = empty;
+		h->partial[k] = h->full[k] = h->unswept[k] = h->skipped[k] = empty;
 	h->large = h->large_unswept = empty;
 	return 0;
 }

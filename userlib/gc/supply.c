@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <string.h>
+#include <sys/mman.h>
 #include "object.h"
 #include "region.h"
 #include "supply.h"
@@ -66,6 +67,71 @@ void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 	}
 }
 
+/* Are holes chosen by residency?  Not if all is in memory. */
+static bool is_choosy(const struct ebbgc_heap *h)
+{
+	return (h->options.features & EBBGC_EXACT) && h->residency.provider &&
+	       residency_is_scarce(&h->residency);
+}
+
+/* Free bytes of a region that has live objects, from its start. */
+struct hole {
+	size_t begin, end;
+};
+
+static bool hole_has_page(const struct hole *hole, size_t page)
+{
+	return hole->begin <= page << PAGE_SHIFT && hole->end >= (page + 1) << PAGE_SHIFT;
+}
+
+/* Would writing to this page of the region read it, as not all of it is free? */
+static bool page_costs_read(struct ebbgc_heap *h, uint32_t region, size_t page,
+			    const struct hole *hole)
+{
+	uint64_t start = (uint64_t)(uintptr_t)region_start(h, region);
+
+	return !hole_has_page(hole, page) &&
+	       residency_is_out(&h->residency, page_of(h, start) + page);
+}
+
+/* Narrows slots [*from, *to) of a hole to the first ones that cost no read; perhaps to none. */
+static void run_narrow(struct ebbgc_heap *h, uint32_t region, size_t size, const struct hole *hole,
+		       size_t *from, size_t *to)
+{
+	for (size_t page = *from * size >> PAGE_SHIFT;
+	     *from < *to && page <= (*to * size - 1) >> PAGE_SHIFT; page++) {
+		size_t begin = page << PAGE_SHIFT;
+
+		if (!page_costs_read(h, region, page, hole))
+			continue;
+		if (begin >= (*from + 1) * size)
+			*to = begin / size;
+		else
+			*from = (begin + PAGE_BYTES + size - 1) / size;
+	}
+}
+
+/* Zeroes bytes [from, to) of a hole; does not read swapped-out pages that are free as a whole. */
+static void hole_zero(struct ebbgc_heap *h, uint32_t region, const struct hole *hole, size_t from,
+		      size_t to)
+{
+	char *start = region_start(h, region);
+	size_t first = page_of(h, (uint64_t)(uintptr_t)start), next;
+
+	for (; from < to; from = next) {
+		size_t page = from >> PAGE_SHIFT;
+
+		next = (page + 1) << PAGE_SHIFT;
+		if (next > to)
+			next = to;
+		if (!hole_has_page(hole, page) ||
+		    !residency_is_out(&h->residency, first + page) ||
+		    madvise(start + (page << PAGE_SHIFT), PAGE_BYTES, MADV_DONTNEED))
+			memset(start + from, 0, next - from);
+		residency_touched(&h->residency, first + page);
+	}
+}
+
 bool supply_take(struct mutator *m, unsigned int kind)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -75,17 +141,36 @@ bool supply_take(struct mutator *m, unsigned int kind)
 	uint64_t *bits = h->allocated + (size_t)s->region * REGION_WORDS;
 	size_t slots = REGION_SIZE / size, i = r->cursor, end;
 	size_t most = size < RUN_BYTES ? RUN_BYTES / size : 1;
+	bool choosy = !r->zero && !s->all_holes && is_choosy(h);
+	struct hole hole;
 
-	while (i < slots && bit_test(bits, i * stride))
-		i++;
-	end = i + most < slots ? i + most : slots;
-	end = bits_next(bits, i * stride, end * stride) / stride;
+	for (;; i = end) {
+		size_t first;
+
+		while (i < slots && bit_test(bits, i * stride))
+			i++;
+		r->cursor = (uint32_t)i;
+		if (i >= slots)
+			return false;
+		end = i + most < slots ? i + most : slots;
+		end = bits_next(bits, i * stride, end * stride) / stride;
+		if (!choosy)
+			break;
+		first = bits_next(bits, i * stride, slots * stride) / stride;
+		hole = (struct hole){ i * size, first < slots ? first * size : REGION_SIZE };
+		first = i;
+		run_narrow(h, s->region, size, &hole, &i, &end);
+		r->skipped |= i != first;
+		if (i < end)
+			break;
+		end = i;
+	}
 	r->cursor = (uint32_t)end;
-	if (i == end)
-		return false;
 	s->next = region_start(h, s->region) + i * size;
 	s->end = s->next + (end - i) * size;
-	if (!r->zero)
+	if (choosy)
+		hole_zero(h, s->region, &hole, i * size, end * size);
+	else if (!r->zero)
 		memset(s->next, 0, (size_t)(s->end - s->next));
 	if (h->marking)
 		run_mark(h, s->next, s->end, size);

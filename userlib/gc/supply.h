@@ -12,7 +12,9 @@
 
 /*
  * m's own thread, without the lock: takes the next run of the region that m owns for @kind.
- * Returns false if the region has no free slot left.
+ * Returns false if the region has no free slot left or, unless supply.all_holes is set, only slots
+ * on swapped-out pages with other objects, which would be read; then sets region.skipped.  A page
+ * that is out and free as a whole is emptied instead.  Needs EBBGC_EXACT.
  */
 bool supply_take(struct mutator *m, unsigned int kind);
 

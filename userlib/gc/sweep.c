@@ -27,6 +27,7 @@ void sweep_begin(struct ebbgc_heap *h)
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
 		region_list_append(h, &h->unswept[k], &h->partial[k]);
 		region_list_append(h, &h->unswept[k], &h->full[k]);
+		region_list_append(h, &h->unswept[k], &h->skipped[k]);
 	}
 	region_list_append(h, &h->large_unswept, &h->large);
 }
@@ -61,6 +62,7 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	}
 	h->regions[region].cursor = 0;
 	h->regions[region].zero = false;
+	h->regions[region].skipped = false;
 	return live;
 }
 

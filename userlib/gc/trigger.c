@@ -23,6 +23,7 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 		if (wanted < (double)o->max_bytes)
 			aim = (uint64_t)wanted;
 	}
+	h->target = aim;
 	room = aim > live ? aim - live : 0;
 	if (room < TRIGGER_MIN)
 		room = TRIGGER_MIN;
