@@ -332,6 +332,7 @@ static void report(const char *path, double began, double ended)
 		FIELD(arrived_objects);
 		FIELD(hint_calls);
 		FIELD(hinted_pages);
+		FIELD(allocation_faults);
 #undef FIELD
 		fprintf(f, ", \"epoch_source\": \"%s\", \"pause_p50_ns\": %lu, \"pause_p99_ns\": %lu}\n",
 			sources[s.epoch_source], (unsigned long)ebbgc_pause_quantile(heap, 0.5),

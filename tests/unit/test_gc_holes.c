@@ -4,6 +4,7 @@
  * sets the state of pages.
  */
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "gc_test.h"
@@ -28,6 +29,18 @@ int madvise(void *start, size_t bytes, int advice)
 	if (advice == MADV_DONTNEED)
 		__atomic_fetch_add(&emptied, bytes / PAGE_BYTES, __ATOMIC_RELAXED);
 	return (int)syscall(SYS_madvise, start, bytes, advice);
+}
+
+static long faults;		/* major ones that threads have had; atomic */
+
+/* Each zeroing between two calls waits for a page. */
+int getrusage(int who, struct rusage *usage)
+{
+	int r = (int)syscall(SYS_getrusage, who, usage);
+
+	if (who == RUSAGE_THREAD)
+		usage->ru_majflt = __atomic_fetch_add(&faults, 1, __ATOMIC_RELAXED);
+	return r;
 }
 
 static void begin(struct fixture *f, const char *options, size_t max)
@@ -175,9 +188,31 @@ static void full_heaps_use_all_holes(void **state)
 	end(&f);
 }
 
+/* A thread takes 8 KiB at a time; a large object at once. */
+static void faults_of_allocation_are_counted(void **state)
+{
+	struct fixture f;
+
+	begin(&f, *state, 64 << 20);
+	f.roots[0] = ebbgc_alloc_length(f.m, f.refs, NODES);
+	assert_true(stats_of(f.heap).allocation_faults <= 1);
+	for (size_t i = 0; i < NODES; i++)
+		ebbgc_store(f.m, f.roots[0], slot(&f, i), ebbgc_alloc(f.m, f.node));
+	if (strstr(*state, "count"))
+		assert_in_range(stats_of(f.heap).allocation_faults, NODES * 32 / RUN_BYTES,
+				NODES * 32 / RUN_BYTES + 8);
+	else
+		assert_int_equal(__atomic_load_n(&faults, __ATOMIC_RELAXED), 0);
+	end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		{ "nothing is counted", faults_of_allocation_are_counted, NULL, NULL,
+		  (void *)"mode=memliner,exact,residency=simulated" },
+		{ "faults of allocation are counted", faults_of_allocation_are_counted, NULL, NULL,
+		  (void *)"mode=memliner,exact,residency=simulated,count" },
 		cmocka_unit_test(holes_on_swapped_out_pages_stay_free),
 		cmocka_unit_test(empty_pages_are_not_read),
 		cmocka_unit_test(full_heaps_use_all_holes),

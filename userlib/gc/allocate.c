@@ -135,10 +135,12 @@ static void *zero_regions(void *arg)
 	const struct zeroing *z = arg;
 	struct ebbgc_heap *h = z->m->heap;
 	bool dropping = h->dropping;
+	uint64_t faults;
 
 	mutator_block(z->m);
 	mutator_lend(z->m);
 	pthread_mutex_unlock(&h->lock);
+	faults = faults_before(h);
 	for (uint32_t i = z->first; i < z->first + z->count; i++) {
 		char *start = region_start(h, i);
 
@@ -147,6 +149,7 @@ static void *zero_regions(void *arg)
 		    (!dropping || madvise(start, REGION_SIZE, MADV_DONTNEED)))
 			memset(start, 0, REGION_SIZE);
 	}
+	faults_count(h, faults);
 	pthread_mutex_lock(&h->lock);
 	mutator_unblock(z->m);
 	return NULL;

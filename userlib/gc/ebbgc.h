@@ -154,6 +154,11 @@ enum {
 	 * instead of being killed by the kernel.
 	 */
 	EBBGC_OVERCOMMIT = 1 << 7,
+	/*
+	 * Any mode: count the major faults of allocation (stats.allocation_faults), apart from the
+	 * program's own.  Costs two system calls for each 8 KiB.
+	 */
+	EBBGC_COUNT_FAULTS = 1 << 8,
 };
 
 /* The source of page residency.  If the kernel lacks one, the heap uses the next. */
@@ -281,7 +286,7 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
  *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
  *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
- *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, lock, check
+ *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, count, lock, check
  *
  * -EINVAL, and no option changes, for any other word or without ebbgc_options_init().
  */
@@ -715,6 +720,12 @@ struct ebbgc_stats {
 	uint64_t arrivals, arrivals_lost; /* faults in this heap; lost faults of the process */
 	uint64_t arrived_objects;	/* marked because the program faulted on them */
 	uint64_t hint_calls, hinted_pages;	/* prefetched for the program */
+
+	/*
+	 * EBBGC_COUNT_FAULTS: faults that waited for a read while memory for new objects was
+	 * zeroed.  Neither the program's accesses nor the collector's threads cause them.
+	 */
+	uint64_t allocation_faults;
 };
 
 /*

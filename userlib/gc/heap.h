@@ -229,6 +229,7 @@ struct ebbgc_heap {
 	struct share share;
 	struct arrivals arrivals;
 	uint64_t hint_calls, hinted_pages;	/* atomic */
+	uint64_t allocation_faults;		/* atomic */
 	uint64_t hint_nap_ns; /* ns between reads of arrivals outside of cycles; the collector's */
 	struct advice advice;
 	struct epoch epoch;

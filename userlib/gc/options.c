@@ -10,7 +10,7 @@
 #include "residency.h"
 #include "versions.h"
 
-#define FEATURE_BITS 8
+#define FEATURE_BITS 9
 #define DEPTH_MAX 64u
 
 static void options_default(struct ebbgc_options *o)

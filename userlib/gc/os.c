@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
@@ -65,6 +66,13 @@ void *os_map(size_t bytes)
 bool os_forked(pid_t creator)
 {
 	return getpid() != creator;
+}
+
+uint64_t os_major_faults(void)
+{
+	struct rusage usage;
+
+	return getrusage(RUSAGE_THREAD, &usage) ? 0 : (uint64_t)usage.ru_majflt;
 }
 
 bool os_swapped(void)

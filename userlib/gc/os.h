@@ -32,6 +32,9 @@ void *os_map(size_t bytes);
 /* Is the calling process a child of fork() of the process @creator? */
 bool os_forked(pid_t creator);
 
+/* Returns the calling thread's page faults that waited for a read, so far. */
+uint64_t os_major_faults(void);
+
 /* Has the kernel swapped out any page of this process? */
 bool os_swapped(void);
 

@@ -89,6 +89,7 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	now.arrivals_lost = __atomic_load_n(&h->arrivals.lost, __ATOMIC_RELAXED);
 	now.hint_calls = __atomic_load_n(&h->hint_calls, __ATOMIC_RELAXED);
 	now.hinted_pages = __atomic_load_n(&h->hinted_pages, __ATOMIC_RELAXED);
+	now.allocation_faults = __atomic_load_n(&h->allocation_faults, __ATOMIC_RELAXED);
 	now.side_locked = h->side_locked * per_region;
 	figures_unlock(h);
 	memset(stats, 0, size);

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "object.h"
+#include "os.h"
 #include "region.h"
 #include "supply.h"
 #include "trigger.h"
@@ -65,6 +66,18 @@ void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 			region_list_push(h, &h->partial[k], m->supply[k].region);
 		m->supply[k].region = REGION_NONE;
 	}
+}
+
+uint64_t faults_before(const struct ebbgc_heap *h)
+{
+	return h->options.features & EBBGC_COUNT_FAULTS ? os_major_faults() : 0;
+}
+
+void faults_count(struct ebbgc_heap *h, uint64_t before)
+{
+	if (h->options.features & EBBGC_COUNT_FAULTS)
+		__atomic_fetch_add(&h->allocation_faults, os_major_faults() - before,
+				   __ATOMIC_RELAXED);
 }
 
 /* Are holes chosen by residency?  Not if all is in memory. */
@@ -143,6 +156,7 @@ bool supply_take(struct mutator *m, unsigned int kind)
 	size_t most = size < RUN_BYTES ? RUN_BYTES / size : 1;
 	bool choosy = !r->zero && !s->all_holes && is_choosy(h);
 	struct hole hole;
+	uint64_t faults;
 
 	for (;; i = end) {
 		size_t first;
@@ -168,10 +182,12 @@ bool supply_take(struct mutator *m, unsigned int kind)
 	r->cursor = (uint32_t)end;
 	s->next = region_start(h, s->region) + i * size;
 	s->end = s->next + (end - i) * size;
+	faults = faults_before(h);
 	if (choosy)
 		hole_zero(h, s->region, &hole, i * size, end * size);
 	else if (!r->zero)
 		memset(s->next, 0, (size_t)(s->end - s->next));
+	faults_count(h, faults);
 	if (h->marking)
 		run_mark(h, s->next, s->end, size);
 	/* Last: a tracer that finds a slot by an arrival must see it zeroed and marked. */

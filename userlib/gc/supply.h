@@ -18,6 +18,10 @@
  */
 bool supply_take(struct mutator *m, unsigned int kind);
 
+/* EBBGC_COUNT_FAULTS: counts the calling thread's major faults between the two calls. */
+uint64_t faults_before(const struct ebbgc_heap *h);
+void faults_count(struct ebbgc_heap *h, uint64_t before);
+
 /* World stopped, before marking: marks the free slots of m's runs. */
 void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
 
