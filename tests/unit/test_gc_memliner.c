@@ -159,6 +159,39 @@ static void rings_lose_the_oldest(void **state)
 	end(&f);
 }
 
+/* A leaf holds no slots: only loads of references to it tell that the program uses it. */
+static void leaves_are_noted_as_targets(void **state)
+{
+	static const struct ebbgc_layout leaf = {
+		.name = "leaf", .flags = EBBGC_LEAF, .size = 64,
+	};
+	ebbgc_type_t leaf_type;
+	struct fixture f;
+	uint64_t noted, lost;
+
+	begin(&f, "mode=memliner");
+	assert_int_equal(ebbgc_type_register(f.heap, &leaf, &leaf_type), 0);
+	f.roots[0] = list_new(f.m, f.node, 2);
+	f.roots[1] = ebbgc_alloc(f.m, leaf_type);
+	ebbgc_store(f.m, f.roots[0], &node_of(f.roots[0])->right, f.roots[1]);
+	f.m->flags |= EBBGC_NOTING;
+	/* Other targets are noted when the program loads from them. */
+	ebbgc_load(f.m, f.roots[0], &node_of(f.roots[0])->left);
+	assert_int_equal(notes_next(f.heap), f.roots[0].bits);
+	assert_int_equal(notes_next(f.heap), 0);
+	mutator_of(f.m)->ring->last = 0;
+	for (int i = 0; i < 3; i++)
+		ebbgc_load(f.m, f.roots[0], &node_of(f.roots[0])->right);
+	assert_int_equal(notes_next(f.heap), f.roots[0].bits);
+	assert_int_equal(notes_next(f.heap), f.roots[1].bits);
+	/* A burst counts accesses, not notes. */
+	assert_int_equal(mutator_of(f.m)->ring->left, NOTES_BURST - 4);
+	f.m->flags &= ~EBBGC_NOTING;
+	notes_count(f.heap, &noted, &lost);
+	assert_int_equal(lost, 0);
+	end(&f);
+}
+
 #define NOTES 200000
 
 static void *take_notes(void *heap)
@@ -698,6 +731,7 @@ int main(void)
 		cmocka_unit_test(references_carry_the_epoch),
 		cmocka_unit_test(far_is_many_epochs_away),
 		cmocka_unit_test(rings_lose_the_oldest),
+		cmocka_unit_test(leaves_are_noted_as_targets),
 		cmocka_unit_test(rings_are_shared),
 		cmocka_unit_test(touched_objects_come_first),
 		cmocka_unit_test(nothing_is_noted_elsewhere),

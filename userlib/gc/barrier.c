@@ -59,8 +59,10 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 {
 	uint64_t was = ref.bits;
 
-	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING)
+	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING) {
 		notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+		notes_add_target(mutator_of(mutator), was & EBBGC_ADDRESS_MASK);
+	}
 	if (!ebbgc_is_stale(mutator, ref))
 		return ref;
 	/* Stamp the slot too, without undoing a concurrent store. */

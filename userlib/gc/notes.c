@@ -30,10 +30,19 @@ void ring_leave(struct ring *r)
 	r->taken = false;
 }
 
+static void ring_put(const struct ebbgc_heap *h, struct ring *r, uint64_t object)
+{
+	uint64_t head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
+
+	if (object_marked(h, object))
+		return;
+	__atomic_store_n(&r->entries[head % RING_ENTRIES], object, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->head, head + 1, __ATOMIC_RELEASE);
+}
+
 void notes_add(struct mutator *m, uint64_t object)
 {
 	struct ring *r = m->ring;
-	uint64_t head;
 
 	if (!r)
 		return;
@@ -44,11 +53,19 @@ void notes_add(struct mutator *m, uint64_t object)
 	if (object == r->last)
 		return;
 	r->last = object;
-	if (object_marked(m->heap, object))
+	ring_put(m->heap, r, object);
+}
+
+void notes_add_target(struct mutator *m, uint64_t target)
+{
+	const struct ebbgc_heap *h = m->heap;
+	struct ring *r = m->ring;
+
+	if (!r || target == r->last_leaf || !in_heap(h, target) ||
+	    !kind_is_leaf(__atomic_load_n(&h->kinds[region_of(h, target)], __ATOMIC_RELAXED)))
 		return;
-	head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
-	__atomic_store_n(&r->entries[head % RING_ENTRIES], object, __ATOMIC_RELAXED);
-	__atomic_store_n(&r->head, head + 1, __ATOMIC_RELEASE);
+	r->last_leaf = target;
+	ring_put(h, r, target);
 }
 
 static uint64_t ring_next(struct ring *r)
@@ -100,7 +117,7 @@ void notes_clear(struct ebbgc_heap *h)
 
 		__atomic_fetch_add(&r->lost, head - r->tail, __ATOMIC_RELAXED);
 		__atomic_store_n(&r->tail, head, __ATOMIC_RELAXED);
-		r->last = 0;
+		r->last = r->last_leaf = 0;
 	}
 }
 

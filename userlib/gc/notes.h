@@ -27,7 +27,7 @@ struct ring {
 	struct ring *next;		/* rings are only freed with the heap */
 	bool taken;			/* by a mutator; heap's lock */
 	unsigned int left;		/* accesses left in this burst; the mutator's */
-	uint64_t last;			/* object that the mutator touched last */
+	uint64_t last, last_leaf;	/* what the mutator touched last */
 	uint64_t entries[RING_ENTRIES];
 	/* On cache lines of their own. */
 	_Alignas(128) uint64_t head;
@@ -44,6 +44,12 @@ void ring_leave(struct ring *r);
  * Clears EBBGC_NOTING in m's flags at the end of a burst.
  */
 void notes_add(struct mutator *m, uint64_t object);
+
+/*
+ * Notes a target that m has loaded a reference to, if it is a leaf: it is about to be touched, and
+ * is never the holder of a slot.  Not counted in a burst.
+ */
+void notes_add_target(struct mutator *m, uint64_t target);
 
 /* Takes the oldest entry of any ring, or returns 0.  Any tracer. */
 uint64_t notes_next(struct ebbgc_heap *h);
