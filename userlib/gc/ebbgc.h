@@ -347,9 +347,10 @@ struct ebbgc_layout {
 	size_t run_count;
 	/*
 	 * For layouts that data cannot describe: calls visit(arg, slot) for each reference of the
-	 * object.  It runs on marker threads, concurrently with the program.  It may read only
-	 * fields that are zero at first (the object may have just been allocated) and never
-	 * change once set.  No other process can trace such types.
+	 * object.  It runs on marker threads, concurrently with the program or while attached
+	 * threads are stopped: it deadlocks if it takes a lock which one of them holds at a
+	 * safepoint.  It may read only fields that are zero at first (the object may have just been
+	 * allocated) and never change once set.  No other process can trace such types.
 	 */
 	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
 };
