@@ -710,6 +710,92 @@ static void side_tables_need_no_lock(void **state)
 	assert_int_equal(WEXITSTATUS(status), 1);
 }
 
+#define HASHED 10000u
+
+static int by_hash(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+struct hashing {
+	ebbgc_heap_t *heap;
+	ebbgc_ref_t array;
+	uint32_t hashes[HASHED];
+};
+
+static void *hash_all(void *arg)
+{
+	struct hashing *h = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(h->heap, &m), 0);
+	for (size_t i = 0; i < HASHED; i++)
+		h->hashes[i] = ebbgc_hash(m, refs_of(h->array)->slots[i]);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* Two threads get the same hash of an object; it keeps hash and type through collections. */
+static void identity_hashes(void **state)
+{
+	static struct hashing one, other;
+	uint32_t sorted[HASHED];
+	struct ebbgc_options o;
+	struct ebbgc_frame frame;
+	ebbgc_ref_t array = { 0 }, same;
+	ebbgc_type_t node, refs;
+	unsigned int equal = 0;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	pthread_t threads[2];
+
+	ebbgc_options_init(&o);
+	heap = heap_of(16 << 20, EBBGC_GROWABLE, &o);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_type_register(heap, &refs_layout, &refs), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	ebbgc_frame_push(m, &frame, &array, 1);
+	array = ebbgc_alloc_length(m, refs, HASHED);
+	for (size_t i = 0; i < HASHED; i++)
+		ebbgc_store(m, array, &refs_of(array)->slots[i], ebbgc_alloc(m, node));
+	one = other = (struct hashing){ .heap = heap, .array = array };
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	assert_int_equal(pthread_create(&threads[0], NULL, hash_all, &one), 0);
+	assert_int_equal(pthread_create(&threads[1], NULL, hash_all, &other), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	ebbgc_blocked_end(m);
+	assert_memory_equal(one.hashes, other.hashes, sizeof(one.hashes));
+	assert_int_equal(ebbgc_collect(m), 0);
+	for (size_t i = 0; i < HASHED; i++) {
+		ebbgc_ref_t r = refs_of(array)->slots[i];
+
+		assert_int_equal(ebbgc_hash(m, r), one.hashes[i]);
+		assert_int_equal(ebbgc_type_of(r), node);
+		assert_int_equal(ebbgc_size_of(m, r), sizeof(struct node));
+	}
+	memcpy(sorted, one.hashes, sizeof(sorted));
+	qsort(sorted, HASHED, sizeof(*sorted), by_hash);
+	assert_true(sorted[0]);
+	for (size_t i = 1; i < HASHED; i++)
+		equal += sorted[i] == sorted[i - 1];
+	/* 0.01 are expected. */
+	assert_true(equal <= 2);
+	/* The next object in a slot has another hash. */
+	same = refs_of(array)->slots[0];
+	ebbgc_store(m, array, &refs_of(array)->slots[0], EBBGC_NULL);
+	assert_int_equal(ebbgc_collect(m), 0);
+	while (!ebbgc_same(array = ebbgc_alloc(m, node), same))
+		;
+	assert_int_not_equal(ebbgc_hash(m, array), one.hashes[0]);
+	assert_int_equal(ebbgc_hash(m, EBBGC_NULL), 0);
+	assert_int_equal(ebbgc_hash(m, ebbgc_ref(&one)), ebbgc_hash(m, ebbgc_ref(&one)));
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -729,6 +815,7 @@ int main(void)
 		cmocka_unit_test(pauses_have_quantiles),
 		cmocka_unit_test(side_tables_are_locked),
 		cmocka_unit_test(side_tables_need_no_lock),
+		cmocka_unit_test(identity_hashes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

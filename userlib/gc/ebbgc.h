@@ -2,9 +2,9 @@
 /*
  * ebbgc: a garbage-collected heap for C programs and language runtimes.
  *
- * Objects do not move.  A type's layout is data (struct ebbgc_layout), from which the collector
- * finds references precisely.  It scans stacks precisely (frames) or conservatively; each heap
- * chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle begins
+ * Objects do not move in this version.  A type's layout is data (struct ebbgc_layout), from which
+ * the collector finds references precisely.  It scans stacks precisely (frames) or conservatively;
+ * each heap chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle begins
  * (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs the
  * reference that it overwrites, a load costs a comparison, and objects allocated during a cycle
  * survive it.  Mark bits and allocation bits live outside the heap's pages, so sweeping and
@@ -74,7 +74,11 @@ typedef struct ebbgc_reference {
 #define EBBGC_NULL EBBGC_BITS(0)
 #define EBBGC_ADDRESS_MASK ((UINT64_C(1) << 60) - 1)
 
-/* Returns the address of the object's first byte (8-byte aligned); NULL for the null reference. */
+/*
+ * Returns the address of the object's first byte (8-byte aligned); NULL for the null reference.  An
+ * address is no identity: later versions may move objects of types that allow it.  Compare with
+ * ebbgc_same(), hash with ebbgc_hash().
+ */
 static inline void *ebbgc_ptr(ebbgc_ref_t ref)
 {
 	return (void *)(uintptr_t)(ref.bits & EBBGC_ADDRESS_MASK);
@@ -445,6 +449,13 @@ EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);
 
 /* Returns an object's bytes according to its layout. */
 EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
+
+/*
+ * Returns an object's identity hash: it never changes, and is not 0.  Objects may share a hash, but
+ * no more often than by chance.  The first call for an object writes its header.  0 for the null
+ * reference.  Works after fork().
+ */
+EBBGC_API uint32_t ebbgc_hash(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 
 /* --- access ----------------------------------------------------------------------------- */
 

@@ -3,7 +3,8 @@
  * The state of a heap and which thread may access it.  heap->lock guards lists, roots and the
  * state of threads.  "World stopped": written by the collector while every mutator is stopped.
  *
- * The heap's pages hold objects only: an 8-byte header (type id), then the payload.  All else
+ * The heap's pages hold objects only: an 8-byte header (type id; in the upper half an identity
+ * hash, if requested), then the payload.  All else
  * lies in side tables: per 16-byte granule an allocation bit and a mark bit, per region a kind
  * byte and a struct region.  The bits stand at the granule where an object begins.
  */
@@ -86,6 +87,7 @@ struct mutator {
 	bool lent; /* stopped while its thread waits in another heap; only for that thread */
 	char *stack_base, *stack_top;	/* world stopped: bounds of a scan */
 	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
+	uint64_t hashes;		/* the state of ebbgc_hash() */
 	size_t logged;
 	struct ring *ring;		/* EBBGC_MEMLINER */
 	uint64_t log[SATB_ENTRIES];
@@ -166,6 +168,7 @@ struct ebbgc_heap {
 
 	/* Threads: lock. */
 	struct mutator *mutators;
+	uint64_t attached;		/* threads, ever */
 	unsigned int running;
 	bool stop;
 	struct root_range *ranges;
