@@ -19,10 +19,12 @@ $(GC_STATIC): $(GC_OBJECTS)
 	$(Q)mkdir -p $(@D) && $(CC) -nostdlib -r -o $(GC_WHOLE) $^ && $(OBJCOPY) --localize-hidden $(GC_WHOLE)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(GC_WHOLE)
 
-$(GC_SHARED): $(GC_OBJECTS)
+GC_MAP := userlib/gc/libebbgc.map
+
+$(GC_SHARED): $(GC_OBJECTS) $(GC_MAP)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(GC_SONAME) -Wl,-z,defs \
-		-o $@ $^ $(GC_LIBS)
+		-Wl,--version-script=$(GC_MAP) -o $@ $(GC_OBJECTS) $(GC_LIBS)
 	$(Q)ln -sf $(@F) $(@D)/$(GC_SONAME) && ln -sf $(GC_SONAME) $(@D)/libebbgc.so
 
 -include $(GC_OBJECTS:.o=.d)
