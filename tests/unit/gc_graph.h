@@ -371,6 +371,8 @@ static const char *const graph_options[] = {
 	"mode=concurrent",
 	"mode=stop",
 	"mode=concurrent,drop",
+	"mode=concurrent,address",
+	"mode=stop,address",
 	"mode=memliner",
 	/* Stamps are soon too old: every object is far at first, and postponed. */
 	"mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6",

@@ -111,6 +111,8 @@ int main(void)
 		cmocka_unit_test(clock_set_back),
 		{ "depth first: a pause ends in time", pause_ends_in_time, NULL, NULL,
 		  (void *)"mode=concurrent" },
+		{ "by address: a pause ends in time", pause_ends_in_time, NULL, NULL,
+		  (void *)"mode=concurrent,address" },
 		{ "memliner: a pause ends in time", pause_ends_in_time, NULL, NULL,
 		  (void *)"mode=memliner,exact,residency=mincore" },
 	};

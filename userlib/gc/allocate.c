@@ -248,8 +248,8 @@ ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type, size
 		return ref;
 	field = (char *)ebbgc_ptr(ref) + t->length_offset;
 	if (t->length_width == 4)
-		*(uint32_t *)field = (uint32_t)length;
+		__atomic_store_n((uint32_t *)field, (uint32_t)length, __ATOMIC_RELAXED);
 	else
-		*(uint64_t *)field = length;
+		__atomic_store_n((uint64_t *)field, length, __ATOMIC_RELAXED);
 	return ref;
 }

@@ -12,14 +12,14 @@ static inline bool bit_test(const uint64_t *bits, size_t i)
 	return __atomic_load_n(&bits[i >> 6], __ATOMIC_RELAXED) >> (i & 63) & 1;
 }
 
-/* Returns true if this call set the bit. */
+/* Returns true if this call set the bit.  Sequentially consistent: see order_address. */
 static inline bool bit_set(uint64_t *bits, size_t i)
 {
 	uint64_t bit = UINT64_C(1) << (i & 63);
 
 	if (__atomic_load_n(&bits[i >> 6], __ATOMIC_RELAXED) & bit)
 		return false;
-	return !(__atomic_fetch_or(&bits[i >> 6], bit, __ATOMIC_RELAXED) & bit);
+	return !(__atomic_fetch_or(&bits[i >> 6], bit, __ATOMIC_SEQ_CST) & bit);
 }
 
 /* Sets @bits of a word.  A thread that sees one by bit_published() sees all earlier writes. */

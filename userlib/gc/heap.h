@@ -123,6 +123,7 @@ struct marker {
 	bool quit;
 	bool abandoned;			/* the heap is being destroyed: do no more work */
 	bool overflow; /* out of memory: work was lost, some marked objects are untraced */
+	uint32_t finger, finger_end;	/* of order_address: the next region (atomic), the end */
 	struct keys keys;		/* unmarked keys of ephemerons; no tracer runs: written */
 };
 

@@ -40,6 +40,9 @@ struct tracer {
 	unsigned int explore_left;	/* objects that may still be explored; 0: not exploring */
 	bool hurried;			/* in a pause that must not park any more */
 	struct order_counts counts;
+	/* State of order_address: the region that it examines, or REGION_NONE, and where. */
+	uint32_t region;
+	size_t granule;
 	uint64_t stack[STACK_ENTRIES];
 };
 
@@ -59,8 +62,8 @@ struct order {
 	bool (*drain)(struct tracer *t, uint64_t deadline);
 };
 
-/* Depth first, with a short queue that hides cache misses; and MemLiner's. */
-extern const struct order order_depth, order_memliner;
+/* Depth first, with a short queue that hides cache misses; in address order; and MemLiner's. */
+extern const struct order order_depth, order_address, order_memliner;
 
 #define WORK_ADDRESS (EBBGC_ADDRESS_MASK & ~UINT64_C(7))
 #define WORK_FORCED UINT64_C(7)	/* count of delays: not to be postponed again */

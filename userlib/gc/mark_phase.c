@@ -147,9 +147,12 @@ void marking_begin(struct ebbgc_heap *h)
 		order_set(mk, location_is_scarce(h) ? &order_memliner : &order_depth);
 		memliner_begin(h);
 	}
+	mk->finger = 0;
+	mk->finger_end = h->top;
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
 		struct tracer *t = &mk->tracers[i];
 
+		t->region = REGION_NONE;
 		t->marked_bytes = t->marked_objects = 0;
 		t->weak.count = t->ephemerons.count = t->values.count = 0;
 		t->counts = (struct order_counts){ 0 };
@@ -179,7 +182,9 @@ int marker_create(struct ebbgc_heap *h)
 {
 	struct marker *mk = &h->marker;
 
-	order_set(mk, h->options.mode == EBBGC_MEMLINER ? &order_memliner : &order_depth);
+	order_set(mk, h->options.mode == EBBGC_MEMLINER	       ? &order_memliner :
+		      h->options.features & EBBGC_ADDRESS_ORDER ? &order_address :
+								  &order_depth);
 	mk->tracer_count = h->options.markers;
 	mk->tracers = os_map(mk->tracer_count * sizeof(*mk->tracers));
 	if (!mk->tracers)
@@ -187,6 +192,7 @@ int marker_create(struct ebbgc_heap *h)
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
 		mk->tracers[i].heap = h;
 		mk->tracers[i].index = i;
+		mk->tracers[i].region = REGION_NONE;
 	}
 	/* The collector's own thread is the first tracer. */
 	for (mk->started = 1; mk->started < mk->tracer_count; mk->started++) {

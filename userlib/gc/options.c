@@ -10,7 +10,7 @@
 #include "residency.h"
 #include "versions.h"
 
-#define FEATURE_BITS 9
+#define FEATURE_BITS 10
 #define DEPTH_MAX 64u
 
 static void options_default(struct ebbgc_options *o)
@@ -72,6 +72,8 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	if (to->features & (EBBGC_PARK | EBBGC_HINTS))
 		to->features |= EBBGC_EXACT;
 	if ((to->features & EBBGC_INCOGNITO) && (to->features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
+		return -EINVAL;
+	if (to->mode == EBBGC_MEMLINER && (to->features & EBBGC_ADDRESS_ORDER))
 		return -EINVAL;
 	if (to->features >> FEATURE_BITS)
 		return -EINVAL;

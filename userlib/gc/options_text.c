@@ -154,7 +154,8 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 		{ "exact", EBBGC_EXACT }, { "park", EBBGC_PARK }, { "drop", EBBGC_DROP },
 		{ "incognito", EBBGC_INCOGNITO }, { "cold", EBBGC_COLD },
 		{ "arrivals", EBBGC_ARRIVALS }, { "hints", EBBGC_HINTS },
-		{ "overcommit", EBBGC_OVERCOMMIT }, { "count", EBBGC_COUNT_FAULTS }, { 0 },
+		{ "overcommit", EBBGC_OVERCOMMIT }, { "count", EBBGC_COUNT_FAULTS },
+		{ "address", EBBGC_ADDRESS_ORDER }, { 0 },
 	};
 	unsigned int feature;
 

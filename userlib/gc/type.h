@@ -26,11 +26,14 @@ struct type {
 int types_create(struct ebbgc_heap *h);
 void types_destroy(struct ebbgc_heap *h);
 
+/* An object that was just allocated may have length 0 yet. */
 static inline size_t type_length(const struct type *t, const char *object)
 {
+	const char *length = object + t->length_offset;
+
 	if (t->length_width == 4)
-		return *(const uint32_t *)(object + t->length_offset);
-	return t->length_width ? *(const uint64_t *)(object + t->length_offset) : 0;
+		return __atomic_load_n((const uint32_t *)length, __ATOMIC_RELAXED);
+	return t->length_width ? __atomic_load_n((const uint64_t *)length, __ATOMIC_RELAXED) : 0;
 }
 
 /* Returns the number of references that the run has in this object. */
