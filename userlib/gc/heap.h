@@ -55,7 +55,8 @@ struct type;
 
 struct region {
 	uint32_t next;			/* in its list */
-	uint32_t span; /* regions of a large object; in its tail, regions back to its first */
+	/* Regions of a large object; in its tail, regions back to its first.  As heap->kinds. */
+	uint32_t span;
 	uint32_t cursor;		/* first slot that its owner has not examined */
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
@@ -154,7 +155,7 @@ struct ebbgc_heap {
 	size_t bytes;
 	uint32_t region_count;
 	uint64_t *marks, *allocated;	/* bitmaps, a bit a granule */
-	uint8_t *kinds;			/* written under lock */
+	uint8_t *kinds;			/* written atomically under lock */
 	struct region *regions;
 	struct type *types;
 	uint32_t type_count;		/* written atomically under lock */

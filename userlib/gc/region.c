@@ -199,6 +199,12 @@ void region_used(struct ebbgc_heap *h, uint32_t region)
 	r->dropped = 0;
 }
 
+/* Some threads read kinds and spans without the lock. */
+static void kind_set(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+{
+	__atomic_store_n(&h->kinds[region], kind, __ATOMIC_RELAXED);
+}
+
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
 	uint32_t first = find_free(h, count), old_top = h->top, fresh_count = 0;
@@ -224,12 +230,13 @@ uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 		if (r->committed)
 			h->committed_free--;
 		region_used(h, i);
-		*r = (struct region){
-			.next = REGION_NONE, .span = i - first, .zero = fresh || !r->committed,
-		};
-		h->kinds[i] = i == first ? kind : KIND_TAIL;
+		r->next = REGION_NONE;
+		r->cursor = 0;
+		r->zero = fresh || !r->committed;
+		r->committed = r->skipped = false;
+		__atomic_store_n(&r->span, i == first ? count : i - first, __ATOMIC_RELAXED);
+		kind_set(h, i, i == first ? kind : KIND_TAIL);
 	}
-	h->regions[first].span = count;
 	h->used += count;
 	if (first == h->free_hint)
 		h->free_hint = first + count;
@@ -239,7 +246,7 @@ uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count)
 {
 	for (uint32_t i = first; i < first + count; i++) {
-		h->kinds[i] = KIND_FREE;
+		kind_set(h, i, KIND_FREE);
 		h->regions[i].committed = true;
 	}
 	h->committed_free += count;
@@ -287,7 +294,7 @@ static uint32_t release_begin(struct ebbgc_heap *h, uint32_t *at, uint64_t keep)
 		uint32_t i = *at - 1;
 
 		if (h->kinds[i] == KIND_FREE && h->regions[i].committed) {
-			h->kinds[i] = KIND_RELEASED;
+			kind_set(h, i, KIND_RELEASED);
 			h->regions[i].committed = false;
 			region_used(h, i);
 			h->committed_free--;
@@ -303,7 +310,8 @@ static uint32_t release_begin(struct ebbgc_heap *h, uint32_t *at, uint64_t keep)
 
 static void release_end(struct ebbgc_heap *h, uint32_t first, uint32_t count, bool released)
 {
-	memset(h->kinds + first, KIND_FREE, count);
+	for (uint32_t i = first; i < first + count; i++)
+		kind_set(h, i, KIND_FREE);
 	if (released) {
 		h->stats.released_bytes += (uint64_t)count << REGION_SHIFT;
 	} else {
