@@ -45,7 +45,7 @@ GC_COMPARED := closure gcbench kmeans kv orders pagerank quads regression triang
 GC_RIVALS := $(B)/tests/gc/gcbench-malloc $(if $(shell pkg-config --exists bdw-gc 2>/dev/null && \
 	echo yes),$(GC_COMPARED:%=$(B)/tests/gc/%-bdwgc))
 # Without the read barrier: for measuring collectors that do not need it.
-GC_PLAIN := $(GC_COMPARED:%=$(B)/tests/gc/%-plain)
+GC_PLAIN := $(patsubst %,$(B)/tests/gc/%-plain,$(GC_COMPARED) intern properties)
 
 $(B)/tests/gc/%: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_STATIC)
 	$(call say,CC,$@)

@@ -20,14 +20,30 @@
 #include <time.h>
 #include <unistd.h>
 
+/*
+ * -c: multiplications, each of the result of the last, before an access to a reference.  Takes
+ * about a nanosecond each; sets the share of time that a program spends on memory.
+ */
+static unsigned int compute;
+
+static inline void computed(void)
+{
+	uint64_t x = compute;
+
+	for (unsigned int i = compute; i; i--) {
+		x *= UINT64_C(0x9e3779b97f4a7c15);
+		__asm__ volatile("" : "+r"(x));
+	}
+}
+
 #ifdef ON_BDWGC
 #define GC_THREADS
 #include <gc/gc.h>
 #define SYSTEM "bdwgc"
 typedef void *ref;
 typedef int ctx;
-#define LOAD(c, object, slot) (*(slot))
-#define STORE(c, object, slot, value) (*(slot) = (value))
+#define LOAD(c, object, slot) (computed(), *(slot))
+#define STORE(c, object, slot, value) (computed(), *(slot) = (value))
 #define INIT(slot, value) (*(slot) = (value))
 #define PTR(r) (r)
 #define IS_NULL(r) (!(r))
@@ -40,8 +56,8 @@ typedef int ctx;
 #define SYSTEM "ebbgc"
 typedef ebbgc_ref_t ref;
 typedef ebbgc_mutator_t *ctx;
-#define LOAD(c, object, slot) ebbgc_load(c, object, slot)
-#define STORE(c, object, slot, value) ebbgc_store(c, object, slot, value)
+#define LOAD(c, object, slot) (computed(), ebbgc_load(c, object, slot))
+#define STORE(c, object, slot, value) (computed(), ebbgc_store(c, object, slot, value))
 #define INIT(slot, value) ebbgc_init(slot, value)
 #define PTR(r) ebbgc_ptr(r)
 #define IS_NULL(r) ebbgc_is_null(r)
@@ -83,6 +99,7 @@ struct type {
 struct program {
 	const char *name;
 	struct type **types;		/* ends with NULL */
+	int (*prepare)(void);		/* with the heap, before threads start; or NULL */
 	size_t size;			/* default of -n */
 	unsigned int rounds;		/* default of -r */
 	/*
@@ -299,9 +316,10 @@ static void report(const char *path, double began, double ended)
 	for (unsigned int i = 0; i < threads; i++)
 		mutators += mutator_seconds[i];
 	fprintf(f, "{\"program\": \"%s\", \"system\": \"%s\", \"size\": %zu, \"rounds\": %u, "
-		"\"threads\": %u, \"seconds\": %.4f, \"build_seconds\": %.4f, \"cpu_seconds\": %.3f, "
+		"\"threads\": %u, \"compute\": %u, \"seconds\": %.4f, \"build_seconds\": %.4f, \"cpu_seconds\": %.3f, "
 		"\"mutator_cpu_seconds\": %.4f, \"major_faults\": %ld, \"max_rss_mib\": %ld",
-		program->name, SYSTEM, size, rounds, threads, ended - built_at, built_at - began,
+		program->name, SYSTEM, size, rounds, threads, compute, ended - built_at,
+		built_at - began,
 		(double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6 +
 		(double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6,
 		mutators, usage.ru_majflt, usage.ru_maxrss >> 10);
@@ -345,7 +363,8 @@ static void report(const char *path, double began, double ended)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: %s [-n SIZE] [-r ROUNDS] [-o PERCENT] [-t THREADS] [-j FILE]\n",
+	fprintf(stderr, "usage: %s [-n SIZE] [-r ROUNDS] [-o PERCENT] [-t THREADS] [-c COMPUTE] "
+		"[-j FILE]\n",
 		program->name);
 	return 2;
 }
@@ -360,12 +379,13 @@ static int program_main(struct program *p, int argc, char **argv)
 	program = p;
 	size = p->size;
 	rounds = p->rounds;
-	while ((o = getopt(argc, argv, "n:r:o:t:j:")) != -1) {
+	while ((o = getopt(argc, argv, "n:r:o:t:c:j:")) != -1) {
 		switch (o) {
 		case 'n': size = strtoul(optarg, NULL, 10); break;
 		case 'r': rounds = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 'o': percent = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 't': threads = (unsigned int)strtoul(optarg, NULL, 10); break;
+		case 'c': compute = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 'j': json = optarg; break;
 		default: return usage();
 		}
@@ -375,7 +395,7 @@ static int program_main(struct program *p, int argc, char **argv)
 #ifdef ON_BDWGC
 	GC_INIT();
 #else
-	if (ebbgc_heap_create(NULL, &heap) || types_register()) {
+	if (ebbgc_heap_create(NULL, &heap) || types_register() || (p->prepare && p->prepare())) {
 		fprintf(stderr, "%s: no heap; see EBBGC_OPTIONS\n", p->name);
 		return 2;
 	}
