@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 # Variables that narrow or widen a run: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
-         "POLICY", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE", "SPIN",
-         "CONNECTIONS", "KEEP", "AWAKE", "OLD", "QUICK")
+         "POLICY", "COMPUTE", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE",
+         "SPIN", "CONNECTIONS", "KEEP", "AWAKE", "OLD", "QUICK")
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ ALL = (
           "misses: predicted / measured; time: fastest policy / advised policy"),
     Bench("prefetch", 180, "which policy recognizes which access pattern, and what is it worth?",
           "bench-prefetch"),
-    Bench("gc", 200, "what do garbage collectors cost in remote memory?", "bench-gc",
-          "plain concurrent collector / this collector"),
+    Bench("gc", 400, "what do garbage collectors cost in remote memory?", "bench-gc",
+          "plain concurrent collector / this collector; slowdown: short of memory / all local"),
 )
 
 

@@ -2,11 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Runs programs on libebbgc with PERCENTS= (100,50,25,13) of their peak as local memory, under
-POLICIES= (auto): stop-the-world, plain concurrent, MemLiner as published, ebb with all
-switches, each switch alone, and bdwgc; RUNS= (5) interleaved rounds.  MIB= (256) is the live
-data, ROUNDS= the number of passes over it, THREADS= (1) the mutators, MARKERS= (1) the
-tracers; ONLY=kv-read,... and MODES=memliner,... choose; DONOR= (tcp, or shm).  The baseline is
-plain concurrent, compiled without the read barrier.
+POLICIES= (auto): plain concurrent depth first, in address order and with a heap that grows more, stop-the-world,
+MemLiner as published, ebb with all switches, each switch alone, and bdwgc; RUNS= (5)
+interleaved rounds.  MIB= (256) is the live data, ROUNDS= the number of passes over it, THREADS=
+(1) the mutators, MARKERS= (1) the tracers; ONLY=kv-read,... and MODES=memliner,... choose;
+DONOR= (tcp, or shm).  The baseline is plain concurrent, compiled without the read barrier; rows
+compare ebb with each other baseline, too, and with the best of each program.
+
+COMPUTE= (0,paper) is the computation before each access to a reference, in multiplications.
+"paper" sets it for each program so that the baseline is slowed down as much as the MemLiner
+paper's programs, 2.17 times at 25 %, by three runs that are not counted.
 
 A run is ended after LIMIT= (300) seconds; it counts as that long, and its row says so.  Each round
 covers the whole table, percents in the given sequence, until MINUTES= have passed; the rest is
@@ -22,15 +27,17 @@ from dataclasses import dataclass, field
 import gc_table
 import measure
 import road
-from gc_table import BASE, JUDGED
+from gc_table import BASE, JUDGED, WEAK
 
 PROGRAMS_DIR = road.machine.BUILD / "tests" / "gc"
 DONOR = os.environ.get("DONOR") or "tcp"
 TRANSPORTS = {"tcp": None, "shm": road.SHM}
 OOM_TRIES = 2
 SMALLEST = 8 << 20
-# Heap size over live size: about bdwgc's.
-GROWTH = 1.5
+# Heap size over live size: about bdwgc's; and of a heap that trades memory for fewer cycles.
+GROWTH, ROOMY_GROWTH = 1.5, 3
+# MemLiner's table 4.2: G1 at 25 % over all-local.  Multiplications of the calibration.
+PAPER_SLOWDOWN, PROBE = 2.17, 200
 # At 100 % nothing may be swapped, however much a mode lets the heap grow.
 ROOMY = 3
 
@@ -44,6 +51,7 @@ class Program:
     rounds: int
     share: int = 100
     env: tuple = ()
+    own: bool = False           # uses libebbgc's interface: not on bdwgc
 
 
 PROGRAMS = (
@@ -54,8 +62,10 @@ PROGRAMS = (
     Program("triangles", "triangles", 2800, 2),
     Program("kv-write", "kv", 3400, 1, 75, ("KV_WRITES=60",)),
     Program("kv-read", "kv", 3400, 1, 75, ("KV_WRITES=20",)),
-    Program("orders", "orders", 8200, 1, 25),
+    Program("orders", "orders", 8200, 1, 8),
     Program("quads", "quads", 21900, 4),
+    Program(WEAK[0], "intern", 9000, 1, 40, own=True),
+    Program(WEAK[1], "properties", 4500, 1, 30, own=True),
 )
 
 
@@ -68,6 +78,10 @@ class Mode:
 
 MODES = (
     Mode(BASE, "mode=concurrent"),
+    Mode("address", "mode=concurrent,address"),
+    Mode("growth3", f"mode=concurrent,growth={ROOMY_GROWTH}"),
+    Mode("address-growth3", f"mode=concurrent,address,growth={ROOMY_GROWTH}"),
+    Mode("ebb-growth3", f"mode=memliner,park,drop,lock,growth={ROOMY_GROWTH}", ""),
     Mode("stop", "mode=stop"),
     Mode("memliner", "mode=memliner", ""),
     Mode(JUDGED, "mode=memliner,park,drop,lock", ""),
@@ -107,8 +121,8 @@ class Run:
 class Job:
     """A workload for road.run() and road.measure_peak()."""
 
-    def __init__(self, program, mode):
-        self.program, self.mode = program, mode
+    def __init__(self, program, mode, compute=0):
+        self.program, self.mode, self.compute = program, mode, compute
         self.name = f"gc-{program.name}-{mode.name}"
         self.told = measure.BENCH / "gc-run.json"
 
@@ -116,12 +130,12 @@ class Job:
         mib = number("MIB", 256)
         env = list(self.program.env)
         if self.mode.options:
-            env.append(f"EBBGC_OPTIONS={self.mode.options},growth={GROWTH},"
-                       f"markers={number('MARKERS', 1)}")
+            env.append(f"EBBGC_OPTIONS=growth={GROWTH},markers={number('MARKERS', 1)},count,"
+                       f"{self.mode.options}")
         return ["env", *env, str(PROGRAMS_DIR / (self.program.binary + self.mode.build)),
                 "-n", str(self.program.size * mib), "-r",
                 str(number("ROUNDS", self.program.rounds)), "-o", str(self.program.share),
-                "-t", str(number("THREADS", 1)), "-j", str(self.told)]
+                "-t", str(number("THREADS", 1)), "-c", str(self.compute), "-j", str(self.told)]
 
 
 def number(name, default):
@@ -137,6 +151,16 @@ def chosen(variable, things, default=None):
     return [known[n] for n in names if n] or list(things)
 
 
+def calibrated(short, local, probed):
+    """
+    Returns the multiplications per access that slow the baseline down by the paper's factor, from
+    the seconds at 25 %, at 100 %, and at 100 % with PROBE multiplications: computation adds as
+    much to the first as to the second.
+    """
+    wanted = (short - PAPER_SLOWDOWN * local) / (PAPER_SLOWDOWN - 1)
+    return max(round(PROBE * wanted / max(probed - local, 1e-3)), 0)
+
+
 @dataclass(eq=False)
 class Cell:
     """A program in a share of its memory under a policy: the runs of each mode, by round."""
@@ -144,6 +168,7 @@ class Cell:
     percent: int
     policy: str
     peak: int
+    compute: str = "0"          # a number, or "paper"
     runs: dict = field(default_factory=dict)    # mode's name -> [Run, or None if there is none]
     oom_kills: dict = field(default_factory=dict)
     hopeless: bool = False      # neither baseline nor ebb ends in time
@@ -154,7 +179,13 @@ class Cell:
         return max(self.peak * self.percent // 100, SMALLEST)
 
     def title(self):
-        return f"{self.program.name}, {self.percent} %, {self.policy}"
+        return f"{self.program.name}, {self.setting()}"
+
+    def setting(self):
+        return gc_table.setting(self.percent, self.policy, self.compute)
+
+    def has(self, mode):
+        return mode.options is not None or not self.program.own
 
 
 class Estimate:
@@ -166,11 +197,11 @@ class Estimate:
         self.took = {}
 
     def add(self, cell, mode, seconds):
-        self.took[cell.program.name, cell.percent, mode.name] = seconds
+        self.took[cell.program.name, cell.percent, mode.name, cell.compute] = seconds
 
     def of(self, cell, mode):
         """Returns the last time of this run, else a mean: same program and percent, percent, all; or 0."""
-        key = cell.program.name, cell.percent, mode.name
+        key = cell.program.name, cell.percent, mode.name, cell.compute
         if key in self.took:
             return self.took[key]
         for like in (lambda k: k[:2] == key[:2], lambda k: k[1] == key[1], lambda k: True):
@@ -194,12 +225,13 @@ class Bench:
         self.limit = number("LIMIT", road.RUN_SECONDS)
         self.estimate = Estimate(minutes)
         self.digests = {}
+        self.calibrated = {}
         self.skipped = set()
 
     def all(self, r):
         for i in range(self.rounds):
             for cell in self.cells:
-                modes = self.order(i)
+                modes = [m for m in self.order(i) if cell.has(m)]
                 if cell.hopeless:
                     continue
                 if not self.estimate.allows(sum(self.estimate.of(cell, m) for m in modes)):
@@ -230,6 +262,22 @@ class Bench:
                 cell.hopeless = True
                 return
 
+    def compute(self, r, cell):
+        """Returns the computation before each access, in multiplications."""
+        if cell.compute != "paper":
+            return int(cell.compute)
+        if cell.program not in self.calibrated:
+            seconds = {}
+            for percent, compute in ((25, 0), (100, 0), (100, PROBE)):
+                run = self.once(r, Cell(cell.program, percent, cell.policy, cell.peak), MODES[0], compute)
+                if run is None:
+                    raise road.Failure(f"{cell.title()}: no calibration, as memory ran out")
+                seconds[percent, compute] = run.seconds
+            self.calibrated[cell.program] = calibrated(seconds[25, 0], seconds[100, 0],
+                                                       seconds[100, PROBE])
+            road.say(f"{cell.program.name}: paper's regime with -c {self.calibrated[cell.program]}")
+        return self.calibrated[cell.program]
+
     def is_hopeless(self, cell):
         """Returns whether baseline and ebb were both cut in the first round."""
         runs = [cell.runs.get(name, []) for name in (BASE, JUDGED)]
@@ -237,7 +285,10 @@ class Bench:
 
     def run(self, r, cell, mode):
         """Returns a Run, or None if the OOM killer ends each try."""
-        job = Job(cell.program, mode)
+        return self.once(r, cell, mode, self.compute(r, cell))
+
+    def once(self, r, cell, mode, compute):
+        job = Job(cell.program, mode, compute)
         for _ in range(OOM_TRIES):
             job.told.unlink(missing_ok=True)
             began = time.monotonic()
@@ -260,11 +311,12 @@ class Bench:
 
     def jobs_left(self, cell, mode, i):
         """Returns the (cell, mode) pairs after this run if none is omitted."""
-        modes = self.order(i)
+        modes = [m for m in self.order(i) if cell.has(m)]
         here = [(cell, m) for m in modes[modes.index(mode) + 1:]]
         cells = [c for c in self.cells if not c.hopeless]
         after = cells[cells.index(cell) + 1:] if cell in cells else []
-        return here + [(c, m) for c in after + cells * (self.rounds - i - 1) for m in self.modes]
+        return here + [(c, m) for c in after + cells * (self.rounds - i - 1)
+                       for m in self.modes if c.has(m)]
 
     def say(self, cell, mode, run, i):
         s, misses = run.stats, max(run.stats.get("misses", 0), 1)
@@ -275,7 +327,7 @@ class Bench:
         if run.cut:
             told = f"> {run.seconds:.0f} s"
         left = self.estimate.left(self.jobs_left(cell, mode, i))
-        road.say(f"{cell.program.name:<11} {cell.percent:>3} % {cell.policy:<5} {mode.name:<21} "
+        road.say(f"{cell.title():<34} {mode.name:<21} "
                  f"{told}  [{i + 1}/{self.rounds}, about {left / 60:.0f} min left]")
 
 
@@ -284,13 +336,17 @@ def bench():
     modes = chosen("MODES", MODES)
     if MODES[0] not in modes:
         modes.insert(0, MODES[0])
-    missing = [m for m in modes if not (PROGRAMS_DIR / (programs[0].binary + m.build)).exists()]
+    common = next((p for p in programs if not p.own), programs[0])
+    missing = [m for m in modes if not (PROGRAMS_DIR / (common.binary + m.build)).exists()]
     for m in missing:
         road.say(f"{m.name}: not built; install libgc-dev, then make gc-programs")
     modes = [m for m in modes if m not in missing]
     if DONOR not in TRANSPORTS:
         raise road.Failure(f"DONOR={DONOR}: no such transport; use DONOR={' or '.join(TRANSPORTS)}")
     percents = [int(p) for p in (os.environ.get("PERCENTS") or "100,50,25,13").split(",")]
+    computes = (os.environ.get("COMPUTE") or "0,paper").split(",")
+    if not all(c == "paper" or c.isdecimal() for c in computes):
+        raise road.Failure(f"COMPUTE={','.join(computes)}: not numbers or \"paper\"; use COMPUTE=0,paper")
     policies = (os.environ.get("POLICIES") or "auto").split(",")
     # Live size times 2 for growth, times 4 as docs/benchmarks.md requires.
     device = max(8 * number("MIB", 256) << 20, 1 << 30)
@@ -301,7 +357,7 @@ def bench():
     for program in programs:
         peaks[program], _ = road.measure_peak(Job(program, MODES[0]), "", measure.BENCH)
         road.say(f"{program.name}: peak {peaks[program] >> 20} MiB")
-    b.cells = [Cell(p, percent, policy, peaks[p])
+    b.cells = [Cell(p, percent, policy, peaks[p], compute) for compute in computes
                for policy in policies for percent in percents for p in programs]
     stopped = None
     try:
@@ -312,7 +368,7 @@ def bench():
     yield from gc_table.rows(b.cells, [m.name for m in modes], {
         "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
         "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": DONOR},
-        device, len(PROGRAMS))
+        device, sum(p.name not in WEAK for p in PROGRAMS))
     if stopped:
         raise stopped
 

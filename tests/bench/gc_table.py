@@ -8,6 +8,10 @@ import statistics
 import measure
 
 BASE, JUDGED, RIVAL = "concurrent", "ebb", "bdwgc"
+# What ebb is compared with besides BASE: other orders of marking, and heaps that grow more.
+OTHERS = ("address", "growth3", "address-growth3")
+WEAK = ("weak", "ephemerons")   # programs for pauses and counts: not in rows over all programs
+OUTLIER = "pagerank"            # gains so much that rows over all are shown without it, too
 # Least gain in time, by percent; the paper has 1.48 and 1.51.
 GAIN = {25: 1.6, 13: 1.6}
 OVERHEAD = 1 / 1.05
@@ -20,11 +24,16 @@ COUNTED_OF = (JUDGED, "memliner")   # modes whose counts have rows; for others t
 TOLD = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
         "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
         "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds",
-        "cpu_seconds", "arrivals", "arrivals_lost", "arrived_objects", "hint_calls", "hinted_pages")
+        "cpu_seconds", "arrivals", "arrivals_lost", "arrived_objects", "hint_calls", "hinted_pages",
+        "allocation_faults", "compute")
 TOLD_NS = ("pause_p50_ns", "pause_p99_ns", "pause_max_ns", "stop_max_ns", "mark_total_ns",
            "stall_total_ns", "scan_total_ns")
 COUNTED = ("misses", "gc_misses", "hits", "late", "prefetched", "swapped_in", "swapped_out",
            "coverage", "accuracy")
+
+
+def setting(percent, policy, compute):
+    return f"{percent} %, {policy}" + (f", compute {compute}" if compute != "0" else "")
 
 
 def ended(runs):
@@ -45,6 +54,8 @@ def figures(runs):
     f = {key: median(runs, "stats", key) for key in COUNTED}
     if f["misses"] is not None and f["gc_misses"] is not None:
         f["mutator_misses"] = f["misses"] - f["gc_misses"]
+        if runs and all("allocation_faults" in r.told for r in runs):
+            f["program_misses"] = measure.rounded(statistics.median(program_misses(r) for r in runs))
     f.update({key.replace("_ns", "_ms"): median(runs, "told", key, 1e6) for key in TOLD_NS})
     f["dropped_mib"] = median(runs, "told", "dropped_bytes", 1 << 20)
     for key in TOLD:
@@ -66,8 +77,19 @@ def collector_misses(run):
     return run.stats.get("gc_misses", 0) + run.told.get("fetched_pages", 0)
 
 
+def allocator_misses(run):
+    """Counts pages that were read to be zeroed for new objects."""
+    return run.told.get("allocation_faults", 0)
+
+
+def program_misses(run):
+    """Counts misses of the program's own accesses: neither the collector's nor the allocator's."""
+    return max(run.stats.get("misses", 0) - run.stats.get("gc_misses", 0) - allocator_misses(run), 0)
+
+
 COUNTS = ((collector_misses, "collector's misses", FEWER_MISSES),
-          (swap_ins, "swap-ins", FEWER_SWAP_INS), (swap_outs, "swap-outs", None))
+          (allocator_misses, "allocator's misses", None),
+          (program_misses, "program's own misses", None), (swap_ins, "swap-ins", FEWER_SWAP_INS), (swap_outs, "swap-outs", None))
 
 
 def pairs_of(cells, base, mode):
@@ -163,6 +185,7 @@ def cell_rows(cell, modes, facts):
                 yield count_row(f"{title}, {mode}, {what}", params, pairs, count)
             yield pause_row(cell, params, mode)
     yield from rival_rows(cell, facts)
+    yield from versus_rows([cell], title, facts)
     # A mode that cannot run is a result, too.
     for mode, kills in cell.oom_kills.items():
         if not any(cell.runs.get(mode, [])):
@@ -177,15 +200,54 @@ def rival_rows(cell, facts):
         yield time_row(f"{cell.title()}, {mode} against {RIVAL}", facts, pairs, bound)
 
 
-def all_rows(cells, modes, facts, known):
+def best_baseline(cell):
+    """Returns the baseline with the least median time; a run that was cut counts as its limit."""
+    times = {name: statistics.median(r.seconds for r in runs if r)
+             for name in (BASE, *OTHERS) if any(runs := cell.runs.get(name, []))}
+    return min(times, key=times.get) if times else BASE
+
+
+def versus_rows(cells, title, facts):
+    """Compares ebb with each further baseline and, if there are any, with the best per program."""
+    others = [o for o in OTHERS if any(pairs_of([c], o, JUDGED) for c in cells)]
+    for other in others:
+        yield time_row(f"{title}, {JUDGED} against {other}", facts, pairs_of(cells, other, JUDGED))
+    if others:
+        best = {c.program.name: best_baseline(c) for c in cells}
+        yield time_row(f"{title}, {JUDGED} against the best baseline", {**facts, "best": best},
+                       [p for c in cells for p in pairs_of([c], best[c.program.name], JUDGED)])
+
+
+def slowdown_rows(cells, local, title, facts):
+    """Compares the baseline with its runs at 100 %, @local: which regime is this?"""
+    at = {(c.program.name, c.policy, c.compute): c for c in local}
+    pairs = []
+    for c in cells:
+        whole = at.get((c.program.name, c.policy, c.compute))
+        if whole and whole is not c:
+            pairs += [(r, w) for r, w in zip(c.runs.get(BASE, []), whole.runs.get(BASE, [])) if r and w]
+    if pairs:
+        yield time_row(f"{title}, {BASE}, slowdown over 100 %", facts, pairs)
+
+
+def all_rows(cells, modes, facts, known, local):
     """
-    Returns rows over all programs of one percentage and policy, from pairs of each program.  Rows
-    over only some of the @known programs are named so and have no targets.
+    Returns rows over all programs of one percentage, policy and regime, from pairs of each program.
+    Rows over only some of the @known programs are named so and have no targets.  @local: the cells
+    at 100 %.
     """
     percent, policy = cells[0].percent, cells[0].policy
     whole = len(cells) == known
-    title = f"{'all' if whole else f'{len(cells)} programs'}, {percent} %, {policy}"
-    facts = {**facts, "local_percent": percent, "policy": policy}
+    title = (f"{'all' if whole else f'{len(cells)} programs'}, "
+             f"{setting(percent, policy, cells[0].compute)}")
+    facts = {**facts, "local_percent": percent, "policy": policy, "regime": cells[0].compute}
+    rest = [c for c in cells if c.program.name != OUTLIER]
+    if len(rest) < len(cells) and len(rest) > 1:
+        pairs = pairs_of(rest, BASE, JUDGED)
+        yield pairs and time_row(f"{title}, {JUDGED}, without {OUTLIER}",
+                                 {**facts, "programs": len(rest)}, pairs)
+    yield from slowdown_rows(cells, local, title, facts)
+    yield from versus_rows(cells, title, facts)
     bounds = {JUDGED: OVERHEAD if percent >= 100 else GAIN.get(percent)}
     if percent >= 100:
         bounds["memliner"] = bounds["ebb-unnoted"] = OVERHEAD
@@ -218,6 +280,8 @@ def rows(cells, modes, facts, device, known):
         out = max(c.peak * (100 - c.percent) / 100, 1 << 20)
         yield from filter(None, cell_rows(c, modes, {**facts, "device_over_swapped":
                                                      round(device / out, 1)}))
-        groups.setdefault((c.percent, c.policy), []).append(c)
+        if c.program.name not in WEAK:
+            groups.setdefault((c.percent, c.policy, c.compute), []).append(c)
+    local = [c for c in cells if c.percent >= 100]
     for some in groups.values():
-        yield from filter(None, all_rows(some, modes, facts, known))
+        yield from filter(None, all_rows(some, modes, facts, known, local))

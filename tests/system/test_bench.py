@@ -131,7 +131,7 @@ def test_quick_ones_first_and_results_last(build):
     assert called(build) == [*by_guess, "results"]
     left = [m[1] for m in re.finditer(r"a guess; about (.+) left in all", done.stdout)]
     assert len(left) == len(benches.ALL) and left[0].endswith("min") and " h " in left[0]
-    assert left[-1] == "3 h 20 min"     # the longest alone
+    assert left[-1] == "6 h 40 min"     # the longest alone
     assert f"[1/{len(benches.ALL)}] {by_guess[0]}" in done.stdout
     assert "4 rows, 1 of 3 targets met" in done.stdout and "MISSED reverse" in done.stdout
 
