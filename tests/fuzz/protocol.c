@@ -310,7 +310,7 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-static const struct stream_rx_ops ops = { arrived, finished };
+static const struct stream_rx_ops ops = { .arrived = arrived, .finished = finished };
 
 /* Receives what is there. */
 static int receive(struct stream_rx *rx, int fd, struct receiver *c)

@@ -136,7 +136,7 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-static const struct stream_rx_ops ops = { arrived, finished };
+static const struct stream_rx_ops ops = { .arrived = arrived, .finished = finished };
 
 static void push(struct world *w, enum wire_op op, uint64_t tag, uint32_t length,
 		 const void *payload)

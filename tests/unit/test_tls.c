@@ -499,7 +499,7 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-static const struct stream_rx_ops ops = { arrived, finished };
+static const struct stream_rx_ops ops = { .arrived = arrived, .finished = finished };
 
 static void frames_pass(void **state)
 {

@@ -705,7 +705,9 @@ static void pair_for_descriptors(struct stream_rx *rx, struct stream_tx *tx, int
 
 static void descriptors_come_with_their_frames(void **state)
 {
-	static const struct stream_rx_ops ops = { order_arrived, order_finished };
+	static const struct stream_rx_ops ops = {
+		.arrived = order_arrived, .finished = order_finished,
+	};
 	struct wire_frame map = { .op = WIRE_MAP, .direction = WIRE_REPLY };
 	struct wire_frame unmap = { .op = WIRE_UNMAP, .direction = WIRE_REPLY };
 	struct stream_rx rx;
@@ -752,7 +754,9 @@ static void descriptors_come_with_their_frames(void **state)
 /* A descriptor that this process cannot have is known by its frame, and is no other frame's. */
 static void a_descriptor_too_many(void **state)
 {
-	static const struct stream_rx_ops ops = { order_arrived, order_finished };
+	static const struct stream_rx_ops ops = {
+		.arrived = order_arrived, .finished = order_finished,
+	};
 	struct wire_frame map = { .op = WIRE_MAP, .direction = WIRE_REPLY };
 	struct rlimit old, few;
 	struct stream_rx rx;

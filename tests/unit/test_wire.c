@@ -352,7 +352,7 @@ static int on_finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-static const struct stream_rx_ops ops = { on_arrived, on_finished };
+static const struct stream_rx_ops ops = { .arrived = on_arrived, .finished = on_finished };
 
 /* What the two sides ask each other arrives among the answers. */
 static void both_directions(void **state)

@@ -408,7 +408,7 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-const struct stream_rx_ops requests = { arrived, finished };
+const struct stream_rx_ops requests = { .arrived = arrived, .finished = finished };
 
 struct borrower *requests_prove(void *sessions, const struct wire_join *j)
 {

@@ -69,6 +69,9 @@ void link_cancel(struct link *l)
 		link_done(l, l->waiting.head, -ECONNRESET);
 }
 
+/* Of all connections, which one thread serves. */
+static uint8_t spill[STREAM_SPILL];
+
 /* --- the control connection ------------------------------------------------------- */
 
 static int init_data(struct data_link *d, uint8_t number, uint32_t queue)
@@ -77,6 +80,7 @@ static int init_data(struct data_link *d, uint8_t number, uint32_t queue)
 
 	*d = (struct data_link){ .number = number, .fd = -1 };
 	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
+	d->rx.spill = spill;
 	if (!r)
 		r = stream_tx_init(&d->tx, queue);
 	if (!r)
@@ -90,6 +94,7 @@ int link_init(struct link *l, struct transport_env *env, uint16_t index, uint32_
 
 	*l = (struct link){ .env = env, .index = index, .fd = -1 };
 	r = stream_rx_init(&l->rx, WIRE_AT_BORROWER);
+	l->rx.spill = spill;
 	if (!r)
 		r = stream_tx_init(&l->tx, queue);
 	for (uint32_t i = 0; env->tls && i < env->connections && !r; i++)

@@ -59,7 +59,7 @@ struct transfer {
 
 /*
  * Bytes after which receiving pauses, so that the replies in them are used while others arrive:
- * about one system call.
+ * one system call, unless it brings less.
  */
 #define LINK_PIECE STREAM_RX_BUFFER
 
@@ -187,6 +187,9 @@ struct transport {
 	int (*arrived)(struct link *l, uint32_t channel, const struct wire_frame *f,
 		       void **payload);
 	int (*finished)(struct link *l, uint32_t channel, const struct wire_frame *f);
+	/* Frames that come next on @channel, as in struct stream_rx_ops.  May be NULL: unknown. */
+	uint32_t (*expected)(const struct link *l, uint32_t channel,
+			     struct stream_expected *frames, uint32_t most);
 
 	/*
 	 * Handles an event of @channel; 0 means any except the control connection.  It may belong

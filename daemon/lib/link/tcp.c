@@ -7,9 +7,17 @@
 
 #include "tcp_link.h"
 
+/* Transfers that are looked at for the next ones of a channel: others may be in between. */
+#define EXPECTED_LOOKS 32
+
 static int tcp_open(struct link *l)
 {
 	return address_connect(&l->at);
+}
+
+static const struct stream_tx *sent_by(const struct link *l, uint32_t channel)
+{
+	return channel ? &l->data[channel - 1].tx : &l->tx;
 }
 
 static struct stream_tx *queue_of(struct link *l, uint32_t channel)
@@ -68,6 +76,28 @@ static int tcp_arrived(struct link *l, uint32_t channel, const struct wire_frame
 	return 0;
 }
 
+/*
+ * A donor answers the transfers of a channel in order, apart from what it delays.  The payload of a
+ * READ that waits for its reply is of no use to anybody.
+ */
+static uint32_t tcp_expected(const struct link *l, uint32_t channel,
+			     struct stream_expected *frames, uint32_t most)
+{
+	const struct transfer *t = l->waiting.head;
+	uint32_t n = 0;
+
+	for (int i = 0; t && i < EXPECTED_LOOKS && n < most; i++, t = t->next) {
+		if (t->channel != channel || t == l->arriving[channel])
+			continue;
+		if (!stream_tx_has_left(sent_by(l, channel), t->entry))
+			break;
+		frames[n++] = t->op == WIRE_READ ?
+			(struct stream_expected){ t->payload, t->length } :
+			(struct stream_expected){ NULL, 0 };
+	}
+	return n;
+}
+
 static void count(uint64_t *counter)
 {
 	__atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
@@ -118,6 +148,7 @@ const struct transport transport_tcp = {
 	.flush = data_links_flush,
 	.arrived = tcp_arrived,
 	.finished = tcp_finished,
+	.expected = tcp_expected,
 	.event = data_links_event,
 	.more = data_links_more,
 	.fds = data_links_fds,

@@ -206,7 +206,14 @@ static int finished(void *data, const struct wire_frame *f)
 				  joined(c->l, c->d, f);
 }
 
-static const struct stream_rx_ops rx_ops = { arrived, finished };
+static uint32_t expected(void *data, struct stream_expected *frames, uint32_t most)
+{
+	const struct data_context *c = data;
+
+	return c->l->transport->expected(c->l, channel_of(c->d), frames, most);
+}
+
+static const struct stream_rx_ops rx_ops = { arrived, finished, expected };
 
 static void lose_altered(struct link *l, const struct data_link *d, const char *text)
 {

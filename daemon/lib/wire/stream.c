@@ -10,6 +10,8 @@
 
 /* Header, payload and trailer of 64 frames. */
 #define FLUSH_IOVECS 192
+/* The payload in flight; header and payload of each expected frame; the rest of the buffer. */
+#define RECEIVE_IOVECS (2 + 2 * STREAM_EXPECTED)
 
 static ssize_t socket_receive(void *channel, int fd, struct msghdr *m)
 {
@@ -48,7 +50,7 @@ void stream_rx_reset(struct stream_rx *rx)
 {
 	close_fds(rx);
 	*rx = (struct stream_rx){ .side = rx->side, .buf = rx->buf,
-				  .takes_fds = rx->takes_fds };
+				  .takes_fds = rx->takes_fds, .spill = rx->spill };
 }
 
 void stream_rx_free(struct stream_rx *rx)
@@ -106,17 +108,95 @@ static int keep_fds(struct stream_rx *rx, struct msghdr *m)
 	return r;
 }
 
+/* --- payloads that arrived directly ------------------------------------------------- */
+
+/* Returns how many unparsed bytes are adjacent in the buffer. */
+static uint32_t adjacent(const struct stream_rx *rx)
+{
+	return (rx->next_direct < rx->directs ? rx->direct[rx->next_direct].at : rx->tail) -
+	       rx->head;
+}
+
+/* The payload in flight may be in place already. */
+static void take_direct(struct stream_rx *rx)
+{
+	const struct stream_direct *d = &rx->direct[rx->next_direct];
+
+	if (rx->next_direct == rx->directs || d->at != rx->head || rx->dst != d->of.payload ||
+	    rx->left != d->of.length)
+		return;
+	if (rx->trailed)
+		rx->guard->piece(rx->guard, rx->dst, d->got);
+	rx->dst += d->got;
+	rx->left -= d->got;
+	rx->next_direct++;
+}
+
+/*
+ * Other frames came than expected: puts all unparsed bytes one after the other into the spill.
+ * Returns false if they are in order already.
+ */
+static bool spill(struct stream_rx *rx)
+{
+	uint32_t n = 0, rest;
+
+	if (rx->next_direct == rx->directs)
+		return false;
+	while (rx->next_direct < rx->directs) {
+		const struct stream_direct *d = &rx->direct[rx->next_direct];
+
+		memcpy(rx->spill + n, rx->buf + rx->head, d->at - rx->head);
+		n += d->at - rx->head;
+		memcpy(rx->spill + n, d->of.payload, d->got);
+		n += d->got;
+		rx->head = d->at;
+		rx->next_direct++;
+	}
+	rest = rx->tail - rx->head;
+	memcpy(rx->spill + n, rx->buf + rx->head, rest);
+	rx->head = 0;
+	rx->tail = n + rest;
+	rx->spilled = true;
+	return true;
+}
+
+/* Moves what is left of the spill, a part of a header or of a MAC, to the buffer. */
+static int end_spill(struct stream_rx *rx)
+{
+	uint32_t left = rx->tail - rx->head;
+	bool lost = rx->next_direct < rx->directs || (rx->spilled && left > STREAM_RX_BUFFER);
+
+	rx->next_direct = rx->directs = 0;
+	/* "Not now", which is excluded. */
+	if (lost)
+		return -EPROTO;
+	if (!rx->spilled)
+		return 0;
+	rx->spilled = false;
+	memcpy(rx->buf, rx->spill + rx->head, left);
+	rx->head = 0;
+	rx->tail = left;
+	return 0;
+}
+
+static const uint8_t *unparsed(const struct stream_rx *rx)
+{
+	return (rx->spilled ? rx->spill : rx->buf) + rx->head;
+}
+
+/* --- parsing ------------------------------------------------------------------------ */
+
 /* Moves buffered bytes to the payload in flight. */
 static void drain_buffer(struct stream_rx *rx)
 {
-	uint32_t n = rx->tail - rx->head;
+	uint32_t n = adjacent(rx);
 
 	if (n > rx->left)
 		n = rx->left;
 	if (n && rx->trailed)
-		rx->guard->piece(rx->guard, rx->buf + rx->head, n);
+		rx->guard->piece(rx->guard, unparsed(rx), n);
 	if (rx->dst) {
-		memcpy(rx->dst, rx->buf + rx->head, n);
+		memcpy(rx->dst, unparsed(rx), n);
 		rx->dst += n;
 	}
 	rx->head += n;
@@ -129,9 +209,9 @@ static void drain_buffer(struct stream_rx *rx)
  */
 static int prove(struct stream_rx *rx)
 {
-	const uint8_t *header = rx->buf + rx->head;
+	const uint8_t *header = unparsed(rx);
 
-	if (rx->tail - rx->head < WIRE_HEADER + STREAM_MARK)
+	if (adjacent(rx) < WIRE_HEADER + STREAM_MARK)
 		return 0;
 	if (!rx->proven && !rx->guard->genuine(rx->guard, header, header + WIRE_HEADER))
 		return -EBADMSG;
@@ -142,25 +222,26 @@ static int prove(struct stream_rx *rx)
 /* Takes the MAC behind a payload.  Returns 1, 0 when bytes are missing, or -EBADMSG. */
 static int prove_payload(struct stream_rx *rx)
 {
-	if (rx->tail - rx->head < STREAM_MARK)
+	if (adjacent(rx) < STREAM_MARK)
 		return 0;
-	if (!rx->guard->intact(rx->guard, rx->buf + rx->head))
+	if (!rx->guard->intact(rx->guard, unparsed(rx)))
 		return -EBADMSG;
 	rx->head += STREAM_MARK;
 	return 1;
 }
 
-/*
- * Handles every complete frame in the buffer.  Returns 0 when more bytes are
- * needed, 1 on "not now", or -errno.
- */
-static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, void *data)
+/* Handles every complete frame of adjacent bytes.  Returns as parse_buffer(). */
+static int parse_adjacent(struct stream_rx *rx, const struct stream_rx_ops *ops, void *data)
 {
 	for (;;) {
 		void *payload = NULL;
 		int r;
 
 		if (rx->busy) {
+			take_direct(rx);
+			/* Unparsed bytes may be where this payload belongs. */
+			if (rx->left && rx->next_direct < rx->directs)
+				return 0;
 			drain_buffer(rx);
 			if (rx->left)
 				return 0;
@@ -172,13 +253,12 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 			if (r)
 				return r;
 		}
-		if (rx->head == rx->tail)
+		if (!adjacent(rx))
 			return 0;
 		/* The MAC first: an altered header is no violation of the protocol. */
 		r = rx->guard ? prove(rx) : 1;
 		if (r > 0)
-			r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->side,
-				       &rx->frame);
+			r = wire_parse(unparsed(rx), adjacent(rx), rx->side, &rx->frame);
 		if (r <= 0)
 			return r;
 		r = ops->arrived(data, &rx->frame, &payload);
@@ -193,12 +273,99 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 	}
 }
 
-/* Receives by one system call: the rest of the payload in flight, then the buffer. */
-static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
+/*
+ * Handles every complete frame that was received.  Returns 0 when more bytes are needed, 1 on "not
+ * now", or -errno.
+ */
+static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, void *data)
+{
+	int r = parse_adjacent(rx, ops, data), ended;
+
+	if (!r && spill(rx))
+		r = parse_adjacent(rx, ops, data);
+	ended = end_spill(rx);
+	return r < 0 || !ended ? r : ended;
+}
+
+/* --- receiving ---------------------------------------------------------------------- */
+
+static void add_room(struct msghdr *m, void *p, uint32_t length)
+{
+	if (length)
+		m->msg_iov[m->msg_iovlen++] = (struct iovec){ p, length };
+}
+
+/*
+ * Lays out the empty buffer for the frames that come next, payloads elsewhere.  Returns the end of
+ * the part of the buffer that is laid out; *@from is the end of its part that is in @m.
+ */
+static uint32_t lay_out(struct stream_rx *rx, const struct stream_rx_ops *ops, void *data,
+			struct msghdr *m, uint32_t *from)
+{
+	struct stream_expected next[STREAM_EXPECTED];
+	uint32_t n = ops->expected(data, next, STREAM_EXPECTED);
+	uint32_t header = WIRE_HEADER + (rx->guard ? STREAM_MARK : 0);
+	uint32_t trailer = rx->guard && rx->guard->trailers ? STREAM_MARK : 0;
+	uint32_t at = rx->busy && rx->trailed ? STREAM_MARK : 0, room = STREAM_EXPECTED_BYTES;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct stream_direct *d = &rx->direct[rx->directs];
+
+		at += header;
+		if (!next[i].length)
+			continue;
+		*d = (struct stream_direct){ .of = next[i], .at = at, .room = next[i].length };
+		if (d->room > room)
+			d->room = room;
+		room -= d->room;
+		add_room(m, rx->buf + *from, at - *from);
+		add_room(m, d->of.payload, d->room);
+		*from = at;
+		rx->directs++;
+		if (!room)
+			return at;
+		at += trailer;
+	}
+	/* What comes behind them would be copied, so it has to wait if it has pages. */
+	return n == STREAM_EXPECTED && rx->directs ? at : STREAM_RX_BUFFER;
+}
+
+/* Accounts for @n bytes that were received into the layout. */
+static void take_in(struct stream_rx *rx, uint32_t n)
+{
+	uint32_t some = rx->dst && n > rx->left ? rx->left : rx->dst ? n : 0;
+
+	if (some && rx->trailed)
+		rx->guard->piece(rx->guard, rx->dst, some);
+	if (rx->dst)
+		rx->dst += some;
+	rx->left -= some;
+	n -= some;
+	for (uint32_t i = 0; i < rx->directs; i++) {
+		struct stream_direct *d = &rx->direct[i];
+
+		some = n < d->at - rx->tail ? n : d->at - rx->tail;
+		rx->tail += some;
+		n -= some;
+		d->got = n < d->room ? n : d->room;
+		n -= d->got;
+		if (!d->got)
+			rx->directs = i;
+	}
+	rx->tail += n;
+}
+
+/*
+ * Receives by one system call: the rest of the payload in flight, then expected frames, then the
+ * buffer.
+ */
+static ssize_t receive_some(struct stream_rx *rx, int fd, const struct stream_rx_ops *ops,
+			    void *data, size_t *wanted)
 {
 	char control[CMSG_SPACE(STREAM_FDS * sizeof(int))] __attribute__((aligned(8)));
-	struct iovec iov[2];
+	struct iovec iov[RECEIVE_IOVECS];
 	struct msghdr m = { .msg_iov = iov };
+	uint32_t from, end = STREAM_RX_BUFFER;
 	ssize_t n;
 
 	if (rx->head == rx->tail) {
@@ -208,32 +375,29 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 		rx->tail -= rx->head;
 		rx->head = 0;
 	}
-	if (rx->left && rx->dst)
-		iov[m.msg_iovlen++] = (struct iovec){ rx->dst, rx->left };
-	iov[m.msg_iovlen++] = (struct iovec){ rx->buf + rx->tail, STREAM_RX_BUFFER - rx->tail };
-	*wanted = iov[0].iov_len + (m.msg_iovlen > 1 ? iov[1].iov_len : 0);
+	from = rx->tail;
+	if (rx->dst)
+		add_room(&m, rx->dst, rx->left);
+	if (ops->expected && rx->spill && !rx->tail && !(rx->left && !rx->dst))
+		end = lay_out(rx, ops, data, &m, &from);
+	add_room(&m, rx->buf + from, end - from);
+	*wanted = 0;
+	for (size_t i = 0; i < m.msg_iovlen; i++)
+		*wanted += iov[i].iov_len;
 	if (rx->takes_fds) {
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
 	}
 	n = io_of(rx->io)->receive(rx->channel, fd, &m);
-	if (n <= 0)
+	if (n <= 0) {
+		rx->directs = 0;
 		return n;
+	}
 	rx->moved += (uint64_t)n;
+	take_in(rx, (uint32_t)n);
 	if (rx->takes_fds && keep_fds(rx, &m)) {
 		errno = EPROTO;
 		return -1;
-	}
-	if (m.msg_iovlen > 1) {
-		uint32_t direct = (size_t)n < rx->left ? (uint32_t)n : rx->left;
-
-		if (rx->trailed)
-			rx->guard->piece(rx->guard, rx->dst, direct);
-		rx->dst += direct;
-		rx->left -= direct;
-		rx->tail += (uint32_t)n - direct;
-	} else {
-		rx->tail += (uint32_t)n;
 	}
 	return n;
 }
@@ -251,7 +415,7 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 
 	while (!r) {
 		size_t wanted;
-		ssize_t n = receive_some(rx, fd, &wanted);
+		ssize_t n = receive_some(rx, fd, ops, data, &wanted);
 
 		if (n < 0 && errno == EINTR)
 			continue;

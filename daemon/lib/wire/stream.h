@@ -2,9 +2,11 @@
 /*
  * Frames over a non-blocking stream socket, for both sides.
  *
- * Receiving: header and a small payload come with one recv(2) and are copied from there (copying a
- * page from the first-level cache is cheaper than a second system call); the rest of a larger
- * payload is received directly into its destination.  Sending: entries refer to their payload, and
+ * Receiving: header and a small payload come with one recvmsg(2) and are copied from there (copying
+ * a page from the first-level cache is cheaper than a second system call); the rest of a larger
+ * payload is received directly into its destination.  Where the receiver knows which replies come
+ * next (struct stream_rx_ops), their headers and whole payloads come with one recvmsg(2), and no
+ * payload is copied.  Sending: entries refer to their payload, and
  * a flush sends many with one sendmsg(2).  Nothing is allocated after the *_init() calls.
  *
  * Over a unix socket a frame may have a file descriptor with it.
@@ -22,6 +24,11 @@
 #define STREAM_RX_BUFFER 16384u
 /* Longer payloads are sent by reference: pages, ACTIVITY. */
 #define STREAM_INLINE WIRE_DONOR_SIZE
+/* Expected frames per system call, and the bytes of their payloads. */
+#define STREAM_EXPECTED 8u
+#define STREAM_EXPECTED_BYTES 65536u
+/* Room for all that one system call receives. */
+#define STREAM_SPILL (STREAM_RX_BUFFER + STREAM_EXPECTED_BYTES)
 /* Limit of received descriptors not taken yet; a sender sends one per frame. */
 #define STREAM_FDS 4
 
@@ -57,10 +64,32 @@ struct stream_guard {
 	bool (*intact)(struct stream_guard *g, const uint8_t *mark);
 };
 
+/* A frame that is expected next: its payload, and the payload's length; 0 = none. */
+struct stream_expected {
+	void *payload;
+	uint32_t length;
+};
+
+/* A payload that arrived directly, before its header was parsed. */
+struct stream_direct {
+	struct stream_expected of;
+	uint32_t at;               /* where it belongs in buf */
+	uint32_t room, got;        /* bytes asked for and received */
+};
+
 struct stream_rx {
 	enum wire_side side;       /* this side */
 	uint8_t *buf;              /* STREAM_RX_BUFFER bytes, owned */
-	uint32_t head, tail;       /* unparsed bytes are buf[head..tail) */
+	uint32_t head, tail;       /* unparsed bytes are buf[head..tail) and the payloads between */
+	struct stream_direct direct[STREAM_EXPECTED];
+	uint32_t next_direct, directs; /* unparsed ones; none between two calls */
+	/*
+	 * STREAM_SPILL bytes of the caller for wrong expectations, in use only during
+	 * stream_receive(), so that all connections of a thread may share them; NULL = none: expect
+	 * nothing.  A reset keeps it.
+	 */
+	uint8_t *spill;
+	bool spilled;              /* unparsed bytes are spill[head..tail) */
 	struct wire_frame frame;   /* frame whose payload is arriving */
 	uint8_t *dst;              /* destination of the rest; NULL = discard */
 	uint32_t left;             /* payload bytes to come */
@@ -85,6 +114,13 @@ struct stream_rx_ops {
 	int (*arrived)(void *data, const struct wire_frame *frame, void **payload);
 	/* Handles a complete frame, whose MACs are right.  Returns 0 or -errno. */
 	int (*finished)(void *data, const struct wire_frame *frame);
+	/*
+	 * Stores up to @most frames that will probably come next, after the one that is arriving,
+	 * in order; returns their number.  If other frames come instead, their bytes may pass
+	 * through these payloads: nothing may access one before it has arrived or stream_receive()
+	 * returns, and arrived() must not say "not now".  NULL = nothing is expected.
+	 */
+	uint32_t (*expected)(void *data, struct stream_expected *frames, uint32_t most);
 };
 
 /* @side receives, besides requests, the replies to its own ones. */

@@ -496,7 +496,14 @@ static int finished(void *data, const struct wire_frame *f)
 	return r;
 }
 
-static const struct stream_rx_ops rx_ops = { arrived, finished };
+static uint32_t expected(void *data, struct stream_expected *frames, uint32_t most)
+{
+	const struct link *l = &((const struct donor *)data)->link;
+
+	return l->transport->expected ? l->transport->expected(l, 0, frames, most) : 0;
+}
+
+static const struct stream_rx_ops rx_ops = { arrived, finished, expected };
 
 static void receive(struct donor *d)
 {
