@@ -238,6 +238,7 @@ class Used:
     bpf: dict                   # name -> [ns, runs]
     handled: dict               # interrupt or softirq -> [count, us, us while idle]
     ebb: dict                   # counters of ebbctl stats
+    visits: int = 0             # accesses to pages
 
 
 def minus(after, before):

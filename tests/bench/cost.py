@@ -5,7 +5,8 @@ Measures the processor time of a page that is swapped out and in again, by compo
 access pattern over MIB= (64) MiB at half of it, in RUNS= (5) interleaved rounds: ebb over FUSE with
 a tcp and a shm donor, with and without backup, the kernel's readahead on ebb's device, zram, and a
 loop device in memory.  ONLY=seq,chase picks patterns, MODES=tcp,zram modes, QUICK=1 a few of both,
-OLD=DIR adds another build of ebb, MINUTES= (24) ends the rounds.
+OLD=DIR adds another build of ebb, MINUTES= (24) ends the rounds.  Interrupted, it resumes after the
+last row that was measured; FRESH=1 begins again.
 """
 import json
 import os
@@ -17,7 +18,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import account
@@ -26,6 +27,7 @@ import road
 from account import BESIDE, COMPONENTS
 from apps import Zram
 from contest import COUNTED, Mark, since
+from kept import Kept, digest_of
 from road import machine, parts
 
 MIB = int(os.environ.get("MIB") or 64)
@@ -245,10 +247,13 @@ def one(pattern, mode, roles, count):
 # --- rounds ----------------------------------------------------------------
 
 class Rounds:
-    """All runs: {(build, mode, pattern): [(timed, counted)]}, paired by their place."""
+    """
+    All runs: {(build, mode, pattern): [(timed, counted)]}, paired by their place.  @kept has those
+    of an interrupted invocation.
+    """
 
-    def __init__(self, patterns, modes, old):
-        self.patterns, self.modes, self.old = patterns, modes, old
+    def __init__(self, patterns, modes, old, kept=None):
+        self.patterns, self.modes, self.old, self.kept = patterns, modes, old, kept
         self.runs = {}
         kinds = list(dict.fromkeys(m.swap for m in modes))
         self.places = [(None, kind) for kind in kinds]
@@ -273,16 +278,31 @@ class Rounds:
 
     def visit(self, build, kind, number):
         """Measures all patterns on one swap device, each without and with counters."""
-        taken = {}
+        rows = [(build, mode, pattern) for mode in self.modes if mode.swap == kind
+                for pattern in self.patterns]
+        taken = {row: pair for row in rows if (pair := self.measured_before(number, *row))}
+        if len(taken) == len(rows):
+            return taken
         with build_of(build), swap_of(kind) as roles:
-            for mode in (m for m in self.modes if m.swap == kind):
-                for pattern in self.patterns:
-                    timed = one(pattern, mode, roles, None)
-                    with account.Count() as count:
-                        counted = one(pattern, mode, roles, count)
-                    taken[build, mode, pattern] = timed, counted
-                    self.tell(number, build, mode, pattern, timed)
+            for row in rows:
+                if row not in taken:
+                    taken[row] = self.measure(number, *row, roles)
         return taken
+
+    def measure(self, number, build, mode, pattern, roles):
+        timed = one(pattern, mode, roles, None)
+        with account.Count() as count:
+            counted = one(pattern, mode, roles, count)
+        if self.kept:
+            self.kept.add([number, bool(build), mode.name, pattern.name],
+                          [asdict(timed), asdict(counted)])
+        self.tell(number, build, mode, pattern, timed)
+        return timed, counted
+
+    def measured_before(self, number, build, mode, pattern):
+        """Returns the pair that an interrupted invocation measured, or None."""
+        pair = self.kept and self.kept.get([number, bool(build), mode.name, pattern.name])
+        return tuple(account.Used(**run) for run in pair) if pair else None
 
     def tell(self, number, build, mode, pattern, timed):
         name = ("old " if build else "") + mode.name
@@ -495,6 +515,20 @@ def check(old):
                            "counted; swapoff it")
 
 
+def kept_runs(old):
+    """Returns the runs of an interrupted invocation with the same programs and settings."""
+    built = {"new": machine.BIN, **({"old": Path(old) / "build" / "bin"} if old else {})}
+    key = {name: digest_of(where / program for program in machine.PROGRAMS)
+           for name, where in built.items()}
+    facts = measure.machine_facts()
+    kept = Kept(measure.BENCH / "cost-runs.jsonl",
+                {**key, "scan": digest_of([SCAN]), "kernel": facts["kernel"], "cpu": facts["cpu"],
+                 "cpus": facts["cpus"], "mib": MIB, "percent": PERCENT, "awake": measure.AWAKE})
+    if kept.values:
+        road.say(f"resumes: {len(kept.values)} rows were measured before; FRESH=1 begins again")
+    return kept
+
+
 def bench():
     old = os.environ.get("OLD") and str(Path(os.environ["OLD"]).resolve())
     patterns, modes = choose("ONLY", PATTERNS, QUICK_PATTERNS), choose("MODES", MODES, QUICK_MODES)
@@ -504,9 +538,11 @@ def bench():
     if not Zram().there:
         road.say("zram: this kernel has none; its rows are left out")
         modes = [m for m in modes if m.swap != "zram"]
-    rounds, problem = Rounds(patterns, modes, old), None
+    kept = kept_runs(old)
+    rounds, problem = Rounds(patterns, modes, old, kept), None
     try:
         rounds.hold(measure.runs(3 if os.environ.get("QUICK") else 5))
+        kept.done()
     except (road.Stopped, road.Failure, machine.MachineError, parts.Failed) as e:
         problem = e         # after the rows of the rounds before
     cases = cases_of(rounds)

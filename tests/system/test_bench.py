@@ -3,6 +3,7 @@
 `make bench`: which benchmarks run, in which order, with which output, and the rendered page.
 No benchmark runs here: a stand-in for make writes the results.
 """
+import contextlib
 import copy
 import json
 import os
@@ -22,6 +23,7 @@ import account
 import advise
 import benches
 import cost
+import kept
 import measure
 from render import runs_of, wrong
 import workloads
@@ -526,6 +528,72 @@ def test_rounds_are_whole_and_end_in_time(monkeypatch):
     held = cost.Rounds(cost.PATTERNS, modes, None)
     held.hold(3)
     assert [number for number, _, _ in seen] == [0, 0]
+
+
+KEY = {"new": "0123", "mib": 64}
+
+
+def held_by(kept_runs, monkeypatch, fail_at=None):
+    """Holds two rounds of two patterns, with and without zram; returns (Rounds, measured places)."""
+    measured, devices = [], []
+
+    def one(pattern, mode, roles, count):
+        if fail_at is not None and len(measured) == fail_at:
+            raise measure.road.Stopped("SIGINT")
+        measured.append((mode.name, pattern.name, bool(count)))
+        return used(bool(count))
+
+    @contextlib.contextmanager
+    def swap_of(kind):
+        devices.append(kind)
+        yield {}
+
+    for name, new in (("one", one), ("swap_of", swap_of)):
+        monkeypatch.setattr(cost, name, new)
+    monkeypatch.setattr(account, "Count", lambda: contextlib.nullcontext("count"))
+    modes = [m for m in cost.MODES if m.name in ("memory", "zram")]
+    held = cost.Rounds(cost.PATTERNS[:2], modes, None, kept_runs)
+    try:
+        held.hold(2)
+    except measure.road.Stopped:
+        assert fail_at is not None
+    return held, measured, devices
+
+
+def test_an_interrupted_run_resumes_by_row(tmp_path, monkeypatch):
+    path = tmp_path / "cost-runs.jsonl"
+    whole, everything, _ = held_by(kept.Kept(path, KEY), monkeypatch)
+    assert len(everything) == 16
+    for fail_at in range(16):
+        path.unlink()
+        stopped, first, _ = held_by(kept.Kept(path, KEY), monkeypatch, fail_at)
+        assert len(first) == fail_at and set(map(len, stopped.runs.values())) <= {1}
+        resumed, rest, devices = held_by(kept.Kept(path, KEY), monkeypatch)
+        # The run without counters is measured again if the one with them is missing.
+        assert first[:fail_at - fail_at % 2] + rest == everything
+        # Devices of which nothing is missing are not created.
+        assert len(devices) == 4 - fail_at // 4
+        assert cost.rows_of(cost.cases_of(resumed), None) == cost.rows_of(cost.cases_of(whole), None)
+
+
+def test_kept_runs_are_of_one_build(tmp_path, monkeypatch):
+    monkeypatch.delenv("FRESH", raising=False)
+    path = tmp_path / "runs.jsonl"
+    kept.Kept(path, KEY).add([0, "tcp"], {"us": 1.5})
+    kept.Kept(path, KEY).add([1, "tcp"], {"us": 2.5})
+    path.write_text(path.read_text() + '[[2, "tcp"], {"us"')     # cut short by the interruption
+    again = kept.Kept(path, KEY)
+    assert again.get([0, "tcp"]) == {"us": 1.5} and again.get([2, "tcp"]) is None
+    again.add([2, "tcp"], 3)
+    assert len(kept.Kept(path, KEY).values) == 3
+    monkeypatch.setenv("FRESH", "1")
+    assert not kept.Kept(path, KEY).values
+    monkeypatch.delenv("FRESH")
+    kept.Kept(path, KEY).add([0, "tcp"], 4)
+    assert not kept.Kept(path, {**KEY, "new": "4567"}).values
+    assert not kept.Kept(path, KEY).values
+    kept.Kept(path, KEY).done()
+    assert not path.exists()
 
 
 def test_patterns_and_modes_are_chosen(monkeypatch):
