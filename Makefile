@@ -26,7 +26,8 @@ endif
 # Under sudo the invoking user compiles, so that build/ holds no files of root;
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-idle bench-device bench-guest bench-seal bench-policy bench \
+	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
+	bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -113,6 +114,7 @@ help:
 ## sudo make bench-neighbour  measure miss latency beside a prefetching cgroup
 ## sudo make bench-cost       account for the processor time of a page, by component (OLD=DIR: and
 ##			   compare with another build)
+## sudo make bench-cost-guest  count what a page takes on cgroup v2, and with ublk, in a guest
 ## sudo make bench-device     compare page latency of each transport with the bare FUSE file
 ## sudo make bench-guest      compare kernel module and ublk with NVMe-oF and nbd, counted in a guest
 ## make kmod KDIR=...         build the kernel module for the headers in KDIR, 6.1 to 6.12
@@ -149,7 +151,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check check-all demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench bench-gc,$(MAKECMDGOALS)),libgc-dev) \

@@ -333,6 +333,12 @@ def page_costs(timed, counted, in_memory_us):
     return costs
 
 
+def calls_per_page_moved(counted):
+    """Returns {component: system calls per page that was swapped in or out} of one run."""
+    pages = max(counted.pages + counted.out, 1)
+    return {part: sum(calls.values()) / pages for part, calls in counted.calls.items()}
+
+
 def explained(timed, counted):
     """
     Returns (share of the machine's busy time that the components explain, share of threads beside

@@ -46,6 +46,10 @@ $(B)/tests/count: tests/bench/count.c tests/bench/count.h $(B)/bench/count.skel.
 bench-cost: all $(B)/tests/scan $(B)/tests/count
 	$(Q)$(BENCH_PYTHON) tests/bench/cost.py
 
+.PHONY: bench-cost-guest
+bench-cost-guest: all $(B)/tests/scan $(B)/tests/count
+	$(Q)$(BENCH_PYTHON) tests/bench/cost_guest.py
+
 bench-hooks: all $(B)/tests/minorfault
 	$(Q)$(BENCH_PYTHON) tests/bench/hooks.py
 

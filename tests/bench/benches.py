@@ -34,6 +34,8 @@ ALL = (
           "first / second"),
     Bench("cost", 14, "how much processor time does a page take, and where?", "bench-cost",
           "floor / this mode"),
+    Bench("cost-guest", 20, "what does a page take on cgroup v2, and with ublk, by counts?",
+          "bench-cost-guest", "first / second"),
     Bench("scan", 15, "what do perfect access patterns gain, and what do random ones lose?",
           "method"),
     Bench("guest", 30, "what does a page cost, compared with other kernel and user-space data paths?", "bench-guest",

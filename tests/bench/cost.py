@@ -232,11 +232,11 @@ class Run:
                    f"kills {report.strip()}")
 
 
-def one(pattern, mode, roles, count):
-    """Runs, with retries: reclaim of a cgroup this small sometimes gives up."""
+def one(pattern, mode, roles, count, make=Run):
+    """Runs @make, with retries: reclaim of a cgroup this small sometimes gives up."""
     for left in reversed(range(OOM_TRIES)):
         try:
-            with Run(pattern, mode, roles, count) as r:
+            with make(pattern, mode, roles, count) as r:
                 return r.measured()
         except road.OutOfMemory as e:
             if not left:
@@ -394,7 +394,10 @@ class Case:
             "softirqs": middles([{k: v / t.pages for k, v in t.softirqs.items() if v}
                                  for t in self.timed]),
             "handlers_us": self.per_page(lambda r: {k: v[1] for k, v in r.handled.items()}),
-            "calls": self.calls(), "bytes_moved": self.per_page(lambda r: r.moved),
+            "calls": self.calls(),
+            "calls_per_page_moved": middles([account.calls_per_page_moved(r)
+                                             for r in self.counted]),
+            "bytes_moved": self.per_page(lambda r: r.moved),
             "bpf_ns": self.per_page(lambda r: {k: v[0] for k, v in r.bpf.items()}),
             "bpf_runs": self.per_page(lambda r: {k: v[1] for k, v in r.bpf.items()}),
             "counting_us": self.extra(),

@@ -117,15 +117,16 @@ class Road:
     @size bytes of remote memory and a device of that size.  Leaving takes swap off first, with a
     deadline, and reports leftovers if that fails.  @delay, such as "5us": the donor's delay of
     each read; @address: where it listens, None: a free port on loopback; @prefetch: lines of
-    [prefetch] for ebbd; @durability: as of ebbctl device create, disk has its backup below
-    @directory.
+    [prefetch] for ebbd; @durability, @frontend and @slab: as of ebbctl device create, disk has its
+    backup below @directory.
     """
 
     def __init__(self, directory, size, cpus=None, delay=None, address=None, prefetch=(),
-                 durability="disk"):
+                 durability="disk", frontend="fuse", slab="64M"):
         self.directory, self.size, self.cpus = Path(directory), size, cpus
         self.delay = ["--delay", delay] if delay else []
         self.address, self.prefetch, self.durability = address, prefetch, durability
+        self.frontend, self.slab = frontend, slab
         self.logs = self.directory / "log"
         self.backup = backup_of(self.directory)
         self.donor = self.ebbd = self.device = None
@@ -153,7 +154,7 @@ class Road:
             # The donor touches and locks all memory that it lends before it is ready.
             self.donor = parts.Daemon(
                 [machine.BIN / "ebb-donord", "--listen", self.address, "--memory", mib, "--slab",
-                 "64M", *self.delay], self.logs / "donor.log", timeout=DONOR_SECONDS)
+                 self.slab, *self.delay], self.logs / "donor.log", timeout=DONOR_SECONDS)
             config = self.logs / "ebb.conf"
             config.write_text("\n".join(["[prefetch]", *self.prefetch, ""]))
             self.ebbd = parts.Ebbd(self.logs / "ebbd.log", config=config)
@@ -168,8 +169,9 @@ class Road:
             "--durability", self.durability]
         # In its own session: ^C must not reach the process that serves swap.
         done = subprocess.run(
-            [machine.BIN / "ebbctl", "device", "create", DEVICE, "--size", mib, "--slab", "64M",
-             "--donor", self.address, *kept],
+            [machine.BIN / "ebbctl", "device", "create", DEVICE, "--size", mib, "--slab",
+             self.slab,
+             "--donor", self.address, "--frontend", self.frontend, *kept],
             capture_output=True, text=True, start_new_session=True, timeout=120)
         if done.returncode:
             raise Failure(done.stderr.strip())

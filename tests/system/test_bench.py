@@ -23,6 +23,7 @@ import account
 import advise
 import benches
 import cost
+import cost_guest
 import kept
 import measure
 from render import runs_of, wrong
@@ -487,6 +488,8 @@ def test_rows_and_table_of_costs():
     assert params["us_per_access"]["us"] == pytest.approx(17.61 * 0.625, 1e-4)
     assert params["pages_in_per_access"] == 0.625 and params["pages_out_per_page"] == 0.5
     assert params["calls"]["ebb-swapd"] == {"bpf": 0.1, "read": 0.25}
+    # 1000 pages were swapped in, 500 out.
+    assert params["calls_per_page_moved"] == {"ebb-swapd": 0.23333, "ebbd": 0.33333}
     assert params["bytes_moved"] == {"ebb-swapd": 1024.0} and params["interrupts"]["TLB"] == 1.0
     assert params["bpf_ns"] == {"fault_minor": 901.0} and params["explained"] == 0.9305
     head, _, line = cost.table(cases)
@@ -528,6 +531,27 @@ def test_rounds_are_whole_and_end_in_time(monkeypatch):
     held = cost.Rounds(cost.PATTERNS, modes, None)
     held.hold(3)
     assert [number for number, _, _ in seen] == [0, 0]
+
+
+def test_counts_in_a_guest_are_compared():
+    """System calls, context switches and IPIs of two frontends, of the components only."""
+    modes = {m.name: m for m in cost_guest.MODES}
+    seq = cost.PATTERNS[0]
+    fewer = used(True)
+    fewer.calls["ebb-swapd"]["read"] = 150
+    runs = {(seq, modes["fuse"]): [used(True)] * 2, (seq, modes["ublk"]): [fewer] * 2,
+            (seq, modes["fuse-shm"]): [used(True)] * 2}
+    rows = {r["name"]: r for r in cost_guest.rows_of(runs)}
+    assert wrong(result(*rows.values())) is None
+    assert set(rows) == {f"seq, {what}: fuse to ublk" for what in cost_guest.counts_of(fewer)}
+    calls = rows["seq, system calls of ebb-swapd: fuse to ublk"]
+    # 250 read and 100 bpf of 1000 pages, then 150 and 100.
+    assert calls["baseline"] == 0.35 and calls["ebb"] == 0.25 and calls["ratio"] == 1.4
+    assert rows["seq, system calls: fuse to ublk"]["ebb"] == 0.75
+    assert rows["seq, system calls of ebb-donord: fuse to ublk"]["ebb"] == cost_guest.LEAST
+    assert rows["seq, IPIs: fuse to ublk"]["ebb"] == 1.7
+    assert calls["params"]["ublk"]["calls"]["ebb-swapd"] == {"bpf": 0.1, "read": 0.15}
+    assert calls["params"]["fuse"]["mode"] == "fuse"
 
 
 KEY = {"new": "0123", "mib": 64}
