@@ -139,7 +139,7 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-static const struct stream_rx_ops ops = { arrived, finished };
+static const struct stream_rx_ops ops = { .arrived = arrived, .finished = finished };
 
 /* Receives at @to what came from @from, and sends it there again, the last byte altered. */
 static void alter(int from, int to)
