@@ -291,7 +291,12 @@ static int number_of(struct device_record *d, struct error *e)
 {
 	int r = block_number(d->block, &d->major, &d->minor);
 
-	block_no_throttling(d->block);
+	/*
+	 * The module relies on throttling to bound the swap-outs in flight: once all pages of a
+	 * small cgroup are in flight, the OOM killer acts.
+	 */
+	if (!is_kmod(d->frontend))
+		block_no_throttling(d->block);
 	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
 }
 

@@ -272,6 +272,28 @@ def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
         machine.pins_remove()
 
 
+def test_small_cgroup_waits_for_slow_writes(module, donor, disk, after, cgroup, seen, logs):
+    """ebbctl leaves write-back throttling on, so that some pages are not yet in flight."""
+    donor()
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    try:
+        create("--backup", disk(64, delay_us=2_000_000).path, donors=A)
+        d = seen()
+        c = cgroup(12)
+        # A class without donors: its pages are on the backup alone.
+        parts.ebbctl("device", "class", "test0", c.path)
+        before = d.counts()["write_backup"]
+        parts.Scan(mib=16, cgroup=c).kill()
+        assert d.counts()["write_backup"] - before > 3 << 8
+        assert c.events("oom_kill") == 0
+        destroy()
+        nothing_left()
+    finally:
+        destroy(check=False)
+        ebbd.stop()
+        machine.pins_remove()
+
+
 def test_donors_get_keys_of_their_own(module, donor, disk, after, seen, logs, tmp_path):
     """ebbctl and ebbd derive them; a donor with the shared key is used until it has its own."""
     shared, keys = shared_key(), tmp_path / "keys"
