@@ -4,9 +4,9 @@
  *
  * Objects do not move in this version.  A type's layout is data (struct ebbgc_layout), from which
  * the collector finds references precisely.  It scans stacks precisely (frames) or conservatively;
- * each heap chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle begins
- * (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs the
- * reference that it overwrites, a load costs a comparison, and objects allocated during a cycle
+ * each heap chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle
+ * begins (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs
+ * the reference that it overwrites, a load costs a comparison, and objects allocated during a cycle
  * survive it.  Mark bits and allocation bits live outside the heap's pages, so sweeping and
  * barriers touch no page that the program does not touch.
  *
