@@ -7,6 +7,7 @@
 
 #define PAIR 2
 #define TRIPLE 3
+#define COPIES 512u	/* words between two reads of the clock */
 #define FEW 16u		/* ephemerons: searching them all costs less than a table */
 
 /* Counts pending ephemerons whose key is marked, or not. */
@@ -93,6 +94,9 @@ static bool pairs_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadlin
 	for (; v->count; v->count -= PAIR) {
 		const uint64_t *pair = &v->items[v->count - PAIR];
 
+		/* The copies may be swapped out, too: about once a page. */
+		if (v->count % COPIES == 0 && out_of_time(h, deadline))
+			return false;
 		if (object_marked(h, pair[1]))
 			continue;
 		if (out_of_time(h, deadline))
