@@ -796,6 +796,30 @@ static void identity_hashes(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
+/* Threads, or attaches, that come and go have hashes of their own, however many there are. */
+static void hashes_of_many_threads(void **state)
+{
+	struct ebbgc_options o;
+	uint32_t first = 0, last = 0;
+	ebbgc_type_t node;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+
+	ebbgc_options_init(&o);
+	heap = heap_of(16 << 20, EBBGC_GROWABLE, &o);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	for (int i = 0; i <= 1 << 16; i++) {
+		assert_int_equal(ebbgc_attach(heap, &m), 0);
+		if (!i || i == 1 << 16) {
+			first = last;
+			last = ebbgc_hash(m, ebbgc_alloc(m, node));
+		}
+		ebbgc_detach(m);
+	}
+	assert_int_not_equal(first, last);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -816,6 +840,7 @@ int main(void)
 		cmocka_unit_test(side_tables_are_locked),
 		cmocka_unit_test(side_tables_need_no_lock),
 		cmocka_unit_test(identity_hashes),
+		cmocka_unit_test(hashes_of_many_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,8 +35,6 @@ static void *attach(void *arg)
 	barrier_set(h, m);
 	if (h->options.mode == EBBGC_MEMLINER)
 		m->ring = ring_take(h);
-	/* Sequences of hashes that begin far apart. */
-	m->hashes = h->attached++ << 48;
 	m->next = h->mutators;
 	h->mutators = m;
 	mutator_enlist(m);

@@ -360,7 +360,9 @@ struct ebbgc_layout {
 	 * object.  It runs on marker threads, concurrently with the program or while attached
 	 * threads are stopped: it deadlocks if it takes a lock which one of them holds at a
 	 * safepoint.  It may read only fields that are zero at first (the object may have just been
-	 * allocated) and never change once set.  No other process can trace such types.
+	 * allocated) and never change once set.  In types with EBBGC_WEAK the slots must lie in the
+	 * object, or last until the end of the cycle: they are cleared later.  No other process can
+	 * trace such types.
 	 */
 	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
 };

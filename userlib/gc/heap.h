@@ -88,7 +88,7 @@ struct mutator {
 	bool lent; /* stopped while its thread waits in another heap; only for that thread */
 	char *stack_base, *stack_top;	/* world stopped: bounds of a scan */
 	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
-	uint64_t hashes;		/* the state of ebbgc_hash() */
+	uint64_t hashes;		/* last number of ebbgc_hash() in the thread's block */
 	size_t logged;
 	struct ring *ring;		/* EBBGC_MEMLINER */
 	uint64_t log[SATB_ENTRIES];
@@ -170,7 +170,7 @@ struct ebbgc_heap {
 
 	/* Threads: lock. */
 	struct mutator *mutators;
-	uint64_t attached;		/* threads, ever */
+	uint64_t hashes;		/* numbers that threads took for ebbgc_hash() */
 	unsigned int running;
 	bool stop;
 	struct root_range *ranges;
