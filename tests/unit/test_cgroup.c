@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* On the machine's own hierarchies, with cgroups made for the test: needs root. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,6 +143,30 @@ static void counts_and_names_who_is_inside(void **state)
 	close(go[1]);
 }
 
+static void *resolve_often(void *bad)
+{
+	struct cgroup_ref c;
+
+	for (int i = 0; i < 1000; i++)
+		if (cgroup_resolve("/", &c, NULL) || cgroup_limit(&c) < 1 << 20)
+			*(int *)bad += 1;
+	return NULL;
+}
+
+static void threads_resolve_beside_each_other(void **state)
+{
+	int bad[4] = { 0 };
+	pthread_t threads[4];
+
+	need_root();
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, resolve_often, &bad[i]), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(bad[i], 0);
+}
+
 static void bad_names(void **state)
 {
 	struct cgroup_ref c;
@@ -181,7 +206,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(create_and_remove), cmocka_unit_test(limits_of_ancestors),
-		cmocka_unit_test(counts_and_names_who_is_inside), cmocka_unit_test(bad_names),
+		cmocka_unit_test(counts_and_names_who_is_inside),
+		cmocka_unit_test(threads_resolve_beside_each_other), cmocka_unit_test(bad_names),
 		cmocka_unit_test(each_finds_it),
 	};
 

@@ -2,6 +2,7 @@
 /* Separate from cgroup.c, so that programs can link it without libcgroup. */
 #include <limits.h>
 #include <mntent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "lib/base/files.h"
 
 #define STAT_BYTES 8192
+#define MOUNT_BYTES 4096 /* of a line of the mount table: longer ones are overlays */
 
 static bool has_word(const char *words, const char *word)
 {
@@ -33,34 +35,64 @@ static bool unified_has_memory(const char *mount)
 static bool find_mount(const char *type, const char *option, char *dir, size_t size)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
-	struct mntent *m;
+	char text[MOUNT_BYTES];
+	struct mntent entry;
 	bool found = false;
 
-	while (f && !found && (m = getmntent(f))) {
-		found = !strcmp(m->mnt_type, type) && (!option || hasmntopt(m, option));
+	while (f && !found && getmntent_r(f, &entry, text, sizeof(text))) {
+		found = !strcmp(entry.mnt_type, type) && (!option || hasmntopt(&entry, option));
 		if (found)
-			snprintf(dir, size, "%s", m->mnt_dir);
+			snprintf(dir, size, "%s", entry.mnt_dir);
 	}
 	if (f)
 		endmntent(f);
 	return found;
 }
 
+/* What was found stays: other threads may be reading it. */
+static struct {
+	pthread_mutex_t lock;
+	char memory[PATH_MAX], unified[PATH_MAX];
+	bool memory_v2;
+} mounts = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool find_unified(void)
+{
+	return *mounts.unified ||
+	       find_mount("cgroup2", NULL, mounts.unified, sizeof(mounts.unified));
+}
+
+static bool find_memory(void)
+{
+	if (*mounts.memory)
+		return true;
+	mounts.memory_v2 = find_unified() && unified_has_memory(mounts.unified);
+	if (!mounts.memory_v2)
+		return find_mount("cgroup", "memory", mounts.memory, sizeof(mounts.memory));
+	memcpy(mounts.memory, mounts.unified, sizeof(mounts.memory));
+	return true;
+}
+
 const char *cgroup_unified_mount(void)
 {
-	static char dir[PATH_MAX];
+	bool found;
 
-	return find_mount("cgroup2", NULL, dir, sizeof(dir)) ? dir : NULL;
+	pthread_mutex_lock(&mounts.lock);
+	found = find_unified();
+	pthread_mutex_unlock(&mounts.lock);
+	return found ? mounts.unified : NULL;
 }
 
 const char *cgroup_memory_mount(bool *v2)
 {
-	static char dir[PATH_MAX];
-	bool two = find_mount("cgroup2", NULL, dir, sizeof(dir)) && unified_has_memory(dir);
+	bool found;
 
+	pthread_mutex_lock(&mounts.lock);
+	found = find_memory();
 	if (v2)
-		*v2 = two;
-	return two || find_mount("cgroup", "memory", dir, sizeof(dir)) ? dir : NULL;
+		*v2 = found && mounts.memory_v2;
+	pthread_mutex_unlock(&mounts.lock);
+	return found ? mounts.memory : NULL;
 }
 
 uint64_t cgroup_stat(const char *text, const char *key)
