@@ -323,8 +323,10 @@ def test_the_library_is_named_after_its_version(tree):
 
 def test_the_libraries_take_no_names_of_a_program(tree):
     for option, library in (("-g", "libebbgc.a"), ("-D", "libebbgc.so")):
-        text = said("nm", option, "--defined-only", tree / "usr/lib" / library)
-        names = re.findall(r"^[0-9a-f]+ \w (\S+)$", text, re.M)
+        text = said("nm", option, "--defined-only", "--without-symbol-versions",
+                    tree / "usr/lib" / library)
+        # A is an absolute symbol: the name of a version.
+        names = re.findall(r"^[0-9a-f]+ [^A] (\S+)$", text, re.M)
         assert "ebbgc_heap_create" in names
         assert [n for n in names if not n.startswith("ebbgc_")] == []
 
