@@ -345,7 +345,8 @@ struct ebb_executor {
 #define EBB_ACTIVE_WORDS (EBB_ACTIVE_BITS / 64)
 
 struct ebb_active {
-	__u64 counted[EBB_ACTIVE_WORDS]; /* its counters change, just after */
+	/* BPF: its counters change, just after.  ebbd: its prefetched or expired pages changed. */
+	__u64 counted[EBB_ACTIVE_WORDS];
 	__u64 removed[EBB_ACTIVE_WORDS];
 };
 

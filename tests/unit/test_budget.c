@@ -25,7 +25,8 @@
 static const struct executor_config config = {
 	.batch = 64, .headroom = 8, .inflight = 128, .beside = 16, .expire_ns = 10 * SECOND,
 };
-static const struct plane plane = { .cpus = 1 };
+static struct ebb_active active;
+static const struct plane plane = { .cpus = 1, .active = &active };
 static struct ebb_counters counters;
 static atomic_uint reads;
 static char directory[] = "/tmp/ebb-test-budget-of-cgroups.XXXXXX";
@@ -134,6 +135,42 @@ static void lost_pages_are_wasted_and_prefetched_again(void **unused)
 	assert_int_equal(budget_prefetched(w.held[0]), 110);
 	assert_int_equal(budget_expired(w.held[0]), 10);
 	assert_int_equal(budget_outstanding(w.held[0], &counters), 100);
+	end(&w);
+}
+
+/* Returns whether the next tick looks at the cgroup @id; clears its bit, as a tick does. */
+static bool told(uint64_t id)
+{
+	uint32_t bit = ebb_active_bit(id);
+	uint64_t *word = (uint64_t *)&active.counted[bit / 64], mask = 1ULL << (bit & 63);
+	bool is = *word & mask;
+
+	*word &= ~mask;
+	return is;
+}
+
+/* A call may wait for a device until its cgroup is idle, of which no counter changes. */
+static void a_tick_learns_what_the_executor_counts(void **unused)
+{
+	struct budget_sweep *s;
+	struct world w;
+
+	begin(&w);
+	told(1);
+	budget_take(w.held[0], 8, SECOND);
+	assert_false(told(1));
+	budget_settle(w.held[0], 8);
+	assert_true(told(1));
+	budget_lost(w.held[0], 4);
+	assert_true(told(1));
+	s = budget_sweep_begin(w.table, 2 * SECOND);
+	assert_true(budget_sweep_keep(s, 1, SECOND));
+	assert_false(told(1));
+	budget_sweep_expired(s, 1);
+	assert_true(told(1));
+	budget_sweep_end(s);
+	assert_false(told(1));
+	assert_false(told(2));
 	end(&w);
 }
 
@@ -332,6 +369,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_limit_bounds_what_is_outstanding),
 		cmocka_unit_test(lost_pages_are_wasted_and_prefetched_again),
+		cmocka_unit_test(a_tick_learns_what_the_executor_counts),
 		cmocka_unit_test(idle_pages_of_one_leave_entries_for_others),
 		cmocka_unit_test(a_sweep_finds_idle_and_expired_pages),
 		cmocka_unit_test(few_used_pages_throttle),

@@ -419,16 +419,30 @@ void budget_detect(struct budget *b)
 	atomic_fetch_sub(&b->table->readers, 1);
 }
 
+/*
+ * Has the next tick look at the cgroup, as the BPF programs do: it may have become idle while a
+ * call waited for a device.  Comes after the change that the tick is to see.
+ */
+static void tell_tick(const struct budget *b)
+{
+	uint32_t bit = ebb_active_bit(b->owner);
+
+	__atomic_fetch_or(&b->table->plane->active->counted[bit / 64], 1ULL << (bit & 63),
+			  __ATOMIC_RELEASE);
+}
+
 void budget_settle(struct budget *b, uint32_t asked)
 {
 	add(&b->prefetched, asked);
 	b->table->entries += asked;
+	tell_tick(b);
 }
 
 void budget_lost(struct budget *b, uint32_t lost)
 {
 	add(&b->expired, lost);
 	add(&b->prefetched, lost);
+	tell_tick(b);
 }
 
 bool budget_in_flight(uint64_t issued_ns, uint64_t now)
@@ -481,8 +495,10 @@ void budget_sweep_expired(struct budget_sweep *s, uint64_t owner)
 {
 	struct budget *b = sweep_find(s, owner);
 
-	if (b)
-		add(&b->expired, 1);
+	if (!b)
+		return;
+	add(&b->expired, 1);
+	tell_tick(b);
 }
 
 void budget_sweep_end(struct budget_sweep *s)

@@ -99,7 +99,10 @@ struct budget_grant budget_take(struct budget *b, uint32_t wanted, uint64_t now)
 void budget_cut(struct budget *b, uint32_t pages);
 /* Switches hit detection on before the first page is requested. */
 void budget_detect(struct budget *b);
-/* @asked pages were requested and entered the prefetched set. */
+/*
+ * @asked pages were requested and entered the prefetched set.  This, lost and expired pages set the
+ * cgroup's bit in maps/active, so that the next tick judges them.
+ */
 void budget_settle(struct budget *b, uint32_t asked);
 /* @lost outstanding pages had been evicted unread, and were read once more. */
 void budget_lost(struct budget *b, uint32_t lost);
