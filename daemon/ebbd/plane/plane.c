@@ -415,7 +415,8 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 			to[i] += ((uint64_t *)&each[cpu])[i];
 }
 
-static void flush(struct plane *p)
+/* Returns whether all entries were looked at; logs the first of several failures. */
+static bool flush(struct plane *p)
 {
 	uint32_t in = 0, out, n;
 	void *from = NULL;
@@ -426,14 +427,21 @@ static void flush(struct plane *p)
 		n = EBB_MAX_CGROUPS;
 		r = bpf_map_lookup_batch(p->cgroups, from, &out, p->entries.id, p->entries.cgroup,
 					 &n, NULL);
-		if (r && errno != ENOENT)
-			return;
+		if (r && errno != ENOENT) {
+			if (!p->unflushed)
+				log_warn("maps/cgroups: cannot read: %m; changed policies may not reach the "
+					 "cgroups below until ebbd can read it; it tries once a second");
+			p->unflushed = true;
+			return false;
+		}
 		in = out;
 		from = &in;
 		for (uint32_t i = 0; i < n; i++)
 			if (!(p->entries.cgroup[i].flags & EBB_CGROUP_ATTACHED))
 				bpf_map_delete_elem(p->cgroups, &p->entries.id[i]);
 	} while (!r);
+	p->unflushed = false;
+	return true;
 }
 
 /* Waits for a grace period of RCU, which covers programs on faults; not with nohz_full. */
@@ -452,6 +460,6 @@ void plane_flush_late(struct plane *p)
 {
 	if (!p->flushes)
 		return;
-	p->flushes--;
-	flush(p);
+	if (flush(p))
+		p->flushes--;
 }

@@ -53,6 +53,7 @@ struct plane {
 	uint32_t policies;       /* slots used so far, free ones among them */
 	char policy_dir[PATH_MAX];
 	uint32_t flushes;        /* flushes of the cache still to come */
+	bool unflushed;          /* the last flush failed */
 	struct {                 /* scratch of a flush, too large for the stack of a thread */
 		uint64_t id[EBB_MAX_CGROUPS];
 		struct ebb_cgroup cgroup[EBB_MAX_CGROUPS];
@@ -123,7 +124,10 @@ void plane_wait_programs(void);
 
 /* Removes cached look-ups of policies, and entries of removed cgroups; one call at a time. */
 void plane_flush_cache(struct plane *p);
-/* Once a second: removes entries that look-ups cached during the last flush. */
+/*
+ * Once a second: removes entries that look-ups cached during the last flush, and all of them if
+ * that flush failed.
+ */
 void plane_flush_late(struct plane *p);
 
 #endif
