@@ -144,6 +144,7 @@ static int open_pair(struct event_set *s, pid_t pid, int cpu, unsigned long flag
 struct threads {
 	pid_t *tid;
 	uint32_t n, room;
+	bool incomplete;      /* some could not be listed */
 };
 
 static void threads_add(struct threads *t, pid_t tid)
@@ -152,28 +153,47 @@ static void threads_add(struct threads *t, pid_t tid)
 
 	if (t->n == t->room) {
 		more = realloc(t->tid, (2 * t->room + 64) * sizeof(*more));
-		if (!more)
+		if (!more) {
+			t->incomplete = true;
 			return;
+		}
 		t->tid = more;
 		t->room = 2 * t->room + 64;
 	}
 	t->tid[t->n++] = tid;
 }
 
+/* For a failure to list a cgroup: a removed one has no threads. */
+static void threads_missed(struct threads *t)
+{
+	if (errno != ENOENT && errno != ENODEV)
+		t->incomplete = true;
+}
+
+/* Adds the threads listed in @file.  The kernel allocates memory to list them, and may fail. */
+static void threads_in(struct threads *t, const char *file)
+{
+	_cleanup_file_ FILE *f = fopen(file, "re");
+	int tid;
+
+	while (f && fscanf(f, "%d", &tid) == 1)
+		threads_add(t, tid);
+	if (!f || ferror(f))
+		threads_missed(t);
+}
+
 static void threads_below(struct threads *t, const char *path)
 {
 	_cleanup_dir_ DIR *d = NULL;
-	_cleanup_file_ FILE *f = NULL;
 	char child[PATH_MAX];
 	struct dirent *entry;
-	int tid;
 
 	if (snprintf(child, sizeof(child), "%s/tasks", path) >= (int)sizeof(child))
 		return;
-	f = fopen(child, "re");
-	while (f && fscanf(f, "%d", &tid) == 1)
-		threads_add(t, tid);
+	threads_in(t, child);
 	d = opendir(path);
+	if (!d)
+		threads_missed(t);
 	while (d && (entry = readdir(d)))
 		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
 		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
@@ -201,12 +221,14 @@ static void threads_sort(struct threads *t)
 }
 
 /* Opens a pair for each thread of @t without one, and marks the pairs of the others. */
-static void open_missing(struct event_set *s, const struct threads *t)
+static void open_missing(struct event_set *s, struct threads *t)
 {
 	_cleanup_free_ bool *has = calloc(t->n + 1, sizeof(*has));
 
-	if (!has)
+	if (!has) {
+		t->incomplete = true;
 		return;
+	}
 	for (uint32_t i = 0; i < s->detects; i += 2) {
 		const pid_t *at = bsearch(&s->detect[i].tid, t->tid, t->n, sizeof(*at), by_number);
 
@@ -222,8 +244,8 @@ static void open_missing(struct event_set *s, const struct threads *t)
 
 /*
  * Opens one pair for every thread of the v1 cgroup and below, and closes pairs of threads that
- * ended or left.  A new thread has inherited its creator's pair and gets its own here, which stays
- * when the creator's goes.
+ * ended or left, unless the list of threads is incomplete.  A new thread has inherited its
+ * creator's pair and gets its own here, which stays when the creator's goes.
  */
 static void open_threads(struct event_set *s)
 {
@@ -234,7 +256,7 @@ static void open_threads(struct event_set *s)
 	threads_sort(&t);
 	open_missing(s, &t);
 	free(t.tid);
-	for (uint32_t i = s->detects; i > 0;) {
+	for (uint32_t i = t.incomplete ? 0 : s->detects; i > 0;) {
 		i -= 2;
 		if (s->detect[i].round == s->round)
 			continue;
