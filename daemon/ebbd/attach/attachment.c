@@ -76,6 +76,29 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	plane_flush_cache(p);
 }
 
+/* Returns whether the cgroup was removed, or re-created like a restarted service's. */
+static bool is_gone(const struct attachment *t)
+{
+	struct stat st;
+
+	return stat(t->cgroup.path, &st) < 0 || st.st_ino != t->cgroup.id;
+}
+
+/*
+ * Writes the entries of a new attachment.  BPF tells of the removal of a cgroup that has an entry;
+ * one removed before that is found here.
+ */
+static int write_first(struct attachments *a, struct attachment *t, struct error *e)
+{
+	int r = write_maps(a, t, e);
+
+	if (!r && is_gone(t))
+		r = fail(e, ENOENT, "%s: the cgroup was removed", t->cgroup.path);
+	if (r)
+		clear_maps(a->plane, t->cgroup.id);
+	return r;
+}
+
 /* Publishes the budgets of all present attachments to the executor. */
 static int publish(struct attachments *a)
 {
@@ -254,7 +277,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 			    EBB_MAX_CGROUPS);
 	*t = fresh;
 	t->budget = budget_new(a->budgets, &t->cgroup);
-	r = t->budget ? write_maps(a, t, e) : fail(e, ENOMEM, "%s: out of memory", cgroup);
+	r = t->budget ? write_first(a, t, e) : fail(e, ENOMEM, "%s: out of memory", cgroup);
 	if (r) {
 		budget_put(&t->budget);
 		free(t);
@@ -381,6 +404,21 @@ static void take_active(struct attachments *a, __u64 *words, handle_fn *handle)
 	}
 }
 
+/* Has the executor and the BPF programs use the cgroup's present limit of memory. */
+static void read_limit(struct attachments *a, struct attachment *t)
+{
+	if (budget_read_limit(t->budget, &t->cgroup))
+		write_maps(a, t, NULL);
+}
+
+/* Of an idle cgroup the limit is read once a minute: it may have changed since. */
+static void handle_active(struct attachments *a, struct attachment *t)
+{
+	if (!t->busy_ticks)
+		read_limit(a, t);
+	attachment_wake(a, t);
+}
+
 static void tick(struct attachments *a, struct attachment *t, uint64_t now)
 {
 	struct ebb_counters c;
@@ -404,7 +442,7 @@ void attachments_tick(struct attachments *a)
 	uint64_t now = now_ns();
 
 	pthread_mutex_lock(&a->lock);
-	take_active(a, a->plane->active->counted, attachment_wake);
+	take_active(a, a->plane->active->counted, handle_active);
 	for (t = LIST_FIRST(&a->busy); t; t = next) {
 		next = LIST_NEXT(t, busy);
 		tick(a, t, now);
@@ -424,14 +462,6 @@ static bool twin_came(struct attachment *t)
 	return true;
 }
 
-/* Returns whether the cgroup was removed, or re-created like a restarted service's. */
-static bool is_gone(const struct attachment *t)
-{
-	struct stat st;
-
-	return stat(t->cgroup.path, &st) < 0 || st.st_ino != t->cgroup.id;
-}
-
 static void forget_gone(struct attachments *a, struct attachment *t)
 {
 	if (is_gone(t))
@@ -445,8 +475,7 @@ static bool look_at(struct attachments *a, struct attachment *t)
 		forget(a, t);
 		return false;
 	}
-	if (budget_read_limit(t->budget, &t->cgroup))
-		write_maps(a, t, NULL);
+	read_limit(a, t);
 	if (*t->cgroup.twin || !twin_came(t))
 		return false;
 	detect_close(a, t);

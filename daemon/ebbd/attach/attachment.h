@@ -48,13 +48,13 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 		  uint64_t *owner, struct error *e);
 
 /*
- * Ten times a second: judges the busy attachments, updates statistics of those that swap in, and
- * ends hit detection where no page is outstanding.
+ * Ten times a second: judges the busy attachments, reads limits of those that become busy, updates
+ * statistics of those that swap in, and ends hit detection where no page is outstanding.
  */
 void attachments_tick(struct attachments *a);
 /*
  * Once a second: removed cgroups, CPU hotplug, and limits of busy cgroups; those of an idle one
- * within a minute, or a second after it is busy.
+ * within a minute.
  */
 void attachments_sweep(struct attachments *a);
 

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Attachments whose cgroup changes: its limit while it is idle, and its removal. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#undef fail
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ebbd/attach/attachment.h"
+#include "ebbd/plane/policy_object.h"
+#include "ebbd/plane/policy_store.h"
+
+#define MIB (1ULL << 20)
+#define HEADROOM 8
+#define PATH "/tmp/ebb-test-attachment.XXXXXX"
+
+enum { CGROUPS = 1, PARAMS, COUNTERS, STATS };
+
+static struct {
+	char path[sizeof(PATH)];
+	bool removed;            /* as soon as its path was resolved */
+	uint64_t limit;          /* bytes */
+	uint32_t limit_reads;
+	struct ebb_cgroup entry; /* of maps/cgroups */
+	int entries[STATS + 1];  /* in each map */
+} world;
+
+static struct ebb_active active;
+static struct plane plane = { .cpus = 1, .cgroups = CGROUPS, .params = PARAMS,
+			      .counters = COUNTERS, .cgroup_stats = STATS, .active = &active };
+static const struct executor_config config = { .headroom = HEADROOM };
+static struct attachments attachments;
+
+int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
+{
+	if (fd == CGROUPS)
+		memcpy(&world.entry, value, sizeof(world.entry));
+	world.entries[fd] = 1;
+	return 0;
+}
+
+int bpf_map_delete_elem(int fd, const void *key)
+{
+	world.entries[fd] = 0;
+	return 0;
+}
+
+int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e)
+{
+	struct stat st;
+
+	assert_int_equal(stat(name, &st), 0);
+	memset(c, 0, sizeof(*c));
+	strcpy(c->path, name);
+	strcpy(c->twin, name);
+	strcpy(c->rel, "/x");
+	c->id = st.st_ino;
+	c->v2 = true;
+	if (world.removed)
+		rmdir(name);
+	return 0;
+}
+
+void cgroup_find_ids(const uint64_t *ids, char **path, uint32_t n)
+{
+}
+
+uint64_t cgroup_limit(const struct cgroup_ref *c)
+{
+	world.limit_reads++;
+	return world.limit;
+}
+
+const struct policy *plane_policy(const struct plane *p, const char *name, uint32_t *slot)
+{
+	static const struct policy policy = { .name = "leap" };
+
+	*slot = 1;
+	return &policy;
+}
+
+void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum)
+{
+	memset(sum, 0, sizeof(*sum));
+}
+
+void plane_flush_cache(struct plane *p)
+{
+}
+
+void plane_flush_late(struct plane *p)
+{
+}
+
+void plane_wait_programs(void)
+{
+}
+
+int policies_need(struct plane *p, const struct policy *policy, struct error *e)
+{
+	return 0;
+}
+
+const struct ebb_param_info *policy_param(const struct ebb_policy_info *info, const char *name)
+{
+	return NULL;
+}
+
+void policy_defaults(const struct ebb_policy_info *info, struct ebb_params *params)
+{
+	memset(params, 0, sizeof(*params));
+}
+
+int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
+		struct error *e)
+{
+	return 0;
+}
+
+void events_close(struct event_set **set, enum events_pins pins)
+{
+}
+
+void events_detect_on(struct event_set *set)
+{
+}
+
+void events_detect_off(struct event_set *set)
+{
+}
+
+bool events_detecting(const struct event_set *set)
+{
+	return false;
+}
+
+void events_refresh(struct event_set *set)
+{
+}
+
+void events_sweep_pins(void)
+{
+}
+
+static int begin(void **unused)
+{
+	memset(&world, 0, sizeof(world));
+	strcpy(world.path, PATH);
+	world.limit = 64 * MIB;
+	memset(&active, 0, sizeof(active));
+	attachments_init(&attachments, &plane, budget_table_new(&plane, &config));
+	return mkdtemp(world.path) && attachments.budgets ? 0 : -1;
+}
+
+static int end(void **unused)
+{
+	attachments_close(&attachments);
+	budget_table_free(&attachments.budgets);
+	return world.removed ? 0 : rmdir(world.path);
+}
+
+static int attach_it(void)
+{
+	struct error e = { 0 };
+
+	return attach(&attachments, world.path,
+		      &(struct attach_wish){ .policy = "leap", .by = BY_COMMAND }, &e);
+}
+
+static uint32_t room_of(uint64_t limit)
+{
+	return (uint32_t)(limit / 4096 / HEADROOM);
+}
+
+/* As a fault in the cgroup. */
+static void count(void)
+{
+	uint32_t bit = ebb_active_bit(attachments.item[0]->cgroup.id);
+
+	active.counted[bit / 64] |= 1ULL << (bit & 63);
+}
+
+static void a_limit_that_changed_while_idle_counts_with_the_first_fault(void **unused)
+{
+	assert_int_equal(attach_it(), 0);
+	assert_int_equal(world.entry.room, room_of(64 * MIB));
+	world.limit = 16 * MIB;
+	world.limit_reads = 0;
+	attachments_tick(&attachments);
+	assert_int_equal(world.limit_reads, 0);
+	count();
+	attachments_tick(&attachments);
+	assert_int_equal(world.entry.room, room_of(16 * MIB));
+	assert_int_equal(budget_room(attachments.item[0]->budget), room_of(16 * MIB));
+	/* A tick of a busy one reads none: that is done once a second. */
+	world.limit = 8 * MIB;
+	count();
+	attachments_tick(&attachments);
+	assert_int_equal(world.limit_reads, 1);
+	attachments_sweep(&attachments);
+	assert_int_equal(world.entry.room, room_of(8 * MIB));
+}
+
+/* No BPF program tells of its removal: it had no entry yet. */
+static void a_cgroup_removed_during_its_attach_is_not_attached(void **unused)
+{
+	world.removed = true;
+	assert_int_equal(attach_it(), -ENOENT);
+	assert_int_equal(attachments.n, 0);
+	for (int map = CGROUPS; map <= STATS; map++)
+		assert_int_equal(world.entries[map], 0);
+}
+
+static void a_cgroup_removed_later_is_forgotten_at_the_next_sweep(void **unused)
+{
+	uint32_t bit;
+
+	assert_int_equal(attach_it(), 0);
+	bit = ebb_active_bit(attachments.item[0]->cgroup.id);
+	world.removed = true;
+	assert_int_equal(rmdir(world.path), 0);
+	active.removed[bit / 64] |= 1ULL << (bit & 63);
+	attachments_sweep(&attachments);
+	assert_int_equal(attachments.n, 0);
+	for (int map = CGROUPS; map <= STATS; map++)
+		assert_int_equal(world.entries[map], 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_limit_that_changed_while_idle_counts_with_the_first_fault, begin, end),
+		cmocka_unit_test_setup_teardown(a_cgroup_removed_during_its_attach_is_not_attached,
+						begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_cgroup_removed_later_is_forgotten_at_the_next_sweep, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
