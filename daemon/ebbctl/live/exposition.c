@@ -54,7 +54,7 @@ const struct metric metrics[] = {
 	EXECUTOR("not_swapped", "Requested pages that were not in swap."),
 	EXECUTOR("held_back", "Requested pages on a device whose reads may wait for a donor."),
 	EXECUTOR("repeated", "Requested pages that were already in flight."),
-	EXECUTOR("failed", "Pages that the kernel rejected."),
+	EXECUTOR("failed", "Pages that the kernel rejected or ebbd could not enter into the prefetched set."),
 	EXECUTOR("cold_pages", "Used pages deactivated."),
 	COUNTER(ROWS_DAEMON, "ebb_prefetch_paged_out_pages", "executor.paged_out", "Used pages paged out by drop-behind."),
 	COUNTER(ROWS_DAEMON, "ebb_prefetch_call_seconds", "executor.call_ns",
