@@ -2,8 +2,8 @@
 /*
  * The attached cgroups, with the policy of each.
  *
- * Most of a thousand cgroups are idle, and an idle one costs nothing: the BPF programs tell which
- * were active (maps/active), and the ticks handle these alone, the list of busy ones.
+ * Most of a thousand cgroups are idle, and an idle one costs little: the BPF programs and the
+ * executor tell which were active (maps/active), and the ticks handle these, the list of busy ones.
  */
 #ifndef EBB_ATTACH_TABLE_H
 #define EBB_ATTACH_TABLE_H
