@@ -210,6 +210,99 @@ static void revokes_no_more_than_is_lacking(void **state)
 	close(a.fd);
 }
 
+/*
+ * A shortage of 4 slabs and two borrowers that have promised all of theirs: @a its first @old ones
+ * long ago, its other ones lately, and @b lately.
+ */
+static void make_promises(struct donor *d, struct peer *a, int old, struct peer *b, uint64_t now)
+{
+	const struct peer *peers[] = { a, b };
+
+	d->l->follow.no_emergency = true;
+	d->l->follow.rule.headroom = d->l->follow.headroom = 12 << 20;
+	d->l->eviction.options.revoke = 10 * SECOND;
+	d->l->eviction.options.overdue = 5 * SECOND;
+	for (int i = 0; i < 2 * SLABS && pool_free_slabs(&d->pool); i++)
+		sample(d);
+	for (int p = 0; p < 2; p++)
+		for (uint32_t i = 0; i < peers[p]->count; i++) {
+			uint32_t slab = peers[p]->loans[i].slab;
+			bool long_ago = p == 0 && (int)i < old;
+
+			pool_hand_over(&d->pool, slab);
+			pool_asked(&d->pool, slab, LEND_PROMISED, now);
+			d->pool.slabs[slab].asked_at = now - (long_ago ? 20 : 6) * SECOND;
+		}
+	say_available(d, 2 << 10);
+	d->l->follow.short_since = now - 11 * SECOND;
+	sample(d);
+}
+
+static uint32_t revoked_of(const struct donor *d, const struct peer *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->count; i++)
+		n += d->pool.slabs[p->loans[i].slab].revoked;
+	return n;
+}
+
+static void forget(struct peer *p)
+{
+	struct wire_frame f;
+
+	while (take_frame(p, &f))
+		;
+	close(p->fd);
+}
+
+/* A borrower that keeps no promise cannot put off --revoke-after by giving others. */
+static void new_promises_of_a_borrower_that_kept_none(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 16);
+	connect_peer(d, &b, 2, 0);
+	make_promises(d, &a, 12, &b, now_ns());
+	assert_int_equal(revoked_of(d, &a), 4);
+	for (int i = 12; i < 16; i++)
+		assert_false(d->pool.slabs[a.loans[i].slab].revoked);
+	forget(&a);
+	forget(&b);
+}
+
+/* The promises of another borrower count: it may be moving those slabs. */
+static void promises_of_another_borrower(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 16);
+	connect_peer(d, &b, 2, 3);
+	make_promises(d, &a, 12, &b, now_ns());
+	assert_int_equal(revoked_of(d, &a), 1);
+	assert_int_equal(revoked_of(d, &b), 0);
+	forget(&a);
+	forget(&b);
+}
+
+/* A drain recalls other slabs of a borrower while older ones are late. */
+static void a_drain_of_a_borrower_that_keeps_no_promise(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 36);
+	connect_peer(d, &b, 2, 0);
+	d->pool.draining = true;
+	make_promises(d, &a, 12, &b, now_ns());
+	assert_int_equal(revoked_of(d, &a), 4);
+	d->pool.draining = false;
+	forget(&a);
+	forget(&b);
+}
+
 /* Borrowers tolerate a limited number of REVOKED a second, however small the slabs are. */
 static void an_emergency_goes_step_by_step(void **state)
 {
@@ -349,6 +442,12 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(revokes_no_more_than_is_lacking, with_donor,
 						without_donor),
+		cmocka_unit_test_setup_teardown(new_promises_of_a_borrower_that_kept_none,
+						with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(promises_of_another_borrower, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_drain_of_a_borrower_that_keeps_no_promise,
+						with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_awaits_what_is_leaving, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_is_met_in_no_other_way, with_donor,

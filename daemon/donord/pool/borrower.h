@@ -59,6 +59,8 @@ struct borrower {
 	/* unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none (eviction.c) */
 	uint32_t evicts, asked;
 	uint32_t recalled;      /* loans recalled lately, while the donor drains (eviction.c) */
+	uint32_t moving;        /* loans promised lately: eviction_moving() */
+	bool broke_promise;     /* ... and has others, promised too long ago */
 	uint64_t asked_tag;
 	uint8_t asking[WIRE_SMALL];
 };

@@ -316,12 +316,23 @@ uint32_t eviction_moving(const struct eviction *e, uint64_t now)
 {
 	uint32_t n = 0;
 
+	for (struct borrower *b = e->pool->borrowers; b; b = b->next) {
+		b->moving = 0;
+		b->broke_promise = false;
+	}
 	for (uint32_t i = 0; i < e->pool->count; i++) {
 		const struct lend_slab *s = &e->pool->slabs[i];
 
-		n += s->state == LEND_LENT && s->asked == LEND_PROMISED &&
-		     now - s->asked_at < e->options.revoke;
+		if (s->state != LEND_LENT || s->asked != LEND_PROMISED)
+			continue;
+		if (now - s->asked_at < e->options.revoke)
+			s->owner->moving++;
+		else
+			s->owner->broke_promise = true;
 	}
+	/* Otherwise a borrower could put off all revocations by new promises. */
+	for (const struct borrower *b = e->pool->borrowers; b; b = b->next)
+		n += b->broke_promise ? 0 : b->moving;
 	return n;
 }
 

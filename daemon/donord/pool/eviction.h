@@ -97,7 +97,10 @@ enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct 
 /* Forgets questions to @b, which has disconnected. */
 void eviction_forget(struct eviction *e, struct borrower *b);
 
-/* Returns how many loans their borrowers are moving, recalled too lately to be revoked. */
+/*
+ * Returns how many promised loans were recalled too lately to be revoked, of borrowers without a
+ * promised loan recalled longer ago.
+ */
 uint32_t eviction_moving(const struct eviction *e, uint64_t now);
 /* Returns how many recalled loans may still be released: neither refused nor too old. */
 uint32_t eviction_expected(const struct eviction *e);
