@@ -98,7 +98,7 @@ enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct 
 void eviction_forget(struct eviction *e, struct borrower *b);
 
 /*
- * Returns how many promised loans were recalled too lately to be revoked, of borrowers without a
+ * Returns how many promised loans were recalled too recently to be revoked, of borrowers without a
  * promised loan recalled longer ago.
  */
 uint32_t eviction_moving(const struct eviction *e, uint64_t now);
