@@ -303,6 +303,84 @@ static void a_drain_of_a_borrower_that_keeps_no_promise(void **state)
 	forget(&b);
 }
 
+/* Without a new sample, nothing says whether what was revoked was enough: no more is revoked. */
+static void a_sample_revokes_once(void **state)
+{
+	struct donor *d = *state;
+	struct headroom_follow *f = &d->l->follow;
+	uint64_t now = now_ns();
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 16);
+	connect_peer(d, &b, 2, 0);
+	make_promises(d, &a, 16, &b, now);
+	assert_int_equal(revoked_of(d, &a), 4);
+	/* The statistics take longer than a second to read, again and again. */
+	for (int i = 2; i < 6; i++) {
+		f->due = true;
+		headroom_follow_second(f, now + i * SECOND);
+		assert_int_equal(revoked_of(d, &a), 4);
+	}
+	forget(&a);
+	forget(&b);
+}
+
+/* A sample that cannot be taken tells nothing either. */
+static void a_failed_sample_revokes_nothing(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 16);
+	connect_peer(d, &b, 2, 0);
+	make_promises(d, &a, 0, &b, now_ns());
+	assert_int_equal(revoked_of(d, &a), 0);
+	/* Recalled too long ago now. */
+	for (uint32_t i = 0; i < a.count; i++)
+		d->pool.slabs[a.loans[i].slab].asked_at -= 20 * SECOND;
+	assert_int_equal(unlink(d->meminfo), 0);
+	sample(d);
+	assert_true(d->l->follow.sample_failed);
+	assert_int_equal(revoked_of(d, &a), 0);
+	say_available(d, 2 << 10);
+	sample(d);
+	assert_int_equal(revoked_of(d, &a), 4);
+	forget(&a);
+	forget(&b);
+}
+
+/* A slow sample that began before the memory of revoked slabs was free does not show it. */
+static void a_sample_from_before_a_revocation(void **state)
+{
+	struct donor *d = *state;
+	struct headroom_follow *f = &d->l->follow;
+	uint64_t now = now_ns(), later;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 16);
+	connect_peer(d, &b, 2, 0);
+	make_promises(d, &a, 16, &b, now);
+	assert_int_equal(revoked_of(d, &a), 4);
+	/* It begins now and ends in five seconds. */
+	later = now_ns() + 5 * SECOND;
+	for (uint32_t i = 0; i < SLABS; i++)
+		d->pool.slabs[i].revoked_at += d->pool.slabs[i].revoked ? SECOND : 0;
+	headroom_follow_second(f, now);
+	for (int i = 0; i < 60000 && f->due; i++) {
+		usleep(1000);
+		headroom_follow_woken(f, later);
+	}
+	assert_false(f->due);
+	assert_int_equal(revoked_of(d, &a), 4);
+	/* The next one shows what there is then. */
+	for (uint32_t i = 0; i < SLABS; i++)
+		d->pool.slabs[i].revoked_at -= d->pool.slabs[i].revoked ? 10 * SECOND : 0;
+	sample(d);
+	assert_int_equal(revoked_of(d, &a), 8);
+	forget(&a);
+	forget(&b);
+}
+
 /* Borrowers tolerate a limited number of REVOKED a second, however small the slabs are. */
 static void an_emergency_goes_step_by_step(void **state)
 {
@@ -448,6 +526,11 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(a_drain_of_a_borrower_that_keeps_no_promise,
 						with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_sample_revokes_once, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_failed_sample_revokes_nothing, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_sample_from_before_a_revocation, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_awaits_what_is_leaving, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_is_met_in_no_other_way, with_donor,

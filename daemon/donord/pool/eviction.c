@@ -435,6 +435,18 @@ struct eviction_leaving eviction_leaving(const struct eviction *e, uint64_t now)
 	return n;
 }
 
+uint32_t eviction_unseen(const struct eviction *e, uint64_t began)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < e->pool->count; i++) {
+		const struct lend_slab *s = &e->pool->slabs[i];
+
+		n += s->revoked && s->state != LEND_GOING && s->revoked_at + LEAVING_NS > began;
+	}
+	return n;
+}
+
 /* Returns whether a loan was recalled lately. */
 static bool being_drained(const struct lend_slab *s, uint64_t now)
 {

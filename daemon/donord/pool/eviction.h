@@ -86,6 +86,11 @@ struct eviction_leaving {
 	uint32_t here, mapped;
 };
 struct eviction_leaving eviction_leaving(const struct eviction *e, uint64_t now);
+/*
+ * Counts revoked slabs, not being dropped, whose memory may not have been free yet when a sample
+ * of the machine began at @began.
+ */
+uint32_t eviction_unseen(const struct eviction *e, uint64_t began);
 
 /* Take a borrower's answers.  Return 0, or -EPROTO for an answer to no question. */
 int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_frame *f,

@@ -142,20 +142,24 @@ static void meet_emergency(struct headroom_follow *f, uint64_t now)
 	drop_free(p, p->in[LEND_GOING] + eviction_emergency(f->eviction, want, now));
 }
 
-/* Returns how many slabs the shortage requires beside those whose memory is on its way back. */
+/*
+ * Returns how many slabs the shortage requires beside those whose memory is on its way back, or
+ * came back since the sample began.
+ */
 static uint32_t to_revoke(const struct headroom_follow *f, uint64_t now)
 {
 	const struct pool *p = f->pool;
-	struct eviction_leaving leaving = eviction_leaving(f->eviction, now);
 	uint64_t want = (shortage(f) + p->slab_size - 1) / p->slab_size;
-	uint64_t coming = (uint64_t)p->in[LEND_GOING] + leaving.here + leaving.mapped +
+	uint64_t coming = (uint64_t)p->in[LEND_GOING] +
+			  eviction_unseen(f->eviction, f->sample_began) +
 			  eviction_moving(f->eviction, now);
 
 	want = want > coming ? want - coming : 0;
 	return want < f->rule.evict ? (uint32_t)want : f->rule.evict;
 }
 
-static void work(struct headroom_follow *f, uint64_t now)
+/* @sampled: f->sample is new.  An old one does not show whether more must be revoked. */
+static void work(struct headroom_follow *f, bool sampled, uint64_t now)
 {
 	struct pool *p = f->pool;
 
@@ -167,7 +171,7 @@ static void work(struct headroom_follow *f, uint64_t now)
 		follow(f, now);
 	else
 		pool_grow(p, missing(f));
-	eviction_second(f->eviction, now, f->short_since, to_revoke(f, now));
+	eviction_second(f->eviction, now, f->short_since, sampled ? to_revoke(f, now) : 0);
 }
 
 void headroom_follow_second(struct headroom_follow *f, uint64_t now)
@@ -177,7 +181,7 @@ void headroom_follow_second(struct headroom_follow *f, uint64_t now)
 			donor_say(f->log, LOG_LVL_WARN,
 				  "memory: its statistics take more than %d s to read; not following changes until then",
 				  LATE);
-		work(f, now);
+		work(f, false, now);
 	}
 	f->due = true;
 	machine_watch_ask(&f->watch);
@@ -197,7 +201,7 @@ uint64_t headroom_follow_turn(struct headroom_follow *f, uint64_t now)
 void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
 {
 	struct error e = { 0 };
-	int r = machine_watch_take(&f->watch, &f->sample, &e);
+	int r = machine_watch_take(&f->watch, &f->sample, &f->sample_began, &e);
 
 	if (!r)
 		return;
@@ -209,7 +213,7 @@ void headroom_follow_woken(struct headroom_follow *f, uint64_t now)
 	if (r > 0 && f->due)
 		take_sample(f, now);
 	if (f->due)
-		work(f, now);
+		work(f, r > 0, now);
 	if (r > 0 && !f->no_emergency)
 		meet_emergency(f, now);
 }

@@ -25,6 +25,7 @@ struct headroom_follow {
 	struct headroom_rule rule;
 	struct headroom room;
 	struct headroom_sample sample; /* the last one; memory 0 = none */
+	uint64_t sample_began;         /* ns: when its reading began */
 	bool sample_failed;            /* has been logged */
 	bool gives_back;               /* memory returns to the machine: make no slab */
 	/* ns: less than half of HeadRoom, or without it the reserve, is left since; 0 = no */
@@ -42,7 +43,7 @@ struct headroom_follow {
 int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct error *e);
 /*
  * Once a second: requests a sample.  The second's work follows when headroom_follow_woken() finds
- * it, at the latest in the next second with the sample before.
+ * it, at the latest in the next second with the sample before, for which nothing is revoked.
  */
 void headroom_follow_second(struct headroom_follow *f, uint64_t now);
 /*

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/small_thread.h"
 #include "machine_watch.h"
 
@@ -20,6 +21,7 @@ static void *watch(void *data)
 		while (sem_wait(&w->wanted) < 0)
 			;
 		w->error = (struct error){ 0 };
+		w->began = now_ns();
 		w->result = machine_sample(w->machine, &w->sample, &w->error);
 		__atomic_store_n(&w->state, SAMPLE_DONE, __ATOMIC_RELEASE);
 		eventfd_write(w->wake_fd, 1);
@@ -56,7 +58,8 @@ void machine_watch_ask(struct machine_watch *w)
 	sem_post(&w->wanted);
 }
 
-int machine_watch_take(struct machine_watch *w, struct headroom_sample *sample, struct error *e)
+int machine_watch_take(struct machine_watch *w, struct headroom_sample *sample, uint64_t *began,
+		       struct error *e)
 {
 	if (__atomic_load_n(&w->state, __ATOMIC_ACQUIRE) != SAMPLE_DONE)
 		return 0;
@@ -66,5 +69,6 @@ int machine_watch_take(struct machine_watch *w, struct headroom_sample *sample, 
 		return w->result;
 	}
 	*sample = w->sample;
+	*began = w->began;
 	return 1;
 }

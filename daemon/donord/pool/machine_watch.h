@@ -22,6 +22,7 @@ struct machine_watch {
 	bool running;
 	uint32_t state; /* enum in machine_watch.c: which thread owns the members below */
 	struct headroom_sample sample;
+	uint64_t began; /* ns: when it began */
 	int result;     /* of machine_sample() */
 	struct error error;
 };
@@ -33,7 +34,11 @@ void machine_watch_stop(struct machine_watch *w);
 
 /* The loop's thread.  Requests a sample, unless one is in progress. */
 void machine_watch_ask(struct machine_watch *w);
-/* Returns each sample once: 1 with *@sample, 0 without a new one, or -errno. */
-int machine_watch_take(struct machine_watch *w, struct headroom_sample *sample, struct error *e);
+/*
+ * Returns each sample once: 1 with *@sample and the time in ns at which its reading began, 0
+ * without a new one, or -errno.
+ */
+int machine_watch_take(struct machine_watch *w, struct headroom_sample *sample, uint64_t *began,
+		       struct error *e);
 
 #endif
