@@ -173,8 +173,8 @@ static int finished(void *data, const struct wire_frame *f)
 	assert_false(r->done);
 	for (uint32_t i = 0; i < length; i++)
 		assert_int_equal(at[i], r->content);
-	/* Its owner may change what has arrived. */
-	if (length)
+	/* Its owner may change what has arrived, and what will not arrive. */
+	if (length || r->kind == REFUSED)
 		memset(r->payload, 0x11, PAGES * WIRE_PAGE);
 	r->done = true;
 	w->next++;
@@ -261,6 +261,26 @@ static void acknowledgements(void **state)
 	assert_int_equal(w->calls, 1);
 }
 
+/* A refused READ, also one that overtakes an acknowledgement, whose payload has other replies. */
+static void refusals(void **state)
+{
+	struct world *w = *state;
+
+	for (uint32_t version = 0; version <= WIRE_VERSION; version += version ? 1 : 3)
+		for (int overtakes = 0; overtakes < 2; overtakes++) {
+			begin(w, version);
+			add(w, ACK, WIRE_PAGE, true);
+			add(w, REFUSED, 2 * WIRE_PAGE, true);
+			for (int i = 0; i < 4; i++)
+				add(w, PAGE_READ, WIRE_PAGE, true);
+			w->order[0] = overtakes;
+			w->order[1] = !overtakes;
+			send_all(w);
+			deliver(w, 0, w->length);
+			assert_int_equal(w->next, w->count);
+		}
+}
+
 static uint32_t random_below(uint32_t n)
 {
 	static uint64_t seed = 1;
@@ -344,7 +364,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_call), cmocka_unit_test(acknowledgements),
-		cmocka_unit_test(other_replies), cmocka_unit_test(altered),
+		cmocka_unit_test(refusals), cmocka_unit_test(other_replies),
+		cmocka_unit_test(altered),
 	};
 
 	return cmocka_run_group_tests_name("stream", tests, setup, teardown);

@@ -75,8 +75,8 @@ enum loss { LOSS_PASSING, LOSS_LASTING, LOSS_ALTERED };
 
 /*
  * Upcalls of a link.  ready: hello() returned 1, and data can move now.  lost: the link has failed;
- * the owner closes it before lost() returns.  done: the submitter owns the transfer again; done()
- * must neither submit nor close.
+ * the owner closes it before lost() returns.  done: the submitter owns the transfer again, with its
+ * payload, also after an error: done() may use that, but must neither submit nor close.
  */
 struct donor_ops {
 	void (*ready)(void *owner);

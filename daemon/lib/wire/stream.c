@@ -248,6 +248,12 @@ static int parse_adjacent(struct stream_rx *rx, const struct stream_rx_ops *ops,
 			r = rx->trailed ? prove_payload(rx) : 1;
 			if (r <= 0)
 				return r;
+			/*
+			 * Unparsed bytes may be in the payload of a refused READ, which its owner
+			 * may use from finished() on.
+			 */
+			if (rx->frame.status && rx->next_direct < rx->directs)
+				return 0;
 			rx->busy = false;
 			r = ops->finished(data, &rx->frame);
 			if (r)

@@ -117,8 +117,9 @@ struct stream_rx_ops {
 	/*
 	 * Stores up to @most frames that will probably come next, after the one that is arriving,
 	 * in order; returns their number.  If other frames come instead, their bytes may pass
-	 * through these payloads: nothing may access one before it has arrived or stream_receive()
-	 * returns, and arrived() must not say "not now".  NULL = nothing is expected.
+	 * through these payloads: nothing may access one before finished() is called for its frame,
+	 * also for a refusal without that payload, or stream_receive() returns; and arrived() must
+	 * not say "not now".  NULL = nothing is expected.
 	 */
 	uint32_t (*expected)(void *data, struct stream_expected *frames, uint32_t most);
 };
