@@ -157,6 +157,23 @@ class Scan:
             pass
 
 
+def fill_while_stalled(donor, cgroup, mib, seconds=2):
+    """
+    Fills and scans @mib in @cgroup while @donor does not run for @seconds; returns the exit status.
+    """
+    donor.process.send_signal(signal.SIGSTOP)
+    try:
+        s = subprocess.Popen(scan_argv(mib=mib), stdout=subprocess.DEVNULL,
+                             preexec_fn=cgroup.enter)
+        time.sleep(seconds)
+    finally:
+        donor.process.send_signal(signal.SIGCONT)
+    try:
+        return s.wait(240)
+    finally:
+        s.kill()
+
+
 class Regions:
     """tests/programs/regions in @cgroup; costs() are ns per page, one value per second."""
 

@@ -198,6 +198,8 @@ def test_device_life(device):
     assert read(info / "loop/dio").strip() == "1"
     assert read(info / "queue/logical_block_size").strip() == "4096"
     assert read(info / "queue/wbt_lat_usec", "0").strip() == "0"
+    assert read(info / "queue/nr_requests").strip() == "64"
+    assert read(info / "queue/max_sectors_kb").strip() == "128"
     areas = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
     mine = [int(a[4]) for a in areas if a[0] == device.block]
     assert all(int(a[4]) < mine[0] for a in areas if a[0] != device.block)

@@ -287,16 +287,28 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 					d->name, device_log(d->name));
 }
 
+/*
+ * Bounds the swap-outs in flight without throttling: once all pages of a small cgroup are in
+ * flight, the OOM killer acts.  The module bounds its requests itself, and relies on throttling.
+ */
+static void queue_settle(const struct device_record *d)
+{
+	int r;
+
+	if (is_kmod(d->frontend))
+		return;
+	block_no_throttling(d->block);
+	r = block_bound_requests(d->block);
+	if (r)
+		fprintf(stderr, "ebbctl: warning: device %s: cannot bound the requests of %s: %s; lower nr_requests and max_sectors_kb of its queue, or the OOM killer may act in small cgroups\n",
+			d->name, d->block, strerror(-r));
+}
+
 static int number_of(struct device_record *d, struct error *e)
 {
 	int r = block_number(d->block, &d->major, &d->minor);
 
-	/*
-	 * The module relies on throttling to bound the swap-outs in flight: once all pages of a
-	 * small cgroup are in flight, the OOM killer acts.
-	 */
-	if (!is_kmod(d->frontend))
-		block_no_throttling(d->block);
+	queue_settle(d);
 	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
 }
 

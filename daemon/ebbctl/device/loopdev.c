@@ -16,6 +16,17 @@
 #include "lib/base/files.h"
 #include "loopdev.h"
 
+/*
+ * Most requests in flight, on all queues, and KiB of one.  Reclaim of a cgroup (v2) does not wait
+ * for pages in flight: if all pages of a small cgroup are, the OOM killer acts although swap is
+ * free.  A product of 8 MiB keeps cgroups of 8 MiB alive while a donor stalls (6.12).  Larger and
+ * fewer requests cost less per page, but random reads have one page each and need many.  Write-back
+ * throttling is no bound: after some 100 ms without reads it admits 96 requests of a loop device,
+ * and one at a time if reads take longer than its target.
+ */
+#define REQUESTS 64u
+#define REQUEST_KIB "128"
+
 /* Another program may take the free device first. */
 #define ATTEMPTS 16
 
@@ -134,11 +145,41 @@ int block_number(const char *block, uint32_t *major, uint32_t *minor)
 	return 0;
 }
 
-void block_no_throttling(const char *block)
+int block_queue_set(const char *block, const char *attribute, const char *value)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/wbt_lat_usec", strrchr(block, '/') + 1);
+	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/%.32s", strrchr(block, '/') + 1,
+		 attribute);
+	return file_write(path, value);
+}
+
+void block_no_throttling(const char *block)
+{
 	/* Absent and not needed without CONFIG_BLK_WBT. */
-	file_write(path, "0");
+	block_queue_set(block, "wbt_lat_usec", "0");
+}
+
+static unsigned int queues_of(const char *block)
+{
+	char pattern[64];
+	unsigned int n;
+	glob_t found;
+
+	snprintf(pattern, sizeof(pattern), "/sys/block/%.32s/mq/*", strrchr(block, '/') + 1);
+	if (glob(pattern, 0, NULL, &found))
+		return 1;
+	n = found.gl_pathc;
+	globfree(&found);
+	return n;
+}
+
+int block_bound_requests(const char *block)
+{
+	char text[16];
+	int r;
+
+	snprintf(text, sizeof(text), "%u", REQUESTS / queues_of(block));
+	r = block_queue_set(block, "nr_requests", text);
+	return r ? r : block_queue_set(block, "max_sectors_kb", REQUEST_KIB);
 }

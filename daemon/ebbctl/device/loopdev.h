@@ -24,7 +24,13 @@ int loop_find(const char *dir, char *block, size_t size);
 
 int block_number(const char *block, uint32_t *major, uint32_t *minor);
 
+/* Sets an attribute of @block's queue in sysfs.  Returns 0 or -errno. */
+int block_queue_set(const char *block, const char *attribute, const char *value);
+
 /* Disables writeback throttling, which delays swap-out after slow completions. */
 void block_no_throttling(const char *block);
+
+/* Bounds the pages in flight of @block by number and size of its requests.  Returns 0 or -errno. */
+int block_bound_requests(const char *block);
 
 #endif

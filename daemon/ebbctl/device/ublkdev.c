@@ -7,6 +7,7 @@
 
 #include "lib/base/files.h"
 #include "lib/host/ublk_control.h"
+#include "loopdev.h"
 #include "ublkdev.h"
 
 #define COMMAND_MS 5000
@@ -51,27 +52,14 @@ int ublk_find(const char *name, char *block, size_t size)
 	return r;
 }
 
-static void queue_attribute(const char *block, const char *attribute, char path[static PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "/sys/block/%.64s/queue/%s", strrchr(block, '/') + 1, attribute);
-}
-
-static void set(const char *block, const char *attribute, const char *value)
-{
-	char path[PATH_MAX];
-
-	queue_attribute(block, attribute, path);
-	file_write(path, value);
-}
-
 void ublk_settle(const char *block)
 {
 	char path[PATH_MAX], text[32];
 	unsigned int depth;
 
 	/* A scheduler would use all tags. */
-	set(block, "scheduler", "none");
-	queue_attribute(block, "nr_requests", path);
+	block_queue_set(block, "scheduler", "none");
+	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/nr_requests", strrchr(block, '/') + 1);
 	if (file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "%u", &depth) != 1 ||
 	    depth <= 2 * SPARE)
 		return;

@@ -47,6 +47,18 @@ def test_donor_killed(road):
         s.kill()
 
 
+def test_small_cgroup_waits_for_a_stalled_donor(donor, swap_lock, cgroup):
+    """Not all pages of a cgroup are in flight at a time: the OOM killer would act."""
+    device = parts.Device(donor, options=("--durability", "none"))
+    try:
+        c = cgroup(limit_mib=LIMIT)
+        assert parts.fill_while_stalled(donor, c, MIB) == 0
+        assert device.block_pages()[1] > (MIB - LIMIT) << 8
+        assert c.events("oom_kill") == 0
+    finally:
+        device.destroy()
+
+
 def test_control_plane_killed(road, logs):
     """Paging continues without ebbd, policies stop requesting, and the next ebbd takes over."""
     c = road.attached("leap", LIMIT)

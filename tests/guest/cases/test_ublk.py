@@ -183,9 +183,10 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
     kills, longest, end = 0, 0, time.monotonic() + SECONDS
     try:
         assert device.record["frontend"] == "ublk" and device.block.startswith("/dev/ublkb")
-        # The kernel reserves some tags of each queue.
-        depth = 128 // min(os.cpu_count(), 2)
-        assert int(machine.read(f"/sys/block/{Path(device.block).name}/queue/nr_requests")) == depth - 8
+        # Some tags of each queue are kept free, and 8 MiB are in flight at most.
+        queue = Path(f"/sys/block/{Path(device.block).name}/queue")
+        assert int(machine.read(queue / "nr_requests")) == 64 // min(os.cpu_count(), 2)
+        assert int(machine.read(queue / "max_sectors_kb")) == 128
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
         while time.monotonic() < end:
             assert not checker.failed(), checker.failed()
@@ -206,6 +207,20 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
         checker.kill()
         device.destroy()
     assert not Path(device.block).exists()
+
+
+def test_small_cgroup_waits_for_a_stalled_donor(needs_ublk, swap_lock, donor_factory, cgroup):
+    """As in test_faults.py; two queues of 56 requests of 256 KiB hold 28 MiB."""
+    donor, limit = donor_factory(port=7070, memory="128M", slab="1M"), 10
+    device = parts.Device(donor, size="96M", slab="1M",
+                          options=["--frontend", "ublk", "--durability", "none"])
+    try:
+        c = cgroup(limit_mib=limit)
+        assert parts.fill_while_stalled(donor, c, 2 * limit) == 0
+        assert device.block_pages()[1] > limit << 8
+        assert c.events("oom_kill") == 0
+    finally:
+        device.destroy()
 
 
 def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
