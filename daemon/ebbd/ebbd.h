@@ -17,7 +17,6 @@ struct ebbd {
 	struct attachments attachments;
 	struct executor *executor;
 	struct offload *offload;
-	struct colocation *colocation;
 	struct recordings *recordings;
 	struct declared *declared;
 	struct discovery *discovery;
