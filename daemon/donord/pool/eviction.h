@@ -79,7 +79,7 @@ void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uin
  */
 uint32_t eviction_emergency(struct eviction *e, uint32_t most, uint64_t now);
 /*
- * Counts slabs revoked lately whose memory is not free yet.  here: requests still use it;
+ * Counts recently revoked slabs whose memory is not free yet.  here: requests still use it;
  * mapped: the place has other memory or none, but its last borrower still maps the old.
  */
 struct eviction_leaving {
@@ -87,8 +87,8 @@ struct eviction_leaving {
 };
 struct eviction_leaving eviction_leaving(const struct eviction *e, uint64_t now);
 /*
- * Counts revoked slabs, not being dropped, whose memory may not have been free yet when a sample
- * of the machine began at @began.
+ * Counts revoked slabs whose memory may not have been free when a sample of the machine began at
+ * @began, without slabs that are being dropped.
  */
 uint32_t eviction_unseen(const struct eviction *e, uint64_t began);
 

@@ -143,8 +143,8 @@ static void meet_emergency(struct headroom_follow *f, uint64_t now)
 }
 
 /*
- * Returns how many slabs the shortage requires beside those whose memory is on its way back, or
- * came back since the sample began.
+ * Returns how many slabs must be revoked to end the shortage, without those whose memory is being
+ * freed, or was freed since the sample began.
  */
 static uint32_t to_revoke(const struct headroom_follow *f, uint64_t now)
 {

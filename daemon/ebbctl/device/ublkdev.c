@@ -11,8 +11,6 @@
 #include "ublkdev.h"
 
 #define COMMAND_MS 5000
-/* Tags of each queue kept free: with one, the kernel notices the death of a server at once. */
-#define SPARE 8
 
 /* The file may be older than the device that has its number now. */
 static int number(const char *name, unsigned int *n)
@@ -54,19 +52,7 @@ int ublk_find(const char *name, char *block, size_t size)
 
 void ublk_settle(const char *block)
 {
-	char path[PATH_MAX], text[32];
-	unsigned int depth;
-
-	/* A scheduler would use all tags. */
 	block_queue_set(block, "scheduler", "none");
-	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/nr_requests", strrchr(block, '/') + 1);
-	if (file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "%u", &depth) != 1 ||
-	    depth <= 2 * SPARE)
-		return;
-	snprintf(text, sizeof(text), "%u", depth - SPARE);
-	if (file_write(path, text))
-		fprintf(stderr, "ebbctl: warning: %s: cannot set to %s: failover may take 30 s\n",
-			path, text);
 }
 
 static int command(const char *name, uint32_t op, struct error *e)

@@ -16,8 +16,8 @@ int ublk_check(struct error *e);
 int ublk_find(const char *name, char *block, size_t size);
 
 /*
- * Makes failover fast: the kernel notices the death of a server at once only while a tag
- * is free, so this admits fewer requests than tags.
+ * Makes failover fast: the kernel notices the death of a server at once only while a tag is free.
+ * A scheduler would use all of the 128; without one, block_bound_requests() leaves half of them.
  */
 void ublk_settle(const char *block);
 

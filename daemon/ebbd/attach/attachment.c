@@ -557,13 +557,6 @@ static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, const char 
 	return !path || cgroup_resolve(path, c, e) || c->id != id ? -ENOENT : 0;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 void attachments_restore(struct attachments *a)
 {
 	struct plane *p = a->plane;
@@ -585,7 +578,6 @@ void attachments_restore(struct attachments *a)
 		ids[n++] = id;
 		prev = &id;
 	}
-	qsort(ids, n, sizeof(ids[0]), by_id);
 	find_long_paths(p, ids, path, n);
 	for (uint32_t i = 0; i < n; i++) {
 		struct attach_wish wish = {

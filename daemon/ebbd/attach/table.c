@@ -17,7 +17,7 @@ static int rank(char c)
 	return c == '/' ? 1 : (unsigned char)c + 1;
 }
 
-/* Orders paths so that nothing comes between a directory and what is below it. */
+/* Orders paths so that a directory is followed by all paths below it. */
 static int compare(const char *a, size_t length, const char *b)
 {
 	for (size_t i = 0; i < length; i++)

@@ -420,21 +420,14 @@ struct wanted {
 	uint32_t n;
 };
 
-static int compare_ids(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static int look_for(const char *dir, void *data)
 {
 	struct wanted *w = data;
 	uint64_t id = inode_of(dir);
-	const uint64_t *at = bsearch(&id, w->ids, w->n, sizeof(id), compare_ids);
 
-	if (at && !w->path[at - w->ids])
-		w->path[at - w->ids] = strdup(dir);
+	for (uint32_t i = 0; i < w->n; i++)
+		if (w->ids[i] == id && !w->path[i])
+			w->path[i] = strdup(dir);
 	return 0;
 }
 

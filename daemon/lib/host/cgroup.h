@@ -34,8 +34,8 @@ int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e);
 int cgroup_of_process(int pid, struct cgroup_ref *c, struct error *e);
 
 /*
- * Stores in @path the directories, which the caller frees, of the memory cgroups with the @n @ids,
- * which ascend; NULL where no cgroup has the id.  One search of the hierarchy for all.
+ * Stores in @path the directories, which the caller frees, of the memory cgroups with the @n @ids;
+ * NULL where no cgroup has the id.  One search of the hierarchy for all.
  */
 void cgroup_find_ids(const uint64_t *ids, char **path, uint32_t n);
 

@@ -11,7 +11,7 @@
 #include "lib/base/files.h"
 
 #define STAT_BYTES 8192
-#define MOUNT_BYTES 4096 /* of a line of the mount table: longer ones are overlays */
+#define MOUNT_BYTES 4096 /* of a line of the mount table; only those of overlays are longer */
 
 static bool has_word(const char *words, const char *word)
 {
@@ -49,7 +49,7 @@ static bool find_mount(const char *type, const char *option, char *dir, size_t s
 	return found;
 }
 
-/* What was found stays: other threads may be reading it. */
+/* A mount point, once found, is not written again: other threads may be reading it. */
 static struct {
 	pthread_mutex_t lock;
 	char memory[PATH_MAX], unified[PATH_MAX];

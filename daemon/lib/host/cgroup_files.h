@@ -8,8 +8,8 @@
 
 /*
  * Mount points of the memory controller and of the v2 hierarchy; NULL where there is none.  *@v2
- * (may be NULL) says whether the memory controller is on v2.  Any thread.  What was found stays
- * valid and the same for the life of the program.
+ * (may be NULL) says whether the memory controller is on v2.  Any thread may call
+ * them.  A mount point, once found, stays the same until the program ends.
  */
 const char *cgroup_memory_mount(bool *v2);
 const char *cgroup_unified_mount(void);

@@ -15,14 +15,9 @@ static int tcp_open(struct link *l)
 	return address_connect(&l->at);
 }
 
-static const struct stream_tx *sent_by(const struct link *l, uint32_t channel)
+static struct stream_tx *queue_of(const struct link *l, uint32_t channel)
 {
-	return channel ? &l->data[channel - 1].tx : &l->tx;
-}
-
-static struct stream_tx *queue_of(struct link *l, uint32_t channel)
-{
-	return channel ? &l->data[channel - 1].tx : &l->tx;
+	return (struct stream_tx *)(channel ? &l->data[channel - 1].tx : &l->tx);
 }
 
 static void tcp_submit(struct link *l, const struct mapping *m, struct transfer *t)
@@ -77,8 +72,8 @@ static int tcp_arrived(struct link *l, uint32_t channel, const struct wire_frame
 }
 
 /*
- * A donor answers the transfers of a channel in order, apart from what it delays.  The payload of a
- * READ that waits for its reply is of no use to anybody.
+ * A donor answers the transfers of a channel in order, except for those that it delays.  Until its
+ * reply arrives, the payload of a READ is unused.
  */
 static uint32_t tcp_expected(const struct link *l, uint32_t channel,
 			     struct stream_expected *frames, uint32_t most)
@@ -89,7 +84,7 @@ static uint32_t tcp_expected(const struct link *l, uint32_t channel,
 	for (int i = 0; t && i < EXPECTED_LOOKS && n < most; i++, t = t->next) {
 		if (t->channel != channel || t == l->arriving[channel])
 			continue;
-		if (!stream_tx_has_left(sent_by(l, channel), t->entry))
+		if (!stream_tx_has_left(queue_of(l, channel), t->entry))
 			break;
 		frames[n++] = t->op == WIRE_READ ?
 			(struct stream_expected){ t->payload, t->length } :

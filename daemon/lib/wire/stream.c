@@ -160,7 +160,7 @@ static bool spill(struct stream_rx *rx)
 	return true;
 }
 
-/* Moves what is left of the spill, a part of a header or of a MAC, to the buffer. */
+/* Moves the rest of the spill, part of a header or of a MAC, to the buffer. */
 static int end_spill(struct stream_rx *rx)
 {
 	uint32_t left = rx->tail - rx->head;
@@ -245,15 +245,15 @@ static int parse_adjacent(struct stream_rx *rx, const struct stream_rx_ops *ops,
 			drain_buffer(rx);
 			if (rx->left)
 				return 0;
-			r = rx->trailed ? prove_payload(rx) : 1;
-			if (r <= 0)
-				return r;
 			/*
 			 * Unparsed bytes may be in the payload of a refused READ, which its owner
 			 * may use from finished() on.
 			 */
 			if (rx->frame.status && rx->next_direct < rx->directs)
 				return 0;
+			r = rx->trailed ? prove_payload(rx) : 1;
+			if (r <= 0)
+				return r;
 			rx->busy = false;
 			r = ops->finished(data, &rx->frame);
 			if (r)
@@ -332,7 +332,7 @@ static uint32_t lay_out(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 			return at;
 		at += trailer;
 	}
-	/* What comes behind them would be copied, so it has to wait if it has pages. */
+	/* Frames behind them would be copied: after eight, they wait for the next call. */
 	return n == STREAM_EXPECTED && rx->directs ? at : STREAM_RX_BUFFER;
 }
 

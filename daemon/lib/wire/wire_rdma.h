@@ -31,8 +31,8 @@
 /* Bytes of the largest message: header, payload of HELLO's reply or a grant. */
 #define WIRE_RDMA_MESSAGE 128u
 /*
- * Most unanswered requests of a module.  The donor receives twice as many: those whose replies have
- * just left may still occupy their messages.
+ * The largest number of unanswered requests of a module.  The donor posts twice as many receives:
+ * requests whose replies have just left may still occupy theirs.
  */
 #define WIRE_RDMA_REQUESTS 12u
 
