@@ -106,9 +106,9 @@ static bool copy_wanted(void *rs, uint32_t slab)
 	return mapping_open(rs, slab, now_ns());
 }
 
-static bool any_away(void *rs)
+static bool room_awaited(void *rs)
 {
-	return mapping_any_away(rs);
+	return mapping_room_awaited(rs, now_ns());
 }
 
 static void resynced(void *rs, struct slot *slot)
@@ -159,7 +159,7 @@ static void wire_donors(struct swapd *s)
 static void wire_engine(struct swapd *s)
 {
 	static const struct engine_events events = {
-		.wanted = copy_wanted, .away = any_away, .resynced = resynced,
+		.wanted = copy_wanted, .room_awaited = room_awaited, .resynced = resynced,
 		.exclusive = exclusive, .exclusive_backed = exclusive_backed,
 	};
 	struct engine *e = &s->engine;

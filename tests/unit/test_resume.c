@@ -283,6 +283,27 @@ static void a_suspect_keeps_what_the_backup_lacks(void **state)
 	}
 }
 
+/*
+ * Slabs that were written during an absence moved to another donor, and the first frees their
+ * places once it is back: a write without a place waits for that, too.
+ */
+static void room_is_awaited_after_a_return(void **state)
+{
+	begin(&transport_fake);
+	assert_false(mapping_room_awaited(&s.replicas, now_ns()));
+	cut();
+	assert_true(mapping_room_awaited(&s.replicas, now_ns()));
+	come_back();
+	for (int rounds = 0; donor_is_away(d) && rounds < SLABS; rounds++) {
+		deliver();
+		reply(frame_count);
+	}
+	assert_false(donor_is_away(d));
+	assert_true(mapping_room_awaited(&s.replicas, d->released_at + 1900000000));
+	assert_false(mapping_room_awaited(&s.replicas, d->released_at + 2100000000));
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -292,6 +313,7 @@ int main(void)
 		cmocka_unit_test(progress_is_not_silence),
 		cmocka_unit_test(ticks_are_short),
 		cmocka_unit_test(a_suspect_keeps_what_the_backup_lacks),
+		cmocka_unit_test(room_is_awaited_after_a_return),
 	};
 
 	return cmocka_run_group_tests_name("resume", tests, NULL, NULL);

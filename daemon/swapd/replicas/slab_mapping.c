@@ -12,6 +12,8 @@
 #define PROMISE_PATIENCE (10 * SECOND)
 /* Pause between two lines in the log on slabs that a donor revokes. */
 #define QUIET (10 * SECOND)
+/* Time for a donor that is back to free places that slabs have lost. */
+#define RETURN (2 * SECOND)
 /*
  * REMAPs to a donor in flight: enough for 10,000 a second at a round trip of 50 ms, and few enough
  * that the last one is answered within the deadline.  Replies of a donor on this machine take 3 ms
@@ -582,11 +584,15 @@ bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now)
 	return false;
 }
 
-bool mapping_any_away(const struct replicas *rs)
+bool mapping_room_awaited(const struct replicas *rs, uint64_t now)
 {
-	for (int i = 0; i < rs->donors->count; i++)
-		if (donor_is_away(&rs->donors->donor[i]))
+	for (int i = 0; i < rs->donors->count; i++) {
+		const struct donor *d = &rs->donors->donor[i];
+
+		if (donor_is_away(d) ||
+		    (donor_up(d) && d->released_at && now - d->released_at < RETURN))
 			return true;
+	}
 	return false;
 }
 

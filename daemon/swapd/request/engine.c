@@ -414,7 +414,7 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	slab->waiting_tail = list.tail;
 }
 
-/* Waits for a donor that is away; returns false when @slot has done so for @patience. */
+/* Waits for a donor or a free slab; returns false when @slot has done so for @patience. */
 static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 {
 	if (slot->gave_up)
@@ -736,7 +736,8 @@ static void write_on(struct engine *e, struct slot *slot)
 			wait_for_slab(e, slab, slot);
 			return;
 		}
-		if (!backup_there(&e->backup) && (slab_away(slab) || e->events->away(e->owner)) &&
+		if (!backup_there(&e->backup) &&
+		    (slab_away(slab) || e->events->room_awaited(e->owner)) &&
 		    hold(e, slot, WRITE_PATIENCE))
 			return;
 		degrade(e, slot);

@@ -30,8 +30,8 @@
 struct engine_events {
 	/* Requests a replica for a page of the slab; returns true if one is coming. */
 	bool (*wanted)(void *owner, uint32_t slab);
-	/* Returns whether any donor is away. */
-	bool (*away)(void *owner);
+	/* Returns whether slabs may become free soon, as a donor is away or just back. */
+	bool (*room_awaited)(void *owner);
 	/* For repair: RESYNC has ended; EXCLUSIVE has its slab; the backup reached it. */
 	void (*resynced)(void *owner, struct slot *slot);
 	void (*exclusive)(void *owner, struct slot *slot);
@@ -47,7 +47,7 @@ struct engine {
 	uint32_t backlog;        /* writes answered before the backup has them */
 	uint32_t backlog_most;   /* limit of backlog; further writes wait for their answer */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
-	uint32_t held;           /* requests that wait for a donor that is away */
+	uint32_t held;           /* requests that wait for a donor or a free slab */
 	uint64_t now;            /* ns: of the last engine_tick() */
 	uint64_t away_timeout;   /* ns */
 	struct donors *donors;
