@@ -223,6 +223,17 @@ def ebbctl_json(*argv, **kwargs):
     return json.loads(ebbctl(*argv, **kwargs).stdout)
 
 
+def threads_of(pid):
+    """Returns a line for each thread of a process that hangs: name, state, CPU time, place in the kernel."""
+    lines = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        stat = read(task / "stat").rpartition(")")[2].split() or ["?"] * 13
+        stack = " < ".join(line.partition("] ")[2].partition("+")[0]
+                           for line in read(task / "stack").splitlines()[:8])
+        lines.append(f"  {read(task / 'comm').strip()}: {stat[0]}, user {stat[11]}, kernel {stat[12]}: {stack}")
+    return "\n".join(lines)
+
+
 class Daemon:
     """A program of ebb that reports READY on our descriptor."""
 
@@ -256,8 +267,9 @@ class Daemon:
                 raise MachineError(f"{self.argv[0]}: ended with {status}: {self.tail()}")
             said += piece or b""
             if time.monotonic() > deadline:
+                where = threads_of(self.pid)
                 self.process.kill()
-                raise MachineError(f"{self.argv[0]}: not ready after {timeout} s: {self.tail()}")
+                raise MachineError(f"{self.argv[0]}: not ready after {timeout} s: {self.tail()}\n{where}")
             if piece is None:
                 time.sleep(0.02)
 
