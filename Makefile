@@ -136,7 +136,9 @@ DEPS_BUILD := \
 	gcc make pkg-config \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev liburing-dev libmnl-dev libncurses-dev
-DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
+# Unit tests, and programs that link libebb-test.a.
+DEPS_UNIT := libcmocka-dev
+DEPS_CHECK := $(DEPS_BUILD) $(DEPS_UNIT) python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
 	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh \
 	clang-format clang-tidy shellcheck pyflakes3
@@ -151,8 +153,9 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
-	$(if $(filter check check-all demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit kmod-guest gc-sanitize fuzz-gc $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
+	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench bench-gc,$(MAKECMDGOALS)),libgc-dev) \
 	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \

@@ -48,7 +48,7 @@ kmod-old:
 # KMOD_OLD= leaves the release out, which the guests of `make check` do not need.
 KMOD_OLD ?= kmod-old
 .PHONY: kmod-guest
-kmod-guest:
+kmod-guest: | deps
 	$(Q)for series in 6.12 6.1; do \
 		kdir=$$($(PYTHON) -B tests/guest/headers.py $$series) && \
 		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod kmod-fault \

@@ -71,7 +71,7 @@ GC_UNIT := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_gc_*.c))
 
 define gc_sanitized
 GC_SANITIZED += $$(GC_UNIT:%=build/gc-$(1)/%)
-build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/gc/*.h tests/unit/gc_*.h)
+build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/gc/*.h tests/unit/gc_*.h) | deps
 	$$(call say,TEST,$$@)
 	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -fsanitize=$(1) \
 		-fno-omit-frame-pointer -Iuserlib/gc -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)

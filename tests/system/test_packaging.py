@@ -294,6 +294,44 @@ def test_build_dependencies_agree():
     assert named - wanted == {"debhelper-compat", "dh-dkms"}
 
 
+# What a command needs that DEPS_BUILD lacks.
+NEEDED = {
+    "-lcmocka": "libcmocka-dev",
+    "tests/unit.py": "libcmocka-dev",
+    "tests/lint.py": "shellcheck",
+    "tests/check.py": "python3-pytest",
+    "tests/guest/headers.py": "kmod",
+    "tests/guest/run.py": "qemu-system-x86",
+    "tests/guest/boots.py": "qemu-system-x86",
+    "tests/bench/guest.py": "qemu-system-x86",
+    "tests/bench/cost_guest.py": "qemu-system-x86",
+    "tests/demo/demo.py": "redis-server",
+    "tests/bench/run_all.py": "python3-matplotlib",
+    "javac -": "default-jdk-headless",
+    "lintian -": "lintian",
+    "rpmlint -": "rpmlint",
+}
+
+
+def test_goals_install_what_they_run():
+    """Each goal's packages are those of the commands that `make` prints for it in a fresh clone."""
+    goals = re.findall(r"^## (?:sudo )?make ([a-z-]+)", (REPO / "Makefile").read_text(), re.M)
+    goals = {*goals, "test-programs", "test-build", "kmod-guest", "demo GUEST=1",
+             "build/tests/unit/test_wire", "build/tests/watch_donors"}
+    assert {"unit", "check-all", "bench-guest"} <= goals
+    lacking, seen = [], set()
+    for goal in sorted(goals):
+        # Recipes that name $(MAKE) run in spite of -n: without a python and headers they end at once.
+        text = said("env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-n", "-B", "-C", REPO,
+                    "PYTHON=false", "KDIR=/nonexistent", *goal.split())
+        listed = {p for line in re.findall(r"packaging/deps\.sh (.*)", text) for p in line.split()}
+        needed = {package for command, package in NEEDED.items() if command in text}
+        lacking += [f"{goal}: {p}" for p in sorted(needed - listed)]
+        seen |= needed
+    assert lacking == []
+    assert seen == set(NEEDED.values())
+
+
 def debian_place(path):
     """Where the Debian packages have what is installed elsewhere by default."""
     path = str(path).replace("usr/lib/systemd/system", "lib/systemd/system")
