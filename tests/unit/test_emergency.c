@@ -463,6 +463,32 @@ static void an_emergency_of_a_fixed_amount(void **state)
 	close(a.fd);
 }
 
+/* Without emergency measures, a fixed amount is made however little the machine has. */
+static void a_fixed_amount_without_emergencies(void **state)
+{
+	struct donor *d = *state;
+
+	d->l->follow.no_emergency = true;
+	d->l->options.headroom = d->l->follow.headroom = 0;
+	say_available(d, 64 << 10);
+	assert_int_equal(pool_shrink(&d->pool, 5), 5);
+	pool_thread_wake(&d->l->pool_thread);
+	for (int i = 0; i < 60000 && d->pool.in[LEND_GOING]; i++) {
+		turn(d->l);
+		usleep(1000);
+	}
+	assert_int_equal(d->pool.in[LEND_ABSENT], 5);
+	say_available(d, 0);
+	sample(d);
+	assert_int_equal(d->pool.in[LEND_ABSENT], 0);
+	assert_int_equal(headroom_follow_turn(&d->l->follow, now_ns()), UINT64_MAX);
+	for (int i = 0; i < 60000 && d->pool.in[LEND_COMING]; i++) {
+		turn(d->l);
+		usleep(1000);
+	}
+	assert_int_equal(pool_free_slabs(&d->pool), SLABS);
+}
+
 /* Only borrowers of version 4 have flags, and REMAP changes them. */
 static void what_is_backed(void **state)
 {
@@ -536,6 +562,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_emergency_is_met_in_no_other_way, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(an_emergency_of_a_fixed_amount, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_fixed_amount_without_emergencies, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(what_is_backed, with_donor, without_donor),
 	};

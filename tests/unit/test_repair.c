@@ -58,6 +58,34 @@ static void a_drain_to_a_slow_disk(void **state)
 	device_end();
 }
 
+/* Repair takes none of the free slots that requests are to have. */
+static void repair_leaves_slots_to_requests(void **state)
+{
+	struct slot *held[SLOT_COUNT];
+	uint64_t now = now_ns();
+	uint32_t n = 0, reserved;
+
+	begin(1, false);
+	reserved = s.replicas.slots_reserved;
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	request(SLOT_DISCARD, 0, 1);
+	tick(now);
+	while (s.engine.slots.free_count > reserved)
+		held[n++] = slot_get(&s.engine.slots);
+	for (int i = 0; i < 10; i++, now += SECOND)
+		tick(now);
+	assert_int_equal(s.count->unmaps, 0);
+	slot_put(&s.engine.slots, held[--n]);
+	tick(now);
+	grant();
+	assert_int_equal(s.count->unmaps, 1);
+	while (n)
+		slot_put(&s.engine.slots, held[--n]);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	device_end();
+}
+
 /*
  * A page that the disk did not take is on its way to another donor when its own is
  * lost: a read that went to the disk meanwhile finds it there.
@@ -346,6 +374,7 @@ int main(void)
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_read_in_the_last_moment),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
+		cmocka_unit_test(repair_leaves_slots_to_requests),
 		cmocka_unit_test(what_a_drain_comes_to),
 	};
 

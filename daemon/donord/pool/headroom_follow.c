@@ -189,7 +189,7 @@ void headroom_follow_second(struct headroom_follow *f, uint64_t now)
 
 uint64_t headroom_follow_turn(struct headroom_follow *f, uint64_t now)
 {
-	if (!f->near || f->no_emergency)
+	if (!f->near)
 		return UINT64_MAX;
 	if (now >= f->sample_at) {
 		machine_watch_ask(&f->watch);
