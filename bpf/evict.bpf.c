@@ -234,7 +234,7 @@ int BPF_PROG(proc_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Frees the map entry, or has ebbd do that; cgroup ids themselves are never reused. */
+/* Frees a cached entry, or has ebbd free an attached cgroup's; cgroup ids are never reused. */
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(cgroup_gone, struct cgroup *cg)
 {
@@ -243,10 +243,8 @@ int BPF_PROG(cgroup_gone, struct cgroup *cg)
 	struct ebb_active *a;
 	__u32 zero = 0;
 
-	if (!c)
-		return 0;
-	if (!(c->flags & EBB_CGROUP_ATTACHED)) {
-		bpf_map_delete_elem(&cgroups, &id);
+	if (!c) {
+		bpf_map_delete_elem(&governors, &id);
 		return 0;
 	}
 	a = bpf_map_lookup_elem(&active, &zero);

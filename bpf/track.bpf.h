@@ -38,41 +38,43 @@ static __always_inline struct cgroup_at memory_cgroup(struct task_struct *task)
 	return at;
 }
 
+static __always_inline struct ebb_cgroup *cgroup_attached(__u64 id)
+{
+	struct ebb_cgroup *c = bpf_map_lookup_elem(&cgroups, &id);
+
+	return c && (c->flags & EBB_CGROUP_ATTACHED) ? c : NULL;
+}
+
 /*
  * Returns the cgroup or its nearest ancestor with a policy, and stores that id in
- * @owner.  Caches the result in the map, so that it searches once per cgroup; ebbd
- * drops the cache whenever an attachment changes.
+ * @owner.  Caches the result in maps/governors, so that it seldom searches.
  */
 static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup_at at, __u64 *owner)
 {
-	struct ebb_cgroup found = { .flags = EBB_CGROUP_UNTRACKED };
+	struct ebb_cgroup *c = cgroup_attached(at.id);
 	struct cgroup *cg = at.cgroup;
-	__u64 id = at.id, up = id;
-	struct ebb_cgroup *c;
+	__u64 id = at.id, up = id, *known;
 
-	c = bpf_map_lookup_elem(&cgroups, &id);
-	for (int i = 0; !c && i < CGROUP_DEPTH; i++) {
-		/* The css in struct cgroup is its first member. */
-		cg = (void *)BPF_CORE_READ(cg, self.parent);
-		if (!cg)
-			break;
-		up = BPF_CORE_READ(cg, kn, id);
-		c = bpf_map_lookup_elem(&cgroups, &up);
-	}
-	if (up != id) {
-		if (c && !(c->flags & EBB_CGROUP_UNTRACKED)) {
-			found.owner = c->owner;
-			found.flags = EBB_CGROUP_INHERITED;
+	if (!c) {
+		known = bpf_map_lookup_elem(&governors, &id);
+		if (known) {
+			up = *known;
+			c = up ? cgroup_attached(up) : NULL;
+		} else {
+			for (int i = 0; !c && i < CGROUP_DEPTH; i++) {
+				/* The css in struct cgroup is its first member. */
+				cg = (void *)BPF_CORE_READ(cg, self.parent);
+				if (!cg)
+					break;
+				up = BPF_CORE_READ(cg, kn, id);
+				c = cgroup_attached(up);
+			}
+			up = c ? up : 0;
+			bpf_map_update_elem(&governors, &id, &up, BPF_NOEXIST);
 		}
-		bpf_map_update_elem(&cgroups, &id, &found, BPF_NOEXIST);
 	}
-	if (!c || (c->flags & EBB_CGROUP_UNTRACKED))
-		return NULL;
-	*owner = c->owner;
-	if (c->flags & EBB_CGROUP_INHERITED) {
-		up = c->owner;
-		c = bpf_map_lookup_elem(&cgroups, &up);
-	}
+	if (c)
+		*owner = up;
 	return c;
 }
 

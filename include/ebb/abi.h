@@ -15,7 +15,8 @@
 
 #define EBB_ABI 4
 
-#define EBB_MAX_CGROUPS 1024
+#define EBB_MAX_CGROUPS 1024        /* attached ones */
+#define EBB_MAX_GOVERNORS 4096
 #define EBB_MAX_LEAVES 4096
 #define EBB_MAX_PROCS 8192
 #define EBB_MAX_PREFETCHED 65536    /* pages outstanding, machine-wide */
@@ -44,15 +45,14 @@ struct ebb_meta {
 
 enum ebb_cgroup_flags {
 	EBB_CGROUP_ATTACHED = 1 << 0,  /* has a policy of its own */
-	EBB_CGROUP_INHERITED = 1 << 1, /* cached: an ancestor has a policy; dropped on any change */
-	EBB_CGROUP_UNTRACKED = 1 << 2, /* cached: no ancestor has a policy; dropped on any change */
+	/* 1 << 1, 1 << 2: cached look-ups, in 0.1.0 */
 	EBB_CGROUP_RECORD = 1 << 3,    /* every fault also goes to maps/trace */
 	/* 1 << 4: policies that ran in ebbd, in 0.1.0 */
 	EBB_CGROUP_DECLARED = 1 << 5, /* by configuration or xattr; used by ebbd only */
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
 };
 
-/* maps/cgroups: memory cgroup id -> what governs its tasks. */
+/* maps/cgroups: id of an attached memory cgroup -> what governs its tasks. */
 struct ebb_cgroup {
 	__u64 owner;                /* id of the cgroup whose policy this is */
 	__u32 policy;               /* slot in maps/policies */

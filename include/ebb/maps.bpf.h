@@ -47,13 +47,25 @@ struct {
 	__type(value, struct ebb_fault);
 } fault_scratch SEC(".maps");
 
-/* Memory cgroup id -> what governs its tasks. */
+/* Id of an attached memory cgroup -> what governs its tasks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, EBB_MAX_CGROUPS);
 	__type(key, __u64);
 	__type(value, struct ebb_cgroup);
 } cgroups SEC(".maps");
+
+/*
+ * Id of a memory cgroup that is not attached -> id of its nearest attached ancestor, 0 = none.  A
+ * cache: where it is full, the least recently used entry goes, and ebbd empties it whenever an
+ * attachment changes.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, EBB_MAX_GOVERNORS);
+	__type(key, __u64);
+	__type(value, __u64);
+} governors SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);

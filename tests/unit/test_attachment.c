@@ -31,6 +31,8 @@ static struct {
 	uint32_t limit_reads;
 	struct ebb_cgroup entry; /* of maps/cgroups */
 	int entries[STATS + 1];  /* in each map */
+	uint64_t stray;          /* a further key, */
+	int strays[STATS + 1];   /* in each map */
 } world;
 
 static struct ebb_active active;
@@ -49,7 +51,24 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 
 int bpf_map_delete_elem(int fd, const void *key)
 {
-	world.entries[fd] = 0;
+	if (*(const uint64_t *)key == world.stray)
+		world.strays[fd] = 0;
+	else
+		world.entries[fd] = 0;
+	return 0;
+}
+
+/* First the stray one, then the attached cgroup's. */
+int bpf_map_get_next_key(int fd, const void *key, void *next)
+{
+	const uint64_t *k = key;
+
+	if (!k && world.strays[fd])
+		*(uint64_t *)next = world.stray;
+	else if (world.entries[fd] && (!k || *k == world.stray))
+		*(uint64_t *)next = attachments.item[0]->cgroup.id;
+	else
+		return -(errno = ENOENT);
 	return 0;
 }
 
@@ -234,6 +253,45 @@ static void a_cgroup_removed_later_is_forgotten_at_the_next_sweep(void **unused)
 		assert_int_equal(world.entries[map], 0);
 }
 
+/*
+ * What programs of 0.1.0 cached in maps/cgroups, or an ebbd left that died during an attach, takes
+ * no room of attachments, and nothing of those that there are goes.
+ */
+static void entries_without_an_attachment_go_at_the_start(void **unused)
+{
+	assert_int_equal(attach_it(), 0);
+	world.entries[STATS] = 0;
+	world.stray = 7;
+	for (int map = CGROUPS; map < STATS; map++)
+		world.strays[map] = 1;
+	attachments_restore(&attachments);
+	for (int map = CGROUPS; map < STATS; map++) {
+		assert_int_equal(world.strays[map], 0);
+		assert_int_equal(world.entries[map], 1);
+	}
+}
+
+static void the_limit_of_attachments_is_stated(void **unused)
+{
+	struct attachment *t;
+	struct error e = { 0 };
+
+	assert_int_equal(attach_it(), 0);
+	t = attachments.item[0];
+	t->cgroup.id++;
+	attachments.n = EBB_MAX_CGROUPS;
+	for (uint32_t i = 1; i < EBB_MAX_CGROUPS; i++)
+		attachments.item[i] = t;
+	assert_int_equal(attach(&attachments, world.path,
+				&(struct attach_wish){ .policy = "leap", .by = BY_COMMAND }, &e),
+			 -ENOSPC);
+	assert_non_null(strstr(e.text, "1024 cgroups are attached"));
+	attachments.n = 1;
+	/* Another one goes on to change. */
+	t->cgroup.id--;
+	assert_int_equal(attach_it(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -243,6 +301,9 @@ int main(void)
 						begin, end),
 		cmocka_unit_test_setup_teardown(
 			a_cgroup_removed_later_is_forgotten_at_the_next_sweep, begin, end),
+		cmocka_unit_test_setup_teardown(entries_without_an_attachment_go_at_the_start,
+						begin, end),
+		cmocka_unit_test_setup_teardown(the_limit_of_attachments_is_stated, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,10 +44,6 @@ static int write_entry(struct attachments *a, struct attachment *t)
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
-	if (!bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY))
-		return 0;
-	/* Cached entries of the BPF programs may fill the map: drop them and retry. */
-	plane_flush_cache(a->plane);
 	return bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY);
 }
 
@@ -61,8 +57,8 @@ static int write_maps(struct attachments *a, struct attachment *t, struct error 
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
 	    write_entry(a, t))
-		return fail(e, errno, "%s: cannot attach: %s; the limit is %u cgroups",
-			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
+		return fail(e, errno, "%s: cannot attach: maps: %s", t->cgroup.path,
+			    strerror(errno));
 	plane_flush_cache(p);
 	return 0;
 }
@@ -271,10 +267,13 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	r = check_user(a, &fresh, e);
 	if (r)
 		return r;
-	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
+	if (a->n == EBB_MAX_CGROUPS)
+		return fail_exit(e, EXIT_REFUSED, ENOSPC,
+				 "%s: %u cgroups are attached, the most there can be; detach others",
+				 fresh.cgroup.path, EBB_MAX_CGROUPS);
+	t = malloc(sizeof(*t));
 	if (!t)
-		return fail(e, ENOMEM, "%s: limit of %u attachments reached", cgroup,
-			    EBB_MAX_CGROUPS);
+		return fail(e, ENOMEM, "%s: out of memory", cgroup);
 	*t = fresh;
 	t->budget = budget_new(a->budgets, &t->cgroup);
 	r = t->budget ? write_first(a, t, e) : fail(e, ENOMEM, "%s: out of memory", cgroup);
@@ -557,6 +556,26 @@ static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, const char 
 	return !path || cgroup_resolve(path, c, e) || c->id != id ? -ENOENT : 0;
 }
 
+/*
+ * Removes entries without an attachment: look-ups that programs of 0.1.0 cached in maps/cgroups,
+ * and what an ebbd left that died during an attach or a detach.
+ */
+static void remove_strays(struct attachments *a)
+{
+	struct plane *p = a->plane;
+	const int maps[] = { p->cgroups, p->params, p->counters, p->cgroup_stats };
+	uint64_t id, next;
+	int r;
+
+	for (size_t i = 0; i < sizeof(maps) / sizeof(*maps); i++)
+		for (r = bpf_map_get_next_key(maps[i], NULL, &next); !r;) {
+			id = next;
+			r = bpf_map_get_next_key(maps[i], &id, &next);
+			if (!attachments_find(a, id))
+				bpf_map_delete_elem(maps[i], &id);
+		}
+}
+
 void attachments_restore(struct attachments *a)
 {
 	struct plane *p = a->plane;
@@ -610,6 +629,7 @@ void attachments_restore(struct attachments *a)
 	}
 	for (uint32_t i = 0; i < n; i++)
 		free(path[i]);
+	remove_strays(a);
 	plane_flush_cache(p);
 }
 

@@ -325,6 +325,7 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->counters = bpf_map__fd(p->fault->maps.counters);
 	p->requests = bpf_map__fd(p->fault->maps.requests);
 	p->cgroups = bpf_map__fd(p->fault->maps.cgroups);
+	p->governors = bpf_map__fd(p->fault->maps.governors);
 	p->procs = bpf_map__fd(p->fault->maps.procs);
 	p->epoch_slots = bpf_map__fd(p->fault->maps.epoch_slots);
 	p->epochs = bpf_map__fd(p->fault->maps.epochs);
@@ -415,7 +416,7 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 			to[i] += ((uint64_t *)&each[cpu])[i];
 }
 
-/* Returns whether all entries were looked at; logs the first of several failures. */
+/* Returns whether the cache was emptied; logs the first of several failures. */
 static bool flush(struct plane *p)
 {
 	uint32_t in = 0, out, n;
@@ -424,21 +425,18 @@ static bool flush(struct plane *p)
 
 	/* A call for each entry would make the cost of an attach grow with their number. */
 	do {
-		n = EBB_MAX_CGROUPS;
-		r = bpf_map_lookup_batch(p->cgroups, from, &out, p->entries.id, p->entries.cgroup,
-					 &n, NULL);
+		n = EBB_MAX_GOVERNORS;
+		r = bpf_map_lookup_and_delete_batch(p->governors, from, &out, p->entries.id,
+						    p->entries.owner, &n, NULL);
 		if (r && errno != ENOENT) {
 			if (!p->unflushed)
-				log_warn("maps/cgroups: cannot read: %m; changed policies may not reach the "
-					 "cgroups below until ebbd can read it; it tries once a second");
+				log_warn("bpf/governors: cannot empty: %m; changed policies may not reach the "
+					 "cgroups below until ebbd can empty it; it tries once a second");
 			p->unflushed = true;
 			return false;
 		}
 		in = out;
 		from = &in;
-		for (uint32_t i = 0; i < n; i++)
-			if (!(p->entries.cgroup[i].flags & EBB_CGROUP_ATTACHED))
-				bpf_map_delete_elem(p->cgroups, &p->entries.id[i]);
 	} while (!r);
 	p->unflushed = false;
 	return true;

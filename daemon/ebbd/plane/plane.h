@@ -55,8 +55,7 @@ struct plane {
 	uint32_t flushes;        /* flushes of the cache still to come */
 	bool unflushed;          /* the last flush failed */
 	struct {                 /* scratch of a flush, too large for the stack of a thread */
-		uint64_t id[EBB_MAX_CGROUPS];
-		struct ebb_cgroup cgroup[EBB_MAX_CGROUPS];
+		uint64_t id[EBB_MAX_GOVERNORS], owner[EBB_MAX_GOVERNORS];
 	} entries;
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* created by this ebbd */
@@ -64,7 +63,7 @@ struct plane {
 	int tested;              /* result of self_test(), */
 	char misread[256];       /* and its text, "" if 0 */
 	/* Descriptors of the shared maps, owned by the objects. */
-	int meta, params, counters, requests, cgroups, procs, trace, devices,
+	int meta, params, counters, requests, cgroups, governors, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
 	struct ebb_active *active; /* mapped; the main thread takes its bits */
@@ -122,7 +121,7 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 /* Waits until all BPF programs that were running have ended: none uses older map values. */
 void plane_wait_programs(void);
 
-/* Removes cached look-ups of policies, and entries of removed cgroups; one call at a time. */
+/* Empties maps/governors, the cached look-ups of policies; one call at a time. */
 void plane_flush_cache(struct plane *p);
 /*
  * Once a second: removes entries that look-ups cached during the last flush, and all of them if
