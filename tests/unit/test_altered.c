@@ -152,16 +152,28 @@ static void alter(int from, int to)
 	assert_int_equal(send(from, bytes, (size_t)n, 0), n);
 }
 
-/* The donor finds data altered: it sends an alert and hangs up. */
-static void donor_finds_altered(void)
+/* Data on its way to the donor is altered. */
+static void alter_sent(void)
 {
 	donor_ping(w.d, now_ns());
 	donors_flush(&w.s.donors);
 	alter(w.d->link.fd, w.fd);
+}
+
+/* The donor finds it: it sends an alert and disconnects. */
+static void send_alert(void)
+{
 	assert_int_equal(stream_receive(&w.rx, w.fd, 4096, &ops, NULL), -EBADMSG);
 	assert_int_equal(w.came, 0);
+	tls_stop(&w.tls);
 	close(w.fd);
 	w.fd = -1;
+}
+
+static void donor_finds_altered(void)
+{
+	alter_sent();
+	send_alert();
 }
 
 static void assert_counted(void)
@@ -200,6 +212,83 @@ static void an_alert_behind_the_end_of_a_data_connection(void **state)
 	assert_counted();
 }
 
+/* Data was altered, and the end of a data connection arrives before the alert. */
+static void lose_data_connection_first(void)
+{
+	uint64_t before = w.d->altered;
+
+	alter_sent();
+	donor_link_lost(w.d, LOSS_PASSING, "data connection closed");
+	assert_true(donor_is_away(w.d));
+	assert_int_equal(w.d->altered, before);
+}
+
+static void an_alert_after_the_end_of_a_data_connection(void **state)
+{
+	uint64_t now = now_ns();
+
+	lose_data_connection_first();
+	w.d->retry_at = UINT64_MAX;
+	donors_tick(&w.s.donors, now);
+	assert_int_equal(w.d->altered, 0);
+	send_alert();
+	for (int i = 0; i < 3; i++)
+		donors_tick(&w.s.donors, now + SECOND / 10);
+	assert_int_equal(w.d->altered, 1);
+	assert_true(donor_is_away(w.d));
+	assert_int_equal(w.d->absences, 1);
+}
+
+/* It counts even after the session was resumed, which it does not disturb; the third one does. */
+static void alerts_after_a_reconnection(void **state)
+{
+	for (uint32_t i = 1; i <= ALTERATIONS_MOST; i++) {
+		struct tls old;
+		int fd;
+
+		lose_data_connection_first();
+		tls_move(&old, &w.tls);
+		fd = w.fd;
+		stream_rx_reset(&w.rx);
+		stream_tx_reset(&w.tx, NULL, NULL);
+		connect_both();
+		w.d->resume = RESUME_NOTHING;
+		w.rx.channel = &old;
+		assert_int_equal(stream_receive(&w.rx, fd, 4096, &ops, NULL), -EBADMSG);
+		tls_stop(&old);
+		close(fd);
+		donors_tick(&w.s.donors, now_ns());
+		assert_int_equal(w.d->altered, i);
+		assert_int_equal(w.d->absences, i);
+		assert_int_equal(w.d->state, DONOR_UP);
+		/* Without a backup its slabs migrate first. */
+		assert_int_equal(w.d->leaving, i < ALTERATIONS_MOST ? 0 : DONOR_SUSPECT);
+		stream_rx_reset(&w.rx);
+		w.rx.io = &tls_io;
+		w.rx.channel = &w.tls;
+	}
+}
+
+static void an_alert_is_not_awaited_for_ever(void **state)
+{
+	uint64_t now = now_ns();
+
+	lose_data_connection_first();
+	w.d->retry_at = UINT64_MAX;
+	donors_tick(&w.s.donors, now + 2 * SECOND);
+	send_alert();
+	donors_tick(&w.s.donors, now + 2 * SECOND);
+	assert_int_equal(w.d->altered, 0);
+}
+
+/* The donor learns at once that the borrower has given the connection up. */
+static void the_donor_does_not_wait(void **state)
+{
+	donor_link_lost(w.d, LOSS_PASSING, "data connection closed");
+	assert_int_equal(stream_receive(&w.rx, w.fd, 4096, &ops, NULL), -ECONNRESET);
+	assert_int_equal(w.came, 0);
+}
+
 static void an_end_is_no_alteration(void **state)
 {
 	close(w.fd);
@@ -226,6 +315,10 @@ int main(void)
 		TEST(the_second_reply_of_two),
 		TEST(an_alert_before_a_request),
 		TEST(an_alert_behind_the_end_of_a_data_connection),
+		TEST(an_alert_after_the_end_of_a_data_connection),
+		TEST(alerts_after_a_reconnection),
+		TEST(an_alert_is_not_awaited_for_ever),
+		TEST(the_donor_does_not_wait),
 		TEST(an_end_is_no_alteration),
 		TEST(a_lost_data_connection_is_no_alteration),
 	};

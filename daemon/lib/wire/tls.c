@@ -399,6 +399,14 @@ int tls_handshake(struct tls *t)
 	return -EACCES;
 }
 
+void tls_move(struct tls *to, struct tls *from)
+{
+	*to = *from;
+	SSL_set_app_data(to->ssl, to);
+	from->ssl = NULL;
+	tls_stop(from);
+}
+
 void tls_stop(struct tls *t)
 {
 	SSL_free(t->ssl);

@@ -67,6 +67,9 @@ int tls_start_derived(struct tls *t, struct tls_context *c, int fd, const char *
  */
 int tls_handshake(struct tls *t);
 
+/* Moves a connection to @to, which is not in use; @from then is not. */
+void tls_move(struct tls *to, struct tls *from);
+
 /* Frees the connection without a message to the other side.  Fine when not in use. */
 void tls_stop(struct tls *t);
 

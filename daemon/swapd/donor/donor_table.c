@@ -34,6 +34,8 @@ const char *donor_state_text(const struct donor *d)
 
 void donor_set_state(struct donor *d, enum donor_state state, uint64_t now)
 {
+	if (state == DONOR_ABSENT)
+		alert_end(&d->alert);
 	__atomic_store_n(&d->state, (uint8_t)state, __ATOMIC_RELEASE);
 	d->since = now;
 }

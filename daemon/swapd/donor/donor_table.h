@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
+#include "alert.h"
 #include "lib/base/error.h"
 #include "lib/base/log_ring.h"
 #include "lib/link/link.h"
@@ -116,6 +117,7 @@ struct donor {
 	bool blamed;             /* for one of them, since the last flush */
 	uint64_t altered;        /* connections that ended because data was altered on its way */
 	struct alterations alterations; /* since it is trusted */
+	struct alert alert;      /* awaited on the control connection before the present one */
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one have been requested again */
 	uint8_t release;         /* enum donor_release, of this connection */

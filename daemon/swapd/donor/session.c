@@ -161,14 +161,24 @@ int donor_confirmed(struct donor *d)
 	return 0;
 }
 
-/* A single alteration costs the connection, repeated ones quarantine the donor. */
-static void altered(struct donor *d, const char *text)
+static const char control_altered[] =
+	"its control connection was altered between borrower and donor";
+
+/* Returns why a connection that was altered ended: @text, or that the donor is quarantined. */
+static const char *count_altered(struct donor *d, const char *text)
 {
 	count_add(&d->altered, 1);
 	if (alterations_add(&d->alterations, now_ns())) {
 		text = "data was altered between borrower and donor on 3 connections within 10 minutes; check network cards, switches and middleboxes";
 		donor_quarantine(d, text);
 	}
+	return text;
+}
+
+/* A single alteration costs the connection, repeated ones quarantine the donor. */
+static void altered(struct donor *d, const char *text)
+{
+	text = count_altered(d, text);
 	/* Without a backup its slabs migrate first. */
 	if (d->state != DONOR_QUARANTINED)
 		donor_part(d, text);
@@ -190,12 +200,30 @@ static bool heard_out(struct donor *d)
 	return d->link.fd >= 0;
 }
 
+/* An alert that comes later still counts: its connection has ended. */
+static void await_alert(struct donor *d)
+{
+	if (tls_used(&d->link.tls) && d->state == DONOR_UP && !(d->leaving & DONOR_SUSPECT))
+		alert_await(&d->alert, &d->link, now_ns());
+}
+
+static void look_for_alert(struct donor *d, uint64_t now)
+{
+	if (!alert_came(&d->alert, now))
+		return;
+	note(d->table->notes, LOG_LVL_WARN, "donor %s: %s", d->address.text, control_altered);
+	count_altered(d, control_altered);
+	donor_record_one(d);
+}
+
 void donor_link_lost(void *owner, enum loss loss, const char *text)
 {
 	struct donor *d = owner;
 
 	if (loss == LOSS_PASSING && !d->link.refusal && !heard_out(d))
 		return;
+	if (loss == LOSS_PASSING && !d->link.refusal)
+		await_alert(d);
 	if (loss == LOSS_LASTING)
 		explain(d, text);
 	if (loss == LOSS_ALTERED)
@@ -513,7 +541,7 @@ static void receive(struct donor *d)
 	if (r == -EPROTO)
 		donor_lose(d, "it broke the protocol");
 	else if (r == -EBADMSG)
-		altered(d, "its control connection was altered between borrower and donor");
+		altered(d, control_altered);
 	else if (r == -ECONNREFUSED && d->link.refusal)
 		refused(d, d->why);
 	else if (r == -ECONNREFUSED)
@@ -716,6 +744,7 @@ void donors_tick(struct donors *ds, uint64_t now)
 
 		if (d->state == DONOR_ABSENT)
 			continue;
+		look_for_alert(d, now);
 		d->latency -= d->latency / LATENCY_FADE;
 		if (!d->leaving)
 			d->stayed = now;
@@ -848,6 +877,7 @@ void donors_free(struct donors *ds)
 
 		if (donor_up(d))
 			say_bye(d);
+		alert_end(&d->alert);
 		link_free(&d->link);
 	}
 	ds->count = 0;
