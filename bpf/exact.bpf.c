@@ -62,7 +62,8 @@ static __always_inline void count_miss(struct ebb_counters *c, __u64 ns, __u32 r
 /*
  * Counts misses and overtaken prefetches as bpf/fault defines them: the task queued its own read,
  * and the fault is major, or would be if it were not a retry (mm_account_fault).  bpf/fault, which
- * may get an event of the same fault, then does not count it again.
+ * may get an event of the same fault, then does not count it again.  A fault without an event and
+ * without a read stays uncounted: nothing here tells whether it waited for a prefetch.
  */
 SEC("fexit/do_swap_page")
 int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
