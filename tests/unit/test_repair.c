@@ -86,6 +86,27 @@ static void repair_leaves_slots_to_requests(void **state)
 	device_end();
 }
 
+/* More slabs are wanted at once than a donor's queue takes requests for: writes wait for room. */
+static void more_new_slabs_than_frames(void **state)
+{
+	uint64_t now = now_ns();
+
+	begin(1, false);
+	engine_tick(&s.engine, now);
+	for (uint32_t i = 0; i < 200; i++)
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+	assert_int_equal(failed, 0);
+	for (int i = 0; i < 5; i++, now += SECOND / 10) {
+		engine_tick(&s.engine, now);
+		run();
+		grant();
+	}
+	assert_int_equal(answered, 200);
+	assert_int_equal(failed, 0);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	device_end();
+}
+
 /*
  * A page that the disk did not take is on its way to another donor when its own is
  * lost: a read that went to the disk meanwhile finds it there.
@@ -374,6 +395,7 @@ int main(void)
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_read_in_the_last_moment),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
+		cmocka_unit_test(more_new_slabs_than_frames),
 		cmocka_unit_test(repair_leaves_slots_to_requests),
 		cmocka_unit_test(what_a_drain_comes_to),
 	};

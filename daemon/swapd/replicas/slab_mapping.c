@@ -589,7 +589,7 @@ bool mapping_room_awaited(const struct replicas *rs, uint64_t now)
 	for (int i = 0; i < rs->donors->count; i++) {
 		const struct donor *d = &rs->donors->donor[i];
 
-		if (donor_is_away(d) ||
+		if (donor_is_away(d) || (donor_takes(d) && !donor_has_room(d)) ||
 		    (donor_up(d) && d->released_at && now - d->released_at < RETURN))
 			return true;
 	}

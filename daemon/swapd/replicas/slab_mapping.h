@@ -81,8 +81,8 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 /* Returns whether a copy of the slab at @index is AWAY at a donor that repair waits for. */
 bool mapping_awaited(const struct replicas *rs, uint32_t index, uint64_t now);
 /*
- * Returns whether slabs may become free soon: a donor is away, or is back for less than 2 s.  Such
- * a donor first frees the places that slabs have lost meanwhile.
+ * Returns whether slabs may become free soon: a donor is away, is back for less than 2 s, or has a
+ * full queue.  One that is back first frees the places that slabs have lost meanwhile.
  */
 bool mapping_room_awaited(const struct replicas *rs, uint64_t now);
 

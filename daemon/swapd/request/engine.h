@@ -30,7 +30,7 @@
 struct engine_events {
 	/* Requests a replica for a page of the slab; returns true if one is coming. */
 	bool (*wanted)(void *owner, uint32_t slab);
-	/* Returns whether slabs may become free soon, as a donor is away or just back. */
+	/* Returns whether slabs may become free soon: a donor is away, just back, or behind. */
 	bool (*room_awaited)(void *owner);
 	/* For repair: RESYNC has ended; EXCLUSIVE has its slab; the backup reached it. */
 	void (*resynced)(void *owner, struct slot *slot);
