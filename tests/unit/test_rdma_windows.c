@@ -40,12 +40,21 @@ static void join(void *data, struct borrower *b)
 	joined++;
 }
 
+/* The borrower connects its queue. */
+static void let_join(void)
+{
+	uint8_t proof[WIRE_RDMA_JOIN_SIZE];
+
+	wire_build_rdma_join(proof, &(struct wire_join){ .session = 1 });
+	fake_requests(proof, sizeof(proof));
+	rdma_place_event(place);
+}
+
 /* The borrower has a queue and two loans. */
 static int with_loans(void **state)
 {
 	const struct rdma_host host = { .prove = prove, .joined = join };
 	const struct address any = { .text = "any" };
-	uint8_t proof[WIRE_RDMA_JOIN_SIZE];
 	struct error e = { 0 };
 
 	fake_reset();
@@ -57,9 +66,7 @@ static int with_loans(void **state)
 		fail_msg("%s", e.text);
 	borrower.export = rdma_place_export(place);
 	pool_add(&pool, &borrower);
-	wire_build_rdma_join(proof, &(struct wire_join){ .session = 1 });
-	fake_requests(proof, sizeof(proof));
-	rdma_place_event(place);
+	let_join();
 	assert_int_equal(joined, 1);
 	for (int i = 0; i < 2; i++) {
 		struct wire_frame map = { .op = WIRE_MAP };
@@ -117,7 +124,33 @@ static void not_granted_again(void **state)
 
 	fake.window_error = fake.stop_error = EBUSY;
 	assert_int_equal(pool_lend_again(&pool, &borrower, &remap), WIRE_NOT_HERE);
+	assert_int_equal(pool_return_rest(&pool, &borrower), 1);
 	assert_int_equal(pool.slabs[0].state, LEND_WITHDRAWN);
+	pool_remove(&pool, &borrower);
+}
+
+/*
+ * A session that resumes breaks once more, and its queue ends before the donor comes to a REMAP
+ * that was sent on the control connection: the next resumption finds the loan.
+ */
+static void a_remap_behind_the_end_of_its_queue(void **state)
+{
+	struct wire_frame remap = { .op = WIRE_REMAP, .generation = pool.slabs[0].generation };
+
+	rdma_queue_end(place, &queue);
+	assert_int_equal(pool_lend_again(&pool, &borrower, &remap), WIRE_NOT_HERE);
+	assert_int_equal(pool.slabs[0].state, LEND_LENT);
+	let_join();
+	assert_int_equal(joined, 2);
+	assert_int_equal(pool_lend_again(&pool, &borrower, &remap), WIRE_OK);
+	rdma_place_event(place);
+	assert_int_equal(granted, 3);
+	assert_int_equal(pool_return_rest(&pool, &borrower), 0);
+	/* A loan that the borrower gives up instead does not stay. */
+	rdma_queue_end(place, &queue);
+	assert_int_equal(pool_lend_again(&pool, &borrower, &remap), WIRE_NOT_HERE);
+	assert_int_equal(pool_return_rest(&pool, &borrower), 1);
+	assert_int_equal(borrower.lent, 1);
 	pool_remove(&pool, &borrower);
 }
 
@@ -136,6 +169,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_window_that_stays, with_loans, without),
 		cmocka_unit_test_setup_teardown(a_queue_that_stays, with_loans, without),
 		cmocka_unit_test_setup_teardown(not_granted_again, with_loans, without),
+		cmocka_unit_test_setup_teardown(a_remap_behind_the_end_of_its_queue, with_loans,
+						without),
 		cmocka_unit_test_setup_teardown(no_trouble, with_loans, without),
 	};
 

@@ -467,13 +467,14 @@ static enum wire_status grant(struct pool *p, struct borrower *b, const struct w
 	p->slabs[request->slab].granting = true;
 	st = b->export->ops->grant(b->export, b, request);
 	if (st != WIRE_OK)
-		end_loan(p, request->slab);
+		p->slabs[request->slab].granting = false;
 	return st;
 }
 
 enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame *request)
 {
 	uint32_t found;
+	enum wire_status st;
 	struct lend_slab *s;
 
 	b->refused = p->turn;
@@ -506,7 +507,10 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	s->revoked = s->untold = s->mapped = s->overdue = s->unclaimed = s->backed = false;
 	request->slab = found;
 	request->generation = s->generation;
-	return grant(p, b, request);
+	st = grant(p, b, request);
+	if (st != WIRE_OK)
+		end_loan(p, found);
+	return st;
 }
 
 enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
@@ -517,8 +521,12 @@ enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
 
 	if (st != WIRE_OK)
 		return st;
-	p->slabs[request->slab].unclaimed = false;
-	return grant(p, b, request);
+	st = grant(p, b, request);
+	/* The connection may have ended meanwhile: then the next resumption asks again. */
+	p->slabs[request->slab].unclaimed = st != WIRE_OK;
+	if (st == WIRE_STALE)
+		end_loan(p, request->slab);
+	return st;
 }
 
 void pool_granted(struct pool *p, const struct wire_frame *request, const struct lend_grant *g)

@@ -164,7 +164,7 @@ static inline bool pool_may_lend(const struct pool *p, const struct borrower *b)
  * granted() follows or was called.  Else WIRE_NO_SPACE, WIRE_OVER_QUOTA or the export's status.
  */
 enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame *request);
-/* Grants a loan of a resumed session again. */
+/* Grants a loan of a resumed session again; unless it is stale, it stays if that fails. */
 enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
 				 const struct wire_frame *request);
 /* Exports: completes grant(); @g NULL = it failed. */
