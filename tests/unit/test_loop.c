@@ -126,6 +126,38 @@ static void silent_peers_have_five_seconds(void **state)
 	close(a.fd);
 }
 
+/* A network that is down while replies are on their way costs no slab within the grace period. */
+static void a_borrower_that_takes_no_replies(void **state)
+{
+	struct donor *d = *state;
+	struct wire_frame f = { .op = WIRE_READ, .length = 16 * WIRE_PAGE };
+	struct peer a, b;
+
+	d->l->sessions.options.keep = 30 * SECOND;
+	for (int keeps = 1; keeps >= 0; keeps--) {
+		assert_int_equal(greet_as(d, &a, 1, keeps ? WIRE_KEEP : 0), WIRE_OK);
+		assert_int_equal(map(d, &a), WIRE_OK);
+		f.slab = a.loans[0].slab;
+		f.generation = a.loans[0].generation;
+		for (int i = 0; i < 20; i++)
+			send_frame(d, &a, f, NULL);
+		assert_true(a.c->tx.count > 0);
+		connections_tick(&d->l->sessions, now_ns() + 9 * SECOND);
+		assert_true(a.c->fd >= 0);
+		connections_tick(&d->l->sessions, now_ns() + 11 * SECOND);
+		assert_int_equal(a.c->fd, -1);
+		assert_int_equal(d->pool.in[LEND_LENT], keeps);
+		close(a.fd);
+		if (!keeps)
+			break;
+		assert_int_equal(greet_as(d, &b, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+		assert_int_equal(say(d, &b, WIRE_REMAP, a.loans[0]), WIRE_OK);
+		assert_int_equal(say(d, &b, WIRE_UNMAP, a.loans[0]), WIRE_OK);
+		close(b.fd);
+		turn(d->l);
+	}
+}
+
 /* The loan may end while a page is on its way to it: the slab stays as it is. */
 static void a_write_under_way(void **state)
 {
@@ -421,6 +453,8 @@ int main(void)
 						out_of_a_limited_cgroup),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(silent_peers_have_five_seconds, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_borrower_that_takes_no_replies, with_donor,
 						without_donor),
 	};
 

@@ -452,7 +452,7 @@ void connections_tick(struct sessions *s, uint64_t now)
 		if (!c->greeted && now - c->since > GREETING_NS)
 			connection_drop(c, "no handshake");
 		else if (c->tx.count && now > c->sent_at && now - c->sent_at > STALL_NS)
-			connection_drop(c, "does not read replies");
+			connection_lost(c, "does not read replies");
 	}
 }
 
