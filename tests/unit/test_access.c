@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "donord/donord.h"
 #include "donord/loop.h"
+#include "lib/base/clock.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -456,6 +458,71 @@ static void an_altered_payload_ends_it(void **state)
 	end_close(&control);
 }
 
+enum { READS = 100 };
+
+/* The borrower reads pages and takes no reply, then sends two WRITEs, the first one altered. */
+static void alter_behind_reads(struct end *data, const struct wire_frame *loan)
+{
+	struct wire_frame f = page_of(WIRE_READ, loan);
+
+	for (int i = 0; i < READS; i++) {
+		assert_int_equal(stream_push(&data->tx, &f, NULL, 0), 0);
+		assert_int_equal(stream_flush(&data->tx, data->fd, NULL, NULL), 0);
+		turn();
+	}
+	assert_true(data->c->tx.count > 0);
+	f = page_of(WIRE_WRITE, loan);
+	data->out.payloads--;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(stream_push(&data->tx, &f, page, 0), 0);
+	assert_int_equal(stream_flush(&data->tx, data->fd, NULL, NULL), 0);
+	turn();
+}
+
+/* The final frame comes behind replies that the borrower has not taken yet. */
+static void the_final_frame_waits_for_its_turn(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+	int came;
+
+	data_connection(&control, &data, &loan);
+	came = data.came;
+	alter_behind_reads(&data, &loan);
+	connection_event(data.c, EPOLLIN);
+	while (stream_receive(&data.rx, data.fd, 1 << 20, &ops, &data) >= 0)
+		turn();
+	assert_int_equal(data.came, came + READS + 1);
+	assert_int_equal(data.last.op, WIRE_JOIN);
+	assert_int_equal(data.last.status, WIRE_ALTERED);
+	assert_int_equal(data.c->fd, -1);
+	assert_true(control.c->fd >= 0);
+	assert_int_equal(w.pool.slabs[loan.slab].pins, 0);
+	end_close(&data);
+	end_close(&control);
+}
+
+/* A borrower that does not take it is not waited for, nor one that has disconnected. */
+static void the_final_frame_is_not_taken(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+
+	data_connection(&control, &data, &loan);
+	alter_behind_reads(&data, &loan);
+	assert_true(data.c->fd >= 0);
+	connections_tick(&w.l->sessions, now_ns() + 11000000000);
+	assert_int_equal(data.c->fd, -1);
+	assert_int_equal(w.pool.slabs[loan.slab].pins, 0);
+	end_close(&data);
+	join(&data, &control, 1);
+	alter_behind_reads(&data, &loan);
+	end_close(&data);
+	assert_int_equal(data.c->fd, -1);
+	assert_int_equal(w.pool.slabs[loan.slab].pins, 0);
+	end_close(&control);
+}
+
 /* Has @b send the frames of its queue; they reach the donor at once, the last byte altered. */
 static void send_altered(struct end *b)
 {
@@ -776,6 +843,8 @@ int main(void)
 		TEST(each_on_its_connection_in_version_3),
 		TEST(a_frame_of_anybody_elses_ends_it),
 		TEST(an_altered_payload_ends_it),
+		TEST(the_final_frame_waits_for_its_turn),
+		TEST(the_final_frame_is_not_taken),
 		TEST(the_second_of_two_records_is_altered),
 		TEST(the_second_of_two_pages_is_altered),
 		TEST(version_3_ends_in_silence),

@@ -98,6 +98,7 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	c->tx.budget = CONNECTION_TURN;
 	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = c->hung_up = false;
 	c->payer = NULL;
+	c->ends = NULL;
 	*c->fingerprint = '\0';
 	c->local = peer->ss_family == AF_UNIX;
 	access_begin(&c->access, c->local ? NULL : s->tls);

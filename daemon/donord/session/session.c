@@ -271,13 +271,16 @@ void connection_flush(struct connection *c)
 	sent(c);
 	if (r < 0)
 		connection_lost(c, r == -EPIPE ? "disconnected" : strerror(-r));
+	else if (c->ends && !r)
+		connection_drop(c, c->ends);
 	else
-		watch(c, connection_has_room(c) && !is_throttled(c), r == 1);
+		watch(c, !c->ends && connection_has_room(c) && !is_throttled(c), r == 1);
 }
 
 /*
  * Ends a connection on which a MAC is wrong.  TLS has told the borrower of a control connection
- * that it was altered, and a final frame tells that of a data connection.
+ * that it was altered, and a final frame, behind the replies that wait, tells that of a data
+ * connection.
  */
 static void drop_altered(struct connection *c)
 {
@@ -288,12 +291,14 @@ static void drop_altered(struct connection *c)
 		connection_lost(c, "data of its control connection was altered in transit");
 		return;
 	}
-	if (c->version >= 4) {
-		connection_push(c, &last, NULL, NO_SLAB);
-		stream_flush(&c->tx, c->fd, reply_sent, c);
+	c->ends = c->rx.busy ? "a payload with a wrong message authentication code" :
+			       "a frame with a wrong message authentication code";
+	if (c->version < 4) {
+		connection_drop(c, c->ends);
+		return;
 	}
-	connection_drop(c, c->rx.busy ? "a payload with a wrong message authentication code" :
-			"a frame with a wrong message authentication code");
+	connection_push(c, &last, NULL, NO_SLAB);
+	connection_flush(c);
 }
 
 static void receive(struct connection *c)
@@ -356,6 +361,10 @@ void connection_event(struct connection *c, uint32_t events)
 	if (c->fd >= 0 && is_sated(c))
 		return;
 	c->hung_up = c->hung_up || events & (EPOLLERR | EPOLLHUP);
+	if (c->fd >= 0 && c->ends) {
+		connection_flush(c);
+		return;
+	}
 	if (c->fd >= 0 && events & EPOLLOUT)
 		connection_flush(c);
 	if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))

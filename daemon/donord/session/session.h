@@ -52,6 +52,7 @@ struct connection {
 	bool held;           /* a request waits: for room for its reply, a turn, or .payer */
 	bool throttled;      /* ... for .payer */
 	bool hung_up;        /* its peer has closed it: nothing waits for .payer */
+	const char *ends;    /* why it ends once its queue is sent; NULL = it goes on */
 	struct payer *payer; /* since HELLO or JOIN; NULL = none */
 	bool unsent;         /* frames were queued since the last connection_flush() */
 	bool local;          /* unix socket: may map slabs */
