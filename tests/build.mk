@@ -57,6 +57,10 @@ $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
 
+$(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $^ $(LIBTEST_LIBS)
+
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
 

@@ -67,6 +67,15 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 			json_add_int(params, "slowdown", tenths);
 			continue;
 		}
+		if (!strncmp(words[i], "placement=", 10)) {
+			uint64_t placement;
+			int r = placement_parse(words[i] + 10, "placement", &placement, e);
+
+			if (r)
+				return r;
+			json_add_int(params, "placement", (int64_t)placement);
+			continue;
+		}
 		errno = 0;
 		v = equals ? strtoll(equals + 1, &end, 10) : 0;
 		if (!equals || equals == words[i] || equals - words[i] >= (long)sizeof(key) ||

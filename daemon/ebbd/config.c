@@ -343,7 +343,7 @@ static int check_params(const struct declaration *d, const struct ebb_policy_inf
 		const struct ebb_param_info *p = policy_param(info, d->name[i]);
 
 		declaration_where(d, d->name[i], where, sizeof(where));
-		if (!p && strcmp(d->name[i], "detect") && strcmp(d->name[i], "slowdown"))
+		if (!p && !attach_has(d->name[i]))
 			return fail_exit(e, EXIT_USAGE, EINVAL,
 					 "%s: %s: policy '%s' has no such parameter; see ebbctl policy list",
 					 where, d->name[i], d->policy);

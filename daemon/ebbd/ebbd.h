@@ -17,6 +17,7 @@ struct ebbd {
 	struct attachments attachments;
 	struct executor *executor;
 	struct offload *offload;
+	struct colocation *colocation;
 	struct recordings *recordings;
 	struct declared *declared;
 	struct discovery *discovery;

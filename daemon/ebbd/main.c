@@ -16,6 +16,7 @@
 
 #include "devices.h"
 #include "ebbd.h"
+#include "ebbd/attach/colocation.h"
 #include "ebbd/attach/offload.h"
 #include "ebbd/attach/stats.h"
 #include "ebbd/kmod/manager.h"
@@ -38,7 +39,7 @@
 struct options {
 	const char *config, *policy_dir;
 	struct service service;
-	bool daemon, verbose, check_config, purge;
+	bool daemon, verbose, check_config, purge, restore;
 };
 
 static const struct option_spec specs[] = {
@@ -52,6 +53,8 @@ static const struct option_spec specs[] = {
 	  "run in the background once ready", 0, 0 },
 	{ "purge", 0, OPTION_FLAG, offsetof(struct options, purge), NULL,
 	  "remove all pins at exit: the next ebbd starts empty", 0, 0 },
+	{ "restore", 0, OPTION_FLAG, offsetof(struct options, restore), NULL,
+	  "restore the CPU affinity of programs that a crashed ebbd had pinned, and exit", 0, 0 },
 	{ "verbose", 'v', OPTION_FLAG, offsetof(struct options, verbose), NULL,
 	  "log debug messages, the verifier log included", 0, 0 },
 	SERVICE_OPTIONS(options, service),
@@ -204,6 +207,7 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	};
 	int r;
 
+	colocation_recover();
 	r = plane_open(&d->plane, &wish, e);
 	if (r)
 		return r;
@@ -223,6 +227,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	r = executor_start(&d->executor, &d->plane, d->budgets, &d->config.executor, e);
 	if (!r)
 		r = offload_start(&d->offload, &d->attachments, e);
+	if (!r)
+		r = colocation_start(&d->colocation, &d->attachments, e);
 	if (!r)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
@@ -256,6 +262,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	discovery_stop(&d->discovery);
 	declared_free(&d->declared);
 	recordings_free(&d->recordings);
+	colocation_stop(&d->colocation);
 	offload_stop(&d->offload);
 	executor_stop(&d->executor);
 	stats_publish_all(&d->attachments);
@@ -326,6 +333,12 @@ int main(int argc, char **argv)
 		r = need_initial_pids("ebbd", &e);
 	if (r)
 		goto out;
+	if (o.restore) {
+		r = lock_machine(&lock, &e);
+		if (!r)
+			colocation_recover();
+		goto out;
+	}
 	if (o.daemon)
 		r = service_daemonise(&o.service, &e);
 	if (!r)

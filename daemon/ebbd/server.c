@@ -59,6 +59,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_add_bool(o, "scoped", *t->cgroup.twin != 0);
 		plane_counters(&d->plane, t->cgroup.id, &c);
 		json_add_int(o, "outstanding", budget_outstanding(t->budget, &c));
+		json_object_object_add(o, "placement", placement_json(t));
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(list, o);

@@ -205,6 +205,8 @@ struct json_object *attachment_params(const struct attachment *t)
 		snprintf(text, sizeof(text), "%u.%u%%", t->slowdown / 10, t->slowdown % 10);
 		json_add_text(params, "slowdown", text);
 	}
+	if (t->placement != PLACEMENT_DEFAULT)
+		json_add_text(params, "placement", placement_name(t->placement));
 	return params;
 }
 

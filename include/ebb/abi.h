@@ -50,6 +50,7 @@ enum ebb_cgroup_flags {
 	/* 1 << 4: policies that ran in ebbd, in 0.1.0 */
 	EBB_CGROUP_DECLARED = 1 << 5, /* by configuration or xattr; used by ebbd only */
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
+	EBB_CGROUP_TOGETHER = 1 << 7, /* placement=together; used by ebbd only */
 };
 
 /* maps/cgroups: id of an attached memory cgroup -> what governs its tasks. */
@@ -361,6 +362,43 @@ static inline __u32 ebb_active_bit(__u64 owner)
  */
 #define EBB_SWAP_TYPE 0x100
 
+#define EBB_MAX_PINNED 8192
+#define EBB_PINNED_WORDS 16         /* of an affinity: 1024 CPUs */
+
+enum ebb_pinned_flags {
+	EBB_PINNED_READ = 1 << 0,   /* .user is valid */
+	EBB_PINNED_SET = 1 << 1,    /* .id is valid */
+	EBB_PINNED_BORN = 1 << 2,   /* a process that inherited the affinity */
+};
+
+/*
+ * Thread id -> a thread that ebbd pins, or that inherited its affinity from one.  A map of
+ * bpf/place: the record by which affinities are restored, also by the next ebbd.
+ */
+struct ebb_pinned {
+	__u64 owner;                /* cgroup that it was pinned for */
+	__u64 id;                   /* ebb_pin.now as ebbd set it, or as inherited */
+	__u64 start;                /* of the thread, CLOCK_BOOTTIME; 0 = not read yet */
+	__u32 tgid;
+	__s32 cpu;
+	__u32 flags;                /* enum ebb_pinned_flags */
+	__u32 pad;
+	__u64 user[EBB_PINNED_WORDS]; /* set before; all 0 = none */
+};
+
+/* What the iterator of bpf/place writes for each. */
+struct ebb_pin {
+	__u32 tid, pad;
+	struct ebb_pinned e;
+	/*
+	 * The affinity that was set for the thread, as the kernel's address of its copy; 0 before
+	 * Linux 6.2, which keeps none.  It changes with each sched_setaffinity(), not with cpusets;
+	 * but the address of a copy that was freed is used again.
+	 */
+	__u64 now;
+	__u64 mask[EBB_PINNED_WORDS]; /* that copy */
+};
+
 #define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 EBB_ASSERT_SIZE(struct ebb_meta, 56);
 EBB_ASSERT_SIZE(struct ebb_cgroup, 32);
@@ -380,6 +418,8 @@ EBB_ASSERT_SIZE(struct ebb_memory, 64);
 EBB_ASSERT_SIZE(struct ebb_leaf, 16);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_active, 1024);
+EBB_ASSERT_SIZE(struct ebb_pinned, 40 + 8 * EBB_PINNED_WORDS);
+EBB_ASSERT_SIZE(struct ebb_pin, 56 + 16 * EBB_PINNED_WORDS);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
 

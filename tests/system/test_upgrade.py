@@ -244,8 +244,9 @@ def pinned():
 
 
 def in_kernel(rows):
-    """Attachments as a version has them whose policies run there only."""
-    return {cgroup: {**row, "run": "kernel"} for cgroup, row in rows.items()}
+    """Attachments as a version has them whose policies run there only, without new members."""
+    return {cgroup: {**{key: row[key] for key in row if key != "placement"}, "run": "kernel"}
+            for cgroup, row in rows.items()}
 
 
 def test_what_is_attached_stays_attached(control_plane, state, cgroup, tmp_path):

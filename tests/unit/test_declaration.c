@@ -77,6 +77,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = abc\n", ":3:", "slowdown: 'abc'" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = 50.1%\n", ":3:", "0 to 50%" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = -2\n", ":3:", "slowdown: '-2'" },
+		{ "[cgroup \"/a\"]\npolicy = leap\nplacement = 1\n", ":3:", "placement: '1' is not together" },
 		{ "[cgroup \"/a\"]\npolicy =\n", ":2:", "policy" },
 		{ "[cgroup \"/a\"]\npolicy = a-name-that-no-policy-can-have\n", ":2:", "policy" },
 		{ "[cgroup /a]\npolicy = leap\n", ":1:", "quotes" },
@@ -148,8 +149,9 @@ static void xattrs(void **unused)
 {
 	static const char *const bad[] = {
 		"", "  \n", "leap pw_max", "leap =4", "leap pw_max=x", "leap pw_max=-1", "leap run=moon",
-		"a-name-that-no-policy-can-have", "leap a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1",
-		"leap slowdown=", "leap slowdown=51%", "leap slowdown=-1%",
+		"a-name-that-no-policy-can-have", "leap a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1",
+		"leap slowdown=", "leap slowdown=51%", "leap slowdown=-1%", "leap placement=",
+		"leap placement=Apart",
 	};
 	struct declaration d = { 0 };
 	struct attach_wish wish;
@@ -169,6 +171,11 @@ static void xattrs(void **unused)
 	declaration_wish(&d, &wish);
 	assert_string_equal(wish.names[0], "slowdown");
 	assert_int_equal(wish.values[0], 25);
+	d = (struct declaration){ 0 };
+	assert_int_equal(declaration_parse(&d, "leap placement=together", &e), 0);
+	declaration_wish(&d, &wish);
+	assert_string_equal(wish.names[0], "placement");
+	assert_int_equal(wish.values[0], PLACEMENT_TOGETHER);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		d = (struct declaration){ 0 };
 		e = (struct error){ 0 };

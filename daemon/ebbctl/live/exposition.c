@@ -96,6 +96,8 @@ const struct metric metrics[] = {
 		"Time in which some task waited for memory.", .scale = US),
 	COUNTER(ROWS_CGROUP, "ebb_cgroup_pressure_full_seconds", "pressure.full_us",
 		"Time in which all tasks waited for memory.", .scale = US),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_placement_together_seconds", "placement.together_ns",
+		"Time in which the programs shared a CPU with the prefetch executor.", .scale = NS),
 	OFFLOAD("target_ratio", "target", "Allowed slowdown by offloading."),
 	OFFLOAD("slowdown_ratio", "slowdown", "Measured slowdown by offloading."),
 	OFFLOAD("saved_bytes", "saved", "Memory that offloading has freed."),

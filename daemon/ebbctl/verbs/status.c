@@ -26,6 +26,21 @@ static void flatten_params(struct json_object *row)
 	json_add_text(row, "params", text);
 }
 
+/* Adds "together on CPU 1" or why not. */
+static void name_placement(struct json_object *row)
+{
+	struct json_object *placement = json_member(row, "placement");
+	const char *state = placement ? json_text(placement, "state", "?") : "?";
+	char text[64];
+
+	if (placement && json_member(placement, "cpu"))
+		snprintf(text, sizeof(text), "%s on CPU %lld", state,
+			 (long long)json_int(placement, "cpu", 0));
+	else
+		snprintf(text, sizeof(text), "%s", state);
+	json_add_text(row, "placed", text);
+}
+
 /* Sections of the configuration whose policy the kernel rejects. */
 static void print_inactive(struct json_object *list)
 {
@@ -49,8 +64,8 @@ static void print_status(struct json_object *o)
 {
 	static const struct column columns[] = {
 		{ "policy", "POLICY", COLUMN_TEXT }, { "outstanding", "OUTSTANDING", COLUMN_COUNT },
-		{ "cgroup", "CGROUP", COLUMN_TEXT }, { "params", "PARAMETERS", COLUMN_TEXT },
-		{ NULL },
+		{ "placed", "PLACEMENT", COLUMN_TEXT }, { "cgroup", "CGROUP", COLUMN_TEXT },
+		{ "params", "PARAMETERS", COLUMN_TEXT }, { NULL },
 	};
 	struct json_object *list = json_member(o, "attachments"), *x = json_member(o, "executor");
 	size_t n = list ? json_object_array_length(list) : 0;
@@ -64,8 +79,10 @@ static void print_status(struct json_object *o)
 		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
 	print_frozen(json_member(o, "donors"));
 	printf("\n");
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		flatten_params(json_object_array_get_idx(list, i));
+		name_placement(json_object_array_get_idx(list, i));
+	}
 	output_table(list, columns, "no cgroup has a policy; see \"ebbctl policy attach\"");
 	print_inactive(json_member(o, "inactive"));
 	printf("\n");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ void attachments_init(struct attachments *a, struct plane *plane, struct budget_
 	memset(a, 0, sizeof(*a));
 	a->budgets = budgets;
 	a->plane = plane;
+	a->placed = -1;
 	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_mutex_init(&a->lock, NULL);
 }
@@ -41,6 +43,8 @@ static int write_entry(struct attachments *a, struct attachment *t)
 		c.flags |= EBB_CGROUP_DECLARED;
 	if (t->detect == DETECT_ALWAYS)
 		c.flags |= EBB_CGROUP_DETECT;
+	if (t->placement == PLACEMENT_TOGETHER)
+		c.flags |= EBB_CGROUP_TOGETHER;
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
@@ -124,29 +128,49 @@ static void forget(struct attachments *a, struct attachment *t)
 	free(t);
 }
 
-/* Sets parameters of @policy in @params; the error names an unknown or out-of-range one. */
-static int set_params(const struct policy *policy, struct ebb_params *params, enum detect *detect,
-		      uint32_t *slowdown, const struct attach_wish *wish, struct error *e)
+bool attach_has(const char *name)
 {
+	return !strcmp(name, "detect") || !strcmp(name, "slowdown") || !strcmp(name, "placement");
+}
+
+/* Sets the parameter @name, which every policy has. */
+static int set_own(struct attachment *t, const char *name, uint64_t value, struct error *e)
+{
+	if (!strcmp(name, "detect")) {
+		if (value > 1)
+			return fail_exit(e, EXIT_USAGE, ERANGE, "detect: %llu is out of range; 0 or 1",
+					 (unsigned long long)value);
+		t->detect = value ? DETECT_ALWAYS : DETECT_AUTO;
+	} else if (!strcmp(name, "slowdown")) {
+		if (value > OFFLOAD_TARGET_MAX)
+			return fail_exit(e, EXIT_USAGE, ERANGE,
+					 "slowdown: %llu tenths of a percent is out of range; 0 to %u",
+					 (unsigned long long)value, OFFLOAD_TARGET_MAX);
+		t->slowdown = (uint32_t)value;
+	} else {
+		if (value >= PLACEMENTS)
+			return fail_exit(e, EXIT_USAGE, ERANGE, "placement: %llu is out of range; 0 to %u",
+					 (unsigned long long)value, PLACEMENTS - 1);
+		t->placement = (enum placement)value;
+	}
+	return 0;
+}
+
+/* Sets parameters of @t, which has its policy; the error names an unknown or out-of-range one. */
+static int set_params(struct attachment *t, const struct attach_wish *wish, struct error *e)
+{
+	const struct policy *policy = t->policy;
 	const char *const *names = wish->names;
 	const uint64_t *values = wish->values;
 
 	for (uint32_t i = 0; i < wish->n; i++) {
 		const struct ebb_param_info *info = policy_param(&policy->info, names[i]);
 
-		if (!strcmp(names[i], "detect")) {
-			if (values[i] > 1)
-				return fail_exit(e, EXIT_USAGE, ERANGE, "detect: %llu is out of range; 0 or 1",
-						 (unsigned long long)values[i]);
-			*detect = values[i] ? DETECT_ALWAYS : DETECT_AUTO;
-			continue;
-		}
-		if (!strcmp(names[i], "slowdown")) {
-			if (values[i] > OFFLOAD_TARGET_MAX)
-				return fail_exit(e, EXIT_USAGE, ERANGE,
-						 "slowdown: %llu tenths of a percent is out of range; 0 to %u",
-						 (unsigned long long)values[i], OFFLOAD_TARGET_MAX);
-			*slowdown = (uint32_t)values[i];
+		if (attach_has(names[i])) {
+			int r = set_own(t, names[i], values[i], e);
+
+			if (r)
+				return r;
 			continue;
 		}
 		if (!info)
@@ -159,7 +183,7 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 					 names[i], (unsigned long long)values[i], policy->name,
 					 (unsigned long long)info->min,
 					 (unsigned long long)info->max);
-		params->v[info - policy->info.param] = values[i];
+		t->params.v[info - policy->info.param] = values[i];
 	}
 	return 0;
 }
@@ -176,8 +200,9 @@ static int grant(struct attachments *a, const struct attach_wish *wish, struct a
 	t->policy = policy;
 	t->by = wish->by;
 	snprintf(t->source, sizeof(t->source), "%s", wish->source ?: "");
+	t->placement = PLACEMENT_DEFAULT;
 	policy_defaults(&policy->info, &t->params);
-	return set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
+	return set_params(t, wish, e);
 }
 
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e)
@@ -201,8 +226,9 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 	struct attachment granted = { 0 };
 
 	return !grant((struct attachments *)a, wish, &granted, NULL) &&
-	       granted.policy == t->policy && granted.by == t->by && granted.detect == t->detect &&
-	       granted.slowdown == t->slowdown && !strcmp(granted.source, t->source) &&
+	       granted.policy == t->policy && granted.by == t->by &&
+	       granted.detect == t->detect && granted.slowdown == t->slowdown &&
+	       granted.placement == t->placement && !strcmp(granted.source, t->source) &&
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
 }
 
@@ -238,6 +264,22 @@ static int check_user(struct attachments *a, const struct attachment *fresh, str
 			 fresh->user, own, all, USER_ATTACHMENTS, USERS_ATTACHMENTS);
 }
 
+/* Wakes the placement thread. */
+static void placed(struct attachments *a)
+{
+	if (a->placed >= 0 && eventfd_write(a->placed, 1))
+		log_err("placement: cannot wake its thread: %m");
+}
+
+static void set_placement(struct attachments *a, struct attachment *t, enum placement placement)
+{
+	if (t->placement == placement)
+		return;
+	t->placements++;
+	t->placement = placement;
+	placed(a);
+}
+
 /* Requires the lock, and that attach_load() has succeeded: the verifier may take seconds. */
 static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 			 struct error *e)
@@ -262,10 +304,14 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		t->params = fresh.params;
 		t->detect = fresh.detect;
 		t->slowdown = fresh.slowdown;
+		set_placement(a, t, fresh.placement);
 		attachment_change(a, t);
 		r = write_maps(a, t, e);
 		return r ? r : detect_rebalance_below(a, t->cgroup.rel, e);
 	}
+	fresh.colocation.cpu = -1;
+	if (fresh.placement != PLACEMENT_OFF)
+		placed(a);
 	fresh.user = stat(fresh.cgroup.path, &st) ? 0 : st.st_uid;
 	r = check_user(a, &fresh, e);
 	if (r)
@@ -329,23 +375,20 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 {
 	HOLD(&a->lock);
 	struct attachment *t = find_named(a, cgroup, e);
-	struct ebb_params params;
-	enum detect detect;
-	uint32_t slowdown;
+	struct attachment fresh;
 	int r;
 
 	if (!t)
 		return -ENOENT;
-	params = t->params;
-	detect = t->detect;
-	slowdown = t->slowdown;
+	fresh = *t;
 	/* Its policy was loaded when it was attached. */
-	r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
+	r = set_params(&fresh, wish, e);
 	if (r)
 		return r;
-	t->params = params;
-	t->detect = detect;
-	t->slowdown = slowdown;
+	t->params = fresh.params;
+	t->detect = fresh.detect;
+	t->slowdown = fresh.slowdown;
+	set_placement(a, t, fresh.placement);
 	t->by = BY_COMMAND;
 	*t->source = '\0';
 	r = write_maps(a, t, e);
@@ -622,6 +665,8 @@ void attachments_restore(struct attachments *a)
 		t = attachments_find(a, ids[i]);
 		take_params(t, &params);
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
+		set_placement(a, t, entry.flags & EBB_CGROUP_TOGETHER ? PLACEMENT_TOGETHER :
+			      PLACEMENT_OFF);
 		write_maps(a, t, NULL);
 		/* Pages outstanding at the restart count as expired. */
 		plane_counters(p, ids[i], &sum);

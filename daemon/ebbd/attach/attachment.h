@@ -17,7 +17,7 @@ void attachments_close(struct attachments *a);
 
 /*
  * @names and @values (@n of them) set parameters; the others keep their initial values.  Accepts
- * detect, and slowdown in tenths of a percent, besides the policy's own.
+ * detect, slowdown in tenths of a percent and placement, besides the policy's own.
  */
 struct attach_wish {
 	const char *policy;
@@ -27,6 +27,9 @@ struct attach_wish {
 	const char *const *names;
 	const uint64_t *values;
 };
+
+/* Returns whether @name is such a parameter, of every policy. */
+bool attach_has(const char *name);
 
 /* Attaches a policy to @cgroup or changes its policy. */
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,

@@ -54,6 +54,8 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 
 		r = percent_parse(value, key, OFFLOAD_TARGET_MAX, &tenths, e);
 		number = tenths;
+	} else if (!strcmp(key, "placement")) {
+		r = placement_parse(value, key, &number, e);
 	} else {
 		r = take_number(key, value, &number, e);
 	}

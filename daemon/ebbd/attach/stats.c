@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "colocation.h"
 #include "lib/base/json.h"
 #include "stats.h"
 
@@ -99,6 +100,23 @@ struct json_object *offload_json(const struct attachment *t)
 	return o;
 }
 
+struct json_object *placement_json(const struct attachment *t)
+{
+	const struct colocation_report *r = &t->colocation;
+	enum colocation_state state = r->state;
+	struct json_object *o = json_object_new_object();
+	/* The placement thread has not seen a new setting yet. */
+	if (state == COLOCATION_OFF && t->placement != PLACEMENT_OFF)
+		state = COLOCATION_IDLE;
+	else if (t->placement == PLACEMENT_OFF && r->cpu < 0)
+		state = COLOCATION_OFF;
+	json_add_text(o, "setting", placement_name(t->placement));
+	json_add_text(o, "state", colocation_state_name(state));
+	json_object_object_add(o, "cpu", r->cpu < 0 ? NULL : json_object_new_int(r->cpu));
+	json_add_int(o, "together_ns", (int64_t)r->together_ns);
+	return o;
+}
+
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 {
 	static const struct { const char *name; size_t offset; } field[] = {
@@ -130,6 +148,7 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
 		json_object_object_add(o, "clean", a->plane->exact ?
 				       json_object_new_int64((int64_t)s.clean) : NULL);
+		json_object_object_add(o, "placement", placement_json(t));
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(rows, o);

@@ -17,5 +17,7 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 
 /* Returns the offloading state of @t as JSON, owned by the caller.  Requires the lock. */
 struct json_object *offload_json(const struct attachment *t);
+/* As offload_json(), the placement. */
+struct json_object *placement_json(const struct attachment *t);
 
 #endif

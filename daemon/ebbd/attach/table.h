@@ -15,6 +15,7 @@
 #include "ebbd/plane/events.h"
 #include "ebbd/plane/plane.h"
 #include "ebbd/prefetch/budget.h"
+#include "lib/base/size.h"
 #include "lib/host/cgroup.h"
 #include "offload_control.h"
 
@@ -30,6 +31,25 @@ enum detect { DETECT_AUTO, DETECT_ALWAYS };
 
 /* Declarations do not change what a command attached. */
 enum attach_by { BY_COMMAND, BY_DECLARATION };
+
+/* Whether the programs of a cgroup and the executor share a CPU, or why not. */
+enum colocation_state {
+	COLOCATION_OFF,           /* set so */
+	COLOCATION_IDLE,          /* no program swaps */
+	COLOCATION_TOGETHER,
+	COLOCATION_OWN,           /* a program has an affinity of its own */
+	COLOCATION_REALTIME,      /* a thread has a real-time policy */
+	COLOCATION_MANY,          /* threads */
+	COLOCATION_SINGLE,        /* one CPU */
+	COLOCATION_FAILED,        /* the affinity cannot be set or recorded */
+};
+
+/* Status of one attachment; the placement thread writes it with the attachments' lock held. */
+struct colocation_report {
+	enum colocation_state state;
+	int cpu;                  /* -1: none */
+	uint64_t together_ns;
+};
 
 struct attachment {
 	LIST_ENTRY(attachment) bucket;  /* of those with this bit in maps/active */
@@ -52,6 +72,9 @@ struct attachment {
 	uint32_t slowdown;        /* tenths of a percent offloading may cost, 0 = none */
 	uid_t user;               /* owner of its directory when it was attached */
 	struct offload_report offload;
+	enum placement placement;
+	uint32_t placements;      /* changes of it: the placement thread may miss a value */
+	struct colocation_report colocation;
 	struct offload_job *job;  /* of the offloading thread; NULL without */
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	uint64_t swapped_in;      /* at the last tick */
@@ -73,6 +96,7 @@ struct attachments {
 	struct attachment_list changed;
 	uint32_t turn;            /* next item that a sweep looks at though it is idle */
 	uint64_t refused;         /* attachments beyond the limits of users */
+	int placed;               /* eventfd: a placement was set; owned by colocation.c, or -1 */
 	int cpus;                 /* online when the events were opened */
 	bool unopened;            /* some events could not be opened: try again */
 };

@@ -27,6 +27,7 @@ struct budget {
 	_Atomic uint32_t room;
 	_Atomic uint32_t sample;               /* copies of throttle's, like the next three */
 	_Atomic uint64_t timely_ns, resumed_ns, active_ns;
+	atomic_int cpu;                        /* where its requests are executed */
 	atomic_bool waits;                     /* its misses wait for others' prefetches */
 	struct throttle throttle;
 	struct neighbour neighbour;
@@ -148,6 +149,7 @@ struct budget *budget_new(struct budget_table *t, const struct cgroup_ref *cgrou
 		return NULL;
 	}
 	atomic_init(&b->refs, 1);
+	atomic_init(&b->cpu, BUDGET_ANY_CPU);
 	/* On failure reads of it fail, without further effect. */
 	snprintf(path, sizeof(path), "%s/memory.stat", cgroup->path);
 	b->stat_fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -276,6 +278,16 @@ uint64_t budget_pages_cut(const struct budget *b)
 uint64_t budget_uses(const struct budget *b)
 {
 	return atomic_load(&b->uses);
+}
+
+void budget_place(struct budget *b, int cpu)
+{
+	atomic_store(&b->cpu, cpu);
+}
+
+int budget_cpu(const struct budget *b)
+{
+	return atomic_load(&b->cpu);
 }
 
 static uint64_t outstanding(const struct budget *b, uint64_t used)

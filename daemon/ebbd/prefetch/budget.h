@@ -61,6 +61,11 @@ uint64_t budget_uses(const struct budget *b);       /* uses of hit detection so 
 /* Returns the pages prefetched and not used yet, by the counters @c. */
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);
 
+/* The CPU on which its requests are executed: that to which its programs are pinned. */
+#define BUDGET_ANY_CPU (-1)
+void budget_place(struct budget *b, int cpu);
+int budget_cpu(const struct budget *b);
+
 /*
  * Refreshes the statistics that reclaim of its cgroup uses.
  *

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <linux/ioprio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -44,6 +45,8 @@ struct prefetcher {
 	struct recent recent[RECENT];
 	struct inflight inflight;
 	uint64_t reads, pages;         /* ebbd's reads after the previous batch */
+	cpu_set_t cpus;                /* to which it returns from .cpu */
+	int cpu;                       /* as budget_cpu() */
 };
 
 /* The request in progress. */
@@ -249,6 +252,40 @@ static void carry_out(struct prefetcher *p, struct job *j, const struct ebb_list
 	}
 }
 
+/*
+ * Reads which CPUs this thread may use, to return to them.  If that is all that its cpuset allows,
+ * it is what the cpuset allows then.
+ */
+static void read_cpus(struct prefetcher *p)
+{
+	cpu_set_t all, allowed;
+
+	memset(&all, 0xff, sizeof(all));
+	if (sched_getaffinity(0, sizeof(p->cpus), &p->cpus) ||
+	    (!sched_setaffinity(0, sizeof(all), &all) &&
+	     !sched_getaffinity(0, sizeof(allowed), &allowed) && CPU_EQUAL(&p->cpus, &allowed)))
+		p->cpus = all;
+}
+
+/* Moves this thread to where @cpu says, see budget_cpu().  If that is offline, any CPU will do. */
+static void move_to(struct prefetcher *p, int cpu)
+{
+	cpu_set_t set;
+
+	if (cpu == p->cpu)
+		return;
+	if (p->cpu == BUDGET_ANY_CPU)
+		read_cpus(p);
+	p->cpu = cpu;
+	set = p->cpus;
+	if (cpu != BUDGET_ANY_CPU) {
+		CPU_ZERO(&set);
+		CPU_SET(cpu, &set);
+	}
+	if (sched_setaffinity(0, sizeof(set), &set))
+		sched_setaffinity(0, sizeof(p->cpus), &p->cpus);
+}
+
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *asked)
 {
 	const struct ebb_request *r = &asked->head;
@@ -269,6 +306,7 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 	}
 	j.target = j.budget ? target_get(p, r->tgid, r->exec, now) : NULL;
 	if (j.target) {
+		move_to(p, budget_cpu(j.budget));
 		j.leaf = leaf_find(p->leaves, j.target->leaf, now);
 		carry_out(p, &j, asked, now);
 	} else {
@@ -395,6 +433,7 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	p->budgets = budgets;
 	p->config = config;
 	p->absence = absence;
+	p->cpu = BUDGET_ANY_CPU;
 	p->counted = plane->executor;
 	maps = prefetch_set_maps(plane);
 	p->set = prefetch_set_new(&maps);

@@ -94,6 +94,25 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 			 what, text);
 }
 
+const char *placement_name(enum placement placement)
+{
+	static const char *const names[PLACEMENTS] = {
+		[PLACEMENT_OFF] = "off", [PLACEMENT_TOGETHER] = "together",
+	};
+
+	return names[placement];
+}
+
+int placement_parse(const char *text, const char *what, uint64_t *placement, struct error *e)
+{
+	for (int i = 0; i < PLACEMENTS; i++)
+		if (!strcmp(text, placement_name(i))) {
+			*placement = (uint64_t)i;
+			return 0;
+		}
+	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%.64s' is not together or off", what, text);
+}
+
 int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *n,
 		 struct error *e)
 {

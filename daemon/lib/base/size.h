@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Sizes, percentages and durations as people write them. */
+/* Sizes, percentages, durations and choices as people write them. */
 #ifndef EBB_SIZE_H
 #define EBB_SIZE_H
 
@@ -25,6 +25,17 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
  */
 int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *tenths,
 		  struct error *e);
+
+/* Where programs and the prefetch executor run: placement=. */
+enum placement {
+	PLACEMENT_OFF,
+	PLACEMENT_TOGETHER,     /* on one CPU */
+	PLACEMENTS
+};
+#define PLACEMENT_DEFAULT PLACEMENT_OFF
+/* Parses "together" or "off".  -EINVAL names @what and them. */
+int placement_parse(const char *text, const char *what, uint64_t *placement, struct error *e);
+const char *placement_name(enum placement placement);
 
 /*
  * Parses "100,75,50" into at most *@n percentages from 1 to SHARES_PERCENT_MAX and sets *@n.

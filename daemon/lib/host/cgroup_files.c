@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Separate from cgroup.c, so that programs can link it without libcgroup. */
+#include <errno.h>
 #include <limits.h>
 #include <mntent.h>
 #include <pthread.h>
@@ -144,4 +145,44 @@ int cgroup_memory_read(const char *dir, struct cgroup_memory *m)
 	on_swap = file_value(dir, "memory.swap.current");
 	m->swapped = on_swap > m->cached ? on_swap - m->cached : 0;
 	return 0;
+}
+
+/* Returns the path for @controller, "" for version 2, in the text of /proc/PID/cgroup; alters it. */
+static char *path_of(char *text, const char *controller)
+{
+	char *line, *names, *name;
+
+	while ((line = strsep(&text, "\n"))) {
+		strsep(&line, ":");
+		names = strsep(&line, ":");
+		while (line && (name = strsep(&names, ",")))
+			if (!strcmp(name, controller))
+				return line;
+	}
+	return NULL;
+}
+
+int cgroup_cpus(int pid, char *list, size_t size)
+{
+	char file[PATH_MAX + 64], text[PATH_MAX + 512], mount[2048], *path, *slash;
+	bool own = find_mount("cgroup", "cpuset", mount, sizeof(mount));
+
+	snprintf(file, sizeof(file), "/proc/%d/cgroup", pid);
+	if (file_read(file, text, sizeof(text)) <= 0)
+		return -ESRCH;
+	if (!own && !find_mount("cgroup2", NULL, mount, sizeof(mount)))
+		return -ENOENT;
+	path = path_of(text, own ? "cpuset" : "");
+	/* In version 2, the nearest cgroup with the controller decides. */
+	while (path) {
+		snprintf(file, sizeof(file), "%s%.2000s/%s", mount, path,
+			 own ? "cpuset.effective_cpus" : "cpuset.cpus.effective");
+		if (file_read(file, list, size) > 0)
+			return 0;
+		slash = strrchr(path, '/');
+		if (!slash || own)
+			break;
+		*slash = '\0';
+	}
+	return -ENOENT;
 }

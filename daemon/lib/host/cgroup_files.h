@@ -4,6 +4,7 @@
 #define EBB_CGROUP_FILES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -28,6 +29,12 @@ struct cgroup_memory {
  * report are 0.  Returns 0 or -errno.
  */
 int cgroup_memory_read(const char *dir, struct cgroup_memory *m);
+
+/*
+ * Stores the CPUs that the cpuset of process @pid allows in @list, such as "0-3,8".  -ENOENT: no
+ * cpuset restricts it.
+ */
+int cgroup_cpus(int pid, char *list, size_t size);
 
 /* Returns the number after @key at the start of a line of @text, or 0. */
 uint64_t cgroup_stat(const char *text, const char *key);

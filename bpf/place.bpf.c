@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Threads that ebbd pins to a CPU (placement=), and those that inherit the affinity.
+ *
+ * ebbd enters a thread before it pins it.  From then on, these programs follow it through fork,
+ * exec and exit, also while no ebbd runs, so that every affinity can be restored and no thread is
+ * taken for another one that had its number.  Loaded from the first pin on, until no attached
+ * cgroup has placement=together and nothing is recorded.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include <ebb/abi.h>
+
+#define CLONE_THREAD 0x00010000
+#define PF_EXITING 0x4
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, EBB_MAX_PINNED);
+	__type(key, __u32);
+	__type(value, struct ebb_pinned);
+} pinned SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 * 1024);
+} born SEC(".maps");
+
+const volatile __u32 mask_bytes = 8; /* of a set of CPUs in the kernel; written by ebbd */
+__u64 lost;                         /* heirs beyond EBB_MAX_PINNED */
+
+/* Since 6.2, for every thread whose affinity was set (8f9ea86fdf99). */
+static __always_inline cpumask_t *user_mask(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, user_cpus_ptr);
+}
+
+/* Copies a set of CPUs; empty if it is longer than @to, which ebbd does not allow. */
+static __always_inline void copy_mask(__u64 to[EBB_PINNED_WORDS], const void *mask)
+{
+	if (mask_bytes <= EBB_PINNED_WORDS * sizeof(*to))
+		bpf_probe_read_kernel(to, mask_bytes, mask);
+}
+
+/* Returns whether the affinity of @task is @cpu alone. */
+static __always_inline bool has_only(struct task_struct *task, __u32 cpu)
+{
+	const cpumask_t *user = user_mask(task);
+	__u64 mask[EBB_PINNED_WORDS] = {};
+
+	copy_mask(mask, user ?: &task->cpus_mask);
+	for (__u32 i = 0; i < EBB_PINNED_WORDS; i++)
+		if (mask[i] != (i == cpu / 64 ? 1ULL << cpu % 64 : 0))
+			return false;
+	return true;
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(place_born, struct task_struct *task, __u64 clone_flags)
+{
+	__u32 parent = (__u32)bpf_get_current_pid_tgid(), tid = (__u32)task->pid;
+	struct ebb_pinned *old = bpf_map_lookup_elem(&pinned, &parent), e;
+
+	if (!old || !has_only(task, (__u32)old->cpu))
+		return 0;
+	/* The parent's user has set the affinity since. */
+	if (old->flags & EBB_PINNED_SET &&
+	    (__u64)user_mask(bpf_get_current_task_btf()) != old->id)
+		return 0;
+	e = *old;
+	e.id = (__u64)user_mask(task);
+	e.start = task->start_boottime;
+	e.tgid = (__u32)task->tgid;
+	e.flags |= EBB_PINNED_SET;
+	if (!(clone_flags & CLONE_THREAD))
+		e.flags |= EBB_PINNED_BORN;
+	if (bpf_map_update_elem(&pinned, &tid, &e, BPF_ANY))
+		__sync_fetch_and_add(&lost, 1);
+	bpf_ringbuf_output(&born, &tid, sizeof(tid), 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(place_exit, struct task_struct *task)
+{
+	__u32 tid = (__u32)task->pid;
+
+	bpf_map_delete_elem(&pinned, &tid);
+	return 0;
+}
+
+/* A thread that executes a program takes the number of the first thread, which has exited. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(place_exec, struct task_struct *task, int old_pid)
+{
+	__u32 tid = (__u32)task->pid, old = (__u32)old_pid;
+	struct ebb_pinned *p = tid == old ? NULL : bpf_map_lookup_elem(&pinned, &old), e;
+
+	if (!p)
+		return 0;
+	e = *p;
+	/* It takes that, too. */
+	e.start = task->start_boottime;
+	bpf_map_update_elem(&pinned, &tid, &e, BPF_ANY);
+	bpf_map_delete_elem(&pinned, &old);
+	return 0;
+}
+
+SEC("iter/task")
+int place_read(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct ebb_pin row = {};
+	struct ebb_pinned *e;
+	cpumask_t *mask;
+
+	if (!task)
+		return 0;
+	row.tid = (__u32)task->pid;
+	e = bpf_map_lookup_elem(&pinned, &row.tid);
+	if (!e)
+		return 0;
+	if (!e->start)
+		e->start = task->start_boottime;
+	/* Entered after sched_process_exit, or another thread's number. */
+	if (task->flags & PF_EXITING || e->start != task->start_boottime) {
+		bpf_map_delete_elem(&pinned, &row.tid);
+		return 0;
+	}
+	mask = user_mask(task);
+	row.now = (__u64)mask;
+	if (mask)
+		copy_mask(row.mask, mask);
+	if (!(e->flags & EBB_PINNED_READ)) {
+		__builtin_memcpy(e->user, row.mask, sizeof(e->user));
+		e->flags |= EBB_PINNED_READ;
+	}
+	row.e = *e;
+	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "colocation.h"
+#include "lib/base/clock.h"
+#include "lib/base/lock.h"
+#include "lib/base/log.h"
+#include "lib/rules/colocate.h"
+
+#define PERIOD_NS 250000000ULL
+#define REST_PERIODS 16         /* between looks at programs that cannot be pinned */
+#define BORN_NS 10000000        /* between releases of what inherited an affinity */
+#define MS_NS 1000000
+#define STOP_PASSES 8           /* over threads that start while ebbd ends */
+
+/* A cgroup with placement=together. */
+struct job {
+	uint64_t owner;
+	uint32_t wishes, nexts; /* changes of the setting: in force, and as read in this round */
+	bool seen;              /* in the present round */
+	bool doubt;             /* a program seems to have changed its affinity */
+	enum colocation_state given_up; /* why; or COLOCATION_OFF */
+	uint32_t rest;          /* periods in which it is left alone, */
+	enum colocation_state rests; /* and why */
+	struct affinity affinity;
+	struct colocation_report report;
+};
+
+struct colocation {
+	struct attachments *attachments;
+	struct pins *pins;      /* NULL while none is needed */
+	struct job *job[EBB_MAX_CGROUPS];
+	uint32_t jobs;
+	uint64_t round_ns;      /* the last round */
+	pthread_t thread;
+	int wake;               /* eventfd: a placement was set, or .stop */
+	atomic_bool stop;
+};
+
+const char *colocation_state_name(enum colocation_state state)
+{
+	static const char *const names[] = {
+		[COLOCATION_OFF] = "off", [COLOCATION_IDLE] = "idle",
+		[COLOCATION_TOGETHER] = "together", [COLOCATION_OWN] = "own affinity",
+		[COLOCATION_REALTIME] = "real-time", [COLOCATION_MANY] = "many threads",
+		[COLOCATION_SINGLE] = "one CPU", [COLOCATION_FAILED] = "failed",
+	};
+
+	return names[state];
+}
+
+/* --- one cgroup ------------------------------------------------------------- */
+
+/* Tells the executor where to execute the requests of @j, and others the state. */
+static void tell(struct colocation *c, struct job *j)
+{
+	HOLD(&c->attachments->lock);
+	struct attachment *t = attachments_find(c->attachments, j->owner);
+
+	j->report.cpu = j->affinity.cpu;
+	if (!t)
+		return;
+	t->colocation = j->report;
+	budget_place(t->budget, j->affinity.cpu);
+}
+
+static void separate(struct colocation *c, struct job *j)
+{
+	if (j->affinity.cpu != AFFINITY_NONE)
+		affinity_free(&j->affinity, c->pins);
+}
+
+/* Chooses a CPU for @j, or AFFINITY_NONE. */
+static int choose(const struct colocation *c, const struct job *j)
+{
+	uint32_t sharers[CPU_SETSIZE] = { 0 };
+	struct colocate_cpus cpus = {
+		.allowed = j->affinity.allowed, .busiest = j->affinity.busiest, .sharers = sharers,
+	};
+
+	for (uint32_t i = 0; i < c->jobs; i++)
+		if (c->job[i]->affinity.cpu != AFFINITY_NONE)
+			sharers[c->job[i]->affinity.cpu]++;
+	affinity_confined(&j->affinity, c->pins, &cpus.confined);
+	return colocate_choose(&cpus);
+}
+
+static enum colocation_state give_up(struct colocation *c, struct job *j, const char *why)
+{
+	log_warn("%s: placement: %s", j->affinity.path, why);
+	separate(c, j);
+	j->given_up = COLOCATION_FAILED;
+	return COLOCATION_FAILED;
+}
+
+/* Opens the record of pinned threads.  Without one, none is pinned. */
+static int need_pins(struct colocation *c, struct error *e)
+{
+	int r = c->pins ? 0 : pins_open(&c->pins, e);
+
+	if (r)
+		return r;
+	r = pins_read(c->pins);
+	return r ? fail(e, -r, "cannot read the record of pinned threads: %s", strerror(-r)) : 0;
+}
+
+/* Pins the programs, or those that appeared since. */
+static enum colocation_state join(struct colocation *c, struct job *j)
+{
+	struct affinity *a = &j->affinity;
+	struct error e = { 0 };
+	char why[128];
+	int r;
+
+	if (a->cpu == AFFINITY_NONE) {
+		if (need_pins(c, &e))
+			return give_up(c, j, e.text);
+		a->cpu = choose(c, j);
+		if (a->cpu == AFFINITY_NONE)
+			return COLOCATION_SINGLE;
+	}
+	r = affinity_pin(a, c->pins);
+	if (!r)
+		return COLOCATION_TOGETHER;
+	j->doubt = true;
+	separate(c, j);
+	if (r == -EBUSY)
+		return COLOCATION_OWN;
+	if (r == -EPERM)
+		return give_up(c, j, "cannot set the CPU affinity of its programs: grant "
+				     "CAP_SYS_NICE or set placement=off");
+	snprintf(why, sizeof(why), "cannot pin its threads, or record them: %s", strerror(-r));
+	return give_up(c, j, why);
+}
+
+/* Looks at the threads.  Returns COLOCATION_IDLE if they may be pinned, or why not. */
+static enum colocation_state look(struct colocation *c, struct job *j)
+{
+	static const enum colocation_state states[] = {
+		[AFFINITY_IDLE] = COLOCATION_IDLE, [AFFINITY_FREE] = COLOCATION_IDLE,
+		[AFFINITY_SINGLE] = COLOCATION_SINGLE, [AFFINITY_OWN] = COLOCATION_OWN,
+		[AFFINITY_REALTIME] = COLOCATION_REALTIME, [AFFINITY_MANY] = COLOCATION_MANY,
+	};
+	enum affinity_state state = affinity_look(&j->affinity, c->pins);
+	bool pinned = j->affinity.cpu != AFFINITY_NONE;
+
+	/*
+	 * Before Linux 6.2, only the second time is proof: while a CPU goes offline, affinities
+	 * differ for a moment.
+	 */
+	if (state == AFFINITY_OWN && (j->doubt || (pinned && j->affinity.overridden)))
+		j->given_up = COLOCATION_OWN;
+	j->doubt = state == AFFINITY_OWN && pinned;
+	return states[state];
+}
+
+/* Ends what was begun with @j, for the reason @why; looks again after a rest, if at all. */
+static enum colocation_state stand_by(struct colocation *c, struct job *j,
+				      enum colocation_state why)
+{
+	separate(c, j);
+	j->rest = j->doubt || j->given_up != COLOCATION_OFF ? 0 : REST_PERIODS;
+	j->rests = why;
+	return why;
+}
+
+/* Looks, decides and acts. */
+static enum colocation_state place(struct colocation *c, struct job *j)
+{
+	enum colocation_state why = look(c, j);
+
+	if (why != COLOCATION_IDLE)
+		return stand_by(c, j, why);
+	/* Its CPU went offline, or a cpuset lost it: join() chooses another one. */
+	if (j->affinity.cpu != AFFINITY_NONE &&
+	    (j->affinity.moved || !CPU_ISSET(j->affinity.cpu, &j->affinity.allowed)))
+		separate(c, j);
+	if (!j->affinity.threads) {
+		separate(c, j);
+		return COLOCATION_IDLE;
+	}
+	why = join(c, j);
+	if (why == COLOCATION_TOGETHER || j->given_up != COLOCATION_OFF)
+		return why;
+	return stand_by(c, j, why);
+}
+
+static enum colocation_state work(struct colocation *c, struct job *j, uint64_t wall_ns)
+{
+	if (j->affinity.cpu != AFFINITY_NONE)
+		j->report.together_ns += wall_ns;
+	if (j->given_up != COLOCATION_OFF) {
+		separate(c, j);
+		return j->given_up;
+	}
+	if (j->rest) {
+		j->rest--;
+		return j->rests;
+	}
+	return place(c, j);
+}
+
+/* --- all of them ------------------------------------------------------------ */
+
+static struct job *job_with(const struct colocation *c, uint64_t owner)
+{
+	for (uint32_t i = 0; i < c->jobs; i++)
+		if (c->job[i]->owner == owner)
+			return c->job[i];
+	return NULL;
+}
+
+static struct job *job_of(struct colocation *c, const struct attachment *t)
+{
+	struct job *j = job_with(c, t->cgroup.id);
+
+	if (j)
+		return j;
+	j = c->jobs < EBB_MAX_CGROUPS ? calloc(1, sizeof(*j)) : NULL;
+	if (!j)
+		return NULL;
+	j->owner = t->cgroup.id;
+	if (affinity_init(&j->affinity, t->cgroup.id, t->cgroup.path, c->attachments->plane)) {
+		free(j);
+		return NULL;
+	}
+	c->job[c->jobs++] = j;
+	return j;
+}
+
+static void job_end(struct colocation *c, uint32_t i)
+{
+	struct job *j = c->job[i];
+
+	separate(c, j);
+	j->report.state = COLOCATION_OFF;
+	tell(c, j);
+	affinity_close(&j->affinity);
+	c->job[i] = c->job[--c->jobs];
+	free(j);
+}
+
+/* A new setting starts afresh. */
+static void take_wish(struct colocation *c, struct job *j)
+{
+	if (j->wishes == j->nexts)
+		return;
+	separate(c, j);
+	j->wishes = j->nexts;
+	j->doubt = false;
+	j->given_up = COLOCATION_OFF;
+	j->rest = 0;
+}
+
+/* Updates the jobs from the attachments. */
+static void collect(struct colocation *c)
+{
+	struct attachments *a = c->attachments;
+
+	for (uint32_t i = 0; i < c->jobs; i++)
+		c->job[i]->seen = false;
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *t = a->item[i];
+		struct job *j = t->placement == PLACEMENT_TOGETHER ? job_of(c, t) : NULL;
+
+		if (!j)
+			continue;
+		j->nexts = t->placements;
+		j->seen = true;
+	}
+	pthread_mutex_unlock(&a->lock);
+	for (uint32_t i = c->jobs; i-- > 0;) {
+		take_wish(c, c->job[i]);
+		if (!c->job[i]->seen)
+			job_end(c, i);
+	}
+}
+
+/*
+ * Reads the record, and releases processes that inherited an affinity, whatever cgroup they are
+ * in, and threads that started while their cgroup was separated or could not be restored then.
+ */
+static void release_born(struct colocation *c)
+{
+	const struct ebb_pin *t;
+	struct job *j;
+
+	if (!c->pins)
+		return;
+	pins_born(c->pins);
+	if (pins_read(c->pins))
+		return;
+	for (uint32_t i = 0; (t = pins_at(c->pins, i)); i++) {
+		j = job_with(c, t->e.owner);
+		if (t->e.flags & EBB_PINNED_BORN || !j || j->affinity.cpu != t->e.cpu)
+			pins_release(c->pins, t);
+	}
+}
+
+static void round_of(struct colocation *c)
+{
+	uint64_t now = now_ns(), wall = now - c->round_ns;
+
+	release_born(c);
+	collect(c);
+	c->round_ns = now;
+	for (uint32_t i = 0; i < c->jobs; i++) {
+		struct job *j = c->job[i];
+
+		j->report.state = work(c, j, wall);
+		tell(c, j);
+	}
+	if (!c->jobs && c->pins && pins_empty(c->pins))
+		pins_close(&c->pins);
+}
+
+/* Returns whether a placement was set, or the thread is to stop, within @ms; -1 = without limit. */
+static bool woken(struct colocation *c, int ms, bool *born)
+{
+	struct pollfd fd[2] = { { .fd = c->wake, .events = POLLIN }, { .events = POLLIN } };
+	eventfd_t n;
+
+	fd[1].fd = born && c->pins ? pins_fd(c->pins) : -1;
+	if (poll(fd, 2, ms) <= 0)
+		return false;
+	if (born)
+		*born = fd[1].revents != 0;
+	return fd[0].revents && !eventfd_read(c->wake, &n);
+}
+
+/* Waits for the next round: without a placement and a pinned thread, until one is set. */
+static void wait_round(struct colocation *c)
+{
+	uint64_t now, until = c->round_ns + PERIOD_NS;
+
+	while (!c->jobs && !c->pins)
+		if (woken(c, -1, NULL))
+			return;
+	while ((now = now_ns()) < until) {
+		bool born = false;
+
+		if (woken(c, (int)((until - now) / MS_NS) + 1, &born))
+			return;
+		if (!born)
+			continue;
+		release_born(c);
+		/* A process that starts many: not for each. */
+		if (woken(c, BORN_NS / MS_NS, NULL))
+			return;
+	}
+}
+
+static void *run(void *data)
+{
+	struct colocation *c = data;
+
+	pthread_setname_np(pthread_self(), "ebbd-placement");
+	c->round_ns = now_ns();
+	while (!atomic_load(&c->stop)) {
+		round_of(c);
+		wait_round(c);
+	}
+	return NULL;
+}
+
+void colocation_recover(void)
+{
+	uint32_t kept;
+	int n = pins_recover(&kept);
+
+	if (n > 0)
+		log_info("placement: restored the CPU affinity of pinned threads: %d", n);
+	if (kept)
+		log_warn("placement: threads whose CPU affinity cannot be restored now: %u; run "
+			 "\"ebbd --restore\" later", kept);
+	if (n < 0 && n != -ENOENT)
+		log_warn("placement: cannot restore the CPU affinity that a previous ebbd set: %s; "
+			 "run \"taskset -p\" for programs that have one CPU", strerror(-n));
+}
+
+int colocation_start(struct colocation **out, struct attachments *a, struct error *e)
+{
+	struct colocation *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return fail(e, ENOMEM, "placement: out of memory");
+	c->attachments = a;
+	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	r = c->wake < 0 ? errno : pthread_create(&c->thread, NULL, run, c);
+	if (r) {
+		if (c->wake >= 0)
+			close(c->wake);
+		free(c);
+		return fail(e, r, "placement: cannot start its thread: %s", strerror(r));
+	}
+	pthread_mutex_lock(&a->lock);
+	a->placed = c->wake;
+	pthread_mutex_unlock(&a->lock);
+	eventfd_write(c->wake, 1);
+	*out = c;
+	return 0;
+}
+
+void colocation_stop(struct colocation **pc)
+{
+	struct colocation *c = *pc;
+	struct attachments *a;
+
+	if (!c)
+		return;
+	a = c->attachments;
+	pthread_mutex_lock(&a->lock);
+	a->placed = -1;
+	pthread_mutex_unlock(&a->lock);
+	atomic_store(&c->stop, true);
+	if (eventfd_write(c->wake, 1))
+		log_err("placement: cannot stop: %m");
+	pthread_join(c->thread, NULL);
+	while (c->jobs)
+		job_end(c, c->jobs - 1);
+	for (int pass = 0; c->pins && pass < STOP_PASSES && !pins_empty(c->pins); pass++)
+		release_born(c);
+	pins_close(&c->pins);
+	close(c->wake);
+	free(c);
+	*pc = NULL;
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bpf/place.skel.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "pins.h"
+#include "plane.h"
+
+#define DIR_PINS EBB_PINS "/placement"
+#define PASSES 8                /* over threads that start meanwhile */
+#define STAT_FLAGS 9            /* of /proc/PID/stat: PF_... of include/linux/sched.h */
+#define PF_EXITING 0x4
+#define PF_NO_SETAFFINITY 0x04000000
+
+struct pins {
+	struct place_bpf *bpf;  /* NULL while a predecessor's record is restored */
+	struct ring_buffer *born;
+	int map, look;          /* link of the iterator; owned by .bpf unless that is NULL */
+	struct ebb_pin *row;
+	size_t rows, space;
+	uint64_t lost;          /* reported so far */
+	bool refused;           /* as was an affinity that could not be restored */
+};
+
+static const char *const names[] = { "pinned", "born", "exit", "exec", "read" };
+
+static void unpin(void)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char path[sizeof(DIR_PINS) + 16];
+
+		snprintf(path, sizeof(path), DIR_PINS "/%s", names[i]);
+		unlink(path);
+	}
+	rmdir(DIR_PINS);
+}
+
+static int on_born(void *data, void *record, size_t size)
+{
+	return 0;
+}
+
+static int attach_all(struct place_bpf *b)
+{
+	struct {
+		struct bpf_program *program;
+		struct bpf_link **link;
+		const char *path;
+	} hook[] = {
+		{ b->progs.place_born, &b->links.place_born, DIR_PINS "/born" },
+		{ b->progs.place_exit, &b->links.place_exit, DIR_PINS "/exit" },
+		{ b->progs.place_exec, &b->links.place_exec, DIR_PINS "/exec" },
+		{ b->progs.place_read, &b->links.place_read, DIR_PINS "/read" },
+	};
+
+	for (size_t i = 0; i < sizeof(hook) / sizeof(hook[0]); i++) {
+		*hook[i].link = bpf_program__attach(hook[i].program);
+		if (!*hook[i].link || bpf_link__pin(*hook[i].link, hook[i].path))
+			return -errno;
+	}
+	return 0;
+}
+
+/* Requires that nothing is recorded. */
+static int create_record(struct pins *p, struct error *e)
+{
+	int r;
+
+	p->map = bpf_map__fd(p->bpf->maps.pinned);
+	if (mkdir(DIR_PINS, 0700) || bpf_map__pin(p->bpf->maps.pinned, DIR_PINS "/pinned"))
+		return fail(e, errno, DIR_PINS ": cannot record whose CPU affinity changes: %m");
+	r = attach_all(p->bpf);
+	if (r)
+		return fail(e, -r, "bpf/place: cannot attach: %s", strerror(-r));
+	p->born = ring_buffer__new(bpf_map__fd(p->bpf->maps.born), on_born, p, NULL);
+	if (!p->born)
+		return fail(e, errno, "placement: cannot read the ring buffer: %m");
+	p->look = bpf_link__fd(p->bpf->links.place_read);
+	return 0;
+}
+
+/* Loads the programs, which read and write a cpu_set_t. */
+static int load(struct pins *p, struct error *e)
+{
+	uint32_t bytes = ((uint32_t)libbpf_num_possible_cpus() + 63) / 64 * sizeof(uint64_t);
+	int r;
+
+	if (bytes > sizeof(cpu_set_t))
+		return fail(e, ENOTSUP, "placement: more than %d CPUs", CPU_SETSIZE);
+	p->bpf = place_bpf__open();
+	if (p->bpf)
+		p->bpf->rodata->mask_bytes = bytes;
+	r = p->bpf ? place_bpf__load(p->bpf) : -errno;
+	return r ? plane_load_failed(e, "place", r) : 0;
+}
+
+int pins_open(struct pins **out, struct error *e)
+{
+	struct pins *p;
+	uint32_t kept;
+	int r = pins_recover(&kept);
+
+	if (kept)
+		return fail(e, EBUSY, "threads have the CPU affinity that a previous ebbd set, which "
+				      "cannot be restored now: %u", kept);
+	if (r < 0 && r != -ENOENT)
+		return fail(e, -r, DIR_PINS ": cannot read the record of a previous ebbd: %s",
+			    strerror(-r));
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return fail(e, ENOMEM, "placement: out of memory");
+	p->look = -1;
+	r = load(p, e);
+	if (!r) {
+		r = create_record(p, e);
+		if (r)
+			unpin();
+	}
+	if (r) {
+		pins_close(&p);
+		return r;
+	}
+	*out = p;
+	return 0;
+}
+
+bool pins_empty(struct pins *p)
+{
+	return !pins_read(p) && !p->rows;
+}
+
+void pins_close(struct pins **pp)
+{
+	struct pins *p = *pp;
+
+	if (!p)
+		return;
+	if (p->look >= 0 && pins_empty(p))
+		unpin();
+	ring_buffer__free(p->born);
+	place_bpf__destroy(p->bpf);
+	free(p->row);
+	free(p);
+	*pp = NULL;
+}
+
+int pins_fd(const struct pins *p)
+{
+	return ring_buffer__epoll_fd(p->born);
+}
+
+void pins_born(struct pins *p)
+{
+	ring_buffer__consume(p->born);
+	if (p->bpf->bss->lost != p->lost)
+		log_warn("placement: more than %u threads inherited a CPU affinity; "
+			 "run \"taskset -p\" for those that keep it", EBB_MAX_PINNED);
+	p->lost = p->bpf->bss->lost;
+}
+
+/* Doubles the space for rows if it is full. */
+static int grow(struct pins *p)
+{
+	size_t space = p->space ? 2 * p->space : 64;
+	struct ebb_pin *row;
+
+	if (p->rows < p->space)
+		return 0;
+	row = realloc(p->row, space * sizeof(*row));
+	if (!row)
+		return -ENOMEM;
+	p->row = row;
+	p->space = space;
+	return 0;
+}
+
+static int by_tid(const void *a, const void *b)
+{
+	const struct ebb_pin *x = a, *y = b;
+
+	return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+int pins_read(struct pins *p)
+{
+	_cleanup_close_ int fd = bpf_iter_create(p->look);
+	size_t part = 0;
+	ssize_t got = 1;
+
+	p->rows = 0;
+	if (fd < 0)
+		return -errno;
+	while (got) {
+		if (grow(p))
+			return -ENOMEM;
+		got = read(fd, (char *)&p->row[p->rows] + part,
+			   (p->space - p->rows) * sizeof(*p->row) - part);
+		if (got < 0 && errno != EINTR && errno != EAGAIN)
+			return -errno;
+		part += got > 0 ? (size_t)got : 0;
+		p->rows += part / sizeof(*p->row);
+		part %= sizeof(*p->row);
+	}
+	qsort(p->row, p->rows, sizeof(*p->row), by_tid);
+	return 0;
+}
+
+const struct ebb_pin *pins_at(const struct pins *p, uint32_t i)
+{
+	return p && i < p->rows ? &p->row[i] : NULL;
+}
+
+const struct ebb_pin *pins_find(const struct pins *p, pid_t tid)
+{
+	const struct ebb_pin key = { .tid = (uint32_t)tid };
+
+	return p && p->rows ? bsearch(&key, p->row, p->rows, sizeof(key), by_tid) : NULL;
+}
+
+bool pins_has(const struct pins *p, pid_t tid)
+{
+	struct ebb_pinned e;
+
+	return p && !bpf_map_lookup_elem(p->map, &tid, &e);
+}
+
+uint64_t stat_field(const char *text, int n)
+{
+	const char *at = strrchr(text, ')');
+
+	for (int i = 2; at && i < n; i++) {
+		at = strchr(at, ' ');
+		at = at ? at + 1 : NULL;
+	}
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+bool cpus_only(const cpu_set_t *set, int cpu)
+{
+	return cpu >= 0 && CPU_COUNT(set) == 1 && CPU_ISSET(cpu, set);
+}
+
+_Static_assert(sizeof(cpu_set_t) == sizeof(((struct ebb_pin *)0)->mask), "as long as the kernel's");
+
+/* Returns whether the affinity is the one that ebbd sets, even if another program has set it. */
+static bool has_only(const struct ebb_pin *t)
+{
+	cpu_set_t mask;
+
+	if (t->now)
+		memcpy(&mask, t->mask, sizeof(mask));
+	else if (sched_getaffinity((pid_t)t->tid, sizeof(mask), &mask))
+		return false;
+	return cpus_only(&mask, t->e.cpu);
+}
+
+bool pins_ours(const struct ebb_pin *t)
+{
+	return (!(t->e.flags & EBB_PINNED_SET) || t->now == t->e.id) && has_only(t);
+}
+
+/* Returns whether the thread has not exited, and is none of the kernel, as those of io_uring. */
+static bool takes_affinity(pid_t tgid, pid_t tid)
+{
+	char path[64], text[1024];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", tgid, tid);
+	return file_read(path, text, sizeof(text)) > 0 &&
+	       !(stat_field(text, STAT_FLAGS) & (PF_EXITING | PF_NO_SETAFFINITY));
+}
+
+int pins_plan(struct pins *p, uint64_t owner, pid_t tgid, pid_t tid, int cpu)
+{
+	struct ebb_pinned e = { .owner = owner, .tgid = (uint32_t)tgid, .cpu = cpu };
+
+	if (bpf_map_update_elem(p->map, &tid, &e, BPF_NOEXIST))
+		return errno == EEXIST ? 0 : -errno;
+	/* After that, so that bpf/place deletes it when the thread exits. */
+	if (takes_affinity(tgid, tid))
+		return 0;
+	bpf_map_delete_elem(p->map, &tid);
+	return -ESRCH;
+}
+
+static bool is_planned(const struct ebb_pin *t, uint64_t owner)
+{
+	return t->e.owner == owner && !(t->e.flags & EBB_PINNED_SET);
+}
+
+/* Returns 1, 0 if the thread cannot be pinned, or -errno. */
+static int pin(struct pins *p, const struct ebb_pin *t)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(t->e.cpu, &one);
+	if (!sched_setaffinity((pid_t)t->tid, sizeof(one), &one))
+		return 1;
+	if (errno != ESRCH && errno != EINVAL)
+		return -errno;
+	/* It exited, or its cpuset lost the CPU. */
+	bpf_map_delete_elem(p->map, &t->tid);
+	return 0;
+}
+
+/* Remembers which affinity is ours, unless another program has set one meanwhile. */
+static void identify(struct pins *p, struct ebb_pin *t)
+{
+	if (!has_only(t)) {
+		bpf_map_delete_elem(p->map, &t->tid);
+		return;
+	}
+	t->e.id = t->now;
+	t->e.flags |= EBB_PINNED_SET;
+	/* If it has exited, it has no entry any more. */
+	bpf_map_update_elem(p->map, &t->tid, &t->e, BPF_EXIST);
+}
+
+int pins_apply(struct pins *p, uint64_t owner)
+{
+	int n = 0, r = pins_read(p);
+
+	for (size_t i = 0; i < p->rows && r >= 0; i++) {
+		r = is_planned(&p->row[i], owner) ? pin(p, &p->row[i]) : 0;
+		n += r > 0;
+	}
+	if (r >= 0)
+		r = pins_read(p);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < p->rows; i++)
+		if (is_planned(&p->row[i], owner))
+			identify(p, &p->row[i]);
+	return n;
+}
+
+/* Returns whether the affinity set before is in force, or that of another program, or it exited. */
+static bool restore(struct pins *p, const struct ebb_pin *t)
+{
+	cpu_set_t mask;
+
+	if (!pins_ours(t))
+		return true;
+	memcpy(&mask, t->e.user, sizeof(mask));
+	if (!CPU_COUNT(&mask))
+		memset(&mask, 0xff, sizeof(mask));
+	if (!sched_setaffinity((pid_t)t->tid, sizeof(mask), &mask) || errno == ESRCH)
+		return true;
+	if (!p->refused)
+		log_warn("placement: thread %u: cannot restore its CPU affinity: %m; ebbd tries "
+			 "again, or run \"taskset -p\"", t->tid);
+	p->refused = true;
+	return false;
+}
+
+void pins_release(struct pins *p, const struct ebb_pin *t)
+{
+	if (restore(p, t))
+		bpf_map_delete_elem(p->map, &t->tid);
+}
+
+/* Opens a predecessor's record.  Returns -ENOENT without one. */
+static int open_record(struct pins *p)
+{
+	struct bpf_map_info info = { 0 };
+	uint32_t size = sizeof(info);
+
+	p->map = bpf_obj_get(DIR_PINS "/pinned");
+	p->look = bpf_obj_get(DIR_PINS "/read");
+	if (p->map < 0 || p->look < 0)
+		return -errno;
+	if (bpf_obj_get_info_by_fd(p->map, &info, &size))
+		return -errno;
+	return info.value_size == sizeof(struct ebb_pinned) ? 0 : -EPROTO;
+}
+
+int pins_recover(uint32_t *kept)
+{
+	struct pins p = { .map = -1, .look = -1 };
+	int n = 0, r = open_record(&p);
+
+	for (int pass = 0; !r; pass++) {
+		r = pins_read(&p);
+		if (r || !p.rows || pass == PASSES)
+			break;
+		n += pass ? 0 : (int)p.rows;
+		for (size_t i = 0; i < p.rows; i++)
+			pins_release(&p, &p.row[i]);
+	}
+	*kept = (uint32_t)p.rows;
+	/* An ebbd that crashed before it pinned anything leaves an incomplete one. */
+	if (r == -ENOENT || (!r && !p.rows))
+		unpin();
+	if (p.map >= 0)
+		close(p.map);
+	if (p.look >= 0)
+		close(p.look);
+	free(p.row);
+	return r ? r : n > (int)p.rows ? n - (int)p.rows : 0;
+}
