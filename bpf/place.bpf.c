@@ -46,17 +46,38 @@ static __always_inline void copy_mask(__u64 to[EBB_PINNED_WORDS], const void *ma
 		bpf_probe_read_kernel(to, mask_bytes, mask);
 }
 
-/* Returns whether the affinity of @task is @cpu alone. */
-static __always_inline bool has_only(struct task_struct *task, __u32 cpu)
+static __always_inline bool is_only(const cpumask_t *set, __u32 cpu)
 {
-	const cpumask_t *user = user_mask(task);
 	__u64 mask[EBB_PINNED_WORDS] = {};
 
-	copy_mask(mask, user ?: &task->cpus_mask);
+	copy_mask(mask, set);
 	for (__u32 i = 0; i < EBB_PINNED_WORDS; i++)
 		if (mask[i] != (i == cpu / 64 ? 1ULL << cpu % 64 : 0))
 			return false;
 	return true;
+}
+
+/* Returns whether the affinity of @task is @cpu alone. */
+static __always_inline bool has_only(struct task_struct *task, __u32 cpu)
+{
+	return is_only(user_mask(task) ?: &task->cpus_mask, cpu);
+}
+
+/*
+ * Returns flags for the thread @task that the thread of @p has created, or 0 if its affinity is not
+ * ebbd's.
+ */
+static __always_inline __u32 heir(struct task_struct *task, const struct ebb_pinned *p)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	bool ours = !(p->flags & EBB_PINNED_SET) || (__u64)user_mask(parent) == p->id;
+
+	/* The kernel copies the set in force first, the set of the user afterwards. */
+	if (p->flags & EBB_PINNED_RELEASED)
+		return is_only(&task->cpus_mask, (__u32)p->cpu) &&
+		       (ours || !has_only(parent, (__u32)p->cpu)) ? EBB_PINNED_LATE : 0;
+	/* Unless the parent's user has set the affinity since. */
+	return ours && has_only(task, (__u32)p->cpu) ? p->flags | EBB_PINNED_SET : 0;
 }
 
 SEC("tp_btf/task_newtask")
@@ -64,18 +85,23 @@ int BPF_PROG(place_born, struct task_struct *task, __u64 clone_flags)
 {
 	__u32 parent = (__u32)bpf_get_current_pid_tgid(), tid = (__u32)task->pid;
 	struct ebb_pinned *old = bpf_map_lookup_elem(&pinned, &parent), e;
+	__u32 flags = old ? heir(task, old) : 0;
 
-	if (!old || !has_only(task, (__u32)old->cpu))
-		return 0;
-	/* The parent's user has set the affinity since. */
-	if (old->flags & EBB_PINNED_SET &&
-	    (__u64)user_mask(bpf_get_current_task_btf()) != old->id)
+	if (!flags)
 		return 0;
 	e = *old;
+	/* Its parent is not pinned yet, but was when the fork began. */
+	if (!(e.flags & EBB_PINNED_READ)) {
+		const cpumask_t *user = user_mask(bpf_get_current_task_btf());
+
+		__builtin_memset(e.user, 0, sizeof(e.user));
+		if (user)
+			copy_mask(e.user, user);
+	}
 	e.id = (__u64)user_mask(task);
 	e.start = task->start_boottime;
 	e.tgid = (__u32)task->tgid;
-	e.flags |= EBB_PINNED_SET;
+	e.flags = flags | EBB_PINNED_READ;
 	if (!(clone_flags & CLONE_THREAD))
 		e.flags |= EBB_PINNED_BORN;
 	if (bpf_map_update_elem(&pinned, &tid, &e, BPF_ANY))
@@ -126,8 +152,10 @@ int place_read(struct bpf_iter__task *ctx)
 		return 0;
 	if (!e->start)
 		e->start = task->start_boottime;
-	/* Entered after sched_process_exit, or another thread's number. */
-	if (task->flags & PF_EXITING || e->start != task->start_boottime) {
+	/* Entered after sched_process_exit, or another thread's number; or no longer needed. */
+	if (task->flags & PF_EXITING || e->start != task->start_boottime ||
+	    (e->flags & EBB_PINNED_RELEASED &&
+	     bpf_ktime_get_ns() - e->released > EBB_PINNED_FORK_NS)) {
 		bpf_map_delete_elem(&pinned, &row.tid);
 		return 0;
 	}

@@ -364,11 +364,18 @@ static inline __u32 ebb_active_bit(__u64 owner)
 
 #define EBB_MAX_PINNED 8192
 #define EBB_PINNED_WORDS 16         /* of an affinity: 1024 CPUs */
+#define EBB_PINNED_FORK_NS 1000000000ULL /* longest fork that is followed after a release */
 
 enum ebb_pinned_flags {
 	EBB_PINNED_READ = 1 << 0,   /* .user is valid */
 	EBB_PINNED_SET = 1 << 1,    /* .id is valid */
 	EBB_PINNED_BORN = 1 << 2,   /* a process that inherited the affinity */
+	EBB_PINNED_LATE = 1 << 3,   /* born of a thread that had been released by then */
+	/*
+	 * The affinity is being restored or was.  A fork that had begun may still create a thread
+	 * with the affinity of before: the entry remains for EBB_PINNED_FORK_NS.
+	 */
+	EBB_PINNED_RELEASED = 1 << 4,
 };
 
 /*
@@ -379,6 +386,7 @@ struct ebb_pinned {
 	__u64 owner;                /* cgroup that it was pinned for */
 	__u64 id;                   /* ebb_pin.now as ebbd set it, or as inherited */
 	__u64 start;                /* of the thread, CLOCK_BOOTTIME; 0 = not read yet */
+	__u64 released;             /* when, CLOCK_MONOTONIC, ns; with EBB_PINNED_RELEASED */
 	__u32 tgid;
 	__s32 cpu;
 	__u32 flags;                /* enum ebb_pinned_flags */
@@ -418,8 +426,8 @@ EBB_ASSERT_SIZE(struct ebb_memory, 64);
 EBB_ASSERT_SIZE(struct ebb_leaf, 16);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_active, 1024);
-EBB_ASSERT_SIZE(struct ebb_pinned, 40 + 8 * EBB_PINNED_WORDS);
-EBB_ASSERT_SIZE(struct ebb_pin, 56 + 16 * EBB_PINNED_WORDS);
+EBB_ASSERT_SIZE(struct ebb_pinned, 48 + 8 * EBB_PINNED_WORDS);
+EBB_ASSERT_SIZE(struct ebb_pin, 64 + 16 * EBB_PINNED_WORDS);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
 

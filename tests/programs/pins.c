@@ -4,6 +4,7 @@
  * else.  CPUs 0 and 1: ebbd pins to the first, users to the second.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -23,6 +25,7 @@
 #define OURS 0
 #define USERS 1
 #define TIMES 50
+#define FORK_BYTES (64 << 20) /* that a slow fork copies the page tables of */
 
 #define NEED(what) do { \
 	if (!(what)) { \
@@ -260,7 +263,7 @@ static void shrunk(void)
 	cpuset_write("cpuset.cpus", "0-1");
 	release_all();
 	NEED(has(pid, USERS));
-	NEED(pins_empty(pins));
+	NEED(!pins_read(pins) && !pins_at(pins, 0));
 	end(pid);
 }
 
@@ -295,6 +298,48 @@ static void closed(void)
 	end(pid);
 }
 
+/* --- forks -------------------------------------------------------------------- */
+
+static void fork_often(void)
+{
+	char *memory = mmap(NULL, FORK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+
+	NEED(memory != MAP_FAILED);
+	memset(memory, 1, FORK_BYTES);
+	wait_order();
+	for (int i = 0; i < TIMES; i++)
+		say(start(NULL));
+	say(0);
+}
+
+/* What a fork creates that had begun when its thread was released. */
+static void forked(void)
+{
+	pid_t parent = start(fork_often), child[TIMES];
+	struct pollfd heard = { .fd = reply[0], .events = POLLIN };
+	int n = 0, pinned = 0;
+
+	give_order();
+	for (pid_t tid = 1; tid; pinned++) {
+		pin(parent);
+		release_all();
+		while (tid && poll(&heard, 1, 0) > 0) {
+			tid = hear();
+			if (tid)
+				child[n++] = tid;
+		}
+	}
+	NEED(n == TIMES && pinned > TIMES);
+	NEED(!pins_release_all(pins) && pins_empty(pins));
+	NEED(is_free(parent));
+	for (int i = 0; i < n; i++) {
+		NEED(is_free(child[i]));
+		end(child[i]);
+	}
+	end(parent);
+}
+
 /* --- exits -------------------------------------------------------------------- */
 
 static void leave_leader(void)
@@ -325,7 +370,8 @@ int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*run)(void); } cases[] = {
 		{ "inherited", inherited }, { "twice", twice }, { "meanwhile", meanwhile },
-		{ "shrunk", shrunk }, { "left", left }, { "closed", closed }, { "exited", exited },
+		{ "shrunk", shrunk }, { "left", left }, { "closed", closed }, { "forked", forked },
+		{ "exited", exited },
 	};
 	struct error e = { 0 };
 

@@ -19,7 +19,6 @@
 #define REST_PERIODS 16         /* between looks at programs that cannot be pinned */
 #define BORN_NS 10000000        /* between releases of what inherited an affinity */
 #define MS_NS 1000000
-#define STOP_PASSES 8           /* over threads that start while ebbd ends */
 
 /* A cgroup with placement=together. */
 struct job {
@@ -428,8 +427,8 @@ void colocation_stop(struct colocation **pc)
 	pthread_join(c->thread, NULL);
 	while (c->jobs)
 		job_end(c, c->jobs - 1);
-	for (int pass = 0; c->pins && pass < STOP_PASSES && !pins_empty(c->pins); pass++)
-		release_born(c);
+	if (c->pins)
+		pins_release_all(c->pins);
 	pins_close(&c->pins);
 	close(c->wake);
 	free(c);

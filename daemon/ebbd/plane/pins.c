@@ -10,6 +10,7 @@
 
 #include "bpf/place.skel.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
@@ -17,7 +18,7 @@
 #include "plane.h"
 
 #define DIR_PINS EBB_PINS "/placement"
-#define PASSES 8                /* over threads that start meanwhile */
+#define PASS_US 20000           /* between passes over threads that start meanwhile */
 #define STAT_FLAGS 9            /* of /proc/PID/stat: PF_... of include/linux/sched.h */
 #define PF_EXITING 0x4
 #define PF_NO_SETAFFINITY 0x04000000
@@ -28,6 +29,7 @@ struct pins {
 	int map, look;          /* link of the iterator; owned by .bpf unless that is NULL */
 	struct ebb_pin *row;
 	size_t rows, space;
+	bool forking;           /* released threads may be creating others */
 	uint64_t lost;          /* reported so far */
 	bool refused;           /* as was an affinity that could not be restored */
 };
@@ -136,7 +138,7 @@ int pins_open(struct pins **out, struct error *e)
 
 bool pins_empty(struct pins *p)
 {
-	return !pins_read(p) && !p->rows;
+	return !pins_read(p) && !p->rows && !p->forking;
 }
 
 void pins_close(struct pins **pp)
@@ -191,6 +193,18 @@ static int by_tid(const void *a, const void *b)
 	return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
+/* Drops threads that are released: only bpf/place uses their entries. */
+static void drop_released(struct pins *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->rows; i++)
+		if (!(p->row[i].e.flags & EBB_PINNED_RELEASED))
+			p->row[n++] = p->row[i];
+	p->forking = n < p->rows;
+	p->rows = n;
+}
+
 int pins_read(struct pins *p)
 {
 	_cleanup_close_ int fd = bpf_iter_create(p->look);
@@ -211,6 +225,7 @@ int pins_read(struct pins *p)
 		p->rows += part / sizeof(*p->row);
 		part %= sizeof(*p->row);
 	}
+	drop_released(p);
 	qsort(p->row, p->rows, sizeof(*p->row), by_tid);
 	return 0;
 }
@@ -231,7 +246,7 @@ bool pins_has(const struct pins *p, pid_t tid)
 {
 	struct ebb_pinned e;
 
-	return p && !bpf_map_lookup_elem(p->map, &tid, &e);
+	return p && !bpf_map_lookup_elem(p->map, &tid, &e) && !(e.flags & EBB_PINNED_RELEASED);
 }
 
 uint64_t stat_field(const char *text, int n)
@@ -257,7 +272,7 @@ static bool has_only(const struct ebb_pin *t)
 {
 	cpu_set_t mask;
 
-	if (t->now)
+	if (t->now && !(t->e.flags & EBB_PINNED_LATE))
 		memcpy(&mask, t->mask, sizeof(mask));
 	else if (sched_getaffinity((pid_t)t->tid, sizeof(mask), &mask))
 		return false;
@@ -283,8 +298,10 @@ int pins_plan(struct pins *p, uint64_t owner, pid_t tgid, pid_t tid, int cpu)
 {
 	struct ebb_pinned e = { .owner = owner, .tgid = (uint32_t)tgid, .cpu = cpu };
 
-	if (bpf_map_update_elem(p->map, &tid, &e, BPF_NOEXIST))
-		return errno == EEXIST ? 0 : -errno;
+	if (pins_has(p, tid))
+		return 0;
+	if (bpf_map_update_elem(p->map, &tid, &e, BPF_ANY))
+		return -errno;
 	/* After that, so that bpf/place deletes it when the thread exits. */
 	if (takes_affinity(tgid, tid))
 		return 0;
@@ -294,7 +311,7 @@ int pins_plan(struct pins *p, uint64_t owner, pid_t tgid, pid_t tid, int cpu)
 
 static bool is_planned(const struct ebb_pin *t, uint64_t owner)
 {
-	return t->e.owner == owner && !(t->e.flags & EBB_PINNED_SET);
+	return t->e.owner == owner && !(t->e.flags & (EBB_PINNED_SET | EBB_PINNED_LATE));
 }
 
 /* Returns 1, 0 if the thread cannot be pinned, or -errno. */
@@ -313,16 +330,26 @@ static int pin(struct pins *p, const struct ebb_pin *t)
 	return 0;
 }
 
+/* Takes the thread out of the record, where its entry remains for forks that have begun. */
+static void retire(struct pins *p, const struct ebb_pin *t)
+{
+	struct ebb_pinned e = t->e;
+
+	e.flags |= EBB_PINNED_RELEASED;
+	e.released = now_ns();
+	/* If it has exited, it has no entry any more. */
+	bpf_map_update_elem(p->map, &t->tid, &e, BPF_EXIST);
+}
+
 /* Remembers which affinity is ours, unless another program has set one meanwhile. */
 static void identify(struct pins *p, struct ebb_pin *t)
 {
 	if (!has_only(t)) {
-		bpf_map_delete_elem(p->map, &t->tid);
+		retire(p, t);
 		return;
 	}
 	t->e.id = t->now;
 	t->e.flags |= EBB_PINNED_SET;
-	/* If it has exited, it has no entry any more. */
 	bpf_map_update_elem(p->map, &t->tid, &t->e, BPF_EXIST);
 }
 
@@ -363,10 +390,29 @@ static bool restore(struct pins *p, const struct ebb_pin *t)
 	return false;
 }
 
-void pins_release(struct pins *p, const struct ebb_pin *t)
+bool pins_release(struct pins *p, const struct ebb_pin *t)
 {
+	retire(p, t);
 	if (restore(p, t))
-		bpf_map_delete_elem(p->map, &t->tid);
+		return true;
+	bpf_map_update_elem(p->map, &t->tid, &t->e, BPF_EXIST);
+	return false;
+}
+
+int pins_release_all(struct pins *p)
+{
+	uint64_t end = now_ns() + 2 * EBB_PINNED_FORK_NS;
+	bool again = true;
+	int r = 0;
+
+	while (again && !(r = pins_read(p)) && now_ns() < end) {
+		again = p->forking;
+		for (size_t i = 0; i < p->rows; i++)
+			again |= pins_release(p, &p->row[i]);
+		if (again)
+			usleep(PASS_US);
+	}
+	return r;
 }
 
 /* Opens a predecessor's record.  Returns -ENOENT without one. */
@@ -389,14 +435,11 @@ int pins_recover(uint32_t *kept)
 	struct pins p = { .map = -1, .look = -1 };
 	int n = 0, r = open_record(&p);
 
-	for (int pass = 0; !r; pass++) {
+	if (!r)
 		r = pins_read(&p);
-		if (r || !p.rows || pass == PASSES)
-			break;
-		n += pass ? 0 : (int)p.rows;
-		for (size_t i = 0; i < p.rows; i++)
-			pins_release(&p, &p.row[i]);
-	}
+	n = (int)p.rows;
+	if (!r)
+		r = pins_release_all(&p);
 	*kept = (uint32_t)p.rows;
 	/* An ebbd that crashed before it pinned anything leaves an incomplete one. */
 	if (r == -ENOENT || (!r && !p.rows))

@@ -36,7 +36,7 @@ void pins_born(struct pins *p);
 
 /* Refreshes what the functions below return.  Returns 0 or -errno. */
 int pins_read(struct pins *p);
-/* Reads; returns whether nothing is recorded. */
+/* Reads; returns whether nothing is recorded, and no fork by a released thread is awaited. */
 bool pins_empty(struct pins *p);
 /* The @i-th thread, or NULL after the last one; until the next pins_read(). */
 const struct ebb_pin *pins_at(const struct pins *p, uint32_t i);
@@ -59,9 +59,16 @@ int pins_plan(struct pins *p, uint64_t owner, pid_t tgid, pid_t tid, int cpu);
 int pins_apply(struct pins *p, uint64_t owner);
 /*
  * Restores the affinity of the thread if it is ours, and takes it out of the record.  If it cannot
- * be restored, as while its cpuset has none of those CPUs, the thread stays in the record.
+ * be restored, as while its cpuset has none of those CPUs, the thread stays in the record, and the
+ * result is false.
  */
-void pins_release(struct pins *p, const struct ebb_pin *t);
+bool pins_release(struct pins *p, const struct ebb_pin *t);
+/*
+ * Releases all threads, and those that they create meanwhile: waits EBB_PINNED_FORK_NS for forks
+ * that have begun, and twice as long for threads that never stop creating others.  Returns 0 or
+ * -errno.
+ */
+int pins_release_all(struct pins *p);
 
 /* Returns field @n of the @text of /proc/PID/stat; from 3 on, after the name. */
 uint64_t stat_field(const char *text, int n);
