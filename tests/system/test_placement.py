@@ -268,6 +268,31 @@ def test_children_in_other_cgroups(ebbd_lock, logs, scan, cgroup):
         machine.pins_remove()
 
 
+def test_auto(ebbd, scan):
+    """They share while one thread runs, and separate when there are two."""
+    c, s = scan("leap", "placement=auto")
+    wait_pinned(s.pid)
+    wait_state(c, "together")
+    other = parts.Scan(cgroup=c, mib=48, passes=1000, write=True)
+    try:
+        other.go()
+        wait_state(c, "apart")
+        wait_for(lambda: free(s.pid) and free(other.pid), 10, "all CPUs")
+    finally:
+        other.kill()
+    # After a pause of four seconds.
+    wait_for(lambda: placement(c)["state"] == "together", 30, "another attempt")
+    # A setting ends it.
+    place(c, "off")
+    wait_for(lambda: free(s.pid), 10, "all CPUs")
+
+
+def test_auto_leaves_programs_that_do_not_swap(ebbd, device, cgroup):
+    c = cgroup()
+    ebbctl("policy", "attach", "leap", c.path, "placement=auto")
+    assert placement(c) == {"setting": "auto", "state": "idle", "cpu": None, "together_ns": 0}
+
+
 def test_own_affinity_is_kept(ebbd, scan):
     """Of a program that has one, and of one that sets it while it shares a CPU."""
     own = {min(CPUS)}
@@ -421,7 +446,7 @@ def test_a_record_that_cannot_be_written(ebbd, logs, scan):
 def test_bad_modes(ebbd, cgroup):
     c = cgroup()
     ebbctl("policy", "attach", "none", c.path, "placement=together")
-    for bad in ("", "1", "auto", "Together"):
+    for bad in ("", "1", "Auto", "Together"):
         for verb in (["policy", "set", c.path], ["policy", "attach", "none", c.path]):
             done = ebbctl(*verb, f"placement={bad}", check=False)
             assert done.returncode == USAGE and done.stderr.startswith("ebbctl: placement: "), done

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The choice of the CPU that programs and the executor share. */
+/* When programs and the executor share a CPU, and which. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,11 +57,91 @@ static void cgroups_spread_over_cpus(void **state)
 	assert_int_equal(colocate_choose(&c), 0);
 }
 
+/* --- placement=auto ----------------------------------------------------------- */
+
+#define LOOK_NS 250000000ull
+#define PAGES 500 /* a look, of which more than 2000 a second are many */
+
+/* A look at programs that swap in @pages; others run @others/1000 of the busiest thread's time. */
+static bool step(struct colocate_auto *a, uint32_t others, uint64_t pages)
+{
+	return colocate_auto_step(a, &(struct colocate_look){
+		.wall_ns = LOOK_NS, .busiest_ns = LOOK_NS / 5, .others_ns = LOOK_NS / 5000 * others,
+		.pages = pages });
+}
+
+/* Returns the look, from 1 on, at which they come together; 0 = none of @looks. */
+static int joins(struct colocate_auto *a, int looks)
+{
+	for (int i = 1; i <= looks; i++)
+		if (step(a, 0, PAGES))
+			return i;
+	return 0;
+}
+
+static void a_single_thread_that_swaps_shares_after_a_second(void **state)
+{
+	struct colocate_auto a = { 0 };
+
+	assert_int_equal(joins(&a, 100), 4);
+	for (int i = 0; i < 1000; i++)
+		assert_true(step(&a, 250, PAGES));
+}
+
+static void others_or_little_swapping_keep_apart(void **state)
+{
+	struct colocate_auto a = { 0 };
+
+	for (int i = 0; i < 100; i++) {
+		assert_false(step(&a, 260, PAGES));
+		assert_false(step(&a, 0, PAGES - 1));
+	}
+	/* The looks in a row start again. */
+	for (int i = 0; i < 100; i++)
+		assert_false(step(&a, 0, i % 4 ? PAGES : 0));
+}
+
+static void threads_that_appear_separate_at_once(void **state)
+{
+	/* As often, the pause doubles, up to 1024 looks. */
+	const int pauses[] = { 16, 32, 64, 128, 256, 512, 1024, 1024 };
+	struct colocate_auto a = { 0 };
+
+	assert_int_equal(joins(&a, 4), 4);
+	for (size_t i = 0; i < sizeof(pauses) / sizeof(*pauses); i++) {
+		assert_false(step(&a, 260, PAGES));
+		assert_int_equal(joins(&a, 2000), pauses[i]);
+	}
+	/* An attempt that lasted for a minute forgives. */
+	for (int i = 0; i < 240; i++)
+		assert_true(step(&a, 0, PAGES));
+	assert_false(step(&a, 260, PAGES));
+	assert_int_equal(joins(&a, 2000), 16);
+}
+
+static void a_rest_of_swapping_separates_without_a_pause(void **state)
+{
+	struct colocate_auto a = { 0 };
+
+	assert_int_equal(joins(&a, 4), 4);
+	for (int i = 0; i < 15; i++)
+		assert_true(step(&a, 0, 0));
+	assert_true(step(&a, 0, PAGES));
+	for (int i = 0; i < 15; i++)
+		assert_true(step(&a, 0, 0));
+	assert_false(step(&a, 0, 0));
+	assert_int_equal(joins(&a, 100), 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_cpu_is_the_busiest_threads_if_possible),
 		cmocka_unit_test(cgroups_spread_over_cpus),
+		cmocka_unit_test(a_single_thread_that_swaps_shares_after_a_second),
+		cmocka_unit_test(others_or_little_swapping_keep_apart),
+		cmocka_unit_test(threads_that_appear_separate_at_once),
+		cmocka_unit_test(a_rest_of_swapping_separates_without_a_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

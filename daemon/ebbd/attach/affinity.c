@@ -12,6 +12,7 @@
 #include <ebb/abi.h>
 #include "affinity.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/host/cgroup_files.h"
 
@@ -111,12 +112,14 @@ static int each_process(const struct affinity *a, int (*each)(void *data, pid_t 
 	return r;
 }
 
-static bool pages(const struct affinity *a, pid_t tgid)
+/* Returns the pages that the process has swapped in, 0 while these are few. */
+static uint64_t pages(const struct affinity *a, pid_t tgid)
 {
 	uint32_t key = (uint32_t)tgid;
 	struct ebb_proc p;
 
-	return !bpf_map_lookup_elem(a->plane->procs, &key, &p) && p.swapped_in >= PAGES_IN;
+	return !bpf_map_lookup_elem(a->plane->procs, &key, &p) && p.swapped_in >= PAGES_IN ?
+	       p.swapped_in : 0;
 }
 
 /* Removes those of isolcpus= and nohz_full=: they are reserved for what their user puts there. */
@@ -158,7 +161,7 @@ struct look {
 	struct affinity_thread thread[AFFINITY_THREADS];
 	uint32_t threads;
 	cpu_set_t cpuset, allowed;
-	uint64_t most_ns;
+	uint64_t pages, wall_ns, most_ns, total_ns;
 	enum affinity_state state;
 };
 
@@ -177,21 +180,30 @@ static bool measure(struct affinity_thread *t)
 	return true;
 }
 
-/* Finds the busiest thread, given what @t did since the last look. */
+/* Returns for how long @t ran since the last look, of which it may be new. */
+static uint64_t progress(const struct look *l, const struct affinity_thread *t)
+{
+	uint64_t before = 0;
+
+	for (uint32_t i = 0; i < l->a->threads; i++) {
+		const struct affinity_thread *old = &l->a->thread[i];
+
+		if (old->tid == t->tid && old->tgid == t->tgid && old->running_ns <= t->running_ns)
+			before = old->running_ns;
+	}
+	return t->running_ns - before < l->wall_ns ? t->running_ns - before : l->wall_ns;
+}
+
+/* Finds the busiest thread. */
 static void add_progress(struct look *l, const struct affinity_thread *t)
 {
-	struct affinity *a = l->a;
+	uint64_t ns = progress(l, t);
 
-	for (uint32_t i = 0; i < a->threads; i++) {
-		const struct affinity_thread *old = &a->thread[i];
-
-		if (old->tid != t->tid || old->tgid != t->tgid || old->running_ns > t->running_ns)
-			continue;
-		if (t->running_ns - old->running_ns >= l->most_ns) {
-			l->most_ns = t->running_ns - old->running_ns;
-			a->busiest = t->cpu;
-		}
-	}
+	l->total_ns += ns;
+	if (ns < l->most_ns)
+		return;
+	l->most_ns = ns;
+	l->a->busiest = t->cpu;
 }
 
 static void worsen(enum affinity_state *state, enum affinity_state to)
@@ -253,9 +265,11 @@ static int look_thread(void *data, pid_t tgid, pid_t tid)
 static int look_process(void *data, pid_t tgid)
 {
 	struct look *l = data;
+	uint64_t in = pages(l->a, tgid);
 
-	if (!pages(l->a, tgid))
+	if (!in)
 		return 0;
+	l->pages += in;
 	cpuset_of(tgid, &l->cpuset);
 	CPU_AND(&l->allowed, &l->allowed, &l->cpuset);
 	return each_thread(tgid, look_thread, l);
@@ -264,13 +278,22 @@ static int look_process(void *data, pid_t tgid)
 enum affinity_state affinity_look(struct affinity *a, const struct pins *pins)
 {
 	struct look l = { .a = a, .pins = pins, .allowed = a->usable, .state = AFFINITY_IDLE };
+	uint64_t now = now_ns();
 
+	l.wall_ns = a->looked_ns ? now - a->looked_ns : 0;
+	a->looked_ns = now;
 	a->moved = a->overridden = false;
 	a->busiest = AFFINITY_NONE;
 	each_process(a, look_process, &l);
 	memcpy(a->thread, l.thread, l.threads * sizeof(*l.thread));
 	a->threads = l.threads;
 	a->allowed = l.allowed;
+	a->look = (struct colocate_look){
+		.wall_ns = l.wall_ns, .busiest_ns = l.most_ns, .others_ns = l.total_ns - l.most_ns,
+		/* Less if a process has exited. */
+		.pages = l.pages > a->pages ? l.pages - a->pages : 0,
+	};
+	a->pages = l.pages;
 	if (l.state == AFFINITY_FREE && CPU_COUNT(&a->allowed) < 2)
 		l.state = AFFINITY_SINGLE;
 	return l.state;

@@ -16,6 +16,7 @@
 
 #include "ebbd/plane/pins.h"
 #include "ebbd/plane/plane.h"
+#include "lib/rules/colocate.h"
 
 #define AFFINITY_THREADS 64     /* cgroups with more that page are left alone */
 #define AFFINITY_NONE (-1)
@@ -49,6 +50,9 @@ struct affinity {
 	bool moved;             /* a pinned thread is not on .cpu: offline, or not in its cpuset */
 	bool overridden;        /* another program set the affinity of a pinned thread */
 	int busiest;            /* CPU of the thread that ran most since the last look */
+	uint64_t looked_ns;     /* when that was */
+	uint64_t pages;         /* pages that its processes had swapped in by then */
+	struct colocate_look look; /* what they have done since the one before */
 };
 
 /* @owner is the id of the cgroup at @path.  Returns -ENOMEM without memory. */

@@ -45,6 +45,8 @@ static int write_entry(struct attachments *a, struct attachment *t)
 		c.flags |= EBB_CGROUP_DETECT;
 	if (t->placement == PLACEMENT_TOGETHER)
 		c.flags |= EBB_CGROUP_TOGETHER;
+	if (t->placement == PLACEMENT_AUTO)
+		c.flags |= EBB_CGROUP_PLACED;
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
@@ -666,7 +668,7 @@ void attachments_restore(struct attachments *a)
 		take_params(t, &params);
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
 		set_placement(a, t, entry.flags & EBB_CGROUP_TOGETHER ? PLACEMENT_TOGETHER :
-			      PLACEMENT_OFF);
+			      entry.flags & EBB_CGROUP_PLACED ? PLACEMENT_AUTO : PLACEMENT_OFF);
 		write_maps(a, t, NULL);
 		/* Pages outstanding at the restart count as expired. */
 		plane_counters(p, ids[i], &sum);

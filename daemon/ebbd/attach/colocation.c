@@ -20,11 +20,13 @@
 #define BORN_NS 10000000        /* between releases of what inherited an affinity */
 #define MS_NS 1000000
 
-/* A cgroup with placement=together. */
+/* A cgroup with placement=together or auto. */
 struct job {
 	uint64_t owner;
 	uint32_t wishes, nexts; /* changes of the setting: in force, and as read in this round */
 	bool seen;              /* in the present round */
+	bool is_auto, next_auto; /* placement=auto: in force, and as read in this round */
+	struct colocate_auto automatic;
 	bool doubt;             /* a program seems to have changed its affinity */
 	enum colocation_state given_up; /* why; or COLOCATION_OFF */
 	uint32_t rest;          /* periods in which it is left alone, */
@@ -50,7 +52,8 @@ const char *colocation_state_name(enum colocation_state state)
 		[COLOCATION_OFF] = "off", [COLOCATION_IDLE] = "idle",
 		[COLOCATION_TOGETHER] = "together", [COLOCATION_OWN] = "own affinity",
 		[COLOCATION_REALTIME] = "real-time", [COLOCATION_MANY] = "many threads",
-		[COLOCATION_SINGLE] = "one CPU", [COLOCATION_FAILED] = "failed",
+		[COLOCATION_SINGLE] = "one CPU", [COLOCATION_APART] = "apart",
+		[COLOCATION_FAILED] = "failed",
 	};
 
 	return names[state];
@@ -89,6 +92,10 @@ static int choose(const struct colocation *c, const struct job *j)
 		if (c->job[i]->affinity.cpu != AFFINITY_NONE)
 			sharers[c->job[i]->affinity.cpu]++;
 	affinity_confined(&j->affinity, c->pins, &cpus.confined);
+	/* Two would wait for each other. */
+	for (int i = 0; j->is_auto && i < CPU_SETSIZE; i++)
+		if (sharers[i])
+			CPU_SET(i, &cpus.confined);
 	return colocate_choose(&cpus);
 }
 
@@ -186,6 +193,10 @@ static enum colocation_state place(struct colocation *c, struct job *j)
 		separate(c, j);
 		return COLOCATION_IDLE;
 	}
+	if (j->is_auto && !colocate_auto_step(&j->automatic, &j->affinity.look)) {
+		separate(c, j);
+		return COLOCATION_APART;
+	}
 	why = join(c, j);
 	if (why == COLOCATION_TOGETHER || j->given_up != COLOCATION_OFF)
 		return why;
@@ -250,13 +261,15 @@ static void job_end(struct colocation *c, uint32_t i)
 /* A new setting starts afresh. */
 static void take_wish(struct colocation *c, struct job *j)
 {
-	if (j->wishes == j->nexts)
+	if (j->wishes == j->nexts && j->is_auto == j->next_auto)
 		return;
 	separate(c, j);
 	j->wishes = j->nexts;
 	j->doubt = false;
 	j->given_up = COLOCATION_OFF;
 	j->rest = 0;
+	j->is_auto = j->next_auto;
+	j->automatic = (struct colocate_auto){ 0 };
 }
 
 /* Updates the jobs from the attachments. */
@@ -269,11 +282,12 @@ static void collect(struct colocation *c)
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = 0; i < a->n; i++) {
 		struct attachment *t = a->item[i];
-		struct job *j = t->placement == PLACEMENT_TOGETHER ? job_of(c, t) : NULL;
+		struct job *j = t->placement != PLACEMENT_OFF ? job_of(c, t) : NULL;
 
 		if (!j)
 			continue;
 		j->nexts = t->placements;
+		j->next_auto = t->placement == PLACEMENT_AUTO;
 		j->seen = true;
 	}
 	pthread_mutex_unlock(&a->lock);

@@ -41,6 +41,7 @@ enum colocation_state {
 	COLOCATION_REALTIME,      /* a thread has a real-time policy */
 	COLOCATION_MANY,          /* threads */
 	COLOCATION_SINGLE,        /* one CPU */
+	COLOCATION_APART,         /* placement=auto: it would not pay now */
 	COLOCATION_FAILED,        /* the affinity cannot be set or recorded */
 };
 

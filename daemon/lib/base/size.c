@@ -98,6 +98,7 @@ const char *placement_name(enum placement placement)
 {
 	static const char *const names[PLACEMENTS] = {
 		[PLACEMENT_OFF] = "off", [PLACEMENT_TOGETHER] = "together",
+		[PLACEMENT_AUTO] = "auto",
 	};
 
 	return names[placement];
@@ -110,7 +111,7 @@ int placement_parse(const char *text, const char *what, uint64_t *placement, str
 			*placement = (uint64_t)i;
 			return 0;
 		}
-	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%.64s' is not together or off", what, text);
+	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%.64s' is not auto, together or off", what, text);
 }
 
 int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *n,

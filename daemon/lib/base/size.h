@@ -30,10 +30,11 @@ int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *te
 enum placement {
 	PLACEMENT_OFF,
 	PLACEMENT_TOGETHER,     /* on one CPU */
+	PLACEMENT_AUTO,         /* on one CPU while that pays */
 	PLACEMENTS
 };
 #define PLACEMENT_DEFAULT PLACEMENT_OFF
-/* Parses "together" or "off".  -EINVAL names @what and them. */
+/* Parses "off", "together" or "auto".  -EINVAL names @what and them. */
 int placement_parse(const char *text, const char *what, uint64_t *placement, struct error *e);
 const char *placement_name(enum placement placement);
 

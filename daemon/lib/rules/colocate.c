@@ -14,3 +14,63 @@ int colocate_choose(const struct colocate_cpus *c)
 	}
 	return best;
 }
+
+/* A CPU's interrupts for fewer pages a second cost less than a hundredth of its time. */
+#define PAGES_A_SECOND 2000
+/*
+ * Share, 1/x, of the busiest thread's time that the others may run.  Not of a CPU's time: on a busy
+ * machine, threads that share one run little.
+ */
+#define OTHERS_SHARE 4
+#define CALM 4                  /* looks of one thread before an attempt */
+#define QUIET 16                /* looks without swapping after which an attempt ends */
+/* Looks between an attempt that other threads ended and the next one; doubles each time. */
+#define PAUSE 16
+#define DOUBLINGS 6
+#define FORGIVEN 240            /* looks of an attempt after which the pause is short again */
+
+static bool swaps(const struct colocate_look *l)
+{
+	return l->pages * 1000000000ull >= PAGES_A_SECOND * l->wall_ns;
+}
+
+static bool alone(const struct colocate_look *l)
+{
+	return l->others_ns * OTHERS_SHARE <= l->busiest_ns;
+}
+
+static void separate(struct colocate_auto *a)
+{
+	a->together = false;
+	a->streak = a->kept = 0;
+}
+
+static void keep_together(struct colocate_auto *a, const struct colocate_look *l)
+{
+	a->kept++;
+	if (a->kept == FORGIVEN)
+		a->losses = 0;
+	a->streak = swaps(l) ? 0 : a->streak + 1;
+	if (!alone(l)) {
+		a->pause = PAUSE << a->losses;
+		a->losses += a->losses < DOUBLINGS;
+		separate(a);
+	} else if (a->streak == QUIET) {
+		separate(a);
+	}
+}
+
+bool colocate_auto_step(struct colocate_auto *a, const struct colocate_look *l)
+{
+	if (a->together) {
+		keep_together(a, l);
+		return a->together;
+	}
+	a->pause -= a->pause > 0;
+	a->streak = alone(l) && swaps(l) ? a->streak + 1 : 0;
+	if (a->streak >= CALM && !a->pause) {
+		a->together = true;
+		a->streak = 0;
+	}
+	return a->together;
+}
