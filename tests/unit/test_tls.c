@@ -654,6 +654,31 @@ static void the_second_record_changed(void **state)
 	}
 }
 
+/* Nothing was altered when one side closes for writing, and the other one answers. */
+static void an_end_without_a_message(void **state)
+{
+	struct world *w = *state;
+
+	for (int from = 0; from < 2; from++) {
+		struct sink sink = { .w = w };
+		struct stream_rx rx[2];
+
+		connect_both(w);
+		assert_int_equal(shutdown(w->fd[from], SHUT_WR), 0);
+		for (int i = 0; i < 2; i++) {
+			int side = i ? from : !from;
+
+			receive_at(w, side, &rx[i]);
+			assert_int_equal(stream_receive(&rx[i], w->fd[side], 4096, &ops, &sink),
+					 -ECONNRESET);
+			stream_rx_free(&rx[i]);
+		}
+		for (int i = 0; i < 2; i++)
+			tls_stop(&w->tls[i]);
+		sockets(w);
+	}
+}
+
 /*
  * TLS lets either side say more than frames after the handshake: KeyUpdate, each of which
  * has an answer.  One that says nothing else would keep us busy, and with answers that it
@@ -747,6 +772,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(frames_pass, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_on_the_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_second_record_changed, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_end_without_a_message, setup, teardown),
 		cmocka_unit_test_setup_teardown(only_frames, setup, teardown),
 	};
 

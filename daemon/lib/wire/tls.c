@@ -181,10 +181,16 @@ static ssize_t outcome(struct tls *t, int result)
 	}
 	/*
 	 * After the handshake both sides keep to TLS, so its records were altered on the way here
-	 * or, as an alert says, to the peer.
+	 * or, as an alert says, to the peer.  OpenSSL answers an end of the connection without a
+	 * message by the alert "decode error", which no altered record causes: its tag is wrong.
 	 */
-	errno = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING ?
-		ECONNRESET : t->shaken ? EBADMSG : EPROTO;
+	switch (ERR_GET_REASON(ERR_peek_error())) {
+	case SSL_R_UNEXPECTED_EOF_WHILE_READING:
+	case SSL_R_TLSV1_ALERT_DECODE_ERROR:
+		errno = ECONNRESET;
+		return -1;
+	}
+	errno = t->shaken ? EBADMSG : EPROTO;
 	return -1;
 }
 
