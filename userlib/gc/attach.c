@@ -82,6 +82,7 @@ static void *detach(void *arg)
 	if (m->state == MUTATOR_BLOCKED)
 		mutator_unblock(m);
 	m->public.frames = NULL;
+	m->public.fibres = NULL;
 	m->stack_top = m->stack_base;
 	/* The list of mutators must not change during a pause. */
 	while (h->stop) {

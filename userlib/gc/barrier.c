@@ -49,6 +49,26 @@ static bool is_dead(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 	return h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
 }
 
+void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
+{
+	(void)object;
+	if (!ebbgc_is_null(old) && !is_dead(mutator, old))
+		ebbgc_log_old(mutator, old);
+}
+
+ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum ebbgc_clear when)
+{
+	const struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	bool settled = when == EBBGC_CLEAR_LAST ? h->settled_last : h->settled;
+
+	if (ebbgc_is_null(ref))
+		return ref;
+	if (settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK))
+		return EBBGC_NULL;
+	ebbgc_log_old(mutator, ref);
+	return ref;
+}
+
 static uint64_t stamped(uint64_t bits, const ebbgc_mutator_t *mutator)
 {
 	return (bits & EBBGC_ADDRESS_MASK) | __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);

@@ -94,16 +94,82 @@ static void walk_slot(void *arg, ebbgc_ref_t *slot)
 		abort();	/* a check that cannot finish must not pass */
 }
 
+static void walk_reference(struct walk *w, uint64_t object)
+{
+	ebbgc_ref_t ref = { object };
+
+	walk_slot(w, &ref);
+}
+
+/* An ephemeron, whose value is reached once its key is. */
+static void walk_pair(struct walk *w, uint64_t key, uint64_t value)
+{
+	const uint64_t triple[] = { key, value, w->from };
+
+	if (key && !vector_push_all(&w->h->check->ephemerons, triple, 3))
+		abort();
+}
+
+static void walk_target(void *arg, uint32_t kind, uint64_t target)
+{
+	struct walk *w = arg;
+
+	walk_reference(w, kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(w->h, target) : target);
+}
+
+struct walking {
+	struct ebbgc_edges edges;	/* first */
+	struct walk *w;
+};
+
+static void walk_strong(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	(void)slot;
+	walk_reference(((struct walking *)edges)->w, value.bits);
+}
+
+static void walk_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		      enum ebbgc_clear when)
+{
+	struct walk *w = ((struct walking *)edges)->w;
+
+	(void)when;
+	/* Without a slot it cannot be cleared. */
+	if (w->kind == WALK_ANY || !slot)
+		walk_reference(w, value.bits);
+}
+
+static void walk_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			   ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	struct walk *w = ((struct walking *)edges)->w;
+	uint64_t k = key.bits & EBBGC_ADDRESS_MASK;
+
+	(void)when;
+	if (w->kind == WALK_STRONG && key_slot && value_slot && is_object(w->h, k)) {
+		walk_pair(w, k, value.bits & EBBGC_ADDRESS_MASK);
+		return;
+	}
+	walk_reference(w, k);
+	walk_reference(w, value.bits);
+}
+
 static void walk_object(struct walk *w, uint64_t object)
 {
 	const struct type *type = &w->h->types[type_id(object)];
 
 	w->from = object;
 	if (w->kind == WALK_STRONG && type_id(object) == TYPE_EPHEMERON) {
-		if (!vector_push(&w->h->check->ephemerons, object))
-			abort();
+		ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
+
+		walk_pair(w, ref_load(&slots[0]), ref_load(&slots[1]));
 	} else if (w->kind == WALK_ANY || !(type->flags & EBBGC_WEAK)) {
+		struct walking walking = { { walk_strong, walk_weak, walk_ephemeron }, w };
+
 		type_visit(type, object, walk_slot, w);
+		slots_visit(type, object, object, UINT64_MAX, walk_target, w);
+		if (type->edges)
+			type->edges((void *)(uintptr_t)object, &walking.edges);
 	}
 }
 
@@ -112,15 +178,17 @@ static bool walk_ephemerons(struct walk *w)
 	struct vector *v = &w->h->check->ephemerons;
 	size_t kept = 0, count = v->count;
 
-	for (size_t i = 0; i < count; i++) {
-		ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)v->items[i];
-		uint64_t key = ref_load(&slots[0]);
+	for (size_t i = 0; i < count; i += 3) {
+		const uint64_t *triple = &v->items[i];
+		uint64_t key = triple[0];
 
-		w->from = v->items[i];
-		if (key && (!in_heap(w->h, key) || bit_test(w->seen, granule_of(w->h, key))))
-			walk_slot(w, &slots[1]);
-		else
-			v->items[kept++] = v->items[i];
+		w->from = triple[2];
+		if (!in_heap(w->h, key) || bit_test(w->seen, granule_of(w->h, key))) {
+			walk_reference(w, triple[1]);
+			continue;
+		}
+		for (size_t k = 0; k < 3; k++)
+			v->items[kept++] = triple[k];
 	}
 	v->count = kept;
 	return kept != count;
@@ -175,6 +243,7 @@ void check_snapshot(struct ebbgc_heap *h)
 }
 
 struct weak_check {
+	struct ebbgc_edges edges;	/* first */
 	struct ebbgc_heap *h;
 	uint64_t from;
 };
@@ -188,10 +257,35 @@ static void check_weak_slot(void *arg, ebbgc_ref_t *slot)
 		failed(c->h, c->from, "weakly refers to what is about to be freed");
 }
 
+static void check_strong_edge(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	(void)edges;
+	(void)slot;
+	(void)value;
+}
+
+static void check_weak_edge(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+			    enum ebbgc_clear when)
+{
+	(void)slot;
+	(void)when;
+	check_weak_slot(edges, &value);
+}
+
+static void check_ephemeron_edge(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+				 ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	check_weak_edge(edges, key_slot, key, when);
+	check_weak_edge(edges, value_slot, value, when);
+}
+
 static void check_object(struct ebbgc_heap *h, uint64_t object, bool exact)
 {
 	size_t i = granule_of(h, object);
 	bool marked = bit_test(h->marks, i), reached = bit_test(h->check->reached, i);
+	struct weak_check c = { { check_strong_edge, check_weak_edge, check_ephemeron_edge }, h,
+				object };
+	const struct type *type = &h->types[type_id(object)];
 
 	if (reached && !marked)
 		return failed(h, object, "reachable, but not marked");
@@ -201,11 +295,11 @@ static void check_object(struct ebbgc_heap *h, uint64_t object, bool exact)
 		return failed(h, object, "survives, but is not reachable");
 	if (!exact && bit_test(h->check->existed, i) && !bit_test(h->check->before, i))
 		return failed(h, object, "survives, but was not reachable when the cycle began");
-	if ((h->types[type_id(object)].flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON) {
-		struct weak_check c = { h, object };
-
-		type_visit(&h->types[type_id(object)], object, check_weak_slot, &c);
+	if ((type->flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON) {
+		type_visit(type, object, check_weak_slot, &c);
 	}
+	if (type->edges)
+		type->edges((void *)(uintptr_t)object, &c.edges);
 }
 
 void check_marks(struct ebbgc_heap *h, bool exact)

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "collect.h"
 #include "event.h"
+#include "fibre.h"
 #include "finalize.h"
 #include "hints.h"
 #include "location.h"
@@ -66,6 +67,7 @@ static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 	h->allocated_at_snapshot = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		supplies_blacken(h, m);
+	fibres_snapshot(h);
 	roots_each(h, mark_slot, &h->marker.tracers[0]);
 	stacks_each(h, mark_slot, &h->marker.tracers[0]);
 	h->marking = true;
@@ -94,6 +96,23 @@ static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t dead
 	return true;
 }
 
+/* World stopped, all that is reachable is marked. */
+static void objects_each(struct ebbgc_heap *h)
+{
+	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++) {
+		for (uint64_t bits = h->allocated[word] & h->marks[word]; bits; bits &= bits - 1) {
+			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
+			ebbgc_ref_t object = { (uint64_t)(uintptr_t)h->base +
+					       (granule << GRANULE_SHIFT) + HEADER };
+
+			/* A slot of a thread's supply may hold no object yet. */
+			if (ebbgc_type_of(object) != TYPE_NONE)
+				h->each(h->each_arg, object);
+		}
+	}
+	h->each = NULL;
+}
+
 /* World stopped. */
 static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 {
@@ -102,7 +121,9 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 			h->allocated_at_snapshot;
 
 	check_marks(h, kind == CYCLE_FULL);
-	h->marking = false;
+	if (kind == CYCLE_FULL && h->each)
+		objects_each(h);
+	h->marking = h->settled = h->settled_last = false;
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
 		live += h->marker.tracers[i].marked_bytes;
 		h->counting.marked_objects += h->marker.tracers[i].marked_objects;
@@ -134,10 +155,14 @@ enum attempt {
 };
 
 /* World stopped, all is marked: clears weak references, or lets mutators see them as cleared. */
-static bool try_clear(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t deadline)
+static bool try_clear(struct ebbgc_heap *h, enum ebbgc_clear when, enum cycle_kind kind,
+		      uint64_t deadline)
 {
-	h->settled = !weak_clear(h, kind == CYCLE_FULL ? 0 : deadline);
-	return !h->settled;
+	bool cleared = weak_clear(h, when, kind == CYCLE_FULL ? 0 : deadline);
+
+	h->settled = !cleared;
+	h->settled_last = !cleared && when == EBBGC_CLEAR_LAST;
+	return cleared;
 }
 
 static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
@@ -145,11 +170,11 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 	uint64_t now = os_now(), budget = h->options.pause_budget_ns;
 	uint64_t deadline = budget < UINT64_MAX - now ? now + budget : UINT64_MAX;
 
-	h->settled = false;
+	h->settled = h->settled_last = false;
 	logs_flush(h);
 	if (!close_over(h, kind, deadline))
 		return MUST_MARK;
-	if (!try_clear(h, kind, deadline))
+	if (!try_clear(h, EBBGC_CLEAR_FIRST, kind, deadline))
 		return MUST_CLEAR;
 	if (!v->decided) {
 		v->decided = true;
@@ -157,10 +182,10 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 		v->finalized = finalizers_collect(h);
 		if (v->finalized && !close_over(h, kind, deadline))
 			return MUST_MARK;
-		if (v->finalized && !try_clear(h, kind, deadline))
+		if (v->finalized && !try_clear(h, EBBGC_CLEAR_FIRST, kind, deadline))
 			return MUST_CLEAR;
 	}
-	return FINISHED;
+	return try_clear(h, EBBGC_CLEAR_LAST, kind, deadline) ? FINISHED : MUST_CLEAR;
 }
 
 static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
@@ -198,7 +223,8 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 			}
 			world_resume(h, since);
 			if (attempt == MUST_CLEAR)
-				weak_clear(h, 0);
+				weak_clear(h, h->settled_last ? EBBGC_CLEAR_LAST :
+						EBBGC_CLEAR_FIRST, 0);
 		}
 	} else {
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);

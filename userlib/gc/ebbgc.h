@@ -168,6 +168,13 @@ enum {
 	 * of depth first.  Each page is read about once; not with EBBGC_MEMLINER (-EINVAL).
 	 */
 	EBBGC_ADDRESS_ORDER = 1 << 9,
+	/*
+	 * Any mode: references carry no stamps, so that ebbgc_ref_t.bits is the address, which code
+	 * may use as a C pointer.  Implies EBBGC_EXACT with EBBGC_MEMLINER.
+	 */
+	EBBGC_PLAIN = 1 << 10,
+	/* Finalizers of objects that died together are ready in reverse order, the newest first. */
+	EBBGC_NEWEST_FIRST = 1 << 11,
 };
 
 /* The source of page residency.  If the kernel lacks one, the heap uses the next. */
@@ -296,7 +303,7 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
  *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
  *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, count, address,
- *	lock, check
+ *	plain, newest, lock, check
  *
  * -EINVAL, and no option changes, for any other word or without ebbgc_options_init().
  */
@@ -325,6 +332,7 @@ typedef uint32_t ebbgc_type_t;
 enum {
 	EBBGC_LEAF = 1 << 0,	/* no references: the collector never reads such objects */
 	EBBGC_WEAK = 1 << 1,	/* weak references: set to null when their targets die */
+	EBBGC_FIBRE = 1 << 2,	/* a fibre: see ebbgc_fibre_touch(); needs edges() */
 };
 
 /* `count` of a run that has one reference for each element of the object's variable part. */
@@ -337,17 +345,79 @@ struct ebbgc_run {
 	uint32_t stride;	/* bytes, multiple of 8 */
 };
 
+/* Words that hold a reference or something else. */
+enum ebbgc_slot_kind {
+	/*
+	 * The word says it: a reference if (word & mask) == value.  For low-bit tags and NaN boxes,
+	 * and for pointers to a fixed offset in the object (mask and value 0).
+	 */
+	EBBGC_SLOT_TAGGED = 1,
+	/* A byte beside the word says it: a reference if (byte & mask) == value. */
+	EBBGC_SLOT_VALUE_AND_TAG,
+	/* Nothing says it: what points to or into an object keeps that object alive. */
+	EBBGC_SLOT_AMBIGUOUS,
+};
+
+/*
+ * Slots at offset, offset + stride, ... as in struct ebbgc_run.  The object's address is the word
+ * less `subtract`.  Zero is no reference.
+ *
+ * Access.  Load with plain loads.  Before a store, pass the reference that it overwrites to
+ * ebbgc_overwrite(); then store, value and tag in any order.  One thread at a time: the program
+ * orders accesses of several threads.  A concurrent tracer may read a value and a tag that do not
+ * belong together; it ignores a value that is not the address of an object.
+ *
+ * Moving.  In a later version that moves objects, only a stopped world or an accessor of the
+ * thread that loads changes these words: TAGGED keeps tag and offset; VALUE_AND_TAG is changed only
+ * after the tag was tested, and the tag never; AMBIGUOUS is never changed, and its target does not
+ * move.
+ */
+struct ebbgc_slots {
+	uint32_t kind;		/* enum ebbgc_slot_kind */
+	uint32_t offset;	/* bytes from the object's first byte, multiple of 8 */
+	uint32_t count;		/* EBBGC_COUNT_LENGTH: one for each element */
+	uint32_t stride;	/* bytes, multiple of 8 */
+	uint64_t tag_offset;	/* VALUE_AND_TAG: bytes from the word to its tag, >= 8 */
+	uint64_t mask, value;
+	uint64_t subtract;
+};
+
+/* When references to an object that has finalizers and is otherwise dead become null. */
+enum ebbgc_clear {
+	EBBGC_CLEAR_FIRST,	/* before its finalizers run, as for EBBGC_WEAK */
+	EBBGC_CLEAR_LAST,	/* only if the finalizers do not keep it */
+};
+
+/*
+ * Receives the references that edges() of struct ebbgc_layout, or a root callback, has read.  A
+ * callback passes the slot and the word that it read from it, once; a word that is not the address
+ * of an object is ignored.  To clear a slot, the collector makes the word 0, if it is still the
+ * word that was passed, and changes no tag beside it.  Until the end of the cycle, slots must stay
+ * valid memory.  Read weak references and ephemerons by ebbgc_weak_read().
+ *
+ * Moving.  A later version may change a slot that still holds what was passed.  For a word that
+ * must not change, pass a null slot: the target does not move.
+ */
+struct ebbgc_edges {
+	void (*strong)(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value);
+	void (*weak)(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		     enum ebbgc_clear when);
+	/* The value lives while the key lives; both are cleared.  A null value is not cleared. */
+	void (*ephemeron)(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			  ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when);
+};
+
 /* Visits one slot; for trace() of struct ebbgc_layout. */
 typedef void (*ebbgc_visit_fn)(void *arg, ebbgc_ref_t *slot);
 
 /*
  * A type's layout.  An object takes `size` bytes, plus its length times element_size if
- * length_width is not 0.  Its references are those of the bitmap, of the runs, and those that
- * trace() visits.
+ * length_width is not 0.  Its references are those of the bitmap, of the runs and slots, and those
+ * that trace() and edges() visit.
  */
 struct ebbgc_layout {
 	const char *name;	/* copied */
-	uint32_t flags;		/* EBBGC_LEAF, EBBGC_WEAK */
+	uint32_t flags;		/* EBBGC_LEAF, EBBGC_WEAK, EBBGC_FIBRE */
 	size_t size;		/* fixed part, > 0 */
 	size_t element_size;	/* of the variable part, which follows the fixed one */
 	uint32_t length_offset;	/* of the length field: unsigned, in elements, never changed */
@@ -365,6 +435,17 @@ struct ebbgc_layout {
 	 * trace such types.
 	 */
 	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
+
+	const struct ebbgc_slots *slots;	/* copied; not in types with EBBGC_WEAK */
+	size_t slot_count;
+	size_t slot_size;			/* sizeof(struct ebbgc_slots), if slot_count > 0 */
+	/*
+	 * As trace(), for references that are weak or have tags; not in types with EBBGC_WEAK.  It
+	 * may read fields that the program changes meanwhile if it reads each once and bounds what
+	 * it does with them.
+	 */
+	void (*edges)(void *object, struct ebbgc_edges *edges);
+	uint64_t fibre_offset;		/* EBBGC_FIBRE: an aligned uint64_t of the collector's */
 };
 
 /*
@@ -397,6 +478,7 @@ typedef struct ebbgc_mutator {
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
+	struct ebbgc_entered *fibres;	/* that the thread has entered */
 } ebbgc_mutator_t;
 
 #define EBBGC_STAMP_SHIFT 60
@@ -612,6 +694,33 @@ EBBGC_API void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc
 EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slots,
 			  ebbgc_ref_t value, size_t count);
 
+/*
+ * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
+ * without ebbgc_store(): call before the store, with the object that holds the slot and the old
+ * reference, or null.
+ */
+EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
+static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
+{
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_overwrite_slow(mutator, object, old);
+}
+
+/*
+ * Returns a reference that the program has read from a weak or ephemeron slot of edges(), or null
+ * if its target is dead and the slot not cleared yet.  Call it before anything else is done with
+ * the reference, even if that is only copied to another weak slot.
+ */
+EBBGC_API ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref,
+					   enum ebbgc_clear when);
+static inline ebbgc_ref_t ebbgc_weak_read(ebbgc_mutator_t *mutator, ebbgc_ref_t ref,
+					  enum ebbgc_clear when)
+{
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		return ebbgc_weak_read_slow(mutator, ref, when);
+	return ref;
+}
+
 /* --- roots ------------------------------------------------------------------------------ */
 
 /*
@@ -652,6 +761,56 @@ EBBGC_API void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref);
 EBBGC_API int ebbgc_roots_add(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots, size_t count);
 EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
 
+/*
+ * Calls fn(arg, edges) for roots that C structures hold, such as an interpreter's state, until it
+ * is removed.  The collector calls it with all threads stopped, once or more in a cycle; fn must
+ * not call functions of the heap.  References that it passes as weak are strong.
+ */
+typedef void (*ebbgc_roots_fn)(void *arg, struct ebbgc_edges *edges);
+
+/* -ENOMEM, -ECHILD, -EINVAL for NULL; remove returns -ENOENT for a pair that was not added. */
+EBBGC_API int ebbgc_roots_call(ebbgc_mutator_t *mutator, ebbgc_roots_fn fn, void *arg);
+EBBGC_API int ebbgc_roots_call_end(ebbgc_mutator_t *mutator, ebbgc_roots_fn fn, void *arg);
+
+/* --- fibres ----------------------------------------------------------------------------- */
+
+/*
+ * A fibre is an object whose references, those of its stack, change by plain stores.  Its type has
+ * EBBGC_FIBRE; edges() visits the stack, which may be C memory or a leaf of its own.  A suspended
+ * fibre is traced concurrently, if it is reachable.  A thread that touches a fibre first makes sure
+ * that it has been traced in this cycle; while it runs there, the fibre is entered, and traced in
+ * the first pause instead.  So edges() never runs while a thread changes what it reads.
+ *
+ * Memory outside of the heap may be passed, too: such a stack is a root, which a callback visits.
+ */
+struct ebbgc_entered {
+	struct ebbgc_entered *up;
+	ebbgc_ref_t fibre;	/* may change; touch a fibre before */
+};
+
+/* Before the program reads or writes a fibre's stack; good until the next safepoint. */
+EBBGC_API void ebbgc_fibre_touch_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre);
+static inline void ebbgc_fibre_touch(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre)
+{
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_fibre_touch_slow(mutator, fibre);
+}
+
+/* Touches a fibre and keeps it, across safepoints, until ebbgc_fibre_leave(), in reverse order. */
+static inline void ebbgc_fibre_enter(ebbgc_mutator_t *mutator, struct ebbgc_entered *entered,
+				     ebbgc_ref_t fibre)
+{
+	ebbgc_fibre_touch(mutator, fibre);
+	entered->up = mutator->fibres;
+	entered->fibre = fibre;
+	mutator->fibres = entered;
+}
+
+static inline void ebbgc_fibre_leave(ebbgc_mutator_t *mutator, struct ebbgc_entered *entered)
+{
+	mutator->fibres = entered->up;
+}
+
 /* --- weak references, ephemerons, finalizers -------------------------------------------- */
 
 /*
@@ -683,8 +842,8 @@ typedef void (*ebbgc_finalizer_fn)(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 /*
  * Requests one call of fn(object, data) after a collection finds the object dead; the object comes
  * back to life for it.  Objects that died together are all finalized, in the order in which their
- * finalizers were added.  An object may have several.  -ENOMEM, -ECHILD, -EINVAL for the null
- * reference or NULL.
+ * finalizers were added, or in reverse order with EBBGC_NEWEST_FIRST.  An object may have several.
+ * -ENOMEM, -ECHILD, -EINVAL for the null reference or NULL.
  */
 EBBGC_API int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				  ebbgc_finalizer_fn fn, void *data);
@@ -695,6 +854,9 @@ EBBGC_API int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
  */
 EBBGC_API size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit);
 
+/* Makes all finalizers ready, also those of live objects: for the end of a program. */
+EBBGC_API void ebbgc_finalizers_all(ebbgc_mutator_t *mutator);
+
 /* --- collection and figures ------------------------------------------------------------- */
 
 /* Runs a full collection with the world stopped; returns when it is done.  -ECHILD after fork. */
@@ -703,12 +865,34 @@ EBBGC_API int ebbgc_collect(ebbgc_mutator_t *mutator);
 /* Requests a cycle in the heap's own mode and does not wait for it. */
 EBBGC_API void ebbgc_collect_start(ebbgc_mutator_t *mutator);
 
+/*
+ * Between suspend and resume no cycle begins, unless the heap is full or the program requests one.
+ * They nest.  Resume counts all objects that now live as new.
+ */
+EBBGC_API void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator);
+EBBGC_API void ebbgc_cycles_resume(ebbgc_mutator_t *mutator);
+
+/*
+ * Adds to the bytes outside of the heap that its objects own and free when they are finalized; a
+ * negative number subtracts.  They make cycles begin as bytes of the heap do, but do not count in
+ * max_bytes.
+ */
+EBBGC_API void ebbgc_external_bytes(ebbgc_mutator_t *mutator, int64_t bytes);
+
+/*
+ * Runs a full collection and, before threads run again, calls fn(arg, object) for each object that
+ * is reachable, in address order.  fn may read and write the objects' own bytes, also their slots,
+ * but must not call functions of the heap.  -ECHILD, -EBUSY during another call.
+ */
+EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
+			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
+
 struct ebbgc_stats {
 	uint64_t cycles, full_cycles;	/* all; those of ebbgc_collect() and of a full heap */
 	uint64_t pauses, pause_total_ns, pause_max_ns;
 	uint64_t stop_max_ns;		/* longest time until all threads reached a safepoint */
 	uint64_t mark_total_ns;		/* elapsed time of marking, concurrent or not */
-	uint64_t allocated_bytes;	/* since creation */
+	uint64_t allocated_bytes;	/* since creation, with external bytes that were added */
 	uint64_t live_bytes;		/* found by the last cycle, or allocated during it */
 	uint64_t heap_bytes;		/* regions in use */
 	uint64_t resident_bytes;	/* of the heap after the last cycle, with resident_budget */

@@ -45,6 +45,42 @@ int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_fina
 	return added ? 0 : -ENOMEM;
 }
 
+/* Lock held, or world stopped: reverses what became ready, from an index on, if it is to be. */
+static void order(struct ebbgc_heap *h, size_t from)
+{
+	struct finalizer_list *ready = &h->finalizers_ready;
+
+	if (!(h->options.features & EBBGC_NEWEST_FIRST))
+		return;
+	for (size_t to = ready->count; from + 1 < to; from++) {
+		struct finalizer f = ready->items[from];
+
+		ready->items[from] = ready->items[--to];
+		ready->items[to] = f;
+	}
+}
+
+void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
+	size_t from;
+
+	if (os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->lock);
+	from = ready->count;
+	/* Reserved when they were added.  The objects are alive, or in the snapshot of a cycle. */
+	for (size_t i = 0; i < l->count; i++) {
+		ready->items[ready->count++] = l->items[i];
+		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+			ebbgc_log_old(mutator, (ebbgc_ref_t){ l->items[i].object });
+	}
+	l->count = 0;
+	order(h, from);
+	pthread_mutex_unlock(&h->lock);
+}
+
 size_t finalizers_collect(struct ebbgc_heap *h)
 {
 	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
@@ -58,6 +94,7 @@ size_t finalizers_collect(struct ebbgc_heap *h)
 	}
 	l->count = kept;
 	found = ready->count - from;
+	order(h, from);
 	for (size_t i = from; i < ready->count; i++)
 		mark_object(&h->marker.tracers[0], ready->items[i].object);
 	h->counting.finalizers_ready += found;

@@ -49,6 +49,7 @@ struct chunk;
 struct handle_chunk;
 struct order;
 struct ring;
+struct root_call;
 struct root_range;
 struct tracer;
 struct type;
@@ -174,6 +175,7 @@ struct ebbgc_heap {
 	unsigned int running;
 	bool stop;
 	struct root_range *ranges;
+	struct root_call *calls;
 	struct handle_chunk *handle_chunks;
 	struct ebbgc_handle *handle_free;
 
@@ -206,6 +208,8 @@ struct ebbgc_heap {
 	uint64_t room, room_end;	/* bytes above live ones; allocated_bytes at their end */
 	uint64_t target;		/* size of the heap; lock */
 	unsigned int waiting;		/* threads that wait for a cycle's end */
+	unsigned int suspended;		/* calls of ebbgc_cycles_suspend(); lock */
+	int64_t external;		/* bytes of ebbgc_external_bytes() */
 
 	/* Cycles: lock. */
 	uint64_t requested, requested_full;	/* tickets issued */
@@ -222,9 +226,15 @@ struct ebbgc_heap {
 	 * and are being cleared.  Implies `marking`.
 	 */
 	bool settled;
+	bool settled_last;		/* as `settled`, for EBBGC_CLEAR_LAST */
+	uint64_t fibre_cycle;		/* counts cycles: see fibre.h */
 	uint64_t allocated_at_snapshot;
 	struct marker marker;
 	uint64_t logged_references, logged_bytes;	/* atomic */
+
+	/* ebbgc_heap_each(): lock; the collector reads it with the world stopped. */
+	void (*each)(void *arg, ebbgc_ref_t object);
+	void *each_arg;
 
 	/* Lock; during marking the collector reads these lists with the world stopped. */
 	struct finalizer_list finalizers, finalizers_ready;

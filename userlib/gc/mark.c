@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "fibre.h"
 #include "mark.h"
 #include "object.h"
 #include "type.h"
@@ -71,13 +72,14 @@ void mark_slot(void *arg, ebbgc_ref_t *slot)
 static void trace_ephemeron(struct tracer *t, uint64_t object)
 {
 	ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
-	const uint64_t triple[] = { object, ref_load(&slots[0]), work_load(&slots[1]) };
+	const uint64_t quad[] = { object, object + sizeof(*slots), ref_load(&slots[0]),
+				  work_load(&slots[1]) };
 
-	if (!triple[1])
+	if (!quad[2])
 		return;
-	if (object_marked(t->heap, triple[1]))
+	if (object_marked(t->heap, quad[2]))
 		mark_slot(t, &slots[1]);
-	else if (!vector_push_all(&t->ephemerons, triple, 3)) {
+	else if (!vector_push_all(&t->ephemerons, quad, 4)) {
 		/* Out of memory: the ephemeron is strong in this cycle. */
 		mark_slot(t, &slots[0]);
 		mark_slot(t, &slots[1]);
@@ -89,9 +91,90 @@ static void trace_weak(void *arg, ebbgc_ref_t *slot)
 	struct tracer *t = arg;
 	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, ref_load(slot) };
 
-	if (!object_marked(t->heap, pair[1]) && !vector_push_all(&t->weak, pair, 2))
+	if (!object_marked(t->heap, pair[1]) &&
+	    !vector_push_all(&t->weak[EBBGC_CLEAR_FIRST], pair, 2))
 		/* Out of memory: the reference is strong in this cycle. */
 		mark_slot(t, slot);
+}
+
+static void trace_target(void *arg, uint32_t kind, uint64_t target)
+{
+	struct tracer *t = arg;
+	uint64_t object = kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(t->heap, target) :
+							 object_at(t->heap, target);
+
+	if (object)
+		mark_object(t, object);
+}
+
+void trace_slots(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
+		 uint64_t to)
+{
+	slots_visit(type, object, from, to, trace_target, t);
+}
+
+struct tracing {
+	struct ebbgc_edges edges;	/* first */
+	struct tracer *t;
+};
+
+static struct tracer *tracer_of(struct ebbgc_edges *edges)
+{
+	return ((struct tracing *)edges)->t;
+}
+
+/* Returns the object, or 0: the callback may have read a tag and a value of different times. */
+static uint64_t edge_target(struct ebbgc_edges *edges, ebbgc_ref_t ref)
+{
+	return object_at(tracer_of(edges)->heap, ref.bits & EBBGC_ADDRESS_MASK);
+}
+
+static void edge_strong(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	uint64_t object = edge_target(edges, value);
+
+	(void)slot;
+	if (object)
+		mark_object(tracer_of(edges), object);
+}
+
+static void edge_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		      enum ebbgc_clear when)
+{
+	struct tracer *t = tracer_of(edges);
+	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, edge_target(edges, value) };
+
+	if (pair[1] && !object_marked(t->heap, pair[1]) &&
+	    (!slot || !vector_push_all(&t->weak[when], pair, 2)))
+		mark_object(t, pair[1]);
+}
+
+static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			   ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	struct tracer *t = tracer_of(edges);
+	const uint64_t late = when == EBBGC_CLEAR_LAST ? EPHEMERON_LAST : 0;
+	const uint64_t quad[] = { (uint64_t)(uintptr_t)key_slot | late,
+				  (uint64_t)(uintptr_t)value_slot, edge_target(edges, key),
+				  edge_target(edges, value) };
+
+	if (!quad[2] || object_marked(t->heap, quad[2])) {
+		if (quad[3])
+			mark_object(t, quad[3]);
+		return;
+	}
+	if (key_slot && value_slot && vector_push_all(&t->ephemerons, quad, 4))
+		return;
+	mark_object(t, quad[2]);
+	if (quad[3])
+		mark_object(t, quad[3]);
+}
+
+void trace_edges(struct tracer *t, const struct type *type, uint64_t object)
+{
+	struct tracing tracing = { { edge_strong, edge_weak, edge_ephemeron }, t };
+
+	type->edges((void *)(uintptr_t)object, &tracing.edges);
 }
 
 void trace_object(struct tracer *t, uint64_t object)
@@ -102,7 +185,14 @@ void trace_object(struct tracer *t, uint64_t object)
 	if (id == TYPE_EPHEMERON)
 		return trace_ephemeron(t, object);
 	if (type->flags & EBBGC_WEAK)
-		type_visit(type, object, trace_weak, t);
-	else
-		type_visit(type, object, mark_slot, t);
+		return type_visit(type, object, trace_weak, t);
+	type_visit(type, object, mark_slot, t);
+	if (type->slot_count)
+		trace_slots(t, type, object, object, UINT64_MAX);
+	if (type->edges) {
+		if (type->flags & EBBGC_FIBRE)
+			fibre_trace(t, type, object);
+		else
+			trace_edges(t, type, object);
+	}
 }

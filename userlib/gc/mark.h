@@ -27,10 +27,11 @@ struct tracer {
 	uint64_t marked_bytes, marked_objects;
 	/*
 	 * Copies, so that no one reads the pages again: weak slots and their unmarked targets
-	 * (pairs), marked ephemerons with unmarked keys and the values (triples).  Whatever the
+	 * (pairs), by enum ebbgc_clear; of traced ephemerons with unmarked keys the slots of key
+	 * and value, key and value (quads; EPHEMERON_LAST is set in the first).  Whatever the
 	 * program stores in such a slot later survives this cycle.
 	 */
-	struct vector weak, ephemerons;
+	struct vector weak[2], ephemerons;
 	struct vector values;		/* hints: of ephemerons whose keys were marked since */
 	pthread_t thread;
 	unsigned int index;
@@ -45,6 +46,8 @@ struct tracer {
 	size_t granule;
 	uint64_t stack[STACK_ENTRIES];
 };
+
+#define EPHEMERON_LAST UINT64_C(1)	/* EBBGC_CLEAR_LAST */
 
 /*
  * An order of marking.  Work is a reference with its stamp; its lower three bits belong to the
@@ -91,6 +94,13 @@ void mark_slot(void *tracer, ebbgc_ref_t *slot);
 
 /* Marks values of ephemerons whose keys this tracer has marked; returns whether there were any. */
 bool values_mark(struct tracer *t);
+
+/* Marks what the object's tagged and ambiguous slots in bytes [@from, @to) refer to. */
+void trace_slots(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
+		 uint64_t to);
+
+/* Calls edges() of the object's type. */
+void trace_edges(struct tracer *t, const struct type *type, uint64_t object);
 
 /* Traces one object: for orders. */
 void trace_object(struct tracer *t, uint64_t object);

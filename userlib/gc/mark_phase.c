@@ -154,7 +154,8 @@ void marking_begin(struct ebbgc_heap *h)
 
 		t->region = REGION_NONE;
 		t->marked_bytes = t->marked_objects = 0;
-		t->weak.count = t->ephemerons.count = t->values.count = 0;
+		t->weak[0].count = t->weak[1].count = t->ephemerons.count = 0;
+		t->values.count = 0;
 		t->counts = (struct order_counts){ 0 };
 	}
 }
@@ -221,7 +222,8 @@ void marker_destroy(struct ebbgc_heap *h)
 	}
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
 		if (!os_forked(h->pid)) {
-			vector_free(&mk->tracers[i].weak);
+			vector_free(&mk->tracers[i].weak[0]);
+			vector_free(&mk->tracers[i].weak[1]);
 			vector_free(&mk->tracers[i].ephemerons);
 			vector_free(&mk->tracers[i].values);
 		}

@@ -96,6 +96,16 @@ static inline uint64_t ref_load(const ebbgc_ref_t *slot)
 /* Does an object of a known type begin at this address?  Accepts any word.  World stopped. */
 bool is_object(const struct ebbgc_heap *h, uint64_t address);
 
+/*
+ * Returns the address if an object, or a slot of a thread's supply that is to become one, begins
+ * there, else 0.  Accepts any word while tracers run.
+ */
+static inline uint64_t object_at(const struct ebbgc_heap *h, uint64_t address)
+{
+	return in_heap(h, address) && address % GRANULE == HEADER &&
+	       bit_published(h->allocated, granule_of(h, address)) ? address : 0;
+}
+
 /* Returns the object that an arbitrary word points into, or 0. */
 uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word);
 

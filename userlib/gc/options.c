@@ -10,7 +10,7 @@
 #include "residency.h"
 #include "versions.h"
 
-#define FEATURE_BITS 10
+#define FEATURE_BITS 12
 #define DEPTH_MAX 64u
 
 static void options_default(struct ebbgc_options *o)
@@ -69,7 +69,8 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 							MARKERS_MAX;
 	/* Page bitmaps have whole words. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
-	if (to->features & (EBBGC_PARK | EBBGC_HINTS))
+	/* Epochs by residency need no stamps. */
+	if (to->features & (EBBGC_PARK | EBBGC_HINTS | EBBGC_PLAIN))
 		to->features |= EBBGC_EXACT;
 	if ((to->features & EBBGC_INCOGNITO) && (to->features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
 		return -EINVAL;

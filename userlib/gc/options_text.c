@@ -155,7 +155,8 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 		{ "incognito", EBBGC_INCOGNITO }, { "cold", EBBGC_COLD },
 		{ "arrivals", EBBGC_ARRIVALS }, { "hints", EBBGC_HINTS },
 		{ "overcommit", EBBGC_OVERCOMMIT }, { "count", EBBGC_COUNT_FAULTS },
-		{ "address", EBBGC_ADDRESS_ORDER }, { 0 },
+		{ "address", EBBGC_ADDRESS_ORDER }, { "plain", EBBGC_PLAIN },
+		{ "newest", EBBGC_NEWEST_FIRST }, { 0 },
 	};
 	unsigned int feature;
 

@@ -16,6 +16,12 @@ struct handle_chunk {
 	struct ebbgc_handle handles[HANDLES_PER_CHUNK];
 };
 
+struct root_call {
+	struct root_call *next;
+	ebbgc_roots_fn fn;
+	void *arg;
+};
+
 struct root_range {
 	struct root_range *next;
 	ebbgc_ref_t *slots;
@@ -49,11 +55,47 @@ static void slots_each(ebbgc_ref_t *slots, size_t count, ebbgc_visit_fn fn, void
 		fn(arg, &slots[i]);
 }
 
+struct calling {
+	struct ebbgc_edges edges;	/* first */
+	ebbgc_visit_fn fn;
+	void *arg;
+};
+
+static void call_strong(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	const struct calling *c = (const struct calling *)edges;
+
+	(void)slot;
+	c->fn(c->arg, &value);
+}
+
+static void call_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		      enum ebbgc_clear when)
+{
+	(void)when;
+	call_strong(edges, slot, value);
+}
+
+static void call_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			   ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	(void)when;
+	call_strong(edges, key_slot, key);
+	call_strong(edges, value_slot, value);
+}
+
 void roots_each(struct ebbgc_heap *h, ebbgc_visit_fn fn, void *arg)
 {
-	for (struct mutator *m = h->mutators; m; m = m->next)
+	struct calling calling = { { call_strong, call_weak, call_ephemeron }, fn, arg };
+
+	for (struct root_call *c = h->calls; c; c = c->next)
+		c->fn(c->arg, &calling.edges);
+	for (struct mutator *m = h->mutators; m; m = m->next) {
 		for (struct ebbgc_frame *f = m->public.frames; f; f = f->up)
 			slots_each(f->slots, f->count, fn, arg);
+		for (struct ebbgc_entered *e = m->public.fibres; e; e = e->up)
+			fn(arg, &e->fibre);
+	}
 	for (struct root_range *r = h->ranges; r; r = r->next)
 		slots_each(r->slots, r->count, fn, arg);
 	for (struct handle_chunk *c = h->handle_chunks; c; c = c->next)
@@ -81,6 +123,12 @@ void roots_destroy(struct ebbgc_heap *h)
 
 		h->ranges = r->next;
 		free(r);
+	}
+	while (h->calls) {
+		struct root_call *c = h->calls;
+
+		h->calls = c->next;
+		free(c);
 	}
 	while (h->handle_chunks) {
 		struct handle_chunk *c = h->handle_chunks;
@@ -169,6 +217,45 @@ int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots)
 	pthread_mutex_lock(&h->lock);
 	for (struct root_range **link = &h->ranges; *link; link = &(*link)->next) {
 		if ((*link)->slots == slots) {
+			found = *link;
+			*link = found->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&h->lock);
+	free(found);
+	return found ? 0 : -ENOENT;
+}
+
+int ebbgc_roots_call(ebbgc_mutator_t *mutator, ebbgc_roots_fn fn, void *arg)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	struct root_call *c;
+
+	if (!fn)
+		return -EINVAL;
+	if (os_forked(h->pid))
+		return -ECHILD;
+	c = malloc(sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	pthread_mutex_lock(&h->lock);
+	*c = (struct root_call){ h->calls, fn, arg };
+	h->calls = c;
+	pthread_mutex_unlock(&h->lock);
+	return 0;
+}
+
+int ebbgc_roots_call_end(ebbgc_mutator_t *mutator, ebbgc_roots_fn fn, void *arg)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	struct root_call *found = NULL;
+
+	if (os_forked(h->pid))
+		return -ECHILD;
+	pthread_mutex_lock(&h->lock);
+	for (struct root_call **link = &h->calls; *link; link = &(*link)->next) {
+		if ((*link)->fn == fn && (*link)->arg == arg) {
 			found = *link;
 			*link = found->next;
 			break;

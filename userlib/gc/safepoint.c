@@ -28,8 +28,10 @@ void mutator_enlist(struct mutator *m)
 void mutators_drop_frames(void)
 {
 	for (struct mutator *s = siblings; s; s = s->sibling)
-		if (s->state == MUTATOR_RUNNING)
+		if (s->state == MUTATOR_RUNNING) {
 			s->public.frames = NULL;
+			s->public.fibres = NULL;
+		}
 }
 
 void mutator_free(struct mutator *m)

@@ -10,7 +10,7 @@ static uint64_t references_end(const struct type *type, uint64_t object)
 {
 	uint64_t end = object;
 
-	if (type->trace || (type->flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON)
+	if (type->trace || type->edges || (type->flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON)
 		return 0;
 	if (type->bitmap)
 		end += 8 * (64 - (uint64_t)__builtin_clzll(type->bitmap));
@@ -18,6 +18,14 @@ static uint64_t references_end(const struct type *type, uint64_t object)
 		const struct ebbgc_run *run = &type->runs[i];
 		size_t count = run_length(type, run, (const char *)(uintptr_t)object);
 		uint64_t last = object + run->offset + (count - 1) * run->stride + 8;
+
+		if (count && last > end)
+			end = last;
+	}
+	for (size_t i = 0; i < type->slot_count; i++) {
+		const struct ebbgc_slots *s = &type->slots[i];
+		uint64_t count = slots_length(type, s, (const char *)(uintptr_t)object);
+		uint64_t last = object + s->offset + (count - 1) * s->stride + 8;
 
 		if (count && last > end)
 			end = last;
@@ -43,6 +51,8 @@ static void visit_within(struct tracer *t, const struct type *type, uint64_t obj
 		     n < count && first + n * run->stride < to; n++)
 			mark_slot(t, (ebbgc_ref_t *)(uintptr_t)(first + n * run->stride));
 	}
+	if (type->slot_count)
+		trace_slots(t, type, object, from, to);
 	residency_touched(&t->heap->residency, page_of(t->heap, from));
 }
 

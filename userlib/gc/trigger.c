@@ -10,13 +10,21 @@
 /* The multiple of that room that may be used before allocation waits for the collector. */
 #define STALL_SHARE 1.5
 
+static uint64_t external_bytes(const struct ebbgc_heap *h)
+{
+	int64_t bytes = __atomic_load_n(&h->external, __ATOMIC_RELAXED);
+
+	return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
 void trigger_set(struct ebbgc_heap *h, uint64_t live)
 {
 	const struct ebbgc_options *o = &h->options;
 	uint64_t aim = o->max_bytes, full, room, stall, now;
 
 	if (o->sizing == EBBGC_GROWABLE) {
-		double wanted = (double)live * o->growth;
+		/* Bytes outside of the heap take part of what it may grow by. */
+		double wanted = (double)(live + external_bytes(h)) * o->growth;
 
 		if (wanted < (double)o->min_bytes)
 			wanted = (double)o->min_bytes;
@@ -37,6 +45,10 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	/* Allocation in a fixed heap waits when the heap is full. */
 	__atomic_store_n(&h->stall_at, o->sizing == EBBGC_FIXED ? UINT64_MAX : now + stall,
 			 __ATOMIC_RELAXED);
+	if (h->suspended) {
+		__atomic_store_n(&h->trigger, UINT64_MAX, __ATOMIC_RELAXED);
+		__atomic_store_n(&h->stall_at, UINT64_MAX, __ATOMIC_RELAXED);
+	}
 	/* The room until allocation waits for the collector, within max_bytes. */
 	full = o->max_bytes > live ? o->max_bytes - live : 0;
 	if (o->sizing == EBBGC_FIXED || stall > full)
@@ -154,4 +166,59 @@ void ebbgc_collect_start(ebbgc_mutator_t *mutator)
 	if (h->requested == h->begun)
 		cycle_request(h);
 	pthread_mutex_unlock(&h->lock);
+}
+
+void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+
+	if (os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->suspended++;
+	trigger_set(h, h->stats.live_bytes);
+	pthread_mutex_unlock(&h->lock);
+}
+
+void ebbgc_cycles_resume(ebbgc_mutator_t *mutator)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+
+	if (os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->lock);
+	if (h->suspended)
+		h->suspended--;
+	trigger_set(h, h->stats.live_bytes);
+	pthread_mutex_unlock(&h->lock);
+}
+
+void ebbgc_external_bytes(ebbgc_mutator_t *mutator, int64_t bytes)
+{
+	struct mutator *m = mutator_of(mutator);
+
+	__atomic_fetch_add(&m->heap->external, bytes, __ATOMIC_RELAXED);
+	if (bytes > 0)
+		allocated_count(m, (size_t)bytes);
+}
+
+int ebbgc_heap_each(ebbgc_mutator_t *mutator, void (*fn)(void *arg, ebbgc_ref_t object), void *arg)
+{
+	struct mutator *m = mutator_of(mutator);
+	struct ebbgc_heap *h = m->heap;
+	int r = 0;
+
+	if (os_forked(h->pid))
+		return -ECHILD;
+	pthread_mutex_lock(&h->lock);
+	if (h->each) {
+		r = -EBUSY;
+	} else {
+		/* The next full cycle that ends calls fn, once. */
+		h->each = fn;
+		h->each_arg = arg;
+		cycle_wait_full(h, m);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return r;
 }

@@ -32,13 +32,42 @@ static bool run_is_valid(const struct ebbgc_layout *l, const struct ebbgc_run *r
 	return true;
 }
 
+static bool slots_are_valid(const struct ebbgc_layout *l, const struct ebbgc_slots *s)
+{
+	struct ebbgc_run run = { s->offset, s->count, s->stride };
+	bool in_byte = s->kind == EBBGC_SLOT_VALUE_AND_TAG, in_word = s->kind == EBBGC_SLOT_TAGGED;
+	uint64_t last = s->offset, end = l->size;
+
+	if (!s->count || !run_is_valid(l, &run))
+		return false;
+	if (s->kind == EBBGC_SLOT_AMBIGUOUS)
+		return !s->mask && !s->value && !s->subtract && !s->tag_offset;
+	if ((s->value & s->mask) != s->value || (!in_byte && !in_word))
+		return false;
+	if (in_word)
+		return !s->tag_offset;
+	if (s->count == EBBGC_COUNT_LENGTH)
+		end += l->element_size;
+	else
+		last += (uint64_t)(s->count - 1) * s->stride;
+	/* The tag must lie in the object and beside the word. */
+	return s->mask <= UINT8_MAX && s->tag_offset >= 8 && s->tag_offset < end - last;
+}
+
 static bool layout_is_valid(const struct ebbgc_layout *l)
 {
-	bool references = l->bitmap || l->run_count || l->trace;
+	bool references = l->bitmap || l->run_count || l->trace || l->slot_count || l->edges;
 
-	if (!l->size || l->size > UINT32_MAX || (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK)))
+	if (!l->size || l->size > UINT32_MAX ||
+	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE)))
 		return false;
 	if (((l->flags & EBBGC_LEAF) != 0) == references || (l->run_count && !l->runs))
+		return false;
+	if ((l->flags & EBBGC_WEAK) && (l->slot_count || l->edges))
+		return false;
+	if (l->flags & EBBGC_FIBRE ? !l->edges || l->fibre_offset % 8 || l->size < 8 ||
+				     l->fibre_offset > l->size - 8 :
+				     l->fibre_offset)
 		return false;
 	if (l->length_width) {
 		if ((l->length_width != 4 && l->length_width != 8) || !l->element_size ||
@@ -57,6 +86,11 @@ static bool layout_is_valid(const struct ebbgc_layout *l)
 	for (size_t i = 0; i < l->run_count; i++)
 		if (!run_is_valid(l, &l->runs[i]))
 			return false;
+	if (l->slot_count && (!l->slots || l->slot_size != sizeof(*l->slots)))
+		return false;
+	for (size_t i = 0; i < l->slot_count; i++)
+		if (!slots_are_valid(l, &l->slots[i]))
+			return false;
 	return true;
 }
 
@@ -69,17 +103,23 @@ static int type_fill(struct ebbgc_heap *h, struct type *t, const struct ebbgc_la
 		.size = l->size, .element_size = l->element_size,
 		.length_offset = l->length_offset, .length_width = l->length_width,
 		.bitmap = l->bitmap, .run_count = l->run_count, .trace = l->trace,
+		.slot_count = l->slot_count, .edges = l->edges, .fibre_offset = l->fibre_offset,
 	};
 	if (l->run_count)
 		t->runs = malloc(l->run_count * sizeof(*l->runs));
-	if (!t->name || (l->run_count && !t->runs)) {
+	if (l->slot_count)
+		t->slots = malloc(l->slot_count * sizeof(*l->slots));
+	if (!t->name || (l->run_count && !t->runs) || (l->slot_count && !t->slots)) {
 		free(t->name);
 		free(t->runs);
+		free(t->slots);
 		*t = (struct type){ 0 };
 		return -ENOMEM;
 	}
 	if (l->run_count)
 		memcpy(t->runs, l->runs, l->run_count * sizeof(*l->runs));
+	if (l->slot_count)
+		memcpy(t->slots, l->slots, l->slot_count * sizeof(*l->slots));
 	if (!l->length_width && total <= SMALL_MAX)
 		t->kind = 2 * h->class_of[(total + GRANULE - 1) / GRANULE] +
 			  ((l->flags & EBBGC_LEAF) != 0);
@@ -138,6 +178,7 @@ void types_destroy(struct ebbgc_heap *h)
 	for (uint32_t i = 0; i < h->type_count; i++) {
 		free(h->types[i].name);
 		free(h->types[i].runs);
+		free(h->types[i].slots);
 	}
 	munmap(h->types, TYPES_MAX * sizeof(*h->types));
 	h->types = NULL;

@@ -21,6 +21,10 @@ struct type {
 	struct ebbgc_run *runs;
 	size_t run_count;
 	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
+	struct ebbgc_slots *slots;
+	size_t slot_count;
+	void (*edges)(void *object, struct ebbgc_edges *edges);
+	uint64_t fibre_offset;
 };
 
 int types_create(struct ebbgc_heap *h);
@@ -41,6 +45,50 @@ static inline size_t run_length(const struct type *t, const struct ebbgc_run *ru
 				const char *object)
 {
 	return run->count == EBBGC_COUNT_LENGTH ? type_length(t, object) : run->count;
+}
+
+/* As run_length(). */
+static inline size_t slots_length(const struct type *t, const struct ebbgc_slots *slots,
+				  const char *object)
+{
+	return slots->count == EBBGC_COUNT_LENGTH ? type_length(t, object) : slots->count;
+}
+
+/*
+ * Returns what a word refers to by its tag, perhaps into an object, or 0.  The program may be
+ * changing word and tag: then any word.
+ */
+static inline uint64_t slot_target(const struct ebbgc_slots *s, const char *slot)
+{
+	uint64_t tag = 0, word;
+
+	if (s->kind == EBBGC_SLOT_VALUE_AND_TAG)
+		tag = __atomic_load_n((const uint8_t *)slot + s->tag_offset, __ATOMIC_ACQUIRE);
+	word = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
+	if (s->kind == EBBGC_SLOT_TAGGED)
+		tag = word;
+	return word && (tag & s->mask) == s->value ? word - s->subtract : 0;
+}
+
+/* Calls fn(arg, kind, target) for the type's slots in bytes [@from, @to) that refer to anything. */
+static inline __attribute__((always_inline)) void
+slots_visit(const struct type *t, uint64_t object, uint64_t from, uint64_t to,
+	    void (*fn)(void *arg, uint32_t kind, uint64_t target), void *arg)
+{
+	for (size_t i = 0; i < t->slot_count; i++) {
+		const struct ebbgc_slots *s = &t->slots[i];
+		uint64_t count = slots_length(t, s, (const char *)(uintptr_t)object);
+		uint64_t first = object + s->offset;
+		uint64_t n = first < from ? (from - first + s->stride - 1) / s->stride : 0;
+
+		for (; n < count && first + n * s->stride < to; n++) {
+			const char *slot = (const char *)(uintptr_t)(first + n * s->stride);
+			uint64_t target = slot_target(s, slot);
+
+			if (target)
+				fn(arg, s->kind, target);
+		}
+	}
 }
 
 /*

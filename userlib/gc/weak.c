@@ -6,7 +6,9 @@
 #include "weak.h"
 
 #define PAIR 2
-#define TRIPLE 3
+#define QUAD 4
+#define KEY 2		/* in a quad */
+#define VALUE 3
 #define COPIES 512u	/* words between two reads of the clock */
 #define FEW 16u		/* ephemerons: searching them all costs less than a table */
 
@@ -18,8 +20,8 @@ static size_t pending(const struct ebbgc_heap *h, bool marked)
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
 		const struct vector *v = &h->marker.tracers[i].ephemerons;
 
-		for (size_t j = 0; j < v->count; j += TRIPLE)
-			n += object_marked(h, v->items[j + 1]) == marked;
+		for (size_t j = 0; j < v->count; j += QUAD)
+			n += object_marked(h, v->items[j + KEY]) == marked;
 	}
 	return n;
 }
@@ -35,9 +37,9 @@ static void keys_build(struct ebbgc_heap *h)
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
 		const struct vector *v = &mk->tracers[i].ephemerons;
 
-		for (size_t j = 0; j < v->count; j += TRIPLE)
-			if (v->items[j + 2] && !object_marked(h, v->items[j + 1]))
-				keys_add(&mk->keys, v->items[j + 1], v->items[j + 2]);
+		for (size_t j = 0; j < v->count; j += QUAD)
+			if (v->items[j + VALUE] && !object_marked(h, v->items[j + KEY]))
+				keys_add(&mk->keys, v->items[j + KEY], v->items[j + VALUE]);
 	}
 }
 
@@ -55,14 +57,14 @@ bool ephemerons_step(struct ebbgc_heap *h)
 		struct vector *v = &mk->tracers[i].ephemerons;
 		size_t kept = 0;
 
-		for (size_t j = 0; j < v->count; j += TRIPLE) {
-			ebbgc_ref_t value = { v->items[j + 2] };
+		for (size_t j = 0; j < v->count; j += QUAD) {
+			ebbgc_ref_t value = { v->items[j + VALUE] };
 
-			if (object_marked(h, v->items[j + 1])) {
+			if (object_marked(h, v->items[j + KEY])) {
 				mark_slot(&mk->tracers[0], &value);
 				continue;
 			}
-			for (size_t k = 0; k < TRIPLE; k++)
+			for (size_t k = 0; k < QUAD; k++)
 				v->items[kept++] = v->items[j + k];
 		}
 		v->count = kept;
@@ -106,24 +108,31 @@ static bool pairs_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadlin
 	return true;
 }
 
-static bool triples_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadline)
+static bool quads_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadline,
+			enum ebbgc_clear when)
 {
 	size_t kept = 0, j;
 	bool done;
 
-	for (j = 0; j < v->count; j += TRIPLE) {
-		const uint64_t *triple = &v->items[j];
+	for (j = 0; j < v->count; j += QUAD) {
+		const uint64_t *quad = &v->items[j];
+		bool last = quad[0] & EPHEMERON_LAST;
 
-		if (!object_marked(h, triple[1])) {
+		if (!object_marked(h, quad[KEY]) && (!last || when == EBBGC_CLEAR_LAST)) {
 			if (out_of_time(h, deadline))
 				break;
-			h->counting.ephemerons_cleared += slot_clear(triple[0], triple[1]);
-			slot_clear(triple[0] + sizeof(ebbgc_ref_t), triple[2] & EBBGC_ADDRESS_MASK);
+			h->counting.ephemerons_cleared +=
+				slot_clear(quad[0] & ~EPHEMERON_LAST, quad[KEY]);
+			if (quad[VALUE] & EBBGC_ADDRESS_MASK)
+				slot_clear(quad[1], quad[VALUE] & EBBGC_ADDRESS_MASK);
 			continue;
 		}
-		/* The key has come back to life: the next ephemerons_step() marks the value. */
-		for (size_t k = 0; k < TRIPLE; k++)
-			v->items[kept++] = triple[k];
+		/*
+		 * The key has come back to life, or may: the next ephemerons_step() marks the
+		 * value.
+		 */
+		for (size_t k = 0; k < QUAD; k++)
+			v->items[kept++] = quad[k];
 	}
 	done = j == v->count;
 	for (; j < v->count; j++)
@@ -145,21 +154,21 @@ static void sort(struct vector *v, size_t words)
 		qsort(v->items, v->count / words, words * sizeof(*v->items), by_address);
 }
 
-bool weak_clear(struct ebbgc_heap *h, uint64_t deadline)
+bool weak_clear(struct ebbgc_heap *h, enum ebbgc_clear when, uint64_t deadline)
 {
 	bool all = true;
 
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
-		struct vector *weak = &h->marker.tracers[i].weak;
+		struct vector *weak = &h->marker.tracers[i].weak[when];
 		struct vector *ephemerons = &h->marker.tracers[i].ephemerons;
 
 		/* Each page once. */
 		if (!deadline) {
 			sort(weak, PAIR);
-			sort(ephemerons, TRIPLE);
+			sort(ephemerons, QUAD);
 		}
 		all &= pairs_clear(h, weak, deadline);
-		all &= triples_clear(h, ephemerons, deadline);
+		all &= quads_clear(h, ephemerons, deadline, when);
 	}
 	return all;
 }

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What language runtimes need: edges, root callbacks, fibres, order of finalizers, and more. */
+#include <unistd.h>
+#include "gc_test.h"
+#include "heap.h"
+#include "object.h"
+
+/* A hash table's part: entries whose keys, values or both are weak, as its mode says. */
+struct entry {
+	ebbgc_ref_t key, value;
+};
+
+struct table {
+	uint64_t length;
+	uint64_t mode;		/* 'k', 'v', 'a': keys are ephemerons', values are weak, both */
+	struct entry entries[];
+};
+
+static void table_edges(void *object, struct ebbgc_edges *e)
+{
+	struct table *t = object;
+	uint64_t mode = __atomic_load_n(&t->mode, __ATOMIC_RELAXED);
+
+	for (uint64_t i = 0; i < t->length; i++) {
+		struct entry *n = &t->entries[i];
+		ebbgc_ref_t key = { __atomic_load_n(&n->key.bits, __ATOMIC_ACQUIRE) };
+		ebbgc_ref_t value = { __atomic_load_n(&n->value.bits, __ATOMIC_ACQUIRE) };
+
+		if (mode == 'k') {
+			e->ephemeron(e, &n->key, key, &n->value, value, EBBGC_CLEAR_LAST);
+			continue;
+		}
+		if (mode == 'a')
+			e->weak(e, &n->key, key, EBBGC_CLEAR_LAST);
+		else
+			e->strong(e, &n->key, key);
+		e->weak(e, &n->value, value, EBBGC_CLEAR_FIRST);
+	}
+}
+
+static const struct ebbgc_layout table_layout = {
+	.name = "table", .size = sizeof(struct table), .element_size = sizeof(struct entry),
+	.length_width = 8, .edges = table_edges,
+};
+
+/* A fibre, whose stack is C memory. */
+struct fibre {
+	uint64_t state;
+	ebbgc_ref_t *stack;
+	uint64_t top;
+};
+
+static void fibre_edges(void *object, struct ebbgc_edges *e)
+{
+	struct fibre *f = object;
+
+	for (uint64_t i = 0; i < f->top; i++)
+		e->strong(e, &f->stack[i], f->stack[i]);
+}
+
+static const struct ebbgc_layout fibre_layout = {
+	.name = "fibre", .flags = EBBGC_FIBRE, .size = sizeof(struct fibre), .edges = fibre_edges,
+	.fibre_offset = offsetof(struct fibre, state),
+};
+
+struct world {
+	ebbgc_heap_t *heap;
+	ebbgc_mutator_t *m;
+	ebbgc_type_t node, table, fibre, refs;
+	struct ebbgc_frame frame;
+	ebbgc_ref_t roots[4];
+};
+
+static void world_open(struct world *w, const char *words)
+{
+	*w = (struct world){ .heap = checked_heap_with(words, 64 << 20) };
+	assert_int_equal(ebbgc_type_register(w->heap, &node_layout, &w->node), 0);
+	assert_int_equal(ebbgc_type_register(w->heap, &refs_layout, &w->refs), 0);
+	assert_int_equal(ebbgc_type_register(w->heap, &table_layout, &w->table), 0);
+	assert_int_equal(ebbgc_type_register(w->heap, &fibre_layout, &w->fibre), 0);
+	assert_int_equal(ebbgc_attach(w->heap, &w->m), 0);
+	ebbgc_frame_push(w->m, &w->frame, w->roots, 4);
+}
+
+static void world_close(struct world *w)
+{
+	assert_int_equal(stats_of(w->heap).check_failures, 0);
+	ebbgc_detach(w->m);
+	assert_int_equal(ebbgc_heap_destroy(w->heap), 0);
+}
+
+static ebbgc_ref_t node_new(struct world *w, uint64_t value)
+{
+	ebbgc_ref_t r = ebbgc_alloc(w->m, w->node);
+
+	node_of(r)->value = value;
+	return r;
+}
+
+static struct table *table_of(ebbgc_ref_t r)
+{
+	return ebbgc_ptr(r);
+}
+
+/* Runs one cycle in the heap's own mode. */
+static void cycle(struct world *w)
+{
+	uint64_t before = stats_of(w->heap).cycles;
+
+	ebbgc_collect_start(w->m);
+	while (stats_of(w->heap).cycles == before) {
+		ebbgc_poll(w->m);
+		usleep(100);
+	}
+}
+
+static ebbgc_ref_t table_new(struct world *w, uint64_t mode, uint64_t length)
+{
+	ebbgc_ref_t r = ebbgc_alloc_length(w->m, w->table, length);
+
+	table_of(r)->mode = mode;
+	return r;
+}
+
+static void put(struct world *w, ebbgc_ref_t table, uint64_t i, ebbgc_ref_t key, ebbgc_ref_t value)
+{
+	struct entry *n = &table_of(table)->entries[i];
+
+	ebbgc_overwrite(w->m, table, n->key);
+	n->key = key;
+	ebbgc_overwrite(w->m, table, n->value);
+	n->value = value;
+}
+
+static void weak_entries(void **state)
+{
+	struct world w;
+	struct table *t;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'v', 2);
+	w.roots[1] = node_new(&w, 1);
+	put(&w, w.roots[0], 0, node_new(&w, 2), w.roots[1]);
+	put(&w, w.roots[0], 1, node_new(&w, 3), node_new(&w, 4));
+	t = table_of(w.roots[0]);
+	cycle(&w);
+	assert_true(ebbgc_same(ebbgc_weak_read(w.m, t->entries[0].value, EBBGC_CLEAR_FIRST),
+			       w.roots[1]));
+	assert_int_equal(node_of(t->entries[0].key)->value, 2);
+	assert_int_equal(node_of(t->entries[1].key)->value, 3);
+	assert_true(ebbgc_is_null(t->entries[1].value));
+	t->mode = 'a';
+	w.roots[1] = EBBGC_NULL;
+	cycle(&w);
+	assert_true(ebbgc_is_null(t->entries[0].key));
+	assert_true(ebbgc_is_null(t->entries[0].value));
+	world_close(&w);
+}
+
+/* A value keeps neither its key nor, once that is dead, itself. */
+static void ephemeron_entries(void **state)
+{
+	struct world w;
+	struct table *t;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'k', 3);
+	w.roots[1] = node_new(&w, 1);
+	w.roots[2] = node_new(&w, 2);
+	put(&w, w.roots[0], 0, w.roots[1], w.roots[2]);
+	put(&w, w.roots[0], 1, w.roots[2], node_new(&w, 3));
+	w.roots[2] = node_new(&w, 4);
+	node_of(w.roots[2])->left = w.roots[2];
+	put(&w, w.roots[0], 2, w.roots[2], w.roots[2]);
+	w.roots[2] = EBBGC_NULL;
+	t = table_of(w.roots[0]);
+	cycle(&w);
+	assert_int_equal(node_of(t->entries[0].value)->value, 2);
+	assert_int_equal(node_of(t->entries[1].value)->value, 3);
+	assert_true(ebbgc_is_null(t->entries[2].key));
+	assert_true(ebbgc_is_null(t->entries[2].value));
+	w.roots[1] = EBBGC_NULL;
+	cycle(&w);
+	for (int i = 0; i < 3; i++)
+		assert_true(ebbgc_is_null(t->entries[i].key));
+	assert_int_equal(stats_of(w.heap).ephemerons_cleared, 3);
+	world_close(&w);
+}
+
+static void count(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	ebbgc_ref_t *seen = data;
+
+	*seen = object;
+}
+
+/* Before finalizers run, values are cleared; keys stay until the object is dead for good. */
+static void keys_are_cleared_after_finalizers(void **state)
+{
+	ebbgc_ref_t seen = EBBGC_NULL, key;
+	struct world w;
+
+	world_open(&w, *state);
+	key = node_new(&w, 42);
+	w.roots[1] = key;
+	w.roots[0] = table_new(&w, 'k', 1);
+	w.roots[2] = table_new(&w, 'v', 1);
+	put(&w, w.roots[0], 0, key, node_new(&w, 43));
+	put(&w, w.roots[2], 0, EBBGC_NULL, key);
+	assert_int_equal(ebbgc_finalizer_add(w.m, key, count, &seen), 0);
+	w.roots[1] = EBBGC_NULL;
+	cycle(&w);
+	assert_true(ebbgc_is_null(table_of(w.roots[2])->entries[0].value));
+	assert_true(ebbgc_same(table_of(w.roots[0])->entries[0].key, key));
+	assert_int_equal(node_of(table_of(w.roots[0])->entries[0].value)->value, 43);
+	assert_int_equal(ebbgc_finalizers_run(w.m, 2), 1);
+	assert_true(ebbgc_same(seen, key));
+	cycle(&w);
+	assert_true(ebbgc_is_null(table_of(w.roots[0])->entries[0].key));
+	world_close(&w);
+}
+
+struct registry {
+	ebbgc_ref_t slot;
+	unsigned int calls;
+};
+
+static void registry_roots(void *arg, struct ebbgc_edges *e)
+{
+	struct registry *r = arg;
+
+	r->calls++;
+	e->strong(e, &r->slot, r->slot);
+}
+
+static void callbacks_pass_roots(void **state)
+{
+	struct registry r = { .calls = 0 };
+	struct world w;
+
+	world_open(&w, *state);
+	assert_int_equal(ebbgc_roots_call(w.m, NULL, &r), -22);
+	assert_int_equal(ebbgc_roots_call(w.m, registry_roots, &r), 0);
+	r.slot = node_new(&w, 42);
+	w.roots[0] = ebbgc_weak_new(w.m, r.slot);
+	cycle(&w);
+	assert_true(r.calls > 0);
+	assert_false(ebbgc_is_null(ebbgc_weak_get(w.m, w.roots[0])));
+	assert_int_equal(ebbgc_roots_call_end(w.m, registry_roots, &r), 0);
+	assert_int_equal(ebbgc_roots_call_end(w.m, registry_roots, &r), -2);
+	cycle(&w);
+	assert_true(ebbgc_is_null(ebbgc_weak_get(w.m, w.roots[0])));
+	world_close(&w);
+}
+
+struct held {
+	bool waiting, go;	/* atomic, both */
+};
+
+/* The collector waits before it marks anything. */
+static void hold(void *arg, const struct ebbgc_event *e)
+{
+	struct held *h = arg;
+
+	if (e->kind != EBBGC_EVENT_MARK_BEGIN || __atomic_load_n(&h->go, __ATOMIC_ACQUIRE))
+		return;
+	__atomic_store_n(&h->waiting, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&h->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+/*
+ * Only a suspended fibre's stack leads to an object when a cycle begins.  The program moves it from
+ * there to an object that is traced already.
+ */
+static void touched_fibres_are_traced(void **state)
+{
+	ebbgc_ref_t stack[1] = { 0 };
+	struct held h = { .go = false };
+	struct fibre *f;
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, *state);
+	w.heap->options.event = hold;
+	w.heap->options.event_arg = &h;
+	w.roots[0] = ebbgc_alloc(w.m, w.fibre);
+	f = ebbgc_ptr(w.roots[0]);
+	f->stack = stack;
+	f->top = 1;
+	stack[0] = node_new(&w, 42);
+	before = stats_of(w.heap).cycles;
+	for (ebbgc_collect_start(w.m); !__atomic_load_n(&h.waiting, __ATOMIC_ACQUIRE); usleep(100))
+		ebbgc_poll(w.m);
+	w.roots[1] = ebbgc_alloc(w.m, w.node);
+	ebbgc_fibre_touch(w.m, w.roots[0]);
+	ebbgc_store(w.m, w.roots[1], &node_of(w.roots[1])->left, stack[0]);
+	stack[0] = EBBGC_NULL;
+	__atomic_store_n(&h.go, true, __ATOMIC_RELEASE);
+	while (stats_of(w.heap).cycles == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_int_equal(stats_of(w.heap).check_failures, 0);
+	assert_int_equal(node_of(ebbgc_load(w.m, w.roots[1], &node_of(w.roots[1])->left))->value,
+			 42);
+	world_close(&w);
+}
+
+/* An entered fibre changes while the collector marks: it is traced in the pause alone. */
+static void entered_fibres_are_traced_in_the_pause(void **state)
+{
+	struct ebbgc_entered entered;
+	ebbgc_ref_t stack[64] = { 0 };
+	struct fibre *f;
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, *state);
+	w.roots[0] = ebbgc_alloc(w.m, w.fibre);
+	f = ebbgc_ptr(w.roots[0]);
+	f->stack = stack;
+	ebbgc_fibre_enter(w.m, &entered, w.roots[0]);
+	/* What keeps it is that it is entered. */
+	w.roots[0] = EBBGC_NULL;
+	before = stats_of(w.heap).cycles;
+	for (unsigned int i = 0; stats_of(w.heap).cycles < before + 8; i++) {
+		ebbgc_ref_t r;
+
+		if (i % 10000 == 0)
+			ebbgc_collect_start(w.m);
+		r = ebbgc_alloc(w.m, w.node);
+		node_of(r)->value = 42;
+		f->top = f->top < 64 ? f->top + 1 : 1 + i % 64;
+		for (uint64_t k = 0; k + 1 < f->top; k++)
+			if (!ebbgc_is_null(stack[k]))
+				assert_int_equal(node_of(stack[k])->value, 42);
+		stack[f->top - 1] = r;
+		for (uint64_t k = f->top; k < 64; k++)
+			stack[k] = EBBGC_NULL;
+	}
+	ebbgc_fibre_leave(w.m, &entered);
+	assert_null(w.m->fibres);
+	world_close(&w);
+}
+
+/* A fibre that nothing refers to dies with what is on its stack. */
+static void dead_fibres_are_not_traced(void **state)
+{
+	ebbgc_ref_t stack[1];
+	struct fibre *f;
+	struct world w;
+
+	world_open(&w, *state);
+	w.roots[0] = ebbgc_alloc(w.m, w.fibre);
+	f = ebbgc_ptr(w.roots[0]);
+	f->stack = stack;
+	f->top = 1;
+	stack[0] = w.roots[0];
+	w.roots[1] = ebbgc_weak_new(w.m, w.roots[0]);
+	w.roots[0] = EBBGC_NULL;
+	cycle(&w);
+	assert_true(ebbgc_is_null(ebbgc_weak_get(w.m, w.roots[1])));
+	world_close(&w);
+}
+
+static void in_order(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	uint64_t *next = data;
+
+	assert_int_equal(node_of(object)->value, --*next);
+}
+
+static void newest_finalizers_run_first(void **state)
+{
+	uint64_t next = 10;
+	struct world w;
+
+	world_open(&w, "mode=concurrent,newest");
+	for (uint64_t i = 0; i < 10; i++) {
+		w.roots[0] = node_new(&w, i);
+		assert_int_equal(ebbgc_finalizer_add(w.m, w.roots[0], in_order, &next), 0);
+	}
+	w.roots[0] = EBBGC_NULL;
+	cycle(&w);
+	assert_int_equal(ebbgc_finalizers_run(w.m, SIZE_MAX), 10);
+	assert_int_equal(next, 0);
+	world_close(&w);
+}
+
+/* At the end of a program, live objects are finalized, too. */
+static void all_finalizers_run(void **state)
+{
+	uint64_t next = 3;
+	struct world w;
+
+	world_open(&w, "mode=concurrent,newest");
+	w.roots[0] = ebbgc_alloc_length(w.m, w.refs, 3);
+	for (uint64_t i = 0; i < 3; i++) {
+		ebbgc_ref_t r = node_new(&w, i);
+
+		ebbgc_store(w.m, w.roots[0], &refs_of(w.roots[0])->slots[i], r);
+		assert_int_equal(ebbgc_finalizer_add(w.m, r, in_order, &next), 0);
+	}
+	ebbgc_finalizers_all(w.m);
+	w.roots[0] = EBBGC_NULL;
+	cycle(&w);
+	assert_int_equal(ebbgc_finalizers_run(w.m, SIZE_MAX), 3);
+	assert_int_equal(next, 0);
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	assert_int_equal(ebbgc_finalizers_run(w.m, SIZE_MAX), 0);
+	world_close(&w);
+}
+
+static void fill(struct world *w, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 32)
+		assert_false(ebbgc_is_null(ebbgc_alloc(w->m, w->node)));
+}
+
+static void suspended_cycles_do_not_begin(void **state)
+{
+	struct world w;
+
+	world_open(&w, *state);
+	ebbgc_cycles_suspend(w.m);
+	fill(&w, 16 << 20);
+	usleep(2000);
+	assert_int_equal(stats_of(w.heap).cycles, 0);
+	/* Requested ones do. */
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	fill(&w, 16 << 20);
+	assert_int_equal(stats_of(w.heap).cycles, 1);
+	ebbgc_cycles_resume(w.m);
+	fill(&w, 16 << 20);
+	assert_true(stats_of(w.heap).cycles > 1);
+	world_close(&w);
+}
+
+static void external_bytes_begin_cycles(void **state)
+{
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, "mode=stop");
+	for (int i = 0; i < 64; i++) {
+		ebbgc_external_bytes(w.m, 1 << 20);
+		fill(&w, 32 << 10);
+		ebbgc_external_bytes(w.m, -(1 << 20));
+	}
+	before = stats_of(w.heap).cycles;
+	assert_true(before > 3);
+	/* As much as lives, on top: it doubles the target size. */
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	assert_int_equal(w.heap->target, 1 << 20);
+	ebbgc_external_bytes(w.m, 32 << 20);
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	assert_true(w.heap->target >= 64 << 20);
+	world_close(&w);
+}
+
+struct counted {
+	size_t nodes, tables;
+	ebbgc_type_t node, table;
+	ebbgc_ref_t last;
+};
+
+static void count_object(void *arg, ebbgc_ref_t object)
+{
+	struct counted *c = arg;
+
+	assert_true((uint64_t)object.bits > c->last.bits);
+	c->last = object;
+	c->nodes += ebbgc_type_of(object) == c->node;
+	c->tables += ebbgc_type_of(object) == c->table;
+}
+
+static void live_objects_are_listed(void **state)
+{
+	struct counted c = { 0 };
+	struct world w;
+
+	world_open(&w, *state);
+	c.node = w.node;
+	c.table = w.table;
+	w.roots[0] = table_new(&w, 'k', 10);
+	for (int i = 0; i < 10; i++)
+		put(&w, w.roots[0], i, EBBGC_NULL, EBBGC_NULL);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.refs, 1000);
+	for (int i = 0; i < 1000; i++) {
+		ebbgc_store(w.m, w.roots[1], &refs_of(w.roots[1])->slots[i], node_new(&w, i));
+		node_new(&w, i);
+	}
+	assert_int_equal(ebbgc_heap_each(w.m, count_object, &c), 0);
+	assert_int_equal(c.nodes, 1000);
+	assert_int_equal(c.tables, 1);
+	/* Once. */
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	assert_int_equal(c.nodes, 1000);
+	world_close(&w);
+}
+
+#define IN_MODES(test)                                                        \
+	{ #test ", concurrent", test, NULL, NULL, (void *)"mode=concurrent" },    \
+	{ #test ", stop", test, NULL, NULL, (void *)"mode=stop" },                \
+	{ #test ", parked", test, NULL, NULL,                                     \
+	  (void *)"mode=memliner,plain,park,residency=simulated" }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_MODES(weak_entries),
+		IN_MODES(ephemeron_entries),
+		IN_MODES(keys_are_cleared_after_finalizers),
+		IN_MODES(callbacks_pass_roots),
+		{ "touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
+		  (void *)"mode=concurrent" },
+		{ "memliner: touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
+		  (void *)"mode=memliner,plain,residency=simulated" },
+		IN_MODES(entered_fibres_are_traced_in_the_pause),
+		IN_MODES(dead_fibres_are_not_traced),
+		cmocka_unit_test(newest_finalizers_run_first),
+		cmocka_unit_test(all_finalizers_run),
+		IN_MODES(suspended_cycles_do_not_begin),
+		cmocka_unit_test(external_bytes_begin_cycles),
+		IN_MODES(live_objects_are_listed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
