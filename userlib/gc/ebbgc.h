@@ -377,7 +377,7 @@ struct ebbgc_slots {
 	uint32_t offset;	/* bytes from the object's first byte, multiple of 8 */
 	uint32_t count;		/* EBBGC_COUNT_LENGTH: one for each element */
 	uint32_t stride;	/* bytes, multiple of 8 */
-	uint64_t tag_offset;	/* VALUE_AND_TAG: bytes from the word to its tag, >= 8 */
+	int64_t tag_offset;	/* VALUE_AND_TAG: bytes from the word to its tag */
 	uint64_t mask, value;
 	uint64_t subtract;
 };

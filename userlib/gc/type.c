@@ -36,7 +36,7 @@ static bool slots_are_valid(const struct ebbgc_layout *l, const struct ebbgc_slo
 {
 	struct ebbgc_run run = { s->offset, s->count, s->stride };
 	bool in_byte = s->kind == EBBGC_SLOT_VALUE_AND_TAG, in_word = s->kind == EBBGC_SLOT_TAGGED;
-	uint64_t last = s->offset, end = l->size;
+	int64_t first = (int64_t)s->offset + s->tag_offset, begin = 0, end = (int64_t)l->size;
 
 	if (!s->count || !run_is_valid(l, &run))
 		return false;
@@ -46,12 +46,17 @@ static bool slots_are_valid(const struct ebbgc_layout *l, const struct ebbgc_slo
 		return false;
 	if (in_word)
 		return !s->tag_offset;
-	if (s->count == EBBGC_COUNT_LENGTH)
-		end += l->element_size;
-	else
-		last += (uint64_t)(s->count - 1) * s->stride;
-	/* The tag must lie in the object and beside the word. */
-	return s->mask <= UINT8_MAX && s->tag_offset >= 8 && s->tag_offset < end - last;
+	if (s->tag_offset < INT32_MIN || s->tag_offset > INT32_MAX)
+		return false;
+	if (s->count == EBBGC_COUNT_LENGTH) {
+		begin = end;
+		end += (int64_t)l->element_size;
+	} else {
+		end -= (int64_t)(s->count - 1) * s->stride;
+	}
+	/* The tag must lie in the object, or in the element, and beside the word. */
+	return s->mask <= UINT8_MAX && first >= begin && first < end &&
+	       (s->tag_offset < 0 || s->tag_offset >= 8);
 }
 
 static bool layout_is_valid(const struct ebbgc_layout *l)
