@@ -33,6 +33,7 @@ struct luaC_heap {
 	volatile int work;		/* for luaC_step(); also set by the collector's thread */
 	int modes;			/* __mode was set in a metatable */
 	int suspended;
+	unsigned long allocations;	/* LUAI_GCSTRESS */
 	size_t c_bytes;			/* allocated by frealloc */
 	uint64_t base;			/* allocated_bytes less live bytes when the last cycle ended */
 	/* Short strings: open addressing; hashes[i] is 0 if nothing was ever in strings[i]. */

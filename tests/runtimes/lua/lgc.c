@@ -56,15 +56,19 @@ static void edge_value(struct ebbgc_edges *e, TValue *o)
 		e->strong(e, slot_of(&o->value_), load(&o->value_));
 }
 
-/* Strings are never weak. */
 static void edge_weak(struct ebbgc_edges *e, Value *v, lu_byte tag, enum ebbgc_clear when)
 {
-	if (!(tag & BIT_ISCOLLECTABLE))
-		return;
+	if (tag & BIT_ISCOLLECTABLE)
+		e->weak(e, slot_of(v), load(v), when);
+}
+
+/* Strings are never weak. */
+static void edge_weak_value(struct ebbgc_edges *e, Value *v, lu_byte tag)
+{
 	if (is_string(tag))
 		e->strong(e, slot_of(v), load(v));
 	else
-		e->weak(e, slot_of(v), load(v), when);
+		edge_weak(e, v, tag, EBBGC_CLEAR_FIRST);
 }
 
 struct array {
@@ -72,9 +76,24 @@ struct array {
 	char elements[];
 };
 
+/* An entry whose value is weak: a string that is its key lives as long as the value. */
+static void edges_weak_value(struct ebbgc_edges *e, Node *n, lu_byte key, lu_byte value, int mode)
+{
+	if (is_string(key) && (value & BIT_ISCOLLECTABLE) && !is_string(value)) {
+		e->ephemeron(e, slot_of(&n->u.value_), load(&n->u.value_),
+			     slot_of(&n->u.key_val), load(&n->u.key_val), EBBGC_CLEAR_FIRST);
+		return;
+	}
+	if (mode == WEAKBITS && !is_string(key))
+		edge_weak(e, &n->u.key_val, key, EBBGC_CLEAR_LAST);
+	else if (key & BIT_ISCOLLECTABLE)
+		e->strong(e, slot_of(&n->u.key_val), load(&n->u.key_val));
+	edge_weak_value(e, &n->u.value_, value);
+}
+
 /*
- * Values are cleared before finalizers run, keys after them.  An entry without value has no key
- * that anything needs, but a string that lookups may compare.
+ * Values are cleared before finalizers run, keys after them.  Nothing needs the key of an entry
+ * without value.
  */
 static void edges_nodes(struct array *array, struct ebbgc_edges *e, int mode)
 {
@@ -86,13 +105,8 @@ static void edges_nodes(struct array *array, struct ebbgc_edges *e, int mode)
 
 		if (novariant(value) == LUA_TNIL) {
 			edge_weak(e, &n->u.key_val, key, EBBGC_CLEAR_LAST);
-		} else if (mode == WEAKBITS) {
-			edge_weak(e, &n->u.key_val, key, EBBGC_CLEAR_LAST);
-			edge_weak(e, &n->u.value_, value, EBBGC_CLEAR_FIRST);
-		} else if (mode == WEAKVALUE) {
-			if (key & BIT_ISCOLLECTABLE)
-				e->strong(e, slot_of(&n->u.key_val), load(&n->u.key_val));
-			edge_weak(e, &n->u.value_, value, EBBGC_CLEAR_FIRST);
+		} else if (mode & WEAKVALUE) {
+			edges_weak_value(e, n, key, value, mode);
 		} else if (!(key & BIT_ISCOLLECTABLE) || is_string(key)) {
 			if (key & BIT_ISCOLLECTABLE)
 				e->strong(e, slot_of(&n->u.key_val), load(&n->u.key_val));
@@ -127,7 +141,7 @@ static void edges_values_v(void *object, struct ebbgc_edges *e)
 	TValue *values = (TValue *)array->elements;
 
 	for (uint64_t i = 0; i < array->n; i++)
-		edge_weak(e, &values[i].value_, tag_of(&values[i].tt_), EBBGC_CLEAR_FIRST);
+		edge_weak_value(e, &values[i].value_, tag_of(&values[i].tt_));
 }
 
 static void edges_udata(void *object, struct ebbgc_edges *e)
@@ -260,13 +274,28 @@ static const struct ebbgc_layout layouts[HEAP_TYPES] = {
 
 /* --- allocation -------------------------------------------------------------------------- */
 
+/*
+ * LUAI_GCSTRESS: a cycle begins at each so manieth allocation, for tests.  Any allocation may be a
+ * safepoint, and here every one is.
+ */
+#if defined(LUAI_GCSTRESS)
+static void stress(struct luaC_heap *h)
+{
+	if (++h->allocations % LUAI_GCSTRESS == 0 && !h->suspended)
+		ebbgc_collect_start(h->mutator);
+	ebbgc_poll(h->mutator);
+}
+#else
+#define stress(h) ((void)0)
+#endif
+
 static ebbgc_ref_t allocate(lua_State *L, int type, size_t n)
 {
 	struct luaC_heap *h = &G(L)->gc;
-	ebbgc_ref_t r = layouts[type].length_width ?
-			ebbgc_alloc_length(h->mutator, h->types[type], n) :
-			ebbgc_alloc(h->mutator, h->types[type]);
+	ebbgc_ref_t r;
 
+	stress(h);
+	r = ebbgc_alloc_length(h->mutator, h->types[type], n);
 	if (l_unlikely(ebbgc_is_null(r)))
 		luaM_error(L);
 	return r;
@@ -275,9 +304,10 @@ static ebbgc_ref_t allocate(lua_State *L, int type, size_t n)
 GCObject *luaC_new(lua_State *L, int type, int tag)
 {
 	struct luaC_heap *h = &G(L)->gc;
-	ebbgc_ref_t r = ebbgc_alloc(h->mutator, h->types[type]);
-	GCObject *o = ebbgc_ptr(r);
+	GCObject *o;
 
+	stress(h);
+	o = ebbgc_ptr(ebbgc_alloc(h->mutator, h->types[type]));
 	if (l_unlikely(!o))
 		luaM_error(L);
 	o->tt = cast_byte(tag);
@@ -287,9 +317,10 @@ GCObject *luaC_new(lua_State *L, int type, int tag)
 GCObject *luaC_newlen(lua_State *L, int type, int tag, size_t n)
 {
 	struct luaC_heap *h = &G(L)->gc;
-	ebbgc_ref_t r = ebbgc_alloc_length(h->mutator, h->types[type], n);
-	GCObject *o = ebbgc_ptr(r);
+	GCObject *o;
 
+	stress(h);
+	o = ebbgc_ptr(ebbgc_alloc_length(h->mutator, h->types[type], n));
 	if (l_unlikely(!o))
 		luaM_error(L);
 	o->tt = cast_byte(tag);
@@ -308,8 +339,10 @@ void *luaC_newarray_(lua_State *L, int type, size_t n)
 StkId luaC_trystack(lua_State *L, size_t n)
 {
 	struct luaC_heap *h = &G(L)->gc;
-	ebbgc_ref_t r = ebbgc_alloc_length(h->mutator, h->types[HEAP_STACK], n);
+	ebbgc_ref_t r;
 
+	stress(h);
+	r = ebbgc_alloc_length(h->mutator, h->types[HEAP_STACK], n);
 	return ebbgc_is_null(r) ? NULL : cast(StkId, (char *)ebbgc_ptr(r) + ARRAY_HEADER);
 }
 
@@ -632,6 +665,7 @@ static void strings_grow(lua_State *L)
 	hashes = calloc(slots, sizeof(*hashes));
 	if (!hashes)
 		luaM_error(L);
+	stress(h);
 	strings = ebbgc_alloc_length(h->mutator, h->types[HEAP_STRINGS], slots);
 	if (ebbgc_is_null(strings)) {
 		free(hashes);
