@@ -69,6 +69,7 @@ include bpf/build.mk
 include policies/build.mk
 include daemon/build.mk
 include userlib/build.mk
+include tests/runtimes/lua/lua.mk
 include tests/build.mk
 include kmod-swap/build.mk
 include packaging/build.mk
@@ -92,6 +93,8 @@ help:
 ##			   (HOURS=1, SEED=n; GUEST=0 or 1: only natively, only in the guest)
 ## make unit                  run only the unit tests, without root (SANITIZE=1: with ASan and UBSan)
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
+## make lua                   build Lua 5.4.4 on libebbgc; fetch its source from Debian
+## make check-lua             test it against Debian's lua5.4 (LUA_TESTS=DIR: and by Lua's own tests)
 ## make fuzz-policy           fuzz every policy with random faults (SECONDS=60)
 ## make fuzz-protocol         fuzz the protocol of donor and borrower (SECONDS=60)
 ## make fuzz-kmod             fuzz the kernel module's sessions with donors (SECONDS=60)
@@ -141,7 +144,8 @@ DEPS_UNIT := libcmocka-dev
 DEPS_CHECK := $(DEPS_BUILD) $(DEPS_UNIT) python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
 	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh \
-	clang-format clang-tidy shellcheck pyflakes3
+	clang-format clang-tidy shellcheck pyflakes3 \
+	lua5.4 patch
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 # Builders of Debian and RPM packages.
@@ -153,7 +157,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit kmod-guest gc-sanitize fuzz-gc $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit kmod-guest gc-sanitize fuzz-gc lua check-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
 	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \

@@ -269,42 +269,71 @@ static void hold(void *arg, const struct ebbgc_event *e)
 		usleep(100);
 }
 
+enum how { TOUCHED, ENTERED, OVERWRITTEN };
+
 /*
- * Only a suspended fibre's stack leads to an object when a cycle begins.  The program moves it from
- * there to an object that is traced already.
+ * After the snapshot, before anything is marked, moves the only reference to an object from a
+ * suspended or an entered fibre, or from a table, to an object that is traced already.
  */
-static void touched_fibres_are_traced(void **state)
+static void moves(const char *words, enum how how)
 {
+	struct ebbgc_entered entered;
 	ebbgc_ref_t stack[1] = { 0 };
 	struct held h = { .go = false };
 	struct fibre *f;
 	struct world w;
 	uint64_t before;
 
-	world_open(&w, *state);
+	world_open(&w, words);
 	w.heap->options.event = hold;
 	w.heap->options.event_arg = &h;
 	w.roots[0] = ebbgc_alloc(w.m, w.fibre);
+	w.roots[2] = table_new(&w, 'v', 1);
 	f = ebbgc_ptr(w.roots[0]);
 	f->stack = stack;
 	f->top = 1;
+	if (how == ENTERED)
+		ebbgc_fibre_enter(w.m, &entered, w.roots[0]);
 	stack[0] = node_new(&w, 42);
+	if (how == OVERWRITTEN) {
+		put(&w, w.roots[2], 0, stack[0], EBBGC_NULL);
+		stack[0] = EBBGC_NULL;
+	}
 	before = stats_of(w.heap).cycles;
 	for (ebbgc_collect_start(w.m); !__atomic_load_n(&h.waiting, __ATOMIC_ACQUIRE); usleep(100))
 		ebbgc_poll(w.m);
 	w.roots[1] = ebbgc_alloc(w.m, w.node);
-	ebbgc_fibre_touch(w.m, w.roots[0]);
-	ebbgc_store(w.m, w.roots[1], &node_of(w.roots[1])->left, stack[0]);
+	if (how == TOUCHED)
+		ebbgc_fibre_touch(w.m, w.roots[0]);
+	ebbgc_store(w.m, w.roots[1], &node_of(w.roots[1])->left,
+		    how == OVERWRITTEN ? table_of(w.roots[2])->entries[0].key : stack[0]);
 	stack[0] = EBBGC_NULL;
+	put(&w, w.roots[2], 0, EBBGC_NULL, EBBGC_NULL);
 	__atomic_store_n(&h.go, true, __ATOMIC_RELEASE);
 	while (stats_of(w.heap).cycles == before) {
 		ebbgc_poll(w.m);
 		usleep(100);
 	}
-	assert_int_equal(stats_of(w.heap).check_failures, 0);
+	if (how == ENTERED)
+		ebbgc_fibre_leave(w.m, &entered);
 	assert_int_equal(node_of(ebbgc_load(w.m, w.roots[1], &node_of(w.roots[1])->left))->value,
 			 42);
 	world_close(&w);
+}
+
+static void touched_fibres_are_traced(void **state)
+{
+	moves(*state, TOUCHED);
+}
+
+static void entered_fibres_are_roots(void **state)
+{
+	moves(*state, ENTERED);
+}
+
+static void overwritten_references_are_logged(void **state)
+{
+	moves(*state, OVERWRITTEN);
 }
 
 /* An entered fibre changes while the collector marks: it is traced in the pause alone. */
@@ -423,17 +452,20 @@ static void suspended_cycles_do_not_begin(void **state)
 	struct world w;
 
 	world_open(&w, *state);
+	/* One that was requested ends first. */
+	ebbgc_collect_start(w.m);
 	ebbgc_cycles_suspend(w.m);
+	assert_int_equal(stats_of(w.heap).cycles, 1);
 	fill(&w, 16 << 20);
 	usleep(2000);
-	assert_int_equal(stats_of(w.heap).cycles, 0);
+	assert_int_equal(stats_of(w.heap).cycles, 1);
 	/* Requested ones do. */
 	assert_int_equal(ebbgc_collect(w.m), 0);
 	fill(&w, 16 << 20);
-	assert_int_equal(stats_of(w.heap).cycles, 1);
+	assert_int_equal(stats_of(w.heap).cycles, 2);
 	ebbgc_cycles_resume(w.m);
 	fill(&w, 16 << 20);
-	assert_true(stats_of(w.heap).cycles > 1);
+	assert_true(stats_of(w.heap).cycles > 2);
 	world_close(&w);
 }
 
@@ -515,6 +547,10 @@ int main(void)
 		IN_MODES(callbacks_pass_roots),
 		{ "touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
 		  (void *)"mode=concurrent" },
+		{ "entered fibres are roots", entered_fibres_are_roots, NULL, NULL,
+		  (void *)"mode=concurrent" },
+		{ "overwritten references are logged", overwritten_references_are_logged, NULL,
+		  NULL, (void *)"mode=concurrent" },
 		{ "memliner: touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
 		  (void *)"mode=memliner,plain,residency=simulated" },
 		IN_MODES(entered_fibres_are_traced_in_the_pause),

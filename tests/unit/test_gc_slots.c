@@ -165,6 +165,60 @@ static void wrong_tag_is_found(void **state)
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 }
 
+struct held {
+	bool waiting, go;	/* atomic, both */
+};
+
+/* The collector waits before it marks anything. */
+static void hold(void *arg, const struct ebbgc_event *e)
+{
+	struct held *h = arg;
+
+	if (e->kind != EBBGC_EVENT_MARK_BEGIN)
+		return;
+	__atomic_store_n(&h->waiting, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&h->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+/* A tracer sees the tag of a reference beside words that the program has stored meanwhile. */
+static void a_tracer_believes_no_tag(void **state)
+{
+	struct held h = { .go = false };
+	struct check *check;
+	struct world w;
+	uint64_t before, base;
+
+	world_open(&w, "mode=concurrent");
+	base = (uint64_t)(uintptr_t)w.heap->base;
+	w.heap->options.event = hold;
+	w.heap->options.event_arg = &h;
+	/* Which would read the array before it is marked. */
+	check = w.heap->check;
+	w.heap->check = NULL;
+	w.roots[0] = ebbgc_alloc_length(w.m, w.values, 64);
+	before = stats_of(w.heap).cycles;
+	for (ebbgc_collect_start(w.m); !__atomic_load_n(&h.waiting, __ATOMIC_ACQUIRE); usleep(100))
+		ebbgc_poll(w.m);
+	/* In the array itself, beside objects, in free regions, in no region. */
+	for (int i = 0; i < 64; i++) {
+		slots_of(w.roots[0])[i].word =
+			i < 32 ? w.roots[0].bits + 8 * (uint64_t)(i + 1) :
+			i < 48 ? base + HEADER + (uint64_t)(i - 31) * (REGION_SIZE + 4096) :
+				 (uint64_t)i * 4711;
+		slots_of(w.roots[0])[i].tag = IS_REF;
+	}
+	__atomic_store_n(&h.go, true, __ATOMIC_RELEASE);
+	while (stats_of(w.heap).cycles == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_int_equal(stats_of(w.heap).marked_objects, 1);
+	w.roots[0] = EBBGC_NULL;
+	w.heap->check = check;
+	world_close(&w);
+}
+
 #define RACES 2000u
 
 /* Tracers see values and tags that do not belong together: they must believe neither. */
@@ -255,6 +309,7 @@ int main(void)
 		IN_MODES(tag_decides),
 		IN_MODES(words_are_decoded),
 		IN_MODES(values_change_while_they_are_traced),
+		cmocka_unit_test(a_tracer_believes_no_tag),
 		cmocka_unit_test(wrong_tag_is_found),
 		cmocka_unit_test(layouts_are_checked),
 		cmocka_unit_test(plain_references_are_addresses),

@@ -867,7 +867,8 @@ EBBGC_API void ebbgc_collect_start(ebbgc_mutator_t *mutator);
 
 /*
  * Between suspend and resume no cycle begins, unless the heap is full or the program requests one.
- * They nest.  Resume counts all objects that now live as new.
+ * They nest.  Suspend waits for the end of the current one.  Resume counts all objects that now
+ * live as new.
  */
 EBBGC_API void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_cycles_resume(ebbgc_mutator_t *mutator);

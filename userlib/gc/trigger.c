@@ -176,6 +176,9 @@ void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->suspended++;
+	/* Also those that were requested before. */
+	if (h->requested != h->ended)
+		cycle_wait(h, mutator_of(mutator));
 	trigger_set(h, h->stats.live_bytes);
 	pthread_mutex_unlock(&h->lock);
 }

@@ -422,6 +422,20 @@ static uint64_t base_of(ebbgc_heap_t *heap)
 	return s.allocated_bytes - s.live_bytes;
 }
 
+/* Names the object's type: the value may be no object. */
+static void check_failed(global_State *g, const struct ebbgc_event *event)
+{
+	ebbgc_type_t type = ebbgc_type_of(ebbgc_ref((void *)(uintptr_t)event->value));
+	const char *name = "unknown";
+
+	for (int i = 0; i < HEAP_TYPES; i++)
+		if (g->gc.types[i] == type)
+			name = layouts[i].name;
+	fprintf(stderr, "lua: object %#llx (%s): %s\n", (unsigned long long)event->value, name,
+		event->text);
+	abort();
+}
+
 /* On the collector's thread. */
 static void on_event(void *arg, const struct ebbgc_event *event)
 {
@@ -432,9 +446,7 @@ static void on_event(void *arg, const struct ebbgc_event *event)
 	} else if (event->kind == EBBGC_EVENT_MARK_END) {
 		__atomic_store_n(&g->gc.base, base_of(g->gc.heap), __ATOMIC_RELAXED);
 	} else if (event->kind == EBBGC_EVENT_CHECK_FAILED) {
-		fprintf(stderr, "lua: object %#llx: %s\n", (unsigned long long)event->value,
-			event->text);
-		abort();
+		check_failed(g, event);
 	}
 }
 
@@ -768,9 +780,12 @@ static void copy_entries(lua_State *L, Table *to, Table *from)
 {
 	unsigned int asize = luaH_realasize(from);
 
-	for (unsigned int i = 0; i < asize; i++)
+	for (unsigned int i = 0; i < asize; i++) {
+		if (from->g)
+			luaC_weakslot(from, &from->array[i]);
 		if (!isempty(&from->array[i]))
 			luaH_setint(L, to, i + 1, &from->array[i]);
+	}
 	for (int i = 0; i < sizenode(from); i++) {
 		Node *n = gnode(from, i);
 		TValue key;

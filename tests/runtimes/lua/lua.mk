@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Lua 5.4.4 on libebbgc.  The source comes from Debian's archive; only our changes are in the tree.
+
+LUA := $(B)/runtimes/lua
+LUA_OURS := tests/runtimes/lua
+LUA_TAR := $(LUA)/lua5.4_5.4.4.orig.tar.gz
+LUA_NAMES := lapi lcode lctype ldebug ldo ldump lfunc lgc llex lmem lobject lopcodes lparser lstate \
+	lstring ltable ltm lundump lvm lzio lauxlib lbaselib lcorolib ldblib liolib lmathlib loadlib \
+	loslib lstrlib ltablib lutf8lib linit lua
+LUA_CFLAGS := -O2 -g -DLUA_COMPAT_5_3 -DLUA_USE_LINUX -Iuserlib/gc
+
+$(LUA_TAR): | deps
+	$(call say,FETCH,$@)
+	$(Q)$(PYTHON) -B $(LUA_OURS)/fetch.py $@
+
+$(LUA)/src/patched: $(LUA_TAR) $(wildcard $(LUA_OURS)/lua.patch $(LUA_OURS)/*.[ch])
+	$(call say,PATCH,$(@D))
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && tar -xf $(LUA_TAR) -C $(@D) --strip-components=2 \
+		--wildcards '*/src/*'
+	$(Q)rm $(@D)/lgc.c $(@D)/lgc.h && patch -s -d $(@D) -p1 <$(LUA_OURS)/lua.patch
+	$(Q)cp $(LUA_OURS)/*.[ch] $(@D) && touch $@
+
+# Every 20th allocation begins a cycle in the second: a test of roots and barriers.
+$(LUA)/lua $(LUA)/lua-stress: $(LUA)/src/patched userlib/gc/ebbgc.h $(GC_STATIC)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(LUA_CFLAGS) $(if $(findstring stress,$@),-DLUAI_GCSTRESS=20) -o $@ \
+		$(LUA_NAMES:%=$(LUA)/src/%.c) $(GC_STATIC) -Wl,-E -ldl $(GC_LIBS)
+
+.PHONY: lua check-lua
+lua: $(LUA)/lua $(LUA)/lua-stress
+
+# LUA_TESTS=DIR: also run the official test suite, which is in DIR.
+check-lua: lua
+	$(Q)$(PYTHON) -B $(LUA_OURS)/check.py $(LUA) $(LUA_TESTS)
