@@ -469,6 +469,23 @@ static void suspended_cycles_do_not_begin(void **state)
 	world_close(&w);
 }
 
+/* A type each for a program's records. */
+static void there_may_be_many_types(void **state)
+{
+	struct world w;
+	ebbgc_type_t type = 0;
+
+	world_open(&w, "mode=stop");
+	for (int i = 0; i < 5000; i++)
+		assert_int_equal(ebbgc_type_register(w.heap, &node_layout, &type), 0);
+	w.roots[0] = ebbgc_alloc(w.m, type);
+	ebbgc_store(w.m, w.roots[0], &node_of(w.roots[0])->left, node_new(&w, 42));
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	assert_int_equal(ebbgc_type_of(w.roots[0]), type);
+	assert_int_equal(node_of(node_of(w.roots[0])->left)->value, 42);
+	world_close(&w);
+}
+
 static void external_bytes_begin_cycles(void **state)
 {
 	struct world w;
@@ -558,6 +575,7 @@ int main(void)
 		cmocka_unit_test(newest_finalizers_run_first),
 		cmocka_unit_test(all_finalizers_run),
 		IN_MODES(suspended_cycles_do_not_begin),
+		cmocka_unit_test(there_may_be_many_types),
 		cmocka_unit_test(external_bytes_begin_cycles),
 		IN_MODES(live_objects_are_listed),
 	};

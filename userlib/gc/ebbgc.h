@@ -452,7 +452,7 @@ struct ebbgc_layout {
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
  * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
- * -ENOSPC beyond 4093 types, -ENOMEM, -ECHILD.
+ * -ENOSPC beyond 65533 types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
 				       size_t layout_size, ebbgc_type_t *type);

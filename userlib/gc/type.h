@@ -9,7 +9,7 @@
 
 struct ebbgc_heap;
 
-#define TYPES_MAX 4096u
+#define TYPES_MAX 65536u
 
 struct type {
 	char *name;

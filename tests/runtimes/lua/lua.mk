@@ -26,8 +26,15 @@ $(LUA)/lua $(LUA)/lua-stress: $(LUA)/src/patched userlib/gc/ebbgc.h $(GC_STATIC)
 	$(Q)$(CC) $(LUA_CFLAGS) $(if $(findstring stress,$@),-DLUAI_GCSTRESS=20) -o $@ \
 		$(LUA_NAMES:%=$(LUA)/src/%.c) $(GC_STATIC) -Wl,-E -ldl $(GC_LIBS)
 
-.PHONY: lua check-lua
+.PHONY: lua lua-if-fetched check-lua
 lua: $(LUA)/lua $(LUA)/lua-stress
+
+# Without Debian's archive, tests/system/test_lua.py is skipped.
+lua-if-fetched: | deps
+	$(Q)test -e $(LUA_TAR) || $(PYTHON) -B $(LUA_OURS)/fetch.py $(LUA_TAR) || true
+	$(Q)test ! -e $(LUA_TAR) || $(MAKE) -s lua
+
+check check-all: lua-if-fetched
 
 # LUA_TESTS=DIR: also run the official test suite, which is in DIR.
 check-lua: lua
