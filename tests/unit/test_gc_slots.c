@@ -85,12 +85,18 @@ static struct value *slots_of(ebbgc_ref_t r)
 	return ((struct values *)ebbgc_ptr(r))->slots;
 }
 
+/* Atomic for ThreadSanitizer only: a tracer may be reading. */
+static void store(struct value *slot, uint64_t word, uint8_t tag)
+{
+	__atomic_store_n(&slot->word, word, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->tag, tag, __ATOMIC_RELAXED);
+}
+
 static void set(struct world *w, ebbgc_ref_t object, struct value *slot, uint64_t word, uint8_t tag)
 {
 	ebbgc_overwrite(w->m, object, slot->tag & IS_REF ? (ebbgc_ref_t){ slot->word } :
 							   EBBGC_NULL);
-	slot->word = word;
-	slot->tag = tag;
+	store(slot, word, tag);
 }
 
 /* A value is a reference exactly if its tag says so; other values may look like references. */
@@ -202,11 +208,10 @@ static void a_tracer_believes_no_tag(void **state)
 		ebbgc_poll(w.m);
 	/* In the array itself, beside objects, in free regions, in no region. */
 	for (int i = 0; i < 64; i++) {
-		slots_of(w.roots[0])[i].word =
-			i < 32 ? w.roots[0].bits + 8 * (uint64_t)(i + 1) :
-			i < 48 ? base + HEADER + (uint64_t)(i - 31) * (REGION_SIZE + 4096) :
-				 (uint64_t)i * 4711;
-		slots_of(w.roots[0])[i].tag = IS_REF;
+		store(&slots_of(w.roots[0])[i],
+		      i < 32 ? w.roots[0].bits + 8 * (uint64_t)(i + 1) :
+		      i < 48 ? base + HEADER + (uint64_t)(i - 31) * (REGION_SIZE + 4096) :
+			       (uint64_t)i * 4711, IS_REF);
 	}
 	__atomic_store_n(&h.go, true, __ATOMIC_RELEASE);
 	while (stats_of(w.heap).cycles == before) {

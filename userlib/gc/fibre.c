@@ -1,41 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <sched.h>
-#include "barrier.h"
 #include "fibre.h"
+#include "fibre_word.h"
 #include "mark.h"
 #include "object.h"
 #include "os.h"
 #include "type.h"
-
-static uint64_t *word_of(const struct type *type, uint64_t object)
-{
-	return (uint64_t *)(uintptr_t)(object + type->fibre_offset);
-}
-
-/* Returns true if the caller is to trace the fibre and then call end(). */
-static bool begin(struct ebbgc_heap *h, uint64_t *word)
-{
-	uint64_t was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-
-	return was < 2 * h->fibre_cycle &&
-	       __atomic_compare_exchange_n(word, &was, 2 * h->fibre_cycle, false, __ATOMIC_ACQUIRE,
-					   __ATOMIC_RELAXED);
-}
-
-static void end(struct ebbgc_heap *h, uint64_t *word)
-{
-	__atomic_store_n(word, 2 * h->fibre_cycle + 1, __ATOMIC_RELEASE);
-}
-
-void fibre_trace(struct tracer *t, const struct type *type, uint64_t object)
-{
-	uint64_t *word = word_of(type, object);
-
-	if (!begin(t->heap, word))
-		return;
-	trace_edges(t, type, object);
-	end(t->heap, word);
-}
 
 void fibres_snapshot(struct ebbgc_heap *h)
 {
@@ -48,7 +18,7 @@ void fibres_snapshot(struct ebbgc_heap *h)
 
 			if (!object || !in_heap(h, object))
 				continue;
-			fibre_trace(t, &h->types[type_id(object)], object);
+			trace_fibre(t, &h->types[type_id(object)], object);
 		}
 	}
 }
@@ -102,14 +72,13 @@ void ebbgc_fibre_touch_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre)
 	if (!object || !in_heap(h, object) || !h->marking || h->settled)
 		return;
 	type = &h->types[type_id(object)];
-	word = word_of(type, object);
-	if (begin(h, word)) {
+	word = fibre_word(type, object);
+	if (fibre_begin(h, word)) {
 		type->edges((void *)(uintptr_t)object, &logging.edges);
-		end(h, word);
+		fibre_end(h, word);
 		return;
 	}
 	/* A tracer is at it.  After fork() there is none. */
-	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 2 * h->fibre_cycle &&
-	       !os_forked(h->pid))
+	while (fibre_is_busy(h, word) && !os_forked(h->pid))
 		sched_yield();
 }

@@ -227,7 +227,7 @@ struct ebbgc_heap {
 	 */
 	bool settled;
 	bool settled_last;		/* as `settled`, for EBBGC_CLEAR_LAST */
-	uint64_t fibre_cycle;		/* counts cycles: see fibre.h */
+	uint64_t fibre_cycle;		/* counts cycles: see fibre_word.h */
 	uint64_t allocated_at_snapshot;
 	struct marker marker;
 	uint64_t logged_references, logged_bytes;	/* atomic */

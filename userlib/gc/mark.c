@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-#include "fibre.h"
+#include "fibre_word.h"
 #include "mark.h"
 #include "object.h"
 #include "type.h"
@@ -170,11 +170,21 @@ static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 		mark_object(t, quad[3]);
 }
 
-void trace_edges(struct tracer *t, const struct type *type, uint64_t object)
+static void trace_edges(struct tracer *t, const struct type *type, uint64_t object)
 {
 	struct tracing tracing = { { edge_strong, edge_weak, edge_ephemeron }, t };
 
 	type->edges((void *)(uintptr_t)object, &tracing.edges);
+}
+
+void trace_fibre(struct tracer *t, const struct type *type, uint64_t object)
+{
+	uint64_t *word = fibre_word(type, object);
+
+	if (!fibre_begin(t->heap, word))
+		return;
+	trace_edges(t, type, object);
+	fibre_end(t->heap, word);
 }
 
 void trace_object(struct tracer *t, uint64_t object)
@@ -191,7 +201,7 @@ void trace_object(struct tracer *t, uint64_t object)
 		trace_slots(t, type, object, object, UINT64_MAX);
 	if (type->edges) {
 		if (type->flags & EBBGC_FIBRE)
-			fibre_trace(t, type, object);
+			trace_fibre(t, type, object);
 		else
 			trace_edges(t, type, object);
 	}

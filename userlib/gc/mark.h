@@ -99,8 +99,8 @@ bool values_mark(struct tracer *t);
 void trace_slots(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
 		 uint64_t to);
 
-/* Calls edges() of the object's type. */
-void trace_edges(struct tracer *t, const struct type *type, uint64_t object);
+/* Traces a fibre, unless it is or was traced in this cycle. */
+void trace_fibre(struct tracer *t, const struct type *type, uint64_t object);
 
 /* Traces one object: for orders. */
 void trace_object(struct tracer *t, uint64_t object);

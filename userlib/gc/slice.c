@@ -10,7 +10,8 @@ static uint64_t references_end(const struct type *type, uint64_t object)
 {
 	uint64_t end = object;
 
-	if (type->trace || type->edges || (type->flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON)
+	if (type->trace || type->edges || (type->flags & EBBGC_WEAK) ||
+	    type_id(object) == TYPE_EPHEMERON)
 		return 0;
 	if (type->bitmap)
 		end += 8 * (64 - (uint64_t)__builtin_clzll(type->bitmap));

@@ -16,8 +16,9 @@ bool ephemerons_step(struct ebbgc_heap *h);
 
 /*
  * Clears references to unmarked objects in the weak slots of @when, and in the ephemerons of @when
- * and of any earlier time, once all that is reachable is marked.  Returns false if that is not done by the deadline (ns; 0: none) or marking
- * was abandoned: each may be on a swapped-out page.  Mutators may run if h->settled is set.
+ * and of any earlier time, once all that is reachable is marked.  Returns false if that is not done
+ * by the deadline (ns; 0: none) or marking was abandoned: each may be on a swapped-out page.
+ * Mutators may run if h->settled is set.
  */
 bool weak_clear(struct ebbgc_heap *h, enum ebbgc_clear when, uint64_t deadline);
 

@@ -35,7 +35,7 @@ struct luaC_heap {
 	int suspended;
 	unsigned long allocations;	/* LUAI_GCSTRESS */
 	size_t c_bytes;			/* allocated by frealloc */
-	uint64_t base;			/* allocated_bytes less live bytes when the last cycle ended */
+	uint64_t base;		/* allocated_bytes less live bytes when the last cycle ended */
 	/* Short strings: open addressing; hashes[i] is 0 if nothing was ever in strings[i]. */
 	ebbgc_ref_t strings;
 	unsigned int *hashes;

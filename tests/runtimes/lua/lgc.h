@@ -6,8 +6,8 @@
  * or are being used by a function of the API.  Lua keeps what it needs reachable from these at
  * every allocation, as each may collect; only tables' new parts need frames (luaC_frame).
  *
- * Arrays of tables and prototypes are objects of their own, which begin with their length: pointers
- * to the first element are tagged slots that subtract ARRAY_HEADER.  Stacks and CallInfo are leaves.
+ * Arrays of tables and prototypes are objects of their own, which begin with their length:
+ * pointers to the first element are tagged slots that subtract ARRAY_HEADER.  Stacks and CallInfo are leaves.
  */
 #ifndef lgc_h
 #define lgc_h
@@ -41,7 +41,7 @@
 #define LUAI_GCSTEPSIZE 13
 #define LUAI_GENMAJORMUL 100
 #define LUAI_GENMINORMUL 20
-#define getgcparam(p) ((p) * 4)
+#define getgcparam(p) (4 * (p))
 #define setgcparam(p, v) ((p) = (v) / 4)
 #define isdecGCmodegen(g) ((g)->gckind == KGC_GEN)
 
@@ -52,7 +52,7 @@
 
 /* Finalizers are ready, or __mode was set in a table that is a metatable. */
 #define luaC_condGC(L, pre, pos) \
-	{ if (l_unlikely(G(L)->gc.work)) { pre; luaC_step(L); pos; } }
+	do { if (l_unlikely(G(L)->gc.work)) { pre; luaC_step(L); pos; } } while (0)
 #define luaC_checkGC(L) luaC_condGC(L, (void)0, (void)0)
 
 #define luaC_ref(o) (ebbgc_ref((const void *)(o)))
@@ -74,7 +74,7 @@ LUAI_FUNC void luaC_oldnode_(lua_State *L, const Node *n);
 /* Stores a pointer to the first element of an array in an object. */
 #define luaC_setarray(L, p, v) \
 	(ebbgc_overwrite(luaC_mutator(L), EBBGC_NULL, \
-			 (p) ? luaC_ref((char *)(p) - ARRAY_HEADER) : EBBGC_NULL), (p) = (v))
+			 (p) ? luaC_ref(cast_charp(p) - ARRAY_HEADER) : EBBGC_NULL), (p) = (v))
 
 /* A function of the API, or a callback's return to it: from here on it may touch L's stack. */
 #define luaC_lock(L) \
