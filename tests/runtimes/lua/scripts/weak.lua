@@ -81,10 +81,12 @@ end
 print(hits > 0)
 
 -- finalizers: the newest first, errors, resurrection, objects that died together
+collectgarbage("stop")
 local order = {}
 for i = 1, 10 do setmetatable({name = i}, {__gc = function(o) order[#order + 1] = o.name end}) end
 collectgarbage()
 print(table.concat(order, " "))
+collectgarbage("restart")
 local saved
 local back = {__gc = function(o) saved = o end}
 do local o = setmetatable({42}, back) end
