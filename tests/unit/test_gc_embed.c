@@ -469,6 +469,42 @@ static void suspended_cycles_do_not_begin(void **state)
 	world_close(&w);
 }
 
+/* Objects of inline allocation are as good as any: zeroed, marked while marking, counted. */
+static void allocation_is_inline(void **state)
+{
+	struct ebbgc_layout big = node_layout;
+	struct ebbgc_site site;
+	ebbgc_type_t large;
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, *state);
+	big.size = 8192;
+	assert_int_equal(ebbgc_type_register(w.heap, &big, &large), 0);
+	assert_int_equal(ebbgc_site_init(w.heap, large, &site), -22);
+	assert_int_equal(ebbgc_site_init(w.heap, w.refs, &site), -22);
+	assert_int_equal(ebbgc_site_init(w.heap, 12345, &site), -22);
+	assert_int_equal(ebbgc_site_init(w.heap, w.node, &site), 0);
+	before = stats_of(w.heap).cycles;
+	/* A list of 1000 that is replaced again and again. */
+	for (uint64_t i = 0; stats_of(w.heap).cycles < before + 6; i++) {
+		ebbgc_ref_t r = ebbgc_alloc_site(w.m, &site);
+
+		if (i % 5000 == 0)
+			ebbgc_collect_start(w.m);
+		assert_int_equal(ebbgc_type_of(r), w.node);
+		assert_int_equal(node_of(r)->value, 0);
+		assert_true(ebbgc_is_null(node_of(r)->right));
+		node_of(r)->value = i;
+		ebbgc_init(&node_of(r)->left, i % 1000 ? w.roots[0] : EBBGC_NULL);
+		w.roots[0] = r;
+		if (i % 1000 == 999)
+			for (uint64_t k = 0; k < 1000; k++, r = node_of(r)->left)
+				assert_int_equal(node_of(r)->value, i - k);
+	}
+	world_close(&w);
+}
+
 /* A type each for a program's records. */
 static void there_may_be_many_types(void **state)
 {
@@ -575,6 +611,7 @@ int main(void)
 		cmocka_unit_test(newest_finalizers_run_first),
 		cmocka_unit_test(all_finalizers_run),
 		IN_MODES(suspended_cycles_do_not_begin),
+		IN_MODES(allocation_is_inline),
 		cmocka_unit_test(there_may_be_many_types),
 		cmocka_unit_test(external_bytes_begin_cycles),
 		IN_MODES(live_objects_are_listed),

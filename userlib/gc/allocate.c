@@ -220,6 +220,20 @@ ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type)
 	return alloc_small(m, type, t->kind);
 }
 
+_Static_assert(sizeof(struct ebbgc_supply) == sizeof(struct supply) &&
+	       offsetof(struct ebbgc_supply, end) == offsetof(struct supply, end) && HEADER == 8,
+	       "ebbgc_alloc_site() of programs takes slots");
+
+int ebbgc_site_init(ebbgc_heap_t *h, ebbgc_type_t type, struct ebbgc_site *site)
+{
+	const struct type *t = &h->types[type];
+
+	if (type >= TYPES_MAX || !t->size || t->length_width || t->kind == KIND_FREE)
+		return -EINVAL;
+	*site = (struct ebbgc_site){ type, t->kind, (uint32_t)h->slot_size[t->kind] };
+	return 0;
+}
+
 ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type, size_t length)
 {
 	struct mutator *m = mutator_of(mutator);

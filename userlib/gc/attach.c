@@ -57,6 +57,7 @@ int ebbgc_attach(ebbgc_heap_t *h, ebbgc_mutator_t **mutator)
 	if (!m)
 		return -ENOMEM;
 	m->heap = h;
+	m->public.supplies = (struct ebbgc_supply *)m->supply;
 	for (unsigned int k = 0; k < SMALL_KINDS; k++)
 		m->supply[k].region = REGION_NONE;
 	r = h->options.stacks == EBBGC_CONSERVATIVE ? stack_base(&m->stack_base) : 0;

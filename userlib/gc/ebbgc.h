@@ -479,6 +479,7 @@ typedef struct ebbgc_mutator {
 	struct ebbgc_frame *frames;
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
 	struct ebbgc_entered *fibres;	/* that the thread has entered */
+	struct ebbgc_supply *supplies;	/* by kind of slot: see ebbgc_alloc_site() */
 } ebbgc_mutator_t;
 
 #define EBBGC_STAMP_SHIFT 60
@@ -533,6 +534,35 @@ EBBGC_API ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type);
 /* ebbgc_alloc() for a type with a length field, which it sets to `length`.  Also EOVERFLOW. */
 EBBGC_API ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type,
 					 size_t length);
+
+/* Zeroed slots that a thread has taken; the rest is private.  No version changes it. */
+struct ebbgc_supply {
+	char *next, *end;
+	uint64_t unused;
+};
+
+/* What inline allocation needs to know of a type.  No version changes it. */
+struct ebbgc_site {
+	ebbgc_type_t type;
+	uint32_t kind, bytes;	/* of slot */
+};
+
+/* -EINVAL: the type has a length field, or its objects are larger than 8184 bytes. */
+EBBGC_API int ebbgc_site_init(ebbgc_heap_t *heap, ebbgc_type_t type, struct ebbgc_site *site);
+
+/* ebbgc_alloc(), inline as long as the thread's supply lasts. */
+static inline ebbgc_ref_t ebbgc_alloc_site(ebbgc_mutator_t *mutator, const struct ebbgc_site *site)
+{
+	struct ebbgc_supply *supply = &mutator->supplies[site->kind];
+	char *slot = supply->next;
+
+	if (EBBGC_UNLIKELY(slot == supply->end))
+		return ebbgc_alloc(mutator, site->type);
+	supply->next = slot + site->bytes;
+	__atomic_store_n((uint64_t *)(void *)slot, site->type, __ATOMIC_RELAXED);
+	return EBBGC_BITS((uint64_t)(uintptr_t)(slot + 8) |
+			  __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED));
+}
 
 /* Returns the type that an object of a heap was allocated with. */
 EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);

@@ -41,6 +41,7 @@ struct luaC_heap {
 	unsigned int *hashes;
 	size_t string_slots, string_used;
 	ebbgc_type_t types[HEAP_TYPES];
+	struct ebbgc_site sites[HEAP_TYPES];	/* of those without a length */
 };
 
 #endif

@@ -307,7 +307,7 @@ GCObject *luaC_new(lua_State *L, int type, int tag)
 	GCObject *o;
 
 	stress(h);
-	o = ebbgc_ptr(ebbgc_alloc(h->mutator, h->types[type]));
+	o = ebbgc_ptr(ebbgc_alloc_site(h->mutator, &h->sites[type]));
 	if (l_unlikely(!o))
 		luaM_error(L);
 	o->tt = cast_byte(tag);
@@ -463,7 +463,9 @@ int luaC_open(lua_State *L)
 	if (ebbgc_heap_create(&o, &h->heap))
 		return 0;
 	for (int i = 0; i < HEAP_TYPES; i++)
-		if (ebbgc_type_register(h->heap, &layouts[i], &h->types[i]))
+		if (ebbgc_type_register(h->heap, &layouts[i], &h->types[i]) ||
+		    (!layouts[i].length_width &&
+		     ebbgc_site_init(h->heap, h->types[i], &h->sites[i])))
 			goto out;
 	if (ebbgc_attach(h->heap, &h->mutator))
 		goto out;
