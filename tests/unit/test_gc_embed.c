@@ -220,6 +220,69 @@ static void keys_are_cleared_after_finalizers(void **state)
 	world_close(&w);
 }
 
+/* The collector waits after the cycle's second pause, until `go`. */
+struct settled {
+	unsigned int pauses;	/* of this cycle */
+	bool waiting, go;	/* atomic, both */
+};
+
+static void hold_settled(void *arg, const struct ebbgc_event *e)
+{
+	struct settled *s = arg;
+
+	if (e->kind != EBBGC_EVENT_PAUSE_END || ++s->pauses != 2)
+		return;
+	__atomic_store_n(&s->waiting, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&s->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+/*
+ * While references are cleared for good, the program finds an object by one that is cleared last,
+ * and moves what only that object refers to.
+ */
+static void what_is_cleared_last_can_be_found(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	ebbgc_ref_t key;
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'v', 1);
+	put(&w, w.roots[0], 0, EBBGC_NULL, node_new(&w, 1));
+	w.roots[1] = table_new(&w, 'a', 1);
+	w.roots[3] = node_new(&w, 2);
+	ebbgc_store(w.m, w.roots[3], &node_of(w.roots[3])->left, node_new(&w, 42));
+	put(&w, w.roots[1], 0, w.roots[3], EBBGC_NULL);
+	w.roots[3] = EBBGC_NULL;
+	w.heap->options.event = hold_settled;
+	w.heap->options.event_arg = &s;
+	w.heap->options.pause_budget_ns = 0;
+	before = stats_of(w.heap).cycles;
+	for (ebbgc_collect_start(w.m); !__atomic_load_n(&s.waiting, __ATOMIC_ACQUIRE); usleep(100))
+		ebbgc_poll(w.m);
+	assert_int_equal(stats_of(w.heap).cycles, before);
+	assert_true(ebbgc_is_null(ebbgc_weak_read(w.m, table_of(w.roots[0])->entries[0].value,
+						  EBBGC_CLEAR_FIRST)));
+	w.roots[2] = ebbgc_alloc(w.m, w.node);
+	key = ebbgc_weak_read(w.m, table_of(w.roots[1])->entries[0].key, EBBGC_CLEAR_LAST);
+	assert_false(ebbgc_is_null(key));
+	ebbgc_store(w.m, w.roots[2], &node_of(w.roots[2])->left,
+		    ebbgc_load(w.m, key, &node_of(key)->left));
+	ebbgc_store(w.m, key, &node_of(key)->left, EBBGC_NULL);
+	__atomic_store_n(&s.go, true, __ATOMIC_RELEASE);
+	while (stats_of(w.heap).cycles == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_int_equal(stats_of(w.heap).check_failures, 0);
+	assert_int_equal(node_of(ebbgc_load(w.m, w.roots[2], &node_of(w.roots[2])->left))->value,
+			 42);
+	assert_true(ebbgc_is_null(table_of(w.roots[0])->entries[0].value));
+	world_close(&w);
+}
+
 struct registry {
 	ebbgc_ref_t slot;
 	unsigned int calls;
@@ -597,6 +660,8 @@ int main(void)
 		IN_MODES(weak_entries),
 		IN_MODES(ephemeron_entries),
 		IN_MODES(keys_are_cleared_after_finalizers),
+		{ "what is cleared last can be found", what_is_cleared_last_can_be_found, NULL,
+		  NULL, (void *)"mode=concurrent" },
 		IN_MODES(callbacks_pass_roots),
 		{ "touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
 		  (void *)"mode=concurrent" },

@@ -49,10 +49,21 @@ static bool is_dead(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 	return h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
 }
 
+/*
+ * Is it known that the program cannot reach the object, so that it need not be logged?  Unlike
+ * is_dead(), also while the program may still find dead objects by EBBGC_CLEAR_LAST.
+ */
+static bool is_unreachable(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
+{
+	const struct ebbgc_heap *h = ((const struct mutator *)mutator)->heap;
+
+	return all_marked(h) && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
+}
+
 void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
 {
 	(void)object;
-	if (!ebbgc_is_null(old) && !is_dead(mutator, old))
+	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
 		ebbgc_log_old(mutator, old);
 }
 
@@ -104,7 +115,7 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 
 		old.bits = __atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL);
 		/* Logged, what was dead would survive. */
-		if (!is_dead(mutator, old))
+		if (!is_unreachable(mutator, old))
 			ebbgc_log_old(mutator, old);
 		if (flags & EBBGC_NOTING)
 			notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);

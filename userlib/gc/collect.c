@@ -63,6 +63,7 @@ static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 	if (kind == CYCLE_CONCURRENT)
 		check_snapshot(h);
 	marking_begin(h);
+	h->has_last = false;
 	__atomic_store_n(&h->logged_bytes, 0, __ATOMIC_RELAXED);
 	h->allocated_at_snapshot = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	for (struct mutator *m = h->mutators; m; m = m->next)

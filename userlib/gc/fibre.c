@@ -69,7 +69,7 @@ void ebbgc_fibre_touch_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre)
 	const struct type *type;
 
 	/* Once all is marked, a fibre that is reachable was traced. */
-	if (!object || !in_heap(h, object) || !h->marking || h->settled)
+	if (!object || !in_heap(h, object) || !h->marking || all_marked(h))
 		return;
 	type = &h->types[type_id(object)];
 	word = fibre_word(type, object);

@@ -227,6 +227,7 @@ struct ebbgc_heap {
 	 */
 	bool settled;
 	bool settled_last;		/* as `settled`, for EBBGC_CLEAR_LAST */
+	bool has_last;			/* references of EBBGC_CLEAR_LAST were found; atomic */
 	uint64_t fibre_cycle;		/* counts cycles: see fibre_word.h */
 	uint64_t allocated_at_snapshot;
 	struct marker marker;

@@ -138,12 +138,19 @@ static void edge_strong(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_
 		mark_object(tracer_of(edges), object);
 }
 
+static void note_last(struct tracer *t, enum ebbgc_clear when)
+{
+	if (when == EBBGC_CLEAR_LAST && !__atomic_load_n(&t->heap->has_last, __ATOMIC_RELAXED))
+		__atomic_store_n(&t->heap->has_last, true, __ATOMIC_RELAXED);
+}
+
 static void edge_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
 		      enum ebbgc_clear when)
 {
 	struct tracer *t = tracer_of(edges);
 	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, edge_target(edges, value) };
 
+	note_last(t, when);
 	if (pair[1] && !object_marked(t->heap, pair[1]) &&
 	    (!slot || !vector_push_all(&t->weak[when], pair, 2)))
 		mark_object(t, pair[1]);
@@ -158,6 +165,7 @@ static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 				  (uint64_t)(uintptr_t)value_slot, edge_target(edges, key),
 				  edge_target(edges, value) };
 
+	note_last(t, when);
 	if (!quad[2] || object_marked(t->heap, quad[2])) {
 		if (quad[3])
 			mark_object(t, quad[3]);

@@ -70,6 +70,13 @@ static inline bool object_marked(const struct ebbgc_heap *h, uint64_t object)
 	return !in_heap(h, object) || bit_test(h->marks, granule_of(h, object));
 }
 
+/* Is all that the program can reach marked?  World stopped, or a mutator's thread. */
+static inline bool all_marked(const struct ebbgc_heap *h)
+{
+	return h->settled_last ||
+	       (h->settled && !__atomic_load_n(&h->has_last, __ATOMIC_RELAXED));
+}
+
 static inline bool kind_is_leaf(uint8_t kind)
 {
 	return kind & 1;

@@ -7,7 +7,8 @@
  * every allocation, as each may collect; only tables' new parts need frames (luaC_frame).
  *
  * Arrays of tables and prototypes are objects of their own, which begin with their length:
- * pointers to the first element are tagged slots that subtract ARRAY_HEADER.  Stacks and CallInfo are leaves.
+ * pointers to the first element are tagged slots that subtract ARRAY_HEADER.  Stacks and
+ * CallInfo are leaves.
  */
 #ifndef lgc_h
 #define lgc_h
