@@ -26,7 +26,7 @@ $(LUA)/lua $(LUA)/lua-stress: $(LUA)/src/patched userlib/gc/ebbgc.h $(GC_STATIC)
 	$(Q)$(CC) $(LUA_CFLAGS) $(if $(findstring stress,$@),-DLUAI_GCSTRESS=20) -o $@ \
 		$(LUA_NAMES:%=$(LUA)/src/%.c) $(GC_STATIC) -Wl,-E -ldl $(GC_LIBS)
 
-.PHONY: lua lua-if-fetched check-lua
+.PHONY: lua lua-if-fetched check-lua bench-lua
 lua: $(LUA)/lua $(LUA)/lua-stress
 
 # Without Debian's archive, tests/system/test_lua.py is skipped.
@@ -39,3 +39,6 @@ check check-all: lua-if-fetched
 # LUA_TESTS=DIR: also run the official test suite, which is in DIR.
 check-lua: lua
 	$(Q)$(PYTHON) -B $(LUA_OURS)/check.py $(LUA) $(LUA_TESTS)
+
+bench-lua: lua
+	$(Q)$(PYTHON) -B $(LUA_OURS)/bench.py $(LUA)
