@@ -77,7 +77,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = abc\n", ":3:", "slowdown: 'abc'" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = 50.1%\n", ":3:", "0 to 50%" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = -2\n", ":3:", "slowdown: '-2'" },
-		{ "[cgroup \"/a\"]\npolicy = leap\nplacement = 1\n", ":3:", "placement: '1' is not together" },
+		{ "[cgroup \"/a\"]\npolicy = leap\nplacement = 1\n", ":3:", "placement: '1' is not auto" },
 		{ "[cgroup \"/a\"]\npolicy =\n", ":2:", "policy" },
 		{ "[cgroup \"/a\"]\npolicy = a-name-that-no-policy-can-have\n", ":2:", "policy" },
 		{ "[cgroup /a]\npolicy = leap\n", ":1:", "quotes" },
