@@ -95,7 +95,7 @@ help:
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make lua                   build Lua 5.4.4 on libebbgc; fetch its source from Debian
 ## make check-lua             test it against Debian's lua5.4 (LUA_TESTS=DIR: and by Lua's own tests)
-## make bench-lua             time Lua on libebbgc against Lua's own collectors, with all memory
+## make time-lua              time Lua on libebbgc against Lua's own collectors, with all memory
 ## make fuzz-policy           fuzz every policy with random faults (SECONDS=60)
 ## make fuzz-protocol         fuzz the protocol of donor and borrower (SECONDS=60)
 ## make fuzz-kmod             fuzz the kernel module's sessions with donors (SECONDS=60)
@@ -158,7 +158,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit kmod-guest gc-sanitize fuzz-gc lua check-lua bench-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
 	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \

@@ -26,7 +26,7 @@ $(LUA)/lua $(LUA)/lua-stress: $(LUA)/src/patched userlib/gc/ebbgc.h $(GC_STATIC)
 	$(Q)$(CC) $(LUA_CFLAGS) $(if $(findstring stress,$@),-DLUAI_GCSTRESS=20) -o $@ \
 		$(LUA_NAMES:%=$(LUA)/src/%.c) $(GC_STATIC) -Wl,-E -ldl $(GC_LIBS)
 
-.PHONY: lua lua-if-fetched check-lua bench-lua
+.PHONY: lua lua-if-fetched check-lua time-lua
 lua: $(LUA)/lua $(LUA)/lua-stress
 
 # Without Debian's archive, tests/system/test_lua.py is skipped.
@@ -40,5 +40,5 @@ check check-all: lua-if-fetched
 check-lua: lua
 	$(Q)$(PYTHON) -B $(LUA_OURS)/check.py $(LUA) $(LUA_TESTS)
 
-bench-lua: lua
+time-lua: lua
 	$(Q)$(PYTHON) -B $(LUA_OURS)/bench.py $(LUA)
