@@ -145,6 +145,8 @@ const struct metric metrics[] = {
 	DEVICE("pages_bad_donor", "Wrong pages returned by donors."),
 	DEVICE("pages_bad_backup", "Wrong pages returned by the backup."),
 	DEVICE("conflicts", "Requests that waited for an overlapping one."),
+	DEVICE("large_reads_held", "Reads of more than 8 pages that waited for smaller ones."),
+	DEVICE("overtakes", "Smaller reads that such reads waited for."),
 	DEVICE("donor_losses", "Times a donor was lost."),
 	DEVICE("donor_absences", "Times a donor was away."),
 	DEVICE("donor_errors", "Errors and refusals of donors."),
