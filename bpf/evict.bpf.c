@@ -108,6 +108,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 		}
 		if (!s->read_ns)
 			s->read_ns = bpf_ktime_get_ns();
+		s->device = *type;
 		s->reads += pages;
 	}
 	p = proc_get(task, task->tgid, (__u32)task->self_exec_id, task->mm, owner);
