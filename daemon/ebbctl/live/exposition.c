@@ -60,6 +60,7 @@ const struct metric metrics[] = {
 	COUNTER(ROWS_DAEMON, "ebb_prefetch_call_seconds", "executor.call_ns",
 		"Time spent in process_madvise.", .scale = NS),
 	EXECUTOR("waits", "Times the executor waited for the devices."),
+	EXECUTOR("paced", "Prefetched pages that the limit of their device delayed."),
 
 	INFO(ROWS_CGROUP, "ebb_cgroup_info", "The policy of a cgroup.", "policy"),
 	CGROUP("misses", "Faults that waited for a read."),
@@ -83,6 +84,7 @@ const struct metric metrics[] = {
 	CGROUP("gc_misses", "Misses of a collector's threads."),
 	CGROUP("gc_hits", "Hits of a collector's threads, late ones included."),
 	CGROUP("cut", "Requested pages that a limit of outstanding pages cut."),
+	CGROUP("paced", "Prefetched pages that the limit of their device delayed."),
 	CGROUP("by_chance", "Hits on pages prefetched so long ago that they may be chance."),
 	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_miss_seconds", "miss_ns_log2",
 		  "Latency of misses.", .sum = "miss_ns"),

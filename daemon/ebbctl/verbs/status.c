@@ -60,6 +60,20 @@ static void print_frozen(struct json_object *donors)
 		       (long long)json_int(donors, "known", 0));
 }
 
+/* Devices on which prefetches are limited, because misses wait there. */
+static void print_pacing(struct json_object *list)
+{
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (json_member(o, "limit"))
+			printf("device %s: at most %lld prefetched pages in flight: a miss takes %.0f us, %.0f us without prefetches\n",
+			       json_text(o, "device", "?"), (long long)json_int(o, "limit", 0),
+			       (double)json_int(o, "miss_ns", 0) / 1000,
+			       (double)json_int(o, "idle_miss_ns", 0) / 1000);
+	}
+}
+
 static void print_status(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -77,6 +91,7 @@ static void print_status(struct json_object *o)
 		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
 		       (long long)json_int(x, "requests", 0), (long long)json_int(x, "pages", 0),
 		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
+	print_pacing(json_member(o, "pacing"));
 	print_frozen(json_member(o, "donors"));
 	printf("\n");
 	for (size_t i = 0; i < n; i++) {

@@ -144,6 +144,7 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		for (size_t k = 0; k < sizeof(field) / sizeof(field[0]); k++)
 			json_add_int(o, field[k].name, *(int64_t *)((char *)&s + field[k].offset));
 		json_add_int(o, "cut", (int64_t)budget_pages_cut(t->budget));
+		json_add_int(o, "paced", (int64_t)budget_pages_paced(t->budget));
 		json_object_object_add(o, "miss_ns_log2", histogram(s.miss_ns_log2));
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
 		json_object_object_add(o, "clean", a->plane->exact ?
