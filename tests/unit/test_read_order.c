@@ -156,6 +156,26 @@ static void a_stalled_donor(void **state)
 	device_end();
 }
 
+/* In 200 us a fast network carries 146 pages, whatever a donor does meanwhile. */
+static void a_distant_donor_sends_more(void **state)
+{
+	filled(false);
+	s.donors.donor[!from->index].fastest = SECOND;
+	s.donors.donor[!from->index].state = DONOR_DOWN;
+	from->fastest = 200000;
+	engine_tick(&s.engine, SECOND);
+	request(SLOT_READ, 1, 1);
+	flood();
+	assert_int_equal(large_pages(), 146 / LARGE * LARGE);
+	/* Near, it has two. */
+	from->fastest = 50000;
+	engine_tick(&s.engine, SECOND + 100 * MS);
+	for (int i = 0; i < 6; i++)
+		end_one(true);
+	assert_int_equal(large_pages(), WINDOW);
+	device_end();
+}
+
 /* Pages that the disk reads leave the donors to others. */
 static void reads_of_the_backup_do_not_count(void **state)
 {
@@ -226,6 +246,7 @@ int main(void)
 		cmocka_unit_test(small_reads_starve_none),
 		cmocka_unit_test(without_small_reads_the_limit_ends),
 		cmocka_unit_test(a_stalled_donor),
+		cmocka_unit_test(a_distant_donor_sends_more),
 		cmocka_unit_test(reads_of_the_backup_do_not_count),
 		cmocka_unit_test(a_round_begins_few_large_reads),
 		cmocka_unit_test(a_waiting_read_keeps_its_pages),

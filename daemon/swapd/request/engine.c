@@ -16,10 +16,13 @@
  */
 #define SMALL_PAGES 8
 /*
- * Pages of large reads in flight at donors, and begun in a round, while small ones are expected:
- * two requests of a loop device, so that a donor reads one while the other's reply is received.
+ * Least pages of large reads in flight at donors, and most to begin in a round, while small ones are
+ * expected: two requests of a loop device, so that a donor reads one while the other's reply is
+ * received.  A distant donor sends more in the time of a round trip: see tick_large().
  */
 #define LARGE_WINDOW 64
+/* ns: a page at 24 Gbit/s.  On a slower network the window holds more than a round trip. */
+#define LARGE_PAGE 1365
 /* Large reads that end after a small one until another is no longer expected. */
 #define EXPECTED 16
 
@@ -81,8 +84,8 @@ static bool may_begin(const struct engine *e, uint32_t pages)
 {
 	int next = e->slots.large.head;
 
-	return next >= 0 && (!e->small_expected ||
-			     pages + e->slots.slot[next].count <= LARGE_WINDOW);
+	return next >= 0 && (!e->small_expected || pages + e->slots.slot[next].count <=
+			     (e->large_window > LARGE_WINDOW ? e->large_window : LARGE_WINDOW));
 }
 _Static_assert(SLOT_PAGES <= LARGE_WINDOW, "a large read alone may begin");
 
@@ -128,7 +131,12 @@ static void end_large(struct engine *e, struct slot *slot)
 static void tick_large(struct engine *e)
 {
 	bool waits = e->slots.large.head >= 0;
+	uint64_t fastest = 0;
 
+	for (int i = 0; i < e->donors->count; i++)
+		if (donor_up(&e->donors->donor[i]) && e->donors->donor[i].fastest > fastest)
+			fastest = e->donors->donor[i].fastest;
+	e->large_window = (uint32_t)(fastest / LARGE_PAGE);
 	if (waits && e->large_waited && e->large_ended == e->large_ended_then)
 		e->small_expected = 0;
 	e->large_waited = waits;

@@ -53,6 +53,7 @@ struct engine {
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
 	uint32_t held;           /* requests that wait for a donor or a free slab */
 	uint32_t large_pages;    /* of large reads in flight at donors */
+	uint32_t large_window;   /* limit of large_pages by the donors' latency */
 	uint32_t small_expected; /* large reads that end until no small one is expected; 0 = none */
 	uint64_t large_ended, large_ended_then; /* large reads; at the last tick, */
 	bool large_waited;       /* and whether one waited for its turn then */
