@@ -216,7 +216,9 @@ static void some_requests_are_for_misses(void **unused)
 
 	limit(p, 0);
 	for (int i = 0; i < 40; i++) {
-		assert_int_equal(pacing_take(p, TYPE, 64, now), limit_of(p, 0));
+		uint32_t call = limit_of(p, 0) < 32 ? limit_of(p, 0) : 32;
+
+		assert_int_equal(pacing_take(p, TYPE, 64, now), call);
 		sim[0].in_flight = 1;
 		pacing_requested(p, TYPE, limit_of(p, 0), now);
 		pacing_take(p, TYPE, 64, now);

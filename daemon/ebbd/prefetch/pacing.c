@@ -16,6 +16,7 @@
 /* A batch this old counts as complete: the device may count no reads, or its donor be away. */
 #define LOST_NS 200000000ULL
 #define BATCHES 64            /* a power of two */
+#define CALL 32               /* pages; a call of process_madvise() costs as much as several */
 
 struct batch {
 	uint64_t mark;        /* reads that the device has completed when this is complete */
@@ -225,6 +226,15 @@ static void drop_complete(struct paced_device *d, uint64_t now)
 	}
 }
 
+/*
+ * Returns the pages of a call: half of the limit, so that the device reads one half while the other
+ * is requested, if that is not too little for a call.
+ */
+static uint32_t call_of(uint32_t limit)
+{
+	return limit >= 2 * CALL ? limit / 2 : limit < CALL ? limit : CALL;
+}
+
 uint32_t pacing_take(struct pacing *p, uint32_t type, uint32_t wanted, uint64_t now)
 {
 	struct paced_device *d = find(p, type);
@@ -232,7 +242,8 @@ uint32_t pacing_take(struct pacing *p, uint32_t type, uint32_t wanted, uint64_t 
 
 	if (!d || d->pace.limit == PACE_NONE)
 		return wanted;
-	n = wanted < d->pace.limit ? wanted : d->pace.limit;
+	n = call_of(d->pace.limit);
+	n = wanted < n ? wanted : n;
 	drop_complete(d, now);
 	if (d->pages + n <= d->pace.limit && d->last - d->first < BATCHES)
 		return n;

@@ -164,6 +164,7 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 	p->stats.pages += lost;
 	if (!lost)
 		return;
+	pacing_requested(p->pacing, j->target->type, (uint32_t)lost, now_ns());
 	/* Which of them were read is unknown. */
 	prefetch_set_renew(p->set, &j->key, vpn, n, now_ns());
 	budget_lost(j->budget, (uint32_t)lost);
@@ -344,14 +345,16 @@ static void move_to(struct prefetcher *p, int cpu)
 
 /*
  * Executes the next part of the request of cgroup @flow; returns false if its device has enough to
- * read.
+ * read.  @full has a bit for each swap type of such a device: a cgroup that wants fewer pages must
+ * not go before one that waits for the device to have read some.
  */
-static bool turn(struct prefetcher *p, int flow, uint64_t now)
+static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 {
 	struct fair_request *r = fair_request(p->queue, flow);
 	struct ebb_request *head = &r->asked.head;
 	struct job j = { .request = r, .key = { head->tgid, head->exec, head->owner } };
 	uint32_t most = 0, pages;
+	uint64_t bit;
 
 	if (now - head->time_ns > p->config->stale_ns) {
 		drop(p, flow, &p->stats.stale);
@@ -371,8 +374,10 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now)
 		return true;
 	}
 	if (prefetches(r)) {
-		most = may_request(p, r, j.target->type, now);
+		bit = 1ULL << (j.target->type & 63);
+		most = *full & bit ? 0 : may_request(p, r, j.target->type, now);
 		if (!most) {
+			*full |= bit;
 			budget_release(j.budget);
 			return false;
 		}
@@ -390,11 +395,11 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now)
 bool prefetcher_run(struct prefetcher *p)
 {
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), full = 0;
 
 	pacing_adapt(p->pacing, budget_misses_wait(p->budgets), now);
 	for (int flow = fair_first(p->queue); flow >= 0; flow = fair_next(p->queue, flow))
-		if (turn(p, flow, now))
+		if (turn(p, flow, now, &full))
 			return fair_first(p->queue) >= 0;
 	if (fair_first(p->queue) < 0)
 		return false;
