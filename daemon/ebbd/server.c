@@ -80,6 +80,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		plane_counters(&d->plane, t->cgroup.id, &c);
 		json_add_int(o, "outstanding", budget_outstanding(t->budget, &c));
 		json_object_object_add(o, "placement", placement_json(t));
+		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(list, o);
@@ -114,7 +115,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped },
 		{ "held_back", x.held_back }, { "repeated", x.repeated },
 		{ "failed", x.failed }, { "cold_pages", x.cold_pages },
-		{ "paged_out", x.paged_out }, { "call_ns", x.call_ns }, { "waits", x.waits },
+		{ "paged_out", x.paged_out }, { "collapsed", x.collapsed },
+		{ "collapse_ns", x.collapse_ns }, { "call_ns", x.call_ns }, { "waits", x.waits },
 		{ "paced", x.paced },
 		{ NULL }
 	});

@@ -335,6 +335,7 @@ struct ebb_executor {
 	__u64 reads;                /* block reads of ebbd, counted by bpf/evict */
 	__u64 pages;                /* pages in these reads */
 	struct ebb_reader reader;
+	__u64 written;              /* anonymous pages that reclaim wrote in that thread */
 };
 
 /*

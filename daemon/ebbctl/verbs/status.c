@@ -117,7 +117,27 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-/* Offloading of the cgroups that have a slowdown target. */
+/* A table of the member @name of those cgroups that have one. */
+static void print_members(struct json_object *rows, const char *name, const struct column *columns)
+{
+	_cleanup_json_ struct json_object *list = json_object_new_array();
+	size_t n = rows ? json_object_array_length(rows) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+		struct json_object *member = json_member(row, name);
+
+		if (!member)
+			continue;
+		json_add_text(member, "path", json_text(row, "path", "?"));
+		json_object_array_add(list, json_object_get(member));
+	}
+	if (!json_object_array_length(list))
+		return;
+	printf("\n");
+	output_table(list, columns, "");
+}
+
 static void print_offload(struct json_object *rows)
 {
 	static const struct column columns[] = {
@@ -127,22 +147,21 @@ static void print_offload(struct json_object *rows)
 		{ "reclaimed_pages", "RECLAIMED", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
 		{ NULL },
 	};
-	_cleanup_json_ struct json_object *list = json_object_new_array();
-	size_t n = rows ? json_object_array_length(rows) : 0;
 
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *row = json_object_array_get_idx(rows, i);
-		struct json_object *offload = json_member(row, "offload");
+	print_members(rows, "offload", columns);
+}
 
-		if (!offload)
-			continue;
-		json_add_text(offload, "path", json_text(row, "path", "?"));
-		json_object_array_add(list, json_object_get(offload));
-	}
-	if (!json_object_array_length(list))
-		return;
-	printf("\n");
-	output_table(list, columns, "");
+static void print_collapse(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "path", "COLLAPSED", COLUMN_TEXT }, { "state", "STATE", COLUMN_TEXT },
+		{ "reason", "LAST REASON", COLUMN_TEXT }, { "retry_s", "RETRY s", COLUMN_COUNT },
+		{ "windows", "WINDOWS", COLUMN_COUNT }, { "rejected", "REJECTED", COLUMN_COUNT },
+		{ "whole", "WHOLE", COLUMN_COUNT }, { "returned", "RETURNED", COLUMN_COUNT },
+		{ NULL },
+	};
+
+	print_members(rows, "collapse", columns);
 }
 
 static void print_stats(struct json_object *o)
@@ -161,6 +180,7 @@ static void print_stats(struct json_object *o)
 	output_table(json_member(o, "cgroups"), columns,
 		     "no cgroup has a policy; see \"ebbctl policy attach\"");
 	print_offload(json_member(o, "cgroups"));
+	print_collapse(json_member(o, "cgroups"));
 }
 
 static int run_stats(int argc, char **argv, void *options, struct error *e)

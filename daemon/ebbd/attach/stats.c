@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "colocation.h"
+#include "lib/base/clock.h"
 #include "lib/base/json.h"
 #include "stats.h"
 
@@ -117,6 +118,27 @@ struct json_object *placement_json(const struct attachment *t)
 	return o;
 }
 
+void collapse_json(const struct attachment *t, struct json_object *to)
+{
+	struct json_object *o;
+	struct collapse c;
+	uint64_t now = now_ns();
+
+	if (!budget_collapse_report(t->budget, &c))
+		return;
+	o = json_object_new_object();
+	json_add_text(o, "state", collapse_state_name(c.state));
+	json_add_text(o, "reason", collapse_reason_name(c.reason));
+	json_add_numbers(o, (struct json_number[]){
+		{ "retry_s", c.state == COLLAPSE_OFF && c.retry_ns > now ?
+			     (c.retry_ns - now) / 1000000000 : 0 },
+		{ "windows", c.windows }, { "rejected", c.rejected }, { "whole", c.whole },
+		{ "returned", c.again }, { "crowded", c.crowding },
+		{ "switched_off", c.trips }, { NULL }
+	});
+	json_object_object_add(to, "collapse", o);
+}
+
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 {
 	static const struct { const char *name; size_t offset; } field[] = {
@@ -150,6 +172,7 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		json_object_object_add(o, "clean", a->plane->exact ?
 				       json_object_new_int64((int64_t)s.clean) : NULL);
 		json_object_object_add(o, "placement", placement_json(t));
+		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(rows, o);

@@ -43,6 +43,7 @@ struct budget {
 	uint64_t used; /* hits, late and wasted, when the counters were read */
 	uint64_t sweep_idle, sweep_unused;
 	uint32_t turn;
+	struct collapse collapse;
 };
 
 struct view {
@@ -307,6 +308,12 @@ uint32_t budget_weight(const struct budget *b)
 	return atomic_load(&b->weight);
 }
 
+bool budget_collapse_report(const struct budget *b, struct collapse *c)
+{
+	*c = b->collapse;
+	return b->table->config.collapse == COLLAPSE_AUTO;
+}
+
 uint64_t budget_uses(const struct budget *b)
 {
 	return atomic_load(&b->uses);
@@ -360,6 +367,19 @@ void budget_release(struct budget *b)
 {
 	if (b)
 		budget_unref(b);
+}
+
+struct collapse *budget_collapse(struct budget *b)
+{
+	return &b->collapse;
+}
+
+uint64_t budget_swapped_in(const struct budget *b)
+{
+	struct ebb_counters c;
+
+	plane_counters(b->table->plane, b->owner, &c);
+	return c.swapped_in;
 }
 
 bool budget_passes(struct budget *b)

@@ -17,6 +17,7 @@
 #include "ebbd/plane/events.h"
 #include "ebbd/plane/plane.h"
 #include "lib/host/cgroup.h"
+#include "lib/rules/collapse.h"
 #include "settings.h"
 
 struct budget;
@@ -60,6 +61,8 @@ uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a 
 uint64_t budget_pages_paced(const struct budget *b); /* pages that the limit of a device delayed */
 uint32_t budget_weight(const struct budget *b);     /* of its turns; 1 to 10000, usually 100 */
 uint64_t budget_uses(const struct budget *b);       /* uses of hit detection so far */
+/* Stores a copy, possibly amid a change; returns whether the setting allows collapsing. */
+bool budget_collapse_report(const struct budget *b, struct collapse *c);
 /* Returns the pages prefetched and not used yet, by the counters @c. */
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);
 
@@ -85,6 +88,11 @@ void budget_refresh_stats(struct budget *b);
 /* Returns the budget of the attached cgroup @owner, or NULL. */
 struct budget *budget_hold(struct budget_table *t, uint64_t owner);
 void budget_release(struct budget *b);
+
+/* Returns the state of collapsing; it belongs to the executor's thread. */
+struct collapse *budget_collapse(struct budget *b);
+/* Reads from the counters the pages that the cgroup has swapped in. */
+uint64_t budget_swapped_in(const struct budget *b);
 
 /* Returns whether to execute its next request; a throttled cgroup gets only a sample. */
 bool budget_passes(struct budget *b);

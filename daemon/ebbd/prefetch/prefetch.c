@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/realtime.h"
+#include "collapser.h"
 #include "fair_queue.h"
 #include "leaf.h"
 #include "pacing.h"
@@ -39,6 +40,7 @@ struct prefetcher {
 	struct budget_table *budgets;
 	const struct absence *absence;
 	struct leaves *leaves;
+	struct collapser *collapser;
 	struct prefetch_set *set;
 	struct ebb_executor *counted;  /* mapped: ebbd's reads, and whose pages this thread reads */
 	struct executor_stats stats;
@@ -290,7 +292,9 @@ static uint32_t carry_out(struct prefetcher *p, struct job *j, uint32_t most, ui
 		break;
 	default:
 		if (begins && head->op != EBB_OP_LIST && j->leaf)
-			p->stats.paged_out += page_out_behind(j->target, head, leaf_limit(j->leaf));
+			p->stats.paged_out += collapser_behind(
+				p->collapser,
+				&(struct collapse_job){ j->target, j->budget, j->leaf }, head, now);
 		return prefetch(p, j, most, now);
 	}
 	r->done = head->count;
@@ -469,6 +473,7 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 	if (prefetch_set_sweep(p->set, &(struct prefetch_sweep){ keep, expired, &s }))
 		leaves_sweep_end(p->leaves, now);
 	budget_sweep_end(s.budgets);
+	collapser_sweep(p->collapser, now);
 	pacing_refresh(p->pacing);
 	for (struct target *t = p->target; t < p->target + TARGETS; t++)
 		if (t->tgid && target_gone(t)) {
@@ -543,12 +548,13 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	maps = prefetch_set_maps(plane);
 	p->set = prefetch_set_new(&maps);
 	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);
+	p->collapser = collapser_new(config->collapse, p->counted, &p->stats);
 	for (int i = 0; i < TARGETS; i++)
 		p->target[i].pidfd = p->target[i].pagemap = -1;
 	p->pacing = pacing_new(plane, config);
 	p->queue = fair_queue_new();
 	p->each = 1;
-	if (!p->set || !p->leaves || !p->pacing || !p->queue)
+	if (!p->set || !p->leaves || !p->collapser || !p->pacing || !p->queue)
 		prefetcher_free(&p);
 	return p;
 }
@@ -564,6 +570,7 @@ void prefetcher_free(struct prefetcher **pp)
 		target_close(&p->target[i]);
 	pacing_free(&p->pacing);
 	fair_queue_free(&p->queue);
+	collapser_free(&p->collapser);
 	leaves_free(&p->leaves);
 	prefetch_set_free(&p->set);
 	free(p);
