@@ -188,12 +188,16 @@ static __always_inline __u64 streams_share(const struct ebb_fault *f, const stru
  * Requests the first pages of the site's next run, at most max: until it begins, the stream
  * may not fault at all.
  */
-static __always_inline void stream_ask_next(const struct ebb_fault *f, struct site *t, __s64 stride,
-					    __u64 max)
+static __always_inline void stream_ask_next(const struct ebb_fault *f, struct streams *s,
+					    const struct stream *st, struct site *t, __u64 max)
 {
-	if (!t->right || t->ahead)
+	__u64 first = t->first + site_jump(t);
+
+	/* The site may have become another's while the stream rested. */
+	if (!t->right || t->ahead || t->key != st->key)
 		return;
-	t->ahead = ebb_prefetch(f, t->first + site_jump(t), stride, t->run < max ? t->run : max);
+	t->ahead = ebb_prefetch(f, first, st->stride, t->run < max ? t->run : max);
+	s->asked += t->ahead;
 }
 
 /*
@@ -215,7 +219,7 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 		return;
 	/* All of the run is requested. */
 	if (from == st->end && f->kind != EBB_MISS && (left || f->vpn == from)) {
-		stream_ask_next(f, t, st->stride, streams_share(f, s, 2 * window));
+		stream_ask_next(f, s, st, t, streams_share(f, s, 2 * window));
 		return;
 	}
 	max = streams_share(f, s, window);
