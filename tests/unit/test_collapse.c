@@ -106,16 +106,19 @@ static void decides_by_free_capacity(void **state)
 		/* Below the limit. */
 		{ { .unused = ROOM, .ready = 2 }, { COLLAPSE_HUGE, 2 } },
 		{ { .unused = ROOM, .ready = 9 }, { COLLAPSE_HUGE, 2 } },
-		{ { .unused = ROOM - 1, .ready = 2 }, { COLLAPSE_SMALL, 1 } },
-		/* By windows that left before. */
-		{ { .freeable = 1, .ready = 2 }, { COLLAPSE_SMALL, 1 } },
-		{ { .unused = COLLAPSE_MARGIN, .freeable = 1, .ready = 2 },
+		{ { .unused = ROOM - 1, .ready = 2 }, { COLLAPSE_WAIT, 0 } },
+		/* By pages that left before. */
+		{ { .freeable = ROOM, .ready = 2 }, { COLLAPSE_HUGE, 2 } },
+		{ { .freeable = ROOM - 1, .ready = 2 }, { COLLAPSE_WAIT, 0 } },
+		{ { .unused = COLLAPSE_MARGIN, .freeable = COLLAPSE_BYTES, .ready = 2 },
 		  { COLLAPSE_HUGE, 2 } },
-		{ { .freeable = 2, .ready = 2 }, { COLLAPSE_HUGE, 2 } },
-		/* These are still being written: while few windows wait. */
-		{ { .outgoing = 1, .ready = 2 }, { COLLAPSE_WAIT, 0 } },
-		{ { .outgoing = 1, .ready = 3 }, { COLLAPSE_WAIT, 0 } },
-		{ { .outgoing = 1, .ready = 4 }, { COLLAPSE_SMALL, 3 } },
+		/* Half of the windows make room for the others. */
+		{ { .ready = 3 }, { COLLAPSE_WAIT, 0 } },
+		{ { .ready = 4 }, { COLLAPSE_SMALL, 2 } },
+		{ { .ready = 7 }, { COLLAPSE_SMALL, 5 } },
+		/* What is being written may soon be room. */
+		{ { .outgoing = 1, .ready = 5 }, { COLLAPSE_WAIT, 0 } },
+		{ { .outgoing = 1, .ready = 6 }, { COLLAPSE_SMALL, 4 } },
 	};
 
 	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
@@ -168,7 +171,7 @@ enum told { RETURNED, SCATTERED, REFUSED, CROWDED };
 
 static void tell(struct collapse *c, enum told what, uint32_t bad)
 {
-	struct collapse_facts f = { .limit = LIMIT, .unused = bad ? 0 : LIMIT, .ready = 2,
+	struct collapse_facts f = { .limit = LIMIT, .unused = bad ? 0 : LIMIT, .ready = 4,
 				    .now = SECOND };
 
 	switch (what) {

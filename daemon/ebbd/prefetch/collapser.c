@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdlib.h>
+#include <string.h>
 
 #include <ebb/page.h>
 #include "collapser.h"
@@ -10,7 +11,7 @@
 
 #define TRAILS 32
 #define OUT 64                  /* windows paged out lately, for free capacity */
-#define ENOUGH 3                /* freeable windows that allow a call */
+#define ENOUGH (2 * COLLAPSE_BYTES) /* freeable bytes that allow a call */
 #define WATCHED 64              /* windows paged out that may return */
 #define GAP 1024                /* pages: a stream may skip so many, as requests can be lost */
 #define IDLE_NS 1000000000ULL
@@ -34,7 +35,8 @@ struct trail {
 
 struct out {
 	uint64_t cgroup;        /* 0 = unused */
-	uint64_t frame[2];
+	uint64_t frame[WINDOW_FRAMES];
+	uint32_t frames;        /* 1 of a huge page, which is freed as a whole */
 };
 
 struct watched {
@@ -91,9 +93,11 @@ void collapser_free(struct collapser **pc)
 
 static void note_out(struct collapser *c, const struct collapse_job *j, const struct window *w)
 {
-	if (w->frame[0] && w->frame[1])
-		c->out[c->next_out++ % OUT] = (struct out){ j->target->leaf,
-							    { w->frame[0], w->frame[1] } };
+	struct out *o = &c->out[c->next_out++ % OUT];
+
+	o->cgroup = j->target->leaf;
+	o->frames = w->huge ? 1 : WINDOW_FRAMES;
+	memcpy(o->frame, w->frame, sizeof(o->frame));
 }
 
 /* A window is judged when the cgroup has swapped in so many pages since it left. */
@@ -159,8 +163,7 @@ static uint64_t out_small_window(struct collapser *c, const struct collapse_job 
 {
 	struct window before = window_look(j->target, vpn);
 
-	if (before.private)
-		note_out(c, j, &before);
+	note_out(c, j, &before);
 	return out_small(c, j, vpn, 1, COLLAPSE_PAGES);
 }
 
@@ -176,8 +179,7 @@ static uint64_t out_huge(struct collapser *c, const struct collapse_job *j, stru
 		start = now_ns();
 		pages += window_page_out(j->target, t->huge[i]);
 		ns += now_ns() - start;
-		if (before.huge)
-			note_out(c, j, &before);
+		note_out(c, j, &before);
 		whole += window_look(j->target, t->huge[i]).whole;
 		watch(c, j, t->huge[i], swapped_in);
 	}
@@ -331,19 +333,23 @@ static struct trail *trail_add(struct collapser *c, struct target *target, int s
 	return oldest;
 }
 
-/* Counts the cgroup's windows that were paged out lately, and forgets those that are reclaimed. */
+/* Counts what the cgroup paged out lately, and forgets windows that are reclaimed. */
 static void look_at_outgoing(struct collapser *c, uint64_t cgroup, struct collapse_facts *f)
 {
 	for (struct out *o = c->out; o < c->out + OUT && f->freeable < ENOUGH; o++) {
-		enum frame_state first, last;
+		uint64_t freeable = 0, outgoing = 0;
 
 		if (!o->cgroup || o->cgroup != cgroup)
 			continue;
-		last = windows_frame(&c->windows, o->frame[1], cgroup);
-		first = windows_frame(&c->windows, o->frame[0], cgroup);
-		f->freeable += first == FRAME_FREEABLE && last == FRAME_FREEABLE;
-		f->outgoing += last == FRAME_OUTGOING;
-		if (first == FRAME_OTHER && last == FRAME_OTHER)
+		for (uint32_t i = 0; i < o->frames; i++) {
+			enum frame_state s = windows_frame(&c->windows, o->frame[i], cgroup);
+
+			freeable += s == FRAME_FREEABLE;
+			outgoing += s == FRAME_OUTGOING;
+		}
+		f->freeable += freeable * COLLAPSE_BYTES / o->frames;
+		f->outgoing += outgoing * COLLAPSE_BYTES / o->frames;
+		if (!freeable && !outgoing)
 			o->cgroup = 0;
 	}
 }

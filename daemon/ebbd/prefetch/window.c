@@ -93,10 +93,11 @@ struct window window_look(const struct target *t, uint64_t vpn)
 	}
 	/* The root of a user namespace sees no page frames. */
 	w.huge &= first && !(first & (COLLAPSE_PAGES - 1));
-	if (entry[0] & PM_PRESENT)
-		w.frame[0] = first;
-	if (entry[COLLAPSE_PAGES - 1] & PM_PRESENT)
-		w.frame[1] = entry[COLLAPSE_PAGES - 1] & PM_FRAME;
+	for (uint32_t i = 0; i < WINDOW_FRAMES; i++) {
+		uint64_t at = entry[i * (COLLAPSE_PAGES / WINDOW_FRAMES)];
+
+		w.frame[i] = at & PM_PRESENT ? at & PM_FRAME : 0;
+	}
 	return w;
 }
 

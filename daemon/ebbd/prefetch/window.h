@@ -32,13 +32,15 @@ void windows_close(struct windows *w);
 /* Returns whether the administrator allows transparent huge pages now. */
 bool windows_allowed(const struct windows *w);
 
+#define WINDOW_FRAMES 8 /* page frames that stand for those of a window, at equal distances */
+
 /* A window by its pagemap, at one time. */
 struct window {
 	uint32_t present;     /* pages mapped */
 	bool private;         /* all present, anonymous, and mapped by this process alone */
 	bool huge;            /* present in 512 aligned page frames in sequence */
 	bool whole;           /* in 512 swap slots in sequence */
-	uint64_t frame[2];    /* of its first and last page, if present */
+	uint64_t frame[WINDOW_FRAMES]; /* 0 = not present */
 };
 
 /* @vpn: its first page. */

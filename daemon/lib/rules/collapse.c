@@ -96,7 +96,7 @@ uint32_t collapse_batch(const struct collapse *c, uint64_t limit)
 
 static bool has_room(const struct collapse_facts *f)
 {
-	return f->unused + f->freeable * COLLAPSE_BYTES >= COLLAPSE_BYTES + COLLAPSE_MARGIN;
+	return f->unused + f->freeable >= COLLAPSE_BYTES + COLLAPSE_MARGIN;
 }
 
 struct collapse_plan collapse_plan(struct collapse *c, const struct collapse_facts *f)
@@ -116,10 +116,10 @@ struct collapse_plan collapse_plan(struct collapse *c, const struct collapse_fac
 		tally(&c->crowded, n, 0, 2);
 		return (struct collapse_plan){ COLLAPSE_HUGE, n };
 	}
-	if (f->outgoing && f->ready < 2 * n)
+	if (f->ready < (f->outgoing ? 3 : 2) * n)
 		return (struct collapse_plan){ COLLAPSE_WAIT, 0 };
 	/* What leaves now is the free capacity of the next call. */
-	n = f->ready - n + 1;
+	n = f->ready - n;
 	c->crowding += n;
 	if (tally(&c->crowded, n, n, 2))
 		trip(c, COLLAPSE_CROWDED, f->now);

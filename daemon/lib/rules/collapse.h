@@ -78,8 +78,8 @@ struct collapse {
 struct collapse_facts {
 	uint64_t limit;         /* bytes: the tightest one */
 	uint64_t unused;        /* bytes below the nearest limit */
-	uint32_t freeable;      /* windows that are paged out, written and still charged */
-	uint32_t outgoing;      /* windows that are being written */
+	uint64_t freeable;      /* bytes paged out and written, but still charged */
+	uint64_t outgoing;      /* bytes being written */
 	uint32_t ready;
 	uint64_t now;
 };
@@ -105,8 +105,9 @@ uint32_t collapse_batch(const struct collapse *c, uint64_t limit);
  * Decides about the passed windows of a cgroup in COLLAPSE_ON.  Collapses only with free capacity
  * for one window and the margin: the kernel frees the small pages of each before it charges the
  * next.  Pages that are written but still charged are free capacity too: the kernel reclaims them
- * first, and without an interrupt.  For those that are being written it waits, until twice the
- * windows of a call are ready.
+ * first, and without an interrupt.  Without free capacity it waits until twice the windows
+ * of a call are ready, then makes room by half of them for the others: if the stream had to pass
+ * more windows meanwhile, it would fill that room.  It waits longer for what is being written.
  */
 struct collapse_plan collapse_plan(struct collapse *c, const struct collapse_facts *f);
 

@@ -106,7 +106,7 @@ struct donor {
 	bool promises_nothing;   /* below version 4; has been logged */
 	uint64_t memory, used;   /* bytes of its machine, as last reported; 0 = not reported */
 	uint64_t latency;        /* ns: of recent reads; decays, so that it is measured again */
-	/* ns: of the fastest recent read of some pages; grows, so that it is measured again; 0 = none */
+	/* ns: of the fastest recent small read; grows, so that it is measured again; 0 = none */
 	uint64_t fastest;
 	uint64_t identity;       /* reported in HELLO; 0 = not reported */
 	uint64_t grace;          /* ns: its session grace period; 0 = it does not tell */

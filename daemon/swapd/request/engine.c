@@ -16,11 +16,12 @@
  */
 #define SMALL_PAGES 8
 /*
- * Least pages of large reads in flight at donors, and most to begin in a round, while small ones are
- * expected: two requests of a loop device, so that a donor reads one while the other's reply is
+ * Least pages of large reads in flight at donors, and most to begin in a round, while small ones
+ * are expected: two requests of a loop device, so that a donor reads one while the other's reply is
  * received.  A distant donor sends more in the time of a round trip: see tick_large().
  */
 #define LARGE_WINDOW 64
+#define LARGE_WINDOW_MOST 256
 /* ns: a page at 24 Gbit/s.  On a slower network the window holds more than a round trip. */
 #define LARGE_PAGE 1365
 /* Large reads that end after a small one until another is no longer expected. */
@@ -136,7 +137,8 @@ static void tick_large(struct engine *e)
 	for (int i = 0; i < e->donors->count; i++)
 		if (donor_up(&e->donors->donor[i]) && e->donors->donor[i].fastest > fastest)
 			fastest = e->donors->donor[i].fastest;
-	e->large_window = (uint32_t)(fastest / LARGE_PAGE);
+	fastest /= LARGE_PAGE;
+	e->large_window = fastest < LARGE_WINDOW_MOST ? (uint32_t)fastest : LARGE_WINDOW_MOST;
 	if (waits && e->large_waited && e->large_ended == e->large_ended_then)
 		e->small_expected = 0;
 	e->large_waited = waits;
