@@ -686,7 +686,8 @@ static bool find_target(struct engine *e, struct slot *slot)
 	}
 	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
 	    !e->events->wanted(e->owner, index))
-		return false;
+		return (slab_away(slab) || e->events->room_awaited(e->owner)) &&
+		       hold(e, slot, e->away_timeout);
 	wait_for_slab(e, slab, slot);
 	return true;
 }
