@@ -163,6 +163,32 @@ static void empty_pages_are_not_read(void **state)
 	end(&f);
 }
 
+/* Where nothing lives any more, swapped-out regions are emptied, and others come first. */
+static void free_regions_are_not_read(void **state)
+{
+	const size_t length = 4 * REGION_SIZE / 8, out = 3 * REGION_SIZE / PAGE_BYTES;
+	size_t first, before;
+	struct fixture f;
+
+	begin(&f, "mode=memliner,exact,residency=simulated", 64 << 20);
+	first = page(&f, ebbgc_alloc_length(f.m, f.refs, length));
+	assert_int_equal(ebbgc_collect(f.m), 0);
+	for (size_t p = first; p < first + out; p++)
+		page_out(&f, p);
+	before = __atomic_load_n(&emptied, __ATOMIC_RELAXED);
+	f.roots[1] = ebbgc_alloc_length(f.m, f.refs, length);
+	assert_int_equal(page(&f, f.roots[1]), first);
+	assert_int_equal(__atomic_load_n(&emptied, __ATOMIC_RELAXED) - before, out);
+	for (size_t i = 0; i < length; i++)
+		assert_true(ebbgc_is_null(refs_of(f.roots[1])->slots[i]));
+	f.roots[1] = EBBGC_NULL;
+	assert_int_equal(ebbgc_collect(f.m), 0);
+	for (size_t p = first; p < first + out; p++)
+		page_out(&f, p);
+	assert_int_equal(page(&f, ebbgc_alloc(f.m, f.node)), first + out);
+	end(&f);
+}
+
 /* When there is nothing else, such a hole is better than none. */
 static void full_heaps_use_all_holes(void **state)
 {
@@ -215,6 +241,7 @@ int main(void)
 		  (void *)"mode=memliner,exact,residency=simulated,count" },
 		cmocka_unit_test(holes_on_swapped_out_pages_stay_free),
 		cmocka_unit_test(empty_pages_are_not_read),
+		cmocka_unit_test(free_regions_are_not_read),
 		cmocka_unit_test(full_heaps_use_all_holes),
 	};
 

@@ -147,7 +147,7 @@ static void *zero_regions(void *arg)
 		/* When memory is short, the kernel zeroes pages on first use. */
 		if (!h->regions[i].zero &&
 		    (!dropping || madvise(start, REGION_SIZE, MADV_DONTNEED)))
-			memset(start, 0, REGION_SIZE);
+			region_zero(h, i);
 	}
 	faults_count(h, faults);
 	pthread_mutex_lock(&h->lock);

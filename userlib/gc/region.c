@@ -182,6 +182,24 @@ static uint32_t find_committed(const struct ebbgc_heap *h)
 	return i;
 }
 
+/* Returns the first of the next LOOK_MOST regions that is free and in memory, or REGION_NONE. */
+static uint32_t find_resident(const struct ebbgc_heap *h)
+{
+	uint32_t end = h->top - h->free_hint > LOOK_MOST ? h->free_hint + LOOK_MOST : h->top;
+
+	for (uint32_t i = h->free_hint; i < end; i++) {
+		size_t page = i * REGION_PAGES;
+		uint64_t out;
+
+		if (h->kinds[i] != KIND_FREE || !h->regions[i].committed)
+			continue;
+		out = __atomic_load_n(&h->residency.out[page >> 6], __ATOMIC_RELAXED);
+		if (!(out >> (page & 63) & ((UINT64_C(1) << REGION_PAGES) - 1)))
+			return i;
+	}
+	return REGION_NONE;
+}
+
 void region_dropped(struct ebbgc_heap *h, uint32_t region, uint32_t pages)
 {
 	struct region *r = &h->regions[region];
@@ -207,9 +225,13 @@ static void kind_set(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
-	uint32_t first = find_free(h, count), old_top = h->top, fresh_count = 0;
+	uint32_t first = REGION_NONE, old_top = h->top, fresh_count = 0;
 
 	h->unbacked = false;
+	if (count == 1 && h->committed_free && residency_counts(h))
+		first = find_resident(h);
+	if (first == REGION_NONE)
+		first = find_free(h, count);
 	if (first == REGION_NONE)
 		return REGION_NONE;
 	for (uint32_t i = first; i < first + count; i++)

@@ -3,16 +3,26 @@
 #ifndef EBBGC_REGION_H
 #define EBBGC_REGION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "heap.h"
 
+#define REGION_PAGES (REGION_SIZE / PAGE_BYTES)
+
 int regions_create(struct ebbgc_heap *h);
 void regions_destroy(struct ebbgc_heap *h);
 
+/* Is free memory chosen by residency?  Not if all is in memory. */
+static inline bool residency_counts(const struct ebbgc_heap *h)
+{
+	return (h->options.features & EBBGC_EXACT) && h->residency.provider &&
+	       residency_is_scarce(&h->residency);
+}
+
 /*
  * Takes @count adjacent free regions; returns the first, or REGION_NONE if the heap is full or the
- * kernel cannot back them.
+ * kernel cannot back them.  A single one is in memory if possible, with EBBGC_EXACT.
  */
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);

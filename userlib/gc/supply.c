@@ -80,13 +80,6 @@ void faults_count(struct ebbgc_heap *h, uint64_t before)
 				   __ATOMIC_RELAXED);
 }
 
-/* Are holes chosen by residency?  Not if all is in memory. */
-static bool is_choosy(const struct ebbgc_heap *h)
-{
-	return (h->options.features & EBBGC_EXACT) && h->residency.provider &&
-	       residency_is_scarce(&h->residency);
-}
-
 /* Free bytes of a region that has live objects, from its start. */
 struct hole {
 	size_t begin, end;
@@ -145,6 +138,16 @@ static void hole_zero(struct ebbgc_heap *h, uint32_t region, const struct hole *
 	}
 }
 
+void region_zero(struct ebbgc_heap *h, uint32_t region)
+{
+	const struct hole all = { 0, REGION_SIZE };
+
+	if (residency_counts(h))
+		hole_zero(h, region, &all, 0, REGION_SIZE);
+	else
+		memset(region_start(h, region), 0, REGION_SIZE);
+}
+
 bool supply_take(struct mutator *m, unsigned int kind)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -154,7 +157,7 @@ bool supply_take(struct mutator *m, unsigned int kind)
 	uint64_t *bits = h->allocated + (size_t)s->region * REGION_WORDS;
 	size_t slots = REGION_SIZE / size, i = r->cursor, end;
 	size_t most = size < RUN_BYTES ? RUN_BYTES / size : 1;
-	bool choosy = !r->zero && !s->all_holes && is_choosy(h);
+	bool choosy = !r->zero && !s->all_holes && residency_counts(h);
 	struct hole hole;
 	uint64_t faults;
 

@@ -66,7 +66,6 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	return live;
 }
 
-#define REGION_PAGES (REGION_SIZE / PAGE_BYTES)
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
 #define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
