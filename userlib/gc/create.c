@@ -54,6 +54,7 @@ static int heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	h->advice.pidfd = -1;
 	h->bytes = h->options.max_bytes;
 	h->backing.off = h->options.features & EBBGC_OVERCOMMIT;
+	pthread_mutex_init(&h->pausing, NULL);
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_mutex_init(&h->marker.lock, NULL);
 	pthread_cond_init(&h->marker.changed, NULL);

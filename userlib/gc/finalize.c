@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "finalize.h"
-#include "mark.h"
 #include "object.h"
 #include "os.h"
 
@@ -81,24 +80,24 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 	pthread_mutex_unlock(&h->lock);
 }
 
-size_t finalizers_collect(struct ebbgc_heap *h)
+size_t finalizers_collect(struct ebbgc_heap *h,
+			  bool (*lives)(const struct ebbgc_heap *h, uint64_t object),
+			  void (*revive)(void *arg, uint64_t object), void *arg)
 {
 	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
-	size_t kept = 0, from = ready->count, found;
+	size_t kept = 0, from = ready->count;
 
 	for (size_t i = 0; i < l->count; i++) {
-		if (object_marked(h, l->items[i].object))
+		if (lives(h, l->items[i].object))
 			l->items[kept++] = l->items[i];
 		else
 			ready->items[ready->count++] = l->items[i];
 	}
 	l->count = kept;
-	found = ready->count - from;
 	order(h, from);
 	for (size_t i = from; i < ready->count; i++)
-		mark_object(&h->marker.tracers[0], ready->items[i].object);
-	h->counting.finalizers_ready += found;
-	return found;
+		revive(arg, ready->items[i].object);
+	return ready->count - from;
 }
 
 /* Takes the oldest ready finalizer.  At most half of the list are taken entries. */

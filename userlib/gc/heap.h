@@ -163,6 +163,8 @@ struct ebbgc_heap {
 	size_t slot_size[SMALL_KINDS];
 	uint8_t class_of[SMALL_MAX / GRANULE + 1];
 
+	/* Taken before `lock`: belongs to the thread that stops the world, or is about to. */
+	pthread_mutex_t pausing;
 	pthread_mutex_t lock;
 	pthread_cond_t resume;		/* the world runs again */
 	pthread_cond_t stopped;		/* a thread has stopped */
@@ -221,6 +223,7 @@ struct ebbgc_heap {
 
 	/* Marking: world stopped. */
 	bool marking;
+	bool in_pause;			/* the collector has stopped the world */
 	/*
 	 * All that the program can reach is marked: weak references to unmarked objects are null
 	 * and are being cleared.  Implies `marking`.

@@ -114,7 +114,7 @@ unsigned int location_max_delays(const struct ebbgc_heap *h)
 	uint64_t end = __atomic_load_n(&h->room_end, __ATOMIC_RELAXED);
 	uint64_t room = __atomic_load_n(&h->room, __ATOMIC_RELAXED), left;
 
-	if (h->stop || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
+	if (h->in_pause || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
 		return 0;
 	left = end > used ? end - used : 0;
 	/* If room is 0, nothing is left. */
