@@ -19,6 +19,11 @@ void check_destroy(struct ebbgc_heap *h);
 
 /* World stopped, a concurrent cycle begins.  Nothing without the checking mode. */
 void check_snapshot(struct ebbgc_heap *h);
+/*
+ * World stopped, a minor cycle is about to free young objects: roots and old objects refer to old
+ * ones only.  Nothing without the checking mode.
+ */
+void check_minor(struct ebbgc_heap *h);
 /* World stopped, marking has ended; @exact: of a full cycle.  Nothing without the checking mode. */
 void check_marks(struct ebbgc_heap *h, bool exact);
 

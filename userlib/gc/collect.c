@@ -8,6 +8,7 @@
 #include "location.h"
 #include "mark.h"
 #include "mark_phase.h"
+#include "minor.h"
 #include "object.h"
 #include "os.h"
 #include "region.h"
@@ -118,7 +119,7 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 	marking_count(h);
 	if (kind == CYCLE_FULL)
 		h->supplied_before = h->supplied;
-	sweep_begin(h);
+	sweep_begin(h, kind == CYCLE_CONCURRENT);
 	trigger_set(h, live);
 	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_MARK_END, live, NULL);
@@ -184,7 +185,7 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 
 static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 {
-	uint64_t since, begin;
+	uint64_t since, begin, ready;
 	struct verdict verdict = { .decided = false };
 
 	sweep_all(h);
@@ -194,6 +195,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, regions_bytes(h), NULL);
 	begin = since = os_now();
 	stop(h);
+	ready = minor_collect(h);
 	snapshot(h, kind);
 	if (kind == CYCLE_CONCURRENT) {
 		resume(h, since);
@@ -227,6 +229,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 			return;
 		}
 	}
+	ready += verdict.finalized + minor_collect(h);
 	marking_end(h, kind);
 	resume(h, since);
 	pthread_mutex_lock(&h->lock);
@@ -234,8 +237,8 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	h->stats.cycles++;
 	h->stats.full_cycles += kind == CYCLE_FULL;
 	pthread_mutex_unlock(&h->lock);
-	if (verdict.finalized)
-		event_send(h, EBBGC_EVENT_FINALIZERS_READY, verdict.finalized, NULL);
+	if (ready)
+		event_send(h, EBBGC_EVENT_FINALIZERS_READY, ready, NULL);
 	sweep_all(h);
 	regions_release(h);
 	event_send(h, EBBGC_EVENT_CYCLE_END, regions_bytes(h), NULL);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "barrier.h"
 #include "finalize.h"
 #include "object.h"
 #include "os.h"
@@ -72,8 +73,7 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 	/* Reserved when they were added.  The objects are alive, or in the snapshot of a cycle. */
 	for (size_t i = 0; i < l->count; i++) {
 		ready->items[ready->count++] = l->items[i];
-		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-			ebbgc_log_old(mutator, (ebbgc_ref_t){ l->items[i].object });
+		barrier_log(mutator_of(mutator), (ebbgc_ref_t){ l->items[i].object });
 	}
 	l->count = 0;
 	order(h, from);
@@ -134,8 +134,7 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 			break;
 		/* The list was a root, and there was no safepoint since the object left it. */
 		object = (ebbgc_ref_t){ f.object };
-		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-			ebbgc_log_old(mutator, object);
+		barrier_log(mutator_of(mutator), object);
 		ebbgc_frame_push(mutator, &frame, &object, 1);
 		f.fn(mutator, object, f.data);
 		ebbgc_frame_pop(mutator, &frame);

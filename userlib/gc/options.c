@@ -69,6 +69,9 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 							MARKERS_MAX;
 	/* Page bitmaps have whole words. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
+	/* So that most of a small heap is for old objects. */
+	if (to->nursery_bytes > to->max_bytes / 4)
+		to->nursery_bytes = to->max_bytes / 4;
 	/* Epochs by residency need no stamps. */
 	if (to->features & (EBBGC_PARK | EBBGC_HINTS | EBBGC_PLAIN))
 		to->features |= EBBGC_EXACT;
@@ -88,6 +91,7 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||
 	    (unsigned int)to->mode > EBBGC_MEMLINER ||
 	    (unsigned int)to->residency > EBBGC_RESIDENCY_SIMULATED ||
+	    (to->nursery_bytes && to->nursery_bytes < REGION_SIZE) ||
 	    to->delta > 7 || !to->epoch_percent || to->epoch_percent > 100 || !to->scan_percent ||
 	    to->scan_percent > 100 ||
 	    (unsigned int)to->stacks > EBBGC_CONSERVATIVE || (unsigned int)to->sizing > EBBGC_FIXED)

@@ -40,6 +40,13 @@ uint64_t regions_bytes(struct ebbgc_heap *h);
 /* Without the lock: returns the bytes of side tables per region. */
 size_t regions_side_bytes(const struct ebbgc_heap *h);
 
+/*
+ * With a nursery: puts a region that a thread takes objects from, or of a new large object, on the
+ * list of young ones.  Until the next minor cycle it is on no other list.
+ */
+void region_make_young(struct ebbgc_heap *h, uint32_t region);
+uint32_t region_pop_young(struct ebbgc_heap *h);	/* or REGION_NONE */
+
 void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
 uint32_t region_list_pop(struct ebbgc_heap *h, struct region_list *l);	/* or REGION_NONE */
 void region_list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from);

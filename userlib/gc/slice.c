@@ -79,7 +79,7 @@ void slice_trace_object(struct tracer *t, uint64_t object)
 
 void slice_trace(struct tracer *t, uint64_t from)
 {
-	uint64_t object = object_containing(t->heap, from);
+	uint64_t object = old_object_containing(t->heap, from);
 
 	/* The object is marked: it exists until the end of this cycle. */
 	visit_within(t, &t->heap->types[type_id(object)], object, from, page_after(from));

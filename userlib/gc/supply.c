@@ -62,10 +62,34 @@ void supplies_blacken(struct ebbgc_heap *h, struct mutator *m)
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 {
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
-		if (m->supply[k].region != REGION_NONE)
-			region_list_push(h, &h->partial[k], m->supply[k].region);
+		uint32_t region = m->supply[k].region;
+
+		if (region != REGION_NONE && !h->regions[region].young)
+			region_list_push(h, &h->partial[k], region);
 		m->supply[k].region = REGION_NONE;
 	}
+}
+
+uint64_t supplies_drop(struct ebbgc_heap *h, struct mutator *m)
+{
+	uint64_t dropped = 0;
+
+	supplies_drop_regions(h, m);
+	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
+		struct supply *s = &m->supply[k];
+
+		dropped += (uint64_t)(s->end - s->next);
+		for (; s->next < s->end; s->next += h->slot_size[k]) {
+			size_t i = granule_of(h, (uint64_t)(uintptr_t)s->next);
+
+			__atomic_fetch_and(&h->allocated[i >> 6], ~(UINT64_C(1) << (i & 63)),
+					   __ATOMIC_RELAXED);
+		}
+		s->next = s->end = NULL;
+	}
+	__atomic_fetch_add(&h->allocated_bytes, m->uncounted, __ATOMIC_RELAXED);
+	m->uncounted = 0;
+	return dropped;
 }
 
 uint64_t faults_before(const struct ebbgc_heap *h)

@@ -34,4 +34,10 @@ void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
 /* World stopped, or m's own thread with the lock: ends m's ownership of regions. */
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m);
 
+/*
+ * World stopped, or m's own thread with the lock; with a nursery: ends m's ownership of regions,
+ * frees the rest of its runs, and counts all that it has taken.  Returns the bytes of these rests.
+ */
+uint64_t supplies_drop(struct ebbgc_heap *h, struct mutator *m);
+
 #endif
