@@ -95,6 +95,9 @@ MODES = (
     Mode("ebb-unnoted+arrivals", "mode=memliner,park,arrivals,drop,lock"),
     Mode("ebb+hints", "mode=memliner,park,arrivals,hints,drop,lock", ""),
     Mode("ebb-unnoted+hints", "mode=memliner,park,arrivals,hints,drop,lock"),
+    # Minor cycles: without and with all other switches.
+    Mode("nursery", "mode=concurrent,nursery=8M"),
+    Mode("ebb+nursery", "mode=memliner,park,drop,lock,nursery=8M", ""),
     # Tracers do not wait for the program to swap in parked pages.
     Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
