@@ -273,6 +273,12 @@ void check_minor(struct ebbgc_heap *h)
 	}
 }
 
+void check_traced(struct ebbgc_heap *h, uint64_t object)
+{
+	if (h->nursery.old && !bit_test(h->nursery.old, granule_of(h, object)))
+		failed(h, object, "is young, and traced");
+}
+
 struct weak_check {
 	struct ebbgc_edges edges;	/* first */
 	struct ebbgc_heap *h;

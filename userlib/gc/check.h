@@ -11,6 +11,7 @@
 #define EBBGC_CHECK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ebbgc_heap;
 
@@ -24,6 +25,8 @@ void check_snapshot(struct ebbgc_heap *h);
  * ones only.  Nothing without the checking mode.
  */
 void check_minor(struct ebbgc_heap *h);
+/* A tracer reads an object, which no minor cycle may free.  Only in checking mode. */
+void check_traced(struct ebbgc_heap *h, uint64_t object);
 /* World stopped, marking has ended; @exact: of a full cycle.  Nothing without the checking mode. */
 void check_marks(struct ebbgc_heap *h, bool exact);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "check.h"
 #include "fibre_word.h"
 #include "mark.h"
 #include "object.h"
@@ -204,6 +205,8 @@ void trace_object(struct tracer *t, uint64_t object)
 	uint32_t id = type_id(object);
 	const struct type *type = &t->heap->types[id];
 
+	if (EBBGC_UNLIKELY(t->heap->check))
+		check_traced(t->heap, object);
 	if (id == TYPE_EPHEMERON)
 		return trace_ephemeron(t, object);
 	if (type->flags & EBBGC_WEAK)
