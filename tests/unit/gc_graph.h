@@ -383,7 +383,7 @@ static const char *const graph_options[] = {
 	"mode=memliner,park,arrivals,hints,residency=simulated,drop",
 	"mode=concurrent,nursery=64K",
 	"mode=stop,nursery=256K",
-	"mode=concurrent,address,drop,nursery=128K",
+	"mode=concurrent,address,drop,exact,residency=simulated,nursery=128K",
 	"mode=memliner,nursery=64K",
 	"mode=memliner,park,residency=simulated,drop,nursery=64K",
 	"mode=memliner,park,arrivals,hints,residency=simulated,nursery=128K",

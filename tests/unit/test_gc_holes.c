@@ -97,7 +97,7 @@ static void holes_on_swapped_out_pages_stay_free(void **state)
 	struct fixture f;
 	size_t first, last, there = 0;
 
-	begin(&f, "mode=memliner,exact,residency=simulated", 64 << 20);
+	begin(&f, *state, 64 << 20);
 	nodes_with_holes(&f, true);
 	first = page(&f, *slot(&f, 0));
 	last = page(&f, *slot(&f, NODES - 2));
@@ -136,7 +136,7 @@ static void empty_pages_are_not_read(void **state)
 	struct fixture f;
 	size_t first, last, before, there = 0;
 
-	begin(&f, "mode=memliner,exact,residency=simulated", 64 << 20);
+	begin(&f, *state, 64 << 20);
 	nodes_with_holes(&f, false);
 	first = page(&f, *slot(&f, 0));
 	last = first + NODES / PER_PAGE - 2;
@@ -170,7 +170,7 @@ static void free_regions_are_not_read(void **state)
 	size_t first, before;
 	struct fixture f;
 
-	begin(&f, "mode=memliner,exact,residency=simulated", 64 << 20);
+	begin(&f, *state, 64 << 20);
 	first = page(&f, ebbgc_alloc_length(f.m, f.refs, length));
 	assert_int_equal(ebbgc_collect(f.m), 0);
 	for (size_t p = first; p < first + out; p++)
@@ -195,7 +195,7 @@ static void full_heaps_use_all_holes(void **state)
 	struct fixture f;
 	size_t n = 0;
 
-	begin(&f, "mode=memliner,exact,residency=simulated,sizing=fixed,overcommit", 1 << 20);
+	begin(&f, *state, 1 << 20);
 	nodes_with_holes(&f, true);
 	f.roots[1] = ebbgc_alloc_length(f.m, f.refs, (512 << 10) / 8);
 	assert_false(ebbgc_is_null(f.roots[1]));
@@ -232,6 +232,9 @@ static void faults_of_allocation_are_counted(void **state)
 	end(&f);
 }
 
+#define IN(mode, test) \
+	{ #test ", " mode, test, NULL, NULL, (void *)(mode ",exact,residency=simulated") }
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -239,10 +242,14 @@ int main(void)
 		  (void *)"mode=memliner,exact,residency=simulated" },
 		{ "faults of allocation are counted", faults_of_allocation_are_counted, NULL, NULL,
 		  (void *)"mode=memliner,exact,residency=simulated,count" },
-		cmocka_unit_test(holes_on_swapped_out_pages_stay_free),
-		cmocka_unit_test(empty_pages_are_not_read),
-		cmocka_unit_test(free_regions_are_not_read),
-		cmocka_unit_test(full_heaps_use_all_holes),
+		IN("mode=memliner", holes_on_swapped_out_pages_stay_free),
+		IN("mode=concurrent", holes_on_swapped_out_pages_stay_free),
+		IN("mode=stop", holes_on_swapped_out_pages_stay_free),
+		IN("mode=memliner", empty_pages_are_not_read),
+		IN("mode=concurrent", empty_pages_are_not_read),
+		IN("mode=memliner", free_regions_are_not_read),
+		IN("mode=concurrent", free_regions_are_not_read),
+		IN("mode=memliner,sizing=fixed,overcommit", full_heaps_use_all_holes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

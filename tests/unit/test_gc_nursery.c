@@ -18,7 +18,7 @@ struct watch {
 	pthread_cond_t changed;
 	bool armed, waits;
 	unsigned int failures;
-	uint64_t ready;
+	uint64_t ready, ended;
 	char text[128];
 };
 
@@ -46,6 +46,8 @@ static void on_event(void *arg, const struct ebbgc_event *e)
 		strncpy(w->text, e->text, sizeof(w->text) - 1);
 	} else if (e->kind == EBBGC_EVENT_FINALIZERS_READY) {
 		w->ready += e->value;
+	} else if (e->kind == EBBGC_EVENT_CYCLE_END) {
+		w->ended++;
 	}
 	pthread_mutex_unlock(&w->lock);
 }
@@ -166,6 +168,21 @@ static bool is_old(const struct fixture *f, ebbgc_ref_t r)
 			granule_of(f->heap, (uint64_t)(uintptr_t)ebbgc_ptr(r)));
 }
 
+/* Returns the number of regions that wait for allocation, of all kinds. */
+static uint32_t recycled(struct fixture *f)
+{
+	uint32_t count = 0;
+
+	pthread_mutex_lock(&f->heap->lock);
+	for (unsigned int k = 0; k < SMALL_KINDS; k++)
+		for (uint32_t r = f->heap->recycled[k].head; r != REGION_NONE;
+		     r = f->heap->regions[r].next)
+			count++;
+	assert_int_equal(count, f->heap->nursery.recycled);
+	pthread_mutex_unlock(&f->heap->lock);
+	return count;
+}
+
 /* A hundred nurseries of garbage: no cycle, and the heap stays small. */
 static void garbage_is_recycled(void **state)
 {
@@ -181,6 +198,7 @@ static void garbage_is_recycled(void **state)
 	assert_true(s.minor_cycles >= 40);
 	assert_true(s.reclaimed_bytes >= s.allocated_bytes - MIB);
 	assert_true(s.heap_bytes <= 2 * MIB);
+	assert_true(recycled(&f) <= f.heap->options.nursery_bytes / REGION_SIZE);
 	for (size_t i = count - ROOTS; i < count; i++)
 		assert_int_equal(node_of(f.roots[i % ROOTS])->value, i);
 	end(&f);
@@ -191,6 +209,7 @@ static void recycled_regions_come_first(void **state)
 {
 	struct fixture f;
 	ebbgc_ref_t first;
+	uint64_t ended;
 	uint32_t top;
 
 	begin(&f, "nursery=4M");
@@ -199,7 +218,7 @@ static void recycled_regions_come_first(void **state)
 		node(&f, i);
 	minor(&f);
 	top = f.heap->top;
-	assert_true(f.heap->nursery.recycled >= MIB / REGION_SIZE);
+	assert_true(recycled(&f) >= MIB / REGION_SIZE);
 	assert_false(exists(&f, first));
 	for (size_t i = 0; i < MIB / 32; i++)
 		node(&f, i);
@@ -208,11 +227,13 @@ static void recycled_regions_come_first(void **state)
 	minor(&f);
 	cycle_begin(&f);
 	cycle_end(&f);
-	ebbgc_collect_start(f.m);
-	/* The sweep follows. */
-	while (__atomic_load_n(&f.heap->ended, __ATOMIC_ACQUIRE) < 2)
-		ebbgc_poll(f.m);
-	assert_true(f.heap->nursery.recycled >= MIB / REGION_SIZE);
+	/* Swept. */
+	do {
+		pthread_mutex_lock(&f.watch.lock);
+		ended = f.watch.ended;
+		pthread_mutex_unlock(&f.watch.lock);
+	} while (!ended);
+	assert_true(recycled(&f) >= MIB / REGION_SIZE);
 	assert_int_equal(ebbgc_collect(f.m), 0);
 	ebbgc_alloc_length(f.m, f.leaf, 1);
 	assert_true(stats_of(f.heap).heap_bytes <= 2 * REGION_SIZE);

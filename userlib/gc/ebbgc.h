@@ -122,7 +122,10 @@ enum ebbgc_mode {
 
 /* Switches for struct ebbgc_options.features. */
 enum {
-	/* EBBGC_MEMLINER: ask the kernel which pages are swapped out, instead of using stamps. */
+	/*
+	 * Any mode: ask the kernel which pages are swapped out.  New objects then avoid swapped-out
+	 * pages with live objects; EBBGC_MEMLINER uses no stamps.
+	 */
 	EBBGC_EXACT = 1 << 0,
 	/*
 	 * EBBGC_MEMLINER: park work by page while its page is swapped out, resume it when the page
@@ -330,8 +333,8 @@ EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *tex
  * Creates a heap and its collector threads; NULL options are the defaults.  The environment
  * variable EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them; setuid programs ignore it.
  * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_MEMLINER,
- * EBBGC_DROP and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM, -EAGAIN if no
- * thread can be created.
+ * EBBGC_DROP, EBBGC_EXACT and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM,
+ * -EAGAIN if no thread can be created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 

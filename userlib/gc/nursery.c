@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 /* The thread that runs minor cycles. */
 #include "event.h"
+#include "location.h"
 #include "minor.h"
 #include "nursery.h"
 #include "os.h"
@@ -23,6 +24,8 @@ static uint64_t minor_cycle(struct ebbgc_heap *h)
 	pthread_mutex_unlock(&h->lock);
 	/* A pause of the collector may have included it. */
 	if (wanted) {
+		/* Allocation looks at residency, and cycles may be far apart. */
+		location_update(h);
 		since = os_now();
 		world_stop(h);
 		ready = minor_collect(h);

@@ -44,7 +44,8 @@ void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size)
 /* Does the heap ask the kernel about pages, or return single ones? */
 static bool needs_pages(const struct ebbgc_options *o)
 {
-	return o->mode == EBBGC_MEMLINER || (o->features & EBBGC_DROP) || o->resident_budget;
+	return o->mode == EBBGC_MEMLINER || (o->features & (EBBGC_DROP | EBBGC_EXACT)) ||
+	       o->resident_budget;
 }
 
 int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
@@ -73,7 +74,8 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	if (to->nursery_bytes > to->max_bytes / 4)
 		to->nursery_bytes = to->max_bytes / 4;
 	/* Epochs by residency need no stamps. */
-	if (to->features & (EBBGC_PARK | EBBGC_HINTS | EBBGC_PLAIN))
+	if (to->mode == EBBGC_MEMLINER &&
+	    (to->features & (EBBGC_PARK | EBBGC_HINTS | EBBGC_PLAIN)))
 		to->features |= EBBGC_EXACT;
 	if ((to->features & EBBGC_INCOGNITO) && (to->features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
 		return -EINVAL;
