@@ -12,6 +12,21 @@
 #define ROOTS 8
 #define MIB ((size_t)1 << 20)
 
+static bool failing;		/* no table grows; atomic */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FAILS 0		/* they have a realloc() of their own */
+#else
+#define FAILS 1
+
+void *__libc_realloc(void *p, size_t size);
+
+void *realloc(void *p, size_t size)
+{
+	return __atomic_load_n(&failing, __ATOMIC_RELAXED) ? NULL : __libc_realloc(p, size);
+}
+#endif
+
 /* Lets the collector wait after the snapshot, and counts events. */
 struct watch {
 	pthread_mutex_t lock;
@@ -621,6 +636,46 @@ static void blind_stores_free_nothing(void **state)
 	end(&f);
 }
 
+/* Without memory for its work, a minor cycle frees nothing; nor without some for the set. */
+static void without_memory_nothing_is_freed(void **state)
+{
+	const size_t count = 2 * SATB_ENTRIES;
+	struct fixture f;
+	ebbgc_ref_t garbage;
+
+	if (!FAILS)
+		skip();
+	begin(&f, *state);
+	f.roots[0] = ebbgc_alloc_length(f.m, f.refs, count);
+	for (size_t i = 0; i < count; i++)
+		ebbgc_store(f.m, f.roots[0], &refs_of(f.roots[0])->slots[i], node(&f, i));
+	garbage = node(&f, 1);
+	__atomic_store_n(&failing, true, __ATOMIC_RELAXED);
+	minor(&f);
+	__atomic_store_n(&failing, false, __ATOMIC_RELAXED);
+	assert_true(is_old(&f, garbage));
+	for (int round = 0; round < 2; round++) {
+		/* The set is lost once. */
+		for (size_t i = 0; i < count; i++) {
+			ebbgc_ref_t holder = refs_of(f.roots[0])->slots[i];
+
+			if (i == 0)
+				__atomic_store_n(&failing, !round, __ATOMIC_RELAXED);
+			ebbgc_store(f.m, holder, &node_of(holder)->left, node(&f, 2 * i));
+		}
+		__atomic_store_n(&failing, false, __ATOMIC_RELAXED);
+		garbage = node(&f, 1);
+		assert_int_equal(minor(&f).remembered, round ? count : count - SATB_ENTRIES);
+		assert_int_equal(is_old(&f, garbage), !round);
+		for (size_t i = 0; i < count; i++) {
+			ebbgc_ref_t holder = refs_of(f.roots[0])->slots[i];
+
+			assert_int_equal(node_of(node_of(holder)->left)->value, 2 * i);
+		}
+	}
+	end(&f);
+}
+
 /* A store that bypasses ebbgc_store() is found. */
 static void checking_finds_raw_stores(void **state)
 {
@@ -845,6 +900,7 @@ int main(void)
 		IN(ROOMY, finalizers_become_ready),
 		IN(ROOMY, large_objects_die_young),
 		IN(ROOMY, blind_stores_free_nothing),
+		IN(ROOMY, without_memory_nothing_is_freed),
 		IN(ROOMY, checking_finds_raw_stores),
 		IN(CONCURRENT, minor_cycles_run_during_marking),
 		IN(ADDRESS, minor_cycles_run_during_marking),
