@@ -636,6 +636,187 @@ static void blind_stores_free_nothing(void **state)
 	end(&f);
 }
 
+static void visit_no_edges(void *object, struct ebbgc_edges *edges)
+{
+	(void)object;
+	(void)edges;
+}
+
+/* Minor cycles do not follow them. */
+static void types_are_refused(void **state)
+{
+	static const struct ebbgc_slots slots = {
+		.kind = EBBGC_SLOT_AMBIGUOUS, .count = 1, .stride = 8,
+	};
+	static const struct ebbgc_layout layouts[] = {
+		{ .name = "slots", .size = 8, .slots = &slots, .slot_count = 1,
+		  .slot_size = sizeof(slots) },
+		{ .name = "edges", .size = 8, .edges = visit_no_edges },
+		{ .name = "fibre", .flags = EBBGC_FIBRE, .size = 8, .edges = visit_no_edges },
+	};
+	ebbgc_heap_t *heap;
+	struct fixture f;
+
+	begin(&f, *state);
+	assert_int_equal(ebbgc_heap_create(NULL, &heap), 0);
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
+		ebbgc_type_t type;
+
+		assert_int_equal(ebbgc_type_register(f.heap, &layouts[i], &type), -ENOTSUP);
+		assert_int_equal(ebbgc_type_register(heap, &layouts[i], &type), 0);
+	}
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	end(&f);
+}
+
+static void overwrite(struct fixture *f, ebbgc_ref_t object, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	ebbgc_overwrite(f->m, object, *slot);
+	ebbgc_init(slot, value);
+}
+
+/* Any slot may have changed, also on pages of a large object that no store has entered. */
+static void overwritten_objects_are_remembered(void **state)
+{
+	ebbgc_ref_t garbage, *slots;
+	struct fixture f;
+
+	begin(&f, *state);
+	f.roots[0] = node(&f, 1);
+	f.roots[1] = ebbgc_alloc_length(f.m, f.refs, 2 * REGION_SIZE / 8);
+	slots = refs_of(f.roots[1])->slots;
+	minor(&f);
+	overwrite(&f, f.roots[0], &node_of(f.roots[0])->left, node(&f, 2));
+	ebbgc_store(f.m, f.roots[1], &slots[0], node(&f, 3));
+	overwrite(&f, f.roots[1], &slots[9000], node(&f, 4));
+	garbage = node(&f, 5);
+	assert_int_equal(minor(&f).remembered, 3);
+	assert_false(exists(&f, garbage));
+	assert_int_equal(node_of(node_of(f.roots[0])->left)->value, 2);
+	assert_int_equal(node_of(slots[0])->value, 3);
+	assert_int_equal(node_of(slots[9000])->value, 4);
+	/* Young objects are traced anyhow. */
+	f.roots[2] = node(&f, 6);
+	overwrite(&f, f.roots[2], &node_of(f.roots[2])->left, node(&f, 7));
+	assert_int_equal(minor(&f).remembered, 0);
+	/* The object is unknown. */
+	garbage = node(&f, 8);
+	overwrite(&f, EBBGC_NULL, &slots[0], node(&f, 9));
+	minor(&f);
+	assert_true(is_old(&f, garbage));
+	assert_int_equal(node_of(slots[0])->value, 9);
+	end(&f);
+}
+
+static void note_value(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	uint64_t **at = data;
+
+	(void)m;
+	*(*at)++ = node_of(object)->value;
+}
+
+/* They come in the order asked for; neither readying all nor a weak read keeps garbage. */
+static void finalizers_are_ordered(void **state)
+{
+	uint64_t values[5] = { 0 }, *at = values;
+	ebbgc_ref_t garbage;
+	struct fixture f;
+
+	begin(&f, *state);
+	for (uint64_t i = 1; i <= 3; i++)
+		assert_int_equal(ebbgc_finalizer_add(f.m, node(&f, i), note_value, &at), 0);
+	assert_int_equal(minor(&f).finalizers_ready, 3);
+	f.roots[0] = node(&f, 5);
+	assert_int_equal(ebbgc_finalizer_add(f.m, f.roots[0], note_value, &at), 0);
+	assert_int_equal(ebbgc_finalizer_add(f.m, node(&f, 4), note_value, &at), 0);
+	garbage = node(&f, 6);
+	ebbgc_finalizers_all(f.m);
+	assert_true(ebbgc_same(ebbgc_weak_read(f.m, f.roots[0], EBBGC_CLEAR_LAST), f.roots[0]));
+	assert_int_equal(minor(&f).finalizers_ready, 0);
+	assert_false(exists(&f, garbage));
+	assert_int_equal(ebbgc_finalizers_run(f.m, SIZE_MAX), 5);
+	for (uint64_t i = 0; i < 5; i++)
+		assert_int_equal(values[i], i < 3 ? 3 - i : i + 1);
+	end(&f);
+}
+
+static void minor_cycles_are_suspended(void **state)
+{
+	struct fixture f;
+	uint64_t before;
+
+	begin(&f, *state);
+	for (size_t i = 0; i < 2 * MIB / 32; i++)
+		node(&f, i);
+	ebbgc_cycles_suspend(f.m);
+	before = stats_of(f.heap).minor_cycles;
+	assert_true(before > 0);
+	for (size_t i = 0; i < 4 * MIB / 32; i++)
+		node(&f, i);
+	assert_int_equal(stats_of(f.heap).minor_cycles, before);
+	/* One that is asked for ends no suspension. */
+	minor(&f);
+	for (size_t i = 0; i < 4 * MIB / 32; i++)
+		node(&f, i);
+	assert_int_equal(stats_of(f.heap).minor_cycles, before + 1);
+	ebbgc_cycles_resume(f.m);
+	for (size_t i = 0; i < 4 * MIB / 32; i++)
+		node(&f, i);
+	assert_true(stats_of(f.heap).minor_cycles > before + 1);
+	end(&f);
+}
+
+/* Inline allocation takes no slot of before a minor cycle. */
+static void sites_lose_their_slots(void **state)
+{
+	struct ebbgc_site site;
+	struct fixture f;
+
+	begin(&f, *state);
+	assert_int_equal(ebbgc_site_init(f.heap, f.node, &site), 0);
+	for (uint64_t i = 0; i < 100; i++) {
+		ebbgc_ref_t r = ebbgc_alloc_site(f.m, &site);
+
+		assert_int_equal(node_of(r)->value, 0);
+		node_of(r)->value = i;
+		assert_false(is_old(&f, r));
+		if (i % 10)
+			continue;
+		ebbgc_init(&node_of(r)->left, f.roots[0]);
+		f.roots[0] = r;
+		minor(&f);
+		assert_ptr_equal(f.m->supplies[site.kind].next, f.m->supplies[site.kind].end);
+	}
+	for (uint64_t i = 90; i; i -= 10, f.roots[0] = node_of(f.roots[0])->left)
+		assert_int_equal(node_of(f.roots[0])->value, i);
+	end(&f);
+}
+
+static void one_root(void *arg, struct ebbgc_edges *edges)
+{
+	ebbgc_ref_t *slot = arg;
+
+	edges->weak(edges, slot, *slot, EBBGC_CLEAR_FIRST);
+}
+
+static void root_callbacks_keep_young_objects(void **state)
+{
+	ebbgc_ref_t root = EBBGC_NULL, garbage;
+	struct fixture f;
+
+	begin(&f, *state);
+	assert_int_equal(ebbgc_roots_call(f.m, one_root, &root), 0);
+	root = node(&f, 1);
+	garbage = node(&f, 2);
+	minor(&f);
+	assert_true(is_old(&f, root));
+	assert_false(exists(&f, garbage));
+	assert_int_equal(node_of(root)->value, 1);
+	assert_int_equal(ebbgc_roots_call_end(f.m, one_root, &root), 0);
+	end(&f);
+}
+
 /* Without memory for its work, a minor cycle frees nothing; nor without some for the set. */
 static void without_memory_nothing_is_freed(void **state)
 {
@@ -900,6 +1081,12 @@ int main(void)
 		IN(ROOMY, finalizers_become_ready),
 		IN(ROOMY, large_objects_die_young),
 		IN(ROOMY, blind_stores_free_nothing),
+		IN(ROOMY, types_are_refused),
+		IN(ROOMY, overwritten_objects_are_remembered),
+		IN(ROOMY ",newest", finalizers_are_ordered),
+		IN("mode=concurrent,nursery=1M", minor_cycles_are_suspended),
+		IN(ROOMY, sites_lose_their_slots),
+		IN(ROOMY, root_callbacks_keep_young_objects),
 		IN(ROOMY, without_memory_nothing_is_freed),
 		IN(ROOMY, checking_finds_raw_stores),
 		IN(CONCURRENT, minor_cycles_run_during_marking),
