@@ -4,14 +4,12 @@
 #include "notes.h"
 #include "object.h"
 #include "os.h"
-#include "remember.h"
 #include "type.h"
 #include "work_pool.h"
 
 void barrier_set(const struct ebbgc_heap *h, struct mutator *m)
 {
-	/* With a nursery, stores take the slow path to be remembered. */
-	uint32_t flags = h->marking || h->nursery.old ? EBBGC_MARKING : 0;
+	uint32_t flags = h->marking ? EBBGC_MARKING : 0;
 
 	if (h->marking && h->marker.order->wants_notes)
 		flags |= EBBGC_NOTING;
@@ -27,11 +25,12 @@ void barrier_set_all(struct ebbgc_heap *h)
 		barrier_set(h, m);
 }
 
-void barrier_log(struct mutator *m, ebbgc_ref_t old)
+void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 {
+	struct mutator *m = mutator_of(mutator);
 	uint64_t object = old.bits & EBBGC_ADDRESS_MASK;
 
-	if (!m->heap->marking || object_marked(m->heap, object))
+	if (object_marked(m->heap, object))
 		return;
 	if (m->logged == SATB_ENTRIES) {
 		/* After fork() no thread marks, and the pool's lock may be held for ever. */
@@ -40,15 +39,6 @@ void barrier_log(struct mutator *m, ebbgc_ref_t old)
 		m->logged = 0;
 	}
 	m->log[m->logged++] = old.bits;
-}
-
-void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
-{
-	struct mutator *m = mutator_of(mutator);
-
-	if (m->heap->nursery.old)
-		remember_nothing(m->heap);
-	barrier_log(m, old);
 }
 
 /* Is it known that the object dies in this cycle?  Only weak slots refer to it. */
@@ -72,12 +62,9 @@ static bool is_unreachable(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 
 void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
 {
-	struct mutator *m = mutator_of(mutator);
-
-	if (m->heap->nursery.old)
-		remember_object(m, object);
+	(void)object;
 	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
-		barrier_log(m, old);
+		ebbgc_log_old(mutator, old);
 }
 
 ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum ebbgc_clear when)
@@ -89,7 +76,7 @@ ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum
 		return ref;
 	if (settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK))
 		return EBBGC_NULL;
-	barrier_log(mutator_of(mutator), ref);
+	ebbgc_log_old(mutator, ref);
 	return ref;
 }
 
@@ -120,21 +107,18 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 		      ebbgc_ref_t value)
 {
 	uint32_t flags = __atomic_load_n(&mutator->flags, __ATOMIC_RELAXED);
-	struct mutator *m = mutator_of(mutator);
 
 	if (!ebbgc_is_null(value))
 		value.bits = stamped(value.bits, mutator);
-	if (m->heap->nursery.old)
-		remember(m, object, slot, value);
-	if (m->heap->marking) {
+	if (flags & EBBGC_MARKING) {
 		ebbgc_ref_t old;
 
 		old.bits = __atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL);
 		/* Logged, what was dead would survive. */
 		if (!is_unreachable(mutator, old))
-			barrier_log(m, old);
+			ebbgc_log_old(mutator, old);
 		if (flags & EBBGC_NOTING)
-			notes_add(m, object.bits & EBBGC_ADDRESS_MASK);
+			notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
 		return;
 	}
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
@@ -148,7 +132,7 @@ ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING)) {
 		if (is_dead(mutator, ref))
 			return EBBGC_NULL;
-		barrier_log(mutator_of(mutator), ref);
+		ebbgc_log_old(mutator, ref);
 	}
 	return ref;
 }
@@ -157,10 +141,8 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 		    ebbgc_ref_t *expected, ebbgc_ref_t value)
 {
 	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) }, seen;
-	struct mutator *m = mutator_of(mutator);
 
-	if (m->heap->nursery.old)
-		remember(m, object, slot, value);
+	(void)object;
 	for (;;) {
 		seen = is_dead(mutator, was) ? EBBGC_NULL : was;
 		/* Stamps may differ between two references to one object. */
@@ -168,11 +150,11 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 			break;
 		if (__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
 						__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-			barrier_log(m, seen);
+			ebbgc_log_old(mutator, seen);
 			return true;
 		}
 	}
-	barrier_log(m, seen);
+	ebbgc_log_old(mutator, seen);
 	*expected = seen;
 	return false;
 }

@@ -12,8 +12,7 @@ bool is_object(const struct ebbgc_heap *h, uint64_t object)
 	       type_id(object) != TYPE_NONE && type_id(object) < types;
 }
 
-/* Returns the object that the word points into if one begins there, or 0. */
-static uint64_t slot_containing(const struct ebbgc_heap *h, uint64_t word)
+uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
 {
 	uint64_t address = word & EBBGC_ADDRESS_MASK, base = (uint64_t)(uintptr_t)h->base, object;
 	uint32_t region;
@@ -33,21 +32,7 @@ static uint64_t slot_containing(const struct ebbgc_heap *h, uint64_t word)
 	} else if (!is_large(kind)) {
 		return 0;
 	}
-	return bit_published(h->allocated, granule_of(h, object)) ? object : 0;
-}
-
-uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
-{
-	uint64_t object = slot_containing(h, word);
-
-	return object && type_id(object) != TYPE_NONE ? object : 0;
-}
-
-uint64_t old_object_containing(const struct ebbgc_heap *h, uint64_t word)
-{
-	uint64_t object = slot_containing(h, word);
-
-	if (!object || (h->nursery.old && !bit_published(h->nursery.old, granule_of(h, object))))
+	if (!bit_published(h->allocated, granule_of(h, object)) || type_id(object) == TYPE_NONE)
 		return 0;
-	return type_id(object) != TYPE_NONE ? object : 0;
+	return object;
 }
