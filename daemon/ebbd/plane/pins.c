@@ -80,7 +80,7 @@ static int create_record(struct pins *p, struct error *e)
 
 	p->map = bpf_map__fd(p->bpf->maps.pinned);
 	if (mkdir(DIR_PINS, 0700) || bpf_map__pin(p->bpf->maps.pinned, DIR_PINS "/pinned"))
-		return fail(e, errno, DIR_PINS ": cannot record whose CPU affinity changes: %m");
+		return fail(e, errno, DIR_PINS ": cannot record pinned threads: %m");
 	r = attach_all(p->bpf);
 	if (r)
 		return fail(e, -r, "bpf/place: cannot attach: %s", strerror(-r));
