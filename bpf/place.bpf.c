@@ -33,7 +33,7 @@ struct {
 const volatile __u32 mask_bytes = 8; /* of a set of CPUs in the kernel; written by ebbd */
 __u64 lost;                         /* heirs beyond EBB_MAX_PINNED */
 
-/* Since 6.2, for every thread whose affinity was set (8f9ea86fdf99). */
+/* Since Linux 6.2, the set of each thread that had a sched_setaffinity() (8f9ea86fdf99). */
 static __always_inline cpumask_t *user_mask(struct task_struct *task)
 {
 	return BPF_CORE_READ(task, user_cpus_ptr);
@@ -72,12 +72,17 @@ static __always_inline __u32 heir(struct task_struct *task, const struct ebb_pin
 	struct task_struct *parent = bpf_get_current_task_btf();
 	bool ours = !(p->flags & EBB_PINNED_SET) || (__u64)user_mask(parent) == p->id;
 
-	/* The kernel copies the set in force first, the set of the user afterwards. */
+	/* The kernel copies the set in force first, the set of the user some time later. */
+	bool late = is_only(&task->cpus_mask, (__u32)p->cpu);
+
 	if (p->flags & EBB_PINNED_RELEASED)
-		return is_only(&task->cpus_mask, (__u32)p->cpu) &&
-		       (ours || !has_only(parent, (__u32)p->cpu)) ? EBB_PINNED_LATE : 0;
-	/* Unless the parent's user has set the affinity since. */
-	return ours && has_only(task, (__u32)p->cpu) ? p->flags | EBB_PINNED_SET : 0;
+		return late && (ours || !has_only(parent, (__u32)p->cpu)) ? EBB_PINNED_LATE : 0;
+	/* The parent's user has set the affinity since. */
+	if (!ours)
+		return 0;
+	if (has_only(task, (__u32)p->cpu))
+		return p->flags | EBB_PINNED_SET;
+	return late ? EBB_PINNED_LATE : 0;
 }
 
 SEC("tp_btf/task_newtask")

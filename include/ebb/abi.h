@@ -371,7 +371,7 @@ enum ebb_pinned_flags {
 	EBB_PINNED_READ = 1 << 0,   /* .user is valid */
 	EBB_PINNED_SET = 1 << 1,    /* .id is valid */
 	EBB_PINNED_BORN = 1 << 2,   /* a process that inherited the affinity */
-	EBB_PINNED_LATE = 1 << 3,   /* born of a thread that had been released by then */
+	EBB_PINNED_LATE = 1 << 3,   /* born while the affinity of its parent changed */
 	/*
 	 * The affinity is being restored or was.  A fork that had begun may still create a thread
 	 * with the affinity of before: the entry remains for EBB_PINNED_FORK_NS.

@@ -382,7 +382,7 @@ int affinity_pin(struct affinity *a, struct pins *pins)
 	struct pass p = { .a = a, .pins = pins };
 	int r = 1;
 
-	/* Again for what they start meanwhile; not if all that is left cannot be pinned. */
+	/* They may start threads meanwhile.  A pass that pins none is the last. */
 	for (int pass = 0; pass < PASSES && r > 0; pass++) {
 		p.members = p.planned = 0;
 		r = each_process(a, pin_process, &p);

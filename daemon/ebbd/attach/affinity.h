@@ -52,7 +52,7 @@ struct affinity {
 	int busiest;            /* CPU of the thread that ran most since the last look */
 	uint64_t looked_ns;     /* when that was */
 	uint64_t pages;         /* pages that its processes had swapped in by then */
-	struct colocate_look look; /* what they have done since the one before */
+	struct colocate_look look; /* activity between the last two looks */
 };
 
 /* @owner is the id of the cgroup at @path.  Returns -ENOMEM without memory. */
@@ -70,7 +70,7 @@ enum affinity_state affinity_look(struct affinity *a, const struct pins *pins);
 void affinity_confined(const struct affinity *a, const struct pins *pins, cpu_set_t *set);
 
 /*
- * Pins those processes, or what they have started since, to a->cpu, and releases processes that
+ * Pins those processes, or threads that appeared since, to a->cpu, and releases processes that
  * have left the cgroup or inherited the affinity.  Returns -EBUSY if a thread has an affinity of
  * its own, or another negative errno.
  */

@@ -168,7 +168,7 @@ static enum colocation_state look(struct colocation *c, struct job *j)
 	return states[state];
 }
 
-/* Ends what was begun with @j, for the reason @why; looks again after a rest, if at all. */
+/* Separates @j for the reason @why; the next look is after a rest, or never. */
 static enum colocation_state stand_by(struct colocation *c, struct job *j,
 				      enum colocation_state why)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * placement=together: a thread that makes programs of attached cgroups and the prefetch executor
- * share one CPU (affinity.h).
+ * placement=together and auto: a thread that makes programs of attached cgroups and the prefetch
+ * executor share one CPU (affinity.h).
  *
  * It waits until a placement is set, and then looks four times a second.  Each cgroup has a CPU of
  * its own where there are enough; the executor moves to the CPU of the cgroup whose request it

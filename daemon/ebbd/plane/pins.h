@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The threads whose CPU affinity ebbd has changed, recorded in a pinned BPF map.
+ * The threads with a CPU affinity that ebbd has changed, recorded in a pinned BPF map.
  *
- * bpf/place keeps the record true: what a pinned thread starts enters it, also in another cgroup,
- * what exits leaves it, and from Linux 6.2 on it shows whether another program has set an affinity
- * since.  Such a thread is never touched again.  The record outlives ebbd, and an entry remains
- * until the affinity is restored.
+ * bpf/place keeps the record true: threads that a pinned one starts enter it, also in other
+ * cgroups, those that exit leave it, and from Linux 6.2 on it shows whether another program has set
+ * an affinity since.  Such a thread is never touched again.  The record outlives ebbd, and an entry
+ * remains until the affinity is restored, and for forks that had begun then,
+ * EBB_PINNED_FORK_NS longer.
  *
  * Not thread-safe: belongs to the placement thread.
  */
