@@ -181,7 +181,7 @@ def test_slabs_move_under_load(cluster, durability):
 @pytest.mark.parametrize("which", ["from", "to"])
 def test_donor_killed_while_slabs_move(cluster, which):
     """The one they leave, or the one they go to."""
-    b = serve(cluster, options=("--deadline", "300ms", "--repair-rate", "8M"))
+    b = serve(cluster, options=("--deadline", "300ms", "--repair-rate", "2M"))
     c = load(cluster, b, ["--pause", 300], seconds=1)
     made_whole(cluster, b)
     # A busy machine may look when they have arrived, or lose a donor by mere slowness,
@@ -198,7 +198,7 @@ def test_donor_killed_while_slabs_move(cluster, which):
         sent = {s for s, answer in answers.items() if answer["ok"]}
         if len(sent) >= 3 and cluster.wait(
                 lambda: ("on their way" if b.status()["copies"]["filling"] else
-                         "" if sent & at_source() else "there"), 10, "moves") == "on their way":
+                         "there" if b.whole() else ""), 20, "moves") == "on their way":
             break
     else:
         pytest.fail(f"no moves to interrupt; the last answers: {answers}")
