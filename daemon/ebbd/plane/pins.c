@@ -113,8 +113,10 @@ int pins_open(struct pins **out, struct error *e)
 	int r = pins_recover(&kept);
 
 	if (kept)
-		return fail(e, EBUSY, "threads have the CPU affinity that a previous ebbd set, which "
-				      "cannot be restored now: %u", kept);
+		return fail(e, EBUSY,
+			    "placement: cannot restore the CPU affinity of %u threads that a "
+			    "previous ebbd pinned; run \"ebbd --restore\"",
+			    kept);
 	if (r < 0 && r != -ENOENT)
 		return fail(e, -r, DIR_PINS ": cannot read the record of a previous ebbd: %s",
 			    strerror(-r));
