@@ -782,10 +782,15 @@ def test_pages_changed_again_and_again(world, key, network, kind):
     p.write_random(20)
     for n in (1, 2, 3, 1, 2):
         wait_for(lambda: s.donor_state() == "up", 15, "the donor is used")
-        between.change[way] = Once(op, change)
-        p.write(0, os.urandom(4 * PAGE))
-        assert p.read(0, 4) == p.model[:4 * PAGE]
-        wait_for(lambda: s.donor_state() != "up" or s.status()["donors"][0]["absences"] >= n, 15, "the end of it")
+        once = between.change[way] = Once(op, change)
+
+        def ended():
+            """The backup serves what was written before the slab was mapped once more."""
+            p.write(0, os.urandom(4 * PAGE))
+            assert p.read(0, 4) == p.model[:4 * PAGE]
+            return once.done and (s.donor_state() != "up" or
+                                  s.status()["donors"][0]["absences"] >= n)
+        wait_for(ended, 15, "the end of the connection")
         if n == 3:
             wait_for(lambda: s.donor_state() == "quarantined", 15, "quarantine")
             told = s.status()["donors"][0]
