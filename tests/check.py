@@ -16,6 +16,7 @@ import fnmatch
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -270,6 +271,14 @@ def run_check_all(tests, rows):
     stage("guests", run_all_guests, rows)
 
 
+def exit_on_sigterm():
+    """Lets SIGTERM end what runs, too, which takes swap off first; a second one is ignored."""
+    def end(number, _):
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+    signal.signal(signal.SIGTERM, end)
+
+
 def main():
     if sys.argv[1:] == ["--clean"]:
         machine.clean()
@@ -285,6 +294,7 @@ def main():
         print("ebb is in use on this machine:\n  " + "\n  ".join(left) + "\n"
               "end it, or have all of it removed: sudo python3 tests/check.py --clean")
         return 1
+    exit_on_sigterm()
     REPORTS.mkdir(parents=True, exist_ok=True)
     rows, start = [], time.monotonic()
     try:
