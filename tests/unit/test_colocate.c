@@ -79,6 +79,40 @@ static int joins(struct colocate_auto *a, int looks)
 	return 0;
 }
 
+/* Swapping in fewer pages a second than before ends an attempt, and what came before it counts. */
+static void an_attempt_that_slows_a_program_down_ends(void **state)
+{
+	static const struct {
+		uint64_t apart, together;
+		bool stays;
+	} cases[] = {
+		{ 10000, 10000, true }, { 10000, 9800, true }, { 10000, 9600, false },
+		{ 10000, 20000, true }, { 600, 550, false },
+		/* Pages that are no longer swapped in say nothing. */
+		{ 10000, PAGES - 1, true },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct colocate_auto a = { 0 };
+		bool together = false;
+
+		for (int look = 0; look < 4; look++)
+			together = step(&a, 0, cases[i].apart);
+		assert_true(together);
+		/* A part of the first look was before. */
+		assert_true(step(&a, 0, 0));
+		for (int look = 1; look < 5; look++)
+			together = step(&a, 0, cases[i].together);
+		assert_int_equal(together, cases[i].stays);
+		if (cases[i].stays)
+			continue;
+		/* The next attempt is 4 s later, the one after it 8 s. */
+		for (int look = 1; look < 16; look++)
+			assert_false(step(&a, 0, cases[i].apart));
+		assert_true(step(&a, 0, cases[i].apart));
+	}
+}
+
 static void a_single_thread_that_swaps_shares_after_a_second(void **state)
 {
 	struct colocate_auto a = { 0 };
@@ -138,6 +172,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_cpu_is_the_busiest_threads_if_possible),
 		cmocka_unit_test(cgroups_spread_over_cpus),
+		cmocka_unit_test(an_attempt_that_slows_a_program_down_ends),
 		cmocka_unit_test(a_single_thread_that_swaps_shares_after_a_second),
 		cmocka_unit_test(others_or_little_swapping_keep_apart),
 		cmocka_unit_test(threads_that_appear_separate_at_once),

@@ -23,8 +23,10 @@ int colocate_choose(const struct colocate_cpus *c)
  */
 #define OTHERS_SHARE 4
 #define CALM 4                  /* looks of one thread before an attempt */
+#define TRIAL 5                 /* looks of an attempt that are compared with those before it */
+#define GAIN 97                 /* percent of the earlier rate below which an attempt has failed */
 #define QUIET 16                /* looks without swapping after which an attempt ends */
-/* Looks between an attempt that other threads ended and the next one; doubles each time. */
+/* Looks between an attempt that failed and the next one; doubles each time. */
 #define PAUSE 16
 #define DOUBLINGS 6
 #define FORGIVEN 240            /* looks of an attempt after which the pause is short again */
@@ -39,10 +41,23 @@ static bool alone(const struct colocate_look *l)
 	return l->others_ns * OTHERS_SHARE <= l->busiest_ns;
 }
 
+static void add(struct colocate_rate *r, const struct colocate_look *l)
+{
+	r->pages += l->pages;
+	r->ns += l->wall_ns;
+}
+
+/* Whether the programs swapped in fewer pages a second than before. */
+static bool slower(const struct colocate_auto *a)
+{
+	return a->trial.pages * a->apart.ns / GAIN < a->apart.pages * a->trial.ns / 100;
+}
+
 static void separate(struct colocate_auto *a)
 {
 	a->together = false;
 	a->streak = a->kept = 0;
+	a->apart = a->trial = (struct colocate_rate){ 0 };
 }
 
 static void keep_together(struct colocate_auto *a, const struct colocate_look *l)
@@ -51,7 +66,10 @@ static void keep_together(struct colocate_auto *a, const struct colocate_look *l
 	if (a->kept == FORGIVEN)
 		a->losses = 0;
 	a->streak = swaps(l) ? 0 : a->streak + 1;
-	if (!alone(l)) {
+	/* The first look is in part from before. */
+	if (a->kept > 1 && a->kept <= TRIAL && swaps(l))
+		add(&a->trial, l);
+	if (!alone(l) || (a->kept == TRIAL && slower(a))) {
 		a->pause = PAUSE << a->losses;
 		a->losses += a->losses < DOUBLINGS;
 		separate(a);
@@ -68,6 +86,13 @@ bool colocate_auto_step(struct colocate_auto *a, const struct colocate_look *l)
 	}
 	a->pause -= a->pause > 0;
 	a->streak = alone(l) && swaps(l) ? a->streak + 1 : 0;
+	if (!a->streak)
+		a->apart = (struct colocate_rate){ 0 };
+	else
+		add(&a->apart, l);
+	/* Newer looks count more. */
+	if (a->streak && a->streak % (2 * CALM) == 0)
+		a->apart = (struct colocate_rate){ a->apart.pages / 2, a->apart.ns / 2 };
 	if (a->streak >= CALM && !a->pause) {
 		a->together = true;
 		a->streak = 0;

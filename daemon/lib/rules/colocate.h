@@ -38,13 +38,19 @@ struct colocate_look {
 	uint64_t pages;         /* that they swapped in, prefetched ones included */
 };
 
+/* Pages that programs swapped in, and in which time. */
+struct colocate_rate {
+	uint64_t pages, ns;
+};
+
 /* placement=auto; starts as zeroes. */
 struct colocate_auto {
 	bool together;
 	uint32_t streak;        /* looks in a row that speak for a change */
 	uint32_t pause;         /* looks until the next attempt */
-	uint32_t losses;        /* attempts that others have ended: doublings of the pause */
+	uint32_t losses;        /* attempts that failed: doublings of the pause */
 	uint32_t kept;          /* looks since the present attempt began */
+	struct colocate_rate apart, trial; /* before the attempt, and in its first looks */
 };
 
 /* Returns whether programs and executor are to share a CPU until the next look. */
