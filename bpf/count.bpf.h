@@ -120,6 +120,21 @@ static __always_inline bool is_counted(const struct task_stamp *s, struct task_s
 	return s->counted == vpn && s->counted_faults + 1 == faults_of(task);
 }
 
+/* Counts the miss of the task with @s, which took @ns, for the device that it read from. */
+static __always_inline void count_wait(const struct task_stamp *s, __u64 ns)
+{
+	__u32 type = s->device - EBB_SWAP_TYPE, zero = 0;
+	struct ebb_waits *w;
+
+	if (!ns || type >= EBB_SWAP_TYPES)
+		return;
+	w = bpf_map_lookup_elem(&waits, &zero);
+	if (w)
+		__sync_fetch_and_add(&w->misses[type & (EBB_SWAP_TYPES - 1)]
+					       [ebb_wait_bucket(ns, log2_bucket(ns)) &
+						(EBB_WAITS - 1)], 1);
+}
+
 /* Memory is charged to the cgroup of the leader, where version 1 has threads in several. */
 static __always_inline __u64 leaf_of(struct task_struct *task)
 {

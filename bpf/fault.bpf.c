@@ -225,8 +225,11 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		stamp->enter_ns = 0;
 		stamp->end_ns = now;
 	}
-	if (!counted)
+	if (!counted) {
 		count_fault(c, kind, f->duration_ns, f->role);
+		if (kind == EBB_MISS && stamp)
+			count_wait(stamp, f->duration_ns);
+	}
 	if (stamp)
 		stamp->counted = 0;
 	if (kind == EBB_HIT && cg->timely_ns && now - issued > cg->timely_ns)

@@ -41,7 +41,7 @@ $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 # Tests of a device with fake donors share its setup.
 DEVICE_WORLD := $(B)/obj/tests/unit/device_world.o
 SLOW_DEVICE := $(B)/obj/tests/unit/slow_device.o
-SLOW_TESTS := $(patsubst %,$(B)/tests/unit/test_%,engine forget loans repair request_seal)
+SLOW_TESTS := $(patsubst %,$(B)/tests/unit/test_%,engine forget loans read_order repair request_seal)
 $(SLOW_TESTS): $(SLOW_DEVICE)
 $(SLOW_TESTS) $(patsubst %,$(B)/tests/unit/test_%,admission resume revoked): $(DEVICE_WORLD)
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Detects a co-located cgroup that misses, and limits the others' prefetches. */
+/* Detects a cgroup that mostly misses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,40 +58,12 @@ static void a_few_misses_are_nothing(void **unused)
 	assert_true(tick(&n, &t, NEIGHBOUR_MISSES, 0));
 }
 
-static void pace(void **unused)
-{
-	struct pace p = pace_of(64, 128, 16, 0);
-
-	assert_int_equal(p.batch, 64);
-	assert_int_equal(p.before, 128);
-	p = pace_of(64, 128, 16, 2);
-	assert_int_equal(p.batch, 16);
-	assert_int_equal(p.before, 0);
-	/* More than a batch: the rest may be on its way. */
-	p = pace_of(64, 128, 96, 1);
-	assert_int_equal(p.batch, 64);
-	assert_int_equal(p.before, 32);
-	/* Switched off. */
-	p = pace_of(64, 128, 128, 1);
-	assert_int_equal(p.batch, 64);
-	assert_int_equal(p.before, 128);
-	p = pace_of(8, 32, 16, 1);
-	assert_int_equal(p.batch, 8);
-	assert_int_equal(p.before, 8);
-	for (uint32_t beside = 1; beside < 128; beside++) {
-		p = pace_of(64, 128, beside, 1);
-		assert_true(p.batch > 0);
-		assert_int_equal(p.batch + p.before, beside);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_random_walk_waits),
 		cmocka_unit_test(who_mostly_hits_does_not),
 		cmocka_unit_test(a_few_misses_are_nothing),
-		cmocka_unit_test(pace),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,118 @@ static void strides_grow_without_bound(void **unused)
 	world_free(w);
 }
 
+static void visit_by(struct world *w, uint64_t ip, uint64_t page)
+{
+	w->ip = 0x401000 + ip;
+	world_visit(w, page);
+}
+
+/* Arrays so close that each one's pages are near the others': the instruction tells them apart. */
+static void close_arrays(void **unused)
+{
+	for (unsigned int n = 2; n <= 8; n++) {
+		struct world *w = world();
+
+		for (unsigned int i = 0; i < 100; i++)
+			for (unsigned int k = 0; k < n; k++)
+				visit_by(w, 16 * k, 100 * k + i);
+		assert_true(w->misses <= 4 * n + 4);
+		assert_true(world_accuracy(w) > 0.65);
+		world_free(w);
+	}
+}
+
+/* As memcpy() does: one instruction for both. */
+static void copied_array(void **unused)
+{
+	struct world *w = world();
+
+	for (unsigned int i = 0; i < 500; i++) {
+		world_visit(w, i);
+		world_visit(w, 500 + i);
+	}
+	assert_true(w->misses + w->late <= 30);
+	assert_true(world_accuracy(w) > 0.8);
+	world_free(w);
+}
+
+/* Records of `stride` pages, first touched by any of `n` instructions. */
+static void records(unsigned int n, unsigned int stride, unsigned int most)
+{
+	struct world *w = world();
+	uint64_t seed = 9;
+
+	for (unsigned int i = 0; i < 4000; i++)
+		visit_by(w, world_random(&seed) % n, (uint64_t)i * stride);
+	assert_true(w->misses + w->late <= most);
+	assert_true(world_accuracy(w) > 0.9);
+	world_free(w);
+}
+
+static void any_instruction(void **unused)
+{
+	records(2, 1, 20);
+	records(7, 1, 20);
+	records(100, 1, 20);
+	records(2, 3, 40);
+	records(7, 3, 60);
+	records(100, 3, 40);
+}
+
+/* Rows of a matrix of `width` pages a row, in blocks of `rows`: column by column of each block. */
+static void blocks(struct world *w, unsigned int width, unsigned int rows)
+{
+	for (unsigned int from = 0; from < 40 * rows; from += rows)
+		for (unsigned int column = 0; column < width; column++)
+			for (unsigned int row = from; row < from + rows; row++)
+				world_visit(w, (uint64_t)row * width + column);
+}
+
+/* Runs that are as long as those before: no page beyond their ends, and the next one in time. */
+static void runs_of_equal_length(void **unused)
+{
+	for (unsigned int rows = 16; rows <= 256; rows *= 4) {
+		struct world *w = world();
+
+		w->latency = 2;
+		w->issue = 1;
+		blocks(w, 4, rows);
+		assert_true(w->misses + w->late <= 30);
+		assert_true(w->asked_pages <= 160 * rows * 1.05);
+		world_free(w);
+	}
+}
+
+/* The last run is four times as long as its predecessors. */
+static void a_longer_run(void **unused)
+{
+	struct world *w = world();
+	unsigned int misses;
+
+	for (unsigned int i = 0; i < 10; i++)
+		world_walk(w, i * 5000 + i * i, 3, 100);
+	misses = w->misses + w->late;
+	world_walk(w, 500000, 3, 400);
+	assert_true(w->misses + w->late - misses <= 20);
+	world_free(w);
+}
+
+/* After runs, random pages by their instruction: one wrong prediction. */
+static void runs_end(void **unused)
+{
+	struct world *w = world();
+	unsigned int asked;
+	uint64_t seed = 5;
+
+	for (unsigned int i = 0; i < 10; i++)
+		world_walk(w, i * 5000, 3, 100);
+	asked = w->asked_pages;
+	for (unsigned int i = 0; i < 2000; i++)
+		world_visit(w, 100000 + world_random(&seed) % 900000);
+	assert_true(w->asked_pages - asked <= 200);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -207,7 +319,10 @@ int main(void)
 		cmocka_unit_test(many_threads), cmocka_unit_test(noise), cmocka_unit_test(crossing),
 		cmocka_unit_test(nothing_to_find), cmocka_unit_test(after_random_pages),
 		cmocka_unit_test(lanes), cmocka_unit_test(shares_room),
-		cmocka_unit_test(tells_its_run),
+		cmocka_unit_test(tells_its_run), cmocka_unit_test(close_arrays),
+		cmocka_unit_test(copied_array), cmocka_unit_test(any_instruction),
+		cmocka_unit_test(runs_of_equal_length), cmocka_unit_test(a_longer_run),
+		cmocka_unit_test(runs_end),
 		cmocka_unit_test(strides_grow_without_bound),
 	};
 

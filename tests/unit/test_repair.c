@@ -15,6 +15,7 @@
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -193,6 +194,67 @@ static void a_read_in_the_last_moment(void **state)
 		assert_int_equal(answered, 3);
 		assert_int_equal(failed, other == DIES ? 2 : 0);
 		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+		device_end();
+	}
+}
+
+/*
+ * A page is on its way to another donor, and nowhere else, when that one is lost or away for a
+ * moment, and the queue of the remaining donor is full: it waits, as a write does.
+ */
+static void the_last_content_waits_for_room(void **state)
+{
+	enum { LOST, AWAY, STAYS_AWAY, CASES };
+	struct wire_frame f = { .op = WIRE_PING };
+	struct donor *from, *to;
+	uint64_t now = now_ns();
+
+	for (int end = 0; end < CASES; end++) {
+		begin(1, false);
+		engine_tick(&s.engine, now);
+		request(SLOT_WRITE, 0, 1);
+		grant();
+		from = &s.donors.donor[slabs[0].copy[0].donor];
+		to = &s.donors.donor[!from->index];
+		slow = true;
+		slabs[0].copy[0].leaving = true;
+		tick(now);
+		grant();
+		tick(now);
+		repair_run(&s.replicas);
+		reply(from);
+		assert_true(to->link.waiting.head);
+		lose(from);
+		if (end == LOST) {
+			from->state = DONOR_UP;
+			while (donor_has_room(from))
+				stream_push(&from->link.tx, &f, NULL, 0);
+			lose(to);
+			from->link.tx.count = 0;
+			from->link.tx.head = 0;
+		} else {
+			struct transfer *t = to->link.waiting.head;
+
+			mapping_away(&s.replicas, to);
+			link_done(&to->link, t, -ECONNRESET);
+			run();
+		}
+		request(SLOT_READ, 0, 1);
+		assert_int_equal(answered, 1);
+		if (end == AWAY)
+			slab_back(&slabs[0], slab_copy_at(&slabs[0], to->index));
+		engine_tick(&s.engine, now + (end == STAYS_AWAY ? 60 : 1) * SECOND);
+		run();
+		if (end == LOST) {
+			grant();
+			to = from;
+		}
+		for (int i = 0; i < 2 && end != STAYS_AWAY; i++)
+			reply(to);
+		assert_int_equal(answered, 2);
+		assert_int_equal(failed, end == STAYS_AWAY);
+		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+		assert_int_equal(s.engine.held + s.replicas.repair.running, 0);
 		device_end();
 	}
 }
@@ -394,6 +456,7 @@ int main(void)
 		cmocka_unit_test(a_disk_that_recovers),
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_read_in_the_last_moment),
+		cmocka_unit_test(the_last_content_waits_for_room),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(more_new_slabs_than_frames),
 		cmocka_unit_test(repair_leaves_slots_to_requests),

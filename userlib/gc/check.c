@@ -242,6 +242,43 @@ void check_snapshot(struct ebbgc_heap *h)
 	walk_all(&w);
 }
 
+static void minor_slot(void *arg, ebbgc_ref_t *slot)
+{
+	const struct walk *w = arg;
+	uint64_t object = ref_load(slot);
+
+	if (!in_heap(w->h, object))
+		return;
+	if (!is_object(w->h, object) || !bit_test(w->h->nursery.old, granule_of(w->h, object)))
+		failed(w->h, w->from ? w->from : object, "refers to what a minor cycle frees");
+}
+
+void check_minor(struct ebbgc_heap *h)
+{
+	struct walk w = { .h = h };
+
+	if (!h->check)
+		return;
+	roots_each(h, minor_slot, &w);
+	stacks_each(h, minor_slot, &w);
+	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++) {
+		for (uint64_t bits = h->nursery.old[word]; bits; bits &= bits - 1) {
+			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
+
+			w.from = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
+			if (type_id(w.from) == TYPE_NONE)
+				failed(h, w.from, "is old, but no object");
+			type_visit(&h->types[type_id(w.from)], w.from, minor_slot, &w);
+		}
+	}
+}
+
+void check_traced(struct ebbgc_heap *h, uint64_t object)
+{
+	if (h->nursery.old && !bit_test(h->nursery.old, granule_of(h, object)))
+		failed(h, object, "is young, and traced");
+}
+
 struct weak_check {
 	struct ebbgc_edges edges;	/* first */
 	struct ebbgc_heap *h;

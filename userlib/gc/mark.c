@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "check.h"
 #include "fibre_word.h"
 #include "mark.h"
 #include "object.h"
@@ -62,8 +63,12 @@ void mark_slot(void *arg, ebbgc_ref_t *slot)
 
 	if (!(ref & EBBGC_ADDRESS_MASK))
 		return;
-	/* The checking mode reports the slot later: do not crash before. */
-	if (EBBGC_UNLIKELY(t->heap->check) && !is_object(t->heap, ref & EBBGC_ADDRESS_MASK))
+	/*
+	 * The checking mode reports the slot later: do not crash before.  What is marked may be
+	 * young, and freed by now.
+	 */
+	if (EBBGC_UNLIKELY(t->heap->check) && !object_marked(t->heap, ref & EBBGC_ADDRESS_MASK) &&
+	    !is_object(t->heap, ref & EBBGC_ADDRESS_MASK))
 		return;
 	mark_object(t, ref);
 }
@@ -100,7 +105,7 @@ static void trace_weak(void *arg, ebbgc_ref_t *slot)
 static void trace_target(void *arg, uint32_t kind, uint64_t target)
 {
 	struct tracer *t = arg;
-	uint64_t object = kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(t->heap, target) :
+	uint64_t object = kind == EBBGC_SLOT_AMBIGUOUS ? old_object_containing(t->heap, target) :
 							 object_at(t->heap, target);
 
 	if (object)
@@ -200,6 +205,8 @@ void trace_object(struct tracer *t, uint64_t object)
 	uint32_t id = type_id(object);
 	const struct type *type = &t->heap->types[id];
 
+	if (EBBGC_UNLIKELY(t->heap->check))
+		check_traced(t->heap, object);
 	if (id == TYPE_EPHEMERON)
 		return trace_ephemeron(t, object);
 	if (type->flags & EBBGC_WEAK)

@@ -19,6 +19,7 @@ struct target {
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t used_ns;
 	uint64_t leaf;           /* its memory cgroup; 0 = not known */
+	uint32_t type;           /* of the swap with its latest pages; UINT32_MAX = unknown */
 	struct target_span span[TARGET_SPANS]; /* the latest ones */
 };
 
@@ -47,6 +48,7 @@ uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, u
 struct target_kept {
 	uint32_t kept;
 	uint32_t held_back; /* in swap, but not to be read now */
+	uint32_t type;      /* of the swap with the first page kept */
 };
 
 /*

@@ -47,6 +47,7 @@ void failover_tend(struct swapd *s, int ms)
 	int n;
 
 	engine_run(&s->engine);
+	engine_begin_large(&s->engine);
 	donors_flush(&s->donors);
 	if (engine_is_ready(&s->engine))
 		ms = 0;

@@ -10,6 +10,23 @@
 /* Ready requests per round: transports without latency must not delay other work. */
 #define ROUND 64
 
+/*
+ * Reads of more pages are large.  A miss reads one page, and at most as many with the kernel's
+ * readahead (page-cluster 3); a prefetch of a sequence reads up to SLOT_PAGES.
+ */
+#define SMALL_PAGES 8
+/*
+ * Least pages of large reads in flight at donors, and most to begin in a round, while small ones
+ * are expected: two requests of a loop device, so that a donor reads one while the other's reply is
+ * received.  A distant donor sends more in the time of a round trip: see tick_large().
+ */
+#define LARGE_WINDOW 64
+#define LARGE_WINDOW_MOST 256
+/* ns: a page at 24 Gbit/s.  On a slower network the window holds more than a round trip. */
+#define LARGE_PAGE 1365
+/* Large reads that end after a small one until another is no longer expected. */
+#define EXPECTED 16
+
 /* How long a write waits, without another place for its pages, while a donor is away. */
 #define WRITE_PATIENCE 2000000000ull
 
@@ -56,6 +73,78 @@ static struct page_run find(const struct engine *e, uint32_t page, uint32_t most
 	return run;
 }
 
+/* --- large reads ------------------------------------------------------------------ */
+
+static bool is_large(const struct slot *slot)
+{
+	return slot->kind == SLOT_READ && slot->count > SMALL_PAGES;
+}
+
+/* Returns whether the next large read may begin beside @pages of others. */
+static bool may_begin(const struct engine *e, uint32_t pages)
+{
+	int next = e->slots.large.head;
+
+	return next >= 0 && (!e->small_expected || pages + e->slots.slot[next].count <=
+			     (e->large_window > LARGE_WINDOW ? e->large_window : LARGE_WINDOW));
+}
+_Static_assert(SLOT_PAGES <= LARGE_WINDOW, "a large read alone may begin");
+
+/*
+ * Returns whether @slot waits for its turn among large reads, which engine_begin_large() gives it.
+ * Of a small read, notes that others are to be expected.
+ */
+static bool waits_for_small(struct engine *e, struct slot *slot)
+{
+	if (slot->kind == SLOT_READ && !is_large(slot)) {
+		e->small_expected = EXPECTED;
+		count_add(&e->counters->overtakes, e->slots.large.head >= 0);
+	}
+	if (!is_large(slot) || !e->small_expected)
+		return false;
+	slot->wait = WAIT_BEGIN;
+	slot_append(&e->slots, &e->slots.large, slot);
+	count_add(&e->counters->large_held, 1);
+	return true;
+}
+
+/* @slot is no longer in flight at donors, or has ended. */
+static void leave_window(struct engine *e, struct slot *slot)
+{
+	if (slot->in_window)
+		e->large_pages -= slot->count;
+	slot->in_window = false;
+}
+
+static void end_large(struct engine *e, struct slot *slot)
+{
+	if (!is_large(slot))
+		return;
+	leave_window(e, slot);
+	e->large_ended++;
+	e->small_expected -= e->small_expected > 0;
+}
+
+/*
+ * A donor that is unresponsive, but not yet known to be, must not delay reads of other donors: when
+ * none has ended between two ticks at which some waited, all of them begin.
+ */
+static void tick_large(struct engine *e)
+{
+	bool waits = e->slots.large.head >= 0;
+	uint64_t fastest = 0;
+
+	for (int i = 0; i < e->donors->count; i++)
+		if (donor_up(&e->donors->donor[i]) && e->donors->donor[i].fastest > fastest)
+			fastest = e->donors->donor[i].fastest;
+	fastest /= LARGE_PAGE;
+	e->large_window = fastest < LARGE_WINDOW_MOST ? (uint32_t)fastest : LARGE_WINDOW_MOST;
+	if (waits && e->large_waited && e->large_ended == e->large_ended_then)
+		e->small_expected = 0;
+	e->large_waited = waits;
+	e->large_ended_then = e->large_ended;
+}
+
 /* --- beginning and end ---------------------------------------------------------- */
 
 static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
@@ -67,6 +156,7 @@ static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
 /* Unblocks the requests that waited for @slot: engine_run() continues them. */
 static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 {
+	end_large(e, slot);
 	slot_retire(&e->slots, slot);
 	slot->answered = true;
 	if (after == SLOT_KEPT)
@@ -83,7 +173,8 @@ static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 		b->blocked = false;
 		/* From now on, overlapping requests wait for it. */
 		slot_activate(&e->slots, b);
-		make_ready(e, b, WAIT_BEGIN);
+		if (!waits_for_small(e, b))
+			make_ready(e, b, WAIT_BEGIN);
 	}
 }
 
@@ -197,6 +288,10 @@ static void begin(struct engine *e, struct slot *slot)
 	case SLOT_READ:
 		count_activity(e, slot);
 	}
+	if (is_large(slot)) {
+		slot->in_window = true;
+		e->large_pages += slot->count;
+	}
 	go_on(e, slot);
 }
 
@@ -209,7 +304,8 @@ void engine_start_own(struct engine *e, struct slot *slot)
 		return;
 	}
 	slot_activate(&e->slots, slot);
-	begin(e, slot);
+	if (!waits_for_small(e, slot))
+		begin(e, slot);
 }
 
 void engine_start(struct engine *e, struct slot *slot)
@@ -400,6 +496,7 @@ static bool take_backed(struct engine *e, struct slot *slot)
 static void by_backup(struct engine *e, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
+	leave_window(e, slot);
 	e->need_backup++;
 	backup_submit(&e->backup, slot);
 }
@@ -409,6 +506,7 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
 
 	slot->wait = WAIT_SLAB;
+	leave_window(e, slot);
 	slot_append(&e->slots, &list, slot);
 	slab->waiting_head = list.head;
 	slab->waiting_tail = list.tail;
@@ -432,6 +530,7 @@ void engine_tick(struct engine *e, uint64_t now)
 	uint32_t waiting = e->held;
 
 	e->now = now;
+	tick_large(e);
 	if (!e->held && !e->counters->held)
 		return;
 	for (int i = e->slots.blocked.head; e->held && i >= 0; i = e->slots.slot[i].next)
@@ -587,7 +686,8 @@ static bool find_target(struct engine *e, struct slot *slot)
 	}
 	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
 	    !e->events->wanted(e->owner, index))
-		return false;
+		return (slab_away(slab) || e->events->room_awaited(e->owner)) &&
+		       hold(e, slot, e->away_timeout);
 	wait_for_slab(e, slab, slot);
 	return true;
 }
@@ -780,9 +880,25 @@ bool engine_run(struct engine *e)
 	return ready->head >= 0;
 }
 
+bool engine_begin_large(struct engine *e)
+{
+	uint32_t pages = e->large_pages;
+
+	while (may_begin(e, pages)) {
+		struct slot *slot = &e->slots.slot[e->slots.large.head];
+
+		slot_remove(&e->slots, &e->slots.large, slot);
+		/* Even if it ends at once: small reads that have arrived meanwhile come first. */
+		pages += slot->count;
+		slot->wait = WAIT_NONE;
+		begin(e, slot);
+	}
+	return may_begin(e, e->large_pages);
+}
+
 bool engine_is_ready(const struct engine *e)
 {
-	return e->slots.ready.head >= 0;
+	return e->slots.ready.head >= 0 || may_begin(e, e->large_pages);
 }
 
 /* --- the backup ---------------------------------------------------------------------- */

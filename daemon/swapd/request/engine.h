@@ -11,6 +11,10 @@
  * replica took a page, it is answered when the backup file has it; without a backup it fails, after
  * two seconds if a donor is away.  A read of a page that is only at donors that are away waits for
  * these, at most away_timeout.
+ * A read does not tell whether a program waits for it, but misses are small, and prefetches of a
+ * sequence are large.  Donors and connections serve in order, so while small reads come, large ones
+ * wait for their turn, with a limit of their pages in flight.  Small reads neither wait nor count
+ * in that limit, so both kinds proceed.
  * Overlapping requests of which one excludes others (all but READ and RESYNC) run one after the
  * other, in order of arrival.
  */
@@ -48,6 +52,11 @@ struct engine {
 	uint32_t backlog_most;   /* limit of backlog; further writes wait for their answer */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
 	uint32_t held;           /* requests that wait for a donor or a free slab */
+	uint32_t large_pages;    /* of large reads in flight at donors */
+	uint32_t large_window;   /* limit of large_pages by the donors' latency */
+	uint32_t small_expected; /* large reads that end until no small one is expected; 0 = none */
+	uint64_t large_ended, large_ended_then; /* large reads; at the last tick, */
+	bool large_waited;       /* and whether one waited for its turn then */
 	uint64_t now;            /* ns: of the last engine_tick() */
 	uint64_t away_timeout;   /* ns */
 	struct donors *donors;
@@ -67,6 +76,12 @@ struct engine {
  * inside another.  Returns true when more are ready, so that the loop does not sleep.
  */
 bool engine_run(struct engine *e);
+/*
+ * Begins large reads whose turn it is; returns true when more may begin after the small ones that
+ * have arrived meanwhile.
+ */
+bool engine_begin_large(struct engine *e);
+/* Returns whether one of the two has work. */
 bool engine_is_ready(const struct engine *e);
 
 /* Starts @slot, whose kind, first, count and unique are set. */

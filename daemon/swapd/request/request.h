@@ -42,7 +42,7 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 /* Event that the next step waits for. */
 enum slot_wait {
 	WAIT_NONE,
-	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
+	WAIT_BEGIN,   /* its turn, on the ready list or that of large reads: it has yet to begin */
 	WAIT_READY,   /* its turn, on the ready list: it continues */
 	WAIT_DONOR,   /* transfers in slot->pending */
 	WAIT_SLAB,    /* its slab being mapped; a donor that is away; a RESYNC with its page */
@@ -84,6 +84,7 @@ struct slot {
 	uint64_t order;       /* number in order of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
 	bool known;           /* WRITE: the page map has it; the payload may change then */
+	bool in_window;       /* large READ: counts in engine.large_pages */
 	bool held;            /* waits for a donor that is away: WAIT_SLAB */
 	bool gave_up;         /* has waited for long enough */
 	uint64_t until;       /* ns: when it gives up; 0 = it has not waited */
@@ -114,6 +115,7 @@ struct slots {
 	uint32_t free_count;
 	struct slot_list blocked;  /* in order of arrival */
 	struct slot_list ready;    /* may continue, or begin (engine_run()) */
+	struct slot_list large;    /* reads that may begin (engine_begin_large()) */
 	struct slot_list unanswered; /* writes that wait only for the backlog limit */
 	/* Unanswered requests in flight, with their ranges side by side for the scan. */
 	uint32_t active_count, active_excluding;

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <math.h>
+
+#include "governor.h"
+#include "lib/base/draw.h"
+
+#define CLEAR 3.8               /* standard errors that are clear */
+#define SUSPECT 1.0             /* those that ask for more trials */
+#define LEAST 0.01              /* a smaller gain or loss changes nothing */
+#define TRIALS_MIN 5
+#define DECAY 0.99              /* weight of a trial after the next one */
+#define OUTLIER 0.7             /* larger logarithms count as this: a factor of two */
+#define JUMP 0.5                /* a change beyond a trial that makes it worthless */
+#define CHANGE_WEIGHT (1.0 / 32)
+#define CHANGE_LEAST 1e-5       /* no program is steadier than 0.3 % */
+/* The trial's period, and half of each of two others: variance of one period times 1.5. */
+#define TRIAL_VARIANCE 1.5
+
+/* Mean periods between trials. */
+#define SOON 3
+#define FIRST 12
+#define RARE 96
+#define RAREST 768
+
+static double clip(double x, double most)
+{
+	return x > most ? most : x < -most ? -most : x;
+}
+
+double governor_gain(const struct governor *g, uint32_t source, double *error)
+{
+	const struct governor_source *s = &g->source[source];
+	double variance = g->change > 2 * CHANGE_LEAST ? g->change / 2 : CHANGE_LEAST;
+
+	*error = INFINITY;
+	if (!s->weight)
+		return 0;
+	*error = sqrt(TRIAL_VARIANCE * variance * s->square) / s->weight;
+	return s->sum / s->weight;
+}
+
+static void wait_for(struct governor *g, struct governor_source *s, uint32_t interval)
+{
+	s->interval = interval;
+	s->due = 1 + interval / 2 + draw_below(&g->seed, interval);
+}
+
+/* The state has changed: older trials say how it was before. */
+static void enter(struct governor_source *s, enum governor_state state)
+{
+	s->state = state;
+	s->trials = 0;
+	s->weight = s->square = s->sum = 0;
+}
+
+static uint32_t rarer(const struct governor_source *s)
+{
+	return 2 * s->interval < RAREST ? 2 * s->interval : RAREST;
+}
+
+static void judge(struct governor *g, struct governor_source *s)
+{
+	double error, gain = governor_gain(g, (uint32_t)(s - g->source), &error);
+	bool off = s->state == GOVERNOR_BACKS_OFF;
+	double against = (off ? gain : -gain) / error;
+
+	if (s->trials >= TRIALS_MIN && against >= CLEAR && (off ? gain : -gain) >= LEAST) {
+		enter(s, off ? GOVERNOR_UNKNOWN : GOVERNOR_BACKS_OFF);
+		wait_for(g, s, off ? FIRST : RARE / 2);
+		return;
+	}
+	if (against <= -CLEAR && s->trials >= 2) {
+		if (!off)
+			s->state = GOVERNOR_GAINS;
+		wait_for(g, s, s->interval < RARE ? RARE : rarer(s));
+		return;
+	}
+	if (s->state == GOVERNOR_GAINS)
+		s->state = GOVERNOR_UNKNOWN;
+	/* A trial of what backs off is a loss if nothing has changed. */
+	if (off)
+		wait_for(g, s, against >= SUSPECT ? RARE / 4 : rarer(s));
+	else
+		wait_for(g, s, against >= SUSPECT ? SOON : FIRST);
+}
+
+/* Begins the trial of a source that is due, unless another's is running. */
+static void begin(struct governor *g, const struct governor_sample *m)
+{
+	uint32_t start = draw_below(&g->seed, GOVERNOR_SOURCES);
+
+	for (uint32_t k = 0; k < GOVERNOR_SOURCES; k++) {
+		uint32_t i = (start + k) % GOVERNOR_SOURCES;
+		struct governor_source *s = &g->source[i];
+
+		if (!s->interval)
+			wait_for(g, s, m->plain & 1u << i ? RARE : FIRST);
+		/* What backs off requests in trials only. */
+		if (s->due || (s->state != GOVERNOR_BACKS_OFF && !(m->used & 1u << i)))
+			continue;
+		g->tried = i;
+		g->phase = 0;
+		return;
+	}
+}
+
+static void end(struct governor *g, double after)
+{
+	struct governor_source *s = &g->source[g->tried];
+	double beside = (g->before + after) / 2, more = g->during - beside;
+
+	g->tried = GOVERNOR_SOURCES;
+	if (fabs(after - g->before) > JUMP) {
+		wait_for(g, s, s->interval);
+		return;
+	}
+	s->trials++;
+	s->weight = s->weight * DECAY + 1;
+	s->square = s->square * DECAY * DECAY + 1;
+	s->sum = s->sum * DECAY + clip(s->state == GOVERNOR_BACKS_OFF ? more : -more, OUTLIER);
+	judge(g, s);
+}
+
+static uint32_t allowed(const struct governor *g)
+{
+	uint32_t mask = 0;
+
+	for (uint32_t i = 0; i < GOVERNOR_SOURCES; i++) {
+		bool on = g->source[i].state != GOVERNOR_BACKS_OFF;
+
+		mask |= (uint32_t)(on != (g->tried == i && g->phase == 0)) << i;
+	}
+	return mask;
+}
+
+uint32_t governor_step(struct governor *g, const struct governor_sample *m)
+{
+	bool useful = m->progress > 0;
+	double now = useful ? log(m->progress) : 0, change;
+
+	if (!g->running || !useful) {
+		/* A program that rests has no trials, and its next period nothing before it. */
+		g->running = useful;
+		g->tried = GOVERNOR_SOURCES;
+		g->before = now;
+		return allowed(g);
+	}
+	if (g->tried < GOVERNOR_SOURCES && g->phase == 0) {
+		g->during = now;
+		g->phase = 1;
+		return allowed(g);
+	}
+	change = clip(now - g->before, JUMP);
+	change *= change;
+	g->change = g->change ? g->change + (change - g->change) * CHANGE_WEIGHT : change;
+	if (g->tried < GOVERNOR_SOURCES)
+		end(g, now);
+	g->before = now;
+	for (uint32_t i = 0; i < GOVERNOR_SOURCES; i++)
+		g->source[i].due -= g->source[i].due > 0;
+	begin(g, m);
+	return allowed(g);
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "pace.h"
+
+static uint64_t bucket_begin(uint32_t bucket)
+{
+	return (4ull + bucket % 4) << (EBB_WAIT_SHIFT - 2 + bucket / 4);
+}
+
+uint64_t pace_quantile(const uint32_t misses[EBB_WAITS], uint32_t sum, uint32_t percent)
+{
+	uint64_t wanted = (uint64_t)sum * percent, below = 0;
+	uint64_t begin = 0, width = 0;
+
+	for (uint32_t i = 0; i < EBB_WAITS; i++) {
+		if (!misses[i])
+			continue;
+		begin = bucket_begin(i);
+		width = bucket_begin(i + 1) - begin;
+		if (below + misses[i] * 100ull >= wanted)
+			return begin + width * (wanted - below) / (misses[i] * 100ull);
+		below += misses[i] * 100ull;
+	}
+	return begin + width;
+}
+
+/* Lower values are believed sooner: a miss may be slow for many causes. */
+static uint64_t learn_one(uint64_t old, uint64_t now)
+{
+	if (!old)
+		return now;
+	return now < old ? (old + now) / 2 : old + (now - old) / 8;
+}
+
+static void learn(struct pace_times *t, const struct pace_times *now)
+{
+	t->median = learn_one(t->median, now->median);
+	t->tail = learn_one(t->tail, now->tail);
+}
+
+static uint64_t most_of(uint64_t idle, uint32_t percent, uint64_t least, uint32_t percent_least)
+{
+	uint64_t a = idle * percent / 100, b = least * percent_least / 100;
+
+	return a > b ? a : b;
+}
+
+/* Returns whether prefetches delay misses too much; true while nothing is known. */
+static bool too_slow(const struct pace *p)
+{
+	return p->now.median > most_of(p->idle.median, PACE_MEDIAN, p->least.median,
+				       PACE_MEDIAN_LEAST) ||
+	       p->now.tail > most_of(p->idle.tail, PACE_TAIL, p->least.tail, PACE_TAIL_LEAST);
+}
+
+static uint32_t within(uint64_t limit, struct pace_range range)
+{
+	return limit < range.least ? range.least : limit > range.most ? range.most :
+	       (uint32_t)limit;
+}
+
+static void begin_probe(struct pace *p, struct pace_range range)
+{
+	p->after_probe = p->limit;
+	p->limit = range.least;
+}
+
+/* Limits what had no limit. */
+static void begin(struct pace *p, struct pace_range range)
+{
+	uint64_t delay = p->idle.median * (PACE_MEDIAN - 100) / 100;
+
+	p->judgements = 0;
+	p->least = (struct pace_times){ 0 };
+	p->limit = within(!delay ? range.most / 2 :
+			  p->sum.ns ? p->sum.pages * delay / p->sum.ns : 0, range);
+	begin_probe(p, range);
+}
+
+static void adapt(struct pace *p, struct pace_range range)
+{
+	if (p->limit <= range.least) {
+		learn(&p->least, &p->now);
+		/* A few pages in flight may delay misses: without any they are no slower. */
+		if (!p->idle.median || p->idle.median > p->least.median)
+			p->idle.median = p->least.median;
+		if (!p->idle.tail || p->idle.tail > p->least.tail)
+			p->idle.tail = p->least.tail;
+	}
+	if (p->after_probe) {
+		p->limit = within(p->after_probe, range);
+		p->after_probe = 0;
+	} else if (too_slow(p)) {
+		p->limit = within(p->limit * 3ull / 4, range);
+	} else if (p->sum.held) {
+		p->limit = within(p->limit + PACE_STEP, range);
+	}
+	if (++p->judgements % PACE_PROBE == 0)
+		begin_probe(p, range);
+}
+
+static void judge(struct pace *p, struct pace_range range)
+{
+	p->now = (struct pace_times){ pace_quantile(p->sum.misses, p->misses, 50),
+				      pace_quantile(p->sum.misses, p->misses, 99) };
+	/* As good as no prefetches. */
+	if (p->sum.pages * 16 < p->misses)
+		learn(&p->idle, &p->now);
+	else if (p->limit != PACE_NONE)
+		adapt(p, range);
+	else if (p->left && too_slow(p))
+		begin(p, range);
+}
+
+static void add(struct pace *p, const struct pace_seen *seen)
+{
+	p->sum.ns += seen->ns;
+	p->sum.pages += seen->pages;
+	p->sum.held |= seen->held;
+	p->steps++;
+	for (uint32_t i = 0; i < EBB_WAITS; i++) {
+		p->sum.misses[i] += seen->misses[i];
+		p->misses += seen->misses[i];
+	}
+}
+
+static void forget(struct pace *p)
+{
+	p->sum = (struct pace_seen){ 0 };
+	p->misses = p->steps = 0;
+}
+
+void pace_init(struct pace *p)
+{
+	*p = (struct pace){ .limit = PACE_NONE };
+}
+
+void pace_step(struct pace *p, struct pace_range range, const struct pace_seen *seen)
+{
+	uint32_t before = p->misses;
+
+	add(p, seen);
+	if (seen->waiting && p->misses - before >= NEIGHBOUR_MISSES)
+		p->left = NEIGHBOUR_TICKS;
+	else if (p->left && !--p->left) {
+		p->limit = PACE_NONE;
+		p->after_probe = 0;
+	}
+	if (p->misses < PACE_ENOUGH && p->steps < PACE_PATIENCE)
+		return;
+	if (p->misses >= NEIGHBOUR_MISSES)
+		judge(p, range);
+	forget(p);
+}
