@@ -120,9 +120,14 @@ static __always_inline bool is_counted(const struct task_stamp *s, struct task_s
 	return s->counted == vpn && s->counted_faults + 1 == faults_of(task);
 }
 
-/* Counts the miss of the task with @s, which took @ns, for the device that it read from. */
-static __always_inline void count_wait(const struct task_stamp *s, __u64 ns)
+/*
+ * Counts the miss of the task with @s, which queued its read at @read_ns, for the device that it
+ * read from.  Not from the start of the fault: what precedes the read, such as reclaim, is no wait
+ * for the device, and is timed only while hits are detected.
+ */
+static __always_inline void count_wait(const struct task_stamp *s, __u64 read_ns, __u64 now)
 {
+	__u64 start = fault_start(s, false, read_ns), ns = start < now ? now - start : 0;
 	__u32 type = s->device - EBB_SWAP_TYPE, zero = 0;
 	struct ebb_waits *w;
 

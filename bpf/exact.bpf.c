@@ -99,7 +99,7 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 		count_late(c, ns, thread_role(task, s));
 	} else {
 		count_miss(c, ns, thread_role(task, s));
-		count_wait(s, ns);
+		count_wait(s, s->read_ns, now);
 	}
 	s->counted = vpn;
 	s->counted_as = late ? EBB_LATE : EBB_MISS;

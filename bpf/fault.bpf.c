@@ -225,11 +225,8 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		stamp->enter_ns = 0;
 		stamp->end_ns = now;
 	}
-	if (!counted) {
+	if (!counted)
 		count_fault(c, kind, f->duration_ns, f->role);
-		if (kind == EBB_MISS && stamp)
-			count_wait(stamp, f->duration_ns);
-	}
 	if (stamp)
 		stamp->counted = 0;
 	if (kind == EBB_HIT && cg->timely_ns && now - issued > cg->timely_ns)
@@ -371,8 +368,11 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	}
 	if (late && (pre || counted))
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
-	if (read_ns)
+	if (read_ns) {
+		if (s && !counted)
+			count_wait(s, read_ns, now);
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
+	}
 	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
 	if (at.file)
 		c->file_majors++;

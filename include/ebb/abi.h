@@ -410,12 +410,12 @@ struct ebb_pin {
 };
 
 /*
- * maps/waits, one entry: misses by swap type and by how long they took.  Finer than miss_hist: a
- * median that grows by half must show.
+ * maps/waits, one entry: misses by swap type and by the time from their read to the end of the
+ * fault.  Finer than miss_hist: a median that grows by half must show.
  */
 #define EBB_SWAP_TYPES 32
-#define EBB_WAITS 64                /* buckets: four for each power of two, */
-#define EBB_WAIT_SHIFT 12           /* from 2^12 ns on; the first and the last include the rest */
+#define EBB_WAITS 64                /* buckets: four per power of two from 2^12 ns (4 us) to */
+#define EBB_WAIT_SHIFT 12           /* 2^28 ns (268 ms); the outermost include the rest */
 
 struct ebb_waits {
 	__u32 misses[EBB_SWAP_TYPES][EBB_WAITS];
