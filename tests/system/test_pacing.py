@@ -60,7 +60,7 @@ def test_prefetches_are_limited_while_misses_wait(slow, tracked):
         with running(prefetched, mib=32):
             wait_for(limited, 60, "a limit")
             told = ebbctl("status").stdout
-            assert "prefetched pages in flight: a miss takes" in told, told
+            assert "prefetched pages in flight; misses take" in told, told
             row = pacing()
             assert row["device"] == slow.name and row["limit"] >= 8
             before = parts.stats(prefetched)

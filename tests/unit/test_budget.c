@@ -263,14 +263,19 @@ static void misses_that_outnumber_hits_wait(void **unused)
 	struct world w;
 
 	begin(&w);
-	assert_false(budget_misses_wait(w.table));
+	assert_false(budget_others_wait(w.held[1]));
 	counters.misses = 1000;
 	budget_tick(w.own[1], &counters, SECOND);
-	assert_true(budget_misses_wait(w.table));
+	assert_true(budget_others_wait(w.held[1]));
+	/* Its own misses pace no program. */
+	assert_false(budget_others_wait(w.held[0]));
+	budget_tick(w.own[0], &counters, SECOND);
+	assert_true(budget_others_wait(w.held[0]));
+	assert_true(budget_others_wait(w.held[1]));
 	/* It is detached. */
 	assert_int_equal(budget_publish(w.table, &w.own[0], 1), 0);
 	assert_null(budget_hold(w.table, 1));
-	assert_false(budget_misses_wait(w.table));
+	assert_false(budget_others_wait(w.held[1]));
 	end(&w);
 }
 

@@ -19,14 +19,14 @@
 #define MS 1000000ULL
 #define STEP (100 * MS)
 
-enum { DEVICES = 2, TYPE = 3, FIRST_FD = 1000 };
+enum { DEVICES = EBB_MAX_DEVICES + 1, TYPE = 3, FIRST_FD = 1000 };
 
 static const struct executor_config config = { .batch = 64, .inflight = 128, .beside = 8 };
 static struct ebb_waits waits;
 static const struct plane plane = { .devices = 77, .waits = &waits };
 /* Of device i, with the swap type TYPE + i. */
 static struct sim {
-	bool there;
+	bool there, replaced;       /* by another disk with its number: the open files fail */
 	uint64_t completed, in_flight;
 } sim[DEVICES];
 static uint64_t now;
@@ -61,8 +61,10 @@ int open(const char *path, int flags, ...)
 	if (sscanf(path, "/sys/dev/block/7:%u/%31s", &minor, name) != 2)
 		return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
 	for (int i = 0; i < 3; i++)
-		if (!strcmp(name, files[i]))
+		if (!strcmp(name, files[i])) {
+			sim[minor].replaced = false;
 			return FIRST_FD + (int)minor * 3 + i;
+		}
 	abort();
 }
 
@@ -70,6 +72,8 @@ ssize_t pread(int fd, void *buf, size_t size, off_t at)
 {
 	const struct sim *s = &sim[(fd - FIRST_FD) / 3];
 
+	if (s->replaced)
+		return -1;
 	switch ((fd - FIRST_FD) % 3) {
 	case 0:
 		return snprintf(buf, size, "%8llu %8u\n", (unsigned long long)s->in_flight, 5u);
@@ -94,18 +98,24 @@ static struct pacing *begin(void)
 	sim[0].there = sim[1].there = true;
 	now = 1000 * MS;
 	pacing_refresh(p);
-	pacing_adapt(p, false, now);
+	pacing_adapt(p, now);
 	return p;
 }
 
 /* A step in which @misses of @bucket end on device @i, and @pages are requested. */
-static void step(struct pacing *p, int i, uint32_t misses, uint32_t bucket, uint32_t pages)
+static void step_beside(struct pacing *p, int i, uint32_t misses, uint32_t bucket, uint32_t pages,
+			bool beside)
 {
 	waits.misses[TYPE + i][bucket] += misses;
 	if (pages)
-		pacing_requested(p, (uint32_t)(TYPE + i), pages, now);
+		pacing_requested(p, (uint32_t)(TYPE + i), pages, beside, now);
 	now += STEP;
-	pacing_adapt(p, true, now);
+	pacing_adapt(p, now);
+}
+
+static void step(struct pacing *p, int i, uint32_t misses, uint32_t bucket, uint32_t pages)
+{
+	step_beside(p, i, misses, bucket, pages, true);
 }
 
 /* Has misses on device @i that are fast without prefetches, and slow with them. */
@@ -151,6 +161,58 @@ static void each_device_has_its_own(void **unused)
 	assert_null(p);
 }
 
+/* A program alone on its device keeps all, even if it misses a lot, or others do elsewhere. */
+static void own_misses_limit_nothing(void **unused)
+{
+	struct pacing *p = begin();
+
+	step_beside(p, 0, 1000, 16, 0, false);
+	for (int i = 0; i < 100; i++) {
+		step_beside(p, 0, 1000, 40, 5000, false);
+		assert_false(pacing_limits(p, TYPE));
+	}
+	limit(p, 1);
+	step_beside(p, 0, 1000, 40, 5000, false);
+	assert_false(pacing_limits(p, TYPE));
+	pacing_free(&p);
+}
+
+/* Another disk gets the number of one that was removed, before its record was missed. */
+static void a_replaced_disk_is_new(void **unused)
+{
+	struct pacing *p = begin();
+
+	limit(p, 0);
+	limit(p, 1);
+	sim[1].replaced = true;
+	assert_int_equal(pacing_reads(p), 0);
+	pacing_refresh(p);
+	assert_false(sim[1].replaced);
+	assert_true(pacing_limits(p, TYPE));
+	assert_false(pacing_limits(p, TYPE + 1));
+	sim[1].in_flight = 4;
+	assert_int_equal(pacing_reads(p), 4);
+	limit(p, 1);
+	pacing_free(&p);
+}
+
+/* A record more than devices can be known: those that are known stay so. */
+static void too_many_records(void **unused)
+{
+	struct pacing *p = begin();
+
+	sim[0].there = false;
+	for (uint32_t i = 1; i < DEVICES; i++)
+		sim[i].there = true;
+	pacing_refresh(p);
+	pacing_refresh(p);
+	limit(p, DEVICES - 1);
+	sim[0].there = true;
+	pacing_refresh(p);
+	assert_true(pacing_limits(p, TYPE + DEVICES - 1));
+	pacing_free(&p);
+}
+
 static void reads_of_others_are_not_in_flight(void **unused)
 {
 	struct pacing *p = begin();
@@ -161,7 +223,7 @@ static void reads_of_others_are_not_in_flight(void **unused)
 	sim[0].in_flight = 7;
 	assert_int_equal(pacing_take(p, TYPE, 64, now), 8);
 	sim[0].in_flight += 1;
-	pacing_requested(p, TYPE, 8, now);
+	pacing_requested(p, TYPE, 8, true, now);
 	sim[0].in_flight += 3;
 	assert_int_equal(pacing_take(p, TYPE, 64, now), 0);
 	sim[0].completed += 7;
@@ -184,7 +246,7 @@ static void batches_add_up(void **unused)
 	for (uint32_t i = 0; i < 4; i++) {
 		assert_int_equal(pacing_take(p, TYPE, 2, now), 2);
 		sim[0].in_flight += 2;
-		pacing_requested(p, TYPE, 2, now);
+		pacing_requested(p, TYPE, 2, true, now);
 	}
 	assert_int_equal(pacing_take(p, TYPE, 2, now), 0);
 	sim[0].completed += 2;
@@ -201,7 +263,7 @@ static void a_device_that_does_not_complete(void **unused)
 
 	limit(p, 0);
 	sim[0].in_flight = 8;
-	pacing_requested(p, TYPE, 8, now);
+	pacing_requested(p, TYPE, 8, true, now);
 	now += 199 * MS;
 	assert_int_equal(pacing_take(p, TYPE, 8, now), 0);
 	now += MS;
@@ -209,19 +271,19 @@ static void a_device_that_does_not_complete(void **unused)
 	pacing_free(&p);
 }
 
-/* A quarter of the requests that the queue has is for misses. */
+/* A quarter of the device's queue is for misses.  Calls are of half the limit. */
 static void some_requests_are_for_misses(void **unused)
 {
 	struct pacing *p = begin();
 
 	limit(p, 0);
 	for (int i = 0; i < 40; i++) {
-		uint32_t call = limit_of(p, 0) < 32 ? limit_of(p, 0) : 32;
+		uint32_t call = limit_of(p, 0) < 16 ? 8 : limit_of(p, 0) / 2;
 
 		assert_int_equal(pacing_take(p, TYPE, 64, now), call);
 		sim[0].in_flight = 1;
-		pacing_requested(p, TYPE, limit_of(p, 0), now);
-		pacing_take(p, TYPE, 64, now);
+		pacing_requested(p, TYPE, limit_of(p, 0), true, now);
+		assert_int_equal(pacing_take(p, TYPE, 64, now), 0);
 		sim[0].completed++;
 		sim[0].in_flight = 0;
 		step(p, 0, 1000, 16, 5000);
@@ -252,6 +314,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_device_has_its_own),
+		cmocka_unit_test(own_misses_limit_nothing),
+		cmocka_unit_test(a_replaced_disk_is_new),
+		cmocka_unit_test(too_many_records),
 		cmocka_unit_test(reads_of_others_are_not_in_flight),
 		cmocka_unit_test(batches_add_up),
 		cmocka_unit_test(a_device_that_does_not_complete),

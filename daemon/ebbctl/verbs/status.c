@@ -60,14 +60,14 @@ static void print_frozen(struct json_object *donors)
 		       (long long)json_int(donors, "known", 0));
 }
 
-/* Devices on which prefetches are limited, because misses wait there. */
+/* Prints the devices on which prefetches are limited: misses wait there. */
 static void print_pacing(struct json_object *list)
 {
 	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
 		struct json_object *o = json_object_array_get_idx(list, i);
 
 		if (json_member(o, "limit"))
-			printf("device %s: at most %lld prefetched pages in flight: a miss takes %.0f us, %.0f us without prefetches\n",
+			printf("device %s: limit of %lld prefetched pages in flight; misses take %.0f us, without prefetches %.0f us (median)\n",
 			       json_text(o, "device", "?"), (long long)json_int(o, "limit", 0),
 			       (double)json_int(o, "miss_ns", 0) / 1000,
 			       (double)json_int(o, "idle_miss_ns", 0) / 1000);

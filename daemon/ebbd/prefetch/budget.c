@@ -31,7 +31,7 @@ struct budget {
 	_Atomic uint32_t sample;               /* copies of throttle's, like the next three */
 	_Atomic uint64_t timely_ns, resumed_ns, active_ns;
 	atomic_int cpu;                        /* where its requests are executed */
-	atomic_bool waits;                     /* its misses wait for others' prefetches */
+	atomic_bool waits;                     /* it mostly misses: pace.h */
 	struct throttle throttle;
 	struct neighbour neighbour;
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
@@ -211,8 +211,8 @@ void budget_set_events(struct budget *b, struct event_set *events)
 }
 
 /*
- * Of version 2, where a controller has it; FAIR_WEIGHT elsewhere.  A user's cgroup, whose weight is
- * among its siblings, must not raise its share among all.
+ * Returns io.weight, which cgroup v2 has where the io controller is enabled; else FAIR_WEIGHT.
+ * It is relative to siblings, so a user's cgroup must not raise its share among all by it.
  */
 static uint32_t read_weight(const struct budget *b)
 {
@@ -221,8 +221,8 @@ static uint32_t read_weight(const struct budget *b)
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/io.weight", b->path);
-	if (stat(path, &st) < 0 || st.st_uid || file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "default %u", &weight) != 1 ||
-	    !weight || weight > 10000)
+	if (stat(path, &st) < 0 || st.st_uid || file_read(path, text, sizeof(text)) <= 0 ||
+	    sscanf(text, "default %u", &weight) != 1 || !weight || weight > 10000)
 		return FAIR_WEIGHT;
 	return weight;
 }
@@ -251,7 +251,7 @@ void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now)
 	struct throttle *t = &b->throttle;
 	bool waited = atomic_load(&b->waits), waits;
 
-	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late);
+	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
 	waits = neighbour_waits(&b->neighbour);
 	if (waits != waited) {
 		atomic_store(&b->waits, waits);
@@ -465,9 +465,9 @@ void budget_paced(struct budget *b, uint32_t pages)
 	add(&b->paced, pages);
 }
 
-bool budget_misses_wait(const struct budget_table *t)
+bool budget_others_wait(const struct budget *b)
 {
-	return atomic_load(&t->waiting);
+	return atomic_load(&b->table->waiting) > atomic_load(&b->waits);
 }
 
 void budget_detect(struct budget *b)

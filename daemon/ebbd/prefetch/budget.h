@@ -59,7 +59,7 @@ uint64_t budget_prefetched(const struct budget *b); /* pages requested from the 
 uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
 uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a limit */
 uint64_t budget_pages_paced(const struct budget *b); /* pages that the limit of a device delayed */
-uint32_t budget_weight(const struct budget *b);     /* of its turns; 1 to 10000, usually 100 */
+uint32_t budget_weight(const struct budget *b);     /* by io.weight; 1 to 10000, usually 100 */
 uint64_t budget_uses(const struct budget *b);       /* uses of hit detection so far */
 /* Stores a copy, possibly amid a change; returns whether the setting allows collapsing. */
 bool budget_collapse_report(const struct budget *b, struct collapse *c);
@@ -108,10 +108,10 @@ bool budget_passes(struct budget *b);
 uint32_t budget_take(struct budget *b, uint32_t wanted, uint64_t now);
 /* @pages that its policy requested were not granted, by this or another limit. */
 void budget_cut(struct budget *b, uint32_t pages);
-/* @pages were requested later than its turn was, for the limit of their device. */
+/* @pages were requested later than at its turn: the limit of their device was reached. */
 void budget_paced(struct budget *b, uint32_t pages);
-/* Returns whether the misses of a published cgroup outnumber its hits. */
-bool budget_misses_wait(const struct budget_table *t);
+/* Returns whether the misses of another published cgroup outnumber its hits. */
+bool budget_others_wait(const struct budget *b);
 /* Switches hit detection on before the first page is requested. */
 void budget_detect(struct budget *b);
 /*

@@ -166,7 +166,8 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 	p->stats.pages += lost;
 	if (!lost)
 		return;
-	pacing_requested(p->pacing, j->target->type, (uint32_t)lost, now_ns());
+	pacing_requested(p->pacing, j->target->type, (uint32_t)lost, budget_others_wait(j->budget),
+			 now_ns());
 	/* Which of them were read is unknown. */
 	prefetch_set_renew(p->set, &j->key, vpn, n, now_ns());
 	budget_lost(j->budget, (uint32_t)lost);
@@ -203,7 +204,8 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.pages += taken;
 	budget_settle(j->budget, in.fresh - unsettled);
 	leaf_settle(j->leaf, in.fresh - unsettled);
-	pacing_requested(p->pacing, j->target->type, taken, now_ns());
+	pacing_requested(p->pacing, j->target->type, taken, budget_others_wait(j->budget),
+			 now_ns());
 }
 
 static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
@@ -349,8 +351,8 @@ static void move_to(struct prefetcher *p, int cpu)
 
 /*
  * Executes the next part of the request of cgroup @flow; returns false if its device has enough to
- * read.  @full has a bit for each swap type of such a device: a cgroup that wants fewer pages must
- * not go before one that waits for the device to have read some.
+ * read.  *@full has a bit for the swap type of each such device: while a cgroup waits for it, none
+ * behind may overtake that with fewer pages.
  */
 static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 {
@@ -401,7 +403,7 @@ bool prefetcher_run(struct prefetcher *p)
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
 	uint64_t now = now_ns(), full = 0;
 
-	pacing_adapt(p->pacing, budget_misses_wait(p->budgets), now);
+	pacing_adapt(p->pacing, now);
 	for (int flow = fair_first(p->queue); flow >= 0; flow = fair_next(p->queue, flow))
 		if (turn(p, flow, now, &full))
 			return fair_first(p->queue) >= 0;

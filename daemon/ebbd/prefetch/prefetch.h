@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Executes requests: process_madvise(MADV_WILLNEED), or page-out.  Those of a cgroup are executed
- * in sequence; cgroups take turns, of one call each (fair_queue.h), as far as their devices have
- * not enough to read (pacing.h).
+ * in sequence; cgroups take turns of one call each (fair_queue.h).  One whose device has enough to
+ * read waits (pacing.h).
  *
  * For each request it drops stale and outstanding pages, pages that may belong to a file
  * (target_learn()) and, by the pagemap, pages that are not in swap or whose device may wait for a

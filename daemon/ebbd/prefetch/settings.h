@@ -12,8 +12,8 @@
 struct executor_config {
 	uint32_t batch;        /* pages a call, at most PREFETCH_BATCH_MAX */
 	uint32_t headroom;     /* outstanding pages stay below limit / headroom */
-	uint32_t inflight;     /* pages the devices may have to read before more is requested */
-	uint32_t beside;       /* the least limit on a device while a cgroup misses; pace.h */
+	uint32_t inflight;     /* pages in flight on all devices before more are requested */
+	uint32_t beside;       /* least limit of a device while others' misses wait: pace.h */
 	uint64_t stale_ns;     /* a request older than this is dropped */
 	uint64_t expire_ns;    /* an unread prefetched page expires after this */
 	uint32_t collapse;     /* drop-behind by huge pages: enum collapse_wish */
@@ -39,15 +39,15 @@ struct executor_stats {
 	uint64_t collapse_ns;  /* time in MADV_COLLAPSE */
 	uint64_t call_ns;      /* time in process_madvise */
 	uint64_t waits;        /* pauses because the devices had enough to read */
-	uint64_t paced;        /* of pages: delayed by the limit of their device */
+	uint64_t paced;        /* of .pages: delayed by the limit of their device */
 };
 
 /* Prefetching from one device. */
 struct device_view {
 	uint32_t dev;          /* major << 20 | minor; 0 = unused */
 	uint32_t limit;        /* of pages in flight; UINT32_MAX = none */
-	uint64_t miss_ns;      /* median of the latest misses; 0 = not known */
-	uint64_t idle_miss_ns; /* and of those without prefetches in flight */
+	uint64_t miss_ns;      /* median latency of recent misses; 0 = unknown */
+	uint64_t idle_miss_ns; /* median latency without prefetches in flight; 0 = unknown */
 };
 
 struct pace_view {

@@ -23,18 +23,28 @@ uint64_t pace_quantile(const uint32_t misses[EBB_WAITS], uint32_t sum, uint32_t 
 	return begin + width;
 }
 
-/* Lower values are believed sooner: a miss may be slow for many causes. */
-static uint64_t learn_one(uint64_t old, uint64_t now)
+/* Lower values are adopted faster: a miss may be slow for many reasons. */
+static uint64_t learn_one(uint64_t old, uint64_t now, bool certain)
 {
-	if (!old)
+	if (!old || (certain && now < old))
 		return now;
 	return now < old ? (old + now) / 2 : old + (now - old) / 8;
 }
 
-static void learn(struct pace_times *t, const struct pace_times *now)
+static void learn(struct pace_times *t, const struct pace *p)
 {
-	t->median = learn_one(t->median, now->median);
-	t->tail = learn_one(t->tail, now->tail);
+	t->median = learn_one(t->median, p->now.median, p->misses >= PACE_ENOUGH);
+	t->tail = learn_one(t->tail, p->now.tail, false);
+}
+
+/* Learns from misses beside more prefetches, which make none faster. */
+static void learn_lower(struct pace_times *t, const struct pace *p)
+{
+	struct pace_times old = *t;
+
+	learn(t, p);
+	t->median = t->median < old.median ? t->median : old.median;
+	t->tail = t->tail < old.tail ? t->tail : old.tail;
 }
 
 static uint64_t most_of(uint64_t idle, uint32_t percent, uint64_t least, uint32_t percent_least)
@@ -44,7 +54,7 @@ static uint64_t most_of(uint64_t idle, uint32_t percent, uint64_t least, uint32_
 	return a > b ? a : b;
 }
 
-/* Returns whether prefetches delay misses too much; true while nothing is known. */
+/* Returns whether misses are too slow, by cause of prefetches; true while nothing is known. */
 static bool too_slow(const struct pace *p)
 {
 	return p->now.median > most_of(p->idle.median, PACE_MEDIAN, p->least.median,
@@ -64,31 +74,35 @@ static void begin_probe(struct pace *p, struct pace_range range)
 	p->limit = range.least;
 }
 
-/* Limits what had no limit. */
+static void end_probe(struct pace *p)
+{
+	p->limit = p->after_probe;
+	p->after_probe = 0;
+}
+
+/* Begins to limit. */
 static void begin(struct pace *p, struct pace_range range)
 {
-	uint64_t delay = p->idle.median * (PACE_MEDIAN - 100) / 100;
+	uint64_t latency = p->idle.median * PACE_MEDIAN / 100;
 
 	p->judgements = 0;
 	p->least = (struct pace_times){ 0 };
-	p->limit = within(!delay ? range.most / 2 :
-			  p->sum.ns ? p->sum.pages * delay / p->sum.ns : 0, range);
+	p->limit = within(!latency ? range.most / 2 :
+			  p->sum.ns ? p->sum.pages * latency / p->sum.ns : 0, range);
 	begin_probe(p, range);
 }
 
 static void adapt(struct pace *p, struct pace_range range)
 {
 	if (p->limit <= range.least) {
-		learn(&p->least, &p->now);
-		/* A few pages in flight may delay misses: without any they are no slower. */
+		learn(&p->least, p);
 		if (!p->idle.median || p->idle.median > p->least.median)
 			p->idle.median = p->least.median;
 		if (!p->idle.tail || p->idle.tail > p->least.tail)
 			p->idle.tail = p->least.tail;
 	}
 	if (p->after_probe) {
-		p->limit = within(p->after_probe, range);
-		p->after_probe = 0;
+		end_probe(p);
 	} else if (too_slow(p)) {
 		p->limit = within(p->limit * 3ull / 4, range);
 	} else if (p->sum.held) {
@@ -102,10 +116,16 @@ static void judge(struct pace *p, struct pace_range range)
 {
 	p->now = (struct pace_times){ pace_quantile(p->sum.misses, p->misses, 50),
 				      pace_quantile(p->sum.misses, p->misses, 99) };
-	/* As good as no prefetches. */
-	if (p->sum.pages * 16 < p->misses)
-		learn(&p->idle, &p->now);
-	else if (p->limit != PACE_NONE)
+	/* So few prefetches delay no median, and hardly one miss in 100. */
+	if (p->sum.pages * 16 < p->misses) {
+		learn(&p->idle, p);
+		if (p->after_probe)
+			end_probe(p);
+		return;
+	}
+	learn_lower(&p->idle, p);
+	learn_lower(&p->least, p);
+	if (p->limit != PACE_NONE)
 		adapt(p, range);
 	else if (p->left && too_slow(p))
 		begin(p, range);
@@ -134,12 +154,22 @@ void pace_init(struct pace *p)
 	*p = (struct pace){ .limit = PACE_NONE };
 }
 
+/* Returns whether the misses that ended are enough to look at. */
+static bool counts(const struct pace_seen *seen)
+{
+	uint64_t misses = 0, ns = 0;
+
+	for (uint32_t i = 0; i < EBB_WAITS; i++) {
+		misses += seen->misses[i];
+		ns += seen->misses[i] * bucket_begin(i);
+	}
+	return misses >= NEIGHBOUR_MISSES || ns >= NEIGHBOUR_WAIT_NS;
+}
+
 void pace_step(struct pace *p, struct pace_range range, const struct pace_seen *seen)
 {
-	uint32_t before = p->misses;
-
 	add(p, seen);
-	if (seen->waiting && p->misses - before >= NEIGHBOUR_MISSES)
+	if (seen->waiting && counts(seen))
 		p->left = NEIGHBOUR_TICKS;
 	else if (p->left && !--p->left) {
 		p->limit = PACE_NONE;
@@ -147,7 +177,9 @@ void pace_step(struct pace *p, struct pace_range range, const struct pace_seen *
 	}
 	if (p->misses < PACE_ENOUGH && p->steps < PACE_PATIENCE)
 		return;
-	if (p->misses >= NEIGHBOUR_MISSES)
+	if (p->misses >= PACE_LEAST_MISSES)
 		judge(p, range);
+	else if (p->steps < PACE_FORGET)
+		return;
 	forget(p);
 }

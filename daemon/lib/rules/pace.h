@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Limits the prefetches in flight on a device while programs wait for it.
+ * Limits the prefetched pages in flight on a device while misses of another cgroup wait there.
  *
- * A device serves reads in the order of arrival, so a miss may wait for all earlier prefetches.
- * Among programs with a policy that costs little, because they rarely miss.  While a cgroup mostly
- * misses, the limit follows what its misses take, by additive increase and multiplicative decrease:
- * they may take PACE_MEDIAN of their time without prefetches at the median, and PACE_TAIL at the
- * 99th percentile.  The first limit is Little's law: the rate of prefetches times the delay that
- * misses may have.
+ * A device serves reads roughly in the order of arrival, so a miss may wait behind all earlier
+ * prefetches.  Among programs that rarely miss that costs little.  While one cgroup mostly misses
+ * and another one prefetches, the limit follows the latency of the misses, by additive increase and
+ * multiplicative decrease: the median may grow to PACE_MEDIAN percent of its idle value (without
+ * prefetches), the 99th percentile to PACE_TAIL percent.  The first limit is Little's law: the rate
+ * of prefetches times the latency that a read may have.
  *
- * What misses take may also grow for other causes, such as a lack of processors.  So from time to
- * time the limit is at its least for a moment: if misses are hardly faster then, prefetches are not
- * the cause, and the limit grows.
+ * Misses may also be slow for other reasons, such as a lack of CPU time or a device that has become
+ * slower.  So every PACE_PROBE judgements the limit drops to its minimum for one judgement: if
+ * misses are hardly faster then, prefetches are not the cause, and the limit grows.
  *
  * All functions are pure.  Times are in ns, the rest in pages.
  */
@@ -23,26 +23,27 @@
 
 #include <ebb/abi.h>
 
-#define NEIGHBOUR_MISSES 16     /* per tick of 0.1 s: fewer are ignored */
-#define NEIGHBOUR_TICKS 10      /* ticks for which a cgroup counts as missing after misses */
+#define NEIGHBOUR_MISSES 16            /* misses in a tick of 0.1 s that count, */
+#define NEIGHBOUR_WAIT_NS 20000000ULL  /* or time of fewer, slower ones */
+#define NEIGHBOUR_TICKS 10             /* for which a cgroup mostly misses, after such a one */
 
 /* Whether a cgroup mostly misses. */
 struct neighbour {
-	uint64_t misses, hits;  /* totals at the last tick */
-	uint32_t left;          /* ticks for which it counts as missing */
+	uint64_t misses, hits, miss_ns; /* totals at the last tick */
+	uint32_t left;                  /* ticks for which it mostly misses */
 };
 
-/* @misses and @hits are totals; late prefetches are hits. */
-static inline void neighbour_tick(struct neighbour *n, uint64_t misses, uint64_t hits)
+/* All three are totals; late prefetches are hits. */
+static inline void neighbour_tick(struct neighbour *n, uint64_t misses, uint64_t hits,
+				  uint64_t miss_ns)
 {
-	uint64_t m = misses - n->misses, h = hits - n->hits;
+	uint64_t m = misses - n->misses, h = hits - n->hits, ns = miss_ns - n->miss_ns;
 
-	if (m >= NEIGHBOUR_MISSES && m > h)
+	if ((m >= NEIGHBOUR_MISSES || ns >= NEIGHBOUR_WAIT_NS) && m > h)
 		n->left = NEIGHBOUR_TICKS;
 	else if (n->left)
 		n->left--;
-	n->misses = misses;
-	n->hits = hits;
+	*n = (struct neighbour){ misses, hits, miss_ns, n->left };
 }
 
 static inline bool neighbour_waits(const struct neighbour *n)
@@ -51,18 +52,20 @@ static inline bool neighbour_waits(const struct neighbour *n)
 }
 
 #define PACE_NONE UINT32_MAX    /* no limit */
-#define PACE_ENOUGH 300         /* misses that a judgement needs, */
-#define PACE_PATIENCE 10        /* or the steps after which fewer will do */
-#define PACE_PROBE 50           /* judgements from one at the least limit to the next */
-#define PACE_STEP 8             /* growth of the limit at a judgement */
-/* Growth of the median and the 99th percentile of a miss that a limit may cause, in percent. */
+#define PACE_ENOUGH 300         /* misses after which they are judged, */
+#define PACE_PATIENCE 10        /* or steps, */
+#define PACE_LEAST_MISSES 16    /* with at least these misses; */
+#define PACE_FORGET 50          /* steps after which fewer are discarded */
+#define PACE_PROBE 50           /* judgements between two probes at the least limit */
+#define PACE_STEP 8             /* growth of the limit per judgement */
+/* Latency of misses that a limit may cause, median and 99th percentile, in percent of idle. */
 #define PACE_MEDIAN 130
 #define PACE_TAIL 210
-/* Growth over what misses take at the least limit: another cause has the rest. */
+/* In percent of the latency at the least limit: where that is higher, there is another cause. */
 #define PACE_MEDIAN_LEAST 110
 #define PACE_TAIL_LEAST 125
 
-/* Limits of the limit. */
+/* Bounds of the limit. */
 struct pace_range {
 	uint32_t least, most;
 };
@@ -71,34 +74,34 @@ struct pace_range {
 struct pace_seen {
 	uint64_t ns;                /* its length */
 	uint64_t pages;             /* prefetched */
-	bool waiting;               /* a cgroup mostly misses */
+	bool waiting;               /* another cgroup than the prefetching one mostly misses */
 	bool held;                  /* the limit delayed a prefetch */
 	uint32_t misses[EBB_WAITS]; /* that ended, by ebb_wait_bucket() */
 };
 
-/* What misses take. */
+/* Latency of misses: median and 99th percentile; 0 = unknown. */
 struct pace_times {
-	uint64_t median, tail;      /* 0 = not known */
+	uint64_t median, tail;
 };
 
 struct pace {
 	uint32_t limit;             /* of pages in flight, or PACE_NONE */
-	struct pace_times now;      /* of the last judgement */
-	struct pace_times idle;     /* without prefetches, or the lowest at the least limit */
-	struct pace_times least;    /* at the least limit */
-	uint32_t left;              /* steps for which programs count as waiting */
-	uint32_t after_probe;       /* the limit after the present probe; 0 = there is none */
-	uint32_t judgements;        /* since it began to limit */
+	struct pace_times now;      /* at the last judgement */
+	struct pace_times idle;     /* without prefetches, or the lowest seen since */
+	struct pace_times least;    /* at the least limit, since limiting began */
+	uint32_t left;              /* steps for which misses count as waiting */
+	uint32_t after_probe;       /* limit to return to after the current probe; 0 = no probe */
+	uint32_t judgements;        /* since limiting began */
 	/* since the last judgement */
 	struct pace_seen sum;
 	uint32_t misses, steps;
 };
 
 void pace_init(struct pace *p);
-/* After about each 0.1 s. */
+/* Call about every 0.1 s. */
 void pace_step(struct pace *p, struct pace_range range, const struct pace_seen *seen);
 
-/* Returns the time that @percent of the misses, @sum in all, do not exceed. */
+/* Returns the latency that @percent of the @sum misses do not exceed. */
 uint64_t pace_quantile(const uint32_t misses[EBB_WAITS], uint32_t sum, uint32_t percent);
 
 #endif
