@@ -16,7 +16,14 @@ static bool put(struct fair_queue *q, uint64_t owner, uint32_t count, uint64_t f
 {
 	struct ebb_list_request r = { .head = { .owner = owner, .count = count, .first = first } };
 
-	return fair_put(q, &r);
+	return fair_put(q, &r, FAIR_WEIGHT);
+}
+
+static bool put_weighted(struct fair_queue *q, uint64_t owner, uint32_t count, uint32_t weight)
+{
+	struct ebb_list_request r = { .head = { .owner = owner, .count = count } };
+
+	return fair_put(q, &r, weight);
 }
 
 static uint64_t owner_of(struct fair_queue *q, int flow)
@@ -41,14 +48,14 @@ static void compete(const uint32_t *count, const uint32_t *weight, uint64_t *pag
 		int flow;
 
 		for (uint64_t i = 0; i < CGROUPS; i++)
-			put(q, i, count[i], 0);
+			put_weighted(q, i, count[i], weight[i]);
 		flow = fair_first(q);
 		r = fair_request(q, flow);
 		n = r->asked.head.count - r->done < 64 ? r->asked.head.count - r->done : 64;
 		r->done += n;
 		pages[r->asked.head.owner] += n;
 		last[r->asked.head.owner] = turn;
-		fair_charge(q, flow, n, weight[r->asked.head.owner]);
+		fair_charge(q, flow, n);
 		if (r->done == r->asked.head.count)
 			fair_done(q, flow);
 		for (int i = 0; i < CGROUPS; i++)
@@ -81,6 +88,56 @@ static void weights_do(void **unused)
 	assert_in_range(pages[0], pages[3] * 100 - 10000, pages[3] * 100 + 10000);
 }
 
+/* One request at a time, as of a program that waits for its pages, gains nothing. */
+static void debts_outlast_requests(void **unused)
+{
+	struct fair_queue *q = fair_queue_new();
+	uint64_t pages[2] = { 0 };
+	bool has = false;
+
+	for (int turn = 0; turn < TURNS; turn++) {
+		int flow;
+
+		put(q, 0, 64, 0);
+		has = has || put_weighted(q, 1, 64, 10);
+		flow = fair_first(q);
+		pages[owner_of(q, flow)] += 64;
+		has = has && owner_of(q, flow) != 1;
+		fair_charge(q, flow, 64);
+		fair_done(q, flow);
+	}
+	assert_in_range(pages[0], pages[1] * 9, pages[1] * 11);
+	/* While no other cgroup waits, it does not either. */
+	while (fair_first(q) >= 0)
+		fair_done(q, fair_first(q));
+	put_weighted(q, 1, 64, 10);
+	assert_int_equal(owner_of(q, fair_first(q)), 1);
+	fair_queue_free(&q);
+}
+
+/* Cgroups in debt, whose requests are done, take no room of others. */
+static void debtors_make_room(void **unused)
+{
+	struct fair_queue *q = fair_queue_new();
+	int flow;
+
+	for (uint64_t owner = 0; owner < 3 * FAIR_REQUESTS; owner++) {
+		assert_true(put_weighted(q, owner, 1, 1));
+		/* The first has a request all the time. */
+		flow = owner ? fair_next(q, fair_first(q)) : fair_first(q);
+		assert_int_equal(owner_of(q, flow), owner);
+		if (!owner)
+			continue;
+		fair_charge(q, flow, 1024);
+		fair_done(q, flow);
+		assert_int_equal(fair_next(q, fair_first(q)), -1);
+	}
+	assert_int_equal(owner_of(q, fair_first(q)), 0);
+	fair_done(q, fair_first(q));
+	assert_int_equal(fair_first(q), -1);
+	fair_queue_free(&q);
+}
+
 static void requests_of_a_cgroup_stay_in_order(void **unused)
 {
 	struct fair_queue *q = fair_queue_new();
@@ -97,7 +154,7 @@ static void requests_of_a_cgroup_stay_in_order(void **unused)
 		assert_int_equal(fair_request(q, flow)->asked.head.first, next[owner]++);
 		assert_false(fair_request(q, flow)->begun);
 		fair_request(q, flow)->begun = true;
-		fair_charge(q, flow, 10, FAIR_WEIGHT);
+		fair_charge(q, flow, 10);
 		fair_done(q, flow);
 	}
 	assert_int_equal(next[0], 100);
@@ -119,7 +176,7 @@ static void the_turn_stays(void **unused)
 	for (int i = 0; i < 8; i++) {
 		flow = fair_next(q, fair_first(q));
 		assert_int_equal(owner_of(q, fair_first(q)), 1);
-		fair_charge(q, flow, 64, FAIR_WEIGHT);
+		fair_charge(q, flow, 64);
 		fair_done(q, flow);
 	}
 	assert_int_equal(fair_next(q, fair_next(q, fair_next(q, fair_first(q)))), -1);
@@ -153,6 +210,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes_do_not_matter),
 		cmocka_unit_test(weights_do),
+		cmocka_unit_test(debts_outlast_requests),
+		cmocka_unit_test(debtors_make_room),
 		cmocka_unit_test(requests_of_a_cgroup_stay_in_order),
 		cmocka_unit_test(the_turn_stays),
 		cmocka_unit_test(a_flood_leaves_entries),

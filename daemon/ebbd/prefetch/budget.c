@@ -222,7 +222,7 @@ static uint32_t read_weight(const struct budget *b)
 
 	snprintf(path, sizeof(path), "%s/io.weight", b->path);
 	if (stat(path, &st) < 0 || st.st_uid || file_read(path, text, sizeof(text)) <= 0 ||
-	    sscanf(text, "default %u", &weight) != 1 || !weight || weight > 10000)
+	    sscanf(text, "default %u", &weight) != 1 || !weight || weight > FAIR_WEIGHT_MAX)
 		return FAIR_WEIGHT;
 	return weight;
 }

@@ -3,13 +3,13 @@
 
 #include "fair_queue.h"
 
-/* A cgroup with requests. */
+/* A cgroup with requests, or in debt. */
 struct flow {
 	uint64_t owner;
-	int64_t credit;       /* pages at FAIR_WEIGHT, times that */
+	int64_t credit;       /* pages left of its turn, times FAIR_WEIGHT; negative: debt */
 	uint32_t requests, weight;
-	int first, last;      /* of them */
-	int next;             /* flow, in the order of turns; or free */
+	int first, last;      /* entries */
+	int next;             /* flow, in the order of turns or of the free list */
 };
 
 struct entry {
@@ -17,11 +17,10 @@ struct entry {
 	int next;
 };
 
-/* Each flow has a request, so there are enough. */
 struct fair_queue {
 	struct entry entry[FAIR_REQUESTS];
 	struct flow flow[FAIR_REQUESTS];
-	int free, free_flow;  /* lists */
+	int free, free_flow;  /* lists; -1 = empty */
 	uint32_t free_entries;
 	int first, last;      /* flows in the order of turns */
 };
@@ -78,19 +77,32 @@ static int find(const struct fair_queue *q, uint64_t owner)
 	return i;
 }
 
-static int new_flow(struct fair_queue *q, uint64_t owner)
+static void free_flow(struct fair_queue *q, int i)
 {
-	int i = q->free_flow;
+	remove_flow(q, i);
+	q->flow[i].next = q->free_flow;
+	q->free_flow = i;
+}
 
+/* Call only with a free entry: so one of as many flows is free or without requests. */
+static int new_flow(struct fair_queue *q, uint64_t owner, uint32_t weight)
+{
+	int i = q->first;
+
+	if (q->free_flow < 0) {
+		while (q->flow[i].requests)
+			i = q->flow[i].next;
+		free_flow(q, i);
+	}
+	i = q->free_flow;
 	q->free_flow = q->flow[i].next;
 	q->flow[i] = (struct flow){ .owner = owner, .first = -1, .last = -1,
-				    .weight = FAIR_WEIGHT,
-				    .credit = FAIR_QUANTUM * FAIR_WEIGHT };
+				    .credit = (int64_t)FAIR_QUANTUM * weight };
 	append_flow(q, i);
 	return i;
 }
 
-bool fair_put(struct fair_queue *q, const struct ebb_list_request *r)
+bool fair_put(struct fair_queue *q, const struct ebb_list_request *r, uint32_t weight)
 {
 	int i = find(q, r->head.owner), at = q->free;
 	struct flow *f;
@@ -98,8 +110,9 @@ bool fair_put(struct fair_queue *q, const struct ebb_list_request *r)
 	if (at < 0 || (i >= 0 && q->flow[i].requests >= q->free_entries))
 		return false;
 	if (i < 0)
-		i = new_flow(q, r->head.owner);
+		i = new_flow(q, r->head.owner, weight);
 	f = &q->flow[i];
+	f->weight = weight;
 	q->free = q->entry[at].next;
 	q->free_entries--;
 	q->entry[at] = (struct entry){ .request.asked = *r, .next = -1 };
@@ -116,6 +129,10 @@ int fair_first(struct fair_queue *q)
 {
 	for (int i = q->first; i >= 0 && q->flow[i].credit <= 0; i = q->first) {
 		q->flow[i].credit += (int64_t)FAIR_QUANTUM * q->flow[i].weight;
+		if (!q->flow[i].requests && q->flow[i].credit > 0) {
+			free_flow(q, i);
+			continue;
+		}
 		remove_flow(q, i);
 		append_flow(q, i);
 	}
@@ -124,7 +141,10 @@ int fair_first(struct fair_queue *q)
 
 int fair_next(const struct fair_queue *q, int flow)
 {
-	return q->flow[flow].next;
+	do
+		flow = q->flow[flow].next;
+	while (flow >= 0 && !q->flow[flow].requests);
+	return flow;
 }
 
 struct fair_request *fair_request(struct fair_queue *q, int flow)
@@ -132,12 +152,9 @@ struct fair_request *fair_request(struct fair_queue *q, int flow)
 	return &q->entry[q->flow[flow].first].request;
 }
 
-void fair_charge(struct fair_queue *q, int flow, uint32_t pages, uint32_t weight)
+void fair_charge(struct fair_queue *q, int flow, uint32_t pages)
 {
-	struct flow *f = &q->flow[flow];
-
-	f->credit -= (int64_t)pages * FAIR_WEIGHT;
-	f->weight = weight;
+	q->flow[flow].credit -= (int64_t)pages * FAIR_WEIGHT;
 }
 
 void fair_done(struct fair_queue *q, int flow)
@@ -149,9 +166,8 @@ void fair_done(struct fair_queue *q, int flow)
 	q->entry[at].next = q->free;
 	q->free = at;
 	q->free_entries++;
-	if (--f->requests)
-		return;
-	remove_flow(q, flow);
-	f->next = q->free_flow;
-	q->free_flow = flow;
+	if (f->first < 0)
+		f->last = -1;
+	if (!--f->requests && f->credit > 0)
+		free_flow(q, flow);
 }

@@ -366,6 +366,9 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 		drop(p, flow, &p->stats.stale);
 		return true;
 	}
+	/* Many may wait for one device: looking up their processes would take longer than that. */
+	if (r->waits_for & *full)
+		return false;
 	j.budget = budget_hold(p->budgets, head->owner);
 	if (j.budget && prefetches(r) && !r->passed && !budget_passes(j.budget)) {
 		drop(p, flow, &p->stats.throttled);
@@ -382,6 +385,7 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 	if (prefetches(r)) {
 		bit = 1ULL << (j.target->type & 63);
 		most = *full & bit ? 0 : may_request(p, r, j.target->type, now);
+		r->waits_for = most ? 0 : bit;
 		if (!most) {
 			*full |= bit;
 			budget_release(j.budget);
@@ -391,7 +395,7 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 	move_to(p, budget_cpu(j.budget));
 	j.leaf = leaf_find(p->leaves, j.target->leaf, now);
 	pages = carry_out(p, &j, most, now);
-	fair_charge(p->queue, flow, 1 + pages, budget_weight(j.budget));
+	fair_charge(p->queue, flow, 1 + pages);
 	if (r->done >= head->count)
 		fair_done(p->queue, flow);
 	budget_release(j.budget);
@@ -416,9 +420,14 @@ bool prefetcher_run(struct prefetcher *p)
 
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *asked)
 {
+	struct budget *b = budget_hold(p->budgets, asked->head.owner);
+
 	p->stats.requests++;
-	if (!fair_put(p->queue, asked))
+	if (!b)
+		p->stats.stale++;
+	else if (!fair_put(p->queue, asked, budget_weight(b)))
 		p->stats.full += asked->head.count;
+	budget_release(b);
 }
 
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
