@@ -37,7 +37,8 @@ struct world {
 	uint64_t each_ns;           /* the other program's time for a page */
 	uint64_t other_ns;          /* what each miss takes longer, whatever is in flight */
 	uint32_t slower;            /* percent of the device's usual time */
-	uint32_t read_us;           /* time of a read */
+	uint32_t read_us;           /* time of a read, */
+	bool outliers;              /* ten times as much for one in 100 misses */
 	uint32_t one_us, more_us;   /* of the device, for one page and for each of a prefetch */
 	bool missing, prefetching;  /* which programs run */
 
@@ -89,6 +90,8 @@ static void miss(struct world *w)
 	/* One of 200 has other troubles. */
 	ns = *queue + takes(w, w->read_us + draw(w, 10) + (draw(w, 200) ? 0 : 100)) + w->other_ns -
 	     w->now;
+	if (w->outliers && !draw(w, 100))
+		ns += 9 * takes(w, w->read_us);
 	if (w->misses_first)
 		w->free_at = later(w->free_at, w->now) + takes(w, w->one_us);
 	w->seen.misses[ebb_wait_bucket(ns, log2_of(ns))]++;
@@ -123,6 +126,7 @@ static uint64_t prefetch(struct world *w)
 		w->seen.held |= paced;
 		return w->batch[w->first % BATCHES].ends + 20 * US;
 	}
+	w->seen.held |= paced && n < BATCH;
 	w->free_at = later(w->free_at, w->now) + takes(w, n * w->more_us);
 	w->batch[w->last++ % BATCHES] = (struct batch){ w->free_at + takes(w, w->read_us), n };
 	w->requested += n;
@@ -348,9 +352,12 @@ static void the_device_changes(void **unused)
 		t = times(&w);
 		assert_true(t.median <= unpaced.median * 3 / 2);
 		assert_true(t.tail <= unpaced.tail * 5 / 2);
-		/* Where it is slower, less may be in flight than could. */
+		/*
+		 * Where it is slower, the idle latency is unknown: PACE_MEDIAN_LEAST leaves less in
+		 * flight than misses would bear.
+		 */
 		assert_true(w.used - w.used_before >=
-			    pages * (change[i].after > change[i].before ? 5 : 7) / 10);
+			    pages * (change[i].after > change[i].before ? 4 : 7) / 10);
 		free(w.took);
 	}
 }
@@ -384,6 +391,38 @@ static void a_slow_device(void **unused)
 	r.beside = times(&w);
 	assert_true(r.beside.median <= r.idle.median * 2);
 	assert_true(r.beside.tail <= r.idle.tail * 5 / 2);
+	free(w.took);
+}
+
+/* The 99th percentile of a hundred misses a second is that of one, whatever is in flight. */
+static void rare_slow_misses(void **unused)
+{
+	struct result r;
+	struct world w;
+	uint64_t pages;
+
+	begin(&w);
+	w.misses_first = w.outliers = true;
+	w.read_us = 10000;
+	w.more_us = 20;
+	w.each_ns = 1;
+	w.paced = false;
+	r = both(&w);
+	pages = r.pages;
+	free(w.took);
+
+	begin(&w);
+	w.misses_first = w.outliers = true;
+	w.read_us = 10000;
+	w.more_us = 20;
+	w.each_ns = 1;
+	r.idle = idle(&w);
+	w.prefetching = true;
+	run(&w, 60 * SECOND);
+	count_anew(&w);
+	run(&w, 60 * SECOND);
+	/* At most, three quarters of the device's queue. */
+	assert_true(w.used - w.used_before >= pages * 12 * 7 / 10);
 	free(w.took);
 }
 
@@ -657,6 +696,7 @@ int main(void)
 		cmocka_unit_test(misses_beside_a_greedy_one),
 		cmocka_unit_test(the_device_changes),
 		cmocka_unit_test(a_slow_device),
+		cmocka_unit_test(rare_slow_misses),
 		cmocka_unit_test(a_burst),
 		cmocka_unit_test(misses_that_pass),
 		cmocka_unit_test(another_cause),

@@ -238,6 +238,27 @@ static void reads_of_others_are_not_in_flight(void **unused)
 	pacing_free(&p);
 }
 
+/* Shorter calls cost the executor's thread time: that the limit is not reached does not tell. */
+static void a_shorter_call_is_held_up(void **unused)
+{
+	struct pacing *p = begin();
+
+	limit(p, 0);
+	for (int i = 0; i < 10; i++) {
+		pacing_take(p, TYPE, 8, now);
+		step(p, 0, 1000, 16, 100);
+		now += STEP;
+	}
+	assert_int_equal(limit_of(p, 0), config.beside);
+	for (int i = 0; i < 10; i++) {
+		pacing_take(p, TYPE, 9, now);
+		step(p, 0, 1000, 16, 100);
+		now += STEP;
+	}
+	assert_true(limit_of(p, 0) > config.beside);
+	pacing_free(&p);
+}
+
 static void batches_add_up(void **unused)
 {
 	struct pacing *p = begin();
@@ -318,6 +339,7 @@ int main(void)
 		cmocka_unit_test(a_replaced_disk_is_new),
 		cmocka_unit_test(too_many_records),
 		cmocka_unit_test(reads_of_others_are_not_in_flight),
+		cmocka_unit_test(a_shorter_call_is_held_up),
 		cmocka_unit_test(batches_add_up),
 		cmocka_unit_test(a_device_that_does_not_complete),
 		cmocka_unit_test(some_requests_are_for_misses),

@@ -264,10 +264,11 @@ uint32_t pacing_take(struct pacing *p, uint32_t type, uint32_t wanted, uint64_t 
 	n = call_of(d->pace.limit);
 	n = wanted < n ? wanted : n;
 	drop_complete(d, now);
-	if (d->pages + n <= d->pace.limit && d->last - d->first < BATCHES)
-		return n;
-	d->held = true;
-	return 0;
+	if (d->pages + n > d->pace.limit || d->last - d->first == BATCHES)
+		n = 0;
+	/* A shorter call, too: the thread may be too slow with such. */
+	d->held |= n < wanted;
+	return n;
 }
 
 void pacing_requested(struct pacing *p, uint32_t type, uint32_t pages, bool beside, uint64_t now)

@@ -23,28 +23,61 @@ uint64_t pace_quantile(const uint32_t misses[EBB_WAITS], uint32_t sum, uint32_t 
 	return begin + width;
 }
 
-/* Lower values are adopted faster: a miss may be slow for many reasons. */
-static uint64_t learn_one(uint64_t old, uint64_t now, bool certain)
+/* Returns how many misses of the judgement took longer than @ns, times 100. */
+static int64_t longer(const struct pace *p, uint64_t ns)
 {
-	if (!old || (certain && now < old))
-		return now;
-	return now < old ? (old + now) / 2 : old + (now - old) / 8;
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < EBB_WAITS; i++) {
+		uint64_t begin = bucket_begin(i), end = bucket_begin(i + 1);
+
+		if (begin >= ns)
+			sum += p->sum.misses[i] * 100ull;
+		else if (end > ns)
+			sum += p->sum.misses[i] * 100ull * (end - ns) / (end - begin);
+	}
+	return (int64_t)sum;
+}
+
+/*
+ * Compares the share of misses that took longer than @ns with @percent.  Returns 0 while the
+ * difference may be chance: within three standard deviations, and one miss.  The 99th percentile of
+ * few misses is that of one or two, and would often double by chance.
+ */
+static int compare(const struct pace *p, uint64_t ns, uint32_t percent)
+{
+	int64_t more = longer(p, ns) - (int64_t)p->misses * percent;
+	uint64_t by = (uint64_t)(more < 0 ? -more : more);
+
+	by = by > 100 ? by - 100 : 0;
+	if (by * by <= 9ull * p->misses * percent * (100 - percent))
+		return 0;
+	return more < 0 ? -1 : 1;
+}
+
+/* Adopts the judgement's latency if that is clearly lower: no misses are faster than idle ones. */
+static void learn_lower(struct pace_times *t, const struct pace *p)
+{
+	if (!t->median || p->now.median >= t->median || compare(p, t->median, 50) >= 0)
+		return;
+	/* The tail of few misses is uncertain. */
+	t->tail = t->tail * p->now.median / t->median;
+	t->median = p->now.median;
+}
+
+static uint64_t nearer(uint64_t old, uint64_t now)
+{
+	return now > old ? old + (now - old) / 8 : old - (old - now) / 8;
 }
 
 static void learn(struct pace_times *t, const struct pace *p)
 {
-	t->median = learn_one(t->median, p->now.median, p->misses >= PACE_ENOUGH);
-	t->tail = learn_one(t->tail, p->now.tail, false);
-}
-
-/* Learns from misses beside more prefetches, which make none faster. */
-static void learn_lower(struct pace_times *t, const struct pace *p)
-{
-	struct pace_times old = *t;
-
-	learn(t, p);
-	t->median = t->median < old.median ? t->median : old.median;
-	t->tail = t->tail < old.tail ? t->tail : old.tail;
+	learn_lower(t, p);
+	if (t->median)
+		*t = (struct pace_times){ nearer(t->median, p->now.median),
+					  nearer(t->tail, p->now.tail) };
+	else
+		*t = p->now;
 }
 
 static uint64_t most_of(uint64_t idle, uint32_t percent, uint64_t least, uint32_t percent_least)
@@ -54,12 +87,17 @@ static uint64_t most_of(uint64_t idle, uint32_t percent, uint64_t least, uint32_
 	return a > b ? a : b;
 }
 
-/* Returns whether misses are too slow, by cause of prefetches; true while nothing is known. */
-static bool too_slow(const struct pace *p)
+enum verdict { FAST, UNCERTAIN, SLOW };
+
+/* Returns whether prefetches delay misses too much; SLOW while no latency is known. */
+static enum verdict verdict_of(const struct pace *p)
 {
-	return p->now.median > most_of(p->idle.median, PACE_MEDIAN, p->least.median,
-				       PACE_MEDIAN_LEAST) ||
-	       p->now.tail > most_of(p->idle.tail, PACE_TAIL, p->least.tail, PACE_TAIL_LEAST);
+	uint64_t median = most_of(p->idle.median, PACE_MEDIAN, p->least.median, PACE_MEDIAN_LEAST),
+		 tail = most_of(p->idle.tail, PACE_TAIL, p->least.tail, PACE_TAIL_LEAST);
+
+	if (compare(p, median, 50) > 0 || compare(p, tail, 1) > 0)
+		return SLOW;
+	return p->now.median > median || p->now.tail > tail ? UNCERTAIN : FAST;
 }
 
 static uint32_t within(uint64_t limit, struct pace_range range)
@@ -94,19 +132,21 @@ static void begin(struct pace *p, struct pace_range range)
 
 static void adapt(struct pace *p, struct pace_range range)
 {
+	enum verdict verdict;
+
 	if (p->limit <= range.least) {
 		learn(&p->least, p);
-		if (!p->idle.median || p->idle.median > p->least.median)
-			p->idle.median = p->least.median;
-		if (!p->idle.tail || p->idle.tail > p->least.tail)
-			p->idle.tail = p->least.tail;
+		if (!p->idle.median)
+			p->idle = p->least;
 	}
 	if (p->after_probe) {
 		end_probe(p);
-	} else if (too_slow(p)) {
-		p->limit = within(p->limit * 3ull / 4, range);
-	} else if (p->sum.held) {
-		p->limit = within(p->limit + PACE_STEP, range);
+	} else {
+		verdict = verdict_of(p);
+		if (verdict == SLOW)
+			p->limit = within(p->limit * 3ull / 4, range);
+		else if (verdict == FAST && p->sum.held)
+			p->limit = within(p->limit + PACE_STEP, range);
 	}
 	if (++p->judgements % PACE_PROBE == 0)
 		begin_probe(p, range);
@@ -127,7 +167,7 @@ static void judge(struct pace *p, struct pace_range range)
 	learn_lower(&p->least, p);
 	if (p->limit != PACE_NONE)
 		adapt(p, range);
-	else if (p->left && too_slow(p))
+	else if (p->left && verdict_of(p) == SLOW)
 		begin(p, range);
 }
 

@@ -9,6 +9,9 @@
  * prefetches), the 99th percentile to PACE_TAIL percent.  The first limit is Little's law: the rate
  * of prefetches times the latency that a read may have.
  *
+ * The 99th percentile of few misses may double by chance.  So the limit shrinks only if more misses
+ * are slow than chance explains, and grows only if no more are slow than may be.
+ *
  * Misses may also be slow for other reasons, such as a lack of CPU time or a device that has become
  * slower.  So every PACE_PROBE judgements the limit drops to its minimum for one judgement: if
  * misses are hardly faster then, prefetches are not the cause, and the limit grows.
@@ -75,7 +78,7 @@ struct pace_seen {
 	uint64_t ns;                /* its length */
 	uint64_t pages;             /* prefetched */
 	bool waiting;               /* another cgroup than the prefetching one mostly misses */
-	bool held;                  /* the limit delayed a prefetch */
+	bool held;                  /* the limit delayed a prefetch, or made a call shorter */
 	uint32_t misses[EBB_WAITS]; /* that ended, by ebb_wait_bucket() */
 };
 
@@ -87,7 +90,7 @@ struct pace_times {
 struct pace {
 	uint32_t limit;             /* of pages in flight, or PACE_NONE */
 	struct pace_times now;      /* at the last judgement */
-	struct pace_times idle;     /* without prefetches, or the lowest seen since */
+	struct pace_times idle;     /* without prefetches, lower if misses have been faster since */
 	struct pace_times least;    /* at the least limit, since limiting began */
 	uint32_t left;              /* steps for which misses count as waiting */
 	uint32_t after_probe;       /* limit to return to after the current probe; 0 = no probe */
