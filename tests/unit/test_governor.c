@@ -20,9 +20,12 @@ struct program {
 	double noise;           /* standard deviation of a period's logarithm */
 	double phases;          /* that of a phase's, of 0.5 to 4 s */
 	double rests;           /* share of the phases in which it does nothing */
+	double apart;           /* progress in the only phases that use sources; 0 = all use them */
+	uint32_t burst;         /* periods of such a phase */
+	double trend;           /* growth of its logarithm per period, which starts over after 30 */
 	uint32_t used, plain;
 	uint64_t seed;
-	uint32_t periods, left;
+	uint32_t periods, left, turns;
 	double phase;
 	double done, best;      /* progress, and what it were with the sources that gain */
 	uint32_t mask;          /* sources allowed */
@@ -61,8 +64,15 @@ static void run(struct program *p, uint32_t periods)
 		if (!p->left--) {
 			p->left = (uint32_t)(5 + 35 * uniform(p));
 			p->phase = uniform(p) < p->rests ? 0 : exp(p->phases * normal(p));
+			if (p->apart > 0 && ++p->turns % 4 == 0) {
+				p->left = p->burst - 1;
+				p->phase *= p->apart;
+			}
 		}
-		s.progress = now = p->phase * exp(p->noise * normal(p));
+		if (p->apart > 0 && p->turns % 4)
+			s.used = 0;
+		s.progress = now = p->phase * exp(p->noise * normal(p) +
+						  p->trend * (p->periods % 30));
 		for (int i = 0; i < GOVERNOR_SOURCES; i++) {
 			if (p->mask & 1u << i)
 				s.progress *= p->effect[i];
@@ -213,6 +223,51 @@ static void programs_change(void **unused)
 	assert_true(back >= SEEDS * 95 / 100);
 }
 
+/* A program that speeds up steadily, and starts over: the period after a trial tells. */
+static void trends_cancel(void **unused)
+{
+	static const double trend[] = { 0.04, -0.04 };
+
+	for (int i = 0; i < 2; i++) {
+		uint32_t alarms = 0, gains = 0;
+
+		for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+			struct program p = program(seed, 0.02);
+
+			p.trend = trend[i];
+			alarms += found(&p, 0, 300 * SECONDS) < 300 * SECONDS;
+			gains += p.rule.source[0].state == GOVERNOR_GAINS;
+		}
+		print_message("trend %.2f: %u losses, %u gains of %u\n", trend[i], alarms, gains,
+			      SEEDS);
+		assert_true(alarms + gains <= SEEDS * 3 / 100);
+	}
+}
+
+/* Sources used for some periods at a time, in which the program is faster or slower than before. */
+static void trials_are_within_use(void **unused)
+{
+	static const double apart[] = { 1.4, 0.7 };
+	static const uint32_t burst[] = { 1, 2, 3, 6 };
+
+	for (int i = 0; i < 8; i++) {
+		uint32_t alarms = 0, gains = 0;
+
+		for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+			struct program p = program(seed, 0.03);
+
+			p.apart = apart[i % 2];
+			p.burst = burst[i / 2];
+			run(&p, 300 * SECONDS);
+			alarms += backs_off(&p, 0);
+			gains += p.rule.source[0].state == GOVERNOR_GAINS;
+		}
+		print_message("used for %u periods at %.1f of the speed: %u losses, %u gains of %u\n",
+			      burst[i / 2], apart[i % 2], alarms, gains, SEEDS);
+		assert_true(alarms + gains <= SEEDS * 5 / 100);
+	}
+}
+
 /* Periods without progress are no measurement, and end a trial. */
 static void a_program_that_rests(void **unused)
 {
@@ -239,6 +294,7 @@ int main(void)
 		cmocka_unit_test(losses_are_found), cmocka_unit_test(false_alarms_are_rare),
 		cmocka_unit_test(trials_are_cheap), cmocka_unit_test(sources_are_judged_apart),
 		cmocka_unit_test(programs_change), cmocka_unit_test(a_program_that_rests),
+		cmocka_unit_test(trends_cancel), cmocka_unit_test(trials_are_within_use),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 #define DECAY 0.99              /* weight of a trial after the next one */
 #define OUTLIER 0.7             /* larger logarithms count as this: a factor of two */
 #define JUMP 0.5                /* a change beyond a trial that makes it worthless */
-#define CHANGE_WEIGHT (1.0 / 32)
+#define CHANGES 32              /* that their mean covers, older ones having less weight */
 #define CHANGE_LEAST 1e-5       /* no program is steadier than 0.3 % */
 /* The trial's period, and half of each of two others: variance of one period times 1.5. */
 #define TRIAL_VARIANCE 1.5
@@ -84,10 +84,17 @@ static void judge(struct governor *g, struct governor_source *s)
 		wait_for(g, s, against >= SUSPECT ? SOON : FIRST);
 }
 
-/* Begins the trial of a source that is due, unless another's is running. */
+/* Returns whether source @i has a use to try: one that backs off requests in trials only. */
+static bool may_try(const struct governor_source *s, const struct governor_sample *m, uint32_t i)
+{
+	return s->state == GOVERNOR_BACKS_OFF || m->used & 1u << i;
+}
+
+/* Counts down to the next trials, and begins one that is due. */
 static void begin(struct governor *g, const struct governor_sample *m)
 {
 	uint32_t start = draw_below(&g->seed, GOVERNOR_SOURCES);
+	bool found = false;
 
 	for (uint32_t k = 0; k < GOVERNOR_SOURCES; k++) {
 		uint32_t i = (start + k) % GOVERNOR_SOURCES;
@@ -95,22 +102,30 @@ static void begin(struct governor *g, const struct governor_sample *m)
 
 		if (!s->interval)
 			wait_for(g, s, m->plain & 1u << i ? RARE : FIRST);
-		/* What backs off requests in trials only. */
-		if (s->due || (s->state != GOVERNOR_BACKS_OFF && !(m->used & 1u << i)))
+		/* Elsewhere, trials would begin with the source's use, where progress changes. */
+		if (s->due && may_try(s, m, i))
+			s->due--;
+		if (s->due || !may_try(s, m, i) || found)
 			continue;
 		g->tried = i;
 		g->phase = 0;
-		return;
+		found = true;
 	}
 }
 
-static void end(struct governor *g, double after)
+/*
+ * Ends the trial, unless its source was not used: one that backs off in it, another one after it.
+ * In a phase without it the program may be faster or slower for other reasons.
+ */
+static void end(struct governor *g, const struct governor_sample *m, double after)
 {
 	struct governor_source *s = &g->source[g->tried];
 	double beside = (g->before + after) / 2, more = g->during - beside;
 
+	bool used = (s->state == GOVERNOR_BACKS_OFF ? g->used : m->used) & 1u << g->tried;
+
 	g->tried = GOVERNOR_SOURCES;
-	if (fabs(after - g->before) > JUMP) {
+	if (!used || fabs(after - g->before) > JUMP) {
 		wait_for(g, s, s->interval);
 		return;
 	}
@@ -147,17 +162,18 @@ uint32_t governor_step(struct governor *g, const struct governor_sample *m)
 	}
 	if (g->tried < GOVERNOR_SOURCES && g->phase == 0) {
 		g->during = now;
+		g->used = m->used;
 		g->phase = 1;
 		return allowed(g);
 	}
 	change = clip(now - g->before, JUMP);
 	change *= change;
-	g->change = g->change ? g->change + (change - g->change) * CHANGE_WEIGHT : change;
+	/* A plain mean at first: one change alone may be close to 0. */
+	g->changes += g->changes < CHANGES;
+	g->change += (change - g->change) / g->changes;
 	if (g->tried < GOVERNOR_SOURCES)
-		end(g, now);
+		end(g, m, now);
 	g->before = now;
-	for (uint32_t i = 0; i < GOVERNOR_SOURCES; i++)
-		g->source[i].due -= g->source[i].due > 0;
 	begin(g, m);
 	return allowed(g);
 }

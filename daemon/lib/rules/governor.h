@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Decides by benefit which sources of prefetch requests a program may use.
+ * Decides by trials which sources of prefetch requests (such as streams or replay) a program may
+ * use.
  *
- * A prefetched page costs CPU time on machines that have none to spare, and may evict a page that
- * is needed; accuracy shows neither.  So the program's progress is compared: in a trial, one source
- * is switched over (paused, or resumed if it backs off) for one period, and the progress of that
- * period is compared with the mean of the periods before and after it, which cancels a steady
- * change.  Trials begin at random times, because programs have periods of their own.
+ * A prefetched page costs CPU time, which may be short, and may evict a page that is needed;
+ * accuracy shows neither.  So the program's progress is measured: a trial pauses one source for
+ * one period (or resumes it, if it backs off), and compares the progress of that period with the
+ * mean of the periods before and after it, which cancels a steady trend.  Trials begin at random
+ * times while the source is in use, because programs have periods of their own.
  *
- * The mean of a source's trials over its standard error decides: a source that clearly slows the
- * program down backs off, one that clearly speeds it up again returns.  The error is taken
- * from the changes between periods without a trial, which are many more.  Trials grow rare as the
- * answer gets clear, and frequent while it seems to change.
+ * A source's mean over its trials, divided by the standard error, decides: a source that clearly
+ * slows the program down backs off, and returns once it clearly speeds the program up.  The error
+ * is estimated from the changes between periods without a trial, which are many more.  Trials
+ * become rare once the answer is clear, and frequent while it seems to change.
+ *
+ * A trial shows what changes within its period: CPU time and late pages.  What a source evicts is
+ * missed later, in part after the trial, so losses by that are underestimated.
  *
  * Pure: no clock and no kernel, so that tests can simulate programs.
  */
@@ -26,14 +30,14 @@
 /* Where a source stands. */
 enum governor_state {
 	GOVERNOR_UNKNOWN,       /* runs; too few trials to tell */
-	GOVERNOR_GAINS,         /* runs, and the program is faster by it */
-	GOVERNOR_BACKS_OFF,     /* slows the program down: paused but for trials */
+	GOVERNOR_GAINS,         /* runs, and speeds the program up */
+	GOVERNOR_BACKS_OFF,     /* slows the program down: paused except in trials */
 };
 
 struct governor_source {
 	enum governor_state state;
-	uint32_t interval;      /* mean periods between two trials; 0 = not chosen yet */
-	uint32_t due;           /* periods until the next one */
+	uint32_t interval;      /* mean periods of use between two trials; 0 = not chosen yet */
+	uint32_t due;           /* periods of use until the next one */
 	uint32_t trials;
 	/* Of ln(progress with the source / progress without), older trials having less weight. */
 	double weight, square, sum;
@@ -44,10 +48,12 @@ struct governor {
 	uint64_t seed;
 	struct governor_source source[GOVERNOR_SOURCES];
 	uint32_t tried;         /* source of the trial, or GOVERNOR_SOURCES */
-	uint32_t phase;         /* periods since the trial's began */
+	uint32_t phase;         /* 0 in the trial's period, 1 in the one after it */
 	bool running;           /* false: the first period */
 	double before, during;  /* ln(progress) of the last period, and of the trial's */
-	double change;          /* mean square of changes between periods; 0 = not known */
+	uint32_t used;          /* sources used in the trial's period */
+	uint32_t changes;       /* between periods that .change covers */
+	double change;          /* mean square of these */
 };
 
 /* Measurements of the last period; periods are of equal length, 0.1 s. */
@@ -57,8 +63,8 @@ struct governor_sample {
 	 * beginning of a period for which the sources were changed.
 	 */
 	double progress;
-	uint32_t used;          /* bit i: source i requested pages lately; others have no trials */
-	uint32_t plain;         /* bit i: it saves more time than the program runs: few trials */
+	uint32_t used;          /* bit i: pages that source i requested were read in the period */
+	uint32_t plain;         /* bit i: source i obviously gains: begin with rare trials */
 };
 
 /* Returns the sources that may request pages in the next period, one bit each. */
