@@ -27,7 +27,10 @@
 /* Large reads that end after a small one until another is no longer expected. */
 #define EXPECTED 16
 
-/* How long a write waits, without another place for its pages, while a donor is away. */
+/*
+ * How long a write, or a RESYNC of pages that only a donor has that is away, waits without another
+ * place for its pages.
+ */
 #define WRITE_PATIENCE 2000000000ull
 
 static void read_on(struct engine *e, struct slot *slot);
@@ -201,7 +204,7 @@ static void end_resync(struct engine *e, struct slot *slot)
 
 	e->events->resynced(e->owner, slot);
 	finish(e, slot, SLOT_DONE);
-	/* Reads may wait for pages that only the RESYNC had. */
+	/* Reads may wait for a donor that is away, whose pages the RESYNC has copied. */
 	engine_slab_settled(e, index);
 }
 
@@ -353,6 +356,21 @@ static void run_done(struct slot *slot)
 	slot->cursor += slot->run;
 }
 
+/* The present run of a RESYNC is in its payload, for a successor, too. */
+static void run_fetched(struct slot *slot)
+{
+	shared_order();
+	slot->fetched = true;
+}
+
+/* The present run of a RESYNC has reached its target. */
+static void run_saved(struct slot *slot)
+{
+	slot->fetched = false;
+	shared_order();
+	run_done(slot);
+}
+
 /* Records that the present run reached no replica: only the backup has it. */
 static void degrade(struct engine *e, struct slot *slot)
 {
@@ -390,14 +408,13 @@ static void run_moved(struct engine *e, struct slot *slot, int copy)
 	if (slot->fetched) {
 		page_map_stored(e->map, copy, page, slot->run);
 		count_add(&e->counters->repaired, slot->run);
-		slot->fetched = false;
-		run_done(slot);
+		run_saved(slot);
 	} else if (!came(e, slot, copy)) {
 		page_map_bad(e->map, copy, page, slot->run);
 		slab->copy[copy].partial = true;
 		slab->copy[copy].repaired = 0;
 	} else if (slot->kind == SLOT_RESYNC) {
-		slot->fetched = true;
+		run_fetched(slot);
 	} else {
 		count_add(&e->counters->read_donor, slot->run);
 		run_done(slot);
@@ -484,7 +501,7 @@ static bool take_backed(struct engine *e, struct slot *slot)
 	if (!came(e, slot, -1))
 		return false;
 	if (slot->kind == SLOT_RESYNC) {
-		slot->fetched = true;
+		run_fetched(slot);
 	} else {
 		count_add(&e->counters->read_backup, slot->run);
 		run_done(slot);
@@ -512,7 +529,7 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	slab->waiting_tail = list.tail;
 }
 
-/* Waits for a donor or a free slab; returns false when @slot has done so for @patience. */
+/* Waits for a place of its page; returns false when @slot has done so for @patience. */
 static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 {
 	if (slot->gave_up)
@@ -521,13 +538,14 @@ static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 		slot->until = e->now + patience;
 	slot->held = true;
 	e->held++;
+	e->resyncs_held += slot->kind == SLOT_RESYNC;
 	wait_for_slab(e, slab_of_page(&e->table, slot->first + slot->cursor), slot);
 	return true;
 }
 
 void engine_tick(struct engine *e, uint64_t now)
 {
-	uint32_t waiting = e->held;
+	uint32_t waiting = e->held - e->resyncs_held;
 
 	e->now = now;
 	tick_large(e);
@@ -551,29 +569,31 @@ void engine_tick(struct engine *e, uint64_t now)
 	}
 }
 
-/* Returns whether a RESYNC is copying @page's content to a replica or to the backup. */
-static bool being_saved(const struct engine *e, uint32_t page)
-{
-	for (uint32_t i = 0; i < e->slots.active_count; i++) {
-		const struct slot *fill = &e->slots.slot[e->slots.active[i]];
-
-		if (fill->kind == SLOT_RESYNC && fill->fetched &&
-		    page >= fill->first + fill->cursor &&
-		    page < fill->first + fill->cursor + fill->run)
-			return true;
-	}
-	return false;
-}
-
-/* Waits if a RESYNC is saving the page at the cursor, which is in no copy and not in the backup. */
-static void read_nowhere(struct engine *e, struct slot *slot)
+/*
+ * Copies the pages at the cursor of the READ @slot, up to slot->run, from a RESYNC that has them on
+ * their way: it may have the last content.  Returns false when none has them.
+ */
+static bool take_fetched(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
-	if (being_saved(e, page))
-		wait_for_slab(e, slab_of_page(&e->table, page), slot);
-	else
-		answer_read(e, slot, -EIO);
+	for (uint32_t i = 0; i < e->slots.active_count; i++) {
+		const struct slot *fill = &e->slots.slot[e->slots.active[i]];
+		uint32_t from = fill->first + fill->cursor, end = from + fill->run;
+
+		if (fill->kind != SLOT_RESYNC || !fill->fetched || page < from || page >= end)
+			continue;
+		slot->run = slot->run < end - page ? slot->run : end - page;
+		memcpy(slot->payload + slot->cursor * (size_t)PAGE,
+		       fill->payload + (page - fill->first) * (size_t)PAGE,
+		       slot->run * (size_t)PAGE);
+		if (!sealing_came(&e->sealing, slot))
+			return false;
+		count_add(&e->counters->read_donor, slot->run);
+		run_done(slot);
+		return true;
+	}
+	return false;
 }
 
 /* --- READ --------------------------------------------------------------------------- */
@@ -604,12 +624,11 @@ static void read_on(struct engine *e, struct slot *slot)
 			}
 			break;
 		case PAGE_AWAY:
-			/* Unless a RESYNC has it: that fills a replica which is there. */
-			if (being_saved(e, page) || !hold(e, slot, e->away_timeout))
-				read_nowhere(e, slot);
-			return;
 		case PAGE_NOWHERE:
-			read_nowhere(e, slot);
+			if (take_fetched(e, slot))
+				break;
+			if (run.home == PAGE_NOWHERE || !hold(e, slot, e->away_timeout))
+				answer_read(e, slot, -EIO);
 			return;
 		case PAGE_SAME_FILLED:
 			page_map_fill(e->map, page, slot->run, to);
@@ -647,31 +666,51 @@ static void read_backed(struct engine *e, struct slot *slot)
 		resync_on(e, slot);
 	} else {
 		home = find(e, page, 1, &copy).home;
-		/* A RESYNC in flight has saved it, or a donor has come back or may. */
-		if (home == PAGE_REPLICA || home == PAGE_AWAY)
+		/* A RESYNC in flight has it or has saved it, or a donor has come back or may. */
+		if (home == PAGE_REPLICA || home == PAGE_AWAY || take_fetched(e, slot))
 			read_on(e, slot);
 		else if (!page_map_is_stored(e->map, page,
 					     slab_away(slab_of_page(&e->table, page))) ||
 			 !hold(e, slot, e->away_timeout))
-			read_nowhere(e, slot);
+			answer_read(e, slot, -EIO);
 	}
 }
 
 /* --- RESYNC --------------------------------------------------------------------------- */
 
-/* Returns whether the present run of @slot has a page whose only content is in the payload. */
-static bool is_last(const struct engine *e, const struct slot *slot)
+/* What is queued for the backup may fail, as before. */
+#define LOST (1u << PAGE_NOWHERE | 1u << PAGE_BACKUP_STALE)
+
+/* Returns whether the fetched run of the RESYNC @slot has a page whose home is one of @homes. */
+static bool has_home(const struct engine *e, const struct slot *slot, uint32_t homes)
 {
 	uint32_t page = slot->first + slot->cursor;
 	int copy;
 
 	for (uint32_t i = 0; slot->fetched && i < slot->run; i++)
-		if (find(e, page + i, 1, &copy).home == PAGE_NOWHERE)
+		if (homes >> find(e, page + i, 1, &copy).home & 1)
 			return true;
 	return false;
 }
 
-/* Finds another copy to fill; returns true when @slot has one or waits for one. */
+bool engine_has_last(const struct engine *e, const struct slot *slot)
+{
+	/* Donors that are away may be lost. */
+	return has_home(e, slot, LOST | 1u << PAGE_AWAY);
+}
+
+/* From now on, find_target() chooses the target of the RESYNC @slot: no copy has serial 0. */
+static void forget_target(struct slot *slot)
+{
+	slot->copy = 0;
+	slot->serial = 0;
+}
+
+/*
+ * Finds another place for the last content of a page; returns true when @slot has one or waits for
+ * one.  A replica comes first, even one that is yet to be granted.  The backup has failed to store
+ * the page before: it is tried every BACKUP_RETRY.
+ */
 static bool find_target(struct engine *e, struct slot *slot)
 {
 	uint32_t index = slot->first / e->table.pages;
@@ -684,21 +723,30 @@ static bool find_target(struct engine *e, struct slot *slot)
 		slot->serial = slab->copy[c].serial;
 		return true;
 	}
-	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
-	    !e->events->wanted(e->owner, index))
-		return (slab_away(slab) || e->events->room_awaited(e->owner)) &&
-		       hold(e, slot, e->away_timeout);
-	wait_for_slab(e, slab, slot);
-	return true;
+	forget_target(slot);
+	if (slab->opening || slab_copies(slab, COPY_MAPPING) ||
+	    e->events->wanted(e->owner, index)) {
+		wait_for_slab(e, slab, slot);
+		return true;
+	}
+	if (backup_there(&e->backup) && e->now >= slab->rewrite_at) {
+		slab->rewrite_at = e->now + BACKUP_RETRY;
+		slot->copy = RESYNC_BACKUP;
+		return true;
+	}
+	/* Writes of its pages wait meanwhile. */
+	return (backup_there(&e->backup) || slab_away(slab) ||
+		e->events->room_awaited(e->owner)) &&
+	       hold(e, slot, has_home(e, slot, LOST) ? e->away_timeout : WRITE_PATIENCE);
 }
 
 static void resync_on(struct engine *e, struct slot *slot)
 {
 	const struct slab *slab = slab_of_page(&e->table, slot->first);
-	bool rewrite = slot->copy == RESYNC_BACKUP;
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
+		bool rewrite = slot->copy == RESYNC_BACKUP;
 		uint32_t lack = page_map_lacking(e->map, page, slot->count - slot->cursor,
 						 slot->copy);
 		struct page_run run;
@@ -706,7 +754,7 @@ static void resync_on(struct engine *e, struct slot *slot)
 
 		if (!rewrite && (slab->copy[slot->copy].state != COPY_MAPPED ||
 				 slab->copy[slot->copy].serial != slot->serial)) {
-			if (!is_last(e, slot) || !find_target(e, slot))
+			if (!engine_has_last(e, slot) || !find_target(e, slot))
 				break;
 			if (slot->wait == WAIT_SLAB)
 				return;
@@ -753,15 +801,16 @@ static void resync_backed(struct engine *e, struct slot *slot)
 	uint32_t page = slot->first + slot->cursor;
 
 	e->need_backup--;
-	slot->fetched = false;
+	slot->wait = WAIT_NONE;
 	if (slot->backup_result) {
 		count_add(&e->counters->backup_errors, 1);
-		end_resync(e, slot);
-		return;
+		/* It ends, unless the content has been lost elsewhere. */
+		forget_target(slot);
+	} else {
+		page_map_backed(e->map, page, slot->run, 0);
+		slab_of_page(&e->table, page)->rewrite_at = 0;
+		run_saved(slot);
 	}
-	page_map_backed(e->map, page, slot->run, 0);
-	slab_of_page(&e->table, page)->rewrite_at = 0;
-	run_done(slot);
 	resync_on(e, slot);
 }
 
@@ -857,6 +906,7 @@ void engine_slab_settled(struct engine *e, uint32_t index)
 
 		slot_remove(&e->slots, &list, slot);
 		e->held -= slot->held;
+		e->resyncs_held -= slot->held && slot->kind == SLOT_RESYNC;
 		slot->held = false;
 		make_ready(e, slot, WAIT_READY);
 	}

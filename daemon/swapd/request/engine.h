@@ -42,6 +42,9 @@ struct engine_events {
 	void (*exclusive_backed)(void *owner, struct slot *slot);
 };
 
+/* ns until pages that the backup failed to store are written there again. */
+#define BACKUP_RETRY 5000000000ull
+
 struct engine {
 	struct page_map *map;
 	struct slab_table table;
@@ -51,7 +54,8 @@ struct engine {
 	uint32_t backlog;        /* writes answered before the backup has them */
 	uint32_t backlog_most;   /* limit of backlog; further writes wait for their answer */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
-	uint32_t held;           /* requests that wait for a donor or a free slab */
+	uint32_t held;           /* slots that wait for a donor, free capacity or BACKUP_RETRY */
+	uint32_t resyncs_held;   /* RESYNCs among them */
 	uint32_t large_pages;    /* of large reads in flight at donors */
 	uint32_t large_window;   /* limit of large_pages by the donors' latency */
 	uint32_t small_expected; /* large reads that end until no small one is expected; 0 = none */
@@ -89,6 +93,13 @@ void engine_start(struct engine *e, struct slot *slot);
 
 /* Starts a request of repair: RESYNC or EXCLUSIVE. */
 void engine_start_own(struct engine *e, struct slot *slot);
+
+/*
+ * Returns whether the fetched run of the RESYNC @slot has a page that cannot be read elsewhere.
+ * When such a RESYNC loses its target, it looks for another one: for up to away_timeout, or for two
+ * seconds if a donor that is away has the page.
+ */
+bool engine_has_last(const struct engine *e, const struct slot *slot);
 
 /* Ends an EXCLUSIVE: requests that it blocked become ready. */
 void engine_end_exclusive(struct engine *e, struct slot *slot);

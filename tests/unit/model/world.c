@@ -612,6 +612,7 @@ void kill_server(int how)
 
 	leave_in_flight(how);
 	m.s.engine.backlog = m.s.engine.need_backup = 0;
+	m.s.engine.held = m.s.engine.resyncs_held = 0;
 	m.s.replicas.repair = (struct repair){ 0 };
 	m.s.replicas.told_backed = false;
 	for (int i = 0; i < m.s.donors.count; i++) {
