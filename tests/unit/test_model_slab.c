@@ -547,6 +547,14 @@ static void every_interleaving(void **state)
 		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .migrations = 1, .kills = 1, .ticks = 2 },
 		  .states = 20000 },
+		{ .name = "none, a kill, a crash and a migration",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 1, .reads = 1, .migrations = 1, .kills = 1, .crashes = 1,
+			      .returns = 1, .ticks = 2 },
+		  .states = 20000 },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)

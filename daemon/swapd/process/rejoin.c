@@ -151,6 +151,8 @@ int failover(struct swapd *s)
 		return r;
 	}
 	s->replicas.room_until = now_ns() + ROOM_PATIENCE;
+	/* What waits for donors does so from now on. */
+	engine_tick(&s->engine, now_ns());
 	r = failover_slots(s, SLOT_COUNT);
 	if (r)
 		return r;

@@ -70,6 +70,12 @@ bool repair_can_leave(struct replicas *rs, uint32_t index, int copy)
 	       complete(slab_at(rs, index), copy) >= rs->wanted || mapping_possible(rs, index);
 }
 
+static void job_begins(struct replicas *rs, const struct slot *slot)
+{
+	slab_of_page(&rs->engine->table, slot->first)->jobs++;
+	rs->repair.running++;
+}
+
 static struct slot *take_slot(struct replicas *rs, enum slot_kind kind, uint32_t index)
 {
 	struct slots *slots = &rs->engine->slots;
@@ -80,8 +86,7 @@ static struct slot *take_slot(struct replicas *rs, enum slot_kind kind, uint32_t
 	slot->kind = kind;
 	slot->first = index * rs->engine->table.pages;
 	slot->count = page_map_slab_pages(rs->engine->map, index);
-	slab_at(rs, index)->jobs++;
-	rs->repair.running++;
+	job_begins(rs, slot);
 	return slot;
 }
 
@@ -174,6 +179,17 @@ static void rewrite(struct replicas *rs, uint32_t index, uint64_t now)
 void repair_resynced(struct replicas *rs, struct slot *slot)
 {
 	job_ended(rs, slot);
+}
+
+void repair_take_over(struct replicas *rs, struct slot *slot)
+{
+	slot_restart(slot);
+	if (!engine_has_last(rs->engine, slot)) {
+		slot_put(&rs->engine->slots, slot);
+		return;
+	}
+	job_begins(rs, slot);
+	engine_start_own(rs->engine, slot);
 }
 
 bool repair_run(struct replicas *rs)

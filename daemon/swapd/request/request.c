@@ -58,12 +58,16 @@ void slot_restart(struct slot *slot)
 	slot->source = NULL;
 	slot->wait = WAIT_NONE;
 	slot->pending = 0;
-	slot->blocked = slot->degraded = slot->backing = slot->fetched = false;
+	slot->blocked = slot->degraded = slot->backing = false;
 	slot->held = slot->gave_up = slot->in_window = false;
 	slot->until = 0;
 	slot->copy = slot->purpose = 0;
 	slot->backup_result = 0;
-	slot->cursor = slot->run = slot->serial = 0;
+	slot->serial = 0;
+	if (slot->kind != SLOT_RESYNC) {
+		slot->fetched = false;
+		slot->cursor = slot->run = 0;
+	}
 	slot->previous = slot->next = slot->active = -1;
 }
 

@@ -45,7 +45,7 @@ enum slot_wait {
 	WAIT_BEGIN,   /* its turn, on the ready list or that of large reads: it has yet to begin */
 	WAIT_READY,   /* its turn, on the ready list: it continues */
 	WAIT_DONOR,   /* transfers in slot->pending */
-	WAIT_SLAB,    /* its slab being mapped; a donor that is away; a RESYNC with its page */
+	WAIT_SLAB,    /* its slab being mapped; a donor that is away; free capacity */
 	WAIT_BACKUP,  /* the backup file */
 	WAIT_DONE,    /* WRITE: done at the donors */
 };
@@ -60,8 +60,9 @@ struct slot {
 	uint8_t *payload;     /* SLOT_BYTES, page-aligned, after a page of ours for headers */
 	/*
 	 * A successor trusts the slot according to its kind, which is stored last when a request
-	 * begins and first when it ends.  It uses first, count, unique, order, same, sealed, known
-	 * and answered, and the payload of a WRITE.
+	 * begins and first when it ends.  It uses first, count, unique, order, same_filled, sealed,
+	 * known and answered, and the payload of a WRITE; of a RESYNC, while fetched is set, also
+	 * cursor and run and the payload of that run.
 	 */
 	uint8_t kind;
 	const uint8_t *source; /* READ: location of its pages instead of the payload, or NULL */
@@ -92,7 +93,7 @@ struct slot {
 	int active;           /* index in slots.active, or -1 */
 	struct transfer transfer[SLAB_COPIES]; /* [i] is for replica i of the slab */
 };
-_Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
+_Static_assert(SLOT_PAGES <= 64, "slot.same_filled has a bit per page");
 
 /* Returns whether requests of @kind have their pages to themselves; others share them. */
 static inline bool slot_excludes(uint8_t kind)

@@ -557,7 +557,7 @@ static void leave_in_flight(int how)
 			page_out(slot, slot->cursor + j, stamp,
 				 &m.lent[o->donor][o->remote][o->first + j]);
 			/* Not acknowledged: no page of it may be read before it is repeated. */
-			if (m.model->budget.cuts)
+			if (m.model->budget.cuts || slot->kind == SLOT_RESYNC)
 				*stamp = FORGED;
 		}
 	}
