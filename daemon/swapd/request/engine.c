@@ -14,16 +14,18 @@
  * Reads of more pages are large.  A miss reads one page, and at most as many with the kernel's
  * readahead (page-cluster 3); a prefetch of a sequence reads up to SLOT_PAGES.
  */
-#define SMALL_PAGES 8
+#define SMALL_PAGES (DONOR_SMALL / PAGE)
 /*
- * Least pages of large reads in flight at donors, and most to begin in a round, while small ones
- * are expected: two requests of a loop device, so that a donor reads one while the other's reply is
- * received.  A distant donor sends more in the time of a round trip: see tick_large().
+ * Pages of large reads in flight at a donor while small reads are expected.  At least two requests
+ * of a loop device, so that the donor reads one while the reply to the other is received.  More for
+ * a distant donor: what the network carries in a round trip.
  */
 #define LARGE_WINDOW 64
 #define LARGE_WINDOW_MOST 256
 /* ns: a page at 24 Gbit/s.  On a slower network the window holds more than a round trip. */
 #define LARGE_PAGE 1365
+/* Pages of large reads that begin in a round of the loop, before it receives other requests. */
+#define LARGE_ROUND 64
 /* Large reads that end after a small one until another is no longer expected. */
 #define EXPECTED 16
 
@@ -83,15 +85,44 @@ static bool is_large(const struct slot *slot)
 	return slot->kind == SLOT_READ && slot->count > SMALL_PAGES;
 }
 
-/* Returns whether the next large read may begin beside @pages of others. */
-static bool may_begin(const struct engine *e, uint32_t pages)
+/* Returns how many pages of large reads may be in flight at @d. */
+static uint32_t window(const struct donor *d)
 {
-	int next = e->slots.large.head;
+	uint64_t pages = d->fastest / LARGE_PAGE;
 
-	return next >= 0 && (!e->small_expected || pages + e->slots.slot[next].count <=
-			     (e->large_window > LARGE_WINDOW ? e->large_window : LARGE_WINDOW));
+	return pages < LARGE_WINDOW ? LARGE_WINDOW :
+	       pages < LARGE_WINDOW_MOST ? (uint32_t)pages : LARGE_WINDOW_MOST;
 }
 _Static_assert(SLOT_PAGES <= LARGE_WINDOW, "a large read alone may begin");
+
+/* Returns the donor that @slot probably reads from, or NULL: none of its first slab is there. */
+static const struct donor *donor_of(const struct engine *e, const struct slot *slot)
+{
+	const struct slab *slab = slab_of_page(&e->table, slot->first);
+	int copy = fastest(e, slab, slab_mapped(slab));
+
+	return copy < 0 ? NULL : &e->donors->donor[slab->copy[copy].donor];
+}
+
+/*
+ * Returns the first waiting large read that may begin, or NULL.  Reads of one donor keep their
+ * order, so that large ones are not passed for ever; they do not delay reads of other donors.
+ */
+static struct slot *next_large(const struct engine *e)
+{
+	uint64_t full = 0; /* bit per donor that a read waits for */
+
+	for (int i = e->slots.large.head; i >= 0; i = e->slots.slot[i].next) {
+		struct slot *slot = &e->slots.slot[i];
+		const struct donor *d = e->small_expected ? donor_of(e, slot) : NULL;
+
+		if (!d || (!(full >> d->index & 1) && d->large_pages + slot->count <= window(d)))
+			return slot;
+		full |= 1ull << d->index;
+	}
+	return NULL;
+}
+_Static_assert(MAX_DONORS <= 64, "a bit per donor");
 
 /*
  * Returns whether @slot waits for its turn among large reads, which engine_begin_large() gives it.
@@ -111,41 +142,18 @@ static bool waits_for_small(struct engine *e, struct slot *slot)
 	return true;
 }
 
-/* @slot is no longer in flight at donors, or has ended. */
+/* A transfer of the present run of @slot begins or ends. */
+static void enter_window(struct slot *slot, struct donor *d)
+{
+	slot->in_window = (uint8_t)(d->index + 1);
+	d->large_pages += slot->run;
+}
+
 static void leave_window(struct engine *e, struct slot *slot)
 {
 	if (slot->in_window)
-		e->large_pages -= slot->count;
-	slot->in_window = false;
-}
-
-static void end_large(struct engine *e, struct slot *slot)
-{
-	if (!is_large(slot))
-		return;
-	leave_window(e, slot);
-	e->large_ended++;
-	e->small_expected -= e->small_expected > 0;
-}
-
-/*
- * A donor that is unresponsive, but not yet known to be, must not delay reads of other donors: when
- * none has ended between two ticks at which some waited, all of them begin.
- */
-static void tick_large(struct engine *e)
-{
-	bool waits = e->slots.large.head >= 0;
-	uint64_t fastest = 0;
-
-	for (int i = 0; i < e->donors->count; i++)
-		if (donor_up(&e->donors->donor[i]) && e->donors->donor[i].fastest > fastest)
-			fastest = e->donors->donor[i].fastest;
-	fastest /= LARGE_PAGE;
-	e->large_window = fastest < LARGE_WINDOW_MOST ? (uint32_t)fastest : LARGE_WINDOW_MOST;
-	if (waits && e->large_waited && e->large_ended == e->large_ended_then)
-		e->small_expected = 0;
-	e->large_waited = waits;
-	e->large_ended_then = e->large_ended;
+		e->donors->donor[slot->in_window - 1].large_pages -= slot->run;
+	slot->in_window = 0;
 }
 
 /* --- beginning and end ---------------------------------------------------------- */
@@ -159,7 +167,7 @@ static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
 /* Unblocks the requests that waited for @slot: engine_run() continues them. */
 static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 {
-	end_large(e, slot);
+	e->small_expected -= e->small_expected && is_large(slot);
 	slot_retire(&e->slots, slot);
 	slot->answered = true;
 	if (after == SLOT_KEPT)
@@ -290,10 +298,6 @@ static void begin(struct engine *e, struct slot *slot)
 		/* fall through */
 	case SLOT_READ:
 		count_activity(e, slot);
-	}
-	if (is_large(slot)) {
-		slot->in_window = true;
-		e->large_pages += slot->count;
 	}
 	go_on(e, slot);
 }
@@ -449,6 +453,7 @@ void engine_done(struct engine *e, struct transfer *t)
 			run_written(e, slot);
 	} else {
 		/* The run is repeated if the copy was lost, with its bits cleared. */
+		leave_window(e, slot);
 		slot->wait = WAIT_NONE;
 		slot->source = t->in_place;
 		if (there && !t->result)
@@ -472,10 +477,13 @@ static bool move(struct engine *e, struct slot *slot, uint8_t copies, enum wire_
 	slot->wait = WAIT_DONOR;
 	slot->pending = copies | SUBMITTING;
 	for (int c = 0; copies; c++, copies >>= 1) {
-		struct link *l = &e->donors->donor[slab->copy[c].donor].link;
+		struct donor *d = &e->donors->donor[slab->copy[c].donor];
+		struct link *l = &d->link;
 
 		if (!(copies & 1))
 			continue;
+		if (is_large(slot))
+			enter_window(slot, d);
 		slot->transfer[c] = (struct transfer){
 			.op = (uint8_t)op,
 			.by_reference = by_reference,
@@ -513,7 +521,6 @@ static bool take_backed(struct engine *e, struct slot *slot)
 static void by_backup(struct engine *e, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
-	leave_window(e, slot);
 	e->need_backup++;
 	backup_submit(&e->backup, slot);
 }
@@ -523,7 +530,6 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
 
 	slot->wait = WAIT_SLAB;
-	leave_window(e, slot);
 	slot_append(&e->slots, &list, slot);
 	slab->waiting_head = list.head;
 	slab->waiting_tail = list.tail;
@@ -548,7 +554,6 @@ void engine_tick(struct engine *e, uint64_t now)
 	uint32_t waiting = e->held - e->resyncs_held;
 
 	e->now = now;
-	tick_large(e);
 	if (!e->held && !e->counters->held)
 		return;
 	for (int i = e->slots.blocked.head; e->held && i >= 0; i = e->slots.slot[i].next)
@@ -932,23 +937,22 @@ bool engine_run(struct engine *e)
 
 bool engine_begin_large(struct engine *e)
 {
-	uint32_t pages = e->large_pages;
+	struct slot *slot = next_large(e);
 
-	while (may_begin(e, pages)) {
-		struct slot *slot = &e->slots.slot[e->slots.large.head];
-
+	/* Reads that end at once count, too: small reads that have arrived meanwhile come first. */
+	for (uint32_t pages = 0; slot && pages + slot->count <= LARGE_ROUND; slot = next_large(e)) {
 		slot_remove(&e->slots, &e->slots.large, slot);
-		/* Even if it ends at once: small reads that have arrived meanwhile come first. */
 		pages += slot->count;
 		slot->wait = WAIT_NONE;
 		begin(e, slot);
 	}
-	return may_begin(e, e->large_pages);
+	return slot;
 }
+_Static_assert(SLOT_PAGES <= LARGE_ROUND, "the first one begins");
 
 bool engine_is_ready(const struct engine *e)
 {
-	return e->slots.ready.head >= 0 || may_begin(e, e->large_pages);
+	return e->slots.ready.head >= 0 || next_large(e);
 }
 
 /* --- the backup ---------------------------------------------------------------------- */

@@ -11,10 +11,11 @@
  * replica took a page, it is answered when the backup file has it; without a backup it fails, after
  * two seconds if a donor is away.  A read of a page that is only at donors that are away waits for
  * these, at most away_timeout.
- * A read does not tell whether a program waits for it, but misses are small, and prefetches of a
- * sequence are large.  Donors and connections serve in order, so while small reads come, large ones
- * wait for their turn, with a limit of their pages in flight.  Small reads neither wait nor count
- * in that limit, so both kinds proceed.
+ * A read does not tell whether a program waits for it, but misses are small (8 pages at most), and
+ * prefetches of a sequence are large.  Donors and connections serve in order.  So while small reads
+ * come, large ones queue here, and each donor has a limited number of their pages in flight: a
+ * small read waits for these at most.  Small reads neither queue nor count in that limit, so both
+ * kinds proceed.
  * Overlapping requests of which one excludes others (all but READ and RESYNC) run one after the
  * other, in order of arrival.
  */
@@ -56,11 +57,7 @@ struct engine {
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
 	uint32_t held;           /* slots that wait for a donor, free capacity or BACKUP_RETRY */
 	uint32_t resyncs_held;   /* RESYNCs among them */
-	uint32_t large_pages;    /* of large reads in flight at donors */
-	uint32_t large_window;   /* limit of large_pages by the donors' latency */
 	uint32_t small_expected; /* large reads that end until no small one is expected; 0 = none */
-	uint64_t large_ended, large_ended_then; /* large reads; at the last tick, */
-	bool large_waited;       /* and whether one waited for its turn then */
 	uint64_t now;            /* ns: of the last engine_tick() */
 	uint64_t away_timeout;   /* ns */
 	struct donors *donors;

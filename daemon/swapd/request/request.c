@@ -59,7 +59,8 @@ void slot_restart(struct slot *slot)
 	slot->wait = WAIT_NONE;
 	slot->pending = 0;
 	slot->blocked = slot->degraded = slot->backing = false;
-	slot->held = slot->gave_up = slot->in_window = false;
+	slot->held = slot->gave_up = false;
+	slot->in_window = 0;
 	slot->until = 0;
 	slot->copy = slot->purpose = 0;
 	slot->backup_result = 0;

@@ -85,7 +85,7 @@ struct slot {
 	uint64_t order;       /* number in order of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
 	bool known;           /* WRITE: the page map has it; the payload may change then */
-	bool in_window;       /* large READ: counts in engine.large_pages */
+	uint8_t in_window;    /* large READ: index + 1 of the donor it is in flight at; or 0 */
 	bool held;            /* waits for a donor that is away: WAIT_SLAB */
 	bool gave_up;         /* has waited for long enough */
 	uint64_t until;       /* ns: when it gives up; 0 = it has not waited */
