@@ -83,12 +83,14 @@ static void a_page_was_never_touched(unsigned char *at)
 
 static void a_child_shares_a_page(unsigned char *at)
 {
-	pid_t child = fork();
+	pid_t parent = getpid(), child = fork();
 
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
+		/* It may have exited before. */
+		while (getppid() == parent)
 			pause();
+		_exit(0);
 	}
 	/* All but one page is the process's own again. */
 	for (size_t i = 0; i < 2 * BYTES; i += 4096)
