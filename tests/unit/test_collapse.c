@@ -13,6 +13,8 @@
 #define MIB (1ULL << 20)
 #define SECOND 1000000000ULL
 #define US 1000ULL
+/* Two windows a call. */
+#define LIMIT (64 * MIB)
 
 /* A cgroup whose small pages have told enough: of each sample, @written. */
 static struct collapse sampled(uint64_t written)
@@ -51,7 +53,7 @@ static void begins_where_pages_are_mostly_dirty(void **state)
 		collapse_tell_small(&c, row[i].pages, row[i].written, SECOND, SECOND);
 		assert_int_equal(c.state, row[i].state);
 		assert_int_equal(c.reason, row[i].reason);
-		assert_int_equal(collapse_is_on(&c, SECOND), row[i].state == COLLAPSE_ON);
+		assert_int_equal(collapse_is_on(&c, LIMIT, SECOND), row[i].state == COLLAPSE_ON);
 	}
 }
 
@@ -72,27 +74,27 @@ static void goes_on_while_half_is_dirty(void **state)
 static void a_call_takes_what_limit_and_time_allow(void **state)
 {
 	static const struct {
-		uint64_t limit, collapse_ns;
+		uint64_t limit, collapse_ns, huge_ns;
 		uint32_t windows;
 	} row[] = {
-		{ UINT64_MAX, 1000 * US, 0 },
-		{ 64 * MIB - 1, 1000 * US, 0 },
-		{ 64 * MIB, 1000 * US, 2 },
-		{ 160 * MIB, 1000 * US, 5 },
-		{ 160 * MIB, 0, COLLAPSE_LEAST },
-		{ 1024 * MIB, 100 * US, COLLAPSE_WINDOWS },
-		{ 1024 * MIB, 1000 * US, 10 },
-		{ 1024 * MIB, 6500 * US, COLLAPSE_LEAST },
-		{ 1024 * MIB, SECOND, COLLAPSE_LEAST },
+		{ UINT64_MAX, 1000 * US, 0, 0 },
+		{ 64 * MIB - 1, 1000 * US, 0, 0 },
+		{ 64 * MIB, 1000 * US, 0, 2 },
+		{ 160 * MIB, 1000 * US, 0, 5 },
+		{ 160 * MIB, 0, 0, COLLAPSE_LEAST },
+		{ 1024 * MIB, 100 * US, 0, COLLAPSE_WINDOWS },
+		{ 1024 * MIB, 1000 * US, 0, 10 },
+		{ 1024 * MIB, 6500 * US, 0, COLLAPSE_LEAST },
+		{ 1024 * MIB, SECOND, 0, COLLAPSE_LEAST },
+		{ 1024 * MIB, 1000 * US, 2000 * US, 5 },
 	};
 
 	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
 		assert_int_equal(collapse_batch(&(struct collapse){
-			.collapse_ns = row[i].collapse_ns }, row[i].limit), row[i].windows);
+			.collapse_ns = row[i].collapse_ns, .huge_ns = row[i].huge_ns },
+						row[i].limit), row[i].windows);
 }
 
-/* Two windows a call. */
-#define LIMIT (64 * MIB)
 #define ROOM (COLLAPSE_BYTES + COLLAPSE_MARGIN)
 
 static void decides_by_free_capacity(void **state)
@@ -241,6 +243,26 @@ static void must_be_faster_than_small_pages(void **state)
 	}
 }
 
+/* A window of small pages takes 8 ms: what takes seconds is not tried 16 times. */
+static void hopeless_calls_switch_it_off_at_once(void **state)
+{
+	static const struct {
+		uint32_t huge;
+		uint64_t ns;
+		enum collapse_reason reason;
+	} row[] = {
+		{ 2, 2 * 31999 * US, COLLAPSE_NONE }, { 2, 2 * 32000 * US, COLLAPSE_SLOW },
+		{ 0, 2 * 32000 * US, COLLAPSE_SLOW },
+	};
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct collapse c = on();
+
+		collapse_tell_collapsed(&c, 2, row[i].huge, row[i].ns, SECOND);
+		assert_int_equal(c.reason, row[i].reason);
+	}
+}
+
 static void rejection_without_a_call_takes_no_time(void **state)
 {
 	struct collapse c = on();
@@ -277,13 +299,13 @@ static void tries_again_ever_later(void **state)
 	for (size_t i = 0; i < sizeof(pause) / sizeof(pause[0]); i++) {
 		fail_once(&c, now);
 		now += pause[i] * SECOND;
-		assert_false(collapse_is_on(&c, now - 1));
+		assert_false(collapse_is_on(&c, LIMIT, now - 1));
 		assert_int_equal(c.state, COLLAPSE_OFF);
 		/* What it is told meanwhile changes nothing. */
 		collapse_tell_small(&c, COLLAPSE_SAMPLE, COLLAPSE_SAMPLE, SECOND, now - 1);
 		collapse_tell_return(&c, true, now - 1);
 		assert_int_equal(c.state, COLLAPSE_OFF);
-		assert_false(collapse_is_on(&c, now));
+		assert_false(collapse_is_on(&c, LIMIT, now));
 		assert_int_equal(c.state, COLLAPSE_SAMPLING);
 	}
 	/* A long success makes up for it. */
@@ -291,9 +313,9 @@ static void tries_again_ever_later(void **state)
 	for (uint32_t i = 0; i < COLLAPSE_SETTLED / 16; i++)
 		collapse_tell_collapsed(&c, 16, 16, US, now);
 	fail_once(&c, now);
-	assert_false(collapse_is_on(&c, now + 10 * SECOND - 1));
+	assert_false(collapse_is_on(&c, LIMIT, now + 10 * SECOND - 1));
 	assert_int_equal(c.state, COLLAPSE_OFF);
-	collapse_is_on(&c, now + 10 * SECOND);
+	collapse_is_on(&c, LIMIT, now + 10 * SECOND);
 	assert_int_equal(c.state, COLLAPSE_SAMPLING);
 	assert_int_equal(c.trips, 9);
 }
@@ -307,7 +329,7 @@ static void starts_again_without_memory(void **state)
 	c.turn = COLLAPSE_REFRESH;
 	for (int i = 0; i < 5; i++)
 		collapse_tell_return(&c, true, SECOND);
-	collapse_is_on(&c, 100 * SECOND);
+	collapse_is_on(&c, LIMIT, 100 * SECOND);
 	assert_int_equal(c.state, COLLAPSE_SAMPLING);
 	assert_int_equal(c.collapse_ns + c.huge_ns + c.small_ns + c.turn, 0);
 	assert_int_equal(c.returned.all + c.scattered.all + c.refused.all, 0);
@@ -322,14 +344,44 @@ static void what_is_excluded_has_not_failed(void **state)
 {
 	struct collapse c = { 0 };
 
-	collapse_exclude(&c, COLLAPSE_LIMIT, SECOND);
-	assert_false(collapse_is_on(&c, SECOND + COLLAPSE_RETRY_NS - 1));
+	collapse_exclude(&c, COLLAPSE_UNSUPPORTED, SECOND);
+	assert_false(collapse_is_on(&c, LIMIT, SECOND + COLLAPSE_RETRY_NS - 1));
 	assert_int_equal(c.state, COLLAPSE_OFF);
-	assert_string_equal(collapse_reason_name(c.reason), "limit");
+	assert_string_equal(collapse_reason_name(c.reason), "unsupported");
 	assert_int_equal(c.trips + c.failures, 0);
-	collapse_is_on(&c, SECOND + COLLAPSE_RETRY_NS);
+	collapse_is_on(&c, LIMIT, SECOND + COLLAPSE_RETRY_NS);
 	assert_string_equal(collapse_state_name(c.state), "sampling");
-	assert_string_equal(collapse_reason_name(COLLAPSE_UNSUPPORTED), "unsupported");
+	assert_string_equal(collapse_reason_name(COLLAPSE_LIMIT), "limit");
+}
+
+/* A low limit of one cgroup says nothing about another that shares the state. */
+static void each_limit_is_its_own(void **state)
+{
+	struct collapse c = { 0 };
+
+	assert_false(collapse_is_on(&c, LIMIT - 1, SECOND));
+	assert_int_equal(c.reason, COLLAPSE_LIMIT);
+	assert_int_equal(c.state, COLLAPSE_OFF);
+	assert_false(collapse_is_on(&c, LIMIT - 1, 100 * SECOND));
+	assert_int_equal(c.state, COLLAPSE_OFF);
+	/* A raised limit counts at once. */
+	collapse_exclude(&c, COLLAPSE_LIMIT, 100 * SECOND);
+	assert_false(collapse_is_on(&c, LIMIT, 100 * SECOND));
+	assert_int_equal(c.state, COLLAPSE_SAMPLING);
+	/* Others do not stop the sampling, nor what it leads to. */
+	for (uint32_t pages = 0; pages < COLLAPSE_SAMPLE; pages += 64) {
+		assert_false(collapse_is_on(&c, LIMIT, 100 * SECOND));
+		collapse_tell_small(&c, 64, 64, 1000 * US, 100 * SECOND);
+		assert_false(collapse_is_on(&c, LIMIT - 1, 100 * SECOND));
+	}
+	assert_true(collapse_is_on(&c, LIMIT, 100 * SECOND));
+	assert_false(collapse_is_on(&c, LIMIT - 1, 100 * SECOND));
+	assert_true(collapse_is_on(&c, LIMIT, 100 * SECOND));
+	/* Nor does a low limit shorten a pause. */
+	collapse_tell_small(&c, COLLAPSE_PAGES, 0, SECOND, 100 * SECOND);
+	assert_false(collapse_is_on(&c, LIMIT - 1, 100 * SECOND));
+	assert_false(collapse_is_on(&c, LIMIT, 100 * SECOND + COLLAPSE_RETRY_NS - 1));
+	assert_int_equal(c.reason, COLLAPSE_CLEAN);
 }
 
 int main(void)
@@ -343,11 +395,13 @@ int main(void)
 		cmocka_unit_test(now_and_then_a_window_leaves_small),
 		cmocka_unit_test(some_bad_windows_are_no_reason),
 		cmocka_unit_test(must_be_faster_than_small_pages),
+		cmocka_unit_test(hopeless_calls_switch_it_off_at_once),
 		cmocka_unit_test(rejection_without_a_call_takes_no_time),
 		cmocka_unit_test(small_pages_that_cost_nothing_are_not_known),
 		cmocka_unit_test(tries_again_ever_later),
 		cmocka_unit_test(starts_again_without_memory),
 		cmocka_unit_test(what_is_excluded_has_not_failed),
+		cmocka_unit_test(each_limit_is_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

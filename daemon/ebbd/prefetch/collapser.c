@@ -398,9 +398,7 @@ uint64_t collapser_behind(struct collapser *c, const struct collapse_job *j,
 		return page_out_pages(j->target, first, r->stride, count);
 	if (!c->works)
 		collapse_exclude(rule, COLLAPSE_UNSUPPORTED, now);
-	else if (!collapse_batch(rule, leaf_limit(j->leaf)))
-		collapse_exclude(rule, COLLAPSE_LIMIT, now);
-	if (!collapse_is_on(rule, now))
+	if (!c->works || !collapse_is_on(rule, leaf_limit(j->leaf), now))
 		return trails_end(c, j->target) + out_small(c, j, first, r->stride, count);
 	low = r->stride > 0 ? first : first - (count - 1);
 	t = trail_add(c, j->target, r->stride > 0 ? 1 : -1, low, low + count, &pages);

@@ -64,13 +64,6 @@ static void mean(uint64_t *of, uint64_t new)
 	*of = *of ? (3 * *of + new) / 4 : new;
 }
 
-bool collapse_is_on(struct collapse *c, uint64_t now)
-{
-	if (c->state == COLLAPSE_OFF && now >= c->retry_ns)
-		sample(c);
-	return c->state == COLLAPSE_ON;
-}
-
 void collapse_exclude(struct collapse *c, enum collapse_reason reason, uint64_t now)
 {
 	c->state = COLLAPSE_OFF;
@@ -78,9 +71,23 @@ void collapse_exclude(struct collapse *c, enum collapse_reason reason, uint64_t 
 	c->retry_ns = now + COLLAPSE_RETRY_NS;
 }
 
+bool collapse_is_on(struct collapse *c, uint64_t limit, uint64_t now)
+{
+	if (!collapse_batch(c, limit)) {
+		/* Unless another of the cgroups that share @c may collapse. */
+		if (c->state == COLLAPSE_SAMPLING && !c->small_pages)
+			collapse_exclude(c, COLLAPSE_LIMIT, now);
+		return false;
+	}
+	if (c->state == COLLAPSE_OFF && (c->reason == COLLAPSE_LIMIT || now >= c->retry_ns))
+		sample(c);
+	return c->state == COLLAPSE_ON;
+}
+
 uint32_t collapse_batch(const struct collapse *c, uint64_t limit)
 {
 	uint64_t n = limit == UINT64_MAX ? 0 : limit / COLLAPSE_SHARE / COLLAPSE_BYTES;
+	uint64_t ns = c->collapse_ns > c->huge_ns ? c->collapse_ns : c->huge_ns;
 
 	if (n < COLLAPSE_LEAST)
 		return 0;
@@ -89,12 +96,12 @@ uint32_t collapse_batch(const struct collapse *c, uint64_t limit)
 	/* The first call shows what a window takes. */
 	if (!c->collapse_ns)
 		return COLLAPSE_LEAST;
-	if (n * c->collapse_ns > COLLAPSE_CALL_NS)
-		n = COLLAPSE_CALL_NS / c->collapse_ns;
+	if (n * ns > COLLAPSE_CALL_NS)
+		n = COLLAPSE_CALL_NS / ns;
 	return n > COLLAPSE_LEAST ? (uint32_t)n : COLLAPSE_LEAST;
 }
 
-static bool has_room(const struct collapse_facts *f)
+bool collapse_has_room(const struct collapse_facts *f)
 {
 	return f->unused + f->freeable >= COLLAPSE_BYTES + COLLAPSE_MARGIN;
 }
@@ -111,7 +118,7 @@ struct collapse_plan collapse_plan(struct collapse *c, const struct collapse_fac
 		c->turn = 0;
 		return (struct collapse_plan){ COLLAPSE_SMALL, 1 };
 	}
-	if (has_room(f)) {
+	if (collapse_has_room(f)) {
 		c->turn += n;
 		tally(&c->crowded, n, 0, 2);
 		return (struct collapse_plan){ COLLAPSE_HUGE, n };
@@ -144,6 +151,12 @@ void collapse_tell_small(struct collapse *c, uint64_t pages, uint64_t written, u
 	c->small_pages = c->small_written = 0;
 }
 
+/* Returns whether collapsing costs at least @times as much time as small pages do. */
+static bool costs(const struct collapse *c, uint64_t times)
+{
+	return c->small_ns && c->collapse_ns + c->huge_ns >= times * c->small_ns;
+}
+
 void collapse_tell_collapsed(struct collapse *c, uint32_t windows, uint32_t huge, uint64_t ns,
 			     uint64_t now)
 {
@@ -154,6 +167,9 @@ void collapse_tell_collapsed(struct collapse *c, uint32_t windows, uint32_t huge
 		mean(&c->collapse_ns, ns / windows);
 	if (tally(&c->refused, windows, windows - huge, 2))
 		trip(c, COLLAPSE_REFUSED, now);
+	/* As where it waits for a CPU that is not scheduled, or compacts memory. */
+	if (costs(c, COLLAPSE_HOPELESS))
+		trip(c, COLLAPSE_SLOW, now);
 }
 
 void collapse_tell_out(struct collapse *c, uint32_t windows, uint32_t whole, uint64_t ns,
@@ -166,8 +182,7 @@ void collapse_tell_out(struct collapse *c, uint32_t windows, uint32_t whole, uin
 	if (tally(&c->scattered, windows, windows - whole, 4))
 		trip(c, COLLAPSE_SCATTERED, now);
 	/* The first windows may meet a cold cache. */
-	if (c->since >= COLLAPSE_JUDGED && c->small_ns &&
-	    c->collapse_ns + c->huge_ns >= c->small_ns)
+	if (costs(c, c->since >= COLLAPSE_JUDGED ? 1 : COLLAPSE_HOPELESS))
 		trip(c, COLLAPSE_SLOW, now);
 }
 
