@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Windows of a process, by its pagemap: which may be collapsed, and what collapsing leaves. */
 #include <errno.h>
+#include <linux/kernel-page-flags.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -249,10 +250,93 @@ static void a_mapped_frame_is_not_freeable(void **state)
 	start(&p, huge_pages_may_be);
 	at = window_look(&p.target, p.vpn);
 	if (pread(w.cgroups, &cgroup, sizeof(cgroup), (off_t)(at.frame[0] * 8)) == sizeof(cgroup))
-		assert_int_equal(windows_frame(&w, at.frame[0], cgroup), FRAME_OTHER);
-	assert_int_equal(windows_frame(&w, at.frame[0], cgroup + 1), FRAME_OTHER);
+		assert_int_equal(windows_frame(&w, at.frame[0], 1, cgroup), FRAME_OTHER);
+	assert_int_equal(windows_frame(&w, at.frame[0], 1, cgroup + 1), FRAME_OTHER);
 	assert_int_equal(end(&p), 0);
 	windows_close(&w);
+}
+
+/* A file with this content. */
+static int file_of(const void *data, size_t size)
+{
+	int fd = memfd_create("window", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, data, size), size);
+	return fd;
+}
+
+static void settings_allow_them_or_not(void **state)
+{
+	static const struct {
+		const char *enabled, *size;
+		bool allowed;
+	} row[] = {
+		{ "[always] madvise never\n", NULL, true },
+		{ "always [madvise] never\n", NULL, true },
+		{ "always madvise [never]\n", NULL, false },
+		{ "always madvise [never]\n", "always [inherit] madvise never\n", false },
+		{ "[always] madvise never\n", "always [inherit] madvise never\n", true },
+		{ "always madvise [never]\n", "always inherit [madvise] never\n", true },
+		{ "[always] madvise never\n", "always inherit madvise [never]\n", false },
+		{ NULL, NULL, false },
+	};
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct windows w = { -1, -1, -1, -1 };
+
+		if (row[i].enabled)
+			w.enabled = file_of(row[i].enabled, strlen(row[i].enabled));
+		if (row[i].size)
+			w.size = file_of(row[i].size, strlen(row[i].size));
+		assert_int_equal(windows_allowed(&w), row[i].allowed);
+		windows_close(&w);
+	}
+}
+
+#define KPF(name) (1ULL << KPF_##name)
+
+/* Reclaim frees only what was written and is not mapped; an unused prefetched page is neither. */
+static void what_was_paged_out_is_freeable_once_written(void **state)
+{
+	static const uint64_t left = KPF(ANON) | KPF(SWAPCACHE) | KPF(SWAPBACKED) | KPF(LRU);
+	static const struct {
+		uint64_t flags, cgroup;
+		uint32_t pages;
+		enum frame_state state;
+	} row[] = {
+		{ left, 7, 1, FRAME_FREEABLE },
+		{ left | KPF(WRITEBACK), 7, 1, FRAME_OUTGOING },
+		{ left | KPF(DIRTY), 7, 1, FRAME_OTHER },
+		{ left | KPF(MMAP), 7, 1, FRAME_OTHER },
+		{ left, 8, 1, FRAME_OTHER },
+		/* Prefetched and not used yet. */
+		{ left & ~KPF(ANON), 7, 1, FRAME_OTHER },
+		{ left & ~KPF(SWAPCACHE), 7, 1, FRAME_OTHER },
+		{ KPF(BUDDY), 0, 1, FRAME_OTHER },
+		/* A huge page's frame may be a small page's by now. */
+		{ left | KPF(THP) | KPF(COMPOUND_HEAD), 7, 512, FRAME_FREEABLE },
+		{ left | KPF(THP) | KPF(COMPOUND_HEAD) | KPF(WRITEBACK), 7, 512, FRAME_OUTGOING },
+		{ left, 7, 512, FRAME_OTHER },
+	};
+	uint64_t flags[20] = { 0 }, cgroups[20] = { 0 };
+	struct windows w = { -1, -1, -1, -1 };
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		flags[i + 1] = row[i].flags;
+		cgroups[i + 1] = row[i].cgroup;
+	}
+	flags[0] = left;
+	cgroups[0] = 7;
+	w.flags = file_of(flags, sizeof(flags));
+	w.cgroups = file_of(cgroups, sizeof(cgroups));
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
+		assert_int_equal(windows_frame(&w, i + 1, row[i].pages, 7), row[i].state);
+	/* No page was present; and no such frame. */
+	assert_int_equal(windows_frame(&w, 0, 1, 7), FRAME_OTHER);
+	assert_int_equal(windows_frame(&w, 100, 1, 7), FRAME_OTHER);
+	windows_close(&w);
+	assert_int_equal(windows_frame(&w, 1, 1, 7), FRAME_OTHER);
 }
 
 int main(void)
@@ -262,6 +346,8 @@ int main(void)
 		cmocka_unit_test(a_hole_is_seen),
 		cmocka_unit_test(a_process_that_exited_has_none),
 		cmocka_unit_test(a_mapped_frame_is_not_freeable),
+		cmocka_unit_test(settings_allow_them_or_not),
+		cmocka_unit_test(what_was_paged_out_is_freeable_once_written),
 	};
 
 	return cmocka_run_group_tests(tests, is_possible, NULL);

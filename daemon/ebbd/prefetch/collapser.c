@@ -9,12 +9,18 @@
 #include "page_out.h"
 #include "window.h"
 
-#define TRAILS 32
+#define TRAILS 32               /* streams; those of others leave small pages at once */
 #define OUT 64                  /* windows paged out lately, for free capacity */
-#define ENOUGH (2 * COLLAPSE_BYTES) /* freeable bytes that allow a call */
+#define ENOUGH (2 * COLLAPSE_BYTES) /* freeable bytes for a call, or outgoing ones to wait for */
 #define WATCHED 64              /* windows paged out that may return */
 #define GAP 1024                /* pages: a stream may skip so many, as requests can be lost */
 #define IDLE_NS 1000000000ULL
+/*
+ * Small pages that leave with a request: 8 ms, as long as a call.  Fewer would not make room: what
+ * they free, the stream would use up meanwhile.
+ */
+#define SMALL_LEAST COLLAPSE_PAGES
+#define SMALL_SWEPT (2 * COLLAPSE_PAGES) /* and in a sweep */
 /*
  * A window returns early before limit / this was swapped in.  Not more: of a loop a little longer
  * than the memory, drop-behind rightly takes the same windows in each pass, and little else is
@@ -22,23 +28,35 @@
  */
 #define RETURN_SHARE 8
 
+struct range {
+	uint64_t first, pages;
+};
+
 /* What a dense stream has passed, and is still to leave. */
 struct trail {
 	struct target *target;  /* NULL = unused */
 	uint32_t tgid, exec;
 	int step;               /* 1 or -1 */
-	uint64_t low, high;     /* small pages low to high - 1 */
+	bool ended;             /* nothing is added; the rest leaves as small pages */
+	uint64_t low, high;     /* pages low to high - 1: not decided about yet */
+	struct range small[COLLAPSE_WINDOWS + 2]; /* the first one leaves first */
+	uint32_t smalls;
+	uint64_t leaving;       /* the window that leaves as small pages; 0 = none */
+	struct window before;   /* what it was before */
 	uint64_t huge[COLLAPSE_WINDOWS]; /* collapsed windows, by first page */
 	uint32_t huges;
+	uint32_t waiting;       /* windows ready when there was no free capacity, nor soon */
 	uint64_t used_ns;
 };
 
+/* A window that was paged out lately. */
 struct out {
 	uint64_t cgroup;        /* 0 = unused */
 	uint64_t frame[WINDOW_FRAMES];
 	uint32_t frames;        /* 1 of a huge page, which is freed as a whole */
 };
 
+/* A window that was paged out, to see whether the program uses it again. */
 struct watched {
 	struct target *target;  /* NULL = unused */
 	uint32_t tgid, exec;
@@ -71,13 +89,18 @@ struct collapser *collapser_new(enum collapse_wish wish, const struct ebb_execut
 
 	if (!c)
 		return NULL;
-	c->windows = (struct windows){ -1, -1, -1 };
+	c->windows = (struct windows){ -1, -1, -1, -1 };
 	c->counted = counted;
 	c->stats = stats;
 	c->wish = wish;
-	c->works = wish == COLLAPSE_AUTO && !windows_open(&c->windows, &e);
-	if (wish == COLLAPSE_AUTO && !c->works)
+	if (wish == COLLAPSE_NEVER)
+		return c;
+	c->works = !windows_open(&c->windows, &e);
+	if (!c->works)
 		log_warn("collapse: off: %s", e.text);
+	else if (!windows_allowed(&c->windows))
+		log_warn("collapse: off while transparent_hugepage/enabled is never; write "
+			 "\"madvise\" to it");
 	return c;
 }
 
@@ -159,14 +182,6 @@ static uint64_t out_small(struct collapser *c, const struct collapse_job *j, uin
 	return pages;
 }
 
-static uint64_t out_small_window(struct collapser *c, const struct collapse_job *j, uint64_t vpn)
-{
-	struct window before = window_look(j->target, vpn);
-
-	note_out(c, j, &before);
-	return out_small(c, j, vpn, 1, COLLAPSE_PAGES);
-}
-
 static uint64_t out_huge(struct collapser *c, const struct collapse_job *j, struct trail *t)
 {
 	uint64_t pages = 0, ns = 0, start, swapped_in = budget_swapped_in(j->budget);
@@ -186,52 +201,6 @@ static uint64_t out_huge(struct collapser *c, const struct collapse_job *j, stru
 	collapse_tell_out(budget_collapse(j->budget), t->huges, whole, ns, now_ns());
 	t->huges = 0;
 	return pages;
-}
-
-/* --- collapsing -------------------------------------------------------------- */
-
-/* Collapses @n windows from @vpn on, which are private, in one call; the others leave small. */
-static uint64_t collapse_run(struct collapser *c, const struct collapse_job *j, struct trail *t,
-			     uint64_t vpn, uint32_t n)
-{
-	uint64_t start = now_ns(), ns, pages = 0;
-	uint32_t huge = 0;
-
-	window_collapse(j->target, vpn, n);
-	ns = now_ns() - start;
-	for (uint32_t i = 0; i < n; i++, vpn += COLLAPSE_PAGES) {
-		if (!window_look(j->target, vpn).huge) {
-			pages += out_small_window(c, j, vpn);
-			continue;
-		}
-		t->huge[t->huges++] = vpn;
-		huge++;
-	}
-	c->stats->collapsed += (uint64_t)huge << COLLAPSE_SHIFT;
-	c->stats->collapse_ns += ns;
-	collapse_tell_collapsed(budget_collapse(j->budget), n, huge, ns, now_ns());
-	return pages;
-}
-
-/* Collapses those of @n windows from @vpn on that are private; the others leave small. */
-static uint64_t collapse_windows(struct collapser *c, const struct collapse_job *j,
-				 struct trail *t, uint64_t vpn, uint32_t n)
-{
-	uint64_t pages = 0, first = vpn, end = vpn + ((uint64_t)n << COLLAPSE_SHIFT);
-	uint32_t run;
-
-	for (; vpn < end; vpn += COLLAPSE_PAGES) {
-		if (window_look(j->target, vpn).private)
-			continue;
-		run = (uint32_t)((vpn - first) >> COLLAPSE_SHIFT);
-		if (run)
-			pages += collapse_run(c, j, t, first, run);
-		collapse_tell_collapsed(budget_collapse(j->budget), 1, 0, 0, now_ns());
-		pages += out_small_window(c, j, vpn);
-		first = vpn + COLLAPSE_PAGES;
-	}
-	run = (uint32_t)((end - first) >> COLLAPSE_SHIFT);
-	return run ? pages + collapse_run(c, j, t, first, run) : pages;
 }
 
 /* --- streams ----------------------------------------------------------------- */
@@ -254,11 +223,9 @@ static uint32_t ready(const struct trail *t)
 	return high > low ? (uint32_t)((high - low) >> COLLAPSE_SHIFT) : 0;
 }
 
-/* Takes the @n oldest windows; returns the lowest page. */
-static uint64_t take(struct trail *t, uint32_t n)
+/* Takes the @pages oldest pages; returns the lowest one. */
+static uint64_t take(struct trail *t, uint64_t pages)
 {
-	uint64_t pages = (uint64_t)n << COLLAPSE_SHIFT;
-
 	if (t->step > 0) {
 		t->low += pages;
 		return t->low - pages;
@@ -267,82 +234,194 @@ static uint64_t take(struct trail *t, uint32_t n)
 	return t->high;
 }
 
-/* Pages out the pages before the stream's first window, once it has reached that. */
-static uint64_t out_fragment(struct collapser *c, const struct collapse_job *j, struct trail *t)
+static void add_small(struct trail *t, uint64_t first, uint64_t pages)
 {
-	uint64_t low = t->low, high = t->high;
-
-	if (t->step > 0)
-		t->low = high = round_up(low);
-	else
-		t->high = low = round_down(high);
-	return low < high ? out_small(c, j, low, 1, high - low) : 0;
+	if (pages)
+		t->small[t->smalls++] = (struct range){ first, pages };
 }
 
-static uint64_t out_all(const struct trail *t, const struct target *target)
+/* Takes the next small pages of @r, at most @most and of one window; returns the first. */
+static uint64_t take_small(const struct trail *t, struct range *r, uint64_t most, uint64_t *pages)
 {
-	uint64_t pages = page_out_pages(target, t->low, 1, t->high - t->low);
+	uint64_t end = r->first + r->pages, n = r->pages < most ? r->pages : most, left;
 
+	left = t->step > 0 ? round_down(r->first) + COLLAPSE_PAGES - r->first :
+			     end - round_down(end - 1);
+	*pages = n < left ? n : left;
+	r->pages -= *pages;
+	if (t->step < 0)
+		return r->first + r->pages;
+	r->first += *pages;
+	return r->first - *pages;
+}
+
+/*
+ * Pages out at most @most small pages; returns their number.  @j: whose measurements and free
+ * capacity they are, or NULL.
+ */
+static uint64_t leave_small(struct collapser *c, const struct collapse_job *j, struct trail *t,
+			    uint64_t most)
+{
+	uint64_t pages = 0, first, n, window;
+
+	while (most && t->smalls) {
+		struct range all = t->small[0], *r = &t->small[0];
+
+		first = take_small(t, r, most, &n);
+		window = round_down(first);
+		if (j && t->leaving != window && all.first <= window &&
+		    window + COLLAPSE_PAGES <= all.first + all.pages) {
+			t->leaving = window;
+			t->before = window_look(t->target, window);
+		}
+		pages += j ? out_small(c, j, first, 1, n) :
+			     page_out_pages(t->target, first, 1, n);
+		most -= n;
+		/* All of it has left. */
+		if (t->leaving == window &&
+		    (t->step > 0 ? first + n == window + COLLAPSE_PAGES : first == window)) {
+			if (j)
+				note_out(c, j, &t->before);
+			t->leaving = 0;
+		}
+		if (!r->pages)
+			memmove(r, r + 1, --t->smalls * sizeof(*r));
+	}
+	return pages;
+}
+
+/*
+ * Ends a trail: its huge pages leave now, and small ones until *@most are 0.  Returns the number of
+ * pages.  Without a rest, or if the process has executed another program, the trail is unused then.
+ */
+static uint64_t trail_end(struct collapser *c, struct trail *t, uint64_t *most)
+{
+	uint64_t pages = 0, small;
+
+	if (!target_is(t->target, t->tgid, t->exec) || !target_current(t->target)) {
+		t->target = NULL;
+		return 0;
+	}
+	t->ended = true;
 	for (uint32_t i = 0; i < t->huges; i++)
-		pages += window_page_out(target, t->huge[i]);
-	return pages;
-}
-
-/* Ends a trail; its pages leave now, as they would have without collapsing. */
-static uint64_t trail_end(struct trail *t)
-{
-	uint64_t pages = target_is(t->target, t->tgid, t->exec) ? out_all(t, t->target) : 0;
-
-	t->target = NULL;
+		pages += window_page_out(t->target, t->huge[i]);
 	t->huges = 0;
-	return pages;
+	add_small(t, t->low, t->high - t->low);
+	t->low = t->high;
+	small = leave_small(c, NULL, t, *most);
+	*most -= small < *most ? small : *most;
+	if (!t->smalls)
+		t->target = NULL;
+	return pages + small;
 }
 
-static uint64_t trails_end(struct collapser *c, const struct target *target)
+static uint64_t trails_end(struct collapser *c, const struct target *target, uint64_t most)
 {
 	uint64_t pages = 0;
 
 	for (struct trail *t = c->trail; t < c->trail + TRAILS; t++)
 		if (t->target == target)
-			pages += trail_end(t);
+			pages += trail_end(c, t, &most);
 	return pages;
 }
 
-/* Adds pages @low to @high - 1 to the trail that they continue, or to a new one. */
+/*
+ * Adds pages @low to @high - 1 to the trail that they continue, or to a new one; NULL if there are
+ * too many.
+ */
 static struct trail *trail_add(struct collapser *c, struct target *target, int step, uint64_t low,
-			       uint64_t high, uint64_t *pages)
+			       uint64_t high)
 {
-	struct trail *oldest = c->trail, *t;
+	struct trail *unused = NULL, *t;
 
 	for (t = c->trail; t < c->trail + TRAILS; t++) {
-		if (t->target == target && target_is(target, t->tgid, t->exec) && t->step == step &&
-		    (step > 0 ? high > t->high && low <= t->high + GAP :
-				low < t->low && high + GAP >= t->low)) {
-			if (step > 0)
-				t->high = high;
-			else
-				t->low = low;
-			return t;
-		}
-		if (!t->target || (oldest->target && t->used_ns < oldest->used_ns))
-			oldest = t;
+		if (!t->target)
+			unused = t;
+		if (t->target != target || t->ended || t->step != step ||
+		    !target_is(target, t->tgid, t->exec) ||
+		    (step > 0 ? high <= t->high || low > t->high + GAP :
+				low >= t->low || high + GAP < t->low))
+			continue;
+		if (step > 0)
+			t->high = high;
+		else
+			t->low = low;
+		return t;
 	}
-	*pages += trail_end(oldest);
-	*oldest = (struct trail){ .target = target, .tgid = target->tgid, .exec = target->exec,
-				  .step = step, .low = low, .high = high };
-	return oldest;
+	if (unused)
+		*unused = (struct trail){ .target = target, .tgid = target->tgid,
+					  .exec = target->exec, .step = step, .low = low,
+					  .high = high };
+	return unused;
 }
 
-/* Counts what the cgroup paged out lately, and forgets windows that are reclaimed. */
+/* --- collapsing -------------------------------------------------------------- */
+
+/*
+ * Collapses @n windows from @vpn on, which are private, in one call; the others will leave as small
+ * pages.  @ns: spent to make room for them.
+ */
+static void collapse_run(struct collapser *c, const struct collapse_job *j, struct trail *t,
+			 uint64_t vpn, uint32_t n, uint64_t ns)
+{
+	uint64_t start = now_ns(), called;
+	uint32_t huge = 0;
+
+	window_collapse(j->target, vpn, n);
+	called = now_ns() - start;
+	for (uint32_t i = 0; i < n; i++, vpn += COLLAPSE_PAGES) {
+		if (!window_look(j->target, vpn).huge) {
+			add_small(t, vpn, COLLAPSE_PAGES);
+			continue;
+		}
+		t->huge[t->huges++] = vpn;
+		huge++;
+	}
+	c->stats->collapsed += (uint64_t)huge << COLLAPSE_SHIFT;
+	c->stats->collapse_ns += called;
+	collapse_tell_collapsed(budget_collapse(j->budget), n, huge, ns + called, now_ns());
+}
+
+/* Collapses those of @n windows from @vpn on that are private; as collapse_run(). */
+static void collapse_windows(struct collapser *c, const struct collapse_job *j, struct trail *t,
+			     uint64_t vpn, uint32_t n, uint64_t ns)
+{
+	uint64_t first = vpn, end = vpn + ((uint64_t)n << COLLAPSE_SHIFT);
+	uint32_t run;
+
+	for (; vpn < end; vpn += COLLAPSE_PAGES) {
+		if (window_look(j->target, vpn).private)
+			continue;
+		run = (uint32_t)((vpn - first) >> COLLAPSE_SHIFT);
+		if (run) {
+			collapse_run(c, j, t, first, run, ns);
+			ns = 0;
+		}
+		collapse_tell_collapsed(budget_collapse(j->budget), 1, 0, 0, now_ns());
+		add_small(t, vpn, COLLAPSE_PAGES);
+		first = vpn + COLLAPSE_PAGES;
+	}
+	run = (uint32_t)((end - first) >> COLLAPSE_SHIFT);
+	if (run)
+		collapse_run(c, j, t, first, run, ns);
+}
+
+/*
+ * Counts what the cgroup paged out lately, as far as it matters, and forgets windows that are
+ * reclaimed.  What left first is written first.
+ */
 static void look_at_outgoing(struct collapser *c, uint64_t cgroup, struct collapse_facts *f)
 {
-	for (struct out *o = c->out; o < c->out + OUT && f->freeable < ENOUGH; o++) {
+	for (uint32_t k = 0; k < OUT && f->freeable < ENOUGH && f->outgoing < ENOUGH; k++) {
+		struct out *o = &c->out[(c->next_out + k) % OUT];
 		uint64_t freeable = 0, outgoing = 0;
 
 		if (!o->cgroup || o->cgroup != cgroup)
 			continue;
 		for (uint32_t i = 0; i < o->frames; i++) {
-			enum frame_state s = windows_frame(&c->windows, o->frame[i], cgroup);
+			enum frame_state s = windows_frame(&c->windows, o->frame[i],
+							   o->frames == 1 ? COLLAPSE_PAGES : 1,
+							   cgroup);
 
 			freeable += s == FRAME_FREEABLE;
 			outgoing += s == FRAME_OUTGOING;
@@ -354,33 +433,69 @@ static void look_at_outgoing(struct collapser *c, uint64_t cgroup, struct collap
 	}
 }
 
-static uint64_t advance(struct collapser *c, const struct collapse_job *j, struct trail *t,
-			uint64_t now)
+/* Decides about the windows ready in @t, of which the others have left. */
+static void decide(struct collapser *c, const struct collapse_job *j, struct trail *t,
+		   struct collapse_facts *f)
 {
 	struct collapse *rule = budget_collapse(j->budget);
-	struct collapse_facts f = { .limit = leaf_limit(j->leaf), .now = now };
-	uint64_t pages = 0, vpn;
+	uint64_t start = now_ns(), vpn;
 	struct collapse_plan plan;
 
-	f.ready = ready(t);
-	if (f.ready)
-		pages = out_fragment(c, j, t);
-	if (f.ready < collapse_batch(rule, f.limit))
+	f->unused = leaf_unused(j->leaf);
+	look_at_outgoing(c, j->target->leaf, f);
+	if (!windows_allowed(&c->windows))
+		collapse_exclude(rule, COLLAPSE_UNSUPPORTED, f->now);
+	else if (collapse_has_room(f) &&
+		 !leaf_make_room(j->leaf, COLLAPSE_PAGES + (COLLAPSE_MARGIN >> EBB_PAGE_SHIFT)))
+		f->unused = f->freeable = 0;
+	plan = collapse_plan(rule, f);
+	t->waiting = plan.action == COLLAPSE_WAIT && !f->outgoing ? f->ready : 0;
+	if (plan.action == COLLAPSE_WAIT)
+		return;
+	vpn = take(t, (uint64_t)plan.windows << COLLAPSE_SHIFT);
+	if (plan.action == COLLAPSE_HUGE)
+		collapse_windows(c, j, t, vpn, plan.windows, now_ns() - start);
+	else
+		add_small(t, vpn, (uint64_t)plan.windows << COLLAPSE_SHIFT);
+}
+
+/* Does what is next, with at most @most small pages; returns the number of pages that left. */
+static uint64_t step(struct collapser *c, const struct collapse_job *j, struct trail *t,
+		     uint64_t most, uint64_t now)
+{
+	struct collapse *rule = budget_collapse(j->budget);
+	struct collapse_facts f = { .limit = leaf_limit(j->leaf), .ready = ready(t), .now = now };
+	uint32_t n = collapse_batch(rule, f.limit);
+	uint64_t pages, fragment;
+
+	/* The pages before the stream's first window, once it has passed that. */
+	if (f.ready) {
+		fragment = t->step > 0 ? round_up(t->low) - t->low : t->high - round_down(t->high);
+		add_small(t, take(t, fragment), fragment);
+	}
+	pages = leave_small(c, j, t, most);
+	if (t->smalls || f.ready < n)
 		return pages;
 	/* What was collapsed before leaves now, and is written before the next request. */
 	if (t->huges)
 		return pages + out_huge(c, j, t);
-	f.unused = leaf_unused(j->leaf);
-	look_at_outgoing(c, j->target->leaf, &f);
-	plan = collapse_plan(rule, &f);
-	if (plan.action == COLLAPSE_WAIT)
+	/* Until another window is ready, too little changes to read the state again. */
+	if (f.ready == t->waiting && f.ready < 3 * n)
 		return pages;
-	vpn = take(t, plan.windows);
-	if (plan.action == COLLAPSE_HUGE && windows_allowed(&c->windows) &&
-	    leaf_make_room(j->leaf, COLLAPSE_PAGES))
-		return pages + collapse_windows(c, j, t, vpn, plan.windows);
-	for (uint32_t i = 0; i < plan.windows; i++, vpn += COLLAPSE_PAGES)
-		pages += out_small_window(c, j, vpn);
+	decide(c, j, t, &f);
+	return pages + leave_small(c, j, t, most - pages);
+}
+
+/* @count pages were added to @t; returns the number of pages that left. */
+static uint64_t advance(struct collapser *c, const struct collapse_job *j, struct trail *t,
+			uint64_t count, uint64_t now)
+{
+	uint64_t most = 2 * count > SMALL_LEAST ? 2 * count : SMALL_LEAST, pages = 0;
+
+	/* Usually once.  More often if a stream passes more with a request than leaves with one. */
+	do
+		pages += step(c, j, t, most, now);
+	while (ready(t) >= 4 * collapse_batch(budget_collapse(j->budget), leaf_limit(j->leaf)));
 	return pages;
 }
 
@@ -388,27 +503,48 @@ uint64_t collapser_behind(struct collapser *c, const struct collapse_job *j,
 			  const struct ebb_request *r, uint64_t now)
 {
 	struct collapse *rule = budget_collapse(j->budget);
-	uint64_t first, count, pages = 0, low;
+	uint64_t first, count, limit = leaf_limit(j->leaf), low;
 	struct trail *t;
 
-	count = page_out_due(r, leaf_limit(j->leaf), &first);
+	count = page_out_due(r, limit, &first);
 	if (!count)
 		return 0;
 	if (c->wish == COLLAPSE_NEVER || (r->stride != 1 && r->stride != -1))
 		return page_out_pages(j->target, first, r->stride, count);
 	if (!c->works)
 		collapse_exclude(rule, COLLAPSE_UNSUPPORTED, now);
-	if (!c->works || !collapse_is_on(rule, leaf_limit(j->leaf), now))
-		return trails_end(c, j->target) + out_small(c, j, first, r->stride, count);
+	if (!c->works || !collapse_is_on(rule, limit, now)) {
+		uint64_t most = count > SMALL_LEAST ? count : SMALL_LEAST;
+
+		return trails_end(c, j->target, most) +
+		       (collapse_batch(rule, limit) ? out_small(c, j, first, r->stride, count) :
+						      page_out_pages(j->target, first, r->stride,
+								     count));
+	}
 	low = r->stride > 0 ? first : first - (count - 1);
-	t = trail_add(c, j->target, r->stride > 0 ? 1 : -1, low, low + count, &pages);
+	t = trail_add(c, j->target, r->stride > 0 ? 1 : -1, low, low + count);
+	if (!t)
+		return out_small(c, j, first, r->stride, count);
 	t->used_ns = now;
-	return pages + advance(c, j, t, now);
+	return advance(c, j, t, count, now);
+}
+
+void collapser_forget(struct collapser *c, const struct target *target)
+{
+	c->stats->paged_out += trails_end(c, target, SMALL_SWEPT);
+	for (struct trail *t = c->trail; t < c->trail + TRAILS; t++)
+		if (t->target == target)
+			t->target = NULL;
+	for (struct watched *w = c->watched; w < c->watched + WATCHED; w++)
+		if (w->target == target)
+			w->target = NULL;
 }
 
 void collapser_sweep(struct collapser *c, uint64_t now)
 {
+	uint64_t most = SMALL_SWEPT;
+
 	for (struct trail *t = c->trail; t < c->trail + TRAILS; t++)
-		if (t->target && t->used_ns + IDLE_NS < now)
-			c->stats->paged_out += trail_end(t);
+		if (t->target && (t->ended || t->used_ns + IDLE_NS < now))
+			c->stats->paged_out += trail_end(c, t, &most);
 }

@@ -88,6 +88,8 @@ static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t e
 		if (t->used_ns < oldest->used_ns)
 			oldest = t;
 	}
+	if (oldest->tgid)
+		collapser_forget(p->collapser, oldest);
 	target_close(oldest);
 	if (target_open(oldest, tgid, exec)) {
 		oldest->tgid = 0;
@@ -488,6 +490,7 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 	pacing_refresh(p->pacing);
 	for (struct target *t = p->target; t < p->target + TARGETS; t++)
 		if (t->tgid && target_gone(t)) {
+			collapser_forget(p->collapser, t);
 			target_close(t);
 			t->tgid = 0;
 		}

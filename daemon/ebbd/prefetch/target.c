@@ -57,6 +57,14 @@ bool target_gone(const struct target *t)
 	return poll(&p, 1, 0) > 0;
 }
 
+bool target_current(const struct target *t)
+{
+	uint64_t entry;
+
+	/* The descriptor belongs to the memory, not to the process: it reads nothing afterwards. */
+	return pread(t->pagemap, &entry, sizeof(entry), 0) == sizeof(entry);
+}
+
 void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now)
 {
 	struct target_span *to = t->span;

@@ -31,6 +31,9 @@ bool process_gone(uint32_t tgid);
 /* Returns whether the process exited, even if its number is in use again. */
 bool target_gone(const struct target *t);
 
+/* Returns whether its memory still is what was opened: it has not executed another program. */
+bool target_current(const struct target *t);
+
 /*
  * Learns from a fault in the mapping of pages @first to @end - 1 that they are memory.
  *

@@ -32,44 +32,50 @@ int windows_open(struct windows *w, struct error *e)
 {
 	int64_t size = file_number(THP "/hpage_pmd_size", 0);
 
-	*w = (struct windows){ -1, -1, -1 };
+	*w = (struct windows){ -1, -1, -1, -1 };
 	/* No length: only the advice is checked.  Kernels without huge pages reject it. */
 	if (madvise((void *)(uintptr_t)EBB_PAGE, 0, MADV_COLLAPSE) || !size)
-		return fail(e, ENOSYS, "the kernel cannot collapse pages (Linux 6.1, "
-			    "CONFIG_TRANSPARENT_HUGEPAGE)");
+		return fail(e, ENOSYS, "the kernel has no MADV_COLLAPSE; it needs Linux 6.1 with "
+			    "CONFIG_TRANSPARENT_HUGEPAGE");
 	if (size != COLLAPSE_BYTES)
-		return fail(e, ENOSYS, "huge pages have %lld bytes instead of %llu",
+		return fail(e, ENOSYS, "huge pages have %lld bytes; ebb collapses only %llu",
 			    (long long)size, COLLAPSE_BYTES);
 	w->enabled = open(THP "/enabled", O_RDONLY | O_CLOEXEC);
+	w->size = open(THP "/hugepages-2048kB/enabled", O_RDONLY | O_CLOEXEC);
 	/* Without these, only free capacity below the limit counts. */
 	w->flags = open("/proc/kpageflags", O_RDONLY | O_CLOEXEC);
 	w->cgroups = open("/proc/kpagecgroup", O_RDONLY | O_CLOEXEC);
-	if (windows_allowed(w))
-		return 0;
-	windows_close(w);
-	return fail(e, ENOSYS, THP "/enabled is never");
+	return 0;
 }
 
 void windows_close(struct windows *w)
 {
 	if (w->enabled >= 0)
 		close(w->enabled);
+	if (w->size >= 0)
+		close(w->size);
 	if (w->flags >= 0)
 		close(w->flags);
 	if (w->cgroups >= 0)
 		close(w->cgroups);
-	*w = (struct windows){ -1, -1, -1 };
+	*w = (struct windows){ -1, -1, -1, -1 };
+}
+
+/* Returns whether the file @fd, a list of settings, has @word in brackets. */
+static bool selects(int fd, const char *word)
+{
+	char text[64];
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return strstr(text, word);
 }
 
 bool windows_allowed(const struct windows *w)
 {
-	char text[64];
-	ssize_t n = pread(w->enabled, text, sizeof(text) - 1, 0);
-
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
-	return !strstr(text, "[never]");
+	if (w->size >= 0 && !selects(w->size, "[inherit]"))
+		return !selects(w->size, "[never]");
+	return w->enabled >= 0 && !selects(w->enabled, "[never]");
 }
 
 struct window window_look(const struct target *t, uint64_t vpn)
@@ -121,14 +127,23 @@ uint32_t window_page_out(const struct target *t, uint64_t vpn)
 	return done > 0 ? (uint32_t)(done >> EBB_PAGE_SHIFT) : 0;
 }
 
-enum frame_state windows_frame(const struct windows *w, uint64_t frame, uint64_t cgroup)
+enum frame_state windows_frame(const struct windows *w, uint64_t frame, uint32_t pages,
+			       uint64_t cgroup)
 {
-	uint64_t flags, charged;
+	uint64_t flags, charged, all = 1ULL << KPF_SWAPCACHE | 1ULL << KPF_ANON;
 
-	if (pread(w->cgroups, &charged, sizeof(charged), (off_t)(frame * 8)) != sizeof(charged) ||
+	/*
+	 * A page that has been mapped stays anonymous until it is freed.  One that was prefetched
+	 * and not used yet is in the swap cache and clean, too, but anonymous only once it is
+	 * mapped; it takes the frames that others have left, and must not count as freeable.
+	 */
+	if (pages > 1)
+		all |= 1ULL << KPF_THP;
+	if (!frame ||
+	    pread(w->cgroups, &charged, sizeof(charged), (off_t)(frame * 8)) != sizeof(charged) ||
 	    charged != cgroup ||
 	    pread(w->flags, &flags, sizeof(flags), (off_t)(frame * 8)) != sizeof(flags) ||
-	    !(flags >> KPF_SWAPCACHE & 1) || flags >> KPF_MMAP & 1)
+	    (flags & all) != all || flags >> KPF_MMAP & 1)
 		return FRAME_OTHER;
 	if (flags >> KPF_WRITEBACK & 1)
 		return FRAME_OUTGOING;
