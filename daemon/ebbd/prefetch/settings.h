@@ -35,7 +35,7 @@ struct executor_stats {
 	uint64_t failed;       /* rejected by the kernel, or not entered in the set */
 	uint64_t cold_pages;   /* deactivated */
 	uint64_t paged_out;    /* by drop-behind */
-	uint64_t collapsed;    /* of these, collapsed into huge pages before */
+	uint64_t collapsed;    /* collapsed into huge pages, before they are paged out */
 	uint64_t collapse_ns;  /* time in MADV_COLLAPSE */
 	uint64_t call_ns;      /* time in process_madvise */
 	uint64_t waits;        /* pauses because the devices had enough to read */
