@@ -384,19 +384,21 @@ static void indirect_trace(void *object, ebbgc_visit_fn visit, void *arg)
 		visit(arg, &i->slots[n]);
 }
 
-/* The slots that a callback visits lie outside of the object. */
+/* The slots that a callback visits lie outside of the object, also in another one. */
 static void callbacks_are_called(void **state)
 {
 	const struct ebbgc_layout small = {
 		.name = "indirect", .size = sizeof(struct indirect), .trace = indirect_trace,
 	};
 	struct ebbgc_layout large = small;
-	ebbgc_ref_t slots[2][4] = { 0 };
+	ebbgc_ref_t outside[2][4] = { 0 }, *slots[3] = { outside[0], outside[1], NULL };
 	struct fixture f;
 
 	begin(&f, *state);
 	large.size = 3 * REGION_SIZE;
-	for (size_t i = 0; i < 2; i++) {
+	f.roots[3] = ebbgc_alloc_length(f.m, f.leaf, sizeof(outside[0]));
+	slots[2] = refs_of(f.roots[3])->slots;
+	for (size_t i = 0; i < 3; i++) {
 		struct indirect *in;
 		ebbgc_type_t type;
 
@@ -407,11 +409,11 @@ static void callbacks_are_called(void **state)
 		in->slots = slots[i];
 	}
 	minor(&f);
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 3; i++)
 		for (size_t n = 0; n < 4; n++)
 			ebbgc_store(f.m, f.roots[i], &slots[i][n], node(&f, n));
-	assert_int_equal(minor(&f).remembered, 2);
-	for (size_t i = 0; i < 2; i++)
+	assert_int_equal(minor(&f).remembered, 3);
+	for (size_t i = 0; i < 3; i++)
 		for (size_t n = 0; n < 4; n++)
 			assert_int_equal(node_of(slots[i][n])->value, n);
 	end(&f);
@@ -705,6 +707,23 @@ static void overwritten_objects_are_remembered(void **state)
 	minor(&f);
 	assert_true(is_old(&f, garbage));
 	assert_int_equal(node_of(slots[0])->value, 9);
+	end(&f);
+}
+
+/* No minor cycle has anything to do before a sweep frees what was entered. */
+static void overwritten_garbage_is_forgotten(void **state)
+{
+	struct fixture f;
+
+	begin(&f, *state);
+	f.roots[0] = node(&f, 1);
+	f.roots[1] = ebbgc_alloc_length(f.m, f.refs, 2 * REGION_SIZE / 8);
+	minor(&f);
+	overwrite(&f, f.roots[0], &node_of(f.roots[0])->left, EBBGC_NULL);
+	overwrite(&f, f.roots[1], &refs_of(f.roots[1])->slots[0], EBBGC_NULL);
+	f.roots[0] = f.roots[1] = EBBGC_NULL;
+	assert_int_equal(ebbgc_collect(f.m), 0);
+	assert_int_equal(minor(&f).remembered, 0);
 	end(&f);
 }
 
@@ -1083,6 +1102,7 @@ int main(void)
 		IN(ROOMY, blind_stores_free_nothing),
 		IN(ROOMY, types_are_refused),
 		IN(ROOMY, overwritten_objects_are_remembered),
+		IN(ROOMY, overwritten_garbage_is_forgotten),
 		IN(ROOMY ",newest", finalizers_are_ordered),
 		IN("mode=concurrent,nursery=1M", minor_cycles_are_suspended),
 		IN(ROOMY, sites_lose_their_slots),

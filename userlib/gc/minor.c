@@ -237,6 +237,25 @@ static void count(struct ebbgc_heap *h, const struct minor *c, const struct ebbg
 	h->counting.check_failures = 0;
 }
 
+static void skip_entry(void *arg, uint64_t entry)
+{
+	(void)arg;
+	(void)entry;
+}
+
+/*
+ * Nothing is young: no thread has a region.  The set still has the objects that ebbgc_overwrite()
+ * has entered; the next sweep may free them.
+ */
+static void collect_nothing(struct ebbgc_heap *h)
+{
+	remembered_each(h, skip_entry, NULL);
+	__atomic_store_n(&h->nursery.blind, false, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&h->lock);
+	minor_ended(h, 0);
+	pthread_mutex_unlock(&h->lock);
+}
+
 uint64_t minor_collect(struct ebbgc_heap *h)
 {
 	struct nursery *n = &h->nursery;
@@ -246,15 +265,13 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 
 	if (!n->old)
 		return 0;
-	if (n->young == REGION_NONE) {
-		pthread_mutex_lock(&h->lock);
-		minor_ended(h, 0);
-		pthread_mutex_unlock(&h->lock);
-		return 0;
-	}
 	for (struct mutator *m = h->mutators; m; m = m->next) {
 		remembered_flush(m);
 		freed += supplies_drop(h, m);
+	}
+	if (n->young == REGION_NONE) {
+		collect_nothing(h);
+		return 0;
 	}
 	c.failed = __atomic_load_n(&n->blind, __ATOMIC_RELAXED);
 	s.remembered = remembered_each(h, trace_entry, &c);

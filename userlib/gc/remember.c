@@ -16,8 +16,8 @@ static uint64_t entry_of(const struct ebbgc_heap *h, uint64_t object, uint64_t s
 
 	if (kind != KIND_LARGE)
 		return object;
-	/* Unknown, or a callback's: those may lie elsewhere. */
-	if (!in_heap(h, slot))
+	/* Unknown, or a callback's: those may lie elsewhere, also in another object. */
+	if (!in_heap(h, slot) || region_first(h, region_of(h, slot)) != region_of(h, object))
 		return object + GRANULE;
 	return slot & ~(uint64_t)(PAGE_BYTES - 1);
 }
