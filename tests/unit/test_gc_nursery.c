@@ -812,11 +812,13 @@ static void sites_lose_their_slots(void **state)
 	end(&f);
 }
 
+/* And a word into the object, which is to be ignored. */
 static void one_root(void *arg, struct ebbgc_edges *edges)
 {
-	ebbgc_ref_t *slot = arg;
+	ebbgc_ref_t *slot = arg, inside = { slot->bits ? slot->bits + GRANULE : 0 };
 
 	edges->weak(edges, slot, *slot, EBBGC_CLEAR_FIRST);
+	edges->strong(edges, NULL, inside);
 }
 
 static void root_callbacks_keep_young_objects(void **state)
@@ -831,6 +833,8 @@ static void root_callbacks_keep_young_objects(void **state)
 	minor(&f);
 	assert_true(is_old(&f, root));
 	assert_false(exists(&f, garbage));
+	assert_int_equal(node_of(root)->value, 1);
+	assert_int_equal(ebbgc_collect(f.m), 0);
 	assert_int_equal(node_of(root)->value, 1);
 	assert_int_equal(ebbgc_roots_call_end(f.m, one_root, &root), 0);
 	end(&f);
