@@ -8,6 +8,7 @@
 #include "heap.h"
 #include "object.h"
 #include "trigger.h"
+#include "world.h"
 
 #define ROOTS 8
 #define MIB ((size_t)1 << 20)
@@ -578,6 +579,30 @@ static void finalizers_become_ready(void **state)
 	end(&f);
 }
 
+/* The pause of a snapshot finds them, and the program need not wait for the cycle's end. */
+static void finalizers_of_a_snapshot_are_ready(void **state)
+{
+	struct fixture f;
+	int calls = 0;
+
+	begin(&f, *state);
+	f.roots[0] = node(&f, 1);
+	ebbgc_store(f.m, f.roots[0], &node_of(f.roots[0])->left, node(&f, 2));
+	assert_int_equal(ebbgc_finalizer_add(f.m, f.roots[0], count_call, &calls), 0);
+	f.roots[0] = EBBGC_NULL;
+	cycle_begin(&f);
+	pthread_mutex_lock(&f.watch.lock);
+	assert_int_equal(f.watch.ready, 1);
+	pthread_mutex_unlock(&f.watch.lock);
+	assert_int_equal(ebbgc_finalizers_run(f.m, SIZE_MAX), 1);
+	assert_int_equal(calls, 1);
+	cycle_end(&f);
+	pthread_mutex_lock(&f.watch.lock);
+	assert_int_equal(f.watch.ready, 1);
+	pthread_mutex_unlock(&f.watch.lock);
+	end(&f);
+}
+
 static void large_objects_die_young(void **state)
 {
 	struct fixture f;
@@ -783,6 +808,66 @@ static void minor_cycles_are_suspended(void **state)
 	for (size_t i = 0; i < 4 * MIB / 32; i++)
 		node(&f, i);
 	assert_true(stats_of(f.heap).minor_cycles > before + 1);
+	end(&f);
+}
+
+static void *suspender(void *arg)
+{
+	struct fixture *f = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(f->heap, &m), 0);
+	ebbgc_cycles_suspend(m);
+	ebbgc_cycles_resume(m);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* While a thread waits for the minor cycle in flight, others request no cycle. */
+static void suspension_begins_at_once(void **state)
+{
+	pthread_t thread;
+	struct fixture f;
+	bool suspended;
+
+	begin(&f, *state);
+	pause_begin(f.heap);
+	pthread_mutex_lock(&f.heap->lock);
+	minor_request(f.heap);
+	pthread_mutex_unlock(&f.heap->lock);
+	assert_int_equal(pthread_create(&thread, NULL, suspender, &f), 0);
+	do {
+		usleep(50);
+		pthread_mutex_lock(&f.heap->lock);
+		suspended = f.heap->suspended;
+		pthread_mutex_unlock(&f.heap->lock);
+	} while (!suspended);
+	/* Enough for a cycle, not so much that this thread waits. */
+	for (size_t i = 0; i < 20 * MIB / 2048; i++)
+		ebbgc_alloc_length(f.m, f.leaf, 2000);
+	pthread_mutex_lock(&f.heap->lock);
+	assert_int_equal(f.heap->requested, f.heap->ended);
+	pthread_mutex_unlock(&f.heap->lock);
+	pause_end(f.heap);
+	assert_int_equal(ebbgc_blocked_begin(f.m), 0);
+	pthread_join(thread, NULL);
+	ebbgc_blocked_end(f.m);
+	end(&f);
+}
+
+/* Waiting for the end of a minor cycle's pause stops no thread. */
+static void pauses_are_counted_apart(void **state)
+{
+	struct fixture f;
+
+	begin(&f, *state);
+	pause_begin(f.heap);
+	ebbgc_collect_start(f.m);
+	usleep(300000);
+	pause_end(f.heap);
+	cycle_begin(&f);
+	cycle_end(&f);
+	assert_true(stats_of(f.heap).pause_max_ns < 250000000);
 	end(&f);
 }
 
@@ -1102,6 +1187,7 @@ int main(void)
 		IN(ROOMY, weak_references_are_cleared),
 		IN(ROOMY, ephemerons_are_followed),
 		IN(ROOMY, finalizers_become_ready),
+		IN(ROOMY, finalizers_of_a_snapshot_are_ready),
 		IN(ROOMY, large_objects_die_young),
 		IN(ROOMY, blind_stores_free_nothing),
 		IN(ROOMY, types_are_refused),
@@ -1109,6 +1195,8 @@ int main(void)
 		IN(ROOMY, overwritten_garbage_is_forgotten),
 		IN(ROOMY ",newest", finalizers_are_ordered),
 		IN("mode=concurrent,nursery=1M", minor_cycles_are_suspended),
+		IN(ROOMY, suspension_begins_at_once),
+		IN(ROOMY, pauses_are_counted_apart),
 		IN(ROOMY, sites_lose_their_slots),
 		IN(ROOMY, root_callbacks_keep_young_objects),
 		IN(ROOMY, without_memory_nothing_is_freed),

@@ -22,11 +22,16 @@
 #include "world.h"
 #include "work_pool.h"
 
-static void stop(struct ebbgc_heap *h)
+/* Returns when the pause was requested (ns): not before one of a minor cycle has ended. */
+static uint64_t stop(struct ebbgc_heap *h)
 {
+	uint64_t since;
+
 	pause_begin(h);
+	since = os_now();
 	world_stop(h);
 	h->in_pause = true;
+	return since;
 }
 
 static void resume(struct ebbgc_heap *h, uint64_t since)
@@ -183,6 +188,12 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 	return try_clear(h, EBBGC_CLEAR_LAST, kind, deadline) ? FINISHED : MUST_CLEAR;
 }
 
+static void ready_send(struct ebbgc_heap *h, uint64_t finalizers)
+{
+	if (finalizers)
+		event_send(h, EBBGC_EVENT_FINALIZERS_READY, finalizers, NULL);
+}
+
 static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 {
 	uint64_t since, begin, ready;
@@ -193,12 +204,13 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	__atomic_store_n(&h->update_at, 0, __ATOMIC_RELAXED);
 	location_update(h);
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, regions_bytes(h), NULL);
-	begin = since = os_now();
-	stop(h);
+	begin = since = stop(h);
 	ready = minor_collect(h);
 	snapshot(h, kind);
 	if (kind == CYCLE_CONCURRENT) {
 		resume(h, since);
+		ready_send(h, ready);
+		ready = 0;
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
 		for (;;) {
 			enum attempt attempt;
@@ -208,8 +220,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 				if (marking_abandoned(h))
 					return;
 			} while (ephemerons_step(h));
-			since = os_now();
-			stop(h);
+			since = stop(h);
 			attempt = try_finish(h, kind, &verdict);
 			if (attempt == FINISHED)
 				break;
@@ -237,8 +248,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	h->stats.cycles++;
 	h->stats.full_cycles += kind == CYCLE_FULL;
 	pthread_mutex_unlock(&h->lock);
-	if (ready)
-		event_send(h, EBBGC_EVENT_FINALIZERS_READY, ready, NULL);
+	ready_send(h, ready);
 	sweep_all(h);
 	regions_release(h);
 	event_send(h, EBBGC_EVENT_CYCLE_END, regions_bytes(h), NULL);

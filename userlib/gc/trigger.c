@@ -247,13 +247,14 @@ void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->suspended++;
+	/* First, as other threads run while this one waits: they must request none. */
+	trigger_set(h, h->stats.live_bytes);
+	nursery_set(h);
 	/* Also those that were requested before. */
 	if (h->requested != h->ended)
 		cycle_wait(h, mutator_of(mutator));
 	if (h->nursery.requested)
 		with_stack(mutator_of(mutator), wait_minor, mutator_of(mutator));
-	trigger_set(h, h->stats.live_bytes);
-	nursery_set(h);
 	pthread_mutex_unlock(&h->lock);
 }
 
