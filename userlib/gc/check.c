@@ -71,7 +71,8 @@ void check_destroy(struct ebbgc_heap *h)
 
 static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
 {
-	h->counting.check_failures++;
+	/* By threads that check a minor cycle and that trace, at the same time. */
+	__atomic_fetch_add(&h->counting.check_failures, 1, __ATOMIC_RELAXED);
 	event_send(h, EBBGC_EVENT_CHECK_FAILED, object, text);
 	if (h->options.event)
 		return;

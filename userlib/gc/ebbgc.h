@@ -259,10 +259,10 @@ struct ebbgc_options {
 	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
-	 * Called on the collector's thread, or on the allocating one for OUT_OF_MEMORY; may be
-	 * NULL. It must not call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN
-	 * to PAUSE_END attached threads are stopped: a handler deadlocks that takes a lock which
-	 * one of them holds at a safepoint.
+	 * Called on the collector's thread, on that of minor cycles, and on the allocating one for
+	 * OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not call functions of the
+	 * heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END attached threads are
+	 * stopped: a handler deadlocks that takes a lock which one of them holds at a safepoint.
 	 */
 	void (*event)(void *arg, const struct ebbgc_event *event);
 	void *event_arg;
@@ -288,19 +288,24 @@ struct ebbgc_options {
 	uint32_t unused;		/* padding in 0.1.0: never read */
 
 	/*
-	 * Any mode: a nursery of that many bytes, at least 64 KiB and at most a quarter of
-	 * max_bytes; 0, the default: none.  Each time that threads have allocated as much, a minor
-	 * cycle stops them shortly, frees objects that died young, and gives the memory to the
-	 * threads that allocate next, while it is still resident (Demers et al., POPL 1990).
-	 * What survives one is left to cycles.  Its pause scans all roots, traces what survives,
-	 * and visits older objects in which references to new ones were stored.  Every store takes
-	 * the slow path, and side tables grow by 1.6 % of the heap.  8 MiB suit programs whose
-	 * objects mostly die young.  A call of ebbgc_log_old(), as by ebbgc_cas() of 0.1.0, makes
-	 * the next minor cycle free nothing.  So does ebbgc_overwrite() for the null reference; for
-	 * an object, the minor cycle visits all of it.  Not for types with slots, edges() or
-	 * EBBGC_FIBRE: ebbgc_type_register() fails with -ENOTSUP.  With `event`, PAUSE_BEGIN,
-	 * PAUSE_END and FINALIZERS_READY also come from the thread of minor cycles, in the midst of
-	 * a cycle.
+	 * Any mode: size of the nursery, at least 64 KiB and at most a quarter of max_bytes; 0, the
+	 * default: none.  8 MiB suit programs whose objects mostly die young.
+	 *
+	 * Each time that threads have allocated so many bytes, a minor cycle stops them, frees the
+	 * objects allocated since the last one that are dead, and gives the memory to the threads
+	 * that allocate next, while it is still resident (Demers et al., POPL 1990).  What survives
+	 * is old: only cycles free it.  The pause scans all roots, traces what survives, and visits
+	 * old objects in which references to new ones were stored.  pause_budget_ns does not limit
+	 * it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
+	 *
+	 * Types with slots, edges() or EBBGC_FIBRE are refused: ebbgc_type_register() fails with
+	 * -ENOTSUP.  ebbgc_overwrite() is then needed before every store that bypasses
+	 * ebbgc_store(), over null, too: the next minor cycle visits all of the object or, if that
+	 * is unknown, frees nothing.  It frees nothing either after ebbgc_log_old(), which
+	 * ebbgc_cas() of 0.1.0 calls.
+	 *
+	 * A thread of its own runs minor cycles, also during a cycle: it calls `event` with
+	 * PAUSE_BEGIN, PAUSE_END and FINALIZERS_READY, perhaps while the collector's calls it.
 	 */
 	size_t nursery_bytes;
 };
@@ -495,7 +500,7 @@ struct ebbgc_frame {
 
 /* The part of a thread's handle that inline functions need; the rest is private. */
 typedef struct ebbgc_mutator {
-	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time */
+	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time, without a nursery */
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
@@ -505,7 +510,7 @@ typedef struct ebbgc_mutator {
 
 #define EBBGC_STAMP_SHIFT 60
 
-/* In ebbgc_mutator.flags. */
+/* In ebbgc_mutator.flags.  With a nursery, EBBGC_MARKING is always set. */
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
 #define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
 #define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */
@@ -610,7 +615,7 @@ EBBGC_API uint32_t ebbgc_hash(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 
 /*
  * For inline functions and code generators only: logs a reference that a store overwrote, as
- * ebbgc_cas() of 0.1.0 does.
+ * ebbgc_cas() of 0.1.0 does.  Call it for null, too: a nursery must know of the store.
  */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
 
@@ -748,7 +753,8 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
  * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
- * holds the slot, or null if it is unknown, and the old reference, or null.
+ * holds the slot, or null if it is unknown, and the old reference, or null.  Types that a heap with a
+ * nursery refuses need no call where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)

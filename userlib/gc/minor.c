@@ -233,8 +233,8 @@ static void count(struct ebbgc_heap *h, const struct minor *c, const struct ebbg
 	/* Not the collector's counts, which it may be changing. */
 	if (h->check)
 		h->stats.checks++;
-	h->stats.check_failures += h->counting.check_failures;
-	h->counting.check_failures = 0;
+	h->stats.check_failures +=
+		__atomic_exchange_n(&h->counting.check_failures, 0, __ATOMIC_RELAXED);
 }
 
 static void skip_entry(void *arg, uint64_t entry)
