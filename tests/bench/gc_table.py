@@ -25,7 +25,8 @@ TOLD = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
         "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
         "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds",
         "cpu_seconds", "arrivals", "arrivals_lost", "arrived_objects", "hint_calls", "hinted_pages",
-        "allocation_faults", "compute", "minor_cycles", "minor_concurrent", "remembered")
+        "allocation_faults", "compute", "minor_cycles", "minor_concurrent", "minor_kept",
+        "remembered")
 TOLD_NS = ("pause_p50_ns", "pause_p99_ns", "pause_max_ns", "stop_max_ns", "mark_total_ns",
            "stall_total_ns", "scan_total_ns")
 COUNTED = ("misses", "gc_misses", "hits", "late", "prefetched", "swapped_in", "swapped_out",

@@ -351,7 +351,8 @@ static void report(const char *path, double began, double ended)
 		FIELD(hint_calls);
 		FIELD(hinted_pages);
 		FIELD(allocation_faults);
-		FIELD(minor_cycles); FIELD(minor_concurrent); FIELD(promoted_bytes);
+		FIELD(minor_cycles); FIELD(minor_concurrent); FIELD(minor_kept);
+		FIELD(promoted_bytes);
 		FIELD(reclaimed_bytes); FIELD(remembered);
 #undef FIELD
 		fprintf(f, ", \"epoch_source\": \"%s\", \"pause_p50_ns\": %lu, \"pause_p99_ns\": %lu}\n",

@@ -220,6 +220,36 @@ static void garbage_is_recycled(void **state)
 	end(&f);
 }
 
+/* Where all survives, most minor cycles trace nothing; soon after it dies again, all free. */
+static void survivors_are_not_traced(void **state)
+{
+	struct ebbgc_stats before, s;
+	struct fixture f;
+	ebbgc_ref_t r;
+
+	begin(&f, "mode=concurrent,min=48M,nursery=256K");
+	for (size_t i = 0; i < 8 * MIB / 32; i++) {
+		r = node(&f, i);
+		ebbgc_init(&node_of(r)->left, f.roots[0]);
+		f.roots[0] = r;
+	}
+	before = stats_of(f.heap);
+	assert_int_equal(before.cycles, 0);
+	assert_true(before.minor_cycles >= 16);
+	assert_true(before.minor_kept > before.minor_cycles / 2);
+	assert_true(before.minor_kept < before.minor_cycles - 3);
+	for (size_t i = 0; i < 8 * MIB / 32; i++)
+		node(&f, i);
+	s = stats_of(f.heap);
+	assert_int_equal(s.cycles, 0);
+	assert_true(s.minor_kept <= before.minor_kept + 7);
+	assert_true(s.reclaimed_bytes - before.reclaimed_bytes > 4 * MIB);
+	r = f.roots[0];
+	for (size_t i = 8 * MIB / 32; i-- > 0; r = ebbgc_load(f.m, r, &node_of(r)->left))
+		assert_int_equal(node_of(r)->value, i);
+	end(&f);
+}
+
 /* Threads begin in regions that a minor cycle has emptied, not in new ones. */
 static void recycled_regions_come_first(void **state)
 {
@@ -1176,6 +1206,7 @@ int main(void)
 		IN(CONCURRENT, garbage_is_recycled),
 		IN(STOP, garbage_is_recycled),
 		IN(MEMLINER, garbage_is_recycled),
+		cmocka_unit_test(survivors_are_not_traced),
 		cmocka_unit_test(recycled_regions_come_first),
 		IN(ROOMY, old_objects_keep_young_ones),
 		IN(MEMLINER, old_objects_keep_young_ones),

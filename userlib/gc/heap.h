@@ -158,6 +158,8 @@ struct nursery {
 	struct vector log;		/* the remembered set, but for what threads have */
 	bool blind;			/* the next minor cycle frees nothing; atomic */
 	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
+	/* Minor cycles that are still to keep all, and that were to after the last traced one. */
+	unsigned int skip, skips;
 	/* Heap's lock. */
 	uint32_t young;			/* list of regions, by young_next */
 	uint32_t recycled;		/* number of regions on the lists of this name */

@@ -12,6 +12,7 @@
 #include "type.h"
 
 #define FEW 16u		/* ephemerons: searching them all costs less than a table */
+#define SKIPS_MAX 7u	/* minor cycles that trace nothing, after one that freed too little */
 
 struct minor {
 	struct ebbgc_heap *h;
@@ -21,7 +22,7 @@ struct minor {
 	struct vector ephemerons;	/* whose keys are young */
 	struct keys keys;		/* their values by key, or none */
 	uint64_t objects, bytes;	/* that have become old */
-	bool failed;			/* out of memory: the cycle frees nothing */
+	bool failed;			/* out of memory, blind or skipped: it frees nothing */
 };
 
 static bool lives(const struct ebbgc_heap *h, uint64_t object)
@@ -223,6 +224,7 @@ static void count(struct ebbgc_heap *h, const struct minor *c, const struct ebbg
 		  uint64_t freed)
 {
 	h->stats.minor_cycles++;
+	h->stats.minor_kept += c->failed;
 	h->stats.promoted_objects += c->objects;
 	h->stats.promoted_bytes += c->bytes;
 	h->stats.reclaimed_bytes += freed;
@@ -244,6 +246,21 @@ static void skip_entry(void *arg, uint64_t entry)
 }
 
 /*
+ * Where less than half of the young bytes die, tracing the others costs more than cycles save: then
+ * the next 1, 3 and at last 7 minor cycles keep all.
+ */
+static void judge(struct ebbgc_heap *h, uint64_t kept, uint64_t freed)
+{
+	struct nursery *n = &h->nursery;
+
+	/* As at the end of a cycle: too few objects to tell. */
+	if (kept + freed < h->options.nursery_bytes / 2)
+		return;
+	n->skips = freed >= kept ? 0 : n->skips < SKIPS_MAX ? 2 * n->skips + 1 : SKIPS_MAX;
+	n->skip = n->skips;
+}
+
+/*
  * Nothing is young: no thread has a region.  The set still has the objects that ebbgc_overwrite()
  * has entered; the next sweep may free them.
  */
@@ -261,20 +278,21 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 	struct nursery *n = &h->nursery;
 	struct ebbgc_stats s = { 0 };
 	struct minor c = { .h = h };
-	uint64_t freed = 0;
+	uint64_t dropped = 0, freed;
 
 	if (!n->old)
 		return 0;
 	for (struct mutator *m = h->mutators; m; m = m->next) {
 		remembered_flush(m);
-		freed += supplies_drop(h, m);
+		dropped += supplies_drop(h, m);
 	}
 	if (n->young == REGION_NONE) {
 		collect_nothing(h);
 		return 0;
 	}
-	c.failed = __atomic_load_n(&n->blind, __ATOMIC_RELAXED);
-	s.remembered = remembered_each(h, trace_entry, &c);
+	c.failed = n->skip || __atomic_load_n(&n->blind, __ATOMIC_RELAXED);
+	n->skip -= n->skip > 0;
+	s.remembered = remembered_each(h, c.failed ? skip_entry : trace_entry, &c);
 	if (!c.failed)
 		mark(&c, &s);
 	if (c.failed)
@@ -282,9 +300,11 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 	__atomic_store_n(&n->blind, false, __ATOMIC_RELAXED);
 	check_minor(h);
 	pthread_mutex_lock(&h->lock);
-	freed += sweep_young(h);
-	minor_ended(h, freed);
-	count(h, &c, &s, freed);
+	freed = sweep_young(h);
+	if (!c.failed)
+		judge(h, c.bytes, freed);
+	minor_ended(h, dropped + freed);
+	count(h, &c, &s, dropped + freed);
 	pthread_mutex_unlock(&h->lock);
 	vector_free(&c.stack);
 	vector_free(&c.values);
