@@ -228,22 +228,26 @@ static void survivors_are_not_traced(void **state)
 	ebbgc_ref_t r;
 
 	begin(&f, "mode=concurrent,min=48M,nursery=256K");
+	f.roots[1] = node(&f, 0);
 	for (size_t i = 0; i < 8 * MIB / 32; i++) {
 		r = node(&f, i);
 		ebbgc_init(&node_of(r)->left, f.roots[0]);
 		f.roots[0] = r;
+		/* And stores are not slower. */
+		assert_int_equal(!(ebbgc_flags(f.m) & EBBGC_MARKING), f.heap->nursery.skip > 0);
+		ebbgc_store(f.m, f.roots[1], &node_of(f.roots[1])->left, r);
 	}
 	before = stats_of(f.heap);
 	assert_int_equal(before.cycles, 0);
-	assert_true(before.minor_cycles >= 16);
+	assert_true(before.minor_cycles >= 12);
 	assert_true(before.minor_kept > before.minor_cycles / 2);
-	assert_true(before.minor_kept < before.minor_cycles - 3);
+	assert_true(before.minor_kept <= before.minor_cycles - 2);
 	for (size_t i = 0; i < 8 * MIB / 32; i++)
 		node(&f, i);
 	s = stats_of(f.heap);
 	assert_int_equal(s.cycles, 0);
 	assert_true(s.minor_kept <= before.minor_kept + 7);
-	assert_true(s.reclaimed_bytes - before.reclaimed_bytes > 4 * MIB);
+	assert_true(s.reclaimed_bytes - before.reclaimed_bytes > 2 * MIB);
 	r = f.roots[0];
 	for (size_t i = 8 * MIB / 32; i-- > 0; r = ebbgc_load(f.m, r, &node_of(r)->left))
 		assert_int_equal(node_of(r)->value, i);

@@ -11,7 +11,7 @@
 void barrier_set(const struct ebbgc_heap *h, struct mutator *m)
 {
 	/* With a nursery, stores take the slow path to be remembered. */
-	uint32_t flags = h->marking || h->nursery.old ? EBBGC_MARKING : 0;
+	uint32_t flags = h->marking || remembers(h) ? EBBGC_MARKING : 0;
 
 	if (h->marking && h->marker.order->wants_notes)
 		flags |= EBBGC_NOTING;
@@ -46,7 +46,7 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 {
 	struct mutator *m = mutator_of(mutator);
 
-	if (m->heap->nursery.old)
+	if (remembers(m->heap))
 		remember_nothing(m->heap);
 	barrier_log(m, old);
 }
@@ -74,7 +74,7 @@ void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 {
 	struct mutator *m = mutator_of(mutator);
 
-	if (m->heap->nursery.old)
+	if (remembers(m->heap))
 		remember_object(m, object);
 	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
 		barrier_log(m, old);
@@ -124,7 +124,7 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 
 	if (!ebbgc_is_null(value))
 		value.bits = stamped(value.bits, mutator);
-	if (m->heap->nursery.old)
+	if (remembers(m->heap))
 		remember(m, object, slot, value);
 	if (m->heap->marking) {
 		ebbgc_ref_t old;
@@ -159,7 +159,7 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) }, seen;
 	struct mutator *m = mutator_of(mutator);
 
-	if (m->heap->nursery.old)
+	if (remembers(m->heap))
 		remember(m, object, slot, value);
 	for (;;) {
 		seen = is_dead(mutator, was) ? EBBGC_NULL : was;

@@ -501,7 +501,7 @@ struct ebbgc_frame {
 
 /* The part of a thread's handle that inline functions need; the rest is private. */
 typedef struct ebbgc_mutator {
-	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time, without a nursery */
+	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time, but with a nursery */
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
@@ -511,7 +511,7 @@ typedef struct ebbgc_mutator {
 
 #define EBBGC_STAMP_SHIFT 60
 
-/* In ebbgc_mutator.flags.  With a nursery, EBBGC_MARKING is always set. */
+/* In ebbgc_mutator.flags.  With a nursery, EBBGC_MARKING is mostly set. */
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
 #define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
 #define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */

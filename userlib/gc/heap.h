@@ -158,7 +158,10 @@ struct nursery {
 	struct vector log;		/* the remembered set, but for what threads have */
 	bool blind;			/* the next minor cycle frees nothing; atomic */
 	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
-	/* Minor cycles that are still to keep all, and that were to after the last traced one. */
+	/*
+	 * World stopped: minor cycles that are still to keep all, so that nothing need be
+	 * remembered; and as many as were to after the last traced one.
+	 */
 	unsigned int skip, skips;
 	/* Heap's lock. */
 	uint32_t young;			/* list of regions, by young_next */

@@ -22,22 +22,22 @@
  *	   (`recycled`), up to nursery_bytes; wholly free ones beyond are free for any use.
  *
  * Tracing pays only for what dies.  If less than half of the young bytes did, the next minor cycles
- * trace nothing: all that is young becomes old (minor.c, judge()).
+ * trace nothing and need no remembered set: all that is young becomes old (minor.c, judge()).
  *
  * All survivors become old at once, so after a minor cycle no reference leads from an old object to
  * a young one, and the remembered set is empty.  The price: what was allocated last becomes old
  * although it may die soon; the next cycle frees it.
  *
  * The remembered set (remember.h) has the old objects in which references to young ones were stored
- * since the last minor cycle.  Threads of a heap with a nursery have EBBGC_MARKING in their flags
- * all the time, so that all stores take the slow path; code that was compiled for heaps without a
- * nursery needs no change.  ebbgc_log_old(), which only ebbgc_cas() of 0.1.0 calls, does not tell
- * the slot: then the next minor cycle frees nothing (nursery.blind).  The same goes for lack of
- * memory.
+ * since the last minor cycle.  Unless the next one is to trace nothing, threads of a heap with a
+ * nursery have EBBGC_MARKING in their flags, so that all stores take the slow path; code that was
+ * compiled for heaps without a nursery needs no change.  ebbgc_log_old(), which only ebbgc_cas() of
+ * 0.1.0 calls, does not tell the slot: then the next minor cycle frees nothing (nursery.blind).  The
+ * same goes for lack of memory.
  *
- * Types with slots, edges() or EBBGC_FIBRE are refused: minor cycles do not visit what they refer
- * to.  ebbgc_overwrite() enters the whole object, or without one makes the next minor cycle free
- * nothing.
+ * Types with slots, edges() or EBBGC_FIBRE are refused: their barrier may be left out where null is
+ * overwritten, and fibres change without one.  ebbgc_overwrite() enters the whole object; without
+ * an object, it makes the next minor cycle free nothing.
  *
  * Weak slots and ephemerons: an old one that refers to a young object is in the remembered set.
  * Identity hashes are in headers.  Leaves become old without being read.  A large object has its

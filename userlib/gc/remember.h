@@ -14,6 +14,12 @@
 #include "heap.h"
 #include "object.h"
 
+/* Will the next minor cycle trace?  Changes at safepoints only. */
+static inline bool remembers(const struct ebbgc_heap *h)
+{
+	return h->nursery.old && !h->nursery.skip;
+}
+
 /* m's own thread: @value was stored in @slot of @object; no safepoint in between. */
 void remember(struct mutator *m, ebbgc_ref_t object, const ebbgc_ref_t *slot, ebbgc_ref_t value);
 
