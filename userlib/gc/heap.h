@@ -159,8 +159,8 @@ struct nursery {
 	bool blind;			/* the next minor cycle frees nothing; atomic */
 	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
 	/*
-	 * World stopped: minor cycles that are still to keep all, so that nothing need be
-	 * remembered; and as many as were to after the last traced one.
+	 * World stopped, heap's lock: minor cycles that are still to keep all, so that nothing need
+	 * be remembered; and as many as were to after the last traced one.
 	 */
 	unsigned int skip, skips;
 	/* Heap's lock. */

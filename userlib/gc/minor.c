@@ -291,7 +291,6 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 		return 0;
 	}
 	c.failed = n->skip || __atomic_load_n(&n->blind, __ATOMIC_RELAXED);
-	n->skip -= n->skip > 0;
 	s.remembered = remembered_each(h, c.failed ? skip_entry : trace_entry, &c);
 	if (!c.failed)
 		mark(&c, &s);
@@ -301,6 +300,7 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 	check_minor(h);
 	pthread_mutex_lock(&h->lock);
 	freed = sweep_young(h);
+	n->skip -= n->skip > 0;
 	if (!c.failed)
 		judge(h, c.bytes, freed);
 	minor_ended(h, dropped + freed);
