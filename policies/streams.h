@@ -8,11 +8,15 @@
  * otherwise it replaces the stream that was idle longest.  Deltas are within a stream, so
  * that no vote has to find one scan among many.
  *
- * A stream belongs to the instruction that began it (its site); faults of others continue or
- * train it only if they are next to it, and then it is anyone's.  So scans that alternate
- * within a few pages are separate.  Where few faults continue streams, instructions are
- * ignored for a while.  A site remembers the length of its runs and the distance from one to
- * the next: a scan of a matrix by columns or blocks begins and ends as the ones before.
+ * A scan may be several instructions', and several scans may be within a few pages of each
+ * other.  So both are tried: any instruction of the thread trains a stream, which then belongs
+ * to the one that trained it or, after several, to any; and each instruction (its site) keeps
+ * its own deltas, which begin a stream of its own where the nearby faults together show no
+ * stride.  Another site's fault continues such a stream only within its window, and then it
+ * belongs to any.
+ *
+ * A site remembers the length of its runs and the distance from one to the next: a scan of a
+ * matrix by columns or blocks begins and ends as the ones before.
  */
 #ifndef EBB_STREAMS_H
 #define EBB_STREAMS_H
@@ -22,11 +26,11 @@
 #define STREAMS 32
 #define SITES 32
 #define SITE_SHIFT 27           /* a site's key over 2^this is its index */
+#define SITE_NEW 64             /* faults in which another site must not take a new one's place */
 #define GUESSES 16
 #define STREAM_NEAR 1024        /* pages: longest first stride */
 #define STREAM_FIRST 4          /* pages of the first request */
 #define STREAM_TRAINS 256       /* most faults of the process between two that train a stream */
-#define STREAM_APART 3          /* repetitions of a delta between instructions that prove it */
 #define STREAM_COARSER 3        /* equal steps over pages of a stream that start another stream */
 #define STREAM_AGAIN 32         /* consecutive misses on requested pages before a new request */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
@@ -45,28 +49,27 @@
 struct stream {
 	__u64 last;             /* newest page */
 	__s64 stride;           /* 0 = not known yet */
-	/* For stream_quotient(): the stride is odd << shift. */
-	__u64 inverse;          /* of odd, modulo 2^64 */
-	__u64 low;              /* (1 << shift) - 1 */
-	__u64 reach;            /* pages ahead of last that still belong to it, over odd */
-	__u64 near;             /* those that do for another site's fault */
+	__u64 inverse;          /* for stream_steps() */
 	__u64 frontier;         /* last page requested */
 	__u64 end;              /* last page of the run as its site predicts; 0 = not known */
 	struct ebb_walk walk;
 	__s64 delta[3];         /* newest deltas, while there is no stride */
 	__u32 tid;              /* 0 = unused */
-	__u32 key;              /* of its site; 0 = of several */
+	__u32 key;              /* of its site; 0 = any instruction of the thread */
 	__u32 used;             /* clock of its newest fault */
 	__u32 seen;             /* faults since it got its stride */
 	__u32 window;           /* pages to keep in flight */
 	__u32 lost;             /* consecutive misses on the stream */
 	__u32 cluster;          /* pages around last that the kernel read with it */
+	__u32 reach;            /* strides ahead of last that still belong to it */
+	__u32 near;             /* those that do for another site's fault */
 	__u16 step, same;       /* newest step in strides, and equal steps before it */
-	__u16 shift;
+	__u16 shift;            /* for stream_steps() */
 };
 
-/* An instruction of a thread.  A run is a row of its faults on one stream. */
+/* An instruction of a thread.  Its faults on one stream, until it moves elsewhere, are a run. */
 struct site {
+	__u64 last;             /* newest page */
 	__u64 first;            /* page at which the current run began */
 	__s64 stride;           /* of the last complete run */
 	/* Distances from one run's first page to the next one's: `turn` times jump, then leap. */
@@ -75,10 +78,13 @@ struct site {
 	__u32 begun;            /* clock at the first fault of the run */
 	__u32 run;              /* pages of the last complete run */
 	__u32 ahead;            /* pages of the next run that were requested */
+	__s32 delta;            /* newest one; 0 = longer than STREAM_NEAR */
 	__u8 stream;            /* the run's */
 	__u8 before;            /* that of the last run that had a stride */
 	__u8 runs;              /* equal ones in a row; saturates at RUN_SURE */
 	__u8 right;             /* whether the newest run began where it was expected */
+	__u8 same;              /* equal deltas before the newest; saturates */
+	__u8 cluster;           /* pages around last that the kernel read with it; saturates */
 	__u16 jumps, turn;      /* equal jumps in a row; 0 = not known */
 };
 
@@ -91,15 +97,13 @@ struct streams {
 	__u32 doubt;            /* 1: few requested pages are used; require more proof */
 	__u32 continued;        /* faults that continued a stream in this STREAM_SPAN */
 	__u32 rare;             /* 1: fewer than STREAM_RARE do */
-	__u32 blind;            /* 1: instructions are ignored */
-	__u32 recent;           /* stream that was continued last */
-	/* Streams to try before searching all, by address. */
-	__u8 by_place[GUESSES];
+	/* Streams to try before searching all, by address; that a thread continued last. */
+	__u8 by_place[GUESSES], by_thread[GUESSES];
 	/* Pages passed by the stream that requested at this fault, and its stride; 0 = none. */
 	__u32 passed;
 	__s64 passed_stride;
-	/* The last fault that belonged to no stream, and how often the delta before was equal. */
-	__u32 far_tid, far_clock, far_same;
+	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
+	__u32 far_tid;
 	__u64 far_last;
 	__s64 far_delta;
 };
@@ -113,31 +117,32 @@ static __always_inline __u64 stream_ahead(const struct stream *st, __u64 from, _
 }
 
 /*
- * Returns how many times odd is in a distance, without a division: a multiple of odd times
- * the inverse is the quotient, any other number becomes a huge one.
+ * Returns how many strides a distance is, without a division; more than any reach if it is no
+ * multiple.  The stride is odd << shift: times the inverse of odd (modulo 2^64), a multiple of odd
+ * is the quotient and any other number a huge one; rotated, so is one that is no multiple of
+ * 1 << shift.
  */
-static __always_inline __u64 stream_quotient(const struct stream *st, __u64 distance)
+static __always_inline __u64 stream_steps(const struct stream *st, __u64 distance)
 {
-	return distance * st->inverse;
+	__u64 quotient = distance * st->inverse;
+
+	return quotient >> st->shift | quotient << (-st->shift & 63);
 }
 
-/*
- * Returns 1 if ahead is a multiple of the stride, if there is one, and within reach, else 0.
- */
+/* Returns 1 if a distance is at most reach strides, else 0. */
 static __always_inline __u64 stream_on(const struct stream *st, __u64 ahead, __u64 reach)
 {
-	__u64 quotient = stream_quotient(st, ahead);
+	__u64 steps = stream_steps(st, ahead);
 
-	return (1 - ebb_differ(ahead & st->low, 0)) & (1 - (quotient >> 63)) &
-	       ebb_less(quotient, reach + 1);
+	return (1 - (steps >> 63)) & ebb_less(steps, reach + 1);
 }
 
 /* Returns the pages requested ahead of vpn, 0 if it has passed them. */
 static __always_inline __u64 stream_left(const struct stream *st, __u64 vpn)
 {
-	__u64 quotient = stream_quotient(st, stream_ahead(st, vpn, st->frontier)) >> st->shift;
+	__u64 steps = stream_steps(st, stream_ahead(st, vpn, st->frontier));
 
-	return quotient <= 4 * EBB_REQUEST_MAX ? quotient : 0;
+	return steps <= 4 * EBB_REQUEST_MAX ? steps : 0;
 }
 
 static __always_inline void stream_grow(struct stream *st, __u64 max)
@@ -250,8 +255,8 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 	n = ebb_prefetch_stream(f, (struct ebb_range){ from + st->stride, st->stride, n },
 				ebb_walk_run(&st->walk), passed);
 	st->frontier = from + st->stride * (__s64)n;
-	st->near = (st->low + 1) * (st->window + STREAM_REACH);
-	st->reach = st->near + (st->low + 1) * (st->seen < STREAM_LEAP ? st->seen : STREAM_LEAP);
+	st->near = st->window + STREAM_REACH;
+	st->reach = st->near + (st->seen < STREAM_LEAP ? st->seen : STREAM_LEAP);
 	s->asked += n;
 }
 
@@ -276,8 +281,7 @@ EBB_SUBPROGRAM int stream_begin(struct stream *st, __s64 stride, __u32 seen)
 		inverse *= 2 - odd * inverse;
 	st->inverse = inverse;
 	st->shift = shift;
-	st->low = (1ULL << shift) - 1;
-	st->near = (st->low + 1) * STREAM_REACH;
+	st->near = stride ? STREAM_REACH : STREAM_NEAR;
 	st->reach = st->near;
 	st->stride = stride;
 	st->seen = seen;
@@ -309,7 +313,7 @@ static __always_inline void stream_bound(const struct ebb_fault *f, const struct
 		st->seen = t->run;
 }
 
-/* Returns whether the site's run before this one had that stride, and ended before `since`. */
+/* Returns whether an earlier scan of the thread had that stride, and ended before `since`. */
 static __always_inline int stream_follows(const struct stream *before, __u32 tid, __s64 stride,
 					  __u32 since)
 {
@@ -318,21 +322,29 @@ static __always_inline int stream_follows(const struct stream *before, __u32 tid
 
 /*
  * Adds a delta to a stream without a stride, whose newest fault was at `since`;
- * returns whether it now has one.  A scan that has moved here since then needs only one
- * matching step; it keeps its length, and its old position must not match other faults.
+ * returns whether it now has one.  @mine: t is the fault's site, not one that has its place.
+ * A scan that has moved here since then needs only one matching step; it keeps its length,
+ * and its old position must not match other faults.
  */
 static __always_inline int stream_train(const struct ebb_fault *f, struct streams *s,
-					struct stream *st, const struct site *t, __s64 delta,
-					__u32 since, __u64 max)
+					struct stream *st, const struct site *t, int mine,
+					__s64 delta, __u32 since, __u64 max)
 {
 	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]);
 	/* Masked: the verifier of Linux 6.1 loses the bound of a comparison. */
 	struct stream *before = &s->stream[t->before % STREAMS];
-	int moved = before != st && stream_follows(before, f->tid, delta, since);
-	/* One instruction on two scans in turn: their deltas alternate. */
+	struct stream *newest = &s->stream[s->by_thread[f->tid % GUESSES] % STREAMS];
+	int moved = mine && before != st && stream_follows(before, f->tid, delta, since);
+	/* Two scans in turn: their deltas alternate. */
 	int two = delta == st->delta[1] && st->delta[0] == st->delta[2] &&
 		  delta != st->delta[0] && delta != -st->delta[0] && !s->doubt;
 
+	/* The thread's newest stream, unless another instruction's: that is another scan. */
+	if (!moved && newest != st && newest->key == st->key &&
+	    stream_follows(newest, f->tid, delta, since)) {
+		moved = 1;
+		before = newest;
+	}
 	if (two && st->delta[0]) {
 		stream_begin(st, delta + st->delta[0], 2);
 		st->walk = (struct ebb_walk){ 0 };
@@ -382,7 +394,7 @@ static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u6
 	__u64 backward = -((__u64)st->stride >> 63), below = -((__u64)d >> 63) & ~known;
 	/* Ahead on the stride; without one, the distance in either direction. */
 	__u64 ahead = (d ^ (backward | below)) - (backward | below);
-	__u64 other = ebb_differ(st->key, key) & ebb_differ(st->key, 0);
+	__u64 other = ebb_differ(st->key, key) & ebb_differ(st->key, 0) & known;
 	__u64 on = (1 - ebb_differ(st->tid, tid)) &
 		   stream_on(st, ahead, st->near + ((st->reach - st->near) & (other - 1)));
 	__u32 age = clock - st->used;
@@ -412,6 +424,51 @@ EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid, __u32
 	return best;
 }
 
+/* Returns the site with that key; if there is none, one that may become it. */
+static __always_inline struct site *streams_site(struct streams *s, __u32 key)
+{
+	__u32 i = key >> SITE_SHIFT;
+
+	i ^= ebb_differ(s->site[i].key, key) & (1 - ebb_differ(s->site[i ^ 1].key, key));
+	return &s->site[i % SITES];
+}
+
+/* Returns whether a site is new, or its stream moves: another one must not take its place. */
+static __always_inline int site_busy(const struct streams *s, const struct site *t)
+{
+	const struct stream *st = &s->stream[t->stream % STREAMS];
+
+	if (!t->key)
+		return 0;
+	return s->clock - t->begun <= SITE_NEW ||
+	       (st->key == t->key && st->stride && s->clock - st->used <= STREAM_TRAINS);
+}
+
+/*
+ * Adds a fault to its site's deltas; returns the stride that they prove, or 0.  Unlike
+ * stream_train(), it sees through the faults of other instructions nearby.
+ */
+static __always_inline __s64 site_step(const struct streams *s, struct site *t,
+				       const struct ebb_fault *f)
+{
+	__s64 delta = ebb_unhide(f->vpn - t->last, t->cluster);
+
+	if (ebb_magnitude(delta) > STREAM_NEAR)
+		delta = 0;
+	t->same = delta == t->delta ? t->same + (t->same < 255) : 0;
+	t->delta = delta;
+	t->last = f->vpn;
+	t->cluster = f->cluster < 255 ? f->cluster : 255;
+	return t->same > (ebb_magnitude(delta) > 1) + s->doubt ? delta : 0;
+}
+
+/* Remembers the stream of a run that ends. */
+static __always_inline void site_ends(struct site *t, const struct stream *st)
+{
+	if (st->key == t->key && st->stride)
+		t->before = t->stream;
+}
+
 static __always_inline void site_begin(struct site *t, __u32 i, __u64 vpn, __u32 clock)
 {
 	t->first = vpn;
@@ -432,16 +489,15 @@ EBB_SUBPROGRAM int streams_turn(struct streams *s, __u32 key, __u32 i, __u64 vpn
 
 	if (!s)
 		return 0;
-	t = &s->site[key >> SITE_SHIFT];
+	t = streams_site(s, key);
+	if (t->key != key && site_busy(s, t))
+		t = &s->site[(key >> SITE_SHIFT ^ 1) % SITES];
 	before = &s->stream[t->stream % STREAMS];
 	if (t->key != key) {
-		/* Two sites with equal index: the one whose stream moves keeps it. */
-		if (before->key == t->key && before->stride &&
-		    s->clock - before->used <= STREAM_TRAINS)
+		if (site_busy(s, t))
 			return 0;
 		__builtin_memset(t, 0, sizeof(*t));
 		t->key = key;
-		t->before = s->recent;
 	} else {
 		if ((before->key == key || !before->key) && before->stride) {
 			t->before = t->stream;
@@ -466,23 +522,16 @@ EBB_SUBPROGRAM int streams_turn(struct streams *s, __u32 key, __u32 i, __u64 vpn
 	return t->runs >= RUN_SURE && !s->doubt;
 }
 
-/*
- * Returns whether a thread's last unassigned faults are one stride apart: a long one, or one
- * between the pages of several instructions, which needs more proof.
- */
+/* Returns whether a thread's last unassigned faults are one long stride apart, twice. */
 static __always_inline int stream_far(struct streams *s, const struct ebb_fault *f)
 {
 	__s64 delta = s->far_tid == f->tid ? f->vpn - s->far_last : 0;
-	int recent = s->clock - s->far_clock <= STREAM_REACH;
+	int far = delta && delta == s->far_delta && ebb_magnitude(delta) > STREAM_NEAR;
 
-	s->far_same = delta && delta == s->far_delta ? s->far_same + 1 : 0;
 	s->far_tid = f->tid;
-	s->far_clock = s->clock;
 	s->far_last = f->vpn;
 	s->far_delta = delta;
-	if (ebb_magnitude(delta) > STREAM_NEAR)
-		return s->far_same > 0;
-	return s->far_same >= STREAM_APART && recent && ebb_unhide(delta, f->cluster) == delta;
+	return far;
 }
 
 /*
@@ -505,11 +554,9 @@ static __always_inline int stream_coarser(struct stream *st, __u64 steps, __u32 
 }
 
 /* Returns the key of the fault's site, never 0. */
-static __always_inline __u32 streams_key(const struct streams *s, const struct ebb_fault *f)
+static __always_inline __u32 streams_key(const struct ebb_fault *f)
 {
-	__u32 ip = (__u32)f->ip & (s->blind - 1);
-
-	return (ip + f->tid * 0x85ebca6bU) * 0x9e3779b1U | 1;
+	return ((__u32)f->ip + f->tid * 0x85ebca6bU) * 0x9e3779b1U | 1;
 }
 
 /* Returns whether the fault is one of the next few steps of stream i. */
@@ -519,14 +566,17 @@ static __always_inline int stream_next(const struct streams *s, __u32 i, const s
 	__u64 ahead = stream_ahead(st, st->last, f->vpn);
 
 	return st->tid == f->tid && st->stride &&
-	       stream_on(st, ahead, STREAM_REACH * (st->low + 1));
+	       stream_on(st, ahead, STREAM_REACH);
 }
 
 /* Guesses the stream that the fault continues; returns its index, or STREAMS. */
-static __always_inline __u64 streams_guess(const struct streams *s, const struct ebb_fault *f)
+static __always_inline __u64 streams_guess(struct streams *s, const struct ebb_fault *f)
 {
-	__u32 i = s->site[streams_key(s, f) >> SITE_SHIFT].stream;
+	__u32 i = streams_site(s, streams_key(f))->stream;
 
+	if (stream_next(s, i, f))
+		return i % STREAMS;
+	i = s->by_thread[f->tid % GUESSES];
 	if (stream_next(s, i, f))
 		return i % STREAMS;
 	i = s->by_place[f->vpn / STREAM_NEAR % GUESSES];
@@ -544,15 +594,7 @@ static __always_inline void streams_tick(struct streams *s)
 	if (++s->clock % STREAM_SPAN)
 		return;
 	s->rare = s->continued < STREAM_RARE;
-	s->blind ^= s->rare;
 	s->continued = 0;
-}
-
-/* A stream without a stride: faults of its site train it from afar, others from next to it. */
-static __always_inline void stream_near(struct stream *st, __u32 cluster)
-{
-	st->reach = STREAM_NEAR;
-	st->near = cluster > 1 ? 2 * cluster - 1 : 1;
 }
 
 /* Begins the run that its site predicts at the fault. */
@@ -575,12 +617,12 @@ static __always_inline void stream_predict(const struct ebb_fault *f, struct str
 static __always_inline enum stream_match streams_follow(const struct ebb_fault *f,
 							struct streams *s, __u64 max, __u64 guess)
 {
-	__u32 key = streams_key(s, f), i, since, cluster;
-	struct site *t = &s->site[key >> SITE_SHIFT];
+	__u32 key = streams_key(f), i, since, cluster;
+	struct site *t = streams_site(s, key);
 	__u64 best = guess, steps, before;
 	int predicted = 0;
 	struct stream *st;
-	__s64 delta;
+	__s64 delta, own = 0;
 
 	streams_tick(s);
 	s->passed = 0;
@@ -595,18 +637,21 @@ static __always_inline enum stream_match streams_follow(const struct ebb_fault *
 	st = &s->stream[i];
 	streams_judge(s, f->kind);
 	if (guess >= STREAMS || t->stream != i) {
-		s->by_place[f->vpn / STREAM_NEAR % GUESSES] = i;
 		if (t->key != key) {
 			if (guess >= STREAMS)
 				predicted = streams_turn(s, key, i, f->vpn);
 		} else if (t->stream != i && s->clock - t->begun < RUN_MIN) {
+			site_ends(t, &s->stream[t->stream % STREAMS]);
 			site_begin(t, i, f->vpn, s->clock);
 			t->runs = 0;
 			t->right = 0;
 		} else if (t->stream != i || best >= SCORE_IDLE) {
 			predicted = streams_turn(s, key, i, f->vpn);
 		}
+		t = streams_site(s, key);
 	}
+	if (t->key == key)
+		own = site_step(s, t, f);
 	since = st->used;
 	st->used = s->clock;
 	cluster = st->cluster;
@@ -616,28 +661,33 @@ static __always_inline enum stream_match streams_follow(const struct ebb_fault *
 	if (best >= SCORE_IDLE) {
 		st->walk = (struct ebb_walk){ 0 };
 		stream_begin(st, 0, 0);
-		stream_near(st, f->cluster);
 		st->delta[0] = st->delta[1] = st->delta[2] = 0;
 		st->tid = f->tid;
 		st->key = key;
 		if (predicted)
 			stream_predict(f, s, st, t, max);
+		else if (own)
+			stream_begin(st, own, 2);
 		else if (stream_far(s, f))
 			stream_begin(st, s->far_delta, 2);
 		else
 			return STREAM_NONE;
 	} else if (!st->stride) {
 		delta = ebb_unhide(f->vpn - before, cluster);
-		stream_near(st, f->cluster);
 		if (st->key != key)
 			st->key = 0;
 		/* The stream's last fault is too old to train with. */
 		if (s->clock - since > STREAM_TRAINS)
 			delta = st->delta[0] = st->delta[1] = st->delta[2] = 0;
-		if (!delta || !stream_train(f, s, st, t, delta, since, max))
-			return STREAM_TRAINING;
+		if (!delta || !stream_train(f, s, st, t, t->key == key, delta, since, max)) {
+			if (!own)
+				return STREAM_TRAINING;
+			stream_begin(st, own, 2);
+			st->walk = (struct ebb_walk){ 0 };
+			st->key = key;
+		}
 	} else {
-		steps = stream_quotient(st, stream_ahead(st, before, f->vpn)) >> st->shift;
+		steps = stream_steps(st, stream_ahead(st, before, f->vpn));
 		st->lost = f->kind == EBB_MISS ? st->lost + 1 : 0;
 		if (st->key != key) {
 			st->key = 0;
@@ -649,7 +699,8 @@ static __always_inline enum stream_match streams_follow(const struct ebb_fault *
 		else if (!stream_coarser(st, steps, cluster))
 			st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
 		s->continued++;
-		s->recent = i;
+		s->by_thread[f->tid % GUESSES] = i;
+		s->by_place[f->vpn / STREAM_NEAR % GUESSES] = i;
 	}
 	stream_ask(f, s, st, t, max);
 	return STREAM_CONTINUED;
