@@ -34,9 +34,6 @@ struct automatic {
 	__u64 miss_ns;          /* mean duration of a miss, ns */
 };
 
-/* With the kernel's header, an allocation of two pages, made with interrupts off. */
-_Static_assert(sizeof(struct automatic) <= 2 * 4096 - 256, "state in two pages");
-
 /* Returns whether misses are so fast that prefetching gains nothing. */
 static __always_inline int auto_quiet(const struct ebb_fault *f, struct automatic *s, __u64 pays)
 {
@@ -61,13 +58,11 @@ static __always_inline void auto_fault(const struct ebb_fault *f, struct automat
 {
 	enum stream_match match = STREAM_NONE;
 	struct replay_thread *t;
-	__u64 guess;
 
 	if (auto_quiet(f, s, p->v[PAYS]))
 		return;
-	guess = streams_guess(&s->streams, f);
-	if (guess < STREAMS || !auto_replays(f))
-		match = streams_follow(f, &s->streams, p->v[WINDOW], guess);
+	if (!auto_replays(f) || streams_guess(&s->streams, f) < STREAMS)
+		match = streams_fault(f, &s->streams, p->v[WINDOW]);
 	if (f->role == EBB_ROLE_GC) {
 		if (p->v[COLD])
 			collector_fault(f, &s->streams, match, &s->collector);

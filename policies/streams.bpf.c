@@ -4,7 +4,7 @@
 
 enum { WINDOW };
 
-EBB_POLICY(streams, "several concurrent strided streams, by thread, instruction and position",
+EBB_POLICY(streams, "several concurrent strided streams, by thread and position",
 	EBB_PARAM(WINDOW, "window", 256, 4, EBB_REQUEST_MAX, "limit of pages requested ahead of a stream"))
 
 static __always_inline void streams_policy_fault(const struct ebb_fault *f, struct streams *s,

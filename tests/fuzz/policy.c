@@ -171,7 +171,6 @@ static void fault(struct fuzz *z, struct lane *lane, uint64_t vpn)
 	f.owner = lane->process + 1;
 	f.tgid = lane->process + 1;
 	f.tid = lane->tid;
-	f.ip += vpn % 5;
 	f.exec = p->exec;
 	f.kind = answer_of(z, asked_at(z, &f, vpn), vpn);
 	before = f;

@@ -8,9 +8,6 @@
  * has not been on its way for `issue` visits.  A page that goes unvisited after
  * it was fetched is wasted.  The kernel's readahead can be switched on; its hits
  * go unseen.
- *
- * With a device (`device.busy`), pages are read one after another, a thread waits for a
- * page that is not there yet, and a cgroup's room bounds the pages outstanding.
  */
 #ifndef MEMORY_WORLD_H
 #define MEMORY_WORLD_H
@@ -31,13 +28,6 @@ struct memory {
 	enum memory_eviction eviction;
 	uint32_t latency, issue;
 	uint32_t exec;                  /* of all processes */
-	uint64_t ip;                    /* instruction that visits */
-	uint32_t room;                  /* what faults say of it; 0 = no bound */
-	struct {
-		uint32_t busy;          /* visits for which a page occupies it; 0 = no device */
-		uint64_t free;          /* when it has read all pages requested so far */
-	} device;
-	uint32_t unread;                /* fetched pages in memory that were not visited yet */
 	int futile;                     /* requests come to nothing */
 	struct {                        /* the kernel's, as swap_vma_readahead() of Linux 6.x */
 		uint64_t page;
@@ -46,7 +36,7 @@ struct memory {
 	uint64_t base;
 	uint64_t now, seed;
 	struct memory_page {
-		uint64_t asked, ready;
+		uint64_t asked;
 		uint32_t older, younger; /* 1 + page, 0 = none; of those in memory */
 		uint32_t slot;
 		unsigned char state;    /* enum memory_state */
@@ -54,8 +44,7 @@ struct memory {
 	uint32_t *resident;             /* pages in memory in no order */
 	uint32_t oldest, youngest;
 	struct memory_counts {
-		uint64_t hits, late, misses, unseen, fetched, wasted, requests, asked, outside, cut;
-		uint64_t waited;        /* visits, for the device */
+		uint64_t hits, late, misses, unseen, fetched, wasted, requests, asked, outside;
 	} count;
 };
 
@@ -92,22 +81,10 @@ static inline void memory_evict(struct memory *m)
 	struct memory_page *p = &m->page[i];
 
 	m->count.wasted += p->state == MEMORY_FETCHED;
-	m->unread -= p->state == MEMORY_FETCHED;
 	p->state = MEMORY_OUT;
 	memory_unlink(m, i);
 	m->resident[p->slot] = m->resident[--m->used];
 	m->page[m->resident[p->slot]].slot = p->slot;
-}
-
-/* Queues a page at the device behind at most @most others; returns when it has arrived. */
-static inline uint64_t memory_read(struct memory *m, uint64_t most)
-{
-	uint64_t begin = m->device.free > m->now ? m->device.free : m->now;
-	uint64_t bound = m->now + most * m->device.busy, ready = m->now + m->latency;
-
-	m->device.free = begin + m->device.busy;
-	begin = begin < bound ? begin : bound;
-	return ready > begin + m->device.busy ? ready : begin + m->device.busy;
 }
 
 static inline void memory_bring(struct memory *m, uint32_t i, enum memory_state state)
@@ -116,8 +93,6 @@ static inline void memory_bring(struct memory *m, uint32_t i, enum memory_state 
 		memory_evict(m);
 	m->page[i].state = state;
 	m->page[i].asked = m->now;
-	m->page[i].ready = m->now + m->latency;
-	m->unread += state == MEMORY_FETCHED;
 	m->page[i].slot = m->used;
 	m->resident[m->used++] = i;
 	memory_youngest(m, i);
@@ -146,14 +121,8 @@ static inline int memory_request(void *data, const struct ebb_request *r)
 		page += (uint64_t)(r->tgid - 1) * m->pages;
 		if (m->page[page].state != MEMORY_OUT)
 			continue;
-		if (m->room && m->unread >= m->room) {
-			m->count.cut++;
-			continue;
-		}
 		m->count.fetched++;
 		memory_bring(m, page, MEMORY_FETCHED);
-		if (m->device.busy)
-			m->page[page].ready = memory_read(m, UINT32_MAX);
 	}
 	return 0;
 }
@@ -226,25 +195,14 @@ static inline uint32_t memory_read_around(struct memory *m, uint32_t process, ui
 	return read;
 }
 
-/* Pages that a miss waits behind at most, as in ebbd. */
-#define MEMORY_INFLIGHT 128
-
-static inline void memory_wait(struct memory *m, uint64_t until)
-{
-	if (until <= m->now)
-		return;
-	m->count.waited += until - m->now;
-	m->now = until;
-}
-
 /* A thread (from 0) of a process (from 0) visits one of its pages. */
 static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thread, uint32_t page)
 {
 	uint32_t i = process * m->pages + page;
 	struct memory_page *p = &m->page[i];
 	struct ebb_fault f = {
-		.vpn = m->base + page, .time_ns = ++m->now * 1000, .owner = 1, .ip = m->ip,
-		.exec = m->exec, .room = m->room,
+		.vpn = m->base + page, .time_ns = ++m->now * 1000, .owner = 1,
+		.exec = m->exec,
 		.tgid = process + 1, .tid = process * 1000 + thread + 1,
 	};
 	uint64_t since = m->now - p->asked;
@@ -263,19 +221,14 @@ static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thr
 		m->count.unseen++;
 		return;
 	}
-	m->unread -= p->state == MEMORY_FETCHED;
 	if (p->state == MEMORY_OUT || since <= m->issue) {
 		f.kind = EBB_MISS;
 		m->count.misses++;
 		/* Not even begun: ebbd will find it there. */
 		m->count.fetched -= p->state == MEMORY_FETCHED;
-		if (m->device.busy)
-			memory_wait(m, memory_read(m, MEMORY_INFLIGHT));
-	} else if (m->now <= p->ready) {
+	} else if (since <= m->latency) {
 		f.kind = EBB_LATE;
 		m->count.late++;
-		if (m->device.busy)
-			memory_wait(m, p->ready);
 	} else {
 		f.kind = EBB_HIT;
 		m->count.hits++;

@@ -26,7 +26,6 @@ struct world {
 	uint64_t base; /* virtual page of page 0; no page past WORLD_PAGES exists */
 	unsigned int latency, issue;
 	uint32_t tid;                   /* thread that visits */
-	uint64_t ip;                    /* its instruction */
 	uint32_t room;                  /* what faults say of it */
 	struct {                        /* the kernel's own, per VMA; its hits go unseen */
 		uint64_t page;
@@ -139,7 +138,6 @@ static inline void world_visit(struct world *w, uint64_t page)
 		.owner = 1,
 		.tgid = 1,
 		.tid = w->tid,
-		.ip = w->ip,
 		.room = w->room,
 		.exec = 1,
 	};

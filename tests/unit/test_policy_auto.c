@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "loads.h"
 #include "memory_world.h"
 #include "policies/auto.bpf.c"
 
@@ -97,69 +96,6 @@ static void nothing_to_find(void **unused)
 	for (uint32_t i = 0; i < 20 * PAGES; i++)
 		memory_visit(m, 0, 0, memory_random(&seed) % PAGES);
 	assert_true(m->count.asked * 100 <= m->count.misses);
-	memory_free(m);
-}
-
-/* A program of @pages pages, all written front to back, with a device, in @percent of them. */
-static struct memory *filled(uint32_t pages, uint32_t percent)
-{
-	struct memory *m = memory_new(&auto_policy, 1, pages, pages * percent / 100);
-
-	m->latency = 60;
-	m->issue = 10;
-	m->device.busy = 5;
-	m->room = m->limit / 8;
-	for (uint32_t i = 0; i < pages; i++)
-		load_visit(m, IP_FILL, i);
-	memory_count_anew(m);
-	return m;
-}
-
-/* Runs of 64 pages in two matrices and of 2048 in the third, by one instruction each. */
-static void matrix_multiply(void **unused)
-{
-	for (uint32_t percent = 25; percent <= 50; percent += 25) {
-		struct memory *m = filled(3 * 8192, percent);
-
-		load_multiply(m, 4, IP_LIBC);
-		assert_true(m->count.misses <= 2000);
-		assert_true(m->count.wasted * 50 <= m->count.fetched);
-		assert_true(m->count.waited <= 800000);
-		memory_free(m);
-	}
-}
-
-static void short_arrays(void **unused)
-{
-	for (uint32_t n = 3; n <= 16; n++) {
-		struct memory *m = filled(n * 256, 50);
-
-		load_arrays(m, n, 256);
-		load_arrays(m, n, 256);
-		assert_true(m->count.misses <= 10 * n);
-		memory_free(m);
-	}
-}
-
-/* The first column and the second show where the third begins: its first page is there in time. */
-static void columns_of_a_table(void **unused)
-{
-	struct memory *m = filled(32768, 25);
-
-	load_columns(m, 4096, 8, 4);
-	assert_true(m->count.misses <= 50);
-	assert_true(m->count.hits >= 4 * 400);
-	memory_free(m);
-}
-
-static void hash_join(void **unused)
-{
-	struct memory *m = filled(1024 + 24576 + 8192, 25);
-
-	load_join(m, 1024, 24576, 8192);
-	memory_count_anew(m);
-	load_join(m, 1024, 24576, 8192);
-	follows(m, 0.95);
 	memory_free(m);
 }
 
@@ -278,9 +214,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streams_at_once), cmocka_unit_test(stream_among_random),
 		cmocka_unit_test(order_on_its_second_turn), cmocka_unit_test(islands),
-		cmocka_unit_test(nothing_to_find), cmocka_unit_test(matrix_multiply),
-		cmocka_unit_test(short_arrays), cmocka_unit_test(columns_of_a_table),
-		cmocka_unit_test(hash_join),
+		cmocka_unit_test(nothing_to_find),
 		cmocka_unit_test(quiet_where_misses_cost_nothing),
 		cmocka_unit_test(collectors_pages_are_made_cold), cmocka_unit_test(collector_apart),
 	};
