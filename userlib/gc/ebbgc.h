@@ -295,9 +295,9 @@ struct ebbgc_options {
 	 * objects allocated since the last one that are dead, and gives the memory to the threads
 	 * that allocate next, while it is still resident (Demers et al., POPL 1990).  What survives
 	 * is old: only cycles free it.  If that was more than half, the next minor cycles, at most
-	 * 7, trace nothing and keep all.  The pause scans all roots, traces what survives, and visits
-	 * old objects in which references to new ones were stored.  pause_budget_ns does not limit
-	 * it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
+	 * 7, trace nothing and keep all.  The pause scans all roots, traces what survives, and
+	 * visits old objects in which references to new ones were stored.  pause_budget_ns does not
+	 * limit it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
 	 *
 	 * Types with slots, edges() or EBBGC_FIBRE are refused: ebbgc_type_register() fails with
 	 * -ENOTSUP.  ebbgc_overwrite() is then needed before every store that bypasses
@@ -754,8 +754,8 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
  * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
- * holds the slot, or null if it is unknown, and the old reference, or null.  Types that a heap with a
- * nursery refuses need no call where the old reference is null.
+ * holds the slot, or null if it is unknown, and the old reference, or null.  Types that a heap with
+ * a nursery refuses need no call where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)

@@ -32,8 +32,8 @@
  * since the last minor cycle.  Unless the next one is to trace nothing, threads of a heap with a
  * nursery have EBBGC_MARKING in their flags, so that all stores take the slow path; code that was
  * compiled for heaps without a nursery needs no change.  ebbgc_log_old(), which only ebbgc_cas() of
- * 0.1.0 calls, does not tell the slot: then the next minor cycle frees nothing (nursery.blind).  The
- * same goes for lack of memory.
+ * 0.1.0 calls, does not tell the slot: then the next minor cycle frees nothing (nursery.blind).
+ * The same goes for lack of memory.
  *
  * Types with slots, edges() or EBBGC_FIBRE are refused: their barrier may be left out where null is
  * overwritten, and fibres change without one.  ebbgc_overwrite() enters the whole object; without

@@ -3,8 +3,8 @@
  * The remembered set of a heap with a nursery: old objects in which references to young ones were
  * stored since the last minor cycle.  An entry is a small object or, of a large one, the address of
  * a page of it, or GRANULE bytes behind the object for all of it; each has a bit in
- * nursery.remembered, at its granule, so that it is entered once.  A large object with a callback is visited as a
- * whole, whatever its entry.
+ * nursery.remembered, at its granule, so that it is entered once.  A large object with a callback
+ * is visited as a whole, whatever its entry.
  */
 #ifndef EBBGC_REMEMBER_H
 #define EBBGC_REMEMBER_H

@@ -465,8 +465,8 @@ static void explain_heap(int error)
 static void explain_type(const char *name, int error)
 {
 	if (error == -ENOTSUP)
-		fprintf(stderr, "lua: EBBGC_OPTIONS: a nursery supports neither Lua's values nor its "
-			"threads; remove nursery=\n");
+		fprintf(stderr, "lua: EBBGC_OPTIONS: a nursery supports neither Lua's values nor "
+			"its threads; remove nursery=\n");
 	else
 		fprintf(stderr, "lua: cannot register type \"%s\": %s\n", name, strerror(-error));
 }
