@@ -87,7 +87,8 @@ static void take_all(struct figure of[FIGURES], struct figure parts[LENDING_PART
 	take(&of[ON_DISK], x->on_disk);
 	take(&of[HOURS], x->seconds / 3600.0);
 	for (int i = 0; i < LENDING_PARTS; i++)
-		take(&parts[i], x->parts[i]);
+		if (x->parts[i] >= 0)
+			take(&parts[i], x->parts[i]);
 }
 
 static int simulate(const struct mixes_options *o, uint64_t mixes, bool to_refusal,

@@ -224,7 +224,7 @@ static void sum_up(struct lending *l, uint32_t seconds)
 		l->ratio[n++] = l->ratio[i];
 	}
 	for (int i = 0; i < LENDING_PARTS; i++)
-		x->parts[i] /= part_n[i] ? part_n[i] : 1;
+		x->parts[i] = part_n[i] ? x->parts[i] / part_n[i] : -1;
 	if (!n)
 		return;
 	x->live_lent /= n;

@@ -46,7 +46,7 @@ struct lending_result {
 	double use;         /* mean live / donors' memory */
 	double live_lent;   /* mean live / lent, of the seconds in which memory is lent */
 	double live_lent_low; /* its 5th percentile */
-	double parts[LENDING_PARTS]; /* live / lent in each tenth of the time */
+	double parts[LENDING_PARTS]; /* live / lent in each tenth; negative: nothing was lent */
 	double lent;        /* mean bytes */
 	double maps, unmaps; /* units per second */
 	double on_disk;     /* part of the swapped-out pages that found no unit */
