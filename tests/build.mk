@@ -53,6 +53,10 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
 $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
 
+# That of far memory has its own build of lib/rules/far_*, with small sections.
+MODEL_FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_far/*.c))
+$(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
+
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
@@ -73,14 +77,18 @@ $(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
 $(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
-.PHONY: test-programs test-build
+.PHONY: test-programs test-build model-far
 test-programs: $(TEST_PROGRAMS)
 test-build: all test-programs $(UNIT_TESTS)
 
 unit: $(UNIT_TESTS)
 	$(Q)$(PYTHON) -B tests/unit.py $^
+
+# The model of far memory with larger bounds.
+model-far: $(B)/tests/unit/test_model_far
+	$(Q)$< long
 
 ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)
