@@ -86,9 +86,17 @@ test-build: all test-programs $(UNIT_TESTS)
 unit: $(UNIT_TESTS)
 	$(Q)$(PYTHON) -B tests/unit.py $^
 
-# The model of far memory with larger bounds.
-model-far: $(B)/tests/unit/test_model_far
-	$(Q)$< long
+# The model of far memory with larger bounds; with lines of one word; with sections of four pages.
+MODEL_FAR_SOURCES := tests/unit/test_model_far.c $(wildcard tests/unit/model_far/*.c)
+MODEL_FAR_VARIANTS := $(B)/tests/model_far/lines $(B)/tests/model_far/classes
+$(B)/tests/model_far/lines: private SIZES := -DEBB_FAR_LINE_ORDER=0
+$(B)/tests/model_far/classes: private SIZES := -DEBB_FAR_SECTION_ORDER=2
+$(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) $(wildcard tests/unit/model_far/*.h daemon/lib/rules/far_*) include/ebb/far.h
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) $(SIZES) -o $@ $(MODEL_FAR_SOURCES) -lcmocka
+
+model-far: $(B)/tests/unit/test_model_far $(MODEL_FAR_VARIANTS)
+	$(Q)for program in $^; do $$program long || exit; done
 
 ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)

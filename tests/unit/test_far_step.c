@@ -148,8 +148,14 @@ static int run_within(struct arena *a, struct far_op *op, uint32_t most)
 	return op->result;
 }
 
+static bool holds_none(const void *context, const struct ebb_far_name *name)
+{
+	return false;
+}
+
 static int run(struct arena *a, struct far_op *op)
 {
+	op->holds = holds_none;
 	return run_within(a, op, 4000);
 }
 

@@ -18,6 +18,7 @@ enum phase {
 	BEGIN_SLOT,
 	BEGIN_RUN,
 	SLOT_SWAPPED,
+	ADOPT,
 	LINE_READ,
 	SLOT_WINDOW_READ,
 	RUN_WINDOW_READ,
@@ -148,13 +149,21 @@ static void add_line(const struct far_op *op, struct far_verb *verb, uint32_t se
 		 EBB_FAR_LINE);
 }
 
-/*
- * Returns whether swap @i of the last verb has set its word.  After an unknown outcome, a word that
- * is as desired was set by the first try: only this member makes that word, with that generation.
- */
+/* Returns whether swap @i of the last verb has set its word, which only one operation sets so. */
 static bool won(const struct far_op *op, uint32_t i)
 {
 	return op->old[i] == op->swap[i].expect || (op->again && op->old[i] == op->swap[i].desired);
+}
+
+/*
+ * Returns whether swap @i of the last verb has given @name to this member.  After an unknown
+ * outcome, the word may also be as desired because the member had the name before.
+ */
+static bool won_name(const struct far_op *op, uint32_t i, const struct ebb_far_name *name)
+{
+	if (op->old[i] == op->swap[i].expect || !won(op, i))
+		return op->old[i] == op->swap[i].expect;
+	return op->holds && !op->holds(op->context, name);
 }
 
 /* Of a word that only this member may change from what is expected. */
@@ -177,25 +186,25 @@ static void view_line(struct far_op *op, struct far_verb *verb, uint32_t section
 	add_read(verb, ebb_far_hint_at(op->sections, section), &v->hint, 1);
 }
 
-/* The line of the view is full as far as the view's hints go. */
-static void drop_line(struct far_view *v)
-{
-	if (v->has_line && v->section - v->window < EBB_FAR_WINDOW)
-		v->hints[v->section - v->window] &= ~(0xffull << (8 * v->line));
-	v->has_line = false;
-}
-
-/* Writes the hint of the view's line if it is wrong, then goes on. */
+/* Writes the hint of the view's line if it is wrong.  Returns false if it is right. */
 static bool mend_hint(struct far_op *op, enum phase then, struct far_verb *verb)
 {
 	const struct far_view *v = op->view;
-	int hint = v && v->has_line ? far_hint_wanted(v) : -1;
+	int hint = v->has_line ? far_hint_wanted(v->words, v->hint, v->line) : -1;
 
 	if (hint < 0)
 		return false;
 	*verb = post(op, ebb_far_hint_at(op->sections, v->section) + v->line, (uint64_t)hint, 1,
 		     then);
 	return true;
+}
+
+/* Reads the hints of the view's window. */
+static void add_hints(struct far_op *op, struct far_verb *verb)
+{
+	struct far_view *v = op->view;
+
+	add_read(verb, ebb_far_hint_at(op->sections, v->window), v->hints, far_window_size(v));
 }
 
 static struct far_verb read_window(struct far_op *op, enum phase then)
@@ -205,9 +214,10 @@ static struct far_verb read_window(struct far_op *op, enum phase then)
 	uint32_t n = far_window_size(v);
 
 	v->has_window = true;
+	v->has_next = false;
 	add_read(&verb, ebb_far_section_at(v->window), v->states, n);
 	if (then == SLOT_WINDOW_READ)
-		add_read(&verb, ebb_far_hint_at(op->sections, v->window), v->hints, n);
+		add_hints(op, &verb);
 	return execute(op, verb, then);
 }
 
@@ -250,6 +260,7 @@ static struct far_verb read_line(struct far_op *op, uint32_t section, uint32_t l
 
 	op->misses = 0;
 	view_line(op, &verb, section, line);
+	add_hints(op, &verb);
 	return execute(op, verb, LINE_READ);
 }
 
@@ -278,6 +289,26 @@ static struct far_verb choose_line(struct far_op *op)
 	return end(op, -ENOSPC);
 }
 
+static struct far_verb line_read(struct far_op *op);
+
+/*
+ * Reads another line together with the last usable slot of the view's line, so that the next
+ * allocation, or this one if it loses, needs no round trip to find a slot.
+ */
+static void read_next(struct far_op *op, struct far_verb *verb)
+{
+	struct far_view *v = op->view;
+
+	v->has_next = false;
+	if (far_count_usable(v, op->class) > 1 || !v->has_window)
+		return;
+	far_drop_hint(v);
+	v->has_next = far_choose_line(v, op->class, &v->next_section, &v->next_line);
+	if (v->has_next)
+		add_line(op, verb, v->next_section, v->next_line, v->next);
+	add_hints(op, verb);
+}
+
 static struct far_verb choose_slot(struct far_op *op)
 {
 	struct far_view *v = op->view;
@@ -285,15 +316,32 @@ static struct far_verb choose_slot(struct far_op *op)
 	int word = op->misses < FAR_MISSES ? far_choose_word(v, op->class) : -1;
 
 	if (word < 0) {
-		drop_line(v);
-		return choose_line(op);
+		far_drop_hint(v);
+		v->has_line = false;
+		if (!far_adopt_next(v))
+			return choose_line(op);
+		op->misses = 0;
+		op->hops++;
+		return line_read(op);
 	}
 	op->word = v->line * EBB_FAR_LINE + (uint32_t)word;
 	op->section = v->section;
 	add_swap(op, &verb, ebb_far_slot_at(op->sections, op->section, op->word), v->words[word],
 		 ebb_far_slot(op->member, op->class, ebb_far_slot_generation(v->words[word])));
+	read_next(op, &verb);
 	view_line(op, &verb, v->section, v->line);
 	return execute(op, verb, SLOT_SWAPPED);
+}
+
+/* After an allocation: the next line takes the place of one without usable slots. */
+static struct far_verb adopt_next(struct far_op *op)
+{
+	struct far_view *v = op->view;
+	struct far_verb verb;
+
+	if (far_count_usable(v, op->class))
+		v->has_next = false;
+	return far_adopt_next(v) && mend_hint(op, FINISH, &verb) ? verb : end(op, 0);
 }
 
 static struct far_verb slot_swapped(struct far_op *op)
@@ -301,20 +349,22 @@ static struct far_verb slot_swapped(struct far_op *op)
 	struct far_view *v = op->view;
 	struct far_verb verb;
 
-	if (!won(op, 0)) {
-		op->misses++;
-		return choose_slot(op);
-	}
-	op->names[0] = (struct ebb_far_name){
+	struct ebb_far_name name = {
 		.section = op->section,
 		.word = (uint16_t)op->word,
 		.class = op->class,
 		.held = 1,
 		.generation = ebb_far_slot_generation(op->swap[0].desired),
 	};
+
+	if (!won_name(op, 0, &name)) {
+		op->misses++;
+		return choose_slot(op);
+	}
+	op->names[0] = name;
 	/* Whatever the table says now. */
 	v->words[op->word % EBB_FAR_LINE] = op->swap[0].desired;
-	return mend_hint(op, FINISH, &verb) ? verb : end(op, 0);
+	return mend_hint(op, ADOPT, &verb) ? verb : adopt_next(op);
 }
 
 static struct far_verb line_read(struct far_op *op)
@@ -380,7 +430,7 @@ static struct far_verb run_swapped(struct far_op *op)
 		struct ebb_far_name *n = &op->names[i];
 		uint32_t k = i - op->next;
 
-		n->held = won(op, k);
+		n->held = won_name(op, k, n);
 		lost |= !n->held;
 		v->states[n->section - v->window] = n->held ? op->swap[k].desired : op->old[k];
 	}
@@ -465,13 +515,14 @@ static struct far_verb format_swapped(struct far_op *op)
 {
 	struct far_view *v = op->view;
 
-	if (v)
-		v->states[op->section - v->window] = won(op, 0) ? op->state : op->old[0];
 	if (won(op, 0)) {
 		op->line = 0;
 		return open_line(op);
 	}
-	return v ? choose_line(op) : end(op, -EBUSY);
+	if (!v)
+		return end(op, -EBUSY);
+	/* Other members are formatting sections: the image is old. */
+	return op->hops < FAR_HOPS ? read_window(op, SLOT_WINDOW_READ) : end(op, -EBUSY);
 }
 
 /* The hint word of a section of free slots. */
@@ -601,15 +652,30 @@ static struct far_verb section_closed(struct far_op *op)
 
 /* --- freeing ---------------------------------------------------------------------- */
 
+/* All is free.  The last slot's line was read, so that its hint can tell others. */
 static struct far_verb freed_all(struct far_op *op)
 {
-	struct far_verb verb;
+	struct far_view *v = op->view;
+	int hint;
 
 	if (op->kind == FAR_TAKE)
 		return end(op, -ESTALE);
 	if (op->kind == FAR_ALLOCATE)
 		return choose_run(op);
-	return mend_hint(op, FINISH, &verb) ? verb : end(op, op->result);
+	if (!op->freed)
+		return end(op, op->result);
+	if (v) {
+		v->section = op->section;
+		v->line = op->line;
+		v->has_line = true;
+		v->hint = op->hints;
+		memcpy(v->words, op->words, sizeof(v->words));
+	}
+	hint = far_hint_wanted(op->words, op->hints, op->line);
+	if (hint < 0)
+		return end(op, op->result);
+	return post(op, ebb_far_hint_at(op->sections, op->section) + op->line, (uint64_t)hint, 1,
+		    FINISH);
 }
 
 /* Frees the names from op->next on that the member has. */
@@ -628,8 +694,13 @@ static struct far_verb free_some(struct far_op *op)
 	}
 	if (!last)
 		return freed_all(op);
-	if (op->view && !is_whole(last))
-		view_line(op, &verb, last->section, last->word / EBB_FAR_LINE);
+	op->freed = op->kind == FAR_FREE && !is_whole(last);
+	if (op->freed) {
+		op->section = last->section;
+		op->line = last->word / EBB_FAR_LINE;
+		add_line(op, &verb, op->section, op->line, op->words);
+		add_read(&verb, ebb_far_hint_at(op->sections, op->section), &op->hints, 1);
+	}
 	return execute(op, verb, FREED);
 }
 
@@ -672,8 +743,9 @@ static struct far_verb moved(struct far_op *op)
 	for (uint32_t i = op->next; i < last; i++) {
 		struct ebb_far_name *n = &op->names[i];
 
-		n->held = won(op, i - op->next);
-		n->generation += n->held;
+		n->generation++;
+		n->held = won_name(op, i - op->next, n);
+		n->generation -= !n->held;
 		lost |= !n->held;
 	}
 	op->next = last;
@@ -799,6 +871,7 @@ static struct far_verb (*const phases[])(struct far_op *) = {
 	[BEGIN_SLOT] = choose_slot,
 	[BEGIN_RUN] = choose_run,
 	[SLOT_SWAPPED] = slot_swapped,
+	[ADOPT] = adopt_next,
 	[LINE_READ] = line_read,
 	[SLOT_WINDOW_READ] = choose_line,
 	[RUN_WINDOW_READ] = choose_run,

@@ -27,7 +27,8 @@
  *  - The donor recovers a member only after its fence: nothing of it can take effect any more.  The
  *    number is reused only after recovery.
  *  - A verb whose outcome is unknown is executed again with all its parts: generations make that
- *    safe.
+ *    safe.  A word that is then as desired was set by the first try, or the member has that name
+ *    already (an old image, a duplicate of an offer): op->holds() tells which.
  *
  * Pure: no I/O, clock, allocation; draws come from the view's seed.
  */
@@ -56,7 +57,7 @@ enum far_verb_kind {
 	FAR_POST,    /* WRITE the lowest .bytes bytes of .word at .at; call again at once */
 };
 
-enum { FAR_READS = 3 };
+enum { FAR_READS = 4 };
 
 /*
  * Memory at .swap, .old and .read[].to belongs to the operation or its view.  On TCP and RDMA all
@@ -87,6 +88,13 @@ struct far_op {
 	bool freed;			  /* slots of this section, by recovery */
 	uint32_t sections, member, other; /* other: giver, or the member to recover */
 	struct far_view *view;
+	/*
+	 * Set by the caller after the start, for outcomes that are unknown: returns whether the
+	 * member has this name already.  NULL: such words count as lost, which leaks them until
+	 * the member's recovery.
+	 */
+	bool (*holds)(const void *context, const struct ebb_far_name *name);
+	const void *context;
 	struct ebb_far_name *names;
 	uint32_t n, next;
 	uint32_t misses, hops, windows,
@@ -113,7 +121,8 @@ void far_allocate(struct far_op *op, struct far_view *view, uint32_t member, uin
 
 /*
  * Begins to free @names of @member.  Results: 0; -ESTALE, some were not @member's any more, the
- * others are free.  @view may be NULL, else it learns what is free.
+ * others are free.  Hints are mended of the last one's line alone: free slots of one line together.
+ * @view may be NULL, else it learns what is free.
  */
 void far_free(struct far_op *op, struct far_view *view, uint32_t sections, uint32_t member,
 	      struct ebb_far_name *names, uint32_t n);

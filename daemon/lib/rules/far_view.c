@@ -35,25 +35,36 @@ uint32_t far_count_free(const uint64_t *words)
 	return n;
 }
 
-int far_hint_wanted(const struct far_view *view)
+int far_hint_wanted(const uint64_t *words, uint64_t hints, uint32_t line)
 {
-	int right = (int)far_hint(far_count_free(view->words));
-	int is = (int)hint_byte(view->hint, view->line);
+	int right = (int)far_hint(far_count_free(words)), is = (int)hint_byte(hints, line);
 
 	return !right != !is || right > is + 1 || is > right + 1 ? right : -1;
 }
 
-int far_choose_word(struct far_view *view, uint32_t class)
+/* Words behind those of the class would name memory outside the section. */
+static uint32_t words_of_class(const struct far_view *view, uint32_t class)
 {
 	uint32_t slots = ebb_far_slots(class), first = view->line * EBB_FAR_LINE;
-	uint32_t usable = 0, n, chosen;
 
-	/* A word behind those of the class would name memory outside the section. */
 	if (!view->has_line || first >= slots)
-		return -1;
-	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
+		return 0;
+	return slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
+}
+
+uint32_t far_count_usable(const struct far_view *view, uint32_t class)
+{
+	uint32_t n = words_of_class(view, class), usable = 0;
+
 	for (uint32_t i = 0; i < n; i++)
 		usable += far_slot_usable(view->words[i], class);
+	return usable;
+}
+
+int far_choose_word(struct far_view *view, uint32_t class)
+{
+	uint32_t n = words_of_class(view, class), usable = far_count_usable(view, class), chosen;
+
 	if (!usable)
 		return -1;
 	chosen = FAR_DRAW(&view->seed, usable);
@@ -61,6 +72,25 @@ int far_choose_word(struct far_view *view, uint32_t class)
 		if (far_slot_usable(view->words[i], class) && !chosen--)
 			return (int)i;
 	return -1;
+}
+
+bool far_adopt_next(struct far_view *view)
+{
+	if (!view->has_next)
+		return false;
+	view->has_next = false;
+	view->has_line = true;
+	view->section = view->next_section;
+	view->line = view->next_line;
+	view->hint = view->hints[view->section - view->window];
+	memcpy(view->words, view->next, sizeof(view->words));
+	return true;
+}
+
+void far_drop_hint(struct far_view *view)
+{
+	if (view->has_line && view->section - view->window < EBB_FAR_WINDOW)
+		view->hints[view->section - view->window] &= ~(0xffull << (8 * view->line));
 }
 
 static bool is_open(uint64_t state, uint32_t class)

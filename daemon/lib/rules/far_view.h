@@ -13,15 +13,17 @@
  * be old.  Used by one operation at a time.
  */
 struct far_view {
-	uint32_t sections;	/* of the arena */
-	uint32_t window;	/* first section whose words are here */
-	uint32_t section, line; /* where .words is from */
-	bool has_window, has_line;
+	uint32_t sections;		  /* of the arena */
+	uint32_t window;		  /* first section whose words are here */
+	uint32_t section, line;		  /* where .words is from */
+	uint32_t next_section, next_line; /* where .next is from */
+	bool has_window, has_line, has_next;
 	uint64_t seed;
 	uint64_t states[EBB_FAR_WINDOW]; /* section words */
 	uint64_t hints[EBB_FAR_WINDOW];
 	uint64_t words[EBB_FAR_LINE];
-	uint64_t hint; /* hint word of .section */
+	uint64_t next[EBB_FAR_LINE]; /* a line in the window, for when .words has no more */
+	uint64_t hint;		     /* hint word of .section */
 };
 
 /* Prepares @view for an arena of @sections; @seed is not 0. */
@@ -51,13 +53,22 @@ static inline bool far_section_usable(uint64_t word)
 uint32_t far_count_free(const uint64_t *words);
 
 /*
- * Returns the hint byte that .words of @view call for, if the one in the view's hint word
+ * Returns the hint byte that @words of line @line call for, if the one in the hint word @hints
  * differs by more than a factor of two or in being 0; else -1.
  */
-int far_hint_wanted(const struct far_view *view);
+int far_hint_wanted(const uint64_t *words, uint64_t hints, uint32_t line);
+
+/* Returns how many words of the view's line are usable. */
+uint32_t far_count_usable(const struct far_view *view, uint32_t class);
 
 /* Returns the index of a usable word of the view's line, at random, or -1. */
 int far_choose_word(struct far_view *view, uint32_t class);
+
+/* Makes the next line, if there is one, the view's line. */
+bool far_adopt_next(struct far_view *view);
+
+/* Treats the view's line as full, as far as the view's hints go. */
+void far_drop_hint(struct far_view *view);
 
 /* Chooses a line at random, in proportion to its free slots as hints tell.  False without any. */
 bool far_choose_line(struct far_view *view, uint32_t class, uint32_t *section, uint32_t *line);

@@ -3,16 +3,9 @@
 #ifndef EBB_MODEL_FAR_INSIDE_H
 #define EBB_MODEL_FAR_INSIDE_H
 
-#ifndef EBB_FAR_SECTION_ORDER
-#define EBB_FAR_SECTION_ORDER 1
-#endif
-#ifndef EBB_FAR_LINE_ORDER
-#define EBB_FAR_LINE_ORDER 1
-#endif
-#define EBB_FAR_WINDOW 2u
-
-#include "daemon/lib/rules/far_step.h"
+/* The sizes of world.h first. */
 #include "world.h"
+#include "daemon/lib/rules/far_step.h"
 
 enum { MEMBERS = 3, SECTIONS = 2, PAGES = EBB_FAR_SLOTS, HOLDS = 2, OFFERS = 2 };
 enum life { VACANT, LIVE, CRASHED, FENCED };
@@ -89,6 +82,9 @@ uint64_t name_word(const struct ebb_far_name *n, uint32_t owner);
 void check_name(uint64_t at, uint64_t word);
 void check_sections(void);
 void check(void);
+
+/* Returns whether member @m has the name @n, as the protocol asks. */
+bool holds(const void *m, const struct ebb_far_name *n);
 
 /* --- verbs --- */
 

@@ -69,6 +69,8 @@ static void ended(struct member *m)
 
 static void started(struct member *m)
 {
+	m->f.op.holds = holds;
+	m->f.op.context = m;
 	m->f.busy = true;
 	if (!go_on(&m->f, FAR_OK))
 		ended(m);
@@ -79,30 +81,12 @@ static bool is_live(uint32_t number)
 	return W.m[number - 1].life == LIVE;
 }
 
-enum kind {
-	SLOT,
-	RUN,
-	PAIR,
-	TRIM,
-	FREE,
-	STALE,
-	OFFER,
-	WITHDRAW,
-	TAKE,
-	LOSE,
-	EFFECT,
-	CUT,
-	CRASH,
-	FENCE,
-	RECOVER,
-	DONOR,
-	JOIN,
-	KINDS
-};
+enum kind { SLOT, BIG, RUN, PAIR, TRIM, FREE, STALE, OFFER, WITHDRAW, TAKE, LOSE, EFFECT, CUT,
+	    CRASH, FENCE, RECOVER, DONOR, JOIN, KINDS };
 
 static const char *const names_of_kinds[KINDS] = {
-	"slot", "run",	  "pair", "trim",  "free",  "stale free", "offer", "withdraw", "take",
-	"lose", "effect", "cut",  "crash", "fence", "recover",	  "donor", "join",
+	"slot", "big slot", "run", "pair", "trim", "free", "stale free", "offer", "withdraw",
+	"take", "lose", "effect", "cut", "crash", "fence", "recover", "donor", "join",
 };
 
 const char *far_world_name(const struct far_world_step *step)
@@ -270,6 +254,11 @@ static void take(const struct far_world_step *t)
 		m->joined = true;
 		allocate(m, t, 0, 1);
 		break;
+	case BIG:
+		W.left.big--;
+		m->joined = true;
+		allocate(m, t, 1, 1);
+		break;
 	case RUN:
 		W.left.runs--;
 		m->joined = true;
@@ -376,9 +365,14 @@ static bool may_begin(int member)
 
 static int add_allocations(struct far_world_step *out, int n, int i)
 {
-	for (int what = 0; what < 4 && W.left.slots; what++)
-		if ((!(what & 1) || W.left.formats) && (!(what & 2) || W.left.lies))
+	for (int what = 0; what < 4; what++) {
+		if (((what & 1) && !W.left.formats) || ((what & 2) && !W.left.lies))
+			continue;
+		if (W.left.slots)
 			n = add(out, n, SLOT, i, what, 0);
+		if (W.left.big && EBB_FAR_SECTION_ORDER > 1)
+			n = add(out, n, BIG, i, what, 0);
+	}
 	if (W.left.runs)
 		n = add(out, n, RUN, i, 0, 0);
 	if (W.left.pairs)
@@ -520,12 +514,17 @@ size_t far_world_size(void)
 uint64_t far_world_fingerprint(void)
 {
 	const uint64_t *p = (const uint64_t *)&W;
-	uint64_t h = 0x9e3779b97f4a7c15ull;
+	/* Lanes that a processor computes at the same time. */
+	uint64_t h[4] = { 1, 2, 3, 4 }, sum = 0;
 
 	_Static_assert(!(sizeof(W) % 8), "whole words");
 	for (size_t i = 0; i < sizeof(W) / 8; i++) {
-		h = (h ^ p[i]) * 0xff51afd7ed558ccdull;
-		h ^= h >> 32;
+		h[i % 4] = (h[i % 4] ^ p[i]) * 0xff51afd7ed558ccdull;
+		h[i % 4] ^= h[i % 4] >> 32;
 	}
-	return h ? h : 1;
+	for (int i = 0; i < 4; i++) {
+		sum = (sum ^ h[i]) * 0x9e3779b97f4a7c15ull;
+		sum ^= sum >> 29;
+	}
+	return sum ? sum : 1;
 }

@@ -103,6 +103,16 @@ static struct hold *hold_of(struct member *m, uint64_t at, uint64_t word)
 	return NULL;
 }
 
+bool holds(const void *member, const struct ebb_far_name *n)
+{
+	const struct member *m = member;
+
+	for (int h = 0; h < HOLDS && !mutant(FAR_UNKNOWN_IS_WON); h++)
+		if (has_name(&m->hold[h], number_of(m), name_at(n), name_word(n, number_of(m))))
+			return true;
+	return false;
+}
+
 /* --- what is always true ---------------------------------------------------------- */
 
 /* The word at @at became owned by another, or under another name. */
@@ -143,29 +153,33 @@ static void check_swap(const struct flight *f, uint32_t by, uint64_t at, uint64_
 		wrong("an extent was taken that was not offered", by, old);
 }
 
-void check_sections(void)
+static void check_slot(uint32_t section, uint32_t i)
 {
-	for (int s = 0; s < SECTIONS; s++) {
-		uint32_t state = ebb_far_section_state(W.section[s]);
+	uint64_t state = W.section[section], word = W.slot[section][i];
+	uint32_t is = ebb_far_section_state(state), class = ebb_far_section_class(state);
+	bool closed = ebb_far_slot_owner(word) == EBB_FAR_CLOSED;
 
-		for (int i = 0; i < PAGES; i++) {
-			uint64_t word = W.slot[s][i];
-			bool closed = ebb_far_slot_owner(word) == EBB_FAR_CLOSED;
-
-			if (mutant(FAR_LAST_FREE) &&
-			    (state != EBB_FAR_WHOLE || !ebb_far_slot_owner(word)))
-				continue;
-			if ((state == EBB_FAR_FREE || state == EBB_FAR_WHOLE) && !closed)
-				wrong("extents overlap: a slot of a section that is not open",
-				      (uint32_t)s, word);
-			if (state == EBB_FAR_OPEN && closed &&
-			    ebb_far_slot_generation(word) < EBB_FAR_SLOT_LAST)
-				wrong("a slot of an open section is closed", (uint32_t)s, word);
-		}
-	}
+	if (mutant(FAR_LAST_FREE) && (is != EBB_FAR_WHOLE || !ebb_far_slot_owner(word)))
+		return;
+	if ((is == EBB_FAR_FREE || is == EBB_FAR_WHOLE) && !closed)
+		wrong("extents overlap: a slot of a section that is not open", section, word);
+	if (is == EBB_FAR_FREE || is == EBB_FAR_WHOLE)
+		return;
+	if (!closed && (i >= ebb_far_slots(class) || ebb_far_slot_class(word) != class))
+		wrong("extents overlap: a slot of another class", section, word);
+	if (is == EBB_FAR_OPEN && closed && i < ebb_far_slots(class) &&
+	    ebb_far_slot_generation(word) < EBB_FAR_SLOT_LAST)
+		wrong("a slot of an open section is closed", section, word);
 }
 
-/* Returns the part of a busy member's operation that @at belongs to. */
+void check_sections(void)
+{
+	for (uint32_t s = 0; s < SECTIONS; s++)
+		for (uint32_t i = 0; i < PAGES; i++)
+			check_slot(s, i);
+}
+
+/* Returns whether the operation of a busy member is about the word at @at. */
 static bool in_flight(const struct member *m, uint64_t at)
 {
 	const struct far_op *op = &m->f.op;

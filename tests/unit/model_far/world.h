@@ -3,7 +3,7 @@
  * Members of a pool, its donor and one small arena, in a world that takes one step at a time.  A
  * step is the effect of one word's READ or compare-and-swap, so every interleaving of verbs and of
  * the parts of a verb is tried.  The protocol is lib/rules/far_step.c as it is shipped, with a
- * section of two pages.
+ * section of two pages; `make model-far` also builds it with other sizes.
  *
  * Members crash between any two effects.  The rest of a verb in flight may take effect later, until
  * the donor's fence.  Replies are lost; messages are lost and duplicated.  Images are as old as
@@ -16,9 +16,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef EBB_FAR_SECTION_ORDER
+#define EBB_FAR_SECTION_ORDER 1
+#endif
+#ifndef EBB_FAR_LINE_ORDER
+#define EBB_FAR_LINE_ORDER 1
+#endif
+#define EBB_FAR_WINDOW 2u
+
 /* How often each may happen, still. */
 struct far_budget {
 	uint8_t slots;      /* allocations of slots */
+	uint8_t big;        /* allocations of slots of class 1, if there are any */
 	uint8_t runs;       /* allocations of sections */
 	uint8_t pairs;      /* allocations of two sections */
 	uint8_t formats;    /* allocations of slots that may format */
@@ -54,6 +63,7 @@ enum far_mutant {
 	FAR_LAST_FREE,         /* FineMem: the last free makes the section FREE */
 	FAR_CARELESS_TRIM,     /* a trim does not check for busy slots */
 	FAR_UNKNOWN_IS_LOST,   /* an unknown outcome counts as failure */
+	FAR_UNKNOWN_IS_WON,    /* ... and a word as desired as success, though the member had it */
 	FAR_NO_UNDO,           /* a partial allocation is not undone */
 	FAR_NO_ROLL,           /* recovery ignores OPENING and CLOSING */
 	FAR_WRAP,              /* a word's last generation is followed by 0 */
