@@ -7,6 +7,13 @@
  * released code sets out of reach.  The updates of section states and of the redo log are not
  * waited for, which is the paper's intention; the released code waits for the former.
  *
+ * The published "retries" (mean 1.33, at most 142, 512 threads) are probably attempts, the first
+ * one included, on the word of the span that gave the chunk: the released counter begins at 1, and
+ * again with each span.  That is last_swaps here: 1.1 to 1.5 on average with 512 to 4096 sections
+ * of which 5 to 30 % are used, which brackets the published mean.  No more than about 30 of one
+ * allocation are seen, not 142; on all spans together there are hundreds when clients meet in a
+ * section.
+ *
  * One thing is better here than there: an update of a section's state takes effect as a whole, at
  * the time of the verb that causes it, so no update is lost and no span is allocated twice.
  */

@@ -11,7 +11,8 @@
  *
  * Generations: every free, format, hand-over and withdrawal raises the generation of its word, so
  * (address, generation) names one allocation for ever, and a compare-and-swap with an old word
- * fails.  A word at its last generation is retired: its memory is not used again.
+ * fails.  A section and its first slot have the same address, but words of their own: the class
+ * tells them apart.  A word at its last generation is retired: its memory is not used again.
  *
  * Atomicity: only compare-and-swap changes a word, except hint words, which only WRITEs change.
  * Aligned 8-byte words are atomic in READ and WRITE, nothing larger is.  Words are little-endian.

@@ -711,6 +711,7 @@ static void hostile_names_are_refused(void **state)
 		{ .class = EBB_FAR_WHOLE_CLASS, .generation = EBB_FAR_SECTION_LAST + 1 },
 	};
 	struct ebb_far_name good = { .section = 1 };
+	struct far_view v;
 	struct far_op op;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
@@ -725,6 +726,10 @@ static void hostile_names_are_refused(void **state)
 	assert_int_equal(take(a, EBB_FAR_MEMBERS + 1, ME, &good, 1), -EINVAL);
 	assert_int_equal(free_of(a, EBB_FAR_NONE, &good, 1), -EINVAL);
 	assert_int_equal(trim(a, 4), -EINVAL);
+	/* A view of a larger arena would lead outside this one. */
+	far_view_init(&v, 5, 1);
+	far_free(&op, &v, 4, ME, &good, 1);
+	assert_int_equal(run(a, &op), -EINVAL);
 	far_format(&op, 4, ME, 1, EBB_FAR_WHOLE_CLASS);
 	assert_int_equal(run(a, &op), -EINVAL);
 	far_recover(&op, 4, EBB_FAR_DONOR);

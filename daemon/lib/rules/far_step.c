@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "far_words.h"
+
 /* The model checker has smaller ones. */
 #ifndef FAR_HOPS
 #define FAR_HOPS 64   /* lines or runs that an allocation tries */
@@ -47,58 +49,10 @@ enum phase {
 	FINISH,
 };
 
-/* --- words ------------------------------------------------------------------------ */
-
-static uint64_t raise_slot(uint64_t generation)
-{
-	return generation < EBB_FAR_SLOT_LAST ? generation + 1 : generation;
-}
-
-static uint64_t raise_section(uint64_t generation)
-{
-	return generation < EBB_FAR_SECTION_LAST ? generation + 1 : generation;
-}
-
-static bool is_whole(const struct ebb_far_name *n)
-{
-	return n->class == EBB_FAR_WHOLE_CLASS;
-}
-
-static uint64_t generation_last(const struct ebb_far_name *n)
-{
-	return is_whole(n) ? EBB_FAR_SECTION_LAST : EBB_FAR_SLOT_LAST;
-}
-
 static uint64_t at_of(const struct far_op *op, const struct ebb_far_name *n)
 {
-	return is_whole(n) ? ebb_far_section_at(n->section) :
-			     ebb_far_slot_at(op->sections, n->section, n->word);
-}
-
-/* The word of @n while @owner has it. */
-static uint64_t owned(const struct ebb_far_name *n, uint32_t owner, uint64_t generation)
-{
-	return is_whole(n) ?
-		       ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, owner, generation) :
-		       ebb_far_slot(owner, n->class, generation);
-}
-
-/* The word of @n after it is freed. */
-static uint64_t freed(const struct ebb_far_name *n)
-{
-	return is_whole(n) ? ebb_far_section(EBB_FAR_FREE, 0, 0, raise_section(n->generation)) :
-			     ebb_far_slot(EBB_FAR_NONE, n->class, raise_slot(n->generation));
-}
-
-static bool is_name(const struct ebb_far_name *n, uint32_t sections)
-{
-	return n->section < sections && n->class <= EBB_FAR_WHOLE_CLASS &&
-	       n->word < ebb_far_slots(n->class) && n->generation <= generation_last(n);
-}
-
-static bool is_member(uint32_t number)
-{
-	return (number > EBB_FAR_NONE && number <= EBB_FAR_MEMBERS) || number == EBB_FAR_DONOR;
+	return far_is_whole(n) ? ebb_far_section_at(n->section) :
+				 ebb_far_slot_at(op->sections, n->section, n->word);
 }
 
 /* --- verbs ------------------------------------------------------------------------ */
@@ -248,7 +202,7 @@ static struct far_verb take_section(struct far_op *op, uint64_t state)
 	struct far_verb verb = { 0 };
 
 	op->state = ebb_far_section(EBB_FAR_OPENING, op->class, op->member,
-				    raise_section(ebb_far_section_generation(state)));
+				    far_raise_section(ebb_far_section_generation(state)));
 	add_swap(op, &verb, ebb_far_section_at(op->section), state, op->state);
 	add_line(op, &verb, op->section, 0, op->words);
 	return execute(op, verb, FORMAT_SWAPPED);
@@ -395,7 +349,7 @@ static struct far_verb swap_run(struct far_op *op)
 
 		add_swap(op, &verb, at_of(op, n),
 			 ebb_far_section(EBB_FAR_FREE, 0, 0, n->generation),
-			 owned(n, op->member, n->generation));
+			 far_owned_word(n, op->member, n->generation));
 	}
 	return execute(op, verb, RUN_SWAPPED);
 }
@@ -474,7 +428,7 @@ static struct far_verb open_line(struct far_op *op)
 		if (ebb_far_slot_owner(word) == EBB_FAR_CLOSED && generation < EBB_FAR_SLOT_LAST)
 			add_swap(op, &verb, ebb_far_slot_at(op->sections, op->section, first + i),
 				 word,
-				 ebb_far_slot(EBB_FAR_NONE, op->class, raise_slot(generation)));
+				 ebb_far_slot(EBB_FAR_NONE, op->class, far_raise_slot(generation)));
 	}
 	op->line++;
 	if (op->line < ebb_far_lines(op->class))
@@ -597,7 +551,7 @@ static struct far_verb close_section(struct far_op *op)
 
 	add_swap(op, &verb, ebb_far_section_at(op->section), op->state,
 		 ebb_far_section(EBB_FAR_FREE, 0, 0,
-				 raise_section(ebb_far_section_generation(op->state))));
+				 far_raise_section(ebb_far_section_generation(op->state))));
 	return execute(op, verb, SECTION_CLOSED);
 }
 
@@ -689,12 +643,13 @@ static struct far_verb free_some(struct far_op *op)
 
 		if (!n->held)
 			continue;
-		add_swap(op, &verb, at_of(op, n), owned(n, op->member, n->generation), freed(n));
+		add_swap(op, &verb, at_of(op, n), far_owned_word(n, op->member, n->generation),
+			 far_freed_word(n));
 		last = n;
 	}
 	if (!last)
 		return freed_all(op);
-	op->freed = op->kind == FAR_FREE && !is_whole(last);
+	op->freed = op->kind == FAR_FREE && !far_is_whole(last);
 	if (op->freed) {
 		op->section = last->section;
 		op->line = last->word / EBB_FAR_LINE;
@@ -729,8 +684,8 @@ static struct far_verb move_some(struct far_op *op)
 	for (uint32_t i = op->next; i < last_of_batch(op); i++) {
 		const struct ebb_far_name *n = &op->names[i];
 
-		add_swap(op, &verb, at_of(op, n), owned(n, op->other, n->generation),
-			 owned(n, op->member, n->generation + 1));
+		add_swap(op, &verb, at_of(op, n), far_owned_word(n, op->other, n->generation),
+			 far_owned_word(n, op->member, n->generation + 1));
 	}
 	return execute(op, verb, MOVED);
 }
@@ -797,7 +752,7 @@ static struct far_verb recover_line(struct far_op *op)
 			add_swap(op, &verb, ebb_far_slot_at(op->sections, op->section, first + i),
 				 word,
 				 ebb_far_slot(EBB_FAR_NONE, ebb_far_slot_class(word),
-					      raise_slot(ebb_far_slot_generation(word))));
+					      far_raise_slot(ebb_far_slot_generation(word))));
 	}
 	op->hints |= (uint64_t)far_hint(free + verb.swaps) << (8 * op->line);
 	op->line++;
@@ -840,7 +795,7 @@ static struct far_verb recover_read(struct far_op *op)
 			break;
 		add_swap(op, &verb, ebb_far_section_at(op->section), state,
 			 ebb_far_section(EBB_FAR_FREE, 0, 0,
-					 raise_section(ebb_far_section_generation(state))));
+					 far_raise_section(ebb_far_section_generation(state))));
 		return execute(op, verb, RECOVER_WHOLE);
 	case EBB_FAR_OPENING:
 	case EBB_FAR_CLOSING:
@@ -930,8 +885,8 @@ static bool are_names(const struct ebb_far_name *names, uint32_t n, uint32_t sec
 		      uint64_t more)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (!is_name(&names[i], sections) ||
-		    names[i].generation + more > generation_last(&names[i]))
+		if (!far_is_name(&names[i], sections) ||
+		    names[i].generation + more > far_generation_last(&names[i]))
 			return false;
 	return n > 0;
 }
@@ -947,8 +902,8 @@ void far_allocate(struct far_op *op, struct far_view *view, uint32_t member, uin
 	bool whole = class == EBB_FAR_WHOLE_CLASS;
 
 	begin(op, FAR_ALLOCATE, view->sections, member, whole ? BEGIN_RUN : BEGIN_SLOT,
-	      is_arena(view->sections) && is_member(member) && class <= EBB_FAR_WHOLE_CLASS && n &&
-		      n <= (whole ? EBB_FAR_EXTENT_SECTIONS : 1));
+	      is_arena(view->sections) && far_is_member(member) && class <= EBB_FAR_WHOLE_CLASS &&
+		      n && n <= (whole ? EBB_FAR_EXTENT_SECTIONS : 1));
 	op->view = view;
 	op->class = (uint8_t) class;
 	op->names = names;
@@ -960,7 +915,8 @@ void far_free(struct far_op *op, struct far_view *view, uint32_t sections, uint3
 	      struct ebb_far_name *names, uint32_t n)
 {
 	begin(op, FAR_FREE, sections, member, FREE_BEGIN,
-	      is_arena(sections) && is_member(member) && are_names(names, n, sections, 0));
+	      is_arena(sections) && far_is_member(member) && are_names(names, n, sections, 0) &&
+		      (!view || view->sections == sections));
 	op->view = view;
 	op->names = names;
 	op->n = n;
@@ -972,8 +928,8 @@ void far_take(struct far_op *op, uint32_t sections, uint32_t member, uint32_t gi
 	      struct ebb_far_name *names, uint32_t n)
 {
 	begin(op, FAR_TAKE, sections, member, MOVE_BEGIN,
-	      is_arena(sections) && is_member(member) && is_member(giver) && member != giver &&
-		      are_names(names, n, sections, 1));
+	      is_arena(sections) && far_is_member(member) && far_is_member(giver) &&
+		      member != giver && are_names(names, n, sections, 1));
 	op->other = giver;
 	op->names = names;
 	op->n = n;
@@ -985,7 +941,7 @@ void far_withdraw(struct far_op *op, uint32_t sections, uint32_t member, struct 
 		  uint32_t n)
 {
 	begin(op, FAR_WITHDRAW, sections, member, MOVE_BEGIN,
-	      is_arena(sections) && is_member(member) && are_names(names, n, sections, 1));
+	      is_arena(sections) && far_is_member(member) && are_names(names, n, sections, 1));
 	op->other = member;
 	op->names = names;
 	op->n = n;
@@ -995,7 +951,7 @@ void far_format(struct far_op *op, uint32_t sections, uint32_t member, uint32_t 
 		uint32_t class)
 {
 	begin(op, FAR_FORMAT, sections, member, FORMAT_BEGIN,
-	      is_arena(sections) && is_member(member) && section < sections &&
+	      is_arena(sections) && far_is_member(member) && section < sections &&
 		      class < EBB_FAR_WHOLE_CLASS);
 	op->section = section;
 	op->class = (uint8_t) class;
@@ -1004,7 +960,7 @@ void far_format(struct far_op *op, uint32_t sections, uint32_t member, uint32_t 
 void far_trim(struct far_op *op, uint32_t sections, uint32_t member, uint32_t section)
 {
 	begin(op, FAR_TRIM, sections, member, TRIM_BEGIN,
-	      is_arena(sections) && is_member(member) && section < sections);
+	      is_arena(sections) && far_is_member(member) && section < sections);
 	op->section = section;
 }
 

@@ -75,13 +75,13 @@ static uint64_t generation_in(uint64_t at, uint64_t word)
 
 uint64_t name_at(const struct ebb_far_name *n)
 {
-	return is_whole(n) ? ebb_far_section_at(n->section) :
-			     ebb_far_slot_at(SECTIONS, n->section, n->word);
+	return far_is_whole(n) ? ebb_far_section_at(n->section) :
+				 ebb_far_slot_at(SECTIONS, n->section, n->word);
 }
 
 uint64_t name_word(const struct ebb_far_name *n, uint32_t owner)
 {
-	return owned(n, owner, mutant(FAR_NO_GENERATION) ? 0 : n->generation);
+	return far_owned_word(n, owner, mutant(FAR_NO_GENERATION) ? 0 : n->generation);
 }
 
 static bool has_name(const struct hold *h, uint32_t number, uint64_t at, uint64_t word)
