@@ -53,7 +53,8 @@ uint64_t *word_at(uint64_t at)
 		return &W.section[(at - ebb_far_section_at(0)) / 8];
 	if (at < ebb_far_slot_at(SECTIONS, 0, 0))
 		return NULL;
-	return &W.slot[0][(at - ebb_far_slot_at(SECTIONS, 0, 0)) / 8];
+	at = (at - ebb_far_slot_at(SECTIONS, 0, 0)) / 8;
+	return &W.slot[at / PAGES][at % PAGES];
 }
 
 /* The member that a word says has it, or 0. */
@@ -118,10 +119,10 @@ bool holds(const void *member, const struct ebb_far_name *n)
 /* The word at @at became owned by another, or under another name. */
 void check_name(uint64_t at, uint64_t word)
 {
-	uint64_t *slots = &W.slot[0][0], *p = word_at(at);
-	uint64_t generation = generation_in(at, word);
-	uint16_t *names = is_section_word(at) ? &W.section_names[p - W.section] :
-						&W.slot_names[0][p - slots];
+	uint64_t generation = generation_in(at, word), *p = word_at(at);
+	uint64_t first = ebb_far_slot_at(SECTIONS, 0, 0), slot = at < first ? 0 : (at - first) / 8;
+	uint16_t *names = at < first ? &W.section_names[p - W.section] :
+				       &W.slot_names[slot / PAGES][slot % PAGES];
 	uint64_t last = is_section_word(at) ? EBB_FAR_SECTION_LAST : EBB_FAR_SLOT_LAST;
 	uint64_t bit = W.late ? 15 - (last - generation) % 16 : generation % 16;
 
