@@ -95,7 +95,7 @@ def test_faults_are_told(ebbd, device, cgroup, tmp_path):
     results, seen = set(), 0
 
     def sums_of(options, enough=lambda told: True):
-        """Runs until the sums are @enough: what is hinted or marks in a single run is chance."""
+        """Repeats the run until @enough accepts the sums: a single one may hint and mark nothing."""
         nonlocal seen
         sums = {"hinted_pages": 0, "arrived_objects": 0}
         for _ in range(5):

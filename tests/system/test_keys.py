@@ -785,7 +785,7 @@ def test_pages_changed_again_and_again(world, key, network, kind):
         once = between.change[way] = Once(op, change)
 
         def ended():
-            """The backup serves what was written before the slab was mapped once more."""
+            """Until the slab is mapped again, reads come from the backup and nothing is altered."""
             p.write(0, os.urandom(4 * PAGE))
             assert p.read(0, 4) == p.model[:4 * PAGE]
             return once.done and (s.donor_state() != "up" or

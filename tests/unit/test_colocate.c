@@ -79,7 +79,26 @@ static int joins(struct colocate_auto *a, int looks)
 	return 0;
 }
 
-/* Swapping in fewer pages a second than before ends an attempt, and what came before it counts. */
+/* @looks at @pages each, during the pause after an attempt that failed. */
+static void pause_for(struct colocate_auto *a, int looks, uint64_t pages)
+{
+	for (int i = 0; i < looks; i++)
+		assert_false(step(a, 0, pages));
+}
+
+/* Returns whether an attempt that has just begun goes on, with @pages a look. */
+static bool attempt(struct colocate_auto *a, uint64_t pages)
+{
+	bool together = false;
+
+	/* A part of the first look is from before. */
+	assert_true(step(a, 0, 0));
+	for (int look = 1; look < 5; look++)
+		together = step(a, 0, pages);
+	return together;
+}
+
+/* Fewer pages swapped in per second than before end an attempt. */
 static void an_attempt_that_slows_a_program_down_ends(void **state)
 {
 	static const struct {
@@ -99,18 +118,27 @@ static void an_attempt_that_slows_a_program_down_ends(void **state)
 		for (int look = 0; look < 4; look++)
 			together = step(&a, 0, cases[i].apart);
 		assert_true(together);
-		/* A part of the first look was before. */
-		assert_true(step(&a, 0, 0));
-		for (int look = 1; look < 5; look++)
-			together = step(&a, 0, cases[i].together);
-		assert_int_equal(together, cases[i].stays);
+		assert_int_equal(attempt(&a, cases[i].together), cases[i].stays);
 		if (cases[i].stays)
 			continue;
-		/* The next attempt is 4 s later, the one after it 8 s. */
-		for (int look = 1; look < 16; look++)
-			assert_false(step(&a, 0, cases[i].apart));
+		/* The next attempt is 4 s later. */
+		pause_for(&a, 15, cases[i].apart);
 		assert_true(step(&a, 0, cases[i].apart));
 	}
+}
+
+/* What a program did long before an attempt says little. */
+static void an_attempt_is_compared_with_the_time_just_before_it(void **state)
+{
+	struct colocate_auto a = { 0 };
+
+	for (int look = 0; look < 4; look++)
+		step(&a, 0, 10000);
+	assert_false(attempt(&a, 9000));
+	pause_for(&a, 8, 20000);
+	pause_for(&a, 7, 10000);
+	assert_true(step(&a, 0, 10000));
+	assert_true(attempt(&a, 10900));
 }
 
 static void a_single_thread_that_swaps_shares_after_a_second(void **state)
@@ -173,6 +201,7 @@ int main(void)
 		cmocka_unit_test(the_cpu_is_the_busiest_threads_if_possible),
 		cmocka_unit_test(cgroups_spread_over_cpus),
 		cmocka_unit_test(an_attempt_that_slows_a_program_down_ends),
+		cmocka_unit_test(an_attempt_is_compared_with_the_time_just_before_it),
 		cmocka_unit_test(a_single_thread_that_swaps_shares_after_a_second),
 		cmocka_unit_test(others_or_little_swapping_keep_apart),
 		cmocka_unit_test(threads_that_appear_separate_at_once),

@@ -393,7 +393,7 @@ void colocation_recover(void)
 	if (n > 0)
 		log_info("placement: restored the CPU affinity of pinned threads: %d", n);
 	if (kept)
-		log_warn("placement: cannot restore the CPU affinity of %u threads now; run "
+		log_warn("placement: cannot restore the CPU affinity of pinned threads now: %u; run "
 			 "\"ebbd --restore\" later", kept);
 	if (n < 0 && n != -ENOENT)
 		log_warn("placement: cannot restore the CPU affinity that a previous ebbd set: %s; "

@@ -114,8 +114,8 @@ int pins_open(struct pins **out, struct error *e)
 
 	if (kept)
 		return fail(e, EBUSY,
-			    "placement: cannot restore the CPU affinity of %u threads that a "
-			    "previous ebbd pinned; run \"ebbd --restore\"",
+			    "placement: cannot restore the CPU affinity of threads that a previous "
+			    "ebbd pinned: %u; run \"ebbd --restore\"",
 			    kept);
 	if (r < 0 && r != -ENOENT)
 		return fail(e, -r, DIR_PINS ": cannot read the record of a previous ebbd: %s",

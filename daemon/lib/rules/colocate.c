@@ -23,8 +23,8 @@ int colocate_choose(const struct colocate_cpus *c)
  */
 #define OTHERS_SHARE 4
 #define CALM 4                  /* looks of one thread before an attempt */
-#define TRIAL 5                 /* looks of an attempt that are compared with those before it */
-#define GAIN 97                 /* percent of the earlier rate below which an attempt has failed */
+#define TRIAL 5                 /* looks of an attempt before its rate is judged */
+#define LEAST 97                /* percent of the earlier rate below which an attempt has failed */
 #define QUIET 16                /* looks without swapping after which an attempt ends */
 /* Looks between an attempt that failed and the next one; doubles each time. */
 #define PAUSE 16
@@ -47,10 +47,18 @@ static void add(struct colocate_rate *r, const struct colocate_look *l)
 	r->ns += l->wall_ns;
 }
 
+/* Newer looks count more. */
+static void add_recent(struct colocate_rate *r, const struct colocate_look *l)
+{
+	r->pages -= r->pages / CALM;
+	r->ns -= r->ns / CALM;
+	add(r, l);
+}
+
 /* Whether the programs swapped in fewer pages a second than before. */
 static bool slower(const struct colocate_auto *a)
 {
-	return a->trial.pages * a->apart.ns / GAIN < a->apart.pages * a->trial.ns / 100;
+	return a->trial.pages * a->apart.ns / LEAST < a->apart.pages * a->trial.ns / 100;
 }
 
 static void separate(struct colocate_auto *a)
@@ -86,13 +94,10 @@ bool colocate_auto_step(struct colocate_auto *a, const struct colocate_look *l)
 	}
 	a->pause -= a->pause > 0;
 	a->streak = alone(l) && swaps(l) ? a->streak + 1 : 0;
-	if (!a->streak)
-		a->apart = (struct colocate_rate){ 0 };
+	if (a->streak)
+		add_recent(&a->apart, l);
 	else
-		add(&a->apart, l);
-	/* Newer looks count more. */
-	if (a->streak && a->streak % (2 * CALM) == 0)
-		a->apart = (struct colocate_rate){ a->apart.pages / 2, a->apart.ns / 2 };
+		a->apart = (struct colocate_rate){ 0 };
 	if (a->streak >= CALM && !a->pause) {
 		a->together = true;
 		a->streak = 0;
