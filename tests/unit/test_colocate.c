@@ -127,7 +127,7 @@ static void an_attempt_that_slows_a_program_down_ends(void **state)
 	}
 }
 
-/* What a program did long before an attempt says little. */
+/* Looks long before an attempt have little weight. */
 static void an_attempt_is_compared_with_the_time_just_before_it(void **state)
 {
 	struct colocate_auto a = { 0 };
