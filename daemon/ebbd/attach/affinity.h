@@ -19,6 +19,7 @@
 #include "lib/rules/colocate.h"
 
 #define AFFINITY_THREADS 64     /* cgroups with more that page are left alone */
+#define AFFINITY_PROCESSES 512  /* and those with more processes and cgroups below them */
 #define AFFINITY_NONE (-1)
 
 /* The last one that applies. */
@@ -28,7 +29,7 @@ enum affinity_state {
 	AFFINITY_SINGLE,        /* fewer than two CPUs allowed */
 	AFFINITY_OWN,           /* a thread has an affinity of its own */
 	AFFINITY_REALTIME,      /* a thread has a real-time policy */
-	AFFINITY_MANY,          /* more than AFFINITY_THREADS */
+	AFFINITY_MANY,          /* more than AFFINITY_THREADS or AFFINITY_PROCESSES */
 };
 
 struct affinity_thread {
