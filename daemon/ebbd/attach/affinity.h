@@ -73,7 +73,7 @@ void affinity_confined(const struct affinity *a, const struct pins *pins, cpu_se
 /*
  * Pins those processes, or threads that appeared since, to a->cpu, and releases processes that
  * have left the cgroup or inherited the affinity.  Returns -EBUSY if a thread has an affinity of
- * its own, or another negative errno.
+ * its own, -E2BIG if there are more than AFFINITY_PROCESSES, or another negative errno.
  */
 int affinity_pin(struct affinity *a, struct pins *pins);
 /*

@@ -147,8 +147,11 @@ static enum colocation_state join(struct colocation *c, struct job *j)
 	r = affinity_pin(a, c->pins);
 	if (!r)
 		return COLOCATION_TOGETHER;
-	j->doubt = true;
 	separate(c, j);
+	/* More processes since the look. */
+	if (r == -E2BIG)
+		return COLOCATION_MANY;
+	j->doubt = true;
 	if (r == -EBUSY)
 		return COLOCATION_OWN;
 	if (r == -EPERM)
