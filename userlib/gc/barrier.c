@@ -56,7 +56,7 @@ static bool is_dead(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	const struct ebbgc_heap *h = ((const struct mutator *)mutator)->heap;
 
-	return h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
+	return weak_are_null(h) && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
 }
 
 /*
@@ -80,15 +80,29 @@ void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 		barrier_log(m, old);
 }
 
+/* Before the program gets an object that was not found when others became null. */
+static void find(struct ebbgc_heap *h)
+{
+	/* In a child of fork() nothing is cleared, and the lock may be held for ever. */
+	if (__atomic_load_n(&h->found, __ATOMIC_RELAXED) || os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->clearing);
+	__atomic_store_n(&h->found, true, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&h->clearing);
+}
+
 ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum ebbgc_clear when)
 {
-	const struct ebbgc_heap *h = mutator_of(mutator)->heap;
-	bool settled = when == EBBGC_CLEAR_LAST ? h->settled_last : h->settled;
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	bool null = when == EBBGC_CLEAR_LAST ? h->settled_last : weak_are_null(h);
 
 	if (ebbgc_is_null(ref))
 		return ref;
-	if (settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK))
-		return EBBGC_NULL;
+	if (h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK)) {
+		if (null)
+			return EBBGC_NULL;
+		find(h);
+	}
 	barrier_log(mutator_of(mutator), ref);
 	return ref;
 }

@@ -146,7 +146,8 @@ static void walk_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 	struct walk *w = ((struct walking *)edges)->w;
 	uint64_t k = key.bits & EBBGC_ADDRESS_MASK;
 
-	(void)when;
+	if (!k)
+		return walk_weak(edges, value_slot, value, when);
 	if (w->kind == WALK_STRONG && key_slot && value_slot && is_object(w->h, k)) {
 		walk_pair(w, k, value.bits & EBBGC_ADDRESS_MASK);
 		return;

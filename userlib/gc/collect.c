@@ -170,6 +170,7 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 	uint64_t deadline = budget < UINT64_MAX - now ? now + budget : UINT64_MAX;
 
 	h->settled = h->settled_last = false;
+	__atomic_store_n(&h->found, false, __ATOMIC_RELAXED);
 	logs_flush(h);
 	if (!close_over(h, kind, deadline))
 		return MUST_MARK;

@@ -59,6 +59,7 @@ static int heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	pthread_mutex_init(&h->pausing, NULL);
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_mutex_init(&h->nursery.lock, NULL);
+	pthread_mutex_init(&h->clearing, NULL);
 	pthread_cond_init(&h->nursery.wanted, NULL);
 	pthread_mutex_init(&h->marker.lock, NULL);
 	pthread_cond_init(&h->marker.changed, NULL);

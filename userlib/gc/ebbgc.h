@@ -428,7 +428,12 @@ struct ebbgc_edges {
 	void (*strong)(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value);
 	void (*weak)(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
 		     enum ebbgc_clear when);
-	/* The value lives while the key lives; both are cleared.  A null value is not cleared. */
+	/*
+	 * The value lives while the key lives.  A dead key is cleared; the value is cleared with it
+	 * or, if it lives by other means, when it is dead, and its slot keeps it no longer.  So an
+	 * entry is free once its key reads as null, whatever the value's slot holds: the program
+	 * may store another key in it at once, with any value, also the old one.
+	 */
 	void (*ephemeron)(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
 			  ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when);
 };
@@ -767,7 +772,8 @@ static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 /*
  * Returns a reference that the program has read from a weak or ephemeron slot of edges(), or null
  * if its target is dead and the slot not cleared yet.  Call it before anything else is done with
- * the reference, even if that is only copied to another weak slot.
+ * the reference, even if that is only copied to another weak slot.  What it returned lives until
+ * the next safepoint; then only a root or a reachable object keeps it, and the slot may be null.
  */
 EBBGC_API ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref,
 					   enum ebbgc_clear when);

@@ -77,8 +77,8 @@ void mark_slot(void *arg, ebbgc_ref_t *slot)
 static void trace_ephemeron(struct tracer *t, uint64_t object)
 {
 	ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
-	const uint64_t quad[] = { object, object + sizeof(*slots), ref_load(&slots[0]),
-				  work_load(&slots[1]) };
+	const uint64_t quad[] = { object | EPHEMERON_OWN, object + sizeof(*slots),
+				  ref_load(&slots[0]), work_load(&slots[1]) };
 
 	if (!quad[2])
 		return;
@@ -149,16 +149,23 @@ static void note_last(struct tracer *t, enum ebbgc_clear when)
 		__atomic_store_n(&t->heap->has_last, true, __ATOMIC_RELAXED);
 }
 
+/* To be cleared when the target is dead; without slot or memory the reference is strong. */
+static void add_weak(struct tracer *t, ebbgc_ref_t *slot, uint64_t target, enum ebbgc_clear when)
+{
+	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, target };
+
+	if (target && !object_marked(t->heap, target) &&
+	    (!slot || !vector_push_all(&t->weak[when], pair, 2)))
+		mark_object(t, target);
+}
+
 static void edge_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
 		      enum ebbgc_clear when)
 {
 	struct tracer *t = tracer_of(edges);
-	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, edge_target(edges, value) };
 
 	note_last(t, when);
-	if (pair[1] && !object_marked(t->heap, pair[1]) &&
-	    (!slot || !vector_push_all(&t->weak[when], pair, 2)))
-		mark_object(t, pair[1]);
+	add_weak(t, slot, edge_target(edges, value), when);
 }
 
 static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
@@ -170,6 +177,12 @@ static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 				  (uint64_t)(uintptr_t)value_slot, edge_target(edges, key),
 				  edge_target(edges, value) };
 
+	/*
+	 * A cleared entry, whose value no program reads; or one that is being made, whose value
+	 * survives this cycle.
+	 */
+	if (ebbgc_is_null(key))
+		return add_weak(t, value_slot, quad[3], EBBGC_CLEAR_LAST);
 	note_last(t, when);
 	if (!quad[2] || object_marked(t->heap, quad[2])) {
 		if (quad[3])

@@ -70,6 +70,12 @@ static inline bool object_marked(const struct ebbgc_heap *h, uint64_t object)
 	return !in_heap(h, object) || bit_test(h->marks, granule_of(h, object));
 }
 
+/* Do references of EBBGC_CLEAR_FIRST to unmarked objects read as null?  A mutator's thread. */
+static inline bool weak_are_null(const struct ebbgc_heap *h)
+{
+	return h->settled && (h->settled_last || !__atomic_load_n(&h->found, __ATOMIC_RELAXED));
+}
+
 /* Is all that the program can reach marked?  World stopped, or a mutator's thread. */
 static inline bool all_marked(const struct ebbgc_heap *h)
 {
