@@ -120,6 +120,26 @@ static __always_inline bool is_counted(const struct task_stamp *s, struct task_s
 	return s->counted == vpn && s->counted_faults + 1 == faults_of(task);
 }
 
+/*
+ * Counts the miss of the task with @s, which queued its read at @read_ns, for the device that it
+ * read from.  Not from the start of the fault: what precedes the read, such as reclaim, is no wait
+ * for the device, and is timed only while hits are detected.
+ */
+static __always_inline void count_wait(const struct task_stamp *s, __u64 read_ns, __u64 now)
+{
+	__u64 start = fault_start(s, false, read_ns), ns = start < now ? now - start : 0;
+	__u32 type = s->device - EBB_SWAP_TYPE, zero = 0;
+	struct ebb_waits *w;
+
+	if (!ns || type >= EBB_SWAP_TYPES)
+		return;
+	w = bpf_map_lookup_elem(&waits, &zero);
+	if (w)
+		__sync_fetch_and_add(&w->misses[type & (EBB_SWAP_TYPES - 1)]
+					       [ebb_wait_bucket(ns, log2_bucket(ns)) &
+						(EBB_WAITS - 1)], 1);
+}
+
 /* Memory is charged to the cgroup of the leader, where version 1 has threads in several. */
 static __always_inline __u64 leaf_of(struct task_struct *task)
 {

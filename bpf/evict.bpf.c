@@ -40,6 +40,17 @@ static __always_inline void executor_read(__u32 tid, __u32 pages)
 		__sync_fetch_and_add(&p->swapped_in, pages);
 }
 
+/* Counts @pages that reclaim writes, if ebbd's prefetch thread pages them out. */
+static __always_inline void executor_wrote(__u64 pages)
+{
+	struct ebb_executor *x;
+	__u32 zero = 0;
+
+	x = bpf_map_lookup_elem(&executor, &zero);
+	if (x && x->reader.tid == (__u32)bpf_get_current_pid_tgid())
+		__sync_fetch_and_add(&x->written, pages);
+}
+
 /* Learns the swap type of a device from @page, which is written to it or read from it. */
 static __always_inline void learn_swap_type(__u32 *type, struct page *page)
 {
@@ -108,6 +119,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 		}
 		if (!s->read_ns)
 			s->read_ns = bpf_ktime_get_ns();
+		s->device = *type;
 		s->reads += pages;
 	}
 	p = proc_get(task, task->tgid, (__u32)task->self_exec_id, task->mm, owner);
@@ -194,6 +206,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	c = counters_of(owner);
 	pages = folio_pages(folio);
 	count_atomic(c, written, pages);
+	executor_wrote(pages);
 
 	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS),
 			     rb_root.rb_root.rb_node);

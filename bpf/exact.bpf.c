@@ -95,10 +95,12 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	ns = start < now ? now - start : 0;
 	/* ptrace() and process_vm_readv() fault in the memory of another process. */
 	late = vmf->vma->vm_mm == task->mm && take_overtaken(task, c, vpn, s->read_ns);
-	if (late)
+	if (late) {
 		count_late(c, ns, thread_role(task, s));
-	else
+	} else {
 		count_miss(c, ns, thread_role(task, s));
+		count_wait(s, s->read_ns, now);
+	}
 	s->counted = vpn;
 	s->counted_as = late ? EBB_LATE : EBB_MISS;
 	s->counted_faults = faults_of(task);

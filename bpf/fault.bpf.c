@@ -368,8 +368,11 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	}
 	if (late && (pre || counted))
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
-	if (read_ns)
+	if (read_ns) {
+		if (s && !counted)
+			count_wait(s, read_ns, now);
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
+	}
 	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
 	if (at.file)
 		c->file_majors++;

@@ -9,8 +9,8 @@ module_param(ahead_pages, uint, 0644);
 MODULE_PARM_DESC(ahead_pages,
 		 "pages of prefetch reads in flight at donors, 0 = no limit [128]");
 /*
- * The same limit as ebbd's [prefetch] beside.  A smaller window shortens misses, but one window per
- * round trip is too few pages for a prefetched program that misses now and then.
+ * A smaller window shortens misses, but one window per round trip is too few pages for a prefetched
+ * program that misses now and then.  Misses that are still slow lower ebbd's own limit.
  */
 static unsigned int beside_pages = 16;
 module_param(beside_pages, uint, 0644);

@@ -41,7 +41,7 @@ $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 # Tests of a device with fake donors share its setup.
 DEVICE_WORLD := $(B)/obj/tests/unit/device_world.o
 SLOW_DEVICE := $(B)/obj/tests/unit/slow_device.o
-SLOW_TESTS := $(patsubst %,$(B)/tests/unit/test_%,engine forget loans repair request_seal)
+SLOW_TESTS := $(patsubst %,$(B)/tests/unit/test_%,engine forget loans read_order repair request_seal)
 $(SLOW_TESTS): $(SLOW_DEVICE)
 $(SLOW_TESTS) $(patsubst %,$(B)/tests/unit/test_%,admission resume revoked): $(DEVICE_WORLD)
 
@@ -52,6 +52,10 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
 $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
+
+# That of far memory has its own build of lib/rules/far_*, with small sections.
+MODEL_FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_far/*.c))
+$(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
@@ -73,14 +77,26 @@ $(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
 $(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
-.PHONY: test-programs test-build
+.PHONY: test-programs test-build model-far
 test-programs: $(TEST_PROGRAMS)
 test-build: all test-programs $(UNIT_TESTS)
 
 unit: $(UNIT_TESTS)
 	$(Q)$(PYTHON) -B tests/unit.py $^
+
+# The model of far memory with larger bounds; with lines of one word; with sections of four pages.
+MODEL_FAR_SOURCES := tests/unit/test_model_far.c $(wildcard tests/unit/model_far/*.c)
+MODEL_FAR_VARIANTS := $(B)/tests/model_far/lines $(B)/tests/model_far/classes
+$(B)/tests/model_far/lines: private SIZES := -DEBB_FAR_LINE_ORDER=0
+$(B)/tests/model_far/classes: private SIZES := -DEBB_FAR_SECTION_ORDER=2
+$(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) $(wildcard tests/unit/model_far/*.h daemon/lib/rules/far_*) include/ebb/far.h
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) $(SIZES) -o $@ $(MODEL_FAR_SOURCES) -lcmocka
+
+model-far: $(B)/tests/unit/test_model_far $(MODEL_FAR_VARIANTS)
+	$(Q)for program in $^; do $$program long || exit; done
 
 ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)

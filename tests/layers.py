@@ -55,7 +55,9 @@ ROOMS = {
     "daemon/lib/kmod": ("include/ebb", "daemon/lib/base", "daemon/lib/wire", "daemon/lib/rules",
                         "daemon/lib/control"),
     "daemon/lib/link": ("include/ebb", "daemon/lib/base", "daemon/lib/wire", "daemon/lib/rules"),
-    "daemon/sim": (*LIB, "policies"),
+    # Sizes of tables, without the code.
+    "daemon/sim": (*LIB, "policies", "daemon/swapd/page/slab.h", "daemon/donord/pool/pool.h",
+                   "daemon/donord/pool/eviction.h"),
     "daemon/swapd/page": LIB,
     "daemon/swapd/donor": (*LIB, *SWAPD[:1]),
     "daemon/swapd/request": (*LIB, *SWAPD[:2]),

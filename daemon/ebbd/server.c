@@ -26,6 +26,26 @@ static int add_device(const struct device_record *r, void *devices)
 	return 0;
 }
 
+struct pace_list {
+	struct json_object *array;
+	const struct executor *executor;
+};
+
+static int add_pace(const struct device_record *r, void *data)
+{
+	struct pace_list *list = data;
+	struct device_view v = executor_pace(list->executor, r->major << 20 | r->minor);
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "device", r->name);
+	json_object_object_add(o, "limit", v.limit == UINT32_MAX ? NULL :
+			       json_object_new_int64(v.limit));
+	json_add_int(o, "miss_ns", (int64_t)v.miss_ns);
+	json_add_int(o, "idle_miss_ns", (int64_t)v.idle_miss_ns);
+	json_object_array_add(list->array, o);
+	return 0;
+}
+
 static int status(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		  struct error *e)
 {
@@ -60,6 +80,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		plane_counters(&d->plane, t->cgroup.id, &c);
 		json_add_int(o, "outstanding", budget_outstanding(t->budget, &c));
 		json_object_object_add(o, "placement", placement_json(t));
+		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(list, o);
@@ -84,6 +105,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_object_array_add(list, o);
 	}
 	device_record_each(add_device, add_array(answer, "devices"));
+	device_record_each(add_pace, &(struct pace_list){ add_array(answer, "pacing"),
+							  d->executor });
 	executor_read_stats(d->executor, &x);
 	o = json_object_new_object();
 	json_add_numbers(o, (struct json_number[]){
@@ -92,7 +115,9 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped },
 		{ "held_back", x.held_back }, { "repeated", x.repeated },
 		{ "failed", x.failed }, { "cold_pages", x.cold_pages },
-		{ "paged_out", x.paged_out }, { "call_ns", x.call_ns }, { "waits", x.waits },
+		{ "paged_out", x.paged_out }, { "collapsed", x.collapsed },
+		{ "collapse_ns", x.collapse_ns }, { "call_ns", x.call_ns }, { "waits", x.waits },
+		{ "paced", x.paced },
 		{ NULL }
 	});
 	json_object_object_add(answer, "executor", o);

@@ -2,12 +2,15 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cluster.h"
 #include "commands.h"
 #include "lib/base/size.h"
 #include "lib/base/text.h"
 #include "lib/rules/placement.h"
+#include "mixes.h"
+#include "store.h"
 
 #define MOST_SEEDS 100
 #define MANY 1000 /* machines, from which on small slabs take minutes */
@@ -15,6 +18,8 @@
 struct cluster_options {
 	bool json, still;
 	uint64_t nodes, choices, seed, seeds, hours, memory, slab, headroom, hot;
+	uint64_t mixes, churn, run, miss, device;
+	const char *order;
 };
 
 static const struct placer {
@@ -249,6 +254,17 @@ static void print_plain(const struct cluster_options *o, const struct table *t)
 	       "Activity: of evicted slabs, against that of all whose owners were asked.\n");
 }
 
+static int run_mixes(const struct cluster_options *o, struct error *e)
+{
+	const struct mixes_options m = {
+		.mixes = o->mixes, .churn = o->churn, .seed = o->seed, .run = o->run,
+		.miss = o->miss, .device = o->device, .columns = !strcmp(o->order, "columns"),
+		.json = o->json,
+	};
+
+	return mixes_run(&m, e);
+}
+
 static int run_cluster(int argc, char **argv, void *options, struct error *e)
 {
 	struct cluster_options *o = options;
@@ -260,6 +276,8 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 	struct table t = { 0 };
 	int r;
 
+	if (o->mixes || o->churn)
+		return run_mixes(o, e);
 	if (!o->slab)
 		o->slab = o->nodes > MANY ? 1ull << 30 : 64 << 20;
 	c.slab = o->slab;
@@ -297,18 +315,31 @@ static const struct option_spec specs[] = {
 	CLUSTER_OPTION(hot, "hot", OPTION_UINT, "N", "page I/Os per second to map a slab; 0: at first use [0]",
 	       .max = 1000000),
 	CLUSTER_OPTION(still, "still", OPTION_FLAG, NULL, "constant memory demand"),
+	CLUSTER_OPTION(mixes, "mixes", OPTION_UINT, "N", "instead: memory used at the first refusal in N mixes of programs",
+	       .min = 1, .max = MIXES_MOST),
+	CLUSTER_OPTION(churn, "churn", OPTION_UINT, "N", "instead: lent and live memory in N mixes, to their end",
+	       .min = 1, .max = MIXES_MOST),
+	CLUSTER_OPTION(run, "run", OPTION_SIZE, "SIZE", "of a mix: largest run of pages swapped in and out [2M]",
+	       .min = EBB_PAGE, .max = STORE_RUN * EBB_PAGE),
+	CLUSTER_OPTION(miss, "miss", OPTION_DURATION, "TIME", "of a mix: cost of a page in and out; 0: programs do not page [40us]",
+	       .max = 1000000000),
+	CLUSTER_OPTION(device, "device", OPTION_SIZE, "SIZE", "of a mix: swap device of each machine [160G]",
+	       .min = 1ull << 30, .max = 1ull << 42),
+	CLUSTER_OPTION(order, "order", OPTION_STRING, "sequential|columns", "of a mix: kernel's first use of swap clusters [sequential]"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 static const struct cluster_options defaults = {
 	.nodes = 32, .hours = 1, .seeds = 1, .seed = 1, .memory = 64ull << 30,
+	.run = STORE_RUN * EBB_PAGE, .miss = 40000, .device = MIX_LENT, .order = "sequential",
 };
 
 const struct command sim_command_cluster = {
 	.object = "cluster",
 	.help = "Simulate placement on machines that lend each other memory",
-	.example = "  ebb-sim cluster --nodes 32 --seeds 20\n",
+	.example = "  ebb-sim cluster --nodes 32 --seeds 20\n"
+		   "  ebb-sim cluster --mixes 500 --churn 10\n",
 	.options = specs, .options_size = sizeof(struct cluster_options), .defaults = &defaults,
 	.run = run_cluster,
 };

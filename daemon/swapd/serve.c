@@ -229,6 +229,7 @@ int serve_run(struct swapd *s)
 		count_add(&s->shared->beats, 1);
 		reap(s);
 		more = engine_run(&s->engine);
+		more |= engine_begin_large(&s->engine);
 		more |= repair_run(&s->replicas);
 		donors_flush(&s->donors);
 		if (backup_there(&s->engine.backup))

@@ -335,6 +335,7 @@ struct ebb_executor {
 	__u64 reads;                /* block reads of ebbd, counted by bpf/evict */
 	__u64 pages;                /* pages in these reads */
 	struct ebb_reader reader;
+	__u64 written;              /* anonymous pages that reclaim wrote in that thread */
 };
 
 /*
@@ -408,6 +409,29 @@ struct ebb_pin {
 	__u64 mask[EBB_PINNED_WORDS]; /* that copy */
 };
 
+/*
+ * maps/waits, one entry: misses by swap type and by the time from their read to the end of the
+ * fault.  Finer than miss_hist: a median that grows by half must show.
+ */
+#define EBB_SWAP_TYPES 32
+#define EBB_WAITS 64                /* buckets: four per power of two from 2^12 ns (4 us) to */
+#define EBB_WAIT_SHIFT 12           /* 2^28 ns (268 ms); the outermost include the rest */
+
+struct ebb_waits {
+	__u32 misses[EBB_SWAP_TYPES][EBB_WAITS];
+};
+
+/* Returns the bucket of @ns, whose highest bit is @log2. */
+static inline __u32 ebb_wait_bucket(__u64 ns, __u32 log2)
+{
+	__u32 bucket;
+
+	if (log2 < EBB_WAIT_SHIFT)
+		return 0;
+	bucket = (log2 - EBB_WAIT_SHIFT) * 4 + (__u32)(ns >> (log2 - 2) & 3);
+	return bucket < EBB_WAITS ? bucket : EBB_WAITS - 1;
+}
+
 #define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 EBB_ASSERT_SIZE(struct ebb_meta, 56);
 EBB_ASSERT_SIZE(struct ebb_cgroup, 32);
@@ -429,6 +453,7 @@ EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_active, 1024);
 EBB_ASSERT_SIZE(struct ebb_pinned, 48 + 8 * EBB_PINNED_WORDS);
 EBB_ASSERT_SIZE(struct ebb_pin, 64 + 16 * EBB_PINNED_WORDS);
+EBB_ASSERT_SIZE(struct ebb_waits, 2 << EBB_PAGE_SHIFT);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
 

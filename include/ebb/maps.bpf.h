@@ -153,6 +153,14 @@ struct {
 	__type(value, struct ebb_active);
 } active SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ebb_waits);
+} waits SEC(".maps");
+
 #define EBB_TOLD 4
 
 /* A mapping that bpf/fault told ebbd. */
@@ -182,6 +190,8 @@ struct task_stamp {
 	__u64 leaf;         /* memory cgroup that bpf/fault told ebbd last */
 	__u32 turn;         /* number of mappings told */
 	__u32 counted_as;   /* EBB_MISS or EBB_LATE */
+	__u32 device;       /* of its swap read: the value in maps/devices */
+	__u32 pad;
 };
 
 struct {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 # Variables that narrow or widen a run: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
          "POLICY", "COMPUTE", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE",
-         "SPIN", "CONNECTIONS", "KEEP", "AWAKE", "OLD", "QUICK")
+         "PATTERN", "SPIN", "CONNECTIONS", "KEEP", "AWAKE", "OLD", "QUICK")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ ALL = (
     Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
     Bench("idle", 6, "what does ebbd cost while a thousand attached cgroups are idle?", "bench-idle"),
     Bench("neighbour", 6, "how much longer does a miss take beside a program with heavy prefetching?", "method",
-          "p99 beside the neighbour / p99 alone"),
+          "a miss beside the neighbour / alone"),
     Bench("device", 8, "how long does a page take through the device?", "bench-device",
           "first / second"),
     Bench("cost", 14, "how much processor time does a page take, and where?", "bench-cost",

@@ -95,6 +95,10 @@ MODES = (
     Mode("ebb-unnoted+arrivals", "mode=memliner,park,arrivals,drop,lock"),
     Mode("ebb+hints", "mode=memliner,park,arrivals,hints,drop,lock", ""),
     Mode("ebb-unnoted+hints", "mode=memliner,park,arrivals,hints,drop,lock"),
+    # Minor cycles: without and with all other switches.
+    Mode("nursery", "mode=concurrent,nursery=8M"),
+    Mode("nursery+exact", "mode=concurrent,exact,nursery=8M"),
+    Mode("ebb+nursery", "mode=memliner,park,drop,lock,nursery=8M", ""),
     # Tracers do not wait for the program to swap in parked pages.
     Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
@@ -105,6 +109,7 @@ MODES = (
     Mode("memliner+arrivals", "mode=memliner,arrivals", ""),
     Mode("memliner+hints", "mode=memliner,hints", ""),
     Mode("concurrent+drop", "mode=concurrent,drop"),
+    Mode("concurrent+exact", "mode=concurrent,exact"),
     Mode("concurrent+lock", "mode=concurrent,lock"),
     Mode("concurrent+incognito", "mode=concurrent,incognito"),
 )

@@ -25,7 +25,8 @@ TOLD = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
         "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
         "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds",
         "cpu_seconds", "arrivals", "arrivals_lost", "arrived_objects", "hint_calls", "hinted_pages",
-        "allocation_faults", "compute")
+        "allocation_faults", "compute", "minor_cycles", "minor_concurrent", "minor_kept",
+        "remembered")
 TOLD_NS = ("pause_p50_ns", "pause_p99_ns", "pause_max_ns", "stop_max_ns", "mark_total_ns",
            "stall_total_ns", "scan_total_ns")
 COUNTED = ("misses", "gc_misses", "hits", "late", "prefetched", "swapped_in", "swapped_out",
@@ -57,7 +58,8 @@ def figures(runs):
         if runs and all("allocation_faults" in r.told for r in runs):
             f["program_misses"] = measure.rounded(statistics.median(program_misses(r) for r in runs))
     f.update({key.replace("_ns", "_ms"): median(runs, "told", key, 1e6) for key in TOLD_NS})
-    f["dropped_mib"] = median(runs, "told", "dropped_bytes", 1 << 20)
+    for key in ("dropped", "promoted", "reclaimed"):
+        f[f"{key}_mib"] = median(runs, "told", f"{key}_bytes", 1 << 20)
     for key in TOLD:
         value = runs[-1].told.get(key) if runs else None
         f[key] = value if isinstance(value, str) else median(runs, "told", key)

@@ -1,16 +1,19 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Measures the cost of a co-located cgroup that prefetches a lot: p99 of an access of a random scan
-over twice its memory, alone, beside a sequential scan with the kernel's readahead, and beside one
-with POLICY= (auto); RUNS= (5) interleaved rounds on one device, for each of BESIDE= (ebbd's
-default, or such as 16,64,128), the in-flight limit under contention, in pages.
+Measures the cost of a co-located cgroup that prefetches a lot: median and p99 of an access of a
+random scan over twice its memory, alone, beside a sequential scan with the kernel's readahead, and
+beside one with POLICY= (auto); and how many pages a second that one keeps of those it gets alone.
+RUNS= (5) interleaved rounds on one device, for each of BESIDE= (ebbd's default, or such as
+8,16,128), the least in-flight limit under contention, in pages; 128: no limit.  PATTERN= (seq) is
+the other scan's, such as stride:7.
 """
 import json
 import os
 import statistics
 import sys
 import threading
+import time
 
 import measure
 import road
@@ -19,8 +22,10 @@ MIB = int(os.environ.get("MIB") or 64)
 POLICY = os.environ.get("POLICY") or "auto"
 DEVICE = 1 << 30
 SCAN = road.machine.BUILD / "tests" / "scan"
+PATTERN = os.environ.get("PATTERN") or "seq"
 MODES = ("alone", "readahead", "prefetch")
-BOUND = 2.5
+BOUNDS = {"median": 1.5, "p99": 2.5}
+KEPT = 0.7         # part of its pages a second that the other scan keeps
 ENDLESS = 1024     # the most passes that scan accepts
 
 
@@ -35,7 +40,7 @@ class Walk:
 
 
 class Neighbour:
-    """A sequential scan in its own cgroup, for the duration of a `with`."""
+    """A scan in its own cgroup, for the duration of a `with`; then .rate has its pages a second."""
 
     def __init__(self, policy):
         self.cgroup = road.parts.Cgroup(f"ebb-neighbour-{os.getpid()}", limit_mib=MIB)
@@ -53,7 +58,7 @@ class Neighbour:
     def begin(self):
         road.parts.ebbctl("policy", "attach", self.policy, self.cgroup.path)
         self.walk = road.subprocess.Popen(
-            [SCAN, "--mib", str(2 * MIB), "--pattern", "seq", "--passes", str(ENDLESS)],
+            [SCAN, "--mib", str(2 * MIB), "--pattern", PATTERN, "--passes", str(ENDLESS)],
             stdout=road.subprocess.DEVNULL, preexec_fn=self.cgroup.enter)
         # After one pass half of its pages are out.
         before = self.swapped_in()
@@ -62,10 +67,10 @@ class Neighbour:
             if self.walk.poll() is not None:
                 raise road.Failure("the neighbour's walk ended by itself; see dmesg")
             pause.wait(0.1)
-        self.before = self.swapped_in()
+        self.before, self.since = self.swapped_in(), time.monotonic()
 
     def __exit__(self, *_):
-        self.pages = self.swapped_in() - self.before
+        self.rate = (self.swapped_in() - self.before) / (time.monotonic() - self.since)
         self.end()
 
     def end(self):
@@ -80,46 +85,57 @@ class Neighbour:
 
 
 def visit(r):
-    """Returns (p99, p50) in us of an access of the random scan."""
+    """Returns {"median", "p99"} in us of an access of the random scan, and the seconds it took."""
     told = measure.BENCH / "neighbour-run.json"
     told.unlink(missing_ok=True)
     words = f"--mib {2 * MIB} --pattern random --passes 1 --latency"
+    start = time.monotonic()
     r.run(Walk("neighbour-random", words, told), "", MIB << 20, "none")
     report = json.loads(told.read_text())
-    return report["p99_us"], report["p50_us"]
+    return {"median": report["p50_us"], "p99": report["p99_us"]}, time.monotonic() - start
 
 
 def rounds(beside):
-    p99, pages = {m: [] for m in MODES}, {m: [] for m in MODES}
+    """Returns what accesses take in each mode, and rates of the other scan: beside, and alone."""
+    took, rates = {m: [] for m in MODES}, {m: [] for m in (*MODES, "kept")}
     with road.Road(measure.BENCH, DEVICE, prefetch=[f"beside = {beside}"] if beside else []) as r:
         for i in range(measure.runs(5)):
             for mode in MODES[i % 3:] + MODES[:i % 3]:
                 if mode == "alone":
-                    worst, middle = visit(r)
+                    times, seconds = visit(r)
                 else:
                     with Neighbour("none" if mode == "readahead" else POLICY) as n:
-                        worst, middle = visit(r)
-                    pages[mode].append(n.pages)
-                p99[mode].append(worst)
-                road.say(f"{beside or 'default':<8} round {i + 1}  {mode:<10} p99 {worst:8.1f} us  "
-                         f"p50 {middle:8.1f} us")
-    return p99, pages
+                        times, seconds = visit(r)
+                    rates[mode].append(n.rate)
+                took[mode].append(times)
+                road.say(f"{beside or 'default':<8} round {i + 1}  {mode:<10} p99 {times['p99']:8.1f} us  "
+                         f"p50 {times['median']:8.1f} us")
+            with Neighbour(POLICY) as n:
+                threading.Event().wait(seconds)
+            rates["kept"].append(rates["prefetch"][-1] / n.rate)
+            road.say(f"{beside or 'default':<8} round {i + 1}  the other scan: {n.rate:.0f} pages/s alone, "
+                     f"keeps {rates['kept'][-1]:.2f}")
+    return took, rates
 
 
 def rows_of(beside):
-    p99, pages = rounds(beside)
+    took, rates = rounds(beside)
+    suffix = f", beside = {beside}" if beside else ""
     rows = []
     for mode in MODES[1:]:
         judged = mode == "prefetch"
-        # Inverse ratio: how many times as long as alone.
-        row = measure.row(f"p99 of a miss beside {mode}" + (f", beside = {beside}" if beside else ""),
-                          {"mib": MIB, "policy": POLICY if judged else "none", "beside": beside or None,
-                           "neighbour_pages": statistics.median(pages[mode])},
-                          p99[mode], p99["alone"], "us",
-                          f"<= {BOUND}" if judged else None,
-                          (lambda ratio, low, high: ratio <= BOUND) if judged else None)
-        row["baseline"], row["ebb"] = row["ebb"], row["baseline"]
-        rows.append(row)
+        params = {"mib": MIB, "policy": POLICY if judged else "none", "beside": beside or None,
+                  "pattern": PATTERN, "neighbour_pages_s": statistics.median(rates[mode])}
+        for which, bound in BOUNDS.items():
+            here, alone = ([t[which] for t in took[m]] for m in (mode, "alone"))
+            # Inverse ratio: how many times as long as alone.
+            row = measure.row(f"{which} of a miss beside {mode}{suffix}", params, here, alone, "us",
+                              f"<= {bound}" if judged else None,
+                              (lambda ratio, low, high, b=bound: ratio <= b) if judged else None)
+            row["baseline"], row["ebb"] = row["ebb"], row["baseline"]
+            rows.append(row)
+    rows.append(measure.share_row(f"part of its speed that the other scan keeps{suffix}", params,
+                                  rates["kept"], KEPT))
     return rows
 
 

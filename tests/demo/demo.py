@@ -217,12 +217,12 @@ def introduce(d):
         say(f"Other swap is on ({', '.join(others)}); ebb's device has a higher priority.")
 
 
-def demo(d):
+def demo(d, prefetch):
     road.check_machine(RAM_NEEDED, DISK_NEEDED, BUILD,
                        sorted({w.needs for w in d.chosen}))
     introduce(d)
     d.prepare()
-    with road.Road(BUILD, DEVICE_SIZE) as r:
+    with road.Road(BUILD, DEVICE_SIZE, prefetch=prefetch) as r:
         d.compare(r)
         if d.picture:
             d.record(r)
@@ -244,6 +244,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--only", default="", metavar="NAME,...", help="run only these workloads")
     p.add_argument("--no-picture", action="store_true")
+    p.add_argument("--prefetch", action="append", default=[], metavar="KEY=VALUE",
+                   help="setting in [prefetch] of ebb.conf, to compare two of them")
     p.add_argument("--inputs-only", action="store_true", help="generate the inputs and exit")
     a = p.parse_args()
     # Under emulation times mean nothing, so neither do repetitions or recordings.
@@ -254,7 +256,7 @@ def main():
         try:
             if a.inputs_only:
                 return d.make_inputs()
-            return demo(d)
+            return demo(d, a.prefetch)
         except road.Stopped as e:
             say(f"stopped by {e}; swap is off and no process is left")
             return 130

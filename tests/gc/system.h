@@ -351,6 +351,9 @@ static void report(const char *path, double began, double ended)
 		FIELD(hint_calls);
 		FIELD(hinted_pages);
 		FIELD(allocation_faults);
+		FIELD(minor_cycles); FIELD(minor_concurrent); FIELD(minor_kept);
+		FIELD(promoted_bytes);
+		FIELD(reclaimed_bytes); FIELD(remembered);
 #undef FIELD
 		fprintf(f, ", \"epoch_source\": \"%s\", \"pause_p50_ns\": %lu, \"pause_p99_ns\": %lu}\n",
 			sources[s.epoch_source], (unsigned long)ebbgc_pause_quantile(heap, 0.5),

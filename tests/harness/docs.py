@@ -35,7 +35,7 @@ REASONS = (
 WORLDS = ("beside", "ebbd", "swap")
 PROGRAMS = ("ebbctl", "ebbd", "ebb-swapd", "ebb-donord", "ebb-sim")
 # Options of other programs (losetup, podman, tests/demo/demo.py), and removed ones.
-FOREIGN_OPTIONS = {"--direct-io", "--memory-swap", "--no-picture",
+FOREIGN_OPTIONS = {"--direct-io", "--memory-swap", "--no-picture", "--prefetch",
                    "--hot-slab", "--rdma-memory", "--rdma-open"}
 DIRECTIVE = re.compile(r"<!-- (not run|run): (.+?) -->")
 PROMPT = re.compile(r"[a-z]*[#$] (.*)")

@@ -144,6 +144,42 @@ def test_concurrent_requests(world):
     assert told["pages_read_backup"] == told["donor_losses"] == 0
 
 
+def test_small_reads_pass_large_ones(world):
+    """Eight read 64 pages at a time, as prefetches do, and one a page, as a miss does."""
+    s = world.serve(world.donor())
+    p, stop, wrong, reads = world.open(s), threading.Event(), [], [0] * 8
+    for page in range(0, 512, 64):
+        p.write(page, p.random.randbytes(64 * PAGE))
+
+    def read(i):
+        while not stop.is_set():
+            if p.read(64 * i, 64) != p.model[64 * i * PAGE:64 * (i + 1) * PAGE]:
+                wrong.append(i)
+            reads[i] += 1
+
+    def passed():
+        told = s.stats()
+        # With shm they are rarely in flight.
+        return told["large_reads_held"] > 50 and told["overtakes"] > 2 and min(reads) > 5
+
+    crew = [threading.Thread(target=read, args=(i,)) for i in range(8)]
+    for t in crew:
+        t.start()
+    try:
+        end = time.monotonic() + 60
+        while not passed() and time.monotonic() < end:
+            for page in range(0, 512, 8):
+                if p.read(page, 1) != p.model[page * PAGE:(page + 1) * PAGE]:
+                    wrong.append(page)
+    finally:
+        stop.set()
+        for t in crew:
+            t.join()
+    told = s.stats()
+    assert passed(), (told["large_reads_held"], told["overtakes"], reads)
+    assert wrong == []
+
+
 def test_overlapping_requests_are_not_torn(world):
     """Eight writers of one range: a reader sees one version whole, of any writer."""
     s = world.serve(world.donor())

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.beside
 SMALL = {"closure": 3000, "kmeans": 10000, "kv": 10000, "orders": 20000, "pagerank": 10000,
          "quads": 40000, "regression": 10000, "triangles": 8000}
 MODES = ("mode=stop", "mode=concurrent,drop", "mode=memliner", "mode=memliner,park,drop",
-         "mode=memliner,park,arrivals,hints,residency=simulated,delays=2:1:0")
+         "mode=memliner,park,arrivals,hints,residency=simulated,delays=2:1:0",
+         "mode=concurrent,nursery=64K", "mode=memliner,park,drop,nursery=64K")
 
 
 def run(binary, size, options, told):

@@ -174,6 +174,12 @@ class Network:
             for a, b, way in ((s, there, "up"), (there, s, "down")):
                 threading.Thread(target=self.pump, args=(kind, a, b, way), daemon=True).start()
 
+    def frames(self, frames, data, way):
+        for op, f in frames.cut(data):
+            if op == JOIN and way == "up":
+                self.join = f
+            yield self.change[way](op, f)
+
     def pump(self, kind, a, b, way):
         frames = Frames(WRITE if way == "up" else READ)
         try:
@@ -181,16 +187,15 @@ class Network:
                 self.seen[kind] += data
                 self.carried[b] = self.carried.get(b, 0) + len(data)
                 if kind == "control":
-                    b.sendall(self.control.pop(way, bytes)(data))
-                    continue
-                for op, f in frames.cut(data):
-                    if op == JOIN and way == "up":
-                        self.join = f
-                    try:
-                        b.sendall(self.change[way](op, f))
-                    except OSError:
-                        # What it sent before it hung up, which the other thread has, still passes.
-                        return
+                    changed = [self.control.pop(way, bytes)(data)]
+                else:
+                    changed = self.frames(frames, data, way)
+                try:
+                    for piece in changed:
+                        b.sendall(piece)
+                except OSError:
+                    # What it sent before it hung up, which the other thread has, still passes.
+                    return
             # So does an answer to the end of this direction.
             b.shutdown(socket.SHUT_WR)
             return

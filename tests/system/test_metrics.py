@@ -31,6 +31,7 @@ COUNTERS = ("misses hits late wasted prefetched outstanding file_majors zero_maj
 SERVER_COUNTERS = (
     "requests read_requests write_requests pages_read_donor pages_read_backup pages_read_zero "
     "pages_read_failed pages_written_donor pages_written_backup_only pages_write_failed conflicts "
+    "large_reads_held overtakes "
     "donor_losses donor_absences donor_errors late_replies pages_bad_donor pages_bad_backup backup_errors fuse_errors "
     "slab_maps slab_map_refusals slab_map_failures slab_unmaps slabs_asked_back slabs_kept slabs_revoked "
     "slabs_to_disk pages_same pages_read_same pages_discarded pages_repaired waiting").split()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.beside
 
 MAN = REPO / "docs" / "man"
 PACKAGING = REPO / "packaging"
-SIM_COMMANDS = ("show", "plot", "report", "advise", "trace", "policies", "cluster")
+SIM_COMMANDS = ("show", "plot", "report", "advise", "trace", "policies", "cluster", "extents")
 # What only says something of the machine that mandoc runs on.
 NOT_OURS = re.compile("referenced manual not found|outdated mandoc.db")
 # systemd-analyze security: 0 is best, 10 is worst.

@@ -175,7 +175,7 @@ def test_together_and_restored(ebbd_lock, logs, scan):
         wait_for(lambda: not RECORD.exists(), 10, "the end of the record")
         wait_for(lambda: executor(ebbd) == CPUS, 10, "the executor to return")
         row, = ebbctl_json("status")["attachments"]
-        assert row["placement"]["setting"] == "off" and "placement" not in row["params"]
+        assert row["placement"]["setting"] == row["params"]["placement"] == "off"
 
         place(c, "together")
         wait_pinned(s.pid)
@@ -207,7 +207,7 @@ def test_together_and_restored(ebbd_lock, logs, scan):
 
 
 def test_a_cpuset_that_loses_the_cpu_and_regains_it(ebbd, scan, cpuset):
-    c, s = scan("leap")
+    c, s = scan("leap", "placement=off")
     cpuset.move(s.pid)
     place(c, "together")
     cpu = wait_pinned(s.pid)
@@ -269,8 +269,9 @@ def test_children_in_other_cgroups(ebbd_lock, logs, scan, cgroup):
 
 
 def test_auto(ebbd, scan):
-    """They share while one thread runs, and separate when there are two."""
-    c, s = scan("leap", "placement=auto")
+    """They share while one thread runs, and separate when there are two; this is the default."""
+    c, s = scan("leap")
+    assert placement(c)["setting"] == "auto"
     wait_pinned(s.pid)
     wait_state(c, "together")
     other = parts.Scan(cgroup=c, mib=48, passes=1000, write=True)
@@ -285,6 +286,28 @@ def test_auto(ebbd, scan):
     # A setting ends it.
     place(c, "off")
     wait_for(lambda: free(s.pid), 10, "all CPUs")
+
+
+def test_a_cgroup_with_very_many_below_is_left_alone(ebbd, scan):
+    c, s = scan("leap")
+    wait_pinned(s.pid)
+    below = [c.path / f"below{i}" for i in range(520)]
+    try:
+        for b in below:
+            b.mkdir()
+        wait_state(c, "many threads")
+        assert free(s.pid)
+    finally:
+        for b in below:
+            b.rmdir()
+    wait_pinned(s.pid)
+
+
+def test_auto_leaves_programs_that_nothing_prefetches_for(ebbd, scan):
+    c, s = scan("none")
+    wait_state(c, "apart")
+    time.sleep(3)       # longer than it takes to decide
+    assert free(s.pid) and placement(c)["together_ns"] == 0
 
 
 def test_auto_leaves_programs_that_do_not_swap(ebbd, device, cgroup):
@@ -313,9 +336,10 @@ def test_own_affinity_is_kept(ebbd, scan):
     assert free(s.pid) and placement(c)["state"] == "own affinity"
     place(c, "off")
     wait_state(c, "off")
-    # To the very CPU that ebbd chose.
+    # To the very CPU that ebbd chose, but not while ebbd pins.
     place(c, "together")
     cpu = wait_pinned(s.pid)
+    wait_state(c, "together")
     os.sched_setaffinity(s.pid, {cpu})
     wait_state(c, "own affinity")
     place(c, "off")
@@ -360,7 +384,7 @@ def test_realtime_is_left_alone(ebbd, scan):
 
 def test_states_from_the_start(ebbd, cgroup):
     c, d = cgroup(), cgroup()
-    ebbctl("policy", "attach", "none", c.path)
+    ebbctl("policy", "attach", "none", c.path, "placement=off")
     assert placement(c)["state"] == "off"
     ebbctl("policy", "attach", "none", d.path, "placement=together")
     assert placement(d)["state"] == "idle"
@@ -374,13 +398,14 @@ def switches(ebbd):
     return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.M)[1])
 
 
-def test_no_wakeups_without_a_placement(ebbd, cgroup):
+def test_no_wakeups_while_there_is_nothing_to_place(ebbd, cgroup):
     c = cgroup()
-    ebbctl("policy", "attach", "none", c.path)
+    ebbctl("policy", "attach", "leap", c.path)
     time.sleep(0.5)
     before = switches(ebbd)
     time.sleep(2)
     assert switches(ebbd) == before
+    assert placement(c)["state"] == "idle"
     place(c, "together")
     wait_for(lambda: switches(ebbd) > before + 3, 10, "rounds")
     place(c, "off")
@@ -392,7 +417,7 @@ def test_no_wakeups_without_a_placement(ebbd, cgroup):
 
 def test_the_executor_returns_to_its_own_affinity(ebbd, scan):
     """To the one that it had before it moved, not at ebbd's start."""
-    c, s = scan("leap")
+    c, s = scan("leap", "placement=off")
     tid = int(thread_of(ebbd, "ebbd-prefetch").name)
     own = {max(CPUS)}
     os.sched_setaffinity(tid, own)
@@ -451,5 +476,5 @@ def test_bad_modes(ebbd, cgroup):
             done = ebbctl(*verb, f"placement={bad}", check=False)
             assert done.returncode == USAGE and done.stderr.startswith("ebbctl: placement: "), done
     assert ebbctl_json("status")["attachments"][0]["params"] == {"placement": "together"}
-    place(c, "off")
+    place(c, "auto")
     assert ebbctl_json("status")["attachments"][0]["params"] == {}

@@ -99,7 +99,7 @@ void device_end(void)
 
 void run(void)
 {
-	while (engine_run(&s.engine))
+	while (engine_run(&s.engine) | engine_begin_large(&s.engine))
 		;
 }
 

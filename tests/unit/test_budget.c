@@ -105,23 +105,23 @@ static void the_limit_bounds_what_is_outstanding(void **unused)
 	b = w.held[0];
 	assert_int_equal(budget_limit(b), LIMIT);
 	assert_int_equal(budget_room(b), ROOM);
-	assert_int_equal(budget_take(b, ROOM - 8, SECOND).pages, ROOM - 8);
+	assert_int_equal(budget_take(b, ROOM - 8, SECOND), ROOM - 8);
 	budget_settle(b, ROOM - 8);
-	assert_int_equal(budget_take(b, 8, SECOND).pages, 8);
+	assert_int_equal(budget_take(b, 8, SECOND), 8);
 	assert_int_equal(atomic_load(&reads), 0);
 	/* Short of room it looks at the counters, */
-	assert_int_equal(budget_take(b, 64, SECOND).pages, 8);
+	assert_int_equal(budget_take(b, 64, SECOND), 8);
 	counters.hits = 30;
 	counters.late = 20;
 	counters.wasted = 6;
-	assert_int_equal(budget_take(b, 64, SECOND).pages, 64);
+	assert_int_equal(budget_take(b, 64, SECOND), 64);
 	assert_int_equal(atomic_load(&reads), 2);
 	/* and remembers them. */
-	assert_int_equal(budget_take(b, 64, SECOND).pages, 64);
+	assert_int_equal(budget_take(b, 64, SECOND), 64);
 	assert_int_equal(atomic_load(&reads), 2);
 	assert_int_equal(budget_outstanding(b, &counters), ROOM - 8 - 56);
 	/* The other's is its own. */
-	assert_int_equal(budget_take(w.held[1], ROOM, SECOND).pages, ROOM);
+	assert_int_equal(budget_take(w.held[1], ROOM, SECOND), ROOM);
 	end(&w);
 }
 
@@ -183,23 +183,23 @@ static void idle_pages_of_one_leave_entries_for_others(void **unused)
 
 	limit_to(0);
 	begin(&w);
-	assert_int_equal(budget_take(w.held[0], most + 1, SECOND).pages, most);
+	assert_int_equal(budget_take(w.held[0], most + 1, SECOND), most);
 	budget_settle(w.held[0], 30000);
 	s = budget_sweep_begin(w.table, 10 * SECOND);
 	for (int i = 0; i < 30000; i++)
 		assert_true(budget_sweep_keep(s, 1, SECOND));
 	budget_sweep_end(s);
-	assert_int_equal(budget_take(w.held[0], 10000, SECOND).pages, EBB_MAX_PREFETCHED - 60000);
+	assert_int_equal(budget_take(w.held[0], 10000, SECOND), EBB_MAX_PREFETCHED - 60000);
 	budget_settle(w.held[0], EBB_MAX_PREFETCHED - 60000);
 	/* The other gets half of what the first one left. */
-	taken = budget_take(w.held[1], most, 2 * SECOND).pages;
+	taken = budget_take(w.held[1], most, 2 * SECOND);
 	assert_int_equal(taken, 30000);
 	budget_settle(w.held[1], 15000);
-	assert_int_equal(budget_take(w.held[1], most, 3 * SECOND).pages, 0);
-	assert_int_equal(budget_take(w.held[0], 64, 3 * SECOND).pages, 0);
+	assert_int_equal(budget_take(w.held[1], most, 3 * SECOND), 0);
+	assert_int_equal(budget_take(w.held[0], 64, 3 * SECOND), 0);
 	/* Used pages free their entries. */
 	counters.hits = 10000;
-	assert_int_equal(budget_take(w.held[1], 64, 4 * SECOND).pages, 64);
+	assert_int_equal(budget_take(w.held[1], 64, 4 * SECOND), 64);
 	assert_int_equal(budget_pages_cut(w.held[0]), 0);
 	budget_cut(w.held[0], 64);
 	assert_int_equal(budget_pages_cut(w.held[0]), 64);
@@ -214,7 +214,7 @@ static void a_sweep_finds_idle_and_expired_pages(void **unused)
 
 	begin(&w);
 	budget_settle(w.held[0], ROOM);
-	assert_int_equal(budget_take(w.held[0], 64, SECOND).pages, 0);
+	assert_int_equal(budget_take(w.held[0], 64, SECOND), 0);
 	s = budget_sweep_begin(w.table, 10 * SECOND);
 	for (int i = 0; i < 40; i++)
 		assert_true(budget_sweep_keep(s, 1, 9 * SECOND));
@@ -225,10 +225,10 @@ static void a_sweep_finds_idle_and_expired_pages(void **unused)
 	budget_sweep_expired(s, 3);
 	budget_sweep_end(s);
 	assert_int_equal(budget_expired(w.held[0]), 5);
-	assert_int_equal(budget_take(w.held[0], 64, SECOND).pages, 45);
+	assert_int_equal(budget_take(w.held[0], 64, SECOND), 45);
 	/* What one sweep found idle counts until the next one. */
 	budget_sweep_end(budget_sweep_begin(w.table, 11 * SECOND));
-	assert_int_equal(budget_take(w.held[0], 64, SECOND).pages, 5);
+	assert_int_equal(budget_take(w.held[0], 64, SECOND), 5);
 	end(&w);
 }
 
@@ -258,23 +258,60 @@ static void few_used_pages_throttle(void **unused)
 	end(&w);
 }
 
-static void others_that_miss_slow_it_down(void **unused)
+static void misses_that_outnumber_hits_wait(void **unused)
 {
-	struct budget_grant grant;
 	struct world w;
 
 	begin(&w);
+	assert_false(budget_others_wait(w.held[1]));
 	counters.misses = 1000;
 	budget_tick(w.own[1], &counters, SECOND);
-	grant = budget_take(w.held[0], 64, SECOND);
-	assert_int_equal(grant.batch, config.batch);
-	assert_int_equal(grant.before, config.inflight);
-	grant = budget_take(w.held[1], 64, SECOND);
-	assert_int_equal(grant.batch + grant.before, config.beside);
+	assert_true(budget_others_wait(w.held[1]));
+	/* Its own misses pace no program. */
+	assert_false(budget_others_wait(w.held[0]));
+	budget_tick(w.own[0], &counters, SECOND);
+	assert_true(budget_others_wait(w.held[0]));
+	assert_true(budget_others_wait(w.held[1]));
 	/* It is detached. */
 	assert_int_equal(budget_publish(w.table, &w.own[0], 1), 0);
 	assert_null(budget_hold(w.table, 1));
-	assert_int_equal(budget_take(w.held[1], 64, SECOND).batch, config.batch);
+	assert_false(budget_others_wait(w.held[1]));
+	end(&w);
+}
+
+/* Weights of a user's cgroup are among its siblings. */
+static void root_gives_weights(void **unused)
+{
+	static const struct { const char *text; uint32_t weight; } is[] = {
+		{ "default 300\n", 300 }, { "default 1\n8:16 200\n", 1 }, { "default 0\n", 100 },
+		{ "default 10001\n", 100 }, { "none\n", 100 }, { "", 100 },
+	};
+	struct cgroup_ref c;
+	struct world w;
+	char path[128];
+	FILE *f;
+
+	begin(&w);
+	cgroup_of(1, &c);
+	assert_int_equal(budget_weight(w.held[0]), 100);
+	snprintf(path, sizeof(path), "%s/io.weight", directory);
+	for (size_t i = 0; i < sizeof(is) / sizeof(*is); i++) {
+		f = fopen(path, "w");
+		assert_non_null(f);
+		fputs(is[i].text, f);
+		fclose(f);
+		budget_read_limit(w.own[1], &c);
+		assert_int_equal(budget_weight(w.held[0]), geteuid() ? 100 : is[i].weight);
+	}
+	if (!geteuid()) {
+		f = fopen(path, "w");
+		fputs("default 300\n", f);
+		fclose(f);
+		assert_int_equal(chown(path, 1000, 1000), 0);
+		budget_read_limit(w.own[1], &c);
+		assert_int_equal(budget_weight(w.held[0]), 100);
+	}
+	unlink(path);
 	end(&w);
 }
 
@@ -293,7 +330,7 @@ static void *executor(void *data)
 		struct budget_sweep *s;
 
 		if (b && budget_passes(b)) {
-			budget_settle(b, budget_take(b, 8, SECOND).pages);
+			budget_settle(b, budget_take(b, 8, SECOND));
 			budget_detect(b);
 			r->found++;
 		}
@@ -373,7 +410,8 @@ int main(void)
 		cmocka_unit_test(idle_pages_of_one_leave_entries_for_others),
 		cmocka_unit_test(a_sweep_finds_idle_and_expired_pages),
 		cmocka_unit_test(few_used_pages_throttle),
-		cmocka_unit_test(others_that_miss_slow_it_down),
+		cmocka_unit_test(misses_that_outnumber_hits_wait),
+		cmocka_unit_test(root_gives_weights),
 		cmocka_unit_test(the_table_changes_under_the_executor),
 	};
 

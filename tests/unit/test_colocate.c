@@ -67,7 +67,7 @@ static bool step(struct colocate_auto *a, uint32_t others, uint64_t pages)
 {
 	return colocate_auto_step(a, &(struct colocate_look){
 		.wall_ns = LOOK_NS, .busiest_ns = LOOK_NS / 5, .others_ns = LOOK_NS / 5000 * others,
-		.pages = pages });
+		.pages = pages, .prefetched = pages });
 }
 
 /* Returns the look, from 1 on, at which they come together; 0 = none of @looks. */
@@ -163,6 +163,23 @@ static void others_or_little_swapping_keep_apart(void **state)
 		assert_false(step(&a, 0, i % 4 ? PAGES : 0));
 }
 
+/* A program under the policy "none", or one that is not predicted, gains nothing. */
+static void pages_that_nobody_prefetched_keep_apart(void **state)
+{
+	struct colocate_look l = {
+		.wall_ns = LOOK_NS, .busiest_ns = LOOK_NS / 5, .pages = 4 * PAGES,
+		.prefetched = PAGES - 1,
+	};
+	struct colocate_auto a = { 0 };
+
+	for (int i = 0; i < 100; i++)
+		assert_false(colocate_auto_step(&a, &l));
+	l.prefetched = PAGES;
+	for (int i = 0; i < 3; i++)
+		assert_false(colocate_auto_step(&a, &l));
+	assert_true(colocate_auto_step(&a, &l));
+}
+
 static void threads_that_appear_separate_at_once(void **state)
 {
 	/* As often, the pause doubles, up to 1024 looks. */
@@ -204,6 +221,7 @@ int main(void)
 		cmocka_unit_test(an_attempt_is_compared_with_the_time_just_before_it),
 		cmocka_unit_test(a_single_thread_that_swaps_shares_after_a_second),
 		cmocka_unit_test(others_or_little_swapping_keep_apart),
+		cmocka_unit_test(pages_that_nobody_prefetched_keep_apart),
 		cmocka_unit_test(threads_that_appear_separate_at_once),
 		cmocka_unit_test(a_rest_of_swapping_separates_without_a_pause),
 	};

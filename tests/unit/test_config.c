@@ -20,7 +20,7 @@ static void every_key(void **unused)
 	struct error e;
 
 	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[bpf]\nhooks = tracepoints\n[prefetch]\nbatch = 32\n"
-				  "headroom=4\nbeside = 8\nstale = 10ms\nexpire = 1m\n", &e), 0);
+				  "headroom=4\nbeside = 8\nstale = 10ms\nexpire = 1m\ncollapse = auto\n", &e), 0);
 	assert_int_equal(c.epoch_percent, 25);
 	assert_int_equal(c.hooks, HOOKS_TRACEPOINTS);
 	assert_int_equal(c.executor.batch, 32);
@@ -28,6 +28,7 @@ static void every_key(void **unused)
 	assert_int_equal(c.executor.beside, 8);
 	assert_int_equal(c.executor.stale_ns, 10000000);
 	assert_int_equal(c.executor.expire_ns, 60000000000);
+	assert_int_equal(c.executor.collapse, COLLAPSE_AUTO);
 }
 
 static void the_shipped_file_says_the_defaults(void **unused)
@@ -51,6 +52,8 @@ static void the_shipped_file_says_the_defaults(void **unused)
 	assert_int_equal(shipped.executor.beside, built.executor.beside);
 	assert_int_equal(shipped.executor.stale_ns, built.executor.stale_ns);
 	assert_int_equal(shipped.executor.expire_ns, built.executor.expire_ns);
+	assert_int_equal(built.executor.collapse, COLLAPSE_NEVER);
+	assert_int_equal(shipped.executor.collapse, built.executor.collapse);
 }
 
 static void removed_keys_warn_and_do_nothing(void **unused)
@@ -87,6 +90,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch]\nstale = 5 apples\n", ":2:", "apples" },
 		{ "[prefetch]\n\nexpire = 1ms\n", ":3:", "expire" },
 		{ "[epochs]\npercent = 0\n", ":2:", "percent" },
+		{ "[prefetch]\ncollapse = on\n", ":2:", "'on' is none of off, auto" },
 		{ "[bpf]\nhooks = kprobes\n", ":2:", "none of auto, fentry, tracepoints" },
 		{ "[donors]\nlist = a:1, a:1\n", ":2:", "twice" },
 		{ "[donors]\nlist = a:1\nlist = b, a:1\n", ":3:", "a:1 given twice" },

@@ -148,6 +148,35 @@ static void answer_one(void)
 	donor_count(d, &(struct transfer){ .op = WIRE_WRITE, .since = THEN });
 }
 
+static void read_in(uint64_t ns, uint32_t pages)
+{
+	donor_count(d, &(struct transfer){ .op = WIRE_READ, .since = now_ns() - ns,
+					   .length = pages * EBB_PAGE });
+}
+
+/* The fastest small read tells the round trip, and is forgotten in time. */
+static void the_round_trip_of_a_donor(void **state)
+{
+	uint64_t least;
+
+	read_in(1000 * MS, 64);
+	assert_int_equal(d->fastest, 0);
+	read_in(2 * 1000 * MS, 1);
+	least = d->fastest;
+	assert_true(least >= 2 * 1000 * MS);
+	read_in(3 * 1000 * MS, 8);
+	assert_int_equal(d->fastest, least);
+	read_in(1000 * MS, 8);
+	assert_in_range(d->fastest, 1000 * MS, least - 1);
+	least = d->fastest;
+	donors_tick(&s.donors, THEN);
+	assert_int_equal(d->fastest, least + least / 256);
+	/* Without reads it does not grow for ever. */
+	for (int i = 0; i < 20000; i++)
+		donors_tick(&s.donors, THEN);
+	assert_in_range(d->fastest, 10 * 1000 * MS, 11 * 1000 * MS);
+}
+
 /* An answer comes behind those that were asked for before. */
 static void slow_and_not_silent(void **state)
 {
@@ -403,6 +432,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(silent_for_the_deadline, asked, end),
 		cmocka_unit_test_setup_teardown(received_in_pieces, asked, end),
 		cmocka_unit_test_setup_teardown(slow_and_not_silent, asked, end),
+		cmocka_unit_test_setup_teardown(the_round_trip_of_a_donor, asked, end),
 		cmocka_unit_test_setup_teardown(what_never_comes, asked, end),
 		cmocka_unit_test_setup_teardown(nobody_looked, asked, end),
 		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),

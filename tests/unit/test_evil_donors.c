@@ -403,6 +403,7 @@ static void look(void)
 	for (int i = 0; i < n; i++)
 		donors_event(&s.donors, &ev[i]);
 	engine_run(&s.engine);
+	engine_begin_large(&s.engine);
 	while (draw(4) && donors_more(&s.donors))
 		engine_run(&s.engine);
 	while (repair_run(&s.replicas))

@@ -81,7 +81,8 @@ static void other_page_sizes(void **state)
 	} heaps[] = {
 		{ "mode=concurrent", 0 }, { "mode=stop,lock", 0 }, { "mode=memliner", -ENOTSUP },
 		{ "mode=memliner,park", -ENOTSUP }, { "mode=concurrent,drop", -ENOTSUP },
-		{ "mode=stop,budget=1M", -ENOTSUP },
+		{ "mode=stop,budget=1M", -ENOTSUP }, { "mode=concurrent,exact", -ENOTSUP },
+		{ "mode=concurrent,nursery=1M", 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(*heaps); i++) {
@@ -146,7 +147,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		{ "a plain heap", heap_is_all_or_nothing, NULL, NULL, (void *)"mode=concurrent" },
 		{ "one with all tables", heap_is_all_or_nothing, NULL, NULL,
-		  (void *)"mode=memliner,park,check,hints" },
+		  (void *)"mode=memliner,park,check,hints,nursery=1M" },
 		cmocka_unit_test(other_page_sizes),
 	};
 

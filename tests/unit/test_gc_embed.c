@@ -12,7 +12,11 @@ struct entry {
 
 struct table {
 	uint64_t length;
-	uint64_t mode;		/* 'k', 'v', 'a': keys are ephemerons', values are weak, both */
+	/*
+	 * 'k': keys are ephemerons'; 'v': values are weak; 'a': both are; 's': values are weak, and
+	 * keys live while they do.
+	 */
+	uint64_t mode;
 	struct entry entries[];
 };
 
@@ -28,6 +32,10 @@ static void table_edges(void *object, struct ebbgc_edges *e)
 
 		if (mode == 'k') {
 			e->ephemeron(e, &n->key, key, &n->value, value, EBBGC_CLEAR_LAST);
+			continue;
+		}
+		if (mode == 's') {
+			e->ephemeron(e, &n->value, value, &n->key, key, EBBGC_CLEAR_FIRST);
 			continue;
 		}
 		if (mode == 'a')
@@ -237,6 +245,28 @@ static void hold_settled(void *arg, const struct ebbgc_event *e)
 		usleep(100);
 }
 
+/* Begins a cycle; returns while dead references read as null and are not cleared yet. */
+static void settle(struct world *w, struct settled *s)
+{
+	w->heap->options.event = hold_settled;
+	w->heap->options.event_arg = s;
+	w->heap->options.pause_budget_ns = 0;
+	for (ebbgc_collect_start(w->m); !__atomic_load_n(&s->waiting, __ATOMIC_ACQUIRE);
+	     usleep(100))
+		ebbgc_poll(w->m);
+}
+
+static void settle_end(struct world *w, struct settled *s)
+{
+	uint64_t before = stats_of(w->heap).cycles;
+
+	__atomic_store_n(&s->go, true, __ATOMIC_RELEASE);
+	while (stats_of(w->heap).cycles == before) {
+		ebbgc_poll(w->m);
+		usleep(100);
+	}
+}
+
 /*
  * While references are cleared for good, the program finds an object by one that is cleared last,
  * and moves what only that object refers to.
@@ -256,12 +286,8 @@ static void what_is_cleared_last_can_be_found(void **state)
 	ebbgc_store(w.m, w.roots[3], &node_of(w.roots[3])->left, node_new(&w, 42));
 	put(&w, w.roots[1], 0, w.roots[3], EBBGC_NULL);
 	w.roots[3] = EBBGC_NULL;
-	w.heap->options.event = hold_settled;
-	w.heap->options.event_arg = &s;
-	w.heap->options.pause_budget_ns = 0;
 	before = stats_of(w.heap).cycles;
-	for (ebbgc_collect_start(w.m); !__atomic_load_n(&s.waiting, __ATOMIC_ACQUIRE); usleep(100))
-		ebbgc_poll(w.m);
+	settle(&w, &s);
 	assert_int_equal(stats_of(w.heap).cycles, before);
 	assert_true(ebbgc_is_null(ebbgc_weak_read(w.m, table_of(w.roots[0])->entries[0].value,
 						  EBBGC_CLEAR_FIRST)));
@@ -271,15 +297,108 @@ static void what_is_cleared_last_can_be_found(void **state)
 	ebbgc_store(w.m, w.roots[2], &node_of(w.roots[2])->left,
 		    ebbgc_load(w.m, key, &node_of(key)->left));
 	ebbgc_store(w.m, key, &node_of(key)->left, EBBGC_NULL);
-	__atomic_store_n(&s.go, true, __ATOMIC_RELEASE);
-	while (stats_of(w.heap).cycles == before) {
-		ebbgc_poll(w.m);
-		usleep(100);
-	}
+	settle_end(&w, &s);
 	assert_int_equal(stats_of(w.heap).check_failures, 0);
 	assert_int_equal(node_of(ebbgc_load(w.m, w.roots[2], &node_of(w.roots[2])->left))->value,
 			 42);
 	assert_true(ebbgc_is_null(table_of(w.roots[0])->entries[0].value));
+	world_close(&w);
+}
+
+/* The key is dead: before the collector clears the entry, the program gives the value a new key. */
+static void entries_are_reused_for_their_values(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	struct world w;
+	struct entry *n;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'k', 1);
+	w.roots[1] = node_new(&w, 42);
+	put(&w, w.roots[0], 0, node_new(&w, 1), w.roots[1]);
+	n = table_of(w.roots[0])->entries;
+	settle(&w, &s);
+	assert_true(ebbgc_is_null(ebbgc_weak_read(w.m, n->key, EBBGC_CLEAR_LAST)));
+	w.roots[2] = node_new(&w, 2);
+	put(&w, w.roots[0], 0, w.roots[2], w.roots[1]);
+	settle_end(&w, &s);
+	assert_true(ebbgc_same(n->key, w.roots[2]));
+	assert_true(ebbgc_same(n->value, w.roots[1]));
+	world_close(&w);
+}
+
+/* The same where it is the value that is dead, and the key that another value gets. */
+static void entries_are_reused_for_their_keys(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	struct world w;
+	struct entry *n;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 's', 1);
+	w.roots[1] = node_new(&w, 42);
+	put(&w, w.roots[0], 0, w.roots[1], node_new(&w, 1));
+	n = table_of(w.roots[0])->entries;
+	settle(&w, &s);
+	assert_true(ebbgc_is_null(ebbgc_weak_read(w.m, n->value, EBBGC_CLEAR_FIRST)));
+	w.roots[2] = node_new(&w, 2);
+	put(&w, w.roots[0], 0, w.roots[1], w.roots[2]);
+	settle_end(&w, &s);
+	assert_true(ebbgc_same(n->key, w.roots[1]));
+	assert_true(ebbgc_same(n->value, w.roots[2]));
+	world_close(&w);
+}
+
+/*
+ * An object is found by a reference that is cleared last: the other one that the program stores,
+ * in a slot which the collector is about to clear, reads as the object and stays.
+ */
+static void what_is_found_again_is_not_cleared(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	struct world w;
+	struct entry *weak, *last;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'v', 1);
+	w.roots[1] = table_new(&w, 'a', 1);
+	w.roots[3] = node_new(&w, 42);
+	put(&w, w.roots[0], 0, EBBGC_NULL, w.roots[3]);
+	put(&w, w.roots[1], 0, w.roots[3], EBBGC_NULL);
+	weak = table_of(w.roots[0])->entries;
+	last = table_of(w.roots[1])->entries;
+	w.roots[3] = EBBGC_NULL;
+	settle(&w, &s);
+	assert_true(ebbgc_is_null(ebbgc_weak_read(w.m, weak->value, EBBGC_CLEAR_FIRST)));
+	w.roots[2] = ebbgc_weak_read(w.m, last->key, EBBGC_CLEAR_LAST);
+	assert_false(ebbgc_is_null(w.roots[2]));
+	put(&w, w.roots[0], 0, EBBGC_NULL, w.roots[2]);
+	assert_true(ebbgc_same(ebbgc_weak_read(w.m, weak->value, EBBGC_CLEAR_FIRST), w.roots[2]));
+	settle_end(&w, &s);
+	assert_true(ebbgc_same(weak->value, w.roots[2]));
+	assert_true(ebbgc_same(last->key, w.roots[2]));
+	world_close(&w);
+}
+
+/* A value that outlives its key may stay in its slot, which does not keep it. */
+static void null_keys_keep_no_value(void **state)
+{
+	struct world w;
+	struct entry *n;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'k', 1);
+	w.roots[1] = node_new(&w, 42);
+	put(&w, w.roots[0], 0, node_new(&w, 1), w.roots[1]);
+	n = table_of(w.roots[0])->entries;
+	cycle(&w);
+	assert_true(ebbgc_is_null(n->key));
+	w.roots[2] = ebbgc_weak_new(w.m, w.roots[1]);
+	w.roots[1] = EBBGC_NULL;
+	cycle(&w);
+	assert_true(ebbgc_is_null(ebbgc_weak_get(w.m, w.roots[2])));
+	assert_true(ebbgc_is_null(n->value));
+	assert_int_equal(stats_of(w.heap).ephemerons_cleared, 1);
 	world_close(&w);
 }
 
@@ -292,8 +411,12 @@ static void registry_roots(void *arg, struct ebbgc_edges *e)
 {
 	struct registry *r = arg;
 
+	ebbgc_ref_t inside = { r->slot.bits ? r->slot.bits + 16 : 0 };
+
 	r->calls++;
 	e->strong(e, &r->slot, r->slot);
+	/* No object begins there: to be ignored. */
+	e->strong(e, NULL, inside);
 }
 
 static void callbacks_pass_roots(void **state)
@@ -662,6 +785,13 @@ int main(void)
 		IN_MODES(keys_are_cleared_after_finalizers),
 		{ "what is cleared last can be found", what_is_cleared_last_can_be_found, NULL,
 		  NULL, (void *)"mode=concurrent" },
+		{ "entries are reused for their values", entries_are_reused_for_their_values, NULL,
+		  NULL, (void *)"mode=concurrent" },
+		{ "entries are reused for their keys", entries_are_reused_for_their_keys, NULL,
+		  NULL, (void *)"mode=concurrent" },
+		{ "what is found again is not cleared", what_is_found_again_is_not_cleared, NULL,
+		  NULL, (void *)"mode=concurrent" },
+		IN_MODES(null_keys_keep_no_value),
 		IN_MODES(callbacks_pass_roots),
 		{ "touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
 		  (void *)"mode=concurrent" },

@@ -12,6 +12,9 @@ static void random_programs(void **state)
 		assert_true(s.weak_cleared && s.ephemerons_cleared && s.finalizers_ready);
 		assert_true(strstr(options, "mode=stop") || s.cycles - s.full_cycles > 3);
 		assert_true(s.cycles > 3);
+		if (strstr(options, "nursery"))
+			assert_true(s.promoted_bytes && s.reclaimed_bytes && s.remembered &&
+				    (strstr(options, "mode=stop") || s.minor_concurrent));
 		/* A cycle that never waits may be over before another thread has run. */
 		assert_true(!strstr(options, "arrivals,hints") || s.arrivals > 0);
 	}

@@ -97,7 +97,7 @@ static void holes_on_swapped_out_pages_stay_free(void **state)
 	struct fixture f;
 	size_t first, last, there = 0;
 
-	begin(&f, "mode=memliner,exact,residency=simulated", 64 << 20);
+	begin(&f, *state, 64 << 20);
 	nodes_with_holes(&f, true);
 	first = page(&f, *slot(&f, 0));
 	last = page(&f, *slot(&f, NODES - 2));
@@ -136,7 +136,7 @@ static void empty_pages_are_not_read(void **state)
 	struct fixture f;
 	size_t first, last, before, there = 0;
 
-	begin(&f, "mode=memliner,exact,residency=simulated", 64 << 20);
+	begin(&f, *state, 64 << 20);
 	nodes_with_holes(&f, false);
 	first = page(&f, *slot(&f, 0));
 	last = first + NODES / PER_PAGE - 2;
@@ -163,13 +163,39 @@ static void empty_pages_are_not_read(void **state)
 	end(&f);
 }
 
+/* Where nothing lives any more, swapped-out regions are emptied, and others come first. */
+static void free_regions_are_not_read(void **state)
+{
+	const size_t length = 4 * REGION_SIZE / 8, out = 3 * REGION_SIZE / PAGE_BYTES;
+	size_t first, before;
+	struct fixture f;
+
+	begin(&f, *state, 64 << 20);
+	first = page(&f, ebbgc_alloc_length(f.m, f.refs, length));
+	assert_int_equal(ebbgc_collect(f.m), 0);
+	for (size_t p = first; p < first + out; p++)
+		page_out(&f, p);
+	before = __atomic_load_n(&emptied, __ATOMIC_RELAXED);
+	f.roots[1] = ebbgc_alloc_length(f.m, f.refs, length);
+	assert_int_equal(page(&f, f.roots[1]), first);
+	assert_int_equal(__atomic_load_n(&emptied, __ATOMIC_RELAXED) - before, out);
+	for (size_t i = 0; i < length; i++)
+		assert_true(ebbgc_is_null(refs_of(f.roots[1])->slots[i]));
+	f.roots[1] = EBBGC_NULL;
+	assert_int_equal(ebbgc_collect(f.m), 0);
+	for (size_t p = first; p < first + out; p++)
+		page_out(&f, p);
+	assert_int_equal(page(&f, ebbgc_alloc(f.m, f.node)), first + out);
+	end(&f);
+}
+
 /* When there is nothing else, such a hole is better than none. */
 static void full_heaps_use_all_holes(void **state)
 {
 	struct fixture f;
 	size_t n = 0;
 
-	begin(&f, "mode=memliner,exact,residency=simulated,sizing=fixed,overcommit", 1 << 20);
+	begin(&f, *state, 1 << 20);
 	nodes_with_holes(&f, true);
 	f.roots[1] = ebbgc_alloc_length(f.m, f.refs, (512 << 10) / 8);
 	assert_false(ebbgc_is_null(f.roots[1]));
@@ -206,6 +232,9 @@ static void faults_of_allocation_are_counted(void **state)
 	end(&f);
 }
 
+#define IN(mode, test) \
+	{ #test ", " mode, test, NULL, NULL, (void *)(mode ",exact,residency=simulated") }
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,9 +242,14 @@ int main(void)
 		  (void *)"mode=memliner,exact,residency=simulated" },
 		{ "faults of allocation are counted", faults_of_allocation_are_counted, NULL, NULL,
 		  (void *)"mode=memliner,exact,residency=simulated,count" },
-		cmocka_unit_test(holes_on_swapped_out_pages_stay_free),
-		cmocka_unit_test(empty_pages_are_not_read),
-		cmocka_unit_test(full_heaps_use_all_holes),
+		IN("mode=memliner", holes_on_swapped_out_pages_stay_free),
+		IN("mode=concurrent", holes_on_swapped_out_pages_stay_free),
+		IN("mode=stop", holes_on_swapped_out_pages_stay_free),
+		IN("mode=memliner", empty_pages_are_not_read),
+		IN("mode=concurrent", empty_pages_are_not_read),
+		IN("mode=memliner", free_regions_are_not_read),
+		IN("mode=concurrent", free_regions_are_not_read),
+		IN("mode=memliner,sizing=fixed,overcommit", full_heaps_use_all_holes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

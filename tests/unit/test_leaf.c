@@ -181,6 +181,26 @@ static void room_is_made_at_each_limit(void **unused)
 	leaves_free(&l);
 }
 
+static void the_nearest_limit_tells_what_is_unused(void **unused)
+{
+	struct leaves *l = leaves_new(0, HEADROOM);
+
+	limit("/slice", 128);
+	limit("/slice/child", 64);
+	limit("/slice/other", 0);
+	use("/slice", 100);
+	use("/slice/child", 60);
+	assert_int_equal(leaf_unused(leaf_at(l, 1, "/slice/child", SECOND)), 4 * MIB);
+	assert_int_equal(leaf_unused(leaf_at(l, 2, "/slice/other", SECOND)), 28 * MIB);
+	use("/slice", 127);
+	assert_int_equal(leaf_unused(leaf_find(l, 1, SECOND)), MIB);
+	use("/slice", 129);
+	assert_int_equal(leaf_unused(leaf_find(l, 1, SECOND)), 0);
+	limit("/slice", 0);
+	assert_int_equal(leaf_unused(leaf_find(l, 2, 2 * SECOND)), UINT64_MAX);
+	leaves_free(&l);
+}
+
 static void much_under_writeback_stops_it(void **unused)
 {
 	struct leaves *l = leaves_new(0, HEADROOM);
@@ -254,6 +274,7 @@ int main(void)
 		cmocka_unit_test(the_tightest_limit_decides),
 		cmocka_unit_test(pages_in_flight_fill_the_room),
 		cmocka_unit_test(room_is_made_at_each_limit),
+		cmocka_unit_test(the_nearest_limit_tells_what_is_unused),
 		cmocka_unit_test(much_under_writeback_stops_it),
 		cmocka_unit_test(unused_leaves_are_forgotten),
 	};

@@ -54,6 +54,7 @@ static void save(struct saved *to)
 		.backlog = m.s.engine.backlog,
 		.need_backup = m.s.engine.need_backup,
 		.held = m.s.engine.held,
+		.resyncs_held = m.s.engine.resyncs_held,
 		.now = m.s.engine.now,
 		.seed = m.s.replicas.seed,
 		.repair = m.s.replicas.repair,
@@ -90,6 +91,7 @@ static void restore(const struct saved *from)
 	m.s.engine.backlog = from->p.backlog;
 	m.s.engine.need_backup = from->p.need_backup;
 	m.s.engine.held = from->p.held;
+	m.s.engine.resyncs_held = from->p.resyncs_held;
 	m.s.engine.now = from->p.now;
 	m.s.replicas.seed = from->p.seed;
 	m.s.replicas.repair = from->p.repair;
@@ -117,7 +119,7 @@ static void mix_slot(uint64_t *h, int i)
 	if (slot->kind <= SLOT_NEW)
 		return;
 	slab = slab_of_page(&m.s.engine.table, slot->first);
-	mix(h, slot->held | slot->gave_up << 1);
+	mix(h, slot->held | slot->gave_up << 1 | (uint64_t)(slot->until != 0) << 2);
 	mix(h, slot->wait | slot->pending << 8 | slot->blocked << 16 | slot->answered << 17 |
 	    slot->degraded << 18 | slot->backing << 19 | slot->fetched << 20 |
 	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same_filled << 40);
@@ -544,6 +546,14 @@ static void every_interleaving(void **state)
 		  .slab_pages = 2,
 		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .migrations = 1, .kills = 1, .ticks = 2 },
+		  .states = 20000 },
+		{ .name = "none, a kill, a crash and a migration",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 1, .reads = 1, .migrations = 1, .kills = 1, .crashes = 1,
+			      .returns = 1, .ticks = 2 },
 		  .states = 20000 },
 	};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Detects a co-located cgroup that misses, and limits the others' prefetches. */
+/* Detects a cgroup that mostly misses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,16 +8,26 @@
 
 #include "lib/rules/pace.h"
 
+#define MS 1000000ull
+
 struct totals {
-	uint64_t misses, hits;
+	uint64_t misses, hits, miss_ns;
 };
 
-static bool tick(struct neighbour *n, struct totals *t, uint64_t misses, uint64_t hits)
+/* A tick in which each miss takes @ns. */
+static bool slow_tick(struct neighbour *n, struct totals *t, uint64_t misses, uint64_t hits,
+		      uint64_t ns)
 {
 	t->misses += misses;
 	t->hits += hits;
-	neighbour_tick(n, t->misses, t->hits);
+	t->miss_ns += misses * ns;
+	neighbour_tick(n, t->misses, t->hits, t->miss_ns);
 	return neighbour_waits(n);
+}
+
+static bool tick(struct neighbour *n, struct totals *t, uint64_t misses, uint64_t hits)
+{
+	return slow_tick(n, t, misses, hits, MS / 20);
 }
 
 static void a_random_walk_waits(void **unused)
@@ -37,14 +47,14 @@ static void a_random_walk_waits(void **unused)
 }
 
 /* Two that are prefetched for do not slow each other down. */
-static void who_mostly_hits_does_not(void **unused)
+static void a_scan_with_hits_does_not(void **unused)
 {
 	struct neighbour n = { 0 };
 	struct totals t = { 0 };
 
 	for (int i = 0; i < 100; i++)
 		assert_false(tick(&n, &t, 700, 14000));
-	/* Its order is at an end. */
+	/* The pattern has ended. */
 	assert_true(tick(&n, &t, 700, 699));
 }
 
@@ -58,40 +68,26 @@ static void a_few_misses_are_nothing(void **unused)
 	assert_true(tick(&n, &t, NEIGHBOUR_MISSES, 0));
 }
 
-static void pace(void **unused)
+/* Prefetches that delay misses a lot must not make them too few to count. */
+static void slow_misses_count_by_time(void **unused)
 {
-	struct pace p = pace_of(64, 128, 16, 0);
+	struct neighbour n = { 0 };
+	struct totals t = { 0 };
 
-	assert_int_equal(p.batch, 64);
-	assert_int_equal(p.before, 128);
-	p = pace_of(64, 128, 16, 2);
-	assert_int_equal(p.batch, 16);
-	assert_int_equal(p.before, 0);
-	/* More than a batch: the rest may be on its way. */
-	p = pace_of(64, 128, 96, 1);
-	assert_int_equal(p.batch, 64);
-	assert_int_equal(p.before, 32);
-	/* Switched off. */
-	p = pace_of(64, 128, 128, 1);
-	assert_int_equal(p.batch, 64);
-	assert_int_equal(p.before, 128);
-	p = pace_of(8, 32, 16, 1);
-	assert_int_equal(p.batch, 8);
-	assert_int_equal(p.before, 8);
-	for (uint32_t beside = 1; beside < 128; beside++) {
-		p = pace_of(64, 128, beside, 1);
-		assert_true(p.batch > 0);
-		assert_int_equal(p.batch + p.before, beside);
-	}
+	for (int i = 0; i < 100; i++)
+		assert_false(slow_tick(&n, &t, 2, 0, 9 * MS));
+	assert_true(slow_tick(&n, &t, 2, 0, 10 * MS));
+	for (int i = 0; i < 2 * NEIGHBOUR_TICKS; i++)
+		assert_int_equal(slow_tick(&n, &t, 2, 2, 50 * MS), i < NEIGHBOUR_TICKS - 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_random_walk_waits),
-		cmocka_unit_test(who_mostly_hits_does_not),
+		cmocka_unit_test(a_scan_with_hits_does_not),
 		cmocka_unit_test(a_few_misses_are_nothing),
-		cmocka_unit_test(pace),
+		cmocka_unit_test(slow_misses_count_by_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

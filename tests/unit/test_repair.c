@@ -15,6 +15,7 @@
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -108,50 +109,123 @@ static void more_new_slabs_than_frames(void **state)
 }
 
 /*
- * A page that the disk did not take is on its way to another donor when its own is
- * lost: a read that went to the disk meanwhile finds it there.
+ * Writes a page at @from that the disk fails to store, and copies it towards @to, when @from is
+ * lost: only the RESYNC has the page.
+ */
+static void only_the_resync_has_it(bool backup, struct donor **from, struct donor **to)
+{
+	uint64_t now = now_ns();
+
+	begin(1, backup);
+	engine_tick(&s.engine, now);
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	disk = -EIO;
+	back_up(1);
+	*from = &s.donors.donor[slabs[0].copy[0].donor];
+	*to = &s.donors.donor[!(*from)->index];
+	slow = true;
+	slabs[0].rewrite_at = UINT64_MAX;
+	slabs[0].copy[0].leaving = true;
+	tick(now);
+	grant();
+	tick(now);
+	repair_run(&s.replicas);
+	reply(*from);
+	assert_non_null((*to)->link.waiting.head);
+	lose(*from);
+	slabs[0].rewrite_at = 0;
+}
+
+/*
+ * A page that the disk did not take is on its way to another donor when its own is lost: a read
+ * that went to the disk meanwhile finds it there, or on its way.
  */
 static void saved_in_the_last_moment(void **state)
 {
 	struct donor *from, *to;
 
-	begin(1, true);
-	request(SLOT_WRITE, 0, 1);
-	grant();
-	disk = -EIO;
-	back_up(1);
-	disk = 0;
-	from = &s.donors.donor[slabs[0].copy[0].donor];
-	to = &s.donors.donor[!from->index];
-	slow = true;
-	slabs[0].rewrite_at = UINT64_MAX;
-	slabs[0].copy[0].leaving = true;
-	tick(now_ns());
-	grant();
-	tick(now_ns());
-	repair_run(&s.replicas);
-	reply(from);
-	assert_true(to->link.waiting.head);
-	lose(from);
-	/* Something is queued for the disk: it might be the page. */
-	request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
-	request(SLOT_READ, 0, 1);
-	assert_int_equal(answered, 1);
-	reply(to);
-	back_up(2);
-	reply(to);
-	assert_int_equal(answered, 2);
-	assert_int_equal(failed, 0);
-	lose(to);
-	back_up(SLOT_COUNT);
-	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
-	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
-	device_end();
+	for (int saved = 0; saved < 2; saved++) {
+		only_the_resync_has_it(true, &from, &to);
+		slabs[0].rewrite_at = UINT64_MAX;
+		disk = 0;
+		/* Something is queued for the disk: it might be the page. */
+		request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
+		request(SLOT_READ, 0, 1);
+		assert_int_equal(answered, 1);
+		if (saved)
+			reply(to);
+		back_up(2);
+		if (saved)
+			reply(to);
+		assert_int_equal(answered, 2);
+		assert_int_equal(failed, 0);
+		lose(to);
+		back_up(SLOT_COUNT);
+		for (int i = 0; i < 30; i++) {
+			engine_tick(&s.engine, s.engine.now + SECOND);
+			run();
+		}
+		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+		assert_int_equal(s.engine.backlog + s.engine.need_backup +
+				 s.replicas.repair.running, 0);
+		device_end();
+	}
 }
 
 /*
- * A page is on its way to another donor, and nowhere else, when its own is lost: a read
- * waits for what comes of that.  When the other is lost, too, it goes to a remaining donor.
+ * The donor that a page came from is away when the one that it goes to is lost: the page goes to
+ * another one that comes soon, as the first may be lost, too.
+ */
+static void the_only_donor_with_a_page_is_away(void **state)
+{
+	struct donor *from, *to;
+	uint64_t now = now_ns();
+
+	for (int soon = 0; soon < 2; soon++) {
+		begin(1, false);
+		engine_tick(&s.engine, now);
+		request(SLOT_WRITE, 0, 1);
+		grant();
+		from = &s.donors.donor[slabs[0].copy[0].donor];
+		to = &s.donors.donor[!from->index];
+		slow = true;
+		slabs[0].copy[0].leaving = true;
+		tick(now);
+		grant();
+		tick(now);
+		repair_run(&s.replicas);
+		reply(from);
+		mapping_away(&s.replicas, from);
+		lose(to);
+		request(SLOT_READ, 0, 1);
+		assert_int_equal(answered, 2);
+		for (int i = 0; i < 19 || (!soon && i < 21); i++) {
+			assert_int_equal(s.replicas.repair.running, 1);
+			engine_tick(&s.engine, now + i * SECOND / 10);
+			run();
+		}
+		assert_int_equal(s.replicas.repair.running, soon);
+		to->state = DONOR_UP;
+		engine_tick(&s.engine, now + 2 * SECOND);
+		run();
+		grant();
+		if (soon)
+			reply(to);
+		lose(from);
+		request(SLOT_READ, 0, 1);
+		if (soon)
+			reply(to);
+		assert_int_equal(answered, 3);
+		assert_int_equal(failed, !soon);
+		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+		device_end();
+	}
+}
+
+/*
+ * A page is on its way to another donor, and nowhere else, when its own is lost: reads get it from
+ * there.  When the other is lost, too, it goes to a remaining donor.
  */
 static void a_read_in_the_last_moment(void **state)
 {
@@ -176,25 +250,189 @@ static void a_read_in_the_last_moment(void **state)
 		assert_true(to->link.waiting.head);
 		lose(from);
 		request(SLOT_READ, 0, 4);
-		assert_int_equal(answered, 1);
+		assert_int_equal(answered, 3);
 		if (other == DIES_WITH_ANOTHER_THERE)
 			from->state = DONOR_UP;
 		if (other != GOES_WELL)
 			lose(to);
 		if (other == DIES_WITH_ANOTHER_THERE) {
-			assert_int_equal(answered, 1);
 			grant();
 			to = from;
 		}
-		for (int i = 0; i < 3 && other != DIES; i++) {
-			assert_int_equal(answered, 1 + (i > 1));
+		if (other != DIES)
 			reply(to);
-		}
-		assert_int_equal(answered, 3);
-		assert_int_equal(failed, other == DIES ? 2 : 0);
+		request(SLOT_READ, 0, 4);
+		if (other != DIES)
+			reply(to);
+		assert_int_equal(answered, 4);
+		assert_int_equal(failed, other == DIES);
 		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 		device_end();
 	}
+}
+
+/*
+ * A page is on its way to another donor, and nowhere else, when that one is lost or away for a
+ * moment, and the queue of the remaining donor is full: it waits, as a write does.  Reads get it.
+ */
+static void the_last_content_waits_for_room(void **state)
+{
+	enum { LOST, AWAY, STAYS_AWAY, CASES };
+	struct wire_frame f = { .op = WIRE_PING };
+	struct donor *from, *to;
+	uint64_t now = now_ns();
+
+	for (int end = 0; end < CASES; end++) {
+		begin(1, false);
+		engine_tick(&s.engine, now);
+		request(SLOT_WRITE, 0, 1);
+		grant();
+		from = &s.donors.donor[slabs[0].copy[0].donor];
+		to = &s.donors.donor[!from->index];
+		slow = true;
+		slabs[0].copy[0].leaving = true;
+		tick(now);
+		grant();
+		tick(now);
+		repair_run(&s.replicas);
+		reply(from);
+		assert_true(to->link.waiting.head);
+		lose(from);
+		if (end == LOST) {
+			from->state = DONOR_UP;
+			while (donor_has_room(from))
+				stream_push(&from->link.tx, &f, NULL, 0);
+			lose(to);
+			from->link.tx.count = 0;
+			from->link.tx.head = 0;
+		} else {
+			struct transfer *t = to->link.waiting.head;
+
+			mapping_away(&s.replicas, to);
+			link_done(&to->link, t, -ECONNRESET);
+			run();
+		}
+		request(SLOT_READ, 0, 1);
+		assert_int_equal(answered, 2);
+		if (end == AWAY)
+			slab_back(&slabs[0], slab_copy_at(&slabs[0], to->index));
+		engine_tick(&s.engine, now + (end == STAYS_AWAY ? 60 : 1) * SECOND);
+		run();
+		if (end == LOST) {
+			grant();
+			to = from;
+		}
+		if (end != STAYS_AWAY)
+			reply(to);
+		request(SLOT_READ, 0, 1);
+		if (end != STAYS_AWAY)
+			reply(to);
+		assert_int_equal(answered, 3);
+		assert_int_equal(failed, end == STAYS_AWAY);
+		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+		assert_int_equal(s.engine.held + s.replicas.repair.running, 0);
+		device_end();
+	}
+}
+
+/*
+ * No donor is left for a page that only a RESYNC has: the disk gets it, now or when it works again.
+ * What is queued for the disk meanwhile need not be the page.
+ */
+static void the_last_content_goes_to_the_disk(void **state)
+{
+	enum { WORKS, WORKS_BESIDE_OTHERS, WORKS_LATER, FAILS, CASES };
+	struct donor *from, *to;
+	uint64_t now;
+
+	for (int end = 0; end < CASES; end++) {
+		only_the_resync_has_it(true, &from, &to);
+		now = s.engine.now;
+		disk = end < WORKS_LATER ? 0 : -EIO;
+		if (end == WORKS_BESIDE_OTHERS) {
+			request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
+			grant();
+			link_done(&to->link, to->link.waiting.tail, 0);
+			run();
+			assert_int_equal(answered, 2);
+			assert_int_equal(backup_pending(&s.engine.backup), 1);
+		}
+		lose(to);
+		back_up(SLOT_COUNT);
+		/* Not ten times a second. */
+		for (uint64_t at = now; at < now + 4 * SECOND; at += SECOND / 10) {
+			engine_tick(&s.engine, at);
+			run();
+			assert_int_equal(backup_queued(&s.engine.backup), 0);
+			assert_int_equal(s.engine.held, end >= WORKS_LATER);
+		}
+		answered = 0;
+		request(SLOT_READ, 0, 1);
+		back_up(SLOT_COUNT);
+		assert_int_equal(answered, 1);
+		disk = end == FAILS ? -EIO : 0;
+		for (uint64_t at = now + 5 * SECOND; at < now + 60 * SECOND; at += SECOND) {
+			engine_tick(&s.engine, at);
+			run();
+			back_up(SLOT_COUNT);
+			assert_int_equal(s.engine.held, end == FAILS && at < now + 25 * SECOND);
+		}
+		assert_int_equal(failed, 0);
+		request(SLOT_READ, 0, 1);
+		back_up(SLOT_COUNT);
+		assert_int_equal(answered, 2);
+		assert_int_equal(failed, end == FAILS);
+		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+		assert_int_equal(s.engine.resyncs_held + s.engine.need_backup + s.engine.backlog +
+				 s.replicas.repair.running, 0);
+		device_end();
+	}
+}
+
+/*
+ * A RESYNC that waits for a donor is no request: the watchdog must not take another one for held.
+ * Repair of other slabs goes on.
+ */
+static void a_resync_that_waits(void **state)
+{
+	struct donor *from, *to;
+	struct transfer *t;
+	uint64_t now;
+	int c;
+
+	only_the_resync_has_it(false, &from, &to);
+	now = s.engine.now;
+	t = to->link.waiting.head;
+	mapping_away(&s.replicas, to);
+	link_done(&to->link, t, -ECONNRESET);
+	run();
+	assert_int_equal(s.engine.resyncs_held, 1);
+	engine_tick(&s.engine, now + SECOND);
+	run();
+	assert_int_equal(s.count->held, 0);
+	/* One that waits for it counts. */
+	request(SLOT_WRITE, 0, 1);
+	engine_tick(&s.engine, now + 2 * SECOND);
+	run();
+	assert_int_equal(s.count->received - s.count->completed, 1);
+	assert_int_equal(s.count->held, 1);
+	/* Another slab, at a donor that is back, lacks a page. */
+	from->state = DONOR_UP;
+	slow = false;
+	request(SLOT_WRITE, SLAB_PAGES, 2);
+	grant();
+	assert_int_equal(failed, 0);
+	c = slab_copy_at(&slabs[1], from->index);
+	slabs[1].copy[c].partial = true;
+	s.replicas.repair.work[s.replicas.repair.work_count++] = 1;
+	s.replicas.repair.budget = SLAB_PAGES;
+	s.replicas.repair.busy = true;
+	assert_int_equal(s.engine.resyncs_held, 1);
+	while (repair_run(&s.replicas))
+		;
+	run();
+	assert_false(slabs[1].copy[c].partial);
+	device_end();
 }
 
 /* What the disk has failed to take it gets again, and a drain comes to its end. */
@@ -393,7 +631,11 @@ int main(void)
 		cmocka_unit_test(memory_of_many_slabs_comes_back_in_time),
 		cmocka_unit_test(a_disk_that_recovers),
 		cmocka_unit_test(saved_in_the_last_moment),
+		cmocka_unit_test(the_only_donor_with_a_page_is_away),
 		cmocka_unit_test(a_read_in_the_last_moment),
+		cmocka_unit_test(the_last_content_waits_for_room),
+		cmocka_unit_test(the_last_content_goes_to_the_disk),
+		cmocka_unit_test(a_resync_that_waits),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(more_new_slabs_than_frames),
 		cmocka_unit_test(repair_leaves_slots_to_requests),

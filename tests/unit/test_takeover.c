@@ -582,6 +582,11 @@ static int take_over(struct frontend_host *h, struct slot *reading)
 	return -EIO;
 }
 
+static int fake_take_over(struct frontend_host *h, struct slot *reading)
+{
+	return 0;
+}
+
 static enum slot_after answer(void *host, struct slot *slot, int error)
 {
 	return SLOT_DONE;
@@ -620,6 +625,89 @@ static void what_is_asked_again(void **state)
 	assert_false(same->blocked);
 	assert_true(other->blocked);
 	s.frontend = &fuse_frontend;
+	end();
+}
+
+static uint32_t answers, failures;
+static uint8_t answered_byte;
+
+static enum slot_after answer_and_count(void *host, struct slot *slot, int error)
+{
+	answers++;
+	failures += error != 0;
+	answered_byte = slot->payload[0];
+	return SLOT_DONE;
+}
+
+static void submit(struct link *l, const struct mapping *m, struct transfer *t)
+{
+	link_wait(l, m, t, 0);
+}
+
+/*
+ * A page was on its way to another donor when its own was lost, and then its server died: the next
+ * one continues, before later requests for the page.  Other RESYNCs start over.
+ */
+static void the_last_content_of_a_page(void **state)
+{
+	static const struct transport transport = { .name = "slow", .submit = submit };
+	static const struct frontend asked = { .name = "asked", .take_over = fake_take_over,
+					       .answer = answer_and_count };
+	struct slot *last, *stored, *unfetched, *read, *write;
+	struct transfer *t;
+	struct donor *d;
+
+	begin(NO_BACKUP);
+	s.frontend = &asked;
+	s.engine.answer = answer_and_count;
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	d->link.transport = &transport;
+	page_map_write(s.engine.map, &(struct page_write){ 4, 4, 0, NULL });
+	last = begun(SLOT_RESYNC, 4, 4);
+	last->cursor = 2;
+	last->run = 1;
+	last->payload[2 * PAGE] = 7;
+	last->fetched = true;
+	stored = begun(SLOT_RESYNC, 0, 2);
+	stored->run = 1;
+	stored->fetched = true;
+	unfetched = begun(SLOT_RESYNC, 4, 2);
+	unfetched->run = 2;
+	write = begun(SLOT_WRITE, 6, 1);
+	read = begun(SLOT_READ, 6, 1);
+	write->order = read->order + 1;
+	failover_slabs(&s);
+	slab_back(&slabs[0], 0);
+	assert_int_equal(failover_slots(&s, SLOT_COUNT), 0);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT - 2);
+	assert_int_equal(last->kind, SLOT_RESYNC);
+	assert_int_equal(s.replicas.repair.running, 1);
+	assert_int_equal(slabs[0].jobs, 1);
+	/* Read from there, and not yet written. */
+	assert_int_equal(answers, 1);
+	assert_int_equal(failures, 0);
+	assert_int_equal(answered_byte, 7);
+	assert_true(write->blocked);
+	t = d->link.waiting.head;
+	assert_ptr_equal(t, &last->transfer[0]);
+	assert_null(t->next);
+	assert_int_equal(t->op, WIRE_WRITE);
+	assert_int_equal(t->offset, 6 * PAGE);
+	assert_int_equal(t->length, PAGE);
+	assert_int_equal(((const uint8_t *)t->payload)[0], 7);
+	link_done(&d->link, t, 0);
+	engine_run(&s.engine);
+	assert_true(page_map_is_stored(s.engine.map, 6, 1));
+	assert_int_equal(s.replicas.repair.running, 0);
+	assert_int_equal(slabs[0].jobs, 0);
+	assert_ptr_equal(d->link.waiting.head, &write->transfer[0]);
+	link_done(&d->link, d->link.waiting.head, 0);
+	engine_run(&s.engine);
+	assert_int_equal(answers, 2);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	s.frontend = &fuse_frontend;
+	d->link.transport = &transport_fake;
 	end();
 }
 
@@ -668,6 +756,7 @@ int main(void)
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
 		cmocka_unit_test(what_is_asked_again),
+		cmocka_unit_test(the_last_content_of_a_page),
 		cmocka_unit_test(one_too_many),
 	};
 

@@ -64,6 +64,42 @@ static void is_told_from_its_namesake(void **state)
 	target_close(&t);
 }
 
+/* Its memory is another one then, under the same descriptor of the process. */
+static void is_told_when_it_executes_another_program(void **state)
+{
+	int go[2], came[2];
+	struct target t;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(go), 0);
+	assert_int_equal(pipe(came), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		dup2(go[0], 0);
+		dup2(came[1], 1);
+		if (read(0, &c, 1) == 1)
+			execl("/bin/cat", "cat", NULL);
+		_exit(1);
+	}
+	assert_int_equal(target_open(&t, (uint32_t)pid, 1), 0);
+	assert_true(target_current(&t));
+	assert_int_equal(write(go[1], "12", 2), 2);
+	/* The second character is cat's. */
+	assert_int_equal(read(came[0], &c, 1), 1);
+	assert_int_equal(c, '2');
+	assert_false(target_gone(&t));
+	assert_false(target_current(&t));
+	end(pid);
+	assert_false(target_current(&t));
+	target_close(&t);
+	close(go[0]);
+	close(go[1]);
+	close(came[0]);
+	close(came[1]);
+}
+
 #define SECOND 1000000000ULL
 
 static bool reaches(const struct target *t, uint64_t vpn, uint64_t now)
@@ -139,6 +175,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(is_told_from_its_namesake),
+		cmocka_unit_test(is_told_when_it_executes_another_program),
 		cmocka_unit_test(knows_its_memory_by_its_faults),
 		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
 		cmocka_unit_test(holds_back_pages_of_devices_that_wait),

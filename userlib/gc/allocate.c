@@ -53,9 +53,12 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		uint32_t region;
 
 		if (s->region != REGION_NONE) {
-			region_list_push(h, h->regions[s->region].skipped ? &h->skipped[kind] :
-									    &h->full[kind],
-					 s->region);
+			const struct region *old = &h->regions[s->region];
+
+			if (!old->young)
+				region_list_push(h, old->skipped ? &h->skipped[kind] :
+								   &h->full[kind],
+						 s->region);
 			s->region = REGION_NONE;
 		}
 		shortage_turn_wait(h, m);
@@ -69,6 +72,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		h->supplied++;
 		s->region = region;
 		region_used(h, region);
+		region_make_young(h, region);
 		h->regions[region].cursor = 0;
 		h->regions[region].skipped = false;
 		pthread_mutex_unlock(&h->lock);
@@ -147,7 +151,7 @@ static void *zero_regions(void *arg)
 		/* When memory is short, the kernel zeroes pages on first use. */
 		if (!h->regions[i].zero &&
 		    (!dropping || madvise(start, REGION_SIZE, MADV_DONTNEED)))
-			memset(start, 0, REGION_SIZE);
+			region_zero(h, i);
 	}
 	faults_count(h, faults);
 	pthread_mutex_lock(&h->lock);
@@ -200,7 +204,10 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	bits_publish(&h->allocated[granule >> 6], UINT64_C(1) << (granule & 63));
 	__atomic_store_n(header_of(object), type, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&h->lock);
-	region_list_push(h, &h->large, first);
+	if (h->nursery.old)
+		region_make_young(h, first);
+	else
+		region_list_push(h, &h->large, first);
 	pthread_mutex_unlock(&h->lock);
 	allocated_count(m, regions << REGION_SHIFT);
 	return (ebbgc_ref_t){ object | epoch_stamp(m) };

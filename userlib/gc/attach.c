@@ -6,6 +6,7 @@
 #include "barrier.h"
 #include "notes.h"
 #include "os.h"
+#include "remember.h"
 #include "safepoint.h"
 #include "supply.h"
 #include "trigger.h"
@@ -95,7 +96,11 @@ static void *detach(void *arg)
 	*link = m->next;
 	if (m->logged)
 		work_add_log(h, m->log, m->logged);
-	supplies_drop_regions(h, m);
+	remembered_flush(m);
+	if (h->nursery.old)
+		supplies_drop(h, m);
+	else
+		supplies_drop_regions(h, m);
 	allocated_add(h, m->uncounted);
 	if (m->ring)
 		ring_leave(m->ring);

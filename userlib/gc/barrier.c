@@ -4,12 +4,14 @@
 #include "notes.h"
 #include "object.h"
 #include "os.h"
+#include "remember.h"
 #include "type.h"
 #include "work_pool.h"
 
 void barrier_set(const struct ebbgc_heap *h, struct mutator *m)
 {
-	uint32_t flags = h->marking ? EBBGC_MARKING : 0;
+	/* With a nursery, stores take the slow path to be remembered. */
+	uint32_t flags = h->marking || remembers(h) ? EBBGC_MARKING : 0;
 
 	if (h->marking && h->marker.order->wants_notes)
 		flags |= EBBGC_NOTING;
@@ -25,12 +27,11 @@ void barrier_set_all(struct ebbgc_heap *h)
 		barrier_set(h, m);
 }
 
-void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
+void barrier_log(struct mutator *m, ebbgc_ref_t old)
 {
-	struct mutator *m = mutator_of(mutator);
 	uint64_t object = old.bits & EBBGC_ADDRESS_MASK;
 
-	if (object_marked(m->heap, object))
+	if (!m->heap->marking || object_marked(m->heap, object))
 		return;
 	if (m->logged == SATB_ENTRIES) {
 		/* After fork() no thread marks, and the pool's lock may be held for ever. */
@@ -41,12 +42,21 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 	m->log[m->logged++] = old.bits;
 }
 
+void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
+{
+	struct mutator *m = mutator_of(mutator);
+
+	if (remembers(m->heap))
+		remember_nothing(m->heap);
+	barrier_log(m, old);
+}
+
 /* Is it known that the object dies in this cycle?  Only weak slots refer to it. */
 static bool is_dead(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	const struct ebbgc_heap *h = ((const struct mutator *)mutator)->heap;
 
-	return h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
+	return weak_are_null(h) && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
 }
 
 /*
@@ -62,21 +72,38 @@ static bool is_unreachable(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 
 void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
 {
-	(void)object;
+	struct mutator *m = mutator_of(mutator);
+
+	if (remembers(m->heap))
+		remember_object(m, object);
 	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
-		ebbgc_log_old(mutator, old);
+		barrier_log(m, old);
+}
+
+/* Before the program gets an object that was not found when others became null. */
+static void find(struct ebbgc_heap *h)
+{
+	/* In a child of fork() nothing is cleared, and the lock may be held for ever. */
+	if (__atomic_load_n(&h->found, __ATOMIC_RELAXED) || os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->clearing);
+	__atomic_store_n(&h->found, true, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&h->clearing);
 }
 
 ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum ebbgc_clear when)
 {
-	const struct ebbgc_heap *h = mutator_of(mutator)->heap;
-	bool settled = when == EBBGC_CLEAR_LAST ? h->settled_last : h->settled;
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	bool null = when == EBBGC_CLEAR_LAST ? h->settled_last : weak_are_null(h);
 
 	if (ebbgc_is_null(ref))
 		return ref;
-	if (settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK))
-		return EBBGC_NULL;
-	ebbgc_log_old(mutator, ref);
+	if (h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK)) {
+		if (null)
+			return EBBGC_NULL;
+		find(h);
+	}
+	barrier_log(mutator_of(mutator), ref);
 	return ref;
 }
 
@@ -107,18 +134,21 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 		      ebbgc_ref_t value)
 {
 	uint32_t flags = __atomic_load_n(&mutator->flags, __ATOMIC_RELAXED);
+	struct mutator *m = mutator_of(mutator);
 
 	if (!ebbgc_is_null(value))
 		value.bits = stamped(value.bits, mutator);
-	if (flags & EBBGC_MARKING) {
+	if (remembers(m->heap))
+		remember(m, object, slot, value);
+	if (m->heap->marking) {
 		ebbgc_ref_t old;
 
 		old.bits = __atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL);
 		/* Logged, what was dead would survive. */
 		if (!is_unreachable(mutator, old))
-			ebbgc_log_old(mutator, old);
+			barrier_log(m, old);
 		if (flags & EBBGC_NOTING)
-			notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+			notes_add(m, object.bits & EBBGC_ADDRESS_MASK);
 		return;
 	}
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
@@ -132,7 +162,7 @@ ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING)) {
 		if (is_dead(mutator, ref))
 			return EBBGC_NULL;
-		ebbgc_log_old(mutator, ref);
+		barrier_log(mutator_of(mutator), ref);
 	}
 	return ref;
 }
@@ -141,8 +171,10 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 		    ebbgc_ref_t *expected, ebbgc_ref_t value)
 {
 	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) }, seen;
+	struct mutator *m = mutator_of(mutator);
 
-	(void)object;
+	if (remembers(m->heap))
+		remember(m, object, slot, value);
 	for (;;) {
 		seen = is_dead(mutator, was) ? EBBGC_NULL : was;
 		/* Stamps may differ between two references to one object. */
@@ -150,11 +182,11 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 			break;
 		if (__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
 						__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-			ebbgc_log_old(mutator, seen);
+			barrier_log(m, seen);
 			return true;
 		}
 	}
-	ebbgc_log_old(mutator, seen);
+	barrier_log(m, seen);
 	*expected = seen;
 	return false;
 }

@@ -6,11 +6,15 @@
 #ifndef EBBGC_BARRIER_H
 #define EBBGC_BARRIER_H
 
-struct ebbgc_heap;
+#include "ebbgc.h"
+
 struct mutator;
 
 /* Lock held: sets m's flags and stamp by marking and epoch. */
 void barrier_set(const struct ebbgc_heap *h, struct mutator *m);
+
+/* m's own thread: logs an unmarked object that a store or weak load found, if marking is on. */
+void barrier_log(struct mutator *m, ebbgc_ref_t old);
 
 /* Lock held: as barrier_set() for every mutator. */
 void barrier_set_all(struct ebbgc_heap *h);

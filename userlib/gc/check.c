@@ -71,7 +71,8 @@ void check_destroy(struct ebbgc_heap *h)
 
 static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
 {
-	h->counting.check_failures++;
+	/* By threads that check a minor cycle and that trace, at the same time. */
+	__atomic_fetch_add(&h->counting.check_failures, 1, __ATOMIC_RELAXED);
 	event_send(h, EBBGC_EVENT_CHECK_FAILED, object, text);
 	if (h->options.event)
 		return;
@@ -145,7 +146,8 @@ static void walk_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 	struct walk *w = ((struct walking *)edges)->w;
 	uint64_t k = key.bits & EBBGC_ADDRESS_MASK;
 
-	(void)when;
+	if (!k)
+		return walk_weak(edges, value_slot, value, when);
 	if (w->kind == WALK_STRONG && key_slot && value_slot && is_object(w->h, k)) {
 		walk_pair(w, k, value.bits & EBBGC_ADDRESS_MASK);
 		return;
@@ -240,6 +242,43 @@ void check_snapshot(struct ebbgc_heap *h)
 				h->check->existed[i >> 6] &= ~(UINT64_C(1) << (i & 63));
 			}
 	walk_all(&w);
+}
+
+static void minor_slot(void *arg, ebbgc_ref_t *slot)
+{
+	const struct walk *w = arg;
+	uint64_t object = ref_load(slot);
+
+	if (!in_heap(w->h, object))
+		return;
+	if (!is_object(w->h, object) || !bit_test(w->h->nursery.old, granule_of(w->h, object)))
+		failed(w->h, w->from ? w->from : object, "refers to what a minor cycle frees");
+}
+
+void check_minor(struct ebbgc_heap *h)
+{
+	struct walk w = { .h = h };
+
+	if (!h->check)
+		return;
+	roots_each(h, minor_slot, &w);
+	stacks_each(h, minor_slot, &w);
+	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++) {
+		for (uint64_t bits = h->nursery.old[word]; bits; bits &= bits - 1) {
+			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
+
+			w.from = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
+			if (type_id(w.from) == TYPE_NONE)
+				failed(h, w.from, "is old, but no object");
+			type_visit(&h->types[type_id(w.from)], w.from, minor_slot, &w);
+		}
+	}
+}
+
+void check_traced(struct ebbgc_heap *h, uint64_t object)
+{
+	if (h->nursery.old && !bit_test(h->nursery.old, granule_of(h, object)))
+		failed(h, object, "is young, and traced");
 }
 
 struct weak_check {

@@ -11,6 +11,7 @@
 #define EBBGC_CHECK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ebbgc_heap;
 
@@ -19,6 +20,13 @@ void check_destroy(struct ebbgc_heap *h);
 
 /* World stopped, a concurrent cycle begins.  Nothing without the checking mode. */
 void check_snapshot(struct ebbgc_heap *h);
+/*
+ * World stopped, a minor cycle is about to free young objects: roots and old objects refer to old
+ * ones only.  Nothing without the checking mode.
+ */
+void check_minor(struct ebbgc_heap *h);
+/* A tracer reads an object, which no minor cycle may free.  Only in checking mode. */
+void check_traced(struct ebbgc_heap *h, uint64_t object);
 /* World stopped, marking has ended; @exact: of a full cycle.  Nothing without the checking mode. */
 void check_marks(struct ebbgc_heap *h, bool exact);
 

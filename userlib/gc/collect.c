@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-#include "barrier.h"
 #include "check.h"
 #include "collect.h"
 #include "event.h"
@@ -9,6 +8,8 @@
 #include "location.h"
 #include "mark.h"
 #include "mark_phase.h"
+#include "minor.h"
+#include "object.h"
 #include "os.h"
 #include "region.h"
 #include "roots.h"
@@ -18,42 +19,29 @@
 #include "thread.h"
 #include "trigger.h"
 #include "weak.h"
+#include "world.h"
 #include "work_pool.h"
 
-/* Without the lock: stops the world; returns when no mutator runs. */
-static void world_stop(struct ebbgc_heap *h)
+/* Returns when the pause was requested (ns): not before one of a minor cycle has ended. */
+static uint64_t stop(struct ebbgc_heap *h)
 {
-	uint64_t since = os_now();
+	uint64_t since;
 
-	pthread_mutex_lock(&h->lock);
-	h->stop = true;
-	for (struct mutator *m = h->mutators; m; m = m->next)
-		__atomic_store_n(&m->public.poll, 1, __ATOMIC_RELAXED);
-	while (h->running)
-		pthread_cond_wait(&h->stopped, &h->lock);
-	since = os_now() - since;
-	if (since > h->stats.stop_max_ns)
-		h->stats.stop_max_ns = since;
-	pthread_mutex_unlock(&h->lock);
-	event_send(h, EBBGC_EVENT_PAUSE_BEGIN, since, NULL);
+	pause_begin(h);
+	since = os_now();
+	world_stop(h);
+	h->in_pause = true;
+	return since;
 }
 
-/* Ends the pause that was requested at @since (ns); barriers change here. */
-static void world_resume(struct ebbgc_heap *h, uint64_t since)
+static void resume(struct ebbgc_heap *h, uint64_t since)
 {
-	uint64_t ns;
-
 	pthread_mutex_lock(&h->lock);
-	h->stop = false;
-	for (struct mutator *m = h->mutators; m; m = m->next) {
-		__atomic_store_n(&m->public.poll, 0, __ATOMIC_RELAXED);
-		barrier_set(h, m);
-	}
-	pthread_cond_broadcast(&h->resume);
-	ns = os_now() - since;
-	stats_count_pause(h, ns);
+	stats_add(h);
 	pthread_mutex_unlock(&h->lock);
-	event_send(h, EBBGC_EVENT_PAUSE_END, ns, NULL);
+	h->in_pause = false;
+	world_resume(h, since);
+	pause_end(h);
 }
 
 enum cycle_kind { CYCLE_CONCURRENT, CYCLE_FULL };
@@ -136,7 +124,7 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 	marking_count(h);
 	if (kind == CYCLE_FULL)
 		h->supplied_before = h->supplied;
-	sweep_begin(h);
+	sweep_begin(h, kind == CYCLE_CONCURRENT);
 	trigger_set(h, live);
 	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_MARK_END, live, NULL);
@@ -166,12 +154,23 @@ static bool try_clear(struct ebbgc_heap *h, enum ebbgc_clear when, enum cycle_ki
 	return cleared;
 }
 
+static bool lives(const struct ebbgc_heap *h, uint64_t object)
+{
+	return object_marked(h, object);
+}
+
+static void revive(void *tracer, uint64_t object)
+{
+	mark_object(tracer, object);
+}
+
 static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
 {
 	uint64_t now = os_now(), budget = h->options.pause_budget_ns;
 	uint64_t deadline = budget < UINT64_MAX - now ? now + budget : UINT64_MAX;
 
 	h->settled = h->settled_last = false;
+	__atomic_store_n(&h->found, false, __ATOMIC_RELAXED);
 	logs_flush(h);
 	if (!close_over(h, kind, deadline))
 		return MUST_MARK;
@@ -180,7 +179,8 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 	if (!v->decided) {
 		v->decided = true;
 		/* Now finalizers may keep their objects alive. */
-		v->finalized = finalizers_collect(h);
+		v->finalized = finalizers_collect(h, lives, revive, &h->marker.tracers[0]);
+		h->counting.finalizers_ready += v->finalized;
 		if (v->finalized && !close_over(h, kind, deadline))
 			return MUST_MARK;
 		if (v->finalized && !try_clear(h, EBBGC_CLEAR_FIRST, kind, deadline))
@@ -189,9 +189,15 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 	return try_clear(h, EBBGC_CLEAR_LAST, kind, deadline) ? FINISHED : MUST_CLEAR;
 }
 
+static void ready_send(struct ebbgc_heap *h, uint64_t finalizers)
+{
+	if (finalizers)
+		event_send(h, EBBGC_EVENT_FINALIZERS_READY, finalizers, NULL);
+}
+
 static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 {
-	uint64_t since, begin;
+	uint64_t since, begin, ready;
 	struct verdict verdict = { .decided = false };
 
 	sweep_all(h);
@@ -199,11 +205,13 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	__atomic_store_n(&h->update_at, 0, __ATOMIC_RELAXED);
 	location_update(h);
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, regions_bytes(h), NULL);
-	begin = since = os_now();
-	world_stop(h);
+	begin = since = stop(h);
+	ready = minor_collect(h);
 	snapshot(h, kind);
 	if (kind == CYCLE_CONCURRENT) {
-		world_resume(h, since);
+		resume(h, since);
+		ready_send(h, ready);
+		ready = 0;
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
 		for (;;) {
 			enum attempt attempt;
@@ -213,8 +221,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 				if (marking_abandoned(h))
 					return;
 			} while (ephemerons_step(h));
-			since = os_now();
-			world_stop(h);
+			since = stop(h);
 			attempt = try_finish(h, kind, &verdict);
 			if (attempt == FINISHED)
 				break;
@@ -222,7 +229,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 				h->counting.remarks++;
 				h->cycle_remarks++;
 			}
-			world_resume(h, since);
+			resume(h, since);
 			if (attempt == MUST_CLEAR)
 				weak_clear(h, h->settled_last ? EBBGC_CLEAR_LAST :
 						EBBGC_CLEAR_FIRST, 0);
@@ -230,19 +237,19 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	} else {
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
 		if (try_finish(h, kind, &verdict) != FINISHED) {
-			world_resume(h, since);
+			resume(h, since);
 			return;
 		}
 	}
+	ready += verdict.finalized + minor_collect(h);
 	marking_end(h, kind);
-	world_resume(h, since);
+	resume(h, since);
 	pthread_mutex_lock(&h->lock);
 	h->stats.mark_total_ns += os_now() - begin;
 	h->stats.cycles++;
 	h->stats.full_cycles += kind == CYCLE_FULL;
 	pthread_mutex_unlock(&h->lock);
-	if (verdict.finalized)
-		event_send(h, EBBGC_EVENT_FINALIZERS_READY, verdict.finalized, NULL);
+	ready_send(h, ready);
 	sweep_all(h);
 	regions_release(h);
 	event_send(h, EBBGC_EVENT_CYCLE_END, regions_bytes(h), NULL);

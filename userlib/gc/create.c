@@ -9,6 +9,7 @@
 #include "location.h"
 #include "mark_phase.h"
 #include "notes.h"
+#include "nursery.h"
 #include "options.h"
 #include "os.h"
 #include "park.h"
@@ -53,8 +54,13 @@ static int heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	h->pid = getpid();
 	h->advice.pidfd = -1;
 	h->bytes = h->options.max_bytes;
+	h->nursery.at = h->options.nursery_bytes ? h->options.nursery_bytes : UINT64_MAX;
 	h->backing.off = h->options.features & EBBGC_OVERCOMMIT;
+	pthread_mutex_init(&h->pausing, NULL);
 	pthread_mutex_init(&h->lock, NULL);
+	pthread_mutex_init(&h->nursery.lock, NULL);
+	pthread_mutex_init(&h->clearing, NULL);
+	pthread_cond_init(&h->nursery.wanted, NULL);
 	pthread_mutex_init(&h->marker.lock, NULL);
 	pthread_cond_init(&h->marker.changed, NULL);
 	pthread_cond_init(&h->resume, NULL);
@@ -75,7 +81,10 @@ static int heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 		r = marker_create(h);
 	if (!r)
 		r = collector_start(h);
+	if (!r)
+		r = nursery_start(h);
 	if (r) {
+		collector_stop(h);
 		pthread_key_delete(h->key);
 		heap_free(h);
 		return r;
@@ -113,6 +122,7 @@ int ebbgc_heap_destroy(ebbgc_heap_t *h)
 	/* pthread_join() is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	collector_stop(h);
+	nursery_stop(h);
 	pthread_key_delete(h->key);
 	heap_free(h);
 	pthread_setcancelstate(state, NULL);

@@ -122,7 +122,10 @@ enum ebbgc_mode {
 
 /* Switches for struct ebbgc_options.features. */
 enum {
-	/* EBBGC_MEMLINER: ask the kernel which pages are swapped out, instead of using stamps. */
+	/*
+	 * Any mode: ask the kernel which pages are swapped out.  New objects then avoid swapped-out
+	 * pages with live objects; EBBGC_MEMLINER uses no stamps.
+	 */
 	EBBGC_EXACT = 1 << 0,
 	/*
 	 * EBBGC_MEMLINER: park work by page while its page is swapped out, resume it when the page
@@ -256,10 +259,10 @@ struct ebbgc_options {
 	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
-	 * Called on the collector's thread, or on the allocating one for OUT_OF_MEMORY; may be
-	 * NULL. It must not call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN
-	 * to PAUSE_END attached threads are stopped: a handler deadlocks that takes a lock which
-	 * one of them holds at a safepoint.
+	 * Called on the collector's thread, on that of minor cycles, and on the allocating one for
+	 * OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not call functions of the
+	 * heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END attached threads are
+	 * stopped: a handler deadlocks that takes a lock which one of them holds at a safepoint.
 	 */
 	void (*event)(void *arg, const struct ebbgc_event *event);
 	void *event_arg;
@@ -283,11 +286,34 @@ struct ebbgc_options {
 
 	unsigned int scan_percent;	/* greatest share of a marker's time spent on scans */
 	uint32_t unused;		/* padding in 0.1.0: never read */
+
+	/*
+	 * Any mode: size of the nursery, at least 64 KiB and at most a quarter of max_bytes; 0, the
+	 * default: none.  8 MiB suit programs whose objects mostly die young.
+	 *
+	 * Each time that threads have allocated so many bytes, a minor cycle stops them, frees the
+	 * objects allocated since the last one that are dead, and gives the memory to the threads
+	 * that allocate next, while it is still resident (Demers et al., POPL 1990).  What survives
+	 * is old: only cycles free it.  If that was more than half, the next minor cycles, at most
+	 * 7, trace nothing and keep all.  The pause scans all roots, traces what survives, and
+	 * visits old objects in which references to new ones were stored.  pause_budget_ns does not
+	 * limit it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
+	 *
+	 * Types with slots, edges() or EBBGC_FIBRE are refused: ebbgc_type_register() fails with
+	 * -ENOTSUP.  ebbgc_overwrite() is then needed before every store that bypasses
+	 * ebbgc_store(), over null, too: the next minor cycle visits all of the object or, if that
+	 * is unknown, frees nothing.  It frees nothing either after ebbgc_log_old(), which
+	 * ebbgc_cas() of 0.1.0 calls.
+	 *
+	 * A thread of its own runs minor cycles, also during a cycle: it calls `event` with
+	 * PAUSE_BEGIN, PAUSE_END and FINALIZERS_READY, perhaps while the collector's calls it.
+	 */
+	size_t nursery_bytes;
 };
 
 /*
  * Fills in the defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's
- * memory; no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
+ * memory; no features, no nursery, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
  */
 EBBGC_API void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size);
 
@@ -300,7 +326,7 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
  * Changes options by a text such as "mode=memliner,park,drop,delta=2":
  *
  *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
- *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
+ *	max, min, budget, nursery=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
  *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, count, address,
  *	plain, newest, lock, check
@@ -313,8 +339,8 @@ EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *tex
  * Creates a heap and its collector threads; NULL options are the defaults.  The environment
  * variable EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them; setuid programs ignore it.
  * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_MEMLINER,
- * EBBGC_DROP and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM, -EAGAIN if no
- * thread can be created.
+ * EBBGC_DROP, EBBGC_EXACT and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM,
+ * -EAGAIN if no thread can be created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
@@ -402,7 +428,12 @@ struct ebbgc_edges {
 	void (*strong)(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value);
 	void (*weak)(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
 		     enum ebbgc_clear when);
-	/* The value lives while the key lives; both are cleared.  A null value is not cleared. */
+	/*
+	 * The value lives while the key lives.  A dead key is cleared; the value is cleared with it
+	 * or, if it lives by other means, when it is dead, and its slot keeps it no longer.  So an
+	 * entry is free once its key reads as null, whatever the value's slot holds: the program
+	 * may store another key in it at once, with any value, also the old one.
+	 */
 	void (*ephemeron)(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
 			  ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when);
 };
@@ -452,7 +483,8 @@ struct ebbgc_layout {
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
  * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
- * -ENOSPC beyond 65533 types, -ENOMEM, -ECHILD.
+ * -ENOTSUP for slots, edges() and EBBGC_FIBRE in a heap with nursery_bytes, -ENOSPC beyond 65533
+ * types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
 				       size_t layout_size, ebbgc_type_t *type);
@@ -474,7 +506,7 @@ struct ebbgc_frame {
 
 /* The part of a thread's handle that inline functions need; the rest is private. */
 typedef struct ebbgc_mutator {
-	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time */
+	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time, but with a nursery */
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
@@ -484,7 +516,7 @@ typedef struct ebbgc_mutator {
 
 #define EBBGC_STAMP_SHIFT 60
 
-/* In ebbgc_mutator.flags. */
+/* In ebbgc_mutator.flags.  With a nursery, EBBGC_MARKING is mostly set. */
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
 #define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
 #define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */
@@ -589,7 +621,7 @@ EBBGC_API uint32_t ebbgc_hash(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 
 /*
  * For inline functions and code generators only: logs a reference that a store overwrote, as
- * ebbgc_cas() of 0.1.0 does.
+ * ebbgc_cas() of 0.1.0 does.  Call it for null, too: a nursery must know of the store.
  */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
 
@@ -726,8 +758,9 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
- * without ebbgc_store(): call before the store, with the object that holds the slot and the old
- * reference, or null.
+ * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
+ * holds the slot, or null if it is unknown, and the old reference, or null.  Types that a heap with
+ * a nursery refuses need no call where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
@@ -739,7 +772,8 @@ static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 /*
  * Returns a reference that the program has read from a weak or ephemeron slot of edges(), or null
  * if its target is dead and the slot not cleared yet.  Call it before anything else is done with
- * the reference, even if that is only copied to another weak slot.
+ * the reference, even if that is only copied to another weak slot.  What it returned lives until
+ * the next safepoint; then only a root or a reachable object keeps it, and the slot may be null.
  */
 EBBGC_API ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref,
 					   enum ebbgc_clear when);
@@ -896,9 +930,9 @@ EBBGC_API int ebbgc_collect(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_collect_start(ebbgc_mutator_t *mutator);
 
 /*
- * Between suspend and resume no cycle begins, unless the heap is full or the program requests one.
- * They nest.  Suspend waits for the end of the current one.  Resume counts all objects that now
- * live as new.
+ * Between suspend and resume no cycle, nor minor cycle, begins, unless the heap is full or the
+ * program requests one.  They nest.  Suspend waits for the end of the current one.  Resume counts
+ * all objects that now live as new.
  */
 EBBGC_API void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_cycles_resume(ebbgc_mutator_t *mutator);
@@ -934,7 +968,7 @@ struct ebbgc_stats {
 	uint64_t stalls, stall_total_ns; /* allocations that waited for a cycle or a release */
 	/* Side tables in use, including residency and parked work; mlock()ed ones. */
 	uint64_t side_bytes, side_locked;
-	uint64_t checks, check_failures;	/* of the checking mode */
+	uint64_t checks, check_failures;	/* of the checking mode; minor cycles, too */
 
 	/* EBBGC_MEMLINER; figures of marking are as of the end of the last cycle. */
 	enum ebbgc_epoch_source epoch_source;
@@ -961,6 +995,15 @@ struct ebbgc_stats {
 	 * zeroed.  Neither the program's accesses nor the collector's threads cause them.
 	 */
 	uint64_t allocation_faults;
+
+	/* With a nursery. */
+	uint64_t minor_cycles;		/* alone, and at the beginning and end of marking */
+	uint64_t minor_concurrent;	/* those that ran while a cycle was marking */
+	uint64_t minor_kept;		/* those that traced and freed nothing */
+	uint64_t promoted_objects, promoted_bytes;	/* survived a minor cycle */
+	uint64_t reclaimed_bytes;	/* freed by minor cycles */
+	/* Older objects, and pages of large ones, in which references to new ones were stored. */
+	uint64_t remembered;
 };
 
 /*

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <sched.h>
+#include "barrier.h"
 #include "fibre.h"
 #include "fibre_word.h"
 #include "mark.h"
@@ -33,7 +34,7 @@ static void log_target(struct ebbgc_edges *edges, ebbgc_ref_t ref)
 	ebbgc_mutator_t *m = ((struct logging *)edges)->m;
 
 	if (object_at(mutator_of(m)->heap, ref.bits & EBBGC_ADDRESS_MASK))
-		ebbgc_log_old(m, ref);
+		barrier_log(mutator_of(m), ref);
 }
 
 /* In a fibre that a thread touches, weak references and ephemerons are strong in this cycle. */

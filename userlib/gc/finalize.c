@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "barrier.h"
 #include "finalize.h"
-#include "mark.h"
 #include "object.h"
 #include "os.h"
 
@@ -73,32 +73,31 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 	/* Reserved when they were added.  The objects are alive, or in the snapshot of a cycle. */
 	for (size_t i = 0; i < l->count; i++) {
 		ready->items[ready->count++] = l->items[i];
-		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-			ebbgc_log_old(mutator, (ebbgc_ref_t){ l->items[i].object });
+		barrier_log(mutator_of(mutator), (ebbgc_ref_t){ l->items[i].object });
 	}
 	l->count = 0;
 	order(h, from);
 	pthread_mutex_unlock(&h->lock);
 }
 
-size_t finalizers_collect(struct ebbgc_heap *h)
+size_t finalizers_collect(struct ebbgc_heap *h,
+			  bool (*lives)(const struct ebbgc_heap *h, uint64_t object),
+			  void (*revive)(void *arg, uint64_t object), void *arg)
 {
 	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
-	size_t kept = 0, from = ready->count, found;
+	size_t kept = 0, from = ready->count;
 
 	for (size_t i = 0; i < l->count; i++) {
-		if (object_marked(h, l->items[i].object))
+		if (lives(h, l->items[i].object))
 			l->items[kept++] = l->items[i];
 		else
 			ready->items[ready->count++] = l->items[i];
 	}
 	l->count = kept;
-	found = ready->count - from;
 	order(h, from);
 	for (size_t i = from; i < ready->count; i++)
-		mark_object(&h->marker.tracers[0], ready->items[i].object);
-	h->counting.finalizers_ready += found;
-	return found;
+		revive(arg, ready->items[i].object);
+	return ready->count - from;
 }
 
 /* Takes the oldest ready finalizer.  At most half of the list are taken entries. */
@@ -135,8 +134,7 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 			break;
 		/* The list was a root, and there was no safepoint since the object left it. */
 		object = (ebbgc_ref_t){ f.object };
-		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-			ebbgc_log_old(mutator, object);
+		barrier_log(mutator_of(mutator), object);
 		ebbgc_frame_push(mutator, &frame, &object, 1);
 		f.fn(mutator, object, f.data);
 		ebbgc_frame_pop(mutator, &frame);

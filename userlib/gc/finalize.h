@@ -3,15 +3,20 @@
 #ifndef EBBGC_FINALIZE_H
 #define EBBGC_FINALIZE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ebbgc_heap;
 
 /*
- * World stopped: makes the finalizers of unmarked objects ready, and only then marks the objects,
- * so that all objects that died together are found.  Returns the number of finalizers.
+ * World stopped: makes the finalizers of objects ready of which lives() is false, and only then
+ * calls revive() for the objects, so that all objects that died together are found.  Returns the
+ * number of finalizers.
  */
-size_t finalizers_collect(struct ebbgc_heap *h);
+size_t finalizers_collect(struct ebbgc_heap *h,
+			  bool (*lives)(const struct ebbgc_heap *h, uint64_t object),
+			  void (*revive)(void *arg, uint64_t object), void *arg);
 
 void finalizers_destroy(struct ebbgc_heap *h);
 

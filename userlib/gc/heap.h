@@ -21,6 +21,7 @@
 #include "keys.h"
 #include "residency.h"
 #include "share.h"
+#include "vector.h"
 
 #define GRANULE_SHIFT 4
 #define GRANULE (1u << GRANULE_SHIFT)
@@ -59,9 +60,12 @@ struct region {
 	/* Regions of a large object; in its tail, regions back to its first.  As heap->kinds. */
 	uint32_t span;
 	uint32_t cursor;		/* first slot that its owner has not examined */
+	uint32_t young_next;		/* in the list of regions with young objects */
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
 	bool skipped;			/* holes before the cursor are free: see supply_take() */
+	bool young;			/* on the list of young regions, and on no other */
+	bool recycled;			/* on a list of this name, or so before the sweep */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
 };
 
@@ -93,6 +97,8 @@ struct mutator {
 	size_t logged;
 	struct ring *ring;		/* EBBGC_MEMLINER */
 	uint64_t log[SATB_ENTRIES];
+	size_t remembered_count;
+	uint64_t remembered[SATB_ENTRIES];	/* see remember.h */
 	struct supply supply[SMALL_KINDS];
 };
 
@@ -144,6 +150,28 @@ struct park {
 	unsigned int asked_count, traced_count;
 };
 
+/* See nursery.h. */
+struct nursery {
+	uint64_t *old;			/* bitmap, a bit a granule; NULL: the heap has no nursery */
+	uint64_t *remembered;		/* bitmap, a bit a granule; atomic */
+	pthread_mutex_t lock;		/* guards log */
+	struct vector log;		/* the remembered set, but for what threads have */
+	bool blind;			/* the next minor cycle frees nothing; atomic */
+	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
+	/*
+	 * World stopped, heap's lock: minor cycles that are still to keep all, so that nothing need
+	 * be remembered; and as many as were to after the last traced one.
+	 */
+	unsigned int skip, skips;
+	/* Heap's lock. */
+	uint32_t young;			/* list of regions, by young_next */
+	uint32_t recycled;		/* number of regions on the lists of this name */
+	bool requested;
+	pthread_cond_t wanted;		/* `requested` or heap's `quit` has changed */
+	pthread_t thread;
+	bool started;
+};
+
 #define PAUSE_BUCKETS 256		/* four to an octave of nanoseconds */
 
 struct ebbgc_heap {
@@ -163,11 +191,13 @@ struct ebbgc_heap {
 	size_t slot_size[SMALL_KINDS];
 	uint8_t class_of[SMALL_MAX / GRANULE + 1];
 
+	/* Taken before `lock`: belongs to the thread that stops the world, or is about to. */
+	pthread_mutex_t pausing;
 	pthread_mutex_t lock;
 	pthread_cond_t resume;		/* the world runs again */
 	pthread_cond_t stopped;		/* a thread has stopped */
 	pthread_cond_t wanted;		/* there is work for the collector */
-	pthread_cond_t done;		/* a cycle has ended */
+	pthread_cond_t done;		/* a cycle or a minor cycle has ended */
 
 	/* Threads: lock. */
 	struct mutator *mutators;
@@ -195,11 +225,15 @@ struct ebbgc_heap {
 	uint32_t side_locked;		/* regions whose side tables are locked */
 	struct region_list partial[SMALL_KINDS], full[SMALL_KINDS], unswept[SMALL_KINDS];
 	struct region_list skipped[SMALL_KINDS]; /* full but for holes on swapped-out pages */
+	struct region_list recycled[SMALL_KINDS]; /* left by minor cycles, at least half free */
 	struct region_list large, large_unswept;
+	struct region_list large_dead;	/* freed by minor cycles during marking */
 	unsigned int sweeping;		/* regions taken off an unswept list, not yet returned */
 	pthread_cond_t swept;
 	bool dropping;			/* EBBGC_DROP is active in this cycle */
 	struct backing backing;		/* for regions that are not committed */
+
+	struct nursery nursery;
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */
@@ -221,6 +255,7 @@ struct ebbgc_heap {
 
 	/* Marking: world stopped. */
 	bool marking;
+	bool in_pause;			/* the collector has stopped the world */
 	/*
 	 * All that the program can reach is marked: weak references to unmarked objects are null
 	 * and are being cleared.  Implies `marking`.
@@ -228,6 +263,14 @@ struct ebbgc_heap {
 	bool settled;
 	bool settled_last;		/* as `settled`, for EBBGC_CLEAR_LAST */
 	bool has_last;			/* references of EBBGC_CLEAR_LAST were found; atomic */
+	/*
+	 * The program has found an unmarked object by EBBGC_CLEAR_LAST, and may store other
+	 * references to what it leads to: nothing is cleared before the next pause, and nothing
+	 * else reads as null.  Atomic; set under `clearing`, which also guards each slot's clearing
+	 * while `settled` without `settled_last`.
+	 */
+	bool found;
+	pthread_mutex_t clearing;
 	uint64_t fibre_cycle;		/* counts cycles: see fibre_word.h */
 	uint64_t allocated_at_snapshot;
 	struct marker marker;

@@ -14,16 +14,18 @@ static bool stamping(const struct ebbgc_heap *h)
 	return h->options.mode == EBBGC_MEMLINER && !(h->options.features & EBBGC_EXACT);
 }
 
+/* Does the heap know where pages are: for marking, or for allocation only? */
 static bool exact(const struct ebbgc_heap *h)
 {
-	return h->options.mode == EBBGC_MEMLINER && (h->options.features & EBBGC_EXACT);
+	return h->options.features & EBBGC_EXACT;
 }
 
 int location_create(struct ebbgc_heap *h)
 {
 	pthread_mutex_init(&h->update_lock, NULL);
 	if (h->options.mode != EBBGC_MEMLINER)
-		return 0;
+		return exact(h) ? residency_open(&h->residency, h->options.residency, h->base,
+						 h->bytes) : 0;
 	if (stamping(h) || (h->options.features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
 		share_open(&h->share);
 	if (stamping(h))
@@ -55,7 +57,7 @@ uint64_t location_wait(const struct ebbgc_heap *h)
 	uint64_t now = os_now(), at = __atomic_load_n(&h->update_at, __ATOMIC_RELAXED);
 
 	/* Between cycles only hints need residency. */
-	if (h->options.mode != EBBGC_MEMLINER || (exact(h) && !h->marking && !hints_wait(h)))
+	if (!stamping(h) && (!exact(h) || (!h->marking && !hints_wait(h))))
 		return 0;
 	return at > now ? at - now : 1;
 }
@@ -64,7 +66,7 @@ void location_update(struct ebbgc_heap *h)
 {
 	uint64_t now, cost, wait, used, tag;
 
-	if (h->options.mode != EBBGC_MEMLINER)
+	if (!stamping(h) && !exact(h))
 		return;
 	now = os_now();
 	if (exact(h))
@@ -114,7 +116,7 @@ unsigned int location_max_delays(const struct ebbgc_heap *h)
 	uint64_t end = __atomic_load_n(&h->room_end, __ATOMIC_RELAXED);
 	uint64_t room = __atomic_load_n(&h->room, __ATOMIC_RELAXED), left;
 
-	if (h->stop || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
+	if (h->in_pause || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
 		return 0;
 	left = end > used ? end - used : 0;
 	/* If room is 0, nothing is left. */

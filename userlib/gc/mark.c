@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "check.h"
 #include "fibre_word.h"
 #include "mark.h"
 #include "object.h"
@@ -62,8 +63,12 @@ void mark_slot(void *arg, ebbgc_ref_t *slot)
 
 	if (!(ref & EBBGC_ADDRESS_MASK))
 		return;
-	/* The checking mode reports the slot later: do not crash before. */
-	if (EBBGC_UNLIKELY(t->heap->check) && !is_object(t->heap, ref & EBBGC_ADDRESS_MASK))
+	/*
+	 * The checking mode reports the slot later: do not crash before.  What is marked may be
+	 * young, and freed by now.
+	 */
+	if (EBBGC_UNLIKELY(t->heap->check) && !object_marked(t->heap, ref & EBBGC_ADDRESS_MASK) &&
+	    !is_object(t->heap, ref & EBBGC_ADDRESS_MASK))
 		return;
 	mark_object(t, ref);
 }
@@ -72,8 +77,8 @@ void mark_slot(void *arg, ebbgc_ref_t *slot)
 static void trace_ephemeron(struct tracer *t, uint64_t object)
 {
 	ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
-	const uint64_t quad[] = { object, object + sizeof(*slots), ref_load(&slots[0]),
-				  work_load(&slots[1]) };
+	const uint64_t quad[] = { object | EPHEMERON_OWN, object + sizeof(*slots),
+				  ref_load(&slots[0]), work_load(&slots[1]) };
 
 	if (!quad[2])
 		return;
@@ -100,7 +105,7 @@ static void trace_weak(void *arg, ebbgc_ref_t *slot)
 static void trace_target(void *arg, uint32_t kind, uint64_t target)
 {
 	struct tracer *t = arg;
-	uint64_t object = kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(t->heap, target) :
+	uint64_t object = kind == EBBGC_SLOT_AMBIGUOUS ? old_object_containing(t->heap, target) :
 							 object_at(t->heap, target);
 
 	if (object)
@@ -144,16 +149,23 @@ static void note_last(struct tracer *t, enum ebbgc_clear when)
 		__atomic_store_n(&t->heap->has_last, true, __ATOMIC_RELAXED);
 }
 
+/* To be cleared when the target is dead; without slot or memory the reference is strong. */
+static void add_weak(struct tracer *t, ebbgc_ref_t *slot, uint64_t target, enum ebbgc_clear when)
+{
+	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, target };
+
+	if (target && !object_marked(t->heap, target) &&
+	    (!slot || !vector_push_all(&t->weak[when], pair, 2)))
+		mark_object(t, target);
+}
+
 static void edge_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
 		      enum ebbgc_clear when)
 {
 	struct tracer *t = tracer_of(edges);
-	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, edge_target(edges, value) };
 
 	note_last(t, when);
-	if (pair[1] && !object_marked(t->heap, pair[1]) &&
-	    (!slot || !vector_push_all(&t->weak[when], pair, 2)))
-		mark_object(t, pair[1]);
+	add_weak(t, slot, edge_target(edges, value), when);
 }
 
 static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
@@ -165,6 +177,12 @@ static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 				  (uint64_t)(uintptr_t)value_slot, edge_target(edges, key),
 				  edge_target(edges, value) };
 
+	/*
+	 * A cleared entry, whose value no program reads; or one that is being made, whose value
+	 * survives this cycle.
+	 */
+	if (ebbgc_is_null(key))
+		return add_weak(t, value_slot, quad[3], EBBGC_CLEAR_LAST);
 	note_last(t, when);
 	if (!quad[2] || object_marked(t->heap, quad[2])) {
 		if (quad[3])
@@ -200,6 +218,8 @@ void trace_object(struct tracer *t, uint64_t object)
 	uint32_t id = type_id(object);
 	const struct type *type = &t->heap->types[id];
 
+	if (EBBGC_UNLIKELY(t->heap->check))
+		check_traced(t->heap, object);
 	if (id == TYPE_EPHEMERON)
 		return trace_ephemeron(t, object);
 	if (type->flags & EBBGC_WEAK)

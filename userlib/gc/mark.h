@@ -28,7 +28,7 @@ struct tracer {
 	/*
 	 * Copies, so that no one reads the pages again: weak slots and their unmarked targets
 	 * (pairs), by enum ebbgc_clear; of traced ephemerons with unmarked keys the slots of key
-	 * and value, key and value (quads; EPHEMERON_LAST is set in the first).  Whatever the
+	 * and value, key and value (quads; EPHEMERON_* are set in the first).  Whatever the
 	 * program stores in such a slot later survives this cycle.
 	 */
 	struct vector weak[2], ephemerons;
@@ -48,6 +48,8 @@ struct tracer {
 };
 
 #define EPHEMERON_LAST UINT64_C(1)	/* EBBGC_CLEAR_LAST */
+#define EPHEMERON_OWN UINT64_C(2)	/* of ebbgc_ephemeron_new(): no program changes it */
+#define EPHEMERON_FLAGS (EPHEMERON_LAST | EPHEMERON_OWN)
 
 /*
  * An order of marking.  Work is a reference with its stamp; its lower three bits belong to the

@@ -83,6 +83,7 @@ static void overflow_recover(struct ebbgc_heap *h, struct tracer *t)
 		for (size_t w = 0; w < REGION_WORDS; w++) {
 			uint64_t bits = __atomic_load_n(&marks[w], __ATOMIC_RELAXED);
 
+			bits = marks_old(h, (size_t)r * REGION_WORDS + w, bits);
 			for (; bits; bits &= bits - 1) {
 				size_t granule = 64 * w + (size_t)__builtin_ctzll(bits);
 				uint64_t object = (uint64_t)(uintptr_t)region_start(h, r) +

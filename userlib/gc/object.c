@@ -12,7 +12,8 @@ bool is_object(const struct ebbgc_heap *h, uint64_t object)
 	       type_id(object) != TYPE_NONE && type_id(object) < types;
 }
 
-uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
+/* Returns the object that the word points into if one begins there, or 0. */
+static uint64_t slot_containing(const struct ebbgc_heap *h, uint64_t word)
 {
 	uint64_t address = word & EBBGC_ADDRESS_MASK, base = (uint64_t)(uintptr_t)h->base, object;
 	uint32_t region;
@@ -32,7 +33,21 @@ uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
 	} else if (!is_large(kind)) {
 		return 0;
 	}
-	if (!bit_published(h->allocated, granule_of(h, object)) || type_id(object) == TYPE_NONE)
+	return bit_published(h->allocated, granule_of(h, object)) ? object : 0;
+}
+
+uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
+{
+	uint64_t object = slot_containing(h, word);
+
+	return object && type_id(object) != TYPE_NONE ? object : 0;
+}
+
+uint64_t old_object_containing(const struct ebbgc_heap *h, uint64_t word)
+{
+	uint64_t object = slot_containing(h, word);
+
+	if (!object || (h->nursery.old && !bit_published(h->nursery.old, granule_of(h, object))))
 		return 0;
-	return object;
+	return type_id(object) != TYPE_NONE ? object : 0;
 }

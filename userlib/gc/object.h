@@ -70,11 +70,27 @@ static inline bool object_marked(const struct ebbgc_heap *h, uint64_t object)
 	return !in_heap(h, object) || bit_test(h->marks, granule_of(h, object));
 }
 
+/* Do references of EBBGC_CLEAR_FIRST to unmarked objects read as null?  A mutator's thread. */
+static inline bool weak_are_null(const struct ebbgc_heap *h)
+{
+	return h->settled && (h->settled_last || !__atomic_load_n(&h->found, __ATOMIC_RELAXED));
+}
+
 /* Is all that the program can reach marked?  World stopped, or a mutator's thread. */
 static inline bool all_marked(const struct ebbgc_heap *h)
 {
 	return h->settled_last ||
 	       (h->settled && !__atomic_load_n(&h->has_last, __ATOMIC_RELAXED));
+}
+
+/*
+ * Of the granules in a word of the mark bits, returns those of objects that may be traced: minor
+ * cycles free no old ones before the next sweep.
+ */
+static inline uint64_t marks_old(const struct ebbgc_heap *h, size_t word, uint64_t marks)
+{
+	return h->nursery.old ? marks & __atomic_load_n(&h->nursery.old[word], __ATOMIC_RELAXED) :
+				marks;
 }
 
 static inline bool kind_is_leaf(uint8_t kind)
@@ -113,7 +129,9 @@ static inline uint64_t object_at(const struct ebbgc_heap *h, uint64_t address)
 	       bit_published(h->allocated, granule_of(h, address)) ? address : 0;
 }
 
-/* Returns the object that an arbitrary word points into, or 0. */
+/* Returns the object that an arbitrary word points into, or 0.  World stopped. */
 uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word);
+/* A tracer: as object_containing(); 0 for a young object, which may be freed at any time. */
+uint64_t old_object_containing(const struct ebbgc_heap *h, uint64_t word);
 
 #endif

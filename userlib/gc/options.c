@@ -44,7 +44,8 @@ void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size)
 /* Does the heap ask the kernel about pages, or return single ones? */
 static bool needs_pages(const struct ebbgc_options *o)
 {
-	return o->mode == EBBGC_MEMLINER || (o->features & EBBGC_DROP) || o->resident_budget;
+	return o->mode == EBBGC_MEMLINER || (o->features & (EBBGC_DROP | EBBGC_EXACT)) ||
+	       o->resident_budget;
 }
 
 int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
@@ -69,8 +70,12 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 							MARKERS_MAX;
 	/* Page bitmaps have whole words. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
+	/* So that most of a small heap is for old objects. */
+	if (to->nursery_bytes > to->max_bytes / 4)
+		to->nursery_bytes = to->max_bytes / 4;
 	/* Epochs by residency need no stamps. */
-	if (to->features & (EBBGC_PARK | EBBGC_HINTS | EBBGC_PLAIN))
+	if (to->mode == EBBGC_MEMLINER &&
+	    (to->features & (EBBGC_PARK | EBBGC_HINTS | EBBGC_PLAIN)))
 		to->features |= EBBGC_EXACT;
 	if ((to->features & EBBGC_INCOGNITO) && (to->features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
 		return -EINVAL;
@@ -88,6 +93,7 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||
 	    (unsigned int)to->mode > EBBGC_MEMLINER ||
 	    (unsigned int)to->residency > EBBGC_RESIDENCY_SIMULATED ||
+	    (to->nursery_bytes && to->nursery_bytes < REGION_SIZE) ||
 	    to->delta > 7 || !to->epoch_percent || to->epoch_percent > 100 || !to->scan_percent ||
 	    to->scan_percent > 100 ||
 	    (unsigned int)to->stacks > EBBGC_CONSERVATIVE || (unsigned int)to->sizing > EBBGC_FIXED)

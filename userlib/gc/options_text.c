@@ -132,6 +132,8 @@ static int set_valued(struct ebbgc_options *o, const char *key, const char *valu
 		r = bytes(value, &o->min_bytes);
 	} else if (!strcmp(key, "budget")) {
 		r = bytes(value, &o->resident_budget);
+	} else if (!strcmp(key, "nursery")) {
+		r = bytes(value, &o->nursery_bytes);
 	} else if (!strcmp(key, "markers")) {
 		r = small(value, &o->markers);
 	} else if (!strcmp(key, "depth")) {

@@ -63,10 +63,11 @@ static uint64_t finger_next(struct tracer *t)
 		size_t end = ((size_t)t->region + 1) * REGION_GRANULES;
 
 		while (t->granule < end) {
-			uint64_t bits = __atomic_load_n(&h->marks[t->granule >> 6],
-							__ATOMIC_SEQ_CST) >> (t->granule & 63);
+			size_t word = t->granule >> 6;
+			uint64_t bits = __atomic_load_n(&h->marks[word], __ATOMIC_SEQ_CST);
 			uint64_t object;
 
+			bits = marks_old(h, word, bits) >> (t->granule & 63);
 			if (!bits) {
 				t->granule = ((t->granule >> 6) + 1) << 6;
 				continue;

@@ -154,7 +154,7 @@ static void arrived(struct tracer *t, const struct arrival *a)
 	if (a->collectors || !(h->options.features & EBBGC_ARRIVALS))
 		return;
 	/* A new object was marked before its allocation bit was set. */
-	object = object_containing(h, a->address);
+	object = old_object_containing(h, a->address);
 	/* The object's first page may be swapped out: the fault may have been on another. */
 	if (object && !((h->options.features & EBBGC_EXACT) && location_is_far(h, object)))
 		t->counts.arrived += red(t, object);

@@ -6,7 +6,7 @@
 #include "region.h"
 
 #define SIDE_LOCK_STEP 64u	/* regions per mlock() of side tables: 4 MiB of heap */
-#define SIDES 12
+#define SIDES 14
 #define RELEASE_MOST 64u	/* regions per madvise() */
 #define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
@@ -58,13 +58,19 @@ int regions_create(struct ebbgc_heap *h)
 	h->allocated = os_map(bitmap_bytes(h));
 	h->kinds = os_map(h->region_count);
 	h->regions = os_map(h->region_count * sizeof(*h->regions));
-	if (!h->base || !h->marks || !h->allocated || !h->kinds || !h->regions) {
+	if (h->options.nursery_bytes) {
+		h->nursery.old = os_map(bitmap_bytes(h));
+		h->nursery.remembered = os_map(bitmap_bytes(h));
+	}
+	if (!h->base || !h->marks || !h->allocated || !h->kinds || !h->regions ||
+	    (h->options.nursery_bytes && (!h->nursery.old || !h->nursery.remembered))) {
 		regions_destroy(h);
 		return -1;
 	}
 	for (unsigned int k = 0; k < SMALL_KINDS; k++)
-		h->partial[k] = h->full[k] = h->unswept[k] = h->skipped[k] = empty;
-	h->large = h->large_unswept = empty;
+		h->partial[k] = h->full[k] = h->unswept[k] = h->skipped[k] = h->recycled[k] = empty;
+	h->large = h->large_unswept = h->large_dead = empty;
+	h->nursery.young = REGION_NONE;
 	return 0;
 }
 
@@ -80,8 +86,14 @@ void regions_destroy(struct ebbgc_heap *h)
 		munmap(h->kinds, h->region_count);
 	if (h->regions)
 		munmap(h->regions, h->region_count * sizeof(*h->regions));
+	if (h->nursery.old)
+		munmap(h->nursery.old, bitmap_bytes(h));
+	if (h->nursery.remembered)
+		munmap(h->nursery.remembered, bitmap_bytes(h));
+	if (!os_forked(h->pid))
+		vector_free(&h->nursery.log);
 	h->base = NULL;
-	h->marks = h->allocated = NULL;
+	h->marks = h->allocated = h->nursery.old = h->nursery.remembered = NULL;
 	h->kinds = NULL;
 	h->regions = NULL;
 }
@@ -99,6 +111,7 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 	const struct side all[SIDES] = {
 		{ h->marks, granules }, { h->allocated, granules }, { h->kinds, 1 },
 		{ h->regions, sizeof(*h->regions) },
+		{ h->nursery.old, granules }, { h->nursery.remembered, granules },
 		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
 		{ h->park.slices, pages / 8 },
 		{ r->out, pages / 8 }, { r->cached, pages / 8 }, { r->last, pages / 8 },
@@ -182,6 +195,24 @@ static uint32_t find_committed(const struct ebbgc_heap *h)
 	return i;
 }
 
+/* Returns the first of the next LOOK_MOST regions that is free and in memory, or REGION_NONE. */
+static uint32_t find_resident(const struct ebbgc_heap *h)
+{
+	uint32_t end = h->top - h->free_hint > LOOK_MOST ? h->free_hint + LOOK_MOST : h->top;
+
+	for (uint32_t i = h->free_hint; i < end; i++) {
+		size_t page = i * REGION_PAGES;
+		uint64_t out;
+
+		if (h->kinds[i] != KIND_FREE || !h->regions[i].committed)
+			continue;
+		out = __atomic_load_n(&h->residency.out[page >> 6], __ATOMIC_RELAXED);
+		if (!(out >> (page & 63) & ((UINT64_C(1) << REGION_PAGES) - 1)))
+			return i;
+	}
+	return REGION_NONE;
+}
+
 void region_dropped(struct ebbgc_heap *h, uint32_t region, uint32_t pages)
 {
 	struct region *r = &h->regions[region];
@@ -207,9 +238,13 @@ static void kind_set(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
-	uint32_t first = find_free(h, count), old_top = h->top, fresh_count = 0;
+	uint32_t first = REGION_NONE, old_top = h->top, fresh_count = 0;
 
 	h->unbacked = false;
+	if (count == 1 && h->committed_free && residency_counts(h))
+		first = find_resident(h);
+	if (first == REGION_NONE)
+		first = find_free(h, count);
 	if (first == REGION_NONE)
 		return REGION_NONE;
 	for (uint32_t i = first; i < first + count; i++)
@@ -233,7 +268,7 @@ uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 		r->next = REGION_NONE;
 		r->cursor = 0;
 		r->zero = fresh || !r->committed;
-		r->committed = r->skipped = false;
+		r->committed = r->skipped = r->recycled = false;
 		__atomic_store_n(&r->span, i == first ? count : i - first, __ATOMIC_RELAXED);
 		kind_set(h, i, i == first ? kind : KIND_TAIL);
 	}
@@ -358,6 +393,28 @@ uint64_t regions_bytes(struct ebbgc_heap *h)
 	bytes = (uint64_t)h->used << REGION_SHIFT;
 	pthread_mutex_unlock(&h->lock);
 	return bytes;
+}
+
+void region_make_young(struct ebbgc_heap *h, uint32_t region)
+{
+	struct region *r = &h->regions[region];
+
+	if (!h->nursery.old || r->young)
+		return;
+	r->young = true;
+	r->young_next = h->nursery.young;
+	h->nursery.young = region;
+}
+
+uint32_t region_pop_young(struct ebbgc_heap *h)
+{
+	uint32_t region = h->nursery.young;
+
+	if (region != REGION_NONE) {
+		h->nursery.young = h->regions[region].young_next;
+		h->regions[region].young = false;
+	}
+	return region;
 }
 
 void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)

@@ -3,16 +3,26 @@
 #ifndef EBBGC_REGION_H
 #define EBBGC_REGION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "heap.h"
 
+#define REGION_PAGES (REGION_SIZE / PAGE_BYTES)
+
 int regions_create(struct ebbgc_heap *h);
 void regions_destroy(struct ebbgc_heap *h);
 
+/* Is free memory chosen by residency?  Not if all is in memory. */
+static inline bool residency_counts(const struct ebbgc_heap *h)
+{
+	return (h->options.features & EBBGC_EXACT) && h->residency.provider &&
+	       residency_is_scarce(&h->residency);
+}
+
 /*
  * Takes @count adjacent free regions; returns the first, or REGION_NONE if the heap is full or the
- * kernel cannot back them.
+ * kernel cannot back them.  A single one is in memory if possible, with EBBGC_EXACT.
  */
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);
@@ -29,6 +39,13 @@ void regions_release(struct ebbgc_heap *h);
 uint64_t regions_bytes(struct ebbgc_heap *h);
 /* Without the lock: returns the bytes of side tables per region. */
 size_t regions_side_bytes(const struct ebbgc_heap *h);
+
+/*
+ * With a nursery: puts a region that a thread takes objects from, or of a new large object, on the
+ * list of young ones.  Until the next minor cycle it is on no other list.
+ */
+void region_make_young(struct ebbgc_heap *h, uint32_t region);
+uint32_t region_pop_young(struct ebbgc_heap *h);	/* or REGION_NONE */
 
 void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
 uint32_t region_list_pop(struct ebbgc_heap *h, struct region_list *l);	/* or REGION_NONE */

@@ -57,6 +57,7 @@ static void slots_each(ebbgc_ref_t *slots, size_t count, ebbgc_visit_fn fn, void
 
 struct calling {
 	struct ebbgc_edges edges;	/* first */
+	struct ebbgc_heap *h;
 	ebbgc_visit_fn fn;
 	void *arg;
 };
@@ -66,7 +67,8 @@ static void call_strong(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_
 	const struct calling *c = (const struct calling *)edges;
 
 	(void)slot;
-	c->fn(c->arg, &value);
+	if (object_at(c->h, value.bits & EBBGC_ADDRESS_MASK))
+		c->fn(c->arg, &value);
 }
 
 static void call_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
@@ -86,7 +88,7 @@ static void call_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 
 void roots_each(struct ebbgc_heap *h, ebbgc_visit_fn fn, void *arg)
 {
-	struct calling calling = { { call_strong, call_weak, call_ephemeron }, fn, arg };
+	struct calling calling = { { call_strong, call_weak, call_ephemeron }, h, fn, arg };
 
 	for (struct root_call *c = h->calls; c; c = c->next)
 		c->fn(c->arg, &calling.edges);

@@ -37,21 +37,7 @@ static uint64_t references_end(const struct type *type, uint64_t object)
 static void visit_within(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
 			 uint64_t to)
 {
-	for (uint64_t bits = type->bitmap; bits; bits &= bits - 1) {
-		uint64_t slot = object + 8 * (uint64_t)__builtin_ctzll(bits);
-
-		if (slot >= from && slot < to)
-			mark_slot(t, (ebbgc_ref_t *)(uintptr_t)slot);
-	}
-	for (size_t i = 0; i < type->run_count; i++) {
-		const struct ebbgc_run *run = &type->runs[i];
-		size_t count = run_length(type, run, (const char *)(uintptr_t)object);
-		uint64_t first = object + run->offset;
-
-		for (uint64_t n = first < from ? (from - first + run->stride - 1) / run->stride : 0;
-		     n < count && first + n * run->stride < to; n++)
-			mark_slot(t, (ebbgc_ref_t *)(uintptr_t)(first + n * run->stride));
-	}
+	type_visit_part(type, object, from, to, mark_slot, t);
 	if (type->slot_count)
 		trace_slots(t, type, object, from, to);
 	residency_touched(&t->heap->residency, page_of(t->heap, from));
@@ -93,7 +79,7 @@ void slice_trace_object(struct tracer *t, uint64_t object)
 
 void slice_trace(struct tracer *t, uint64_t from)
 {
-	uint64_t object = object_containing(t->heap, from);
+	uint64_t object = old_object_containing(t->heap, from);
 
 	/* The object is marked: it exists until the end of this cycle. */
 	visit_within(t, &t->heap->types[type_id(object)], object, from, page_after(from));

@@ -23,7 +23,10 @@ void stats_count_pause(struct ebbgc_heap *h, uint64_t ns)
 	if (ns > h->stats.pause_max_ns)
 		h->stats.pause_max_ns = ns;
 	h->pause_histogram[bucket_of(ns)]++;
+}
 
+void stats_add(struct ebbgc_heap *h)
+{
 	h->stats.marked_objects += h->counting.marked_objects;
 	h->stats.weak_cleared += h->counting.weak_cleared;
 	h->stats.ephemerons_cleared += h->counting.ephemerons_cleared;

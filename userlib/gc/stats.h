@@ -6,7 +6,9 @@
 
 struct ebbgc_heap;
 
-/* Lock held: counts a pause of @ns, and adds the collector's counts in it to the statistics. */
+/* Lock held: counts a pause of @ns. */
 void stats_count_pause(struct ebbgc_heap *h, uint64_t ns);
+/* Lock held, world stopped by the collector: adds its counts to the statistics. */
+void stats_add(struct ebbgc_heap *h);
 
 #endif

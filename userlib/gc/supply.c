@@ -62,10 +62,34 @@ void supplies_blacken(struct ebbgc_heap *h, struct mutator *m)
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 {
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
-		if (m->supply[k].region != REGION_NONE)
-			region_list_push(h, &h->partial[k], m->supply[k].region);
+		uint32_t region = m->supply[k].region;
+
+		if (region != REGION_NONE && !h->regions[region].young)
+			region_list_push(h, &h->partial[k], region);
 		m->supply[k].region = REGION_NONE;
 	}
+}
+
+uint64_t supplies_drop(struct ebbgc_heap *h, struct mutator *m)
+{
+	uint64_t dropped = 0;
+
+	supplies_drop_regions(h, m);
+	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
+		struct supply *s = &m->supply[k];
+
+		dropped += (uint64_t)(s->end - s->next);
+		for (; s->next < s->end; s->next += h->slot_size[k]) {
+			size_t i = granule_of(h, (uint64_t)(uintptr_t)s->next);
+
+			__atomic_fetch_and(&h->allocated[i >> 6], ~(UINT64_C(1) << (i & 63)),
+					   __ATOMIC_RELAXED);
+		}
+		s->next = s->end = NULL;
+	}
+	__atomic_fetch_add(&h->allocated_bytes, m->uncounted, __ATOMIC_RELAXED);
+	m->uncounted = 0;
+	return dropped;
 }
 
 uint64_t faults_before(const struct ebbgc_heap *h)
@@ -78,13 +102,6 @@ void faults_count(struct ebbgc_heap *h, uint64_t before)
 	if (h->options.features & EBBGC_COUNT_FAULTS)
 		__atomic_fetch_add(&h->allocation_faults, os_major_faults() - before,
 				   __ATOMIC_RELAXED);
-}
-
-/* Are holes chosen by residency?  Not if all is in memory. */
-static bool is_choosy(const struct ebbgc_heap *h)
-{
-	return (h->options.features & EBBGC_EXACT) && h->residency.provider &&
-	       residency_is_scarce(&h->residency);
 }
 
 /* Free bytes of a region that has live objects, from its start. */
@@ -145,6 +162,16 @@ static void hole_zero(struct ebbgc_heap *h, uint32_t region, const struct hole *
 	}
 }
 
+void region_zero(struct ebbgc_heap *h, uint32_t region)
+{
+	const struct hole all = { 0, REGION_SIZE };
+
+	if (residency_counts(h))
+		hole_zero(h, region, &all, 0, REGION_SIZE);
+	else
+		memset(region_start(h, region), 0, REGION_SIZE);
+}
+
 bool supply_take(struct mutator *m, unsigned int kind)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -154,7 +181,7 @@ bool supply_take(struct mutator *m, unsigned int kind)
 	uint64_t *bits = h->allocated + (size_t)s->region * REGION_WORDS;
 	size_t slots = REGION_SIZE / size, i = r->cursor, end;
 	size_t most = size < RUN_BYTES ? RUN_BYTES / size : 1;
-	bool choosy = !r->zero && !s->all_holes && is_choosy(h);
+	bool choosy = !r->zero && !s->all_holes && residency_counts(h);
 	struct hole hole;
 	uint64_t faults;
 

@@ -18,6 +18,12 @@
  */
 bool supply_take(struct mutator *m, unsigned int kind);
 
+/*
+ * A free region's owner, without the lock: zeroes the region.  Empties swapped-out pages instead of
+ * reading them.  Needs EBBGC_EXACT.
+ */
+void region_zero(struct ebbgc_heap *h, uint32_t region);
+
 /* EBBGC_COUNT_FAULTS: counts the calling thread's major faults between the two calls. */
 uint64_t faults_before(const struct ebbgc_heap *h);
 void faults_count(struct ebbgc_heap *h, uint64_t before);
@@ -27,5 +33,11 @@ void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
 
 /* World stopped, or m's own thread with the lock: ends m's ownership of regions. */
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m);
+
+/*
+ * World stopped, or m's own thread with the lock; with a nursery: ends m's ownership of regions,
+ * frees the rest of its runs, and counts all that it has taken.  Returns the bytes of these rests.
+ */
+uint64_t supplies_drop(struct ebbgc_heap *h, struct mutator *m);
 
 #endif

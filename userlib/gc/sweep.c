@@ -22,14 +22,19 @@ void sweep_decide(struct ebbgc_heap *h)
 	pthread_mutex_unlock(&h->lock);
 }
 
-void sweep_begin(struct ebbgc_heap *h)
+void sweep_begin(struct ebbgc_heap *h, bool keep)
 {
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
 		region_list_append(h, &h->unswept[k], &h->partial[k]);
 		region_list_append(h, &h->unswept[k], &h->full[k]);
 		region_list_append(h, &h->unswept[k], &h->skipped[k]);
+		for (uint32_t r = h->recycled[k].head; r != REGION_NONE; r = h->regions[r].next)
+			h->regions[r].recycled = keep;
+		region_list_append(h, &h->unswept[k], &h->recycled[k]);
 	}
+	h->nursery.recycled = 0;
 	region_list_append(h, &h->large_unswept, &h->large);
+	region_list_append(h, &h->large_unswept, &h->large_dead);
 }
 
 static void poison_dead(struct ebbgc_heap *h, uint32_t region, size_t size,
@@ -59,6 +64,9 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 			__atomic_store_n(&allocated[i], word, __ATOMIC_RELAXED);
 		if (marks[i])
 			__atomic_store_n(&marks[i], 0, __ATOMIC_RELAXED);
+		if (h->nursery.old)
+			__atomic_store_n(&h->nursery.old[(size_t)region * REGION_WORDS + i], word,
+					 __ATOMIC_RELAXED);
 	}
 	h->regions[region].cursor = 0;
 	h->regions[region].zero = false;
@@ -66,7 +74,6 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	return live;
 }
 
-#define REGION_PAGES (REGION_SIZE / PAGE_BYTES)
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
 #define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
@@ -111,22 +118,40 @@ static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	return fresh;
 }
 
+/* Lock held: gives a swept region, of which at least half is free, to those that allocate next. */
+static bool recycle(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_t live)
+{
+	struct nursery *n = &h->nursery;
+
+	if (2 * live > REGION_SIZE / h->slot_size[kind] ||
+	    n->recycled >= h->options.nursery_bytes >> REGION_SHIFT)
+		return false;
+	n->recycled++;
+	h->regions[region].recycled = true;
+	region_list_push(h, &h->recycled[kind], region);
+	return true;
+}
+
 /* Lock held, released meanwhile: sweeps a region and puts it on its list, or into *mine. */
 static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_t *mine)
 {
-	bool dropping = h->dropping;
+	bool dropping = h->dropping, recycled = h->regions[region].recycled;
 	uint32_t live, dropped = 0;
 
 	h->sweeping++;
+	h->regions[region].recycled = false;
 	pthread_mutex_unlock(&h->lock);
 	live = sweep_region(h, region, kind);
-	if (dropping && !mine)
+	/* What is recycled is about to be used. */
+	if (dropping && !mine && !recycled)
 		dropped = drop_garbage(h, region, kind);
 	pthread_mutex_lock(&h->lock);
 	h->stats.dropped_bytes += (uint64_t)__builtin_popcount(dropped) << PAGE_SHIFT;
 	region_dropped(h, region, dropped);
 	if (live == REGION_SIZE / h->slot_size[kind])
 		region_list_push(h, &h->full[kind], region);
+	else if (recycled && !mine && recycle(h, region, kind, live))
+		;
 	else if (live == 0 && !mine)
 		regions_free(h, region, 1);
 	else if (mine)
@@ -139,8 +164,14 @@ static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint3
 
 uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind)
 {
-	uint32_t region = region_list_pop(h, &h->partial[kind]), mine = REGION_NONE;
+	uint32_t region = region_list_pop(h, &h->recycled[kind]), mine = REGION_NONE;
 
+	if (region != REGION_NONE) {
+		h->regions[region].recycled = false;
+		h->nursery.recycled--;
+		return region;
+	}
+	region = region_list_pop(h, &h->partial[kind]);
 	if (region != REGION_NONE)
 		return region;
 	while (mine == REGION_NONE) {
@@ -160,13 +191,16 @@ static void sweep_large(struct ebbgc_heap *h)
 		size_t bit = granule_of(h, (uint64_t)(uintptr_t)region_start(h, region));
 		uint64_t *mark = &h->marks[bit >> 6], *allocated = &h->allocated[bit >> 6];
 
-		/* No other object's bits share the word. */
-		if (*mark) {
+		/* No other object's bits share the word.  A minor cycle may have freed it. */
+		if (*mark && *allocated) {
 			__atomic_store_n(mark, 0, __ATOMIC_RELAXED);
 			region_list_push(h, &h->large, region);
 			continue;
 		}
+		__atomic_store_n(mark, 0, __ATOMIC_RELAXED);
 		__atomic_store_n(allocated, 0, __ATOMIC_RELAXED);
+		if (h->nursery.old)
+			__atomic_store_n(&h->nursery.old[bit >> 6], 0, __ATOMIC_RELAXED);
 		if (h->options.check)
 			memset(region_start(h, region), POISON, REGION_SIZE);
 		if (h->dropping) {
@@ -197,4 +231,70 @@ void sweep_all(struct ebbgc_heap *h)
 	while (h->sweeping)
 		pthread_cond_wait(&h->swept, &h->lock);
 	pthread_mutex_unlock(&h->lock);
+}
+
+/* Frees young small objects of a region that is on no list; returns the bytes freed. */
+static uint64_t sweep_young_small(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+{
+	uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	const uint64_t *old = h->nursery.old + (size_t)region * REGION_WORDS;
+	size_t slots = REGION_SIZE / h->slot_size[kind];
+	/* Nothing but holes on swapped-out pages, perhaps. */
+	bool skipped = h->regions[region].skipped;
+	uint32_t live = 0, freed = 0;
+
+	if (h->options.check)
+		poison_dead(h, region, h->slot_size[kind], allocated, old);
+	for (size_t i = 0; i < REGION_WORDS; i++) {
+		freed += (uint32_t)__builtin_popcountll(allocated[i] & ~old[i]);
+		live += (uint32_t)__builtin_popcountll(old[i]);
+		/* Tracers read it.  Mark bits stay. */
+		__atomic_store_n(&allocated[i], old[i], __ATOMIC_RELAXED);
+	}
+	h->regions[region].cursor = 0;
+	h->regions[region].zero = false;
+	h->regions[region].skipped = false;
+	if (live == slots)
+		region_list_push(h, &h->full[kind], region);
+	else if (!skipped && recycle(h, region, kind, live))
+		;
+	else if (live == 0 && !h->marking)
+		regions_free(h, region, 1);
+	else
+		region_list_push(h, &h->partial[kind], region);
+	return freed * h->slot_size[kind];
+}
+
+/* Frees a young large object, or makes it one of the others; returns the bytes freed. */
+static uint64_t sweep_young_large(struct ebbgc_heap *h, uint32_t region)
+{
+	size_t word = (size_t)region * REGION_WORDS;
+	uint32_t span = h->regions[region].span;
+
+	if (h->nursery.old[word]) {
+		region_list_push(h, &h->large, region);
+		return 0;
+	}
+	__atomic_store_n(&h->allocated[word], 0, __ATOMIC_RELAXED);
+	if (h->options.check)
+		memset(region_start(h, region), POISON, REGION_SIZE);
+	if (h->marking)
+		region_list_push(h, &h->large_dead, region);
+	else
+		regions_free(h, region, span);
+	return (uint64_t)span << REGION_SHIFT;
+}
+
+uint64_t sweep_young(struct ebbgc_heap *h)
+{
+	uint64_t freed = 0;
+	uint32_t region;
+
+	while ((region = region_pop_young(h)) != REGION_NONE) {
+		uint8_t kind = h->kinds[region];
+
+		freed += is_large(kind) ? sweep_young_large(h, region) :
+					  sweep_young_small(h, region, kind);
+	}
+	return freed;
 }

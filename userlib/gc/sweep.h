@@ -2,6 +2,7 @@
 #ifndef EBBGC_SWEEP_H
 #define EBBGC_SWEEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ebbgc_heap;
@@ -9,8 +10,17 @@ struct ebbgc_heap;
 /* Without the lock: decides whether this cycle's sweep drops pages of garbage. */
 void sweep_decide(struct ebbgc_heap *h);
 
-/* World stopped: makes all regions unswept. */
-void sweep_begin(struct ebbgc_heap *h);
+/*
+ * World stopped: makes all regions unswept.  @keep: recycled regions are for allocation afterwards,
+ * too, even if they are free.
+ */
+void sweep_begin(struct ebbgc_heap *h, bool keep);
+
+/*
+ * World stopped, lock held: frees the young objects that are not old by now, and puts the regions
+ * on their lists.  Returns the bytes freed.
+ */
+uint64_t sweep_young(struct ebbgc_heap *h);
 
 /* Lock held, released meanwhile: returns a swept region with free slots, or REGION_NONE. */
 uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind);

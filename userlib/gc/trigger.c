@@ -20,11 +20,12 @@ static uint64_t external_bytes(const struct ebbgc_heap *h)
 void trigger_set(struct ebbgc_heap *h, uint64_t live)
 {
 	const struct ebbgc_options *o = &h->options;
-	uint64_t aim = o->max_bytes, full, room, stall, now;
+	uint64_t aim = o->max_bytes, full, room, stall, young, now;
 
 	if (o->sizing == EBBGC_GROWABLE) {
 		/* Bytes outside of the heap take part of what it may grow by. */
-		double wanted = (double)(live + external_bytes(h)) * o->growth;
+		double wanted = (double)(live + external_bytes(h)) * o->growth +
+				(double)o->nursery_bytes;
 
 		if (wanted < (double)o->min_bytes)
 			wanted = (double)o->min_bytes;
@@ -38,7 +39,8 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	stall = room;
 	if (o->mode != EBBGC_STOP_WORLD) {
 		stall = (uint64_t)((double)room * STALL_SHARE);
-		room = (uint64_t)((double)room * CONCURRENT_SHARE);
+		young = o->nursery_bytes < room ? o->nursery_bytes : room;
+		room = young + (uint64_t)((double)(room - young) * CONCURRENT_SHARE);
 	}
 	now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->trigger, now + room, __ATOMIC_RELAXED);
@@ -63,25 +65,66 @@ void cycle_request(struct ebbgc_heap *h)
 	pthread_cond_signal(&h->wanted);
 }
 
+void minor_request(struct ebbgc_heap *h)
+{
+	h->nursery.requested = true;
+	pthread_cond_signal(&h->nursery.wanted);
+}
+
+static void add(uint64_t *value, uint64_t bytes)
+{
+	uint64_t was = __atomic_load_n(value, __ATOMIC_RELAXED);
+
+	__atomic_store_n(value, was < UINT64_MAX - bytes ? was + bytes : UINT64_MAX,
+			 __ATOMIC_RELAXED);
+}
+
+/* Lock held: sets the next minor cycle's trigger. */
+static void nursery_set(struct ebbgc_heap *h)
+{
+	uint64_t now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	bool none = !h->nursery.old || h->suspended;
+
+	__atomic_store_n(&h->nursery.at, none ? UINT64_MAX : now + h->options.nursery_bytes,
+			 __ATOMIC_RELAXED);
+}
+
+void minor_ended(struct ebbgc_heap *h, uint64_t bytes)
+{
+	/* The next cycle begins so much later. */
+	add(&h->trigger, bytes);
+	add(&h->stall_at, bytes);
+	add(&h->room_end, bytes);
+	if (h->marking)
+		h->allocated_at_snapshot += bytes;
+	h->nursery.requested = false;
+	pthread_cond_broadcast(&h->done);
+	nursery_set(h);
+}
+
 void allocated_add(struct ebbgc_heap *h, size_t bytes)
 {
-	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) >= h->trigger &&
-	    h->requested == h->ended)
+	uint64_t now = __atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED);
+
+	if (now >= h->trigger && h->requested == h->ended)
 		cycle_request(h);
+	if (now >= h->nursery.at && !h->nursery.requested)
+		minor_request(h);
 }
 
 void allocated_count(struct mutator *m, size_t bytes)
 {
 	struct ebbgc_heap *h = m->heap;
+	uint64_t now;
 
 	/* Runs are short in a fragmented heap: do not write a shared cache line for each. */
 	m->uncounted += bytes;
 	if (m->uncounted < RUN_BYTES)
 		return;
-	bytes = m->uncounted;
+	now = __atomic_add_fetch(&h->allocated_bytes, m->uncounted, __ATOMIC_RELAXED);
 	m->uncounted = 0;
-	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) <
-	    __atomic_load_n(&h->trigger, __ATOMIC_RELAXED) || os_forked(h->pid))
+	if ((now < __atomic_load_n(&h->trigger, __ATOMIC_RELAXED) &&
+	     now < __atomic_load_n(&h->nursery.at, __ATOMIC_RELAXED)) || os_forked(h->pid))
 		return;
 	pthread_mutex_lock(&h->lock);
 	allocated_add(h, 0);
@@ -124,20 +167,48 @@ void cycle_wait_full(struct ebbgc_heap *h, struct mutator *m)
 	with_stack(m, wait_served, &w);
 }
 
+static void *wait_minor(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+
+	mutator_block(m);
+	mutator_lend(m);
+	while (h->nursery.requested)
+		mutator_wait(h, &h->done);
+	mutator_unblock(m);
+	return NULL;
+}
+
+/* Is the young part twice as large as it should become? */
+static bool is_overgrown(const struct ebbgc_heap *h, uint64_t allocated)
+{
+	uint64_t at = __atomic_load_n(&h->nursery.at, __ATOMIC_RELAXED);
+
+	return allocated > at && allocated - at > h->options.nursery_bytes;
+}
+
 void allocation_pace(struct mutator *m)
 {
 	struct ebbgc_heap *h = m->heap;
-	uint64_t since;
+	uint64_t since, allocated;
+	bool overgrown, full;
 
 	ebbgc_poll(&m->public);
-	if (__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) <
-	    __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED) || os_forked(h->pid))
+	allocated = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	overgrown = is_overgrown(h, allocated);
+	full = allocated >= __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED);
+	if (!(overgrown || full) || os_forked(h->pid))
 		return;
 	since = os_now();
 	pthread_mutex_lock(&h->lock);
-	if (h->requested == h->ended)
-		cycle_request(h);
-	cycle_wait(h, m);
+	if (overgrown) {
+		with_stack(m, wait_minor, m);
+	} else {
+		if (h->requested == h->ended)
+			cycle_request(h);
+		cycle_wait(h, m);
+	}
 	h->stats.stalls++;
 	h->stats.stall_total_ns += os_now() - since;
 	pthread_mutex_unlock(&h->lock);
@@ -176,10 +247,14 @@ void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->suspended++;
+	/* First, as other threads run while this one waits: they must request none. */
+	trigger_set(h, h->stats.live_bytes);
+	nursery_set(h);
 	/* Also those that were requested before. */
 	if (h->requested != h->ended)
 		cycle_wait(h, mutator_of(mutator));
-	trigger_set(h, h->stats.live_bytes);
+	if (h->nursery.requested)
+		with_stack(mutator_of(mutator), wait_minor, mutator_of(mutator));
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -193,6 +268,7 @@ void ebbgc_cycles_resume(ebbgc_mutator_t *mutator)
 	if (h->suspended)
 		h->suspended--;
 	trigger_set(h, h->stats.live_bytes);
+	nursery_set(h);
 	pthread_mutex_unlock(&h->lock);
 }
 

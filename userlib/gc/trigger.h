@@ -10,6 +10,12 @@
 /* Lock held, or before there are threads: sets the next cycle's trigger by @live bytes. */
 void trigger_set(struct ebbgc_heap *h, uint64_t live);
 
+/* World stopped, lock held: a minor cycle has freed @bytes. */
+void minor_ended(struct ebbgc_heap *h, uint64_t bytes);
+
+/* Lock held: requests a minor cycle. */
+void minor_request(struct ebbgc_heap *h);
+
 /* Lock held: counts @bytes as allocated; requests a cycle if one is due. */
 void allocated_add(struct ebbgc_heap *h, size_t bytes);
 

@@ -141,6 +141,9 @@ int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout,
 		return r;
 	if (!layout_is_valid(&known))
 		return -EINVAL;
+	/* Minor cycles follow references of other layouts only. */
+	if (h->nursery.old && (known.slot_count || known.edges))
+		return -ENOTSUP;
 	if (os_forked(h->pid))
 		return -ECHILD;
 	pthread_mutex_lock(&h->lock);

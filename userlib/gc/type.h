@@ -114,4 +114,26 @@ type_visit(const struct type *t, uint64_t address, ebbgc_visit_fn fn, void *arg)
 		t->trace(object, fn, arg);
 }
 
+/* Calls fn for the slots in [@from, @to) of an object of a type without a callback. */
+static inline __attribute__((always_inline)) void
+type_visit_part(const struct type *t, uint64_t address, uint64_t from, uint64_t to,
+		ebbgc_visit_fn fn, void *arg)
+{
+	for (uint64_t bits = t->bitmap; bits; bits &= bits - 1) {
+		uint64_t slot = address + 8 * (uint64_t)__builtin_ctzll(bits);
+
+		if (slot >= from && slot < to)
+			fn(arg, (ebbgc_ref_t *)(uintptr_t)slot);
+	}
+	for (size_t i = 0; i < t->run_count; i++) {
+		const struct ebbgc_run *run = &t->runs[i];
+		size_t count = run_length(t, run, (const char *)(uintptr_t)address);
+		uint64_t first = address + run->offset;
+
+		for (uint64_t n = first < from ? (from - first + run->stride - 1) / run->stride : 0;
+		     n < count && first + n * run->stride < to; n++)
+			fn(arg, (ebbgc_ref_t *)(uintptr_t)(first + n * run->stride));
+	}
+}
+
 #endif

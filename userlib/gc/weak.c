@@ -7,7 +7,8 @@
 
 #define PAIR 2
 #define QUAD 4
-#define KEY 2		/* in a quad */
+#define VALUE_SLOT 1	/* in a quad */
+#define KEY 2
 #define VALUE 3
 #define COPIES 512u	/* words between two reads of the clock */
 #define FEW 16u		/* ephemerons: searching them all costs less than a table */
@@ -72,18 +73,35 @@ bool ephemerons_step(struct ebbgc_heap *h)
 	return found;
 }
 
-/* Clears a slot, unless the program has stored another reference in it. */
-static bool slot_clear(uint64_t slot, uint64_t target)
+/*
+ * Clears a slot, unless the program has stored another reference in it, and counts it.  Returns
+ * false, and does nothing, if the program has found an object meanwhile that seemed dead: then it
+ * may have stored this reference again.
+ */
+static bool slot_clear(struct ebbgc_heap *h, uint64_t slot, uint64_t target, uint64_t *cleared)
 {
+	const bool may_be_found = h->settled && !h->settled_last;
 	uint64_t *bits = (uint64_t *)(uintptr_t)slot;
+	/* Before the lock: the page may be swapped out. */
 	uint64_t was = __atomic_load_n(bits, __ATOMIC_RELAXED);
 
+	if (may_be_found) {
+		pthread_mutex_lock(&h->clearing);
+		if (__atomic_load_n(&h->found, __ATOMIC_RELAXED)) {
+			pthread_mutex_unlock(&h->clearing);
+			return false;
+		}
+	}
 	/* The program may change the stamp meanwhile. */
 	while ((was & EBBGC_ADDRESS_MASK) == target)
 		if (__atomic_compare_exchange_n(bits, &was, 0, false, __ATOMIC_RELEASE,
-						__ATOMIC_RELAXED))
-			return true;
-	return false;
+						__ATOMIC_RELAXED)) {
+			++*cleared;
+			break;
+		}
+	if (may_be_found)
+		pthread_mutex_unlock(&h->clearing);
+	return true;
 }
 
 static bool out_of_time(const struct ebbgc_heap *h, uint64_t deadline)
@@ -101,11 +119,40 @@ static bool pairs_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadlin
 			return false;
 		if (object_marked(h, pair[1]))
 			continue;
-		if (out_of_time(h, deadline))
+		if (out_of_time(h, deadline) ||
+		    !slot_clear(h, pair[0], pair[1], &h->counting.weak_cleared))
 			return false;
-		h->counting.weak_cleared += slot_clear(pair[0], pair[1]);
 	}
 	return true;
+}
+
+/*
+ * Clears an ephemeron whose key is dead; returns true if that is all.  The program may have given
+ * the entry a new key and the old value: then the value is alive.  Only a value that no program can
+ * find any more is certainly the old entry's; until then the quad becomes one whose key it is.
+ */
+static bool quad_clear(struct ebbgc_heap *h, uint64_t *quad, enum ebbgc_clear when)
+{
+	const uint64_t value = quad[VALUE] & EBBGC_ADDRESS_MASK;
+	uint64_t keys = 0, values = 0;
+
+	if (!slot_clear(h, quad[0] & ~EPHEMERON_FLAGS, quad[KEY], &keys))
+		return false;
+	if (quad[VALUE_SLOT])
+		h->counting.ephemerons_cleared += keys;
+	if (quad[0] & EPHEMERON_OWN) {
+		__atomic_store_n((uint64_t *)(uintptr_t)quad[VALUE_SLOT], 0, __ATOMIC_RELEASE);
+		return true;
+	}
+	if (!value || object_marked(h, value))
+		return true;
+	if ((when == EBBGC_CLEAR_LAST || !__atomic_load_n(&h->has_last, __ATOMIC_RELAXED)) &&
+	    slot_clear(h, quad[VALUE_SLOT], value, &values))
+		return true;
+	quad[0] = quad[VALUE_SLOT] | EPHEMERON_LAST;
+	quad[KEY] = value;
+	quad[VALUE_SLOT] = quad[VALUE] = 0;
+	return false;
 }
 
 static bool quads_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadline,
@@ -115,22 +162,16 @@ static bool quads_clear(struct ebbgc_heap *h, struct vector *v, uint64_t deadlin
 	bool done;
 
 	for (j = 0; j < v->count; j += QUAD) {
-		const uint64_t *quad = &v->items[j];
+		uint64_t *quad = &v->items[j];
 		bool last = quad[0] & EPHEMERON_LAST;
 
 		if (!object_marked(h, quad[KEY]) && (!last || when == EBBGC_CLEAR_LAST)) {
 			if (out_of_time(h, deadline))
 				break;
-			h->counting.ephemerons_cleared +=
-				slot_clear(quad[0] & ~EPHEMERON_LAST, quad[KEY]);
-			if (quad[VALUE] & EBBGC_ADDRESS_MASK)
-				slot_clear(quad[1], quad[VALUE] & EBBGC_ADDRESS_MASK);
-			continue;
+			if (quad_clear(h, quad, when))
+				continue;
 		}
-		/*
-		 * The key has come back to life, or may: the next ephemerons_step() marks the
-		 * value.
-		 */
+		/* If the key has come back to life, the next ephemerons_step() marks the value. */
 		for (size_t k = 0; k < QUAD; k++)
 			v->items[kept++] = quad[k];
 	}
@@ -215,7 +256,7 @@ ebbgc_ref_t ebbgc_ephemeron_value(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemero
 	uint64_t key = ref_load(ebbgc_ptr(ephemeron));
 
 	/* The collector may have cleared the key only, or neither yet. */
-	if (!key || (h->settled && !object_marked(h, key)))
+	if (!key || (weak_are_null(h) && !object_marked(h, key)))
 		return EBBGC_NULL;
 	return ebbgc_load_weak(mutator, ephemeron, (ebbgc_ref_t *)ebbgc_ptr(ephemeron) + 1);
 }

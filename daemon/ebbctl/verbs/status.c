@@ -60,6 +60,20 @@ static void print_frozen(struct json_object *donors)
 		       (long long)json_int(donors, "known", 0));
 }
 
+/* Prints the devices on which prefetches are limited: misses wait there. */
+static void print_pacing(struct json_object *list)
+{
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		if (json_member(o, "limit"))
+			printf("device %s: limit of %lld prefetched pages in flight; misses take %.0f us, without prefetches %.0f us (median)\n",
+			       json_text(o, "device", "?"), (long long)json_int(o, "limit", 0),
+			       (double)json_int(o, "miss_ns", 0) / 1000,
+			       (double)json_int(o, "idle_miss_ns", 0) / 1000);
+	}
+}
+
 static void print_status(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -77,6 +91,7 @@ static void print_status(struct json_object *o)
 		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
 		       (long long)json_int(x, "requests", 0), (long long)json_int(x, "pages", 0),
 		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
+	print_pacing(json_member(o, "pacing"));
 	print_frozen(json_member(o, "donors"));
 	printf("\n");
 	for (size_t i = 0; i < n; i++) {
@@ -102,7 +117,27 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-/* Offloading of the cgroups that have a slowdown target. */
+/* A table of the member @name of those cgroups that have one. */
+static void print_members(struct json_object *rows, const char *name, const struct column *columns)
+{
+	_cleanup_json_ struct json_object *list = json_object_new_array();
+	size_t n = rows ? json_object_array_length(rows) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+		struct json_object *member = json_member(row, name);
+
+		if (!member)
+			continue;
+		json_add_text(member, "path", json_text(row, "path", "?"));
+		json_object_array_add(list, json_object_get(member));
+	}
+	if (!json_object_array_length(list))
+		return;
+	printf("\n");
+	output_table(list, columns, "");
+}
+
 static void print_offload(struct json_object *rows)
 {
 	static const struct column columns[] = {
@@ -112,22 +147,21 @@ static void print_offload(struct json_object *rows)
 		{ "reclaimed_pages", "RECLAIMED", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
 		{ NULL },
 	};
-	_cleanup_json_ struct json_object *list = json_object_new_array();
-	size_t n = rows ? json_object_array_length(rows) : 0;
 
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *row = json_object_array_get_idx(rows, i);
-		struct json_object *offload = json_member(row, "offload");
+	print_members(rows, "offload", columns);
+}
 
-		if (!offload)
-			continue;
-		json_add_text(offload, "path", json_text(row, "path", "?"));
-		json_object_array_add(list, json_object_get(offload));
-	}
-	if (!json_object_array_length(list))
-		return;
-	printf("\n");
-	output_table(list, columns, "");
+static void print_collapse(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "path", "COLLAPSED", COLUMN_TEXT }, { "state", "STATE", COLUMN_TEXT },
+		{ "reason", "LAST REASON", COLUMN_TEXT }, { "retry_s", "RETRY s", COLUMN_COUNT },
+		{ "windows", "WINDOWS", COLUMN_COUNT }, { "rejected", "REJECTED", COLUMN_COUNT },
+		{ "whole", "WHOLE", COLUMN_COUNT }, { "returned", "RETURNED", COLUMN_COUNT },
+		{ NULL },
+	};
+
+	print_members(rows, "collapse", columns);
 }
 
 static void print_stats(struct json_object *o)
@@ -146,6 +180,7 @@ static void print_stats(struct json_object *o)
 	output_table(json_member(o, "cgroups"), columns,
 		     "no cgroup has a policy; see \"ebbctl policy attach\"");
 	print_offload(json_member(o, "cgroups"));
+	print_collapse(json_member(o, "cgroups"));
 }
 
 static int run_stats(int argc, char **argv, void *options, struct error *e)

@@ -83,11 +83,15 @@ static bool attached(const struct plane *plane, uint64_t id)
 	return !bpf_map_lookup_elem(plane->cgroups, &id, &c) && (c.flags & EBB_CGROUP_ATTACHED);
 }
 
-/* Calls @each for the processes of the cgroup and those below it, as each_thread(). */
+/*
+ * Calls @each for the processes of the cgroup and those below it, as each_thread().  Returns -E2BIG
+ * if these are more than AFFINITY_PROCESSES.
+ */
 static int each_process(const struct affinity *a, int (*each)(void *data, pid_t tgid), void *data)
 {
 	char *const roots[] = { a->path, NULL };
 	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	uint32_t seen = 0;
 	FTSENT *node;
 	int tgid, r = 0;
 
@@ -97,6 +101,10 @@ static int each_process(const struct affinity *a, int (*each)(void *data, pid_t 
 
 		if (node->fts_info != FTS_D)
 			continue;
+		if (++seen > AFFINITY_PROCESSES) {
+			r = -E2BIG;
+			break;
+		}
 		if (node->fts_level > FTS_ROOTLEVEL &&
 		    attached(a->plane, node->fts_statp->st_ino)) {
 			fts_set(tree, node, FTS_SKIP);
@@ -105,7 +113,7 @@ static int each_process(const struct affinity *a, int (*each)(void *data, pid_t 
 		snprintf(path, sizeof(path), "%s/cgroup.procs", node->fts_path);
 		f = fopen(path, "re");
 		while (!r && f && fscanf(f, "%d", &tgid) == 1)
-			r = tgid > 0 ? each(data, tgid) : 0;
+			r = ++seen > AFFINITY_PROCESSES ? -E2BIG : tgid > 0 ? each(data, tgid) : 0;
 	}
 	if (tree)
 		fts_close(tree);
@@ -284,7 +292,8 @@ enum affinity_state affinity_look(struct affinity *a, const struct pins *pins)
 	a->looked_ns = now;
 	a->moved = a->overridden = false;
 	a->busiest = AFFINITY_NONE;
-	each_process(a, look_process, &l);
+	if (each_process(a, look_process, &l) == -E2BIG)
+		l.state = AFFINITY_MANY;
 	memcpy(a->thread, l.thread, l.threads * sizeof(*l.thread));
 	a->threads = l.threads;
 	a->allowed = l.allowed;

@@ -19,6 +19,7 @@
 #include "lib/rules/colocate.h"
 
 #define AFFINITY_THREADS 64     /* cgroups with more that page are left alone */
+#define AFFINITY_PROCESSES 512  /* and those with more processes and cgroups below them */
 #define AFFINITY_NONE (-1)
 
 /* The last one that applies. */
@@ -28,7 +29,7 @@ enum affinity_state {
 	AFFINITY_SINGLE,        /* fewer than two CPUs allowed */
 	AFFINITY_OWN,           /* a thread has an affinity of its own */
 	AFFINITY_REALTIME,      /* a thread has a real-time policy */
-	AFFINITY_MANY,          /* more than AFFINITY_THREADS */
+	AFFINITY_MANY,          /* more than AFFINITY_THREADS or AFFINITY_PROCESSES */
 };
 
 struct affinity_thread {
@@ -72,7 +73,7 @@ void affinity_confined(const struct affinity *a, const struct pins *pins, cpu_se
 /*
  * Pins those processes, or threads that appeared since, to a->cpu, and releases processes that
  * have left the cgroup or inherited the affinity.  Returns -EBUSY if a thread has an affinity of
- * its own, or another negative errno.
+ * its own, -E2BIG if there are more than AFFINITY_PROCESSES, or another negative errno.
  */
 int affinity_pin(struct affinity *a, struct pins *pins);
 /*

@@ -266,20 +266,13 @@ static int check_user(struct attachments *a, const struct attachment *fresh, str
 			 fresh->user, own, all, USER_ATTACHMENTS, USERS_ATTACHMENTS);
 }
 
-/* Wakes the placement thread. */
-static void placed(struct attachments *a)
-{
-	if (a->placed >= 0 && eventfd_write(a->placed, 1))
-		log_err("placement: cannot wake its thread: %m");
-}
-
 static void set_placement(struct attachments *a, struct attachment *t, enum placement placement)
 {
 	if (t->placement == placement)
 		return;
 	t->placements++;
 	t->placement = placement;
-	placed(a);
+	attachments_wake_placing(a);
 }
 
 /* Requires the lock, and that attach_load() has succeeded: the verifier may take seconds. */
@@ -313,7 +306,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	}
 	fresh.colocation.cpu = -1;
 	if (fresh.placement != PLACEMENT_OFF)
-		placed(a);
+		attachments_wake_placing(a);
 	fresh.user = stat(fresh.cgroup.path, &st) ? 0 : st.st_uid;
 	r = check_user(a, &fresh, e);
 	if (r)

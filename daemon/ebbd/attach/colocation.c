@@ -17,6 +17,8 @@
 
 #define PERIOD_NS 250000000ULL
 #define REST_PERIODS 16         /* between looks at programs that cannot be pinned */
+#define IDLE_PERIODS 240        /* after which a cgroup that does not swap is forgotten */
+#define AUTO_LOOKS 16           /* per period, at programs that placement=auto may pin */
 #define BORN_NS 10000000        /* between releases of what inherited an affinity */
 #define MS_NS 1000000
 
@@ -24,7 +26,10 @@
 struct job {
 	uint64_t owner;
 	uint32_t wishes, nexts; /* changes of the setting: in force, and as read in this round */
-	bool seen;              /* in the present round */
+	bool wanted;            /* by the setting, in the present round */
+	bool busy;              /* its programs swap, or did within 2 s */
+	uint32_t idle;          /* periods without, of placement=auto */
+	uint64_t prefetched, judged; /* pages prefetched so far, and at the last look */
 	bool is_auto, next_auto; /* placement=auto: in force, and as read in this round */
 	struct colocate_auto automatic;
 	bool doubt;             /* a program seems to have changed its affinity */
@@ -41,8 +46,10 @@ struct colocation {
 	struct job *job[EBB_MAX_CGROUPS];
 	uint32_t jobs;
 	uint64_t round_ns;      /* the last round */
+	uint32_t looks;         /* that placement=auto may still take in this round */
+	uint32_t turn;          /* the job with which a round begins */
 	pthread_t thread;
-	int wake;               /* eventfd: a placement was set, or .stop */
+	int wake;               /* eventfd: see .placed of the attachments, or .stop */
 	atomic_bool stop;
 };
 
@@ -71,6 +78,10 @@ static void tell(struct colocation *c, struct job *j)
 	if (!t)
 		return;
 	t->colocation = j->report;
+	t->placing = j->wanted;
+	/* It may have become busy since collect(). */
+	if (!j->wanted && attachment_wants_placing(t))
+		attachments_wake_placing(c->attachments);
 	budget_place(t->budget, j->affinity.cpu);
 }
 
@@ -136,8 +147,11 @@ static enum colocation_state join(struct colocation *c, struct job *j)
 	r = affinity_pin(a, c->pins);
 	if (!r)
 		return COLOCATION_TOGETHER;
-	j->doubt = true;
 	separate(c, j);
+	/* More processes since the look. */
+	if (r == -E2BIG)
+		return COLOCATION_MANY;
+	j->doubt = true;
 	if (r == -EBUSY)
 		return COLOCATION_OWN;
 	if (r == -EPERM)
@@ -183,6 +197,8 @@ static enum colocation_state place(struct colocation *c, struct job *j)
 {
 	enum colocation_state why = look(c, j);
 
+	j->affinity.look.prefetched = j->prefetched - j->judged;
+	j->judged = j->prefetched;
 	if (why != COLOCATION_IDLE)
 		return stand_by(c, j, why);
 	/* Its CPU went offline, or a cpuset lost it: join() chooses another one. */
@@ -203,6 +219,17 @@ static enum colocation_state place(struct colocation *c, struct job *j)
 	return stand_by(c, j, why);
 }
 
+/* Whether placement=auto may spend a look on @j now: among many that swap, not in each round. */
+static bool may_look(struct colocation *c, const struct job *j)
+{
+	if (!j->is_auto || j->affinity.cpu != AFFINITY_NONE)
+		return true;
+	if (!c->looks)
+		return false;
+	c->looks--;
+	return true;
+}
+
 static enum colocation_state work(struct colocation *c, struct job *j, uint64_t wall_ns)
 {
 	if (j->affinity.cpu != AFFINITY_NONE)
@@ -215,7 +242,9 @@ static enum colocation_state work(struct colocation *c, struct job *j, uint64_t 
 		j->rest--;
 		return j->rests;
 	}
-	return place(c, j);
+	if (j->idle)
+		return COLOCATION_IDLE;
+	return may_look(c, j) ? place(c, j) : j->report.state;
 }
 
 /* --- all of them ------------------------------------------------------------ */
@@ -238,6 +267,7 @@ static struct job *job_of(struct colocation *c, const struct attachment *t)
 	if (!j)
 		return NULL;
 	j->owner = t->cgroup.id;
+	j->report.together_ns = t->colocation.together_ns;
 	if (affinity_init(&j->affinity, t->cgroup.id, t->cgroup.path, c->attachments->plane)) {
 		free(j);
 		return NULL;
@@ -272,28 +302,48 @@ static void take_wish(struct colocation *c, struct job *j)
 	j->automatic = (struct colocate_auto){ 0 };
 }
 
+/* Reads the setting and the activity of @j's cgroup. */
+static void read_wish(struct colocation *c, struct job *j)
+{
+	const struct attachment *t = attachments_find(c->attachments, j->owner);
+
+	j->wanted = t && t->placement != PLACEMENT_OFF;
+	if (!t)
+		return;
+	j->nexts = t->placements;
+	j->next_auto = t->placement == PLACEMENT_AUTO;
+	j->busy = t->busy_ticks != 0;
+	j->prefetched = budget_prefetched(t->budget);
+}
+
+/* Counts how long placement=auto has had nothing to do for @j. */
+static void count_idle(struct job *j)
+{
+	if (!j->is_auto || j->busy || j->affinity.cpu != AFFINITY_NONE)
+		j->idle = 0;
+	else if (++j->idle >= IDLE_PERIODS && j->given_up == COLOCATION_OFF)
+		j->wanted = false;
+}
+
 /* Updates the jobs from the attachments. */
 static void collect(struct colocation *c)
 {
 	struct attachments *a = c->attachments;
 
-	for (uint32_t i = 0; i < c->jobs; i++)
-		c->job[i]->seen = false;
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = 0; i < a->n; i++) {
 		struct attachment *t = a->item[i];
-		struct job *j = t->placement != PLACEMENT_OFF ? job_of(c, t) : NULL;
 
-		if (!j)
-			continue;
-		j->nexts = t->placements;
-		j->next_auto = t->placement == PLACEMENT_AUTO;
-		j->seen = true;
+		if (!t->placing && attachment_wants_placing(t))
+			t->placing = job_of(c, t) != NULL;
 	}
+	for (uint32_t i = 0; i < c->jobs; i++)
+		read_wish(c, c->job[i]);
 	pthread_mutex_unlock(&a->lock);
 	for (uint32_t i = c->jobs; i-- > 0;) {
 		take_wish(c, c->job[i]);
-		if (!c->job[i]->seen)
+		count_idle(c->job[i]);
+		if (!c->job[i]->wanted)
 			job_end(c, i);
 	}
 }
@@ -322,13 +372,18 @@ static void release_born(struct colocation *c)
 static void round_of(struct colocation *c)
 {
 	uint64_t now = now_ns(), wall = now - c->round_ns;
+	uint32_t turn = c->turn;
 
 	release_born(c);
 	collect(c);
 	c->round_ns = now;
+	c->looks = AUTO_LOOKS;
 	for (uint32_t i = 0; i < c->jobs; i++) {
-		struct job *j = c->job[i];
+		uint32_t k = (turn + i) % c->jobs;
+		struct job *j = c->job[k];
 
+		/* The next round begins with the first one that may have to wait. */
+		c->turn = c->looks ? k + 1 : c->turn;
 		j->report.state = work(c, j, wall);
 		tell(c, j);
 	}
@@ -336,7 +391,7 @@ static void round_of(struct colocation *c)
 		pins_close(&c->pins);
 }
 
-/* Returns whether a placement was set, or the thread is to stop, within @ms; -1 = without limit. */
+/* Returns whether there is work, or the thread is to stop, within @ms; -1 = without limit. */
 static bool woken(struct colocation *c, int ms, bool *born)
 {
 	struct pollfd fd[2] = { { .fd = c->wake, .events = POLLIN }, { .events = POLLIN } };
@@ -350,7 +405,7 @@ static bool woken(struct colocation *c, int ms, bool *born)
 	return fd[0].revents && !eventfd_read(c->wake, &n);
 }
 
-/* Waits for the next round: without a placement and a pinned thread, until one is set. */
+/* Waits for the next round: without a job and a pinned thread, until there is one. */
 static void wait_round(struct colocation *c)
 {
 	uint64_t now, until = c->round_ns + PERIOD_NS;

@@ -3,7 +3,8 @@
  * placement=together and auto: a thread that makes programs of attached cgroups and the prefetch
  * executor share one CPU (affinity.h).
  *
- * It waits until a placement is set, and then looks four times a second.  Each cgroup has a CPU of
+ * It waits for placement=together, or for a cgroup with placement=auto that swaps, and then looks
+ * four times a second.  Each cgroup has a CPU of
  * its own where there are enough; the executor moves to the CPU of the cgroup whose request it
  * executes next, so that one thread still executes all requests in their order.
  */

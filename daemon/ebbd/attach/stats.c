@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "colocation.h"
+#include "lib/base/clock.h"
 #include "lib/base/json.h"
 #include "stats.h"
 
@@ -117,6 +118,27 @@ struct json_object *placement_json(const struct attachment *t)
 	return o;
 }
 
+void collapse_json(const struct attachment *t, struct json_object *to)
+{
+	struct json_object *o;
+	struct collapse c;
+	uint64_t now = now_ns();
+
+	if (!budget_collapse_report(t->budget, &c))
+		return;
+	o = json_object_new_object();
+	json_add_text(o, "state", collapse_state_name(c.state));
+	json_add_text(o, "reason", collapse_reason_name(c.reason));
+	json_add_numbers(o, (struct json_number[]){
+		{ "retry_s", c.state == COLLAPSE_OFF && c.retry_ns > now ?
+			     (c.retry_ns - now) / 1000000000 : 0 },
+		{ "windows", c.windows }, { "rejected", c.rejected }, { "whole", c.whole },
+		{ "returned", c.again }, { "crowded", c.crowding },
+		{ "switched_off", c.trips }, { NULL }
+	});
+	json_object_object_add(to, "collapse", o);
+}
+
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 {
 	static const struct { const char *name; size_t offset; } field[] = {
@@ -144,11 +166,13 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		for (size_t k = 0; k < sizeof(field) / sizeof(field[0]); k++)
 			json_add_int(o, field[k].name, *(int64_t *)((char *)&s + field[k].offset));
 		json_add_int(o, "cut", (int64_t)budget_pages_cut(t->budget));
+		json_add_int(o, "paced", (int64_t)budget_pages_paced(t->budget));
 		json_object_object_add(o, "miss_ns_log2", histogram(s.miss_ns_log2));
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
 		json_object_object_add(o, "clean", a->plane->exact ?
 				       json_object_new_int64((int64_t)s.clean) : NULL);
 		json_object_object_add(o, "placement", placement_json(t));
+		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(rows, o);

@@ -15,6 +15,8 @@ void stats_publish_all(struct attachments *a);
 /* Appends one object per attached cgroup to @rows; all if @owner is 0. */
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows);
 
+/* Adds the member "collapse" of @t to @to, if the setting allows collapsing. */
+void collapse_json(const struct attachment *t, struct json_object *to);
 /* Returns the offloading state of @t as JSON, owned by the caller.  Requires the lock. */
 struct json_object *offload_json(const struct attachment *t);
 /* As offload_json(), the placement. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <string.h>
+#include <sys/eventfd.h>
 
+#include "lib/base/log.h"
 #include "table.h"
 
 /* 2 s: longer than a BPF program takes from the mark in maps/active to the counter. */
@@ -137,11 +139,25 @@ struct attachment *attachments_find(const struct attachments *a, uint64_t owner)
 	return NULL;
 }
 
+bool attachment_wants_placing(const struct attachment *t)
+{
+	return t->placement == PLACEMENT_TOGETHER ||
+	       (t->placement == PLACEMENT_AUTO && t->busy_ticks);
+}
+
+void attachments_wake_placing(struct attachments *a)
+{
+	if (a->placed >= 0 && eventfd_write(a->placed, 1))
+		log_err("placement: cannot wake its thread: %m");
+}
+
 void attachment_wake(struct attachments *a, struct attachment *t)
 {
 	if (!t->busy_ticks)
 		LIST_INSERT_HEAD(&a->busy, t, busy);
 	t->busy_ticks = BUSY_TICKS;
+	if (!t->placing && attachment_wants_placing(t))
+		attachments_wake_placing(a);
 }
 
 void attachment_change(struct attachments *a, struct attachment *t)

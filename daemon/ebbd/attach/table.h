@@ -75,6 +75,7 @@ struct attachment {
 	struct offload_report offload;
 	enum placement placement;
 	uint32_t placements;      /* changes of it: the placement thread may miss a value */
+	bool placing;             /* the placement thread looks at the cgroup */
 	struct colocation_report colocation;
 	struct offload_job *job;  /* of the offloading thread; NULL without */
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
@@ -97,7 +98,7 @@ struct attachments {
 	struct attachment_list changed;
 	uint32_t turn;            /* next item that a sweep looks at though it is idle */
 	uint64_t refused;         /* attachments beyond the limits of users */
-	int placed;               /* eventfd: a placement was set; owned by colocation.c, or -1 */
+	int placed; /* eventfd: the placement thread has work; owned by colocation.c, or -1 */
 	int cpus;                 /* online when the events were opened */
 	bool unopened;            /* some events could not be opened: try again */
 };
@@ -116,8 +117,11 @@ struct attachment *attachments_find(const struct attachments *a, uint64_t owner)
 /* Returns the attached cgroups at and below the path @rel. */
 struct attached_range attachments_below(const struct attachments *a, const char *rel);
 
-/* Has the next ticks look at @t. */
+/* Has the next ticks look at @t, and the placement thread if placement=auto. */
 void attachment_wake(struct attachments *a, struct attachment *t);
+/* Whether the placement thread is to look at @t. */
+bool attachment_wants_placing(const struct attachment *t);
+void attachments_wake_placing(struct attachments *a);
 /* Has the next stats_publish() write the entry of @t. */
 void attachment_change(struct attachments *a, struct attachment *t);
 

@@ -264,10 +264,10 @@ const char *plane_hooks(const struct plane *p)
 	return p->exact ? "fentry" : "tracepoints";
 }
 
-/* Returns the first page of an array map, or NULL. */
-static void *map_page(const struct bpf_map *map)
+/* Returns the first @size bytes of an array map, or NULL. */
+static void *map_entry(const struct bpf_map *map, size_t size)
 {
-	void *x = mmap(NULL, EBB_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+	void *x = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
 
 	return x == MAP_FAILED ? NULL : x;
 }
@@ -284,9 +284,10 @@ static int open_meta(struct plane *p, const struct plane_wish *wish, struct erro
 	if (bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY))
 		return fail(e, errno, "maps/meta: cannot write: %m");
 	p->fault->bss->hooks = m.hooks;
-	p->executor = map_page(p->fault->maps.executor);
-	p->active = map_page(p->fault->maps.active);
-	return p->executor && p->active ? 0 : fail(e, errno, "maps: cannot map: %m");
+	p->executor = map_entry(p->fault->maps.executor, EBB_PAGE);
+	p->active = map_entry(p->fault->maps.active, EBB_PAGE);
+	p->waits = map_entry(p->fault->maps.waits, sizeof(*p->waits));
+	return p->executor && p->active && p->waits ? 0 : fail(e, errno, "maps: cannot map: %m");
 }
 
 static void test_programs(struct plane *p)
@@ -355,8 +356,11 @@ void plane_close(struct plane *p, enum plane_pins pins)
 		munmap(p->executor, EBB_PAGE);
 	if (p->active)
 		munmap(p->active, EBB_PAGE);
+	if (p->waits)
+		munmap((void *)p->waits, sizeof(*p->waits));
 	p->executor = NULL;
 	p->active = NULL;
+	p->waits = NULL;
 	close_exact(p);
 	evict_bpf__destroy(p->evict);
 	fault_bpf__destroy(p->fault);

@@ -66,6 +66,7 @@ struct plane {
 	int meta, params, counters, requests, cgroups, governors, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
+	const struct ebb_waits *waits; /* mapped */
 	struct ebb_active *active; /* mapped; the main thread takes its bits */
 	_Atomic uint32_t detecting; /* sets of events with hit detection on: plane/events.c */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */

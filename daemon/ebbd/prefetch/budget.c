@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "budget.h"
+#include "fair_queue.h"
+#include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/rules/pace.h"
 #include "lib/rules/throttle.h"
@@ -24,21 +27,23 @@ struct budget {
 	atomic_uint refs;                      /* its attachment, tables, the executor */
 	_Atomic(struct event_set *) events;    /* from here on written by the main thread */
 	_Atomic uint64_t limit;
-	_Atomic uint32_t room;
+	_Atomic uint32_t room, weight;
 	_Atomic uint32_t sample;               /* copies of throttle's, like the next three */
 	_Atomic uint64_t timely_ns, resumed_ns, active_ns;
 	atomic_int cpu;                        /* where its requests are executed */
-	atomic_bool waits;                     /* its misses wait for others' prefetches */
+	atomic_bool waits;                     /* it mostly misses: pace.h */
 	struct throttle throttle;
 	struct neighbour neighbour;
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
 	_Atomic uint64_t cut;                  /* pages that a limit did not grant */
+	_Atomic uint64_t paced;                /* pages that the limit of a device delayed */
 	_Atomic uint64_t unused; /* pages outstanding so long that they are hardly needed */
 	_Atomic uint64_t uses;
 	uint64_t idle; /* pages outstanding too long to be in flight */
 	uint64_t used; /* hits, late and wasted, when the counters were read */
 	uint64_t sweep_idle, sweep_unused;
 	uint32_t turn;
+	struct collapse collapse;
 };
 
 struct view {
@@ -205,6 +210,23 @@ void budget_set_events(struct budget *b, struct event_set *events)
 	atomic_store(&b->events, events);
 }
 
+/*
+ * Returns io.weight, which cgroup v2 has where the io controller is enabled; else FAIR_WEIGHT.
+ * It is relative to siblings, so a user's cgroup must not raise its share among all by it.
+ */
+static uint32_t read_weight(const struct budget *b)
+{
+	char path[PATH_MAX + 16], text[64];
+	uint32_t weight;
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/io.weight", b->path);
+	if (stat(path, &st) < 0 || st.st_uid || file_read(path, text, sizeof(text)) <= 0 ||
+	    sscanf(text, "default %u", &weight) != 1 || !weight || weight > FAIR_WEIGHT_MAX)
+		return FAIR_WEIGHT;
+	return weight;
+}
+
 bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup)
 {
 	uint64_t limit = cgroup_limit(cgroup), room = EBB_MAX_PREFETCHED / 2;
@@ -212,6 +234,7 @@ bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup)
 
 	if (limit != UINT64_MAX && (limit >> EBB_PAGE_SHIFT) / b->table->config.headroom < room)
 		room = (limit >> EBB_PAGE_SHIFT) / b->table->config.headroom;
+	atomic_store(&b->weight, read_weight(b));
 	atomic_store(&b->limit, limit);
 	atomic_store(&b->room, (uint32_t)room);
 	return room != before;
@@ -228,7 +251,7 @@ void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now)
 	struct throttle *t = &b->throttle;
 	bool waited = atomic_load(&b->waits), waits;
 
-	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late);
+	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
 	waits = neighbour_waits(&b->neighbour);
 	if (waits != waited) {
 		atomic_store(&b->waits, waits);
@@ -273,6 +296,22 @@ uint64_t budget_expired(const struct budget *b)
 uint64_t budget_pages_cut(const struct budget *b)
 {
 	return get(&b->cut);
+}
+
+uint64_t budget_pages_paced(const struct budget *b)
+{
+	return get(&b->paced);
+}
+
+uint32_t budget_weight(const struct budget *b)
+{
+	return atomic_load(&b->weight);
+}
+
+bool budget_collapse_report(const struct budget *b, struct collapse *c)
+{
+	*c = b->collapse;
+	return b->table->config.collapse == COLLAPSE_AUTO;
 }
 
 uint64_t budget_uses(const struct budget *b)
@@ -328,6 +367,19 @@ void budget_release(struct budget *b)
 {
 	if (b)
 		budget_unref(b);
+}
+
+struct collapse *budget_collapse(struct budget *b)
+{
+	return &b->collapse;
+}
+
+uint64_t budget_swapped_in(const struct budget *b)
+{
+	struct ebb_counters c;
+
+	plane_counters(b->table->plane, b->owner, &c);
+	return c.swapped_in;
 }
 
 bool budget_passes(struct budget *b)
@@ -389,12 +441,8 @@ static uint64_t share(const struct budget *b)
 	return unused > own ? unused - own : 0;
 }
 
-struct budget_grant budget_take(struct budget *b, uint32_t wanted, uint64_t now)
+uint32_t budget_take(struct budget *b, uint32_t wanted, uint64_t now)
 {
-	const struct executor_config *config = &b->table->config;
-	uint32_t waiting = atomic_load(&b->table->waiting), own = atomic_load(&b->waits);
-	struct pace pace = pace_of(config->batch, config->inflight, config->beside,
-				   waiting > own ? waiting - own : 0);
 	uint64_t may = left(b);
 
 	if (may < wanted) {
@@ -404,15 +452,22 @@ struct budget_grant budget_take(struct budget *b, uint32_t wanted, uint64_t now)
 	if (share(b) < wanted && now - b->table->counted_ns >= RECOUNT_NS)
 		count_entries(b->table, now);
 	may = share(b) < may ? share(b) : may;
-	return (struct budget_grant){
-		.pages = may < wanted ? (uint32_t)may : wanted, .batch = pace.batch,
-		.before = pace.before,
-	};
+	return may < wanted ? (uint32_t)may : wanted;
 }
 
 void budget_cut(struct budget *b, uint32_t pages)
 {
 	add(&b->cut, pages);
+}
+
+void budget_paced(struct budget *b, uint32_t pages)
+{
+	add(&b->paced, pages);
+}
+
+bool budget_others_wait(const struct budget *b)
+{
+	return atomic_load(&b->table->waiting) > atomic_load(&b->waits);
 }
 
 void budget_detect(struct budget *b)

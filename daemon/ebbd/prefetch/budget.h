@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The amount that may be prefetched for each attached cgroup: by its limit (headroom), its
- * outstanding pages, its accuracy (throttle) and other cgroups' misses (pace).  leaf.h has the
- * limits of cgroups below it.
+ * outstanding pages and its accuracy (throttle).  leaf.h has the limits of cgroups below it,
+ * pacing.h those of devices.
  *
  * The main thread publishes budgets as an immutable table; the executor finds its
  * budget there and holds it by count.  No lock is taken: each field has one writer and is
@@ -17,6 +17,7 @@
 #include "ebbd/plane/events.h"
 #include "ebbd/plane/plane.h"
 #include "lib/host/cgroup.h"
+#include "lib/rules/collapse.h"
 #include "settings.h"
 
 struct budget;
@@ -42,7 +43,7 @@ void budget_set_events(struct budget *b, struct event_set *events);
 /* Waits until the executor uses no replaced events. */
 void budget_quiesce(struct budget_table *t);
 
-/* Reads the limit; returns whether that changed the limit of outstanding pages. */
+/* Reads limit and weight; returns whether that changed the limit of outstanding pages. */
 bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup);
 /* Continues the counters of a previous ebbd; called before the executor runs. */
 void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired);
@@ -57,7 +58,11 @@ uint64_t budget_timely_ns(const struct budget *b);  /* 0: not known */
 uint64_t budget_prefetched(const struct budget *b); /* pages requested from the kernel */
 uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
 uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a limit */
+uint64_t budget_pages_paced(const struct budget *b); /* pages that the limit of a device delayed */
+uint32_t budget_weight(const struct budget *b);     /* by io.weight; 1 to 10000, usually 100 */
 uint64_t budget_uses(const struct budget *b);       /* uses of hit detection so far */
+/* Stores a copy, possibly amid a change; returns whether the setting allows collapsing. */
+bool budget_collapse_report(const struct budget *b, struct collapse *c);
 /* Returns the pages prefetched and not used yet, by the counters @c. */
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);
 
@@ -84,24 +89,29 @@ void budget_refresh_stats(struct budget *b);
 struct budget *budget_hold(struct budget_table *t, uint64_t owner);
 void budget_release(struct budget *b);
 
+/* Returns the state of collapsing; it belongs to the executor's thread. */
+struct collapse *budget_collapse(struct budget *b);
+/* Reads from the counters the pages that the cgroup has swapped in. */
+uint64_t budget_swapped_in(const struct budget *b);
+
 /* Returns whether to execute its next request; a throttled cgroup gets only a sample. */
 bool budget_passes(struct budget *b);
 
-struct budget_grant {
-	uint32_t pages;         /* of those wanted */
-	uint32_t batch, before; /* pages per call, and pages in flight before it */
-};
-
 /*
- * Grants at most the pages that the cgroup's limit leaves, and its share of the prefetched set: a
- * cgroup may hold as many entries, in flight or idle, as are free.  So one cgroup gets half of the
- * set, n of them get 1 / (n + 1) each, and there are always some for another.
+ * Returns how many of @wanted pages may be requested: at most those that the cgroup's limit leaves,
+ * and its share of the prefetched set: a cgroup may hold as many entries, in flight or idle, as are
+ * free.  So one cgroup gets half of the set, n of them get 1 / (n + 1) each, and there are always
+ * some for another.
  *
  * Reads the counters only if the known values do not allow @wanted.
  */
-struct budget_grant budget_take(struct budget *b, uint32_t wanted, uint64_t now);
+uint32_t budget_take(struct budget *b, uint32_t wanted, uint64_t now);
 /* @pages that its policy requested were not granted, by this or another limit. */
 void budget_cut(struct budget *b, uint32_t pages);
+/* @pages were requested later than at its turn: the limit of their device was reached. */
+void budget_paced(struct budget *b, uint32_t pages);
+/* Returns whether the misses of another published cgroup outnumber its hits. */
+bool budget_others_wait(const struct budget *b);
 /* Switches hit detection on before the first page is requested. */
 void budget_detect(struct budget *b);
 /*

@@ -64,6 +64,7 @@ static void *run(void *data)
 			   wake = { .events = EPOLLIN, .data.u32 = 1 };
 	struct executor *x = data;
 	_cleanup_close_ int ep = epoll_create1(EPOLL_CLOEXEC);
+	bool more = false;
 	uint64_t now;
 	int n;
 
@@ -72,12 +73,13 @@ static void *run(void *data)
 	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
 	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
 	for (;;) {
-		n = epoll_wait(ep, ev, 2, 500);
+		n = epoll_wait(ep, ev, 2, more ? 0 : 500);
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u32 == 1)
 				return NULL;
 		liveness_beat(&x->liveness);
 		ring_buffer__consume(x->ring);
+		more = prefetcher_run(x->prefetcher);
 		now = now_ns();
 		/* The verifier may keep the main thread busy for seconds. */
 		if (now - x->beat_ns > EBB_QUIET_NS / 8) {
@@ -155,6 +157,16 @@ struct liveness *executor_liveness(struct executor *x)
 uint32_t executor_at(const struct executor *x)
 {
 	return x->plane->executor->reader.tgid;
+}
+
+struct device_view executor_pace(const struct executor *x, uint32_t dev)
+{
+	const struct pace_view *v = prefetcher_paces(x->prefetcher);
+
+	for (int i = 0; i < EBB_MAX_DEVICES; i++)
+		if (v->device[i].dev == dev)
+			return v->device[i];
+	return (struct device_view){ .limit = UINT32_MAX };
 }
 
 void executor_read_stats(const struct executor *x, struct executor_stats *s)

@@ -20,6 +20,8 @@ void executor_stop(struct executor **x);
 struct liveness *executor_liveness(struct executor *x);
 /* Returns the process that the thread prefetched for last; 0 = none. */
 uint32_t executor_at(const struct executor *x);
+/* Returns how prefetches from device @dev, major << 20 | minor, are limited. */
+struct device_view executor_pace(const struct executor *x, uint32_t dev);
 void executor_read_stats(const struct executor *x, struct executor_stats *s);
 
 #endif

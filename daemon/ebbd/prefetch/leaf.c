@@ -220,6 +220,23 @@ uint64_t leaf_limit(const struct leaf *leaf)
 	return leaf->limit;
 }
 
+uint64_t leaf_unused(const struct leaf *leaf)
+{
+	const char *name = leaf->v2 ? "memory.current" : "memory.usage_in_bytes";
+	uint64_t least = UINT64_MAX, used, unused;
+	char path[PATH_MAX + 32];
+
+	for (uint32_t i = 0; i < leaf->levels; i++) {
+		const struct level *l = &leaf->level[i];
+
+		snprintf(path, sizeof(path), "%.*s/%s", (int)l->length, leaf->path, name);
+		used = (uint64_t)file_number(path, INT64_MAX);
+		unused = l->limit > used ? l->limit - used : 0;
+		least = unused < least ? unused : least;
+	}
+	return least;
+}
+
 static uint64_t left(const struct leaf *leaf)
 {
 	uint64_t out = leaf->counted + leaf->asked, gone = leaf->used - leaf->before;

@@ -33,6 +33,8 @@ struct leaf *leaf_find(struct leaves *l, uint64_t id, uint64_t now);
 
 /* The tightest limit of the cgroup and its ancestors, bytes; UINT64_MAX: none. */
 uint64_t leaf_limit(const struct leaf *leaf);
+/* Returns how far the cgroup or an ancestor is below its limit, bytes; UINT64_MAX: no limit. */
+uint64_t leaf_unused(const struct leaf *leaf);
 /* Returns how many of @wanted pages may be requested. */
 uint32_t leaf_take(struct leaves *l, struct leaf *leaf, uint32_t wanted);
 /* Frees memory for @pages near a limit; returns false to prefetch nothing. */

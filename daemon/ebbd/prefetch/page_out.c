@@ -56,13 +56,18 @@ uint64_t page_out_cold_list(const struct target *t, const struct ebb_list_reques
 	return advise(t, vpn, list->head.count, MADV_COLD);
 }
 
-uint64_t page_out_behind(const struct target *t, const struct ebb_request *r, uint64_t limit)
+uint32_t page_out_due(const struct ebb_request *r, uint64_t limit, uint64_t *first)
 {
 	uint64_t back = (uint64_t)BEHIND_LAG + r->passed;
 
 	if (!r->passed || limit == UINT64_MAX ||
 	    r->run < (limit >> EBB_PAGE_SHIFT) / BEHIND_SHARE || r->run < back)
 		return 0;
-	return advise_range(t, r->at - (uint64_t)r->stride * back, r->stride, r->passed,
-			    MADV_PAGEOUT);
+	*first = r->at - (uint64_t)r->stride * back;
+	return r->passed;
+}
+
+uint64_t page_out_pages(const struct target *t, uint64_t first, int64_t stride, uint64_t count)
+{
+	return advise_range(t, first, stride, count, MADV_PAGEOUT);
 }

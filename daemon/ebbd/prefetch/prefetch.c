@@ -12,8 +12,10 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/base/realtime.h"
+#include "collapser.h"
+#include "fair_queue.h"
 #include "leaf.h"
-#include "lib/host/inflight.h"
+#include "pacing.h"
 #include "page_out.h"
 #include "prefetch.h"
 #include "prefetch_set.h"
@@ -38,24 +40,26 @@ struct prefetcher {
 	struct budget_table *budgets;
 	const struct absence *absence;
 	struct leaves *leaves;
+	struct collapser *collapser;
 	struct prefetch_set *set;
 	struct ebb_executor *counted;  /* mapped: ebbd's reads, and whose pages this thread reads */
 	struct executor_stats stats;
 	struct target target[TARGETS];
 	struct recent recent[RECENT];
-	struct inflight inflight;
-	uint64_t reads, pages;         /* ebbd's reads after the previous batch */
+	struct pacing *pacing;
+	struct fair_queue *queue;
+	uint64_t reads, pages, each;   /* ebbd's reads after the previous batch; pages in one */
 	cpu_set_t cpus;                /* to which it returns from .cpu */
 	int cpu;                       /* as budget_cpu() */
 };
 
 /* The request in progress. */
 struct job {
+	struct fair_request *request;
 	struct target *target;
 	struct budget *budget;
 	struct leaf *leaf;
 	struct prefetch_key key;
-	struct budget_grant grant;
 };
 
 static struct recent *recent_slot(struct prefetcher *p, const struct ebb_page *page)
@@ -84,6 +88,8 @@ static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t e
 		if (t->used_ns < oldest->used_ns)
 			oldest = t;
 	}
+	if (oldest->tgid)
+		collapser_forget(p->collapser, oldest);
 	target_close(oldest);
 	if (target_open(oldest, tgid, exec)) {
 		oldest->tgid = 0;
@@ -95,21 +101,42 @@ static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t e
 }
 
 /*
- * Waits until the devices have at most @most pages to read: a miss waits behind all of them.  The
- * previous batch tells the pages per block read: 64 in sequence, one with strides.
+ * Returns whether the devices have at most inflight pages to read: a miss waits behind all of them.
+ * The previous batch tells the pages per block read.
  */
-static void wait_for_device(struct prefetcher *p, uint32_t most)
+static bool devices_want_more(struct prefetcher *p)
 {
 	uint64_t reads = p->counted->reads - p->reads, pages = p->counted->pages - p->pages;
-	uint64_t each = reads ? (pages + reads - 1) / reads : 1, until = now_ns() + WAIT_NS;
-	struct timespec pause = { .tv_nsec = PAUSE_NS };
 
+	if (reads)
+		p->each = (pages + reads - 1) / reads;
 	p->reads = p->counted->reads;
 	p->pages = p->counted->pages;
-	while (inflight_reads(&p->inflight) * each > most && now_ns() < until) {
-		p->stats.waits++;
-		nanosleep(&pause, NULL);
+	return pacing_reads(p->pacing) * p->each <= p->config->inflight;
+}
+
+/*
+ * Returns how many pages of @r, of a process whose pages are in swap of @type, may be requested
+ * now; 0 = later.
+ */
+static uint32_t may_request(struct prefetcher *p, struct fair_request *r, uint32_t type,
+			    uint64_t now)
+{
+	uint32_t left = r->asked.head.count - r->done, n = p->config->batch;
+
+	n = left < n ? left : n;
+	if (pacing_limits(p->pacing, type)) {
+		n = pacing_take(p->pacing, type, n, now);
+		r->held |= !n;
+		return n;
 	}
+	if (devices_want_more(p) || (r->waits_since && now - r->waits_since >= WAIT_NS)) {
+		r->waits_since = 0;
+		return n;
+	}
+	if (!r->waits_since)
+		r->waits_since = now;
+	return 0;
 }
 
 static uint32_t advise(struct prefetcher *p, const struct job *j, const uint64_t *vpn, uint32_t n)
@@ -141,6 +168,8 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 	p->stats.pages += lost;
 	if (!lost)
 		return;
+	pacing_requested(p->pacing, j->target->type, (uint32_t)lost, budget_others_wait(j->budget),
+			 now_ns());
 	/* Which of them were read is unknown. */
 	prefetch_set_renew(p->set, &j->key, vpn, n, now_ns());
 	budget_lost(j->budget, (uint32_t)lost);
@@ -149,11 +178,9 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
 {
 	struct prefetch_entered in;
+	uint64_t now = now_ns();
 	uint32_t taken, unsettled;
-	uint64_t now;
 
-	wait_for_device(p, j->grant.before);
-	now = now_ns();
 	budget_detect(j->budget);
 	for (uint32_t i = 0; i < n; i++) {
 		struct ebb_page page = { j->key.tgid, j->key.exec, vpn[i] };
@@ -166,6 +193,10 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.repeated += in.repeated;
 	if (in.again)
 		prefetch_again(p, j, vpn + in.fresh, in.again);
+	if (j->request->held) {
+		p->stats.paced += in.fresh;
+		budget_paced(j->budget, in.fresh);
+	}
 	if (!in.fresh)
 		return;
 	taken = advise(p, j, vpn, in.fresh);
@@ -175,6 +206,8 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.pages += taken;
 	budget_settle(j->budget, in.fresh - unsettled);
 	leaf_settle(j->leaf, in.fresh - unsettled);
+	pacing_requested(p->pacing, j->target->type, taken, budget_others_wait(j->budget),
+			 now_ns());
 }
 
 static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
@@ -188,68 +221,100 @@ static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.held_back += swapped.held_back;
 	if (!swapped.kept)
 		return;
+	j->target->type = swapped.type;
 	if (leaf_make_room(j->leaf, swapped.kept))
 		prefetch_batch(p, j, vpn, swapped.kept);
 	else
 		p->stats.full += swapped.kept;
 }
 
-/* @list holds the pages of an EBB_OP_LIST, NULL for others. */
-static void prefetch(struct prefetcher *p, struct job *j, const struct ebb_request *r,
-		     const __u64 *list, uint64_t now)
+/* Cuts the request to the pages that limits leave. */
+static void cut(struct prefetcher *p, struct job *j, uint64_t now)
 {
+	struct ebb_request *r = &j->request->asked.head;
+	uint32_t left = r->count - j->request->done, may = budget_take(j->budget, left, now);
+
+	may = j->leaf ? leaf_take(p->leaves, j->leaf, may) : 0;
+	p->stats.full += left - may;
+	budget_cut(j->budget, left - may);
+	r->count -= left - may;
+}
+
+/*
+ * Requests the next pages, at most @most, but for those that were requested lately; returns how
+ * many.
+ */
+static uint32_t prefetch(struct prefetcher *p, struct job *j, uint32_t most, uint64_t now)
+{
+	struct fair_request *r = j->request;
+	const struct ebb_request *head = &r->asked.head;
 	uint64_t vpn[PREFETCH_BATCH_MAX];
 	uint32_t n = 0;
 
-	j->grant = budget_take(j->budget, r->count, now);
-	j->grant.pages = j->leaf ? leaf_take(p->leaves, j->leaf, j->grant.pages) : 0;
-	p->stats.full += r->count - j->grant.pages;
-	budget_cut(j->budget, r->count - j->grant.pages);
-	for (uint32_t i = 0; i < j->grant.pages; i++) {
-		uint64_t page = list ? list[i] : r->first + (uint64_t)r->stride * i;
-		struct ebb_page key = { j->key.tgid, j->key.exec, page };
+	cut(p, j, now);
+	for (; r->done < head->count && n < most; r->done++) {
+		struct ebb_page key = {
+			j->key.tgid, j->key.exec,
+			head->op == EBB_OP_LIST ? r->asked.vpn[r->done] :
+						  head->first + (uint64_t)head->stride * r->done,
+		};
 
-		if (recent_has(p, &key, now)) {
+		if (recent_has(p, &key, now))
 			p->stats.repeated++;
-			continue;
-		}
-		vpn[n++] = page;
-		if (n == j->grant.batch && !list) {
-			prefetch_pages(p, j, vpn, n);
-			n = 0;
-		}
+		else
+			vpn[n++] = key.vpn;
 	}
-	/* A list fits one batch; neighbours in it become one range. */
-	if (list)
+	/* Neighbours in a list become one range. */
+	if (head->op == EBB_OP_LIST)
 		qsort(vpn, n, sizeof(*vpn), page_compare);
 	if (n)
 		prefetch_pages(p, j, vpn, n);
+	r->held = false;
+	return n;
 }
-_Static_assert(EBB_LIST_MAX <= PREFETCH_BATCH_MAX, "a list is one batch");
 
-static void carry_out(struct prefetcher *p, struct job *j, const struct ebb_list_request *asked,
-		      uint64_t now)
+/*
+ * Executes the next part of the request: at most @most pages if it prefetches, else all of it.
+ * Returns the pages that it took.
+ */
+static uint32_t carry_out(struct prefetcher *p, struct job *j, uint32_t most, uint64_t now)
 {
-	const struct ebb_request *r = &asked->head;
+	struct fair_request *r = j->request;
+	const struct ebb_request *head = &r->asked.head;
+	bool begins = !r->begun;
 
-	switch (r->op) {
+	r->begun = true;
+	switch (head->op) {
 	case EBB_OP_COLD:
-		p->stats.cold_pages += page_out_range(j->target, r, MADV_COLD);
+		p->stats.cold_pages += page_out_range(j->target, head, MADV_COLD);
 		break;
 	case EBB_OP_OUT:
-		p->stats.paged_out += page_out_range(j->target, r, MADV_PAGEOUT);
+		p->stats.paged_out += page_out_range(j->target, head, MADV_PAGEOUT);
 		break;
 	case EBB_OP_COLD_LIST:
-		p->stats.cold_pages += page_out_cold_list(j->target, asked);
-		break;
-	case EBB_OP_LIST:
-		prefetch(p, j, r, asked->vpn, now);
+		p->stats.cold_pages += page_out_cold_list(j->target, &r->asked);
 		break;
 	default:
-		if (j->leaf)
-			p->stats.paged_out += page_out_behind(j->target, r, leaf_limit(j->leaf));
-		prefetch(p, j, r, NULL, now);
+		if (begins && head->op != EBB_OP_LIST && j->leaf)
+			p->stats.paged_out += collapser_behind(
+				p->collapser,
+				&(struct collapse_job){ j->target, j->budget, j->leaf }, head, now);
+		return prefetch(p, j, most, now);
 	}
+	r->done = head->count;
+	return head->count;
+}
+
+static bool prefetches(const struct fair_request *r)
+{
+	return r->asked.head.op == EBB_OP_PREFETCH || r->asked.head.op == EBB_OP_LIST;
+}
+
+/* Ends request @r of cgroup @flow, of which nothing more is executed. */
+static void drop(struct prefetcher *p, int flow, uint64_t *count)
+{
+	(*count)++;
+	fair_done(p->queue, flow);
 }
 
 /*
@@ -286,33 +351,85 @@ static void move_to(struct prefetcher *p, int cpu)
 		sched_setaffinity(0, sizeof(p->cpus), &p->cpus);
 }
 
+/*
+ * Executes the next part of the request of cgroup @flow; returns false if its device has enough to
+ * read.  *@full has a bit for the swap type of each such device: while a cgroup waits for it, none
+ * behind may overtake that with fewer pages.
+ */
+static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
+{
+	struct fair_request *r = fair_request(p->queue, flow);
+	struct ebb_request *head = &r->asked.head;
+	struct job j = { .request = r, .key = { head->tgid, head->exec, head->owner } };
+	uint32_t most = 0, pages;
+	uint64_t bit;
+
+	if (now - head->time_ns > p->config->stale_ns) {
+		drop(p, flow, &p->stats.stale);
+		return true;
+	}
+	/* Many may wait for one device: looking up their processes would take longer than that. */
+	if (r->waits_for & *full)
+		return false;
+	j.budget = budget_hold(p->budgets, head->owner);
+	if (j.budget && prefetches(r) && !r->passed && !budget_passes(j.budget)) {
+		drop(p, flow, &p->stats.throttled);
+		budget_release(j.budget);
+		return true;
+	}
+	r->passed = true;
+	j.target = j.budget ? target_get(p, head->tgid, head->exec, now) : NULL;
+	if (!j.target) {
+		drop(p, flow, &p->stats.stale);
+		budget_release(j.budget);
+		return true;
+	}
+	if (prefetches(r)) {
+		bit = 1ULL << (j.target->type & 63);
+		most = *full & bit ? 0 : may_request(p, r, j.target->type, now);
+		r->waits_for = most ? 0 : bit;
+		if (!most) {
+			*full |= bit;
+			budget_release(j.budget);
+			return false;
+		}
+	}
+	move_to(p, budget_cpu(j.budget));
+	j.leaf = leaf_find(p->leaves, j.target->leaf, now);
+	pages = carry_out(p, &j, most, now);
+	fair_charge(p->queue, flow, 1 + pages);
+	if (r->done >= head->count)
+		fair_done(p->queue, flow);
+	budget_release(j.budget);
+	return true;
+}
+
+bool prefetcher_run(struct prefetcher *p)
+{
+	struct timespec pause = { .tv_nsec = PAUSE_NS };
+	uint64_t now = now_ns(), full = 0;
+
+	pacing_adapt(p->pacing, now);
+	for (int flow = fair_first(p->queue); flow >= 0; flow = fair_next(p->queue, flow))
+		if (turn(p, flow, now, &full))
+			return fair_first(p->queue) >= 0;
+	if (fair_first(p->queue) < 0)
+		return false;
+	p->stats.waits++;
+	nanosleep(&pause, NULL);
+	return true;
+}
+
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *asked)
 {
-	const struct ebb_request *r = &asked->head;
-	bool prefetches = r->op == EBB_OP_PREFETCH || r->op == EBB_OP_LIST;
-	struct job j = { .key = { r->tgid, r->exec, r->owner } };
-	uint64_t now = now_ns();
+	struct budget *b = budget_hold(p->budgets, asked->head.owner);
 
 	p->stats.requests++;
-	if (now - r->time_ns > p->config->stale_ns) {
+	if (!b)
 		p->stats.stale++;
-		return;
-	}
-	j.budget = budget_hold(p->budgets, r->owner);
-	if (j.budget && prefetches && !budget_passes(j.budget)) {
-		p->stats.throttled++;
-		budget_release(j.budget);
-		return;
-	}
-	j.target = j.budget ? target_get(p, r->tgid, r->exec, now) : NULL;
-	if (j.target) {
-		move_to(p, budget_cpu(j.budget));
-		j.leaf = leaf_find(p->leaves, j.target->leaf, now);
-		carry_out(p, &j, asked, now);
-	} else {
-		p->stats.stale++;
-	}
-	budget_release(j.budget);
+	else if (!fair_put(p->queue, asked, budget_weight(b)))
+		p->stats.full += asked->head.count;
+	budget_release(b);
 }
 
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
@@ -369,9 +486,11 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 	if (prefetch_set_sweep(p->set, &(struct prefetch_sweep){ keep, expired, &s }))
 		leaves_sweep_end(p->leaves, now);
 	budget_sweep_end(s.budgets);
-	inflight_refresh(&p->inflight);
+	collapser_sweep(p->collapser, now);
+	pacing_refresh(p->pacing);
 	for (struct target *t = p->target; t < p->target + TARGETS; t++)
 		if (t->tgid && target_gone(t)) {
+			collapser_forget(p->collapser, t);
 			target_close(t);
 			t->tgid = 0;
 		}
@@ -421,6 +540,11 @@ const struct executor_stats *prefetcher_stats(const struct prefetcher *p)
 	return &p->stats;
 }
 
+const struct pace_view *prefetcher_paces(const struct prefetcher *p)
+{
+	return pacing_view(p->pacing);
+}
+
 struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budgets,
 				  const struct executor_config *config,
 				  const struct absence *absence)
@@ -438,9 +562,13 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	maps = prefetch_set_maps(plane);
 	p->set = prefetch_set_new(&maps);
 	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);
+	p->collapser = collapser_new(config->collapse, p->counted, &p->stats);
 	for (int i = 0; i < TARGETS; i++)
 		p->target[i].pidfd = p->target[i].pagemap = -1;
-	if (!p->set || !p->leaves)
+	p->pacing = pacing_new(plane, config);
+	p->queue = fair_queue_new();
+	p->each = 1;
+	if (!p->set || !p->leaves || !p->collapser || !p->pacing || !p->queue)
 		prefetcher_free(&p);
 	return p;
 }
@@ -454,7 +582,9 @@ void prefetcher_free(struct prefetcher **pp)
 	p->counted->reader.tid = 0;
 	for (int i = 0; i < TARGETS; i++)
 		target_close(&p->target[i]);
-	inflight_close(&p->inflight);
+	pacing_free(&p->pacing);
+	fair_queue_free(&p->queue);
+	collapser_free(&p->collapser);
 	leaves_free(&p->leaves);
 	prefetch_set_free(&p->set);
 	free(p);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Executes requests in sequence: process_madvise(MADV_WILLNEED), or page-out.
+ * Executes requests: process_madvise(MADV_WILLNEED), or page-out.  Those of a cgroup are executed
+ * in sequence; cgroups take turns of one call each (fair_queue.h).  One whose device has enough to
+ * read waits (pacing.h).
  *
  * For each request it drops stale and outstanding pages, pages that may belong to a file
  * (target_learn()) and, by the pagemap, pages that are not in swap or whose device may wait for a
@@ -26,13 +28,19 @@ void prefetcher_free(struct prefetcher **p);
 
 /* Call first in the thread: sets its CPU and I/O priority and marks its reads as prefetches. */
 void prefetcher_begin(struct prefetcher *p);
-/* @r is well-formed: see executor.c. */
+/* Queues @r, which is well-formed: see executor.c. */
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);
+/*
+ * Executes a part of a request, or pauses for some microseconds if the devices have enough to read.
+ * Returns whether there is more to execute.  Call it twice a second or more often.
+ */
+bool prefetcher_run(struct prefetcher *p);
 /* A process faulted in a mapping of memory. */
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m);
 /* Twice a second: expires unread pages, closes processes that exited, finds new devices. */
 void prefetcher_sweep(struct prefetcher *p, uint64_t now);
 /* Counters, approximate; any thread may read them. */
 const struct executor_stats *prefetcher_stats(const struct prefetcher *p);
+const struct pace_view *prefetcher_paces(const struct prefetcher *p);
 
 #endif

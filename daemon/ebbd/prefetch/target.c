@@ -21,7 +21,8 @@ int target_open(struct target *t, uint32_t tgid, uint32_t exec)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%u/pagemap", tgid);
-	*t = (struct target){ .tgid = tgid, .exec = exec, .pidfd = -1, .pagemap = -1 };
+	*t = (struct target){ .tgid = tgid, .exec = exec, .pidfd = -1, .pagemap = -1,
+			       .type = UINT32_MAX };
 	t->pidfd = (int)syscall(SYS_pidfd_open, tgid, 0);
 	if (t->pidfd >= 0)
 		t->pagemap = open(path, O_RDONLY | O_CLOEXEC);
@@ -54,6 +55,14 @@ bool target_gone(const struct target *t)
 	struct pollfd p = { .fd = t->pidfd, .events = POLLIN };
 
 	return poll(&p, 1, 0) > 0;
+}
+
+bool target_current(const struct target *t)
+{
+	uint64_t entry;
+
+	/* The descriptor belongs to the memory, not to the process: it reads nothing afterwards. */
+	return pread(t->pagemap, &entry, sizeof(entry), 0) == sizeof(entry);
 }
 
 void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now)
@@ -95,10 +104,13 @@ static void keep(struct target_kept *k, uint64_t *pages, uint64_t vpn, uint64_t 
 {
 	if ((entry & (PM_PRESENT | PM_SWAPPED)) != PM_SWAPPED)
 		return;
-	if (held >> (entry & PM_SWAP_TYPE) & 1)
+	if (held >> (entry & PM_SWAP_TYPE) & 1) {
 		k->held_back++;
-	else
-		pages[k->kept++] = vpn;
+		return;
+	}
+	if (!k->kept)
+		k->type = entry & PM_SWAP_TYPE;
+	pages[k->kept++] = vpn;
 }
 
 struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,

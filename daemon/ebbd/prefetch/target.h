@@ -19,6 +19,7 @@ struct target {
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t used_ns;
 	uint64_t leaf;           /* its memory cgroup; 0 = not known */
+	uint32_t type;           /* of the swap with its latest pages; UINT32_MAX = unknown */
 	struct target_span span[TARGET_SPANS]; /* the latest ones */
 };
 
@@ -29,6 +30,9 @@ void target_close(struct target *t);
 bool process_gone(uint32_t tgid);
 /* Returns whether the process exited, even if its number is in use again. */
 bool target_gone(const struct target *t);
+
+/* Returns whether its memory still is what was opened: it has not executed another program. */
+bool target_current(const struct target *t);
 
 /*
  * Learns from a fault in the mapping of pages @first to @end - 1 that they are memory.
@@ -47,6 +51,7 @@ uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, u
 struct target_kept {
 	uint32_t kept;
 	uint32_t held_back; /* in swap, but not to be read now */
+	uint32_t type;      /* of the swap with the first page kept */
 };
 
 /*

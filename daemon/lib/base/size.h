@@ -33,7 +33,7 @@ enum placement {
 	PLACEMENT_AUTO,         /* on one CPU while that pays */
 	PLACEMENTS
 };
-#define PLACEMENT_DEFAULT PLACEMENT_OFF
+#define PLACEMENT_DEFAULT PLACEMENT_AUTO
 /* Parses "off", "together" or "auto".  -EINVAL names @what and them. */
 int placement_parse(const char *text, const char *what, uint64_t *placement, struct error *e);
 const char *placement_name(enum placement placement);

@@ -22,6 +22,7 @@ int colocate_choose(const struct colocate_cpus *c)
  * machine, threads that share one run little.
  */
 #define OTHERS_SHARE 4
+#define PREFETCHED_SHARE 4      /* of the pages swapped in, at least, is prefetched */
 #define CALM 4                  /* looks of one thread before an attempt */
 #define TRIAL 5                 /* looks of an attempt before its rate is judged */
 #define LEAST 97                /* percent of the earlier rate below which an attempt has failed */
@@ -31,9 +32,11 @@ int colocate_choose(const struct colocate_cpus *c)
 #define DOUBLINGS 6
 #define FORGIVEN 240            /* looks of an attempt after which the pause is short again */
 
+/* Whether programs swap, and not by themselves: the executor's pages are those that interrupt. */
 static bool swaps(const struct colocate_look *l)
 {
-	return l->pages * 1000000000ull >= PAGES_A_SECOND * l->wall_ns;
+	return l->pages * 1000000000ull >= PAGES_A_SECOND * l->wall_ns &&
+	       l->prefetched * PREFETCHED_SHARE >= l->pages;
 }
 
 static bool alone(const struct colocate_look *l)

@@ -36,6 +36,7 @@ struct colocate_look {
 	uint64_t busiest_ns;    /* CPU time of the thread that ran most */
 	uint64_t others_ns;     /* of the others together */
 	uint64_t pages;         /* that they swapped in, prefetched ones included */
+	uint64_t prefetched;    /* pages that the executor requested for the cgroup */
 };
 
 /* Pages that programs swapped in, and in which time. */

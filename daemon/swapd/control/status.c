@@ -241,6 +241,8 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "bytes_read_backup", count_get(&c->read_backup) * PAGE },
 		{ "bytes_written_donor", count_get(&c->written_donor) * PAGE },
 		{ "conflicts", count_get(&c->conflicts) },
+		{ "large_reads_held", count_get(&c->large_held) },
+		{ "overtakes", count_get(&c->overtakes) },
 		{ "donor_losses", count_get(&c->donor_losses) },
 		{ "donor_absences", count_get(&c->donor_absences) },
 		{ "waiting_for_donors", count_get(&c->held) },

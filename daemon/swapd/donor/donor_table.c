@@ -108,6 +108,8 @@ void donor_count(struct donor *d, const struct transfer *t)
 	ns = now_ns() - t->since;
 	bucket = ns ? 63 - __builtin_clzll(ns) : 0;
 	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
+	if (t->length <= DONOR_SMALL && (!d->fastest || ns < d->fastest))
+		d->fastest = ns;
 	count_add(&d->table->counters->latency[bucket < LATENCY_BUCKETS ? bucket :
 					       LATENCY_BUCKETS - 1], 1);
 }

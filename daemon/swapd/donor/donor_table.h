@@ -106,6 +106,9 @@ struct donor {
 	bool promises_nothing;   /* below version 4; has been logged */
 	uint64_t memory, used;   /* bytes of its machine, as last reported; 0 = not reported */
 	uint64_t latency;        /* ns: of recent reads; decays, so that it is measured again */
+	/* ns: of the fastest recent small read; grows, so that it is measured again; 0 = none */
+	uint64_t fastest;
+	uint32_t large_pages;    /* in flight, of READs of more than DONOR_SMALL (engine.h) */
 	uint64_t identity;       /* reported in HELLO; 0 = not reported */
 	uint64_t grace;          /* ns: its session grace period; 0 = it does not tell */
 	uint64_t away_since, away_until; /* ns: while it is away: from, and at most until */
@@ -253,6 +256,9 @@ static inline uint32_t donor_promised(const struct donor *d)
 
 /* Returns whether its queue has room for another MAP or PING. */
 bool donor_has_room(const struct donor *d);
+
+/* Bytes of a small read, which takes hardly longer than one of a page: a miss with readahead. */
+#define DONOR_SMALL (32u << 10)
 
 /* Counts the latency of a transfer of @d that has ended. */
 void donor_count(struct donor *d, const struct transfer *t);

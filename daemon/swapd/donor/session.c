@@ -24,6 +24,9 @@
 
 /* Part of a donor's latency that decays per tick: without reads it halves in about 2 s. */
 #define LATENCY_FADE 32
+/* Part of the fastest read's latency that is added per tick: it doubles in about 18 s. */
+#define FASTEST_GROWTH 256
+#define FASTEST_MOST (10 * SECOND)
 
 /* Best effort: a donor without BYE retains the slabs for a successor. */
 static void say_bye(struct donor *d)
@@ -746,6 +749,7 @@ void donors_tick(struct donors *ds, uint64_t now)
 			continue;
 		look_for_alert(d, now);
 		d->latency -= d->latency / LATENCY_FADE;
+		d->fastest += d->fastest < FASTEST_MOST ? d->fastest / FASTEST_GROWTH : 0;
 		if (!d->leaving)
 			d->stayed = now;
 		if (donor_is_away(d) && d->state != DONOR_UP && now >= d->away_until)

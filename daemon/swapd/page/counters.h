@@ -20,6 +20,8 @@ struct counters {
 	uint64_t written_backup_only; /* no donor accepted them */
 	uint64_t write_failed;
 	uint64_t conflicts;      /* requests that waited for an overlapping one */
+	uint64_t large_held;     /* large read requests that were queued so that small ones pass */
+	uint64_t overtakes;      /* small read requests that passed queued ones */
 	uint64_t donor_losses, late_replies, donor_errors;
 	uint64_t donor_absences; /* times that a donor was away */
 	/* Requests that wait for donors that are away, and those behind them; of the last tick. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "failover.h"
+#include "swapd/replicas/repair.h"
 #include "swapd/swapd.h"
 
 /* --- tables ----------------------------------------------------------------------- */
@@ -110,7 +111,7 @@ int failover_slots(struct swapd *s, uint32_t slots)
 			slot_restart(slot);
 			reading = slot;
 		} else if (slot->kind == SLOT_FREE || slot->kind == SLOT_NEW ||
-			   slot->kind == SLOT_RESYNC || slot->kind == SLOT_EXCLUSIVE) {
+			   slot->kind == SLOT_EXCLUSIVE) {
 			slot_put(&s->engine.slots, slot);
 		}
 	}
@@ -127,6 +128,10 @@ int failover_slots(struct swapd *s, uint32_t slots)
 		s->engine.backlog++;
 		backup_submit(&s->engine.backup, slot);
 	}
+	/* Before requests, of which none had begun that overlaps. */
+	for (uint32_t i = 0; i < slots; i++)
+		if (s->engine.slots.slot[i].kind == SLOT_RESYNC)
+			repair_take_over(&s->replicas, &s->engine.slots.slot[i]);
 	for (uint32_t i = 0; i < n; i++) {
 		struct slot *slot = &s->engine.slots.slot[list[i]];
 

@@ -13,7 +13,8 @@
  *		   session ends the old connections, so that no WRITE of the dead server can come
  *		   behind ours.  Replicas that a donor does not confirm are lost; it reclaims slabs
  *		   that the table does not have.
- *	repair     starts again; pages that it was copying count as lacking.
+ *	repair     starts again; pages that it was copying count as lacking.  Only a RESYNC that has
+ *		   the last content of a page continues.
  *
  * If this server dies, too, the next one starts over.
  */

@@ -47,6 +47,7 @@ void failover_tend(struct swapd *s, int ms)
 	int n;
 
 	engine_run(&s->engine);
+	engine_begin_large(&s->engine);
 	donors_flush(&s->donors);
 	if (engine_is_ready(&s->engine))
 		ms = 0;
@@ -150,6 +151,8 @@ int failover(struct swapd *s)
 		return r;
 	}
 	s->replicas.room_until = now_ns() + ROOM_PATIENCE;
+	/* What waits for donors does so from now on. */
+	engine_tick(&s->engine, now_ns());
 	r = failover_slots(s, SLOT_COUNT);
 	if (r)
 		return r;

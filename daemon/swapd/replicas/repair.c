@@ -34,8 +34,6 @@
  * writes are on the disk.
  */
 #define PATIENCE (5 * SECOND)
-/* Delay before pages that the disk failed to store are retried. */
-#define REWRITE_AFTER (5 * SECOND)
 /* Limit of repair's slots above which no further slab is blocked for the disk. */
 #define CROWD (2 * RUNNING)
 
@@ -72,6 +70,12 @@ bool repair_can_leave(struct replicas *rs, uint32_t index, int copy)
 	       complete(slab_at(rs, index), copy) >= rs->wanted || mapping_possible(rs, index);
 }
 
+static void job_begins(struct replicas *rs, const struct slot *slot)
+{
+	slab_of_page(&rs->engine->table, slot->first)->jobs++;
+	rs->repair.running++;
+}
+
 static struct slot *take_slot(struct replicas *rs, enum slot_kind kind, uint32_t index)
 {
 	struct slots *slots = &rs->engine->slots;
@@ -82,9 +86,14 @@ static struct slot *take_slot(struct replicas *rs, enum slot_kind kind, uint32_t
 	slot->kind = kind;
 	slot->first = index * rs->engine->table.pages;
 	slot->count = page_map_slab_pages(rs->engine->map, index);
-	slab_at(rs, index)->jobs++;
-	rs->repair.running++;
+	job_begins(rs, slot);
 	return slot;
+}
+
+/* Counts repair's requests that go on: one that waits for a donor must not delay other slabs. */
+static uint32_t going_on(const struct replicas *rs)
+{
+	return rs->repair.running - rs->engine->resyncs_held;
 }
 
 static void job_ended(struct replicas *rs, const struct slot *slot)
@@ -153,13 +162,13 @@ static void rewrite(struct replicas *rs, uint32_t index, uint64_t now)
 	struct slot *slot;
 
 	if (!backup_there(&rs->engine->backup) || now < slab->rewrite_at ||
-	    rs->repair.running >= RUNNING || !slab_copies(slab, COPY_MAPPED))
+	    going_on(rs) >= RUNNING || !slab_copies(slab, COPY_MAPPED))
 		return;
 	from = page_map_next_lacking(map, index, 0, RESYNC_BACKUP);
 	slot = from < end ? take_slot(rs, SLOT_RESYNC, index) : NULL;
 	if (!slot)
 		return;
-	slab->rewrite_at = now + REWRITE_AFTER;
+	slab->rewrite_at = now + BACKUP_RETRY;
 	slot->first = first + from;
 	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
 	slot->copy = RESYNC_BACKUP;
@@ -172,12 +181,23 @@ void repair_resynced(struct replicas *rs, struct slot *slot)
 	job_ended(rs, slot);
 }
 
+void repair_take_over(struct replicas *rs, struct slot *slot)
+{
+	slot_restart(slot);
+	if (!engine_has_last(rs->engine, slot)) {
+		slot_put(&rs->engine->slots, slot);
+		return;
+	}
+	job_begins(rs, slot);
+	engine_start_own(rs->engine, slot);
+}
+
 bool repair_run(struct replicas *rs)
 {
 	struct repair *r = &rs->repair;
 	uint32_t running = r->running, most = r->busy ? RUNNING_BUSY : RUNNING;
 
-	while (r->work_count && r->budget > 0 && r->running < most) {
+	while (r->work_count && r->budget > 0 && going_on(rs) < most) {
 		uint32_t index = r->work[0];
 		int c = partial_copy(rs, index);
 

@@ -44,6 +44,12 @@ void repair_resynced(struct replicas *rs, struct slot *slot);
 void repair_exclusive(struct replicas *rs, struct slot *slot);
 void repair_exclusive_backed(struct replicas *rs, struct slot *slot);
 
+/*
+ * For a successor, after it has resumed donors: continues the predecessor's RESYNC @slot if that
+ * has the last content of a page; else frees the slot.
+ */
+void repair_take_over(struct replicas *rs, struct slot *slot);
+
 /* Counts copies that the slab should have: none without a live page. */
 int repair_wanted(const struct replicas *rs, uint32_t index);
 

@@ -10,7 +10,29 @@
 /* Ready requests per round: transports without latency must not delay other work. */
 #define ROUND 64
 
-/* How long a write waits, without another place for its pages, while a donor is away. */
+/*
+ * Reads of more pages are large.  A miss reads one page, and at most as many with the kernel's
+ * readahead (page-cluster 3); a prefetch of a sequence reads up to SLOT_PAGES.
+ */
+#define SMALL_PAGES (DONOR_SMALL / PAGE)
+/*
+ * Pages of large reads in flight at a donor while small reads are expected.  At least two requests
+ * of a loop device, so that the donor reads one while the reply to the other is received.  More for
+ * a distant donor: what the network carries in a round trip.
+ */
+#define LARGE_WINDOW 64
+#define LARGE_WINDOW_MOST 256
+/* ns: a page at 24 Gbit/s.  On a slower network the window holds more than a round trip. */
+#define LARGE_PAGE 1365
+/* Pages of large reads that begin in a round of the loop, before it receives other requests. */
+#define LARGE_ROUND 64
+/* Large reads that end after a small one until another is no longer expected. */
+#define EXPECTED 16
+
+/*
+ * How long a write, or a RESYNC of pages that only a donor has that is away, waits without another
+ * place for its pages.
+ */
 #define WRITE_PATIENCE 2000000000ull
 
 static void read_on(struct engine *e, struct slot *slot);
@@ -56,6 +78,84 @@ static struct page_run find(const struct engine *e, uint32_t page, uint32_t most
 	return run;
 }
 
+/* --- large reads ------------------------------------------------------------------ */
+
+static bool is_large(const struct slot *slot)
+{
+	return slot->kind == SLOT_READ && slot->count > SMALL_PAGES;
+}
+
+/* Returns how many pages of large reads may be in flight at @d. */
+static uint32_t window(const struct donor *d)
+{
+	uint64_t pages = d->fastest / LARGE_PAGE;
+
+	return pages < LARGE_WINDOW ? LARGE_WINDOW :
+	       pages < LARGE_WINDOW_MOST ? (uint32_t)pages : LARGE_WINDOW_MOST;
+}
+_Static_assert(SLOT_PAGES <= LARGE_WINDOW, "a large read alone may begin");
+
+/* Returns the donor that @slot probably reads from, or NULL: none of its first slab is there. */
+static const struct donor *donor_of(const struct engine *e, const struct slot *slot)
+{
+	const struct slab *slab = slab_of_page(&e->table, slot->first);
+	int copy = fastest(e, slab, slab_mapped(slab));
+
+	return copy < 0 ? NULL : &e->donors->donor[slab->copy[copy].donor];
+}
+
+/*
+ * Returns the first waiting large read that may begin, or NULL.  Reads of one donor keep their
+ * order, so that large ones are not passed for ever; they do not delay reads of other donors.
+ */
+static struct slot *next_large(const struct engine *e)
+{
+	uint64_t full = 0; /* bit per donor that a read waits for */
+
+	for (int i = e->slots.large.head; i >= 0; i = e->slots.slot[i].next) {
+		struct slot *slot = &e->slots.slot[i];
+		const struct donor *d = e->small_expected ? donor_of(e, slot) : NULL;
+
+		if (!d || (!(full >> d->index & 1) && d->large_pages + slot->count <= window(d)))
+			return slot;
+		full |= 1ull << d->index;
+	}
+	return NULL;
+}
+_Static_assert(MAX_DONORS <= 64, "a bit per donor");
+
+/*
+ * Returns whether @slot waits for its turn among large reads, which engine_begin_large() gives it.
+ * Of a small read, notes that others are to be expected.
+ */
+static bool waits_for_small(struct engine *e, struct slot *slot)
+{
+	if (slot->kind == SLOT_READ && !is_large(slot)) {
+		e->small_expected = EXPECTED;
+		count_add(&e->counters->overtakes, e->slots.large.head >= 0);
+	}
+	if (!is_large(slot) || !e->small_expected)
+		return false;
+	slot->wait = WAIT_BEGIN;
+	slot_append(&e->slots, &e->slots.large, slot);
+	count_add(&e->counters->large_held, 1);
+	return true;
+}
+
+/* A transfer of the present run of @slot begins or ends. */
+static void enter_window(struct slot *slot, struct donor *d)
+{
+	slot->in_window = (uint8_t)(d->index + 1);
+	d->large_pages += slot->run;
+}
+
+static void leave_window(struct engine *e, struct slot *slot)
+{
+	if (slot->in_window)
+		e->donors->donor[slot->in_window - 1].large_pages -= slot->run;
+	slot->in_window = 0;
+}
+
 /* --- beginning and end ---------------------------------------------------------- */
 
 static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
@@ -67,6 +167,7 @@ static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
 /* Unblocks the requests that waited for @slot: engine_run() continues them. */
 static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 {
+	e->small_expected -= e->small_expected && is_large(slot);
 	slot_retire(&e->slots, slot);
 	slot->answered = true;
 	if (after == SLOT_KEPT)
@@ -83,7 +184,8 @@ static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 		b->blocked = false;
 		/* From now on, overlapping requests wait for it. */
 		slot_activate(&e->slots, b);
-		make_ready(e, b, WAIT_BEGIN);
+		if (!waits_for_small(e, b))
+			make_ready(e, b, WAIT_BEGIN);
 	}
 }
 
@@ -110,7 +212,7 @@ static void end_resync(struct engine *e, struct slot *slot)
 
 	e->events->resynced(e->owner, slot);
 	finish(e, slot, SLOT_DONE);
-	/* Reads may wait for pages that only the RESYNC had. */
+	/* Reads may wait for a donor that is away, whose pages the RESYNC has copied. */
 	engine_slab_settled(e, index);
 }
 
@@ -209,7 +311,8 @@ void engine_start_own(struct engine *e, struct slot *slot)
 		return;
 	}
 	slot_activate(&e->slots, slot);
-	begin(e, slot);
+	if (!waits_for_small(e, slot))
+		begin(e, slot);
 }
 
 void engine_start(struct engine *e, struct slot *slot)
@@ -257,6 +360,21 @@ static void run_done(struct slot *slot)
 	slot->cursor += slot->run;
 }
 
+/* The present run of a RESYNC is in its payload, for a successor, too. */
+static void run_fetched(struct slot *slot)
+{
+	shared_order();
+	slot->fetched = true;
+}
+
+/* The present run of a RESYNC has reached its target. */
+static void run_saved(struct slot *slot)
+{
+	slot->fetched = false;
+	shared_order();
+	run_done(slot);
+}
+
 /* Records that the present run reached no replica: only the backup has it. */
 static void degrade(struct engine *e, struct slot *slot)
 {
@@ -294,14 +412,13 @@ static void run_moved(struct engine *e, struct slot *slot, int copy)
 	if (slot->fetched) {
 		page_map_stored(e->map, copy, page, slot->run);
 		count_add(&e->counters->repaired, slot->run);
-		slot->fetched = false;
-		run_done(slot);
+		run_saved(slot);
 	} else if (!came(e, slot, copy)) {
 		page_map_bad(e->map, copy, page, slot->run);
 		slab->copy[copy].partial = true;
 		slab->copy[copy].repaired = 0;
 	} else if (slot->kind == SLOT_RESYNC) {
-		slot->fetched = true;
+		run_fetched(slot);
 	} else {
 		count_add(&e->counters->read_donor, slot->run);
 		run_done(slot);
@@ -336,6 +453,7 @@ void engine_done(struct engine *e, struct transfer *t)
 			run_written(e, slot);
 	} else {
 		/* The run is repeated if the copy was lost, with its bits cleared. */
+		leave_window(e, slot);
 		slot->wait = WAIT_NONE;
 		slot->source = t->in_place;
 		if (there && !t->result)
@@ -359,10 +477,13 @@ static bool move(struct engine *e, struct slot *slot, uint8_t copies, enum wire_
 	slot->wait = WAIT_DONOR;
 	slot->pending = copies | SUBMITTING;
 	for (int c = 0; copies; c++, copies >>= 1) {
-		struct link *l = &e->donors->donor[slab->copy[c].donor].link;
+		struct donor *d = &e->donors->donor[slab->copy[c].donor];
+		struct link *l = &d->link;
 
 		if (!(copies & 1))
 			continue;
+		if (is_large(slot))
+			enter_window(slot, d);
 		slot->transfer[c] = (struct transfer){
 			.op = (uint8_t)op,
 			.by_reference = by_reference,
@@ -388,7 +509,7 @@ static bool take_backed(struct engine *e, struct slot *slot)
 	if (!came(e, slot, -1))
 		return false;
 	if (slot->kind == SLOT_RESYNC) {
-		slot->fetched = true;
+		run_fetched(slot);
 	} else {
 		count_add(&e->counters->read_backup, slot->run);
 		run_done(slot);
@@ -414,7 +535,7 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	slab->waiting_tail = list.tail;
 }
 
-/* Waits for a donor or a free slab; returns false when @slot has done so for @patience. */
+/* Waits for a place of its page; returns false when @slot has done so for @patience. */
 static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 {
 	if (slot->gave_up)
@@ -423,13 +544,14 @@ static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 		slot->until = e->now + patience;
 	slot->held = true;
 	e->held++;
+	e->resyncs_held += slot->kind == SLOT_RESYNC;
 	wait_for_slab(e, slab_of_page(&e->table, slot->first + slot->cursor), slot);
 	return true;
 }
 
 void engine_tick(struct engine *e, uint64_t now)
 {
-	uint32_t waiting = e->held;
+	uint32_t waiting = e->held - e->resyncs_held;
 
 	e->now = now;
 	if (!e->held && !e->counters->held)
@@ -452,29 +574,31 @@ void engine_tick(struct engine *e, uint64_t now)
 	}
 }
 
-/* Returns whether a RESYNC is copying @page's content to a replica or to the backup. */
-static bool being_saved(const struct engine *e, uint32_t page)
-{
-	for (uint32_t i = 0; i < e->slots.active_count; i++) {
-		const struct slot *fill = &e->slots.slot[e->slots.active[i]];
-
-		if (fill->kind == SLOT_RESYNC && fill->fetched &&
-		    page >= fill->first + fill->cursor &&
-		    page < fill->first + fill->cursor + fill->run)
-			return true;
-	}
-	return false;
-}
-
-/* Waits if a RESYNC is saving the page at the cursor, which is in no copy and not in the backup. */
-static void read_nowhere(struct engine *e, struct slot *slot)
+/*
+ * Copies the pages at the cursor of the READ @slot, up to slot->run, from a RESYNC that has them on
+ * their way: it may have the last content.  Returns false when none has them.
+ */
+static bool take_fetched(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
-	if (being_saved(e, page))
-		wait_for_slab(e, slab_of_page(&e->table, page), slot);
-	else
-		answer_read(e, slot, -EIO);
+	for (uint32_t i = 0; i < e->slots.active_count; i++) {
+		const struct slot *fill = &e->slots.slot[e->slots.active[i]];
+		uint32_t from = fill->first + fill->cursor, end = from + fill->run;
+
+		if (fill->kind != SLOT_RESYNC || !fill->fetched || page < from || page >= end)
+			continue;
+		slot->run = slot->run < end - page ? slot->run : end - page;
+		memcpy(slot->payload + slot->cursor * (size_t)PAGE,
+		       fill->payload + (page - fill->first) * (size_t)PAGE,
+		       slot->run * (size_t)PAGE);
+		if (!sealing_came(&e->sealing, slot))
+			return false;
+		count_add(&e->counters->read_donor, slot->run);
+		run_done(slot);
+		return true;
+	}
+	return false;
 }
 
 /* --- READ --------------------------------------------------------------------------- */
@@ -505,12 +629,11 @@ static void read_on(struct engine *e, struct slot *slot)
 			}
 			break;
 		case PAGE_AWAY:
-			/* Unless a RESYNC has it: that fills a replica which is there. */
-			if (being_saved(e, page) || !hold(e, slot, e->away_timeout))
-				read_nowhere(e, slot);
-			return;
 		case PAGE_NOWHERE:
-			read_nowhere(e, slot);
+			if (take_fetched(e, slot))
+				break;
+			if (run.home == PAGE_NOWHERE || !hold(e, slot, e->away_timeout))
+				answer_read(e, slot, -EIO);
 			return;
 		case PAGE_SAME_FILLED:
 			page_map_fill(e->map, page, slot->run, to);
@@ -548,31 +671,51 @@ static void read_backed(struct engine *e, struct slot *slot)
 		resync_on(e, slot);
 	} else {
 		home = find(e, page, 1, &copy).home;
-		/* A RESYNC in flight has saved it, or a donor has come back or may. */
-		if (home == PAGE_REPLICA || home == PAGE_AWAY)
+		/* A RESYNC in flight has it or has saved it, or a donor has come back or may. */
+		if (home == PAGE_REPLICA || home == PAGE_AWAY || take_fetched(e, slot))
 			read_on(e, slot);
 		else if (!page_map_is_stored(e->map, page,
 					     slab_away(slab_of_page(&e->table, page))) ||
 			 !hold(e, slot, e->away_timeout))
-			read_nowhere(e, slot);
+			answer_read(e, slot, -EIO);
 	}
 }
 
 /* --- RESYNC --------------------------------------------------------------------------- */
 
-/* Returns whether the present run of @slot has a page whose only content is in the payload. */
-static bool is_last(const struct engine *e, const struct slot *slot)
+/* What is queued for the backup may fail, as before. */
+#define LOST (1u << PAGE_NOWHERE | 1u << PAGE_BACKUP_STALE)
+
+/* Returns whether the fetched run of the RESYNC @slot has a page whose home is one of @homes. */
+static bool has_home(const struct engine *e, const struct slot *slot, uint32_t homes)
 {
 	uint32_t page = slot->first + slot->cursor;
 	int copy;
 
 	for (uint32_t i = 0; slot->fetched && i < slot->run; i++)
-		if (find(e, page + i, 1, &copy).home == PAGE_NOWHERE)
+		if (homes >> find(e, page + i, 1, &copy).home & 1)
 			return true;
 	return false;
 }
 
-/* Finds another copy to fill; returns true when @slot has one or waits for one. */
+bool engine_has_last(const struct engine *e, const struct slot *slot)
+{
+	/* Donors that are away may be lost. */
+	return has_home(e, slot, LOST | 1u << PAGE_AWAY);
+}
+
+/* From now on, find_target() chooses the target of the RESYNC @slot: no copy has serial 0. */
+static void forget_target(struct slot *slot)
+{
+	slot->copy = 0;
+	slot->serial = 0;
+}
+
+/*
+ * Finds another place for the last content of a page; returns true when @slot has one or waits for
+ * one.  A replica comes first, even one that is yet to be granted.  The backup has failed to store
+ * the page before: it is tried every BACKUP_RETRY.
+ */
 static bool find_target(struct engine *e, struct slot *slot)
 {
 	uint32_t index = slot->first / e->table.pages;
@@ -585,20 +728,30 @@ static bool find_target(struct engine *e, struct slot *slot)
 		slot->serial = slab->copy[c].serial;
 		return true;
 	}
-	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
-	    !e->events->wanted(e->owner, index))
-		return false;
-	wait_for_slab(e, slab, slot);
-	return true;
+	forget_target(slot);
+	if (slab->opening || slab_copies(slab, COPY_MAPPING) ||
+	    e->events->wanted(e->owner, index)) {
+		wait_for_slab(e, slab, slot);
+		return true;
+	}
+	if (backup_there(&e->backup) && e->now >= slab->rewrite_at) {
+		slab->rewrite_at = e->now + BACKUP_RETRY;
+		slot->copy = RESYNC_BACKUP;
+		return true;
+	}
+	/* Writes of its pages wait meanwhile. */
+	return (backup_there(&e->backup) || slab_away(slab) ||
+		e->events->room_awaited(e->owner)) &&
+	       hold(e, slot, has_home(e, slot, LOST) ? e->away_timeout : WRITE_PATIENCE);
 }
 
 static void resync_on(struct engine *e, struct slot *slot)
 {
 	const struct slab *slab = slab_of_page(&e->table, slot->first);
-	bool rewrite = slot->copy == RESYNC_BACKUP;
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
+		bool rewrite = slot->copy == RESYNC_BACKUP;
 		uint32_t lack = page_map_lacking(e->map, page, slot->count - slot->cursor,
 						 slot->copy);
 		struct page_run run;
@@ -606,7 +759,7 @@ static void resync_on(struct engine *e, struct slot *slot)
 
 		if (!rewrite && (slab->copy[slot->copy].state != COPY_MAPPED ||
 				 slab->copy[slot->copy].serial != slot->serial)) {
-			if (!is_last(e, slot) || !find_target(e, slot))
+			if (!engine_has_last(e, slot) || !find_target(e, slot))
 				break;
 			if (slot->wait == WAIT_SLAB)
 				return;
@@ -653,15 +806,16 @@ static void resync_backed(struct engine *e, struct slot *slot)
 	uint32_t page = slot->first + slot->cursor;
 
 	e->need_backup--;
-	slot->fetched = false;
+	slot->wait = WAIT_NONE;
 	if (slot->backup_result) {
 		count_add(&e->counters->backup_errors, 1);
-		end_resync(e, slot);
-		return;
+		/* It ends, unless the content has been lost elsewhere. */
+		forget_target(slot);
+	} else {
+		page_map_backed(e->map, page, slot->run, 0);
+		slab_of_page(&e->table, page)->rewrite_at = 0;
+		run_saved(slot);
 	}
-	page_map_backed(e->map, page, slot->run, 0);
-	slab_of_page(&e->table, page)->rewrite_at = 0;
-	run_done(slot);
 	resync_on(e, slot);
 }
 
@@ -757,6 +911,7 @@ void engine_slab_settled(struct engine *e, uint32_t index)
 
 		slot_remove(&e->slots, &list, slot);
 		e->held -= slot->held;
+		e->resyncs_held -= slot->held && slot->kind == SLOT_RESYNC;
 		slot->held = false;
 		make_ready(e, slot, WAIT_READY);
 	}
@@ -780,9 +935,24 @@ bool engine_run(struct engine *e)
 	return ready->head >= 0;
 }
 
+bool engine_begin_large(struct engine *e)
+{
+	struct slot *slot = next_large(e);
+
+	/* Reads that end at once count, too: small reads that have arrived meanwhile come first. */
+	for (uint32_t pages = 0; slot && pages + slot->count <= LARGE_ROUND; slot = next_large(e)) {
+		slot_remove(&e->slots, &e->slots.large, slot);
+		pages += slot->count;
+		slot->wait = WAIT_NONE;
+		begin(e, slot);
+	}
+	return slot;
+}
+_Static_assert(SLOT_PAGES <= LARGE_ROUND, "the first one begins");
+
 bool engine_is_ready(const struct engine *e)
 {
-	return e->slots.ready.head >= 0;
+	return e->slots.ready.head >= 0 || next_large(e);
 }
 
 /* --- the backup ---------------------------------------------------------------------- */

@@ -11,6 +11,11 @@
  * replica took a page, it is answered when the backup file has it; without a backup it fails, after
  * two seconds if a donor is away.  A read of a page that is only at donors that are away waits for
  * these, at most away_timeout.
+ * A read does not tell whether a program waits for it, but misses are small (8 pages at most), and
+ * prefetches of a sequence are large.  Donors and connections serve in order.  So while small reads
+ * come, large ones queue here, and each donor has a limited number of their pages in flight: a
+ * small read waits for these at most.  Small reads neither queue nor count in that limit, so both
+ * kinds proceed.
  * Overlapping requests of which one excludes others (all but READ and RESYNC) run one after the
  * other, in order of arrival.
  */
@@ -38,6 +43,9 @@ struct engine_events {
 	void (*exclusive_backed)(void *owner, struct slot *slot);
 };
 
+/* ns until pages that the backup failed to store are written there again. */
+#define BACKUP_RETRY 5000000000ull
+
 struct engine {
 	struct page_map *map;
 	struct slab_table table;
@@ -47,7 +55,9 @@ struct engine {
 	uint32_t backlog;        /* writes answered before the backup has them */
 	uint32_t backlog_most;   /* limit of backlog; further writes wait for their answer */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
-	uint32_t held;           /* requests that wait for a donor or a free slab */
+	uint32_t held;           /* slots that wait for a donor, free capacity or BACKUP_RETRY */
+	uint32_t resyncs_held;   /* RESYNCs among them */
+	uint32_t small_expected; /* large reads that end until no small one is expected; 0 = none */
 	uint64_t now;            /* ns: of the last engine_tick() */
 	uint64_t away_timeout;   /* ns */
 	struct donors *donors;
@@ -67,6 +77,12 @@ struct engine {
  * inside another.  Returns true when more are ready, so that the loop does not sleep.
  */
 bool engine_run(struct engine *e);
+/*
+ * Begins large reads whose turn it is; returns true when more may begin after the small ones that
+ * have arrived meanwhile.
+ */
+bool engine_begin_large(struct engine *e);
+/* Returns whether one of the two has work. */
 bool engine_is_ready(const struct engine *e);
 
 /* Starts @slot, whose kind, first, count and unique are set. */
@@ -74,6 +90,13 @@ void engine_start(struct engine *e, struct slot *slot);
 
 /* Starts a request of repair: RESYNC or EXCLUSIVE. */
 void engine_start_own(struct engine *e, struct slot *slot);
+
+/*
+ * Returns whether the fetched run of the RESYNC @slot has a page that cannot be read elsewhere.
+ * When such a RESYNC loses its target, it looks for another one: for up to away_timeout, or for two
+ * seconds if a donor that is away has the page.
+ */
+bool engine_has_last(const struct engine *e, const struct slot *slot);
 
 /* Ends an EXCLUSIVE: requests that it blocked become ready. */
 void engine_end_exclusive(struct engine *e, struct slot *slot);

@@ -35,6 +35,7 @@ int slots_init(struct slots *s, struct error *e)
 		.free = SLOT_LIST_EMPTY,
 		.blocked = SLOT_LIST_EMPTY,
 		.ready = SLOT_LIST_EMPTY,
+		.large = SLOT_LIST_EMPTY,
 		.unanswered = SLOT_LIST_EMPTY,
 	};
 	for (int i = SLOT_COUNT - 1; i >= 0; i--) {
@@ -48,7 +49,7 @@ int slots_init(struct slots *s, struct error *e)
 
 void slots_forget(struct slots *s)
 {
-	s->free = s->blocked = s->ready = s->unanswered = SLOT_LIST_EMPTY;
+	s->free = s->blocked = s->ready = s->large = s->unanswered = SLOT_LIST_EMPTY;
 	s->free_count = s->active_count = s->active_excluding = 0;
 }
 
@@ -57,12 +58,17 @@ void slot_restart(struct slot *slot)
 	slot->source = NULL;
 	slot->wait = WAIT_NONE;
 	slot->pending = 0;
-	slot->blocked = slot->degraded = slot->backing = slot->fetched = false;
+	slot->blocked = slot->degraded = slot->backing = false;
 	slot->held = slot->gave_up = false;
+	slot->in_window = 0;
 	slot->until = 0;
 	slot->copy = slot->purpose = 0;
 	slot->backup_result = 0;
-	slot->cursor = slot->run = slot->serial = 0;
+	slot->serial = 0;
+	if (slot->kind != SLOT_RESYNC) {
+		slot->fetched = false;
+		slot->cursor = slot->run = 0;
+	}
 	slot->previous = slot->next = slot->active = -1;
 }
 

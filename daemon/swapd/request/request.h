@@ -42,10 +42,10 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 /* Event that the next step waits for. */
 enum slot_wait {
 	WAIT_NONE,
-	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
+	WAIT_BEGIN,   /* its turn, on the ready list or that of large reads: it has yet to begin */
 	WAIT_READY,   /* its turn, on the ready list: it continues */
 	WAIT_DONOR,   /* transfers in slot->pending */
-	WAIT_SLAB,    /* its slab being mapped; a donor that is away; a RESYNC with its page */
+	WAIT_SLAB,    /* its slab being mapped; a donor that is away; free capacity */
 	WAIT_BACKUP,  /* the backup file */
 	WAIT_DONE,    /* WRITE: done at the donors */
 };
@@ -60,8 +60,9 @@ struct slot {
 	uint8_t *payload;     /* SLOT_BYTES, page-aligned, after a page of ours for headers */
 	/*
 	 * A successor trusts the slot according to its kind, which is stored last when a request
-	 * begins and first when it ends.  It uses first, count, unique, order, same, sealed, known
-	 * and answered, and the payload of a WRITE.
+	 * begins and first when it ends.  It uses first, count, unique, order, same_filled, sealed,
+	 * known and answered, and the payload of a WRITE; of a RESYNC, while fetched is set, also
+	 * cursor and run and the payload of that run.
 	 */
 	uint8_t kind;
 	const uint8_t *source; /* READ: location of its pages instead of the payload, or NULL */
@@ -84,6 +85,7 @@ struct slot {
 	uint64_t order;       /* number in order of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
 	bool known;           /* WRITE: the page map has it; the payload may change then */
+	uint8_t in_window;    /* large READ: index + 1 of the donor it is in flight at; or 0 */
 	bool held;            /* waits for a donor that is away: WAIT_SLAB */
 	bool gave_up;         /* has waited for long enough */
 	uint64_t until;       /* ns: when it gives up; 0 = it has not waited */
@@ -91,7 +93,7 @@ struct slot {
 	int active;           /* index in slots.active, or -1 */
 	struct transfer transfer[SLAB_COPIES]; /* [i] is for replica i of the slab */
 };
-_Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
+_Static_assert(SLOT_PAGES <= 64, "slot.same_filled has a bit per page");
 
 /* Returns whether requests of @kind have their pages to themselves; others share them. */
 static inline bool slot_excludes(uint8_t kind)
@@ -114,6 +116,7 @@ struct slots {
 	uint32_t free_count;
 	struct slot_list blocked;  /* in order of arrival */
 	struct slot_list ready;    /* may continue, or begin (engine_run()) */
+	struct slot_list large;    /* reads that may begin (engine_begin_large()) */
 	struct slot_list unanswered; /* writes that wait only for the backlog limit */
 	/* Unanswered requests in flight, with their ranges side by side for the scan. */
 	uint32_t active_count, active_excluding;

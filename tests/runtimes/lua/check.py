@@ -49,6 +49,19 @@ def compare(programs, script):
     return wrong
 
 
+def refusals(lua):
+    """Returns what is wrong with the messages for options that Lua cannot run with."""
+    script = scripts()[0]
+    wrong = []
+    for options, text in (("nursery=8M", "remove nursery="), ("nursery=1", "not valid"),
+                          ("nosuch", "not valid")):
+        status, printed = output(lua, script, options)
+        if status != 1 or "lua: EBBGC_OPTIONS: " not in printed or text not in printed:
+            wrong.append(f"{options}: exit status {status}, prints\n{printed}"
+                         f"instead of a message with {text!r}")
+    return wrong
+
+
 def skipped():
     """Returns [(file, text, reason)] of the assertions that are not tested."""
     rows = []
@@ -94,6 +107,7 @@ def main():
         found = compare(programs, script)
         print(f"  {'FAILED ' if found else 'ok     '}  {script.name}", flush=True)
         wrong += found
+    wrong += refusals(programs / "lua")
     if tests:
         wrong += suite(programs / "lua", tests)
     print("\n".join(wrong), end="")

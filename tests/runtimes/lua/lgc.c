@@ -5,6 +5,7 @@
 
 #include "lprefix.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,23 +451,51 @@ static void on_event(void *arg, const struct ebbgc_event *event)
 	}
 }
 
+/* lua_newstate() tells its caller nothing. */
+static void explain_heap(int error)
+{
+	const char *options = getenv("EBBGC_OPTIONS");
+
+	if (error == -EINVAL && options)
+		fprintf(stderr, "lua: EBBGC_OPTIONS: \"%s\" is not valid; see ebbgc(3)\n", options);
+	else
+		fprintf(stderr, "lua: cannot create a heap: %s\n", strerror(-error));
+}
+
+static void explain_type(const char *name, int error)
+{
+	if (error == -ENOTSUP)
+		fprintf(stderr, "lua: EBBGC_OPTIONS: a nursery supports neither Lua's values nor "
+			"its threads; remove nursery=\n");
+	else
+		fprintf(stderr, "lua: cannot register type \"%s\": %s\n", name, strerror(-error));
+}
+
 int luaC_open(lua_State *L)
 {
 	struct luaC_heap *h = &G(L)->gc;
 	struct ebbgc_options o;
+	int r;
 
 	memset(h, 0, sizeof(*h));
 	ebbgc_options_init(&o);
 	o.features |= EBBGC_PLAIN | EBBGC_NEWEST_FIRST;
 	o.event = on_event;
 	o.event_arg = G(L);
-	if (ebbgc_heap_create(&o, &h->heap))
+	r = ebbgc_heap_create(&o, &h->heap);
+	if (r) {
+		explain_heap(r);
 		return 0;
-	for (int i = 0; i < HEAP_TYPES; i++)
-		if (ebbgc_type_register(h->heap, &layouts[i], &h->types[i]) ||
-		    (!layouts[i].length_width &&
-		     ebbgc_site_init(h->heap, h->types[i], &h->sites[i])))
+	}
+	for (int i = 0; i < HEAP_TYPES; i++) {
+		r = ebbgc_type_register(h->heap, &layouts[i], &h->types[i]);
+		if (!r && !layouts[i].length_width)
+			r = ebbgc_site_init(h->heap, h->types[i], &h->sites[i]);
+		if (r) {
+			explain_type(layouts[i].name, r);
 			goto out;
+		}
+	}
 	if (ebbgc_attach(h->heap, &h->mutator))
 		goto out;
 	if (ebbgc_roots_call(h->mutator, roots, G(L)))

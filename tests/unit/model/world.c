@@ -557,7 +557,7 @@ static void leave_in_flight(int how)
 			page_out(slot, slot->cursor + j, stamp,
 				 &m.lent[o->donor][o->remote][o->first + j]);
 			/* Not acknowledged: no page of it may be read before it is repeated. */
-			if (m.model->budget.cuts)
+			if (m.model->budget.cuts || slot->kind == SLOT_RESYNC)
 				*stamp = FORGED;
 		}
 	}
@@ -612,6 +612,7 @@ void kill_server(int how)
 
 	leave_in_flight(how);
 	m.s.engine.backlog = m.s.engine.need_backup = 0;
+	m.s.engine.held = m.s.engine.resyncs_held = 0;
 	m.s.replicas.repair = (struct repair){ 0 };
 	m.s.replicas.told_backed = false;
 	for (int i = 0; i < m.s.donors.count; i++) {

@@ -113,7 +113,7 @@ struct parts {
 	uint16_t active[SLOTS];
 	struct slot_range range[SLOTS];
 	struct lane_parts queue, reads;
-	uint32_t backlog, need_backup, held;
+	uint32_t backlog, need_backup, held, resyncs_held;
 	uint64_t now, seed;
 	struct repair repair;
 	bool told_backed;

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "check.h"
+#include "finalize.h"
+#include "minor.h"
+#include "object.h"
+#include "region.h"
+#include "remember.h"
+#include "roots.h"
+#include "supply.h"
+#include "sweep.h"
+#include "trigger.h"
+#include "type.h"
+
+#define FEW 16u		/* ephemerons: searching them all costs less than a table */
+#define SKIPS_MAX 7u	/* minor cycles that trace nothing, after one that freed too little */
+
+struct minor {
+	struct ebbgc_heap *h;
+	struct vector stack;		/* objects that have become old, to be traced */
+	struct vector values;		/* of ephemerons whose keys have become old */
+	struct vector weak;		/* slots with references to young objects */
+	struct vector ephemerons;	/* whose keys are young */
+	struct keys keys;		/* their values by key, or none */
+	uint64_t objects, bytes;	/* that have become old */
+	bool failed;			/* out of memory, blind or skipped: it frees nothing */
+};
+
+static bool lives(const struct ebbgc_heap *h, uint64_t object)
+{
+	return !in_heap(h, object) || bit_test(h->nursery.old, granule_of(h, object));
+}
+
+static void push(struct minor *c, struct vector *v, uint64_t item)
+{
+	c->failed |= !vector_push(v, item);
+}
+
+static __attribute__((noinline)) void key_lives(struct minor *c, uint64_t key)
+{
+	uint64_t value;
+	size_t at = 0;
+
+	while ((value = keys_next(&c->keys, key, &at)))
+		push(c, &c->values, value);
+}
+
+static void promote(void *arg, uint64_t object)
+{
+	struct minor *c = arg;
+	struct ebbgc_heap *h = c->h;
+	uint8_t kind;
+
+	/* The checking mode reports later what refers to no object: do not crash before. */
+	if (!in_heap(h, object) || (EBBGC_UNLIKELY(h->check) && !is_object(h, object)) ||
+	    !bit_set(h->nursery.old, granule_of(h, object)))
+		return;
+	kind = h->kinds[region_of(h, object)];
+	c->objects++;
+	c->bytes += taken_bytes(h, object, kind);
+	if (EBBGC_UNLIKELY(c->keys.pairs != NULL))
+		key_lives(c, object);
+	if (!kind_is_leaf(kind))
+		push(c, &c->stack, object);
+}
+
+static void strong_slot(void *arg, ebbgc_ref_t *slot)
+{
+	promote(arg, ref_load(slot));
+}
+
+static void weak_slot(void *arg, ebbgc_ref_t *slot)
+{
+	struct minor *c = arg;
+
+	if (!lives(c->h, ref_load(slot)))
+		push(c, &c->weak, (uint64_t)(uintptr_t)slot);
+}
+
+static ebbgc_ref_t *ephemeron_slots(uint64_t object)
+{
+	return (ebbgc_ref_t *)(uintptr_t)object;
+}
+
+static void trace(struct minor *c, uint64_t object)
+{
+	uint32_t id = type_id(object);
+	const struct type *type = &c->h->types[id];
+
+	if (id == TYPE_EPHEMERON) {
+		ebbgc_ref_t *slots = ephemeron_slots(object);
+
+		if (lives(c->h, ref_load(&slots[0])))
+			strong_slot(c, &slots[1]);
+		else
+			push(c, &c->ephemerons, object);
+	} else if (type->flags & EBBGC_WEAK) {
+		type_visit(type, object, weak_slot, c);
+	} else {
+		type_visit(type, object, strong_slot, c);
+	}
+}
+
+/* Traces a remembered object, or a page of a large one. */
+static void trace_entry(void *arg, uint64_t entry)
+{
+	struct minor *c = arg;
+	struct ebbgc_heap *h = c->h;
+	const struct type *type;
+	uint64_t object;
+
+	if (entry_is_object(entry))
+		return trace(c, is_large(h->kinds[region_of(h, entry)]) ? entry - GRANULE : entry);
+	object = (uint64_t)(uintptr_t)region_start(h, region_first(h, region_of(h, entry))) +
+		 HEADER;
+	type = &h->types[type_id(object)];
+	if (type->trace)
+		trace(c, object);
+	else
+		type_visit_part(type, object, entry, entry + PAGE_BYTES,
+				type->flags & EBBGC_WEAK ? weak_slot : strong_slot, c);
+}
+
+static void keys_build(struct minor *c)
+{
+	keys_free(&c->keys);
+	if (c->ephemerons.count <= FEW || !keys_reset(&c->keys, c->ephemerons.count))
+		return;
+	for (size_t i = 0; i < c->ephemerons.count; i++) {
+		ebbgc_ref_t *slots = ephemeron_slots(c->ephemerons.items[i]);
+
+		if (ref_load(&slots[1]))
+			keys_add(&c->keys, ref_load(&slots[0]), ref_load(&slots[1]));
+	}
+}
+
+/* Follows the ephemerons whose keys live; returns whether there were any. */
+static bool ephemerons_follow(struct minor *c)
+{
+	struct vector *v = &c->ephemerons;
+	size_t kept = 0, count = v->count;
+
+	for (size_t i = 0; i < count; i++) {
+		ebbgc_ref_t *slots = ephemeron_slots(v->items[i]);
+
+		if (lives(c->h, ref_load(&slots[0])))
+			push(c, &c->values, ref_load(&slots[1]));
+		else
+			v->items[kept++] = v->items[i];
+	}
+	v->count = kept;
+	if (kept != count)
+		keys_build(c);
+	return kept != count;
+}
+
+static void close_over(struct minor *c)
+{
+	do {
+		while (c->stack.count || c->values.count) {
+			if (c->stack.count)
+				trace(c, c->stack.items[--c->stack.count]);
+			else
+				promote(c, c->values.items[--c->values.count]);
+		}
+	} while (ephemerons_follow(c));
+	keys_free(&c->keys);
+}
+
+static void slot_clear(ebbgc_ref_t *slot)
+{
+	__atomic_store_n(&slot->bits, 0, __ATOMIC_RELEASE);
+}
+
+/* Clears what refers to objects that die; counts it in *s. */
+static void weak_clear_young(struct minor *c, struct ebbgc_stats *s)
+{
+	for (; c->weak.count; c->weak.count--) {
+		ebbgc_ref_t *slot =
+			(ebbgc_ref_t *)(uintptr_t)c->weak.items[c->weak.count - 1];
+
+		if (lives(c->h, ref_load(slot)))
+			continue;
+		slot_clear(slot);
+		s->weak_cleared++;
+	}
+	for (; c->ephemerons.count; c->ephemerons.count--) {
+		ebbgc_ref_t *slots = ephemeron_slots(c->ephemerons.items[c->ephemerons.count - 1]);
+
+		slot_clear(&slots[0]);
+		slot_clear(&slots[1]);
+		s->ephemerons_cleared++;
+	}
+}
+
+static void mark(struct minor *c, struct ebbgc_stats *s)
+{
+	struct ebbgc_heap *h = c->h;
+
+	roots_each(h, strong_slot, c);
+	stacks_each(h, strong_slot, c);
+	close_over(c);
+	if (c->failed)
+		return;
+	weak_clear_young(c, s);
+	/* Finalizers keep objects alive only now, and with them perhaps other weak references. */
+	s->finalizers_ready = finalizers_collect(h, lives, promote, c);
+	close_over(c);
+	if (!c->failed)
+		weak_clear_young(c, s);
+}
+
+/* Makes all young objects old. */
+static void keep_all(struct ebbgc_heap *h)
+{
+	for (uint32_t r = h->nursery.young; r != REGION_NONE; r = h->regions[r].young_next) {
+		for (size_t w = r * REGION_WORDS; w < (r + 1) * REGION_WORDS; w++)
+			__atomic_store_n(&h->nursery.old[w],
+					 __atomic_load_n(&h->allocated[w], __ATOMIC_RELAXED),
+					 __ATOMIC_RELAXED);
+	}
+}
+
+static void count(struct ebbgc_heap *h, const struct minor *c, const struct ebbgc_stats *s,
+		  uint64_t freed)
+{
+	h->stats.minor_cycles++;
+	h->stats.minor_kept += c->failed;
+	h->stats.promoted_objects += c->objects;
+	h->stats.promoted_bytes += c->bytes;
+	h->stats.reclaimed_bytes += freed;
+	h->stats.remembered += s->remembered;
+	h->stats.weak_cleared += s->weak_cleared;
+	h->stats.ephemerons_cleared += s->ephemerons_cleared;
+	h->stats.finalizers_ready += s->finalizers_ready;
+	/* Not the collector's counts, which it may be changing. */
+	if (h->check)
+		h->stats.checks++;
+	h->stats.check_failures +=
+		__atomic_exchange_n(&h->counting.check_failures, 0, __ATOMIC_RELAXED);
+}
+
+static void skip_entry(void *arg, uint64_t entry)
+{
+	(void)arg;
+	(void)entry;
+}
+
+/*
+ * Where less than half of the young bytes die, tracing the others costs more than cycles save: then
+ * the next 1, 3 and at last 7 minor cycles keep all.
+ */
+static void judge(struct ebbgc_heap *h, uint64_t kept, uint64_t freed)
+{
+	struct nursery *n = &h->nursery;
+
+	/* As at the end of a cycle: too few objects to tell. */
+	if (kept + freed < h->options.nursery_bytes / 2)
+		return;
+	n->skips = freed >= kept ? 0 : n->skips < SKIPS_MAX ? 2 * n->skips + 1 : SKIPS_MAX;
+	n->skip = n->skips;
+}
+
+/*
+ * Nothing is young: no thread has a region.  The set still has the objects that ebbgc_overwrite()
+ * has entered; the next sweep may free them.
+ */
+static void collect_nothing(struct ebbgc_heap *h)
+{
+	remembered_each(h, skip_entry, NULL);
+	__atomic_store_n(&h->nursery.blind, false, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&h->lock);
+	minor_ended(h, 0);
+	pthread_mutex_unlock(&h->lock);
+}
+
+uint64_t minor_collect(struct ebbgc_heap *h)
+{
+	struct nursery *n = &h->nursery;
+	struct ebbgc_stats s = { 0 };
+	struct minor c = { .h = h };
+	uint64_t dropped = 0, freed;
+
+	if (!n->old)
+		return 0;
+	for (struct mutator *m = h->mutators; m; m = m->next) {
+		remembered_flush(m);
+		dropped += supplies_drop(h, m);
+	}
+	if (n->young == REGION_NONE) {
+		collect_nothing(h);
+		return 0;
+	}
+	c.failed = n->skip || __atomic_load_n(&n->blind, __ATOMIC_RELAXED);
+	s.remembered = remembered_each(h, c.failed ? skip_entry : trace_entry, &c);
+	if (!c.failed)
+		mark(&c, &s);
+	if (c.failed)
+		keep_all(h);
+	__atomic_store_n(&n->blind, false, __ATOMIC_RELAXED);
+	check_minor(h);
+	pthread_mutex_lock(&h->lock);
+	freed = sweep_young(h);
+	n->skip -= n->skip > 0;
+	if (!c.failed)
+		judge(h, c.bytes, freed);
+	minor_ended(h, dropped + freed);
+	count(h, &c, &s, dropped + freed);
+	pthread_mutex_unlock(&h->lock);
+	vector_free(&c.stack);
+	vector_free(&c.values);
+	vector_free(&c.weak);
+	vector_free(&c.ephemerons);
+	keys_free(&c.keys);
+	return s.finalizers_ready;
+}
