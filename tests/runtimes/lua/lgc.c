@@ -276,14 +276,21 @@ static const struct ebbgc_layout layouts[HEAP_TYPES] = {
 /* --- allocation -------------------------------------------------------------------------- */
 
 /*
- * LUAI_GCSTRESS: a cycle begins at each so manieth allocation, for tests.  Any allocation may be a
+ * LUAI_GCSTRESS: a cycle begins at each so manieth allocation, for tests, and every fifth of the
+ * first thousand is a full one, which ends before the allocation.  Any allocation may be a
  * safepoint, and here every one is.
  */
 #if defined(LUAI_GCSTRESS)
 static void stress(struct luaC_heap *h)
 {
-	if (++h->allocations % LUAI_GCSTRESS == 0 && !h->suspended)
-		ebbgc_collect_start(h->mutator);
+	if (++h->allocations % LUAI_GCSTRESS == 0 && !h->suspended) {
+		unsigned long cycles = h->allocations / LUAI_GCSTRESS;
+
+		if (cycles <= 1000 && cycles % 5 == 0)
+			ebbgc_collect(h->mutator);
+		else
+			ebbgc_collect_start(h->mutator);
+	}
 	ebbgc_poll(h->mutator);
 }
 #else
