@@ -415,6 +415,115 @@ static void a_partial_extent_is_undone(void **state)
 	arena_free(a);
 }
 
+/* Another member takes @section while a run of two is allocated, in place of its second one. */
+static int allocate_pair_against(struct arena *a, struct far_view *v, struct ebb_far_name *names,
+				 uint32_t first)
+{
+	struct far_op op;
+	struct far_verb verb;
+
+	far_allocate(&op, v, ME, EBB_FAR_WHOLE_CLASS, names, 2);
+	op.holds = holds_none;
+	for (verb = extent_next(&op, FAR_OK); !verb.swaps; verb = extent_next(&op, FAR_OK))
+		execute(a, &verb);
+	if (names[0].section != first)
+		return -EAGAIN;
+	*section_word(a, first + 1) = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, OTHER, 0);
+	execute(a, &verb);
+	return run(a, &op);
+}
+
+/* A section that an allocation took and then undid is free for its next try. */
+static void an_undone_extent_is_tried_again(void **state)
+{
+	int r = -EAGAIN;
+
+	for (uint64_t seed = 1; r == -EAGAIN; seed++) {
+		struct arena *a = arena_new(5);
+		struct ebb_far_name names[2];
+		struct far_view v;
+
+		assert_true(seed < 100);
+		far_view_init(&v, 5, seed);
+		/* Sections 1 to 4 are free.  With 3 lost, 1 and 2 are the only pair. */
+		r = allocate_pair_against(a, &v, names, 2);
+		if (!r) {
+			assert_int_equal(names[0].section, 1);
+			assert_int_equal(names[1].section, 2);
+		}
+		arena_free(a);
+	}
+	assert_int_equal(r, 0);
+}
+
+/* The member's own free of a section is in its view: the next allocation needs no READ. */
+static void a_view_learns_of_freed_sections(void **state)
+{
+	struct arena *a = arena_new(2);
+	struct ebb_far_name name;
+	struct far_view v;
+	struct far_op op;
+
+	far_view_init(&v, 2, 1);
+	assert_int_equal(allocate(a, &v, EBB_FAR_WHOLE_CLASS, &name, 1), 0);
+	far_free(&op, &v, 2, ME, &name, 1);
+	assert_int_equal(run(a, &op), 0);
+	far_allocate(&op, &v, ME, EBB_FAR_WHOLE_CLASS, &name, 1);
+	assert_int_equal(run(a, &op), 0);
+	assert_int_equal(op.rounds, 1);
+	arena_free(a);
+}
+
+/* Another member takes each slot just before, and frees the next one of the line. */
+static void overtake(struct arena *a, const struct far_verb *v)
+{
+	for (uint32_t i = 0; i < v->swaps; i++) {
+		uint64_t *word = word_at(a, v->swap[i].at);
+		uint64_t first = ebb_far_slot_at(a->sections, 0, 0);
+		uint64_t at = (v->swap[i].at - first) / 8;
+		uint64_t next = at / EBB_FAR_LINE * EBB_FAR_LINE + (at + 1) % EBB_FAR_LINE;
+		uint64_t *other = word_at(a, first + 8 * next);
+
+		if (*word != v->swap[i].expect)
+			continue;
+		*word = ebb_far_slot(OTHER, 0, ebb_far_slot_generation(*word));
+		*other = ebb_far_slot(EBB_FAR_NONE, 0, ebb_far_slot_generation(*other) + 1);
+	}
+}
+
+/* An allocation that always loses ends, though each line always shows a free slot. */
+static void an_allocation_gives_up(void **state)
+{
+	struct arena *a = arena_new(4);
+	struct ebb_far_name name;
+	struct far_view v;
+	struct far_op op;
+	struct far_verb verb;
+
+	for (uint32_t s = 0; s < 4; s++) {
+		*section_word(a, s) = ebb_far_section(EBB_FAR_OPEN, 0, 0, 0);
+		a->table[ebb_far_hint_at(4, s) / 8] = 0x0101010101010101;
+		for (uint32_t w = 0; w < EBB_FAR_SLOTS; w++)
+			*slot_word(a, s, w) = ebb_far_slot(w % EBB_FAR_LINE ? OTHER : EBB_FAR_NONE,
+							   0, 0);
+	}
+	far_view_init(&v, 4, 1);
+	far_allocate(&op, &v, ME, 0, &name, 1);
+	verb = extent_next(&op, FAR_OK);
+	for (uint32_t n = 0; verb.kind != FAR_DONE; n++) {
+		/* Of each of 64 lines at most a READ, two swaps and two hints. */
+		assert_true(n < 64 * 5);
+		overtake(a, &verb);
+		if (verb.kind == FAR_POST)
+			write_hint(a, &verb);
+		else
+			execute(a, &verb);
+		verb = extent_next(&op, FAR_OK);
+	}
+	assert_int_equal(op.result, -EBUSY);
+	arena_free(a);
+}
+
 /* Without contention, an allocation from a known line is one verb with one swap. */
 static void an_allocation_is_one_swap(void **state)
 {
@@ -569,6 +678,31 @@ static void a_partial_take_is_undone(void **state)
 	for (uint32_t s = 1; s < SECTIONS; s++)
 		assert_int_equal(ebb_far_section_state(*section_word(a, s)), EBB_FAR_FREE);
 	arena_free(a);
+}
+
+/*
+ * An offer that names an extent twice gives it once, whether outcomes are known or not; the names
+ * are then neither taken nor leaked.
+ */
+static void a_name_is_taken_once(void **state)
+{
+	for (int unknown = -1; unknown <= 0; unknown++) {
+		struct arena *a = arena_new(SECTIONS);
+		struct ebb_far_name names[4];
+		struct far_view v;
+
+		far_view_init(&v, SECTIONS, 1);
+		assert_int_equal(allocate(a, &v, 3, &names[0], 1), 0);
+		assert_int_equal(allocate(a, &v, 3, &names[1], 1), 0);
+		names[2] = names[1];
+		names[3] = names[0];
+		a->unknown = unknown;
+		a->executed = true;
+		assert_int_equal(take(a, ME, OTHER, names, 4), -ESTALE);
+		a->unknown = -1;
+		assert_int_equal(recover(a, OTHER), 0);
+		arena_free(a);
+	}
 }
 
 /* A member stops after each number of verbs of each operation; its extents are freed. */
@@ -768,11 +902,15 @@ int main(void)
 		cmocka_unit_test(each_class_fills_an_arena),
 		cmocka_unit_test(large_extents_are_consecutive_sections),
 		cmocka_unit_test(a_partial_extent_is_undone),
+		cmocka_unit_test(an_undone_extent_is_tried_again),
+		cmocka_unit_test(a_view_learns_of_freed_sections),
+		cmocka_unit_test(an_allocation_gives_up),
 		cmocka_unit_test(an_allocation_is_one_swap),
 		cmocka_unit_test(hints_lead_to_free_slots),
 		cmocka_unit_test(a_word_retires_at_its_last_generation),
 		cmocka_unit_test(one_owner_after_a_hand_over),
 		cmocka_unit_test(a_partial_take_is_undone),
+		cmocka_unit_test(a_name_is_taken_once),
 		cmocka_unit_test(recovery_frees_all_of_the_dead),
 		cmocka_unit_test(unknown_outcomes_are_repeated),
 		cmocka_unit_test(hostile_words_do_no_harm),

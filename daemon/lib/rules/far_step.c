@@ -272,7 +272,7 @@ static struct far_verb choose_slot(struct far_op *op)
 	if (word < 0) {
 		far_drop_hint(v);
 		v->has_line = false;
-		if (!far_adopt_next(v))
+		if (op->hops >= FAR_HOPS || !far_adopt_next(v))
 			return choose_line(op);
 		op->misses = 0;
 		op->hops++;
@@ -659,6 +659,15 @@ static struct far_verb free_some(struct far_op *op)
 	return execute(op, verb, FREED);
 }
 
+/* The view learns that this member freed @n. */
+static void view_freed(struct far_op *op, const struct ebb_far_name *n)
+{
+	struct far_view *v = op->view;
+
+	if (v && far_is_whole(n) && n->section - v->window < far_window_size(v))
+		v->states[n->section - v->window] = far_freed_word(n);
+}
+
 static struct far_verb freed_some(struct far_op *op)
 {
 	uint32_t k = 0;
@@ -669,7 +678,9 @@ static struct far_verb freed_some(struct far_op *op)
 		if (!n->held)
 			continue;
 		n->held = 0;
-		if (!done(op, k++))
+		if (done(op, k++))
+			view_freed(op, n);
+		else
 			op->result = -ESTALE;
 	}
 	return free_some(op);
@@ -690,6 +701,15 @@ static struct far_verb move_some(struct far_op *op)
 	return execute(op, verb, MOVED);
 }
 
+/* Returns whether a name before name @i of @op has the same word. */
+static bool is_repeated(const struct far_op *op, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (at_of(op, &op->names[k]) == at_of(op, &op->names[i]))
+			return true;
+	return false;
+}
+
 static struct far_verb moved(struct far_op *op)
 {
 	uint32_t last = last_of_batch(op);
@@ -699,7 +719,8 @@ static struct far_verb moved(struct far_op *op)
 		struct ebb_far_name *n = &op->names[i];
 
 		n->generation++;
-		n->held = won_name(op, i - op->next, n);
+		/* After an unknown outcome, a repeated name looks like one that was moved. */
+		n->held = won_name(op, i - op->next, n) && !(op->again && is_repeated(op, i));
 		n->generation -= !n->held;
 		lost |= !n->held;
 	}
