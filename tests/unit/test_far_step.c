@@ -358,6 +358,29 @@ static void each_class_fills_an_arena(void **state)
 	free(names);
 }
 
+/* From each window on, an allocation finds the free sections of all windows. */
+static void all_windows_are_searched(void **state)
+{
+	enum { MANY = 2 * EBB_FAR_WINDOW + 2 };
+
+	for (uint32_t window = 0; window < MANY; window += EBB_FAR_WINDOW) {
+		struct arena *a = arena_new(MANY);
+		struct ebb_far_name names[MANY];
+		struct far_view v;
+
+		far_view_init(&v, MANY, 1);
+		v.window = window;
+		/* The first section has the table. */
+		for (uint32_t i = 0; i < MANY - 1; i++)
+			assert_int_equal(allocate(a, &v, EBB_FAR_WHOLE_CLASS, &names[i], 1), 0);
+		assert_int_equal(allocate(a, &v, EBB_FAR_WHOLE_CLASS, &names[0], 1), -ENOSPC);
+		assert_int_equal(free_of(a, ME, &names[MANY - 2], 1), 0);
+		assert_int_equal(allocate(a, &v, 4, &names[0], 1), 0);
+		assert_int_equal(names[0].section, names[MANY - 2].section);
+		arena_free(a);
+	}
+}
+
 static void large_extents_are_consecutive_sections(void **state)
 {
 	struct arena *a = arena_new(SECTIONS);
@@ -590,6 +613,55 @@ static void hints_lead_to_free_slots(void **state)
 
 /* --- generations ------------------------------------------------------------------ */
 
+static int format(struct arena *a, uint32_t section, uint32_t class)
+{
+	struct far_op op;
+
+	far_format(&op, a->sections, ME, section, class);
+	return run(a, &op);
+}
+
+/* Each format raises all words; each trim, the section's. */
+static void formats_and_trims_raise_generations(void **state)
+{
+	struct arena *a = arena_new(2);
+
+	for (uint64_t i = 1; i <= 3; i++) {
+		assert_int_equal(format(a, 1, 8), 0);
+		assert_int_equal(*section_word(a, 1),
+				 ebb_far_section(EBB_FAR_OPEN, 8, 0, 2 * i - 1));
+		for (uint32_t w = 0; w < 2; w++)
+			assert_int_equal(*slot_word(a, 1, w), ebb_far_slot(EBB_FAR_NONE, 8, i));
+		assert_int_equal(*slot_word(a, 1, 2), ebb_far_slot(EBB_FAR_CLOSED, 0, 0));
+		assert_int_equal(trim(a, 1), 0);
+		assert_int_equal(*section_word(a, 1), ebb_far_section(EBB_FAR_FREE, 0, 0, 2 * i));
+		for (uint32_t w = 0; w < 2; w++)
+			assert_int_equal(*slot_word(a, 1, w), ebb_far_slot(EBB_FAR_CLOSED, 8, i));
+	}
+	arena_free(a);
+}
+
+/* A section that is not free, or that is retired, is not formatted. */
+static void free_sections_alone_are_formatted(void **state)
+{
+	const uint64_t words[] = {
+		ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, ME, 5),
+		ebb_far_section(EBB_FAR_OPENING, 3, OTHER, 5),
+		ebb_far_section(EBB_FAR_OPEN, 3, 0, 5),
+		ebb_far_section(EBB_FAR_CLOSING, 3, ME, 5),
+		ebb_far_section(EBB_FAR_FREE, 0, 0, EBB_FAR_SECTION_LAST - 1),
+		ebb_far_section(7, 0, 0, 5),
+	};
+	struct arena *a = arena_new(2);
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		*section_word(a, 1) = words[i];
+		assert_int_equal(format(a, 1, 3), -EBUSY);
+		assert_int_equal(*section_word(a, 1), words[i]);
+	}
+	arena_free(a);
+}
+
 static void a_word_retires_at_its_last_generation(void **state)
 {
 	struct arena *a = arena_new(2);
@@ -653,8 +725,12 @@ static void one_owner_after_a_hand_over(void **state)
 		assert_int_equal(run(a, &op), 0);
 		assert_int_equal(take(a, ME, OTHER, old, n), -ESTALE);
 		assert_int_equal(free_of(a, ME, names, n), 0);
+		memcpy(old, names, sizeof(old));
 		far_withdraw(&op, SECTIONS, ME, names, n);
 		assert_int_equal(run(a, &op), -ESTALE);
+		/* The giver's names are as before, to be freed when the receiver fails. */
+		for (uint32_t i = 0; i < n; i++)
+			assert_int_equal(names[i].generation, old[i].generation);
 	}
 	arena_free(a);
 }
@@ -791,8 +867,8 @@ static void hostile_words_do_no_harm(void **state)
 	uint64_t seed = 7;
 
 	for (int round = 0; round < 3000; round++) {
-		static const uint32_t sizes[] = { 1, 3, 8 };
-		struct arena *a = arena_new(sizes[round % 3]);
+		static const uint32_t sizes[] = { 1, 3, 8 }, large[] = { 65, 500, 512 };
+		struct arena *a = arena_new((round % 100 ? sizes : large)[round % 3]);
 		struct ebb_far_name names[2];
 		struct far_view v;
 
@@ -825,7 +901,7 @@ static void hostile_words_do_no_harm(void **state)
 		struct far_op op;
 
 		far_recover(&op, a->sections, ME);
-		assert_int_equal(run_within(a, &op, 1000), 0);
+		assert_int_equal(run_within(a, &op, 1000 + 12 * a->sections), 0);
 		arena_free(a);
 	}
 }
@@ -860,7 +936,10 @@ static void hostile_names_are_refused(void **state)
 	assert_int_equal(take(a, EBB_FAR_MEMBERS + 1, ME, &good, 1), -EINVAL);
 	assert_int_equal(free_of(a, EBB_FAR_NONE, &good, 1), -EINVAL);
 	assert_int_equal(trim(a, 4), -EINVAL);
-	/* A view of a larger arena would lead outside this one. */
+	/* A window, or a view of a larger arena, would lead outside this one. */
+	far_view_init(&v, 4, 1);
+	v.window = 64;
+	assert_int_equal(allocate(a, &v, 0, &good, 1), -EINVAL);
 	far_view_init(&v, 5, 1);
 	far_free(&op, &v, 4, ME, &good, 1);
 	assert_int_equal(run(a, &op), -EINVAL);
@@ -900,6 +979,7 @@ int main(void)
 		cmocka_unit_test(a_table_is_small),
 		cmocka_unit_test(the_donor_has_the_table),
 		cmocka_unit_test(each_class_fills_an_arena),
+		cmocka_unit_test(all_windows_are_searched),
 		cmocka_unit_test(large_extents_are_consecutive_sections),
 		cmocka_unit_test(a_partial_extent_is_undone),
 		cmocka_unit_test(an_undone_extent_is_tried_again),
@@ -907,6 +987,8 @@ int main(void)
 		cmocka_unit_test(an_allocation_gives_up),
 		cmocka_unit_test(an_allocation_is_one_swap),
 		cmocka_unit_test(hints_lead_to_free_slots),
+		cmocka_unit_test(formats_and_trims_raise_generations),
+		cmocka_unit_test(free_sections_alone_are_formatted),
 		cmocka_unit_test(a_word_retires_at_its_last_generation),
 		cmocka_unit_test(one_owner_after_a_hand_over),
 		cmocka_unit_test(a_partial_take_is_undone),

@@ -120,7 +120,10 @@ static bool won_name(const struct far_op *op, uint32_t i, const struct ebb_far_n
 	return op->holds && !op->holds(op->context, name);
 }
 
-/* Of a word that only this member may change from what is expected. */
+/*
+ * Returns whether swap @i of the last verb, of a word of this member, is done with.  After an
+ * unknown outcome, the word may be another member's by now: it is not this one's in any case.
+ */
 static bool done(const struct far_op *op, uint32_t i)
 {
 	return op->old[i] == op->swap[i].expect || op->again;
@@ -332,7 +335,10 @@ static struct far_verb line_read(struct far_op *op)
 
 static struct far_verb free_some(struct far_op *op);
 
-/* The first word alone decides between members; the others follow together. */
+/*
+ * The first word alone decides between members that want the same words.  The others follow
+ * together.
+ */
 static uint32_t last_of_batch(const struct far_op *op)
 {
 	uint32_t most = op->next ? op->next + EBB_FAR_LINE : 1;
@@ -760,7 +766,10 @@ static struct far_verb recovered_lines(struct far_op *op)
 		    RECOVER_NEXT);
 }
 
-/* Frees what the dead has of op->line, whose words are in op->words, and reads the next line. */
+/*
+ * Frees what the dead member has of op->line, whose words are in op->words, and reads the next
+ * line.
+ */
 static struct far_verb recover_line(struct far_op *op)
 {
 	struct far_verb verb = { 0 };
@@ -923,8 +932,9 @@ void far_allocate(struct far_op *op, struct far_view *view, uint32_t member, uin
 	bool whole = class == EBB_FAR_WHOLE_CLASS;
 
 	begin(op, FAR_ALLOCATE, view->sections, member, whole ? BEGIN_RUN : BEGIN_SLOT,
-	      is_arena(view->sections) && far_is_member(member) && class <= EBB_FAR_WHOLE_CLASS &&
-		      n && n <= (whole ? EBB_FAR_EXTENT_SECTIONS : 1));
+	      is_arena(view->sections) && view->window < view->sections && far_is_member(member) &&
+		      class <= EBB_FAR_WHOLE_CLASS && n &&
+		      n <= (whole ? EBB_FAR_EXTENT_SECTIONS : 1));
 	op->view = view;
 	op->class = (uint8_t) class;
 	op->names = names;

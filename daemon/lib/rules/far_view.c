@@ -11,6 +11,9 @@
 
 enum { HINT_MOST = EBB_FAR_LINE_ORDER + 1 }; /* a line of free slots */
 
+_Static_assert(EBB_FAR_LINES <= 8, "a hint word has a byte for each line");
+_Static_assert(EBB_FAR_WHOLE_CLASS <= 16, "a slot word has four bits for its class");
+
 void far_view_init(struct far_view *view, uint32_t sections, uint64_t seed)
 {
 	memset(view, 0, sizeof(*view));
