@@ -94,7 +94,7 @@ $(B)/tests/model_far/lines: private SIZES := -DEBB_FAR_LINE_ORDER=0
 $(B)/tests/model_far/classes: private SIZES := -DEBB_FAR_SECTION_ORDER=2
 $(B)/tests/model_far/sections: private SIZES := -DFAR_MODEL_SECTIONS=3 -DEBB_FAR_WINDOW=3u
 $(B)/tests/model_far/windows: private SIZES := -DEBB_FAR_WINDOW=1u
-$(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) $(wildcard tests/unit/model_far/*.h daemon/lib/rules/far_*) include/ebb/far.h
+$(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) tests/unit/model_search.h $(wildcard tests/unit/model_far/*.h daemon/lib/rules/far_*) include/ebb/far.h
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) $(SIZES) -o $@ $(MODEL_FAR_SOURCES) -lcmocka
 

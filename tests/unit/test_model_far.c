@@ -15,100 +15,17 @@
 
 #include <cmocka.h>
 
-enum { DEPTH = 500, ENDS = 1 << 20 };
+#define MODEL(name) far_##name
+#define MODEL_STEP struct far_world_step
+#define MODEL_STEPS FAR_WORLD_STEPS
+#include "model_search.h"
 
-static struct {
-	uint8_t *saved;
-	uint64_t *seen, *ends; /* states; what far_world_end() has begun with, as far as it fits */
-	uint32_t size, states;
-	struct far_world_step path[DEPTH];
-	int deepest;
-	bool large;
-} search;
-
-/* True the first time. */
-static bool is_new(uint64_t print)
-{
-	uint32_t at = (uint32_t)(print >> 20) & (search.size - 1);
-
-	while (search.seen[at] && search.seen[at] != print)
-		at = (at + 1) & (search.size - 1);
-	if (search.seen[at])
-		return false;
-	search.seen[at] = print;
-	assert_true(++search.states < search.size / 4 * 3);
-	return true;
-}
-
-static uint8_t *saved(int depth)
-{
-	return search.saved + (size_t)depth * far_world_size();
-}
-
-static void explore(int depth);
-
-/* True the first time, and perhaps again. */
-static bool is_new_end(uint64_t print)
-{
-	uint64_t *end = &search.ends[print >> 20 & (ENDS - 1)];
-	bool is = *end != print;
-
-	*end = print;
-	return is;
-}
-
-/* Takes a step with each result of its draws. */
-static void explore_step(int depth, const struct far_world_step *step)
-{
-	uint32_t choices = 1;
-
-	search.path[depth] = *step;
-	for (uint32_t choice = 0; choice < choices; choice++) {
-		uint32_t n = far_world_take(step, choice);
-
-		/* Results of a first draw may lead to different numbers of results of others. */
-		choices = n > choices ? n : choices;
-		search.deepest = depth + 1;
-		if (*far_wrong)
-			return;
-		if (is_new(far_world_fingerprint()))
-			explore(depth + 1);
-		if (*far_wrong)
-			return;
-		memcpy(far_world, saved(depth), far_world_size());
-	}
-}
-
-static void explore(int depth)
-{
-	struct far_world_step steps[FAR_WORLD_STEPS];
-	int n = far_world_possible(steps);
-
-	if (depth == DEPTH - 1) {
-		snprintf(far_wrong, sizeof(far_wrong), "it goes on without end");
-		return;
-	}
-	memcpy(saved(depth), far_world, far_world_size());
-	search.deepest = depth;
-	/* From here, all may crash at once. */
-	if (is_new_end(far_world_end_fingerprint())) {
-		far_world_end();
-		if (*far_wrong)
-			return;
-		memcpy(far_world, saved(depth), far_world_size());
-	}
-	for (int i = 0; i < n && !*far_wrong; i++)
-		explore_step(depth, &steps[i]);
-}
+static bool large;
 
 static uint32_t explore_all(const struct far_model *model)
 {
-	memset(search.seen, 0, search.size * sizeof(*search.seen));
-	memset(search.ends, 0, ENDS * sizeof(*search.ends));
-	search.states = 0;
 	far_world_begin(model);
-	explore(0);
-	return search.states;
+	return search_all();
 }
 
 static const struct far_model models[] = {
@@ -420,18 +337,12 @@ static void faults_are_found(void **state)
 
 static int allocate(void **state)
 {
-	search.size = search.large ? 1u << 26 : 1u << 22;
-	search.saved = malloc(DEPTH * far_world_size());
-	search.seen = malloc(search.size * sizeof(*search.seen));
-	search.ends = malloc(ENDS * sizeof(*search.ends));
-	return search.saved && search.seen && search.ends ? 0 : -1;
+	return search_new(large ? 1u << 26 : 1u << 22) ? 0 : -1;
 }
 
 static int release(void **state)
 {
-	free(search.saved);
-	free(search.seen);
-	free(search.ends);
+	search_free();
 	return 0;
 }
 
@@ -446,8 +357,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(every_interleaving_of_more),
 	};
 
-	search.large = argc > 1 && !strcmp(argv[1], "long");
-	if (search.large)
+	large = argc > 1 && !strcmp(argv[1], "long");
+	if (large)
 		return cmocka_run_group_tests_name("far model", large_tests, allocate, release);
 	return cmocka_run_group_tests_name("far model", tests, allocate, release);
 }
