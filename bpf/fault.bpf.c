@@ -178,6 +178,7 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	m->exec = f->exec;
 	m->count = 0;
 	m->op = EBB_OP_MEMORY;
+	m->source = 0;
 	m->leaf = leaf;
 	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
 	bpf_ringbuf_submit(m, 0);
@@ -216,7 +217,8 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	f->kind = kind;
 	f->policy = policy;
 	f->ip = PT_REGS_IP(&ctx->regs);
-	f->role = thread_role(task, stamp);
+	f->role = (__u16)thread_role(task, stamp);
+	f->paused = (__u16)(cg->flags >> EBB_CGROUP_PAUSED_SHIFT);
 	f->cluster = 0;
 	f->room = l && l->room < cg->room ? l->room : cg->room;
 	if (stamp) {

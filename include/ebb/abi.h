@@ -52,6 +52,19 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
 	EBB_CGROUP_TOGETHER = 1 << 7, /* placement=together; used by ebbd only */
 	EBB_CGROUP_PLACED = 1 << 8,   /* placement=auto; used by ebbd only */
+	EBB_CGROUP_BENEFIT = 1 << 9,  /* benefit=on; used by ebbd only */
+};
+
+/* Of the flags, bit 16 + enum ebb_source: ebbd has paused this source of requests. */
+#define EBB_CGROUP_PAUSED_SHIFT 16
+
+/* What predicts the pages of a request; ebbd counts and judges each source separately. */
+enum ebb_source {
+	EBB_SOURCE_OTHER = 0,
+	EBB_SOURCE_STREAMS = 1,     /* strided scans */
+	EBB_SOURCE_REPLAY = 2,      /* a learned pattern */
+	EBB_SOURCE_NEAR = 3,        /* pages around a miss */
+	EBB_SOURCES
 };
 
 /* maps/cgroups: id of an attached memory cgroup -> what governs its tasks. */
@@ -233,7 +246,8 @@ struct ebb_fault {
 	__u32 kind;                 /* enum ebb_fault_kind */
 	__u32 policy;
 	__u32 cluster; /* pages that the kernel read by itself with a miss, including it */
-	__u32 role;                 /* enum ebb_role of the thread */
+	__u16 role;                 /* enum ebb_role of the thread */
+	__u16 paused;               /* bit: enum ebb_source whose requests are dropped */
 	__u32 room;                 /* pages the cgroup may have outstanding */
 };
 
@@ -246,7 +260,8 @@ struct ebb_request {
 	__u64 time_ns;
 	__u32 tgid, exec;
 	__u32 count;                /* pages */
-	__u32 op;                   /* enum ebb_op */
+	__u16 op;                   /* enum ebb_op */
+	__u16 source;               /* enum ebb_source */
 	__u32 run;                  /* pages that the stream has covered; 0 = no stream */
 	__u32 passed;               /* of run, since the previous request */
 };
@@ -282,7 +297,8 @@ struct ebb_memory {
 	__u64 time_ns;
 	__u32 tgid, exec;
 	__u32 count;                /* 0 */
-	__u32 op;                   /* EBB_OP_MEMORY */
+	__u16 op;                   /* EBB_OP_MEMORY */
+	__u16 source;               /* 0 */
 	__u64 leaf;
 };
 

@@ -132,6 +132,10 @@ static void lost_pages_are_wasted_and_prefetched_again(void **unused)
 	begin(&w);
 	budget_settle(w.held[0], 100);
 	budget_lost(w.held[0], 10);
+	budget_predicted(w.held[0], EBB_SOURCE_REPLAY, 100);
+	budget_predicted(w.held[0], EBB_SOURCE_REPLAY, 10);
+	assert_int_equal(budget_source_pages(w.held[0], EBB_SOURCE_REPLAY), 110);
+	assert_int_equal(budget_source_pages(w.held[0], EBB_SOURCE_STREAMS), 0);
 	assert_int_equal(budget_prefetched(w.held[0]), 110);
 	assert_int_equal(budget_expired(w.held[0]), 10);
 	assert_int_equal(budget_outstanding(w.held[0], &counters), 100);

@@ -37,6 +37,7 @@ struct budget {
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
 	_Atomic uint64_t cut;                  /* pages that a limit did not grant */
 	_Atomic uint64_t paced;                /* pages that the limit of a device delayed */
+	_Atomic uint64_t source[EBB_SOURCES];  /* pages that each source predicted */
 	_Atomic uint64_t unused; /* pages outstanding so long that they are hardly needed */
 	_Atomic uint64_t uses;
 	uint64_t idle; /* pages outstanding too long to be in flight */
@@ -303,6 +304,11 @@ uint64_t budget_pages_paced(const struct budget *b)
 	return get(&b->paced);
 }
 
+uint64_t budget_source_pages(const struct budget *b, uint32_t source)
+{
+	return get(&b->source[source]);
+}
+
 uint32_t budget_weight(const struct budget *b)
 {
 	return atomic_load(&b->weight);
@@ -503,6 +509,12 @@ void budget_settle(struct budget *b, uint32_t asked)
 	add(&b->prefetched, asked);
 	b->table->entries += asked;
 	tell_tick(b);
+}
+
+void budget_predicted(struct budget *b, uint32_t source, uint32_t pages)
+{
+	if (source < EBB_SOURCES)
+		add(&b->source[source], pages);
 }
 
 void budget_lost(struct budget *b, uint32_t lost)

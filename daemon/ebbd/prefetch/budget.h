@@ -57,6 +57,8 @@ uint32_t budget_room(const struct budget *b);       /* pages that may be outstan
 uint64_t budget_timely_ns(const struct budget *b);  /* 0: not known */
 uint64_t budget_prefetched(const struct budget *b); /* pages requested from the kernel */
 uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
+/* Pages requested from the kernel that @source predicted, since ebbd started. */
+uint64_t budget_source_pages(const struct budget *b, uint32_t source);
 uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a limit */
 uint64_t budget_pages_paced(const struct budget *b); /* pages that the limit of a device delayed */
 uint32_t budget_weight(const struct budget *b);     /* by io.weight; 1 to 10000, usually 100 */
@@ -119,6 +121,8 @@ void budget_detect(struct budget *b);
  * cgroup's bit in maps/active, so that the next tick judges them.
  */
 void budget_settle(struct budget *b, uint32_t asked);
+/* @pages that @source predicted are being swapped in. */
+void budget_predicted(struct budget *b, uint32_t source, uint32_t pages);
 /* @lost outstanding pages had been evicted unread, and were read once more. */
 void budget_lost(struct budget *b, uint32_t lost);
 

@@ -173,6 +173,7 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 	/* Which of them were read is unknown. */
 	prefetch_set_renew(p->set, &j->key, vpn, n, now_ns());
 	budget_lost(j->budget, (uint32_t)lost);
+	budget_predicted(j->budget, j->request->asked.head.source, (uint32_t)lost);
 }
 
 static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
@@ -205,6 +206,7 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.failed += in.fresh - taken;
 	p->stats.pages += taken;
 	budget_settle(j->budget, in.fresh - unsettled);
+	budget_predicted(j->budget, j->request->asked.head.source, taken);
 	leaf_settle(j->leaf, in.fresh - unsettled);
 	pacing_requested(p->pacing, j->target->type, taken, budget_others_wait(j->budget),
 			 now_ns());
