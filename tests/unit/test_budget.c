@@ -268,6 +268,13 @@ static void misses_that_outnumber_hits_wait(void **unused)
 
 	begin(&w);
 	assert_false(budget_others_wait(w.held[1]));
+	/* Those of a trial do not count. */
+	budget_trial(w.own[1]);
+	for (uint64_t misses = 100; misses <= 200; misses += 100) {
+		counters.misses = misses;
+		budget_tick(w.own[1], &counters, SECOND);
+		assert_false(budget_others_wait(w.held[1]));
+	}
 	counters.misses = 1000;
 	budget_tick(w.own[1], &counters, SECOND);
 	assert_true(budget_others_wait(w.held[1]));

@@ -34,6 +34,7 @@ struct budget {
 	atomic_bool waits;                     /* it mostly misses: pace.h */
 	struct throttle throttle;
 	struct neighbour neighbour;
+	uint32_t trial;                        /* ticks whose misses do not count */
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
 	_Atomic uint64_t cut;                  /* pages that a limit did not grant */
 	_Atomic uint64_t paced;                /* pages that the limit of a device delayed */
@@ -247,12 +248,22 @@ void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired)
 	atomic_store(&b->expired, expired);
 }
 
+void budget_trial(struct budget *b)
+{
+	b->trial = 2;
+}
+
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now)
 {
 	struct throttle *t = &b->throttle;
 	bool waited = atomic_load(&b->waits), waits;
 
-	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
+	if (b->trial) {
+		b->trial--;
+		neighbour_pass(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
+	} else {
+		neighbour_tick(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
+	}
 	waits = neighbour_waits(&b->neighbour);
 	if (waits != waited) {
 		atomic_store(&b->waits, waits);

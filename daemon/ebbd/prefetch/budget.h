@@ -49,6 +49,11 @@ bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup);
 void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired);
 /* Ten times a second, by the cgroup's counters: judges accuracy and misses. */
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now);
+/*
+ * One of its sources was just paused for a trial, or resumed after it: misses of this tick and the
+ * next one do not have the prefetches of other cgroups limited.
+ */
+void budget_trial(struct budget *b);
 
 /* --- any thread ------------------------------------------------------------- */
 

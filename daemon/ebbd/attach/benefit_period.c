@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <string.h>
+
+#include "benefit_period.h"
+
+_Static_assert((int)EBB_SOURCES == GOVERNOR_SOURCES, "one bit each");
+
+#define LONGEST_NS (5 * BENEFIT_PERIOD_NS) /* a longer period is not comparable */
+#define USED_PAGES 8            /* a period with fewer says nothing about their source */
+/* A source gains obviously if its pages are used, and few others miss: 1/x of them. */
+#define PLAIN 8
+
+void benefit_init(struct benefit_period *p, uint64_t seed)
+{
+	memset(p, 0, sizeof(*p));
+	p->rule.seed = seed | 1;
+	p->rule.tried = GOVERNOR_SOURCES;
+}
+
+void benefit_begin(struct benefit_period *p, const struct benefit_reading *r)
+{
+	p->first = *r;
+	p->begun = true;
+}
+
+/* Returns the sources whose pages are nearly all that the programs swap in, and are used. */
+static uint32_t plain(const struct benefit_period *p, const struct benefit_reading *r)
+{
+	uint64_t used = r->used - p->first.used, misses = r->misses - p->first.misses;
+	uint64_t all = 0, most;
+	uint32_t best = 0;
+
+	for (uint32_t i = 0; i < EBB_SOURCES; i++) {
+		all += r->pages[i] - p->first.pages[i];
+		if (r->pages[i] - p->first.pages[i] > r->pages[best] - p->first.pages[best])
+			best = i;
+	}
+	most = r->pages[best] - p->first.pages[best];
+	return PLAIN * misses <= used && PLAIN * used >= (PLAIN - 1) * all &&
+	       PLAIN * most >= (PLAIN - 1) * all ? 1u << best : 0;
+}
+
+static struct governor_sample sample(const struct benefit_period *p,
+				     const struct benefit_reading *r)
+{
+	uint64_t ns = r->now_ns - p->first.now_ns;
+	struct governor_sample s = { .plain = plain(p, r) };
+
+	if (ns && ns <= LONGEST_NS && r->user_us > p->first.user_us)
+		s.progress = (double)(r->user_us - p->first.user_us) / (double)ns;
+	for (uint32_t i = 0; i < EBB_SOURCES; i++)
+		s.used |= (uint32_t)(r->pages[i] - p->first.pages[i] >= USED_PAGES) << i;
+	return s;
+}
+
+void benefit_end(struct benefit_period *p, const struct benefit_reading *r)
+{
+	struct governor_sample s = { 0 };
+
+	if (r && p->begun)
+		s = sample(p, r);
+	p->begun = false;
+	p->paused = ~governor_step(&p->rule, &s) & ((1u << EBB_SOURCES) - 1);
+}

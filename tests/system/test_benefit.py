@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""benefit=: ebbd pauses each source of requests now and then, and measures what the program gains by it."""
+import pytest
+
+import machine
+import parts
+from machine import wait_for
+from parts import ebbctl, ebbctl_json
+
+USAGE = 2
+# Of maps/cgroups; <ebb/abi.h>.
+BENEFIT, PAUSED_SHIFT = 1 << 9, 16
+
+
+@pytest.fixture
+def scan(device, cgroup):
+    """scan(POLICY, PARAMETER...) is a program that swaps all the while, in a cgroup of its own: (cgroup, scan)."""
+    made = []
+
+    def make(policy, *params):
+        c = cgroup(limit_mib=24)
+        ebbctl("policy", "attach", policy, c.path, *params)
+        s = parts.Scan(cgroup=c, mib=48, passes=1000, write=True)
+        made.append(s)
+        s.go()
+        return c, s
+
+    yield make
+    for s in made:
+        s.kill()
+
+
+def benefit(c):
+    return parts.stats(c)["benefit"]
+
+
+def source(c, name):
+    """Returns the row of one source of requests, or None."""
+    return next((s for s in parts.stats(c)["sources"] if s["source"] == name), None)
+
+
+def flags(c):
+    """The flags of maps/cgroups, as the BPF programs see them."""
+    number = c.path.stat().st_ino
+    return next(entry["value"]["flags"] for entry in parts.pinned_map("cgroups") if entry["key"] == number)
+
+
+def wait_trials(c, name, n):
+    wait_for(lambda: (source(c, name) or {"trials": 0})["trials"] >= n, 60, f"{n} trials of {name}")
+
+
+def test_a_policy_that_gains(ebbd, scan):
+    """It is paused for trials alone; also seen in the map that the BPF programs read."""
+    c, s = scan("leap", "benefit=on")
+    wait_for(lambda: benefit(c) == {"setting": "on", "state": "measuring"}, 10, "the state")
+    # A pause is brief: some looks are enough.
+    wait_for(lambda: flags(c) >> PAUSED_SHIFT == 1, 60, "a pause", interval=0.01)
+    wait_for(lambda: not flags(c) >> PAUSED_SHIFT, 2, "its end", interval=0.01)
+    wait_trials(c, "other", 3)
+    row = source(c, "other")
+    assert row["state"] in ("unknown", "gains") and row["pages"] > 0 and row["error"] > 0
+    shown = ebbctl("stats", c.path).stdout
+    assert "BENEFIT OF" in shown and "other" in shown
+    assert "measuring" in ebbctl("status").stdout
+    hits = parts.stats(c)["hits"]
+    wait_for(lambda: parts.stats(c)["hits"] > hits + 1000, 10, "hits")
+
+    ebbctl("policy", "set", c.path, "benefit=off")
+    assert benefit(c) == {"setting": "off", "state": "off"}
+    assert flags(c) & BENEFIT == 0 and not flags(c) >> PAUSED_SHIFT
+    assert not source(c, "other")["paused"]
+    assert s.process.poll() is None
+
+
+def test_auto_tells_its_sources(ebbd, scan):
+    """A sequential scan is the work of streams."""
+    c, _ = scan("auto", "benefit=on")
+    wait_trials(c, "streams", 1)
+    row = next(a for a in ebbctl_json("status")["attachments"] if a["cgroup"] == str(c.path))
+    assert row["params"]["benefit"] == "on" and row["benefit"]["setting"] == "on"
+    by = {s["source"]: s["pages"] for s in row["sources"]}
+    assert by["streams"] > 10 * sum(by.values()) / 11
+
+
+def test_the_next_ebbd_resumes_and_goes_on(ebbd_lock, logs, scan):
+    """After a crash in a pause."""
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    try:
+        c, _ = scan("leap", "benefit=on")
+        wait_for(lambda: flags(c) >> PAUSED_SHIFT, 60, "a pause", interval=0.01)
+        ebbd.kill()
+        ebbd = parts.Ebbd(logs / "ebbd.log")
+        assert benefit(c)["setting"] == "on" and flags(c) & BENEFIT
+        wait_trials(c, "other", 1)
+        ebbd.stop()
+        assert not flags(c) >> PAUSED_SHIFT
+    finally:
+        ebbd.stop()
+        machine.pins_remove()
+
+
+def test_idle_and_offloading(ebbd, device, cgroup):
+    """Nothing is tried where nothing swaps, nor while offloading measures."""
+    c, d = cgroup(), cgroup()
+    ebbctl("policy", "attach", "leap", c.path, "benefit=on")
+    ebbctl("policy", "attach", "leap", d.path, "benefit=on", "slowdown=2%")
+    wait_for(lambda: benefit(d)["state"] == "offloading", 10, "the state")
+    assert benefit(c) == {"setting": "on", "state": "idle"}
+    assert parts.stats(c)["sources"] == parts.stats(d)["sources"] == []
+
+
+def test_refused(ebbd, cgroup):
+    c = cgroup()
+    for value in ("1", "auto", ""):
+        done = ebbctl("policy", "attach", "leap", c.path, f"benefit={value}", check=False)
+        assert done.returncode == USAGE and "is not on or off" in done.stderr, done.stderr
