@@ -52,7 +52,7 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
 	EBB_CGROUP_TOGETHER = 1 << 7, /* placement=together; used by ebbd only */
 	EBB_CGROUP_PLACED = 1 << 8,   /* placement=auto; used by ebbd only */
-	EBB_CGROUP_BENEFIT = 1 << 9,  /* benefit=on; used by ebbd only */
+	EBB_CGROUP_BENEFIT = 1 << 9,  /* benefit=on: maps/sources counts */
 };
 
 /* Of the flags, bit 16 + enum ebb_source: ebbd has paused this source of requests. */
@@ -178,8 +178,17 @@ static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
 
 /* maps/prefetched: pages in flight or waiting for their first access. */
 struct ebb_prefetch {
-	__u64 issued_ns;
+	__u64 issued_ns;            /* but for EBB_ISSUED_SOURCE */
 	__u64 owner;                /* cgroup charged with the outcome */
+};
+
+/* The lowest bits of .issued_ns: enum ebb_source of the request. */
+#define EBB_ISSUED_SOURCE 3ULL
+
+/* maps/sources: owner id, with EBB_CGROUP_BENEFIT -> its prefetched pages by source, per CPU. */
+struct ebb_source_counters {
+	__u64 used[EBB_SOURCES];    /* as hits and late of struct ebb_counters */
+	__u64 wasted[EBB_SOURCES];
 };
 
 /* An unread page that was requested this long ago may be evicted by now. */
@@ -458,6 +467,7 @@ EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_arrivals, 1 << EBB_PAGE_SHIFT);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
+EBB_ASSERT_SIZE(struct ebb_source_counters, 64);
 EBB_ASSERT_SIZE(struct ebb_batch, 32 + 9 * EBB_BATCH_MAX);
 EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);

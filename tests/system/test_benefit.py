@@ -58,7 +58,9 @@ def test_a_policy_that_gains(ebbd, scan):
     wait_for(lambda: not flags(c) >> PAUSED_SHIFT, 2, "its end", interval=0.01)
     wait_trials(c, "other", 3)
     row = source(c, "other")
-    assert row["state"] in ("unknown", "gains") and row["pages"] > 0 and row["error"] > 0
+    assert row["state"] in ("unknown", "gains") and row["error"] > 0
+    # Most pages of a scan are used; the three numbers are of different moments.
+    assert row["used"] > row["pages"] // 2 > row["wasted"] and row["used"] <= parts.stats(c)["prefetched"]
     shown = ebbctl("stats", c.path).stdout
     assert "BENEFIT OF" in shown and "other" in shown
     assert "measuring" in ebbctl("status").stdout
@@ -68,7 +70,7 @@ def test_a_policy_that_gains(ebbd, scan):
     ebbctl("policy", "set", c.path, "benefit=off")
     assert benefit(c) == {"setting": "off", "state": "off"}
     assert flags(c) & BENEFIT == 0 and not flags(c) >> PAUSED_SHIFT
-    assert not source(c, "other")["paused"]
+    assert not source(c, "other")["paused"] and "used" not in source(c, "other")
     assert s.process.poll() is None
 
 

@@ -125,6 +125,11 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 	memset(sum, 0, sizeof(*sum));
 }
 
+void plane_sources(const struct plane *p, uint64_t owner, struct ebb_source_counters *sum)
+{
+	memset(sum, 0, sizeof(*sum));
+}
+
 void plane_flush_cache(struct plane *p)
 {
 }

@@ -83,7 +83,7 @@ static void run(struct program *p, uint64_t ns)
 		uint64_t pages = p->effect[i] > 0 && !(p->period.paused >> i & 1) ? ns / 100000 : 0;
 
 		p->r.pages[i] += pages;
-		p->r.used += (uint64_t)((double)pages * p->accuracy);
+		p->r.used[i] += (uint64_t)((double)pages * p->accuracy);
 		p->r.misses += p->effect[i] > 0 && !pages ? ns / 200000 : 0;
 	}
 	p->r.now_ns += ns;

@@ -166,7 +166,8 @@ static void print_sources(struct json_object *rows)
 {
 	static const struct column columns[] = {
 		{ "path", "BENEFIT OF", COLUMN_TEXT }, { "source", "SOURCE", COLUMN_TEXT },
-		{ "pages", "PAGES", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
+		{ "pages", "PAGES", COLUMN_COUNT }, { "used", "USED", COLUMN_COUNT },
+		{ "wasted", "WASTED", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
 		{ "gain", "GAIN", COLUMN_PERCENT }, { "error", "ERROR", COLUMN_PERCENT },
 		{ "trials", "TRIALS", COLUMN_COUNT }, { NULL },
 	};

@@ -64,6 +64,8 @@ static int write_maps(struct attachments *a, struct attachment *t, struct error 
 	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
+	    (t->benefit && bpf_map_update_elem(p->sources, &t->cgroup.id, zero, BPF_NOEXIST) &&
+	     errno != EEXIST) ||
 	    write_entry(a, t))
 		return fail(e, errno, "%s: cannot attach: maps: %s", t->cgroup.path,
 			    strerror(errno));
@@ -76,6 +78,7 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	bpf_map_delete_elem(p->cgroups, &owner);
 	bpf_map_delete_elem(p->params, &owner);
 	bpf_map_delete_elem(p->counters, &owner);
+	bpf_map_delete_elem(p->sources, &owner);
 	bpf_map_delete_elem(p->cgroup_stats, &owner);
 	plane_flush_cache(p);
 }
@@ -284,13 +287,19 @@ static void set_placement(struct attachments *a, struct attachment *t, enum plac
 	attachments_wake_placing(a);
 }
 
-/* What was found of other sources, or before a pause of the trials, does not count. */
+/*
+ * What was found of other sources, or before a pause of the trials, does not count.  write_maps()
+ * follows.
+ */
 static void set_benefit(struct attachments *a, struct attachment *t, bool on)
 {
 	t->benefit = on;
 	t->benefits++;
 	t->paused = 0;
 	t->judged = (struct benefit_report){ 0 };
+	bpf_map_delete_elem(a->plane->sources, &t->cgroup.id);
+	for (uint32_t i = 0; t->budget && i < EBB_SOURCES; i++)
+		t->expired[i] = budget_source_expired(t->budget, i);
 	if (on && a->benefited >= 0 && eventfd_write(a->benefited, 1))
 		log_err("benefit: cannot wake its thread: %m");
 }

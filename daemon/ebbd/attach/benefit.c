@@ -101,15 +101,18 @@ static bool read_counters(const struct benefit *b, const struct job *j, struct b
 {
 	HOLD(&b->attachments->lock);
 	struct attachment *t = attachments_find(b->attachments, j->owner);
+	struct ebb_source_counters s;
 	struct ebb_counters c;
 
 	if (!t)
 		return false;
 	plane_counters(b->attachments->plane, j->owner, &c);
+	plane_sources(b->attachments->plane, j->owner, &s);
 	r->misses = c.misses;
-	r->used = c.hits + c.late;
-	for (uint32_t i = 0; i < EBB_SOURCES; i++)
+	for (uint32_t i = 0; i < EBB_SOURCES; i++) {
 		r->pages[i] = budget_source_pages(t->budget, i);
+		r->used[i] = s.used[i];
+	}
 	return true;
 }
 

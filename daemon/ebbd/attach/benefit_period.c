@@ -7,7 +7,7 @@ _Static_assert((int)EBB_SOURCES == GOVERNOR_SOURCES, "one bit each");
 
 #define LONGEST_NS (5 * BENEFIT_PERIOD_NS) /* a longer period is not comparable */
 #define USED_PAGES 8            /* a period with fewer says nothing about their source */
-/* A source gains obviously if its pages are used, and few others miss: 1/x of them. */
+/* A source gains obviously if but 1/x of its pages are unused, and as few pages miss. */
 #define PLAIN 8
 
 void benefit_init(struct benefit_period *p, uint64_t seed)
@@ -23,21 +23,19 @@ void benefit_begin(struct benefit_period *p, const struct benefit_reading *r)
 	p->begun = true;
 }
 
-/* Returns the sources whose pages are nearly all that the programs swap in, and are used. */
 static uint32_t plain(const struct benefit_period *p, const struct benefit_reading *r)
 {
-	uint64_t used = r->used - p->first.used, misses = r->misses - p->first.misses;
-	uint64_t all = 0, most;
-	uint32_t best = 0;
+	uint64_t misses = r->misses - p->first.misses;
+	uint32_t mask = 0;
 
 	for (uint32_t i = 0; i < EBB_SOURCES; i++) {
-		all += r->pages[i] - p->first.pages[i];
-		if (r->pages[i] - p->first.pages[i] > r->pages[best] - p->first.pages[best])
-			best = i;
+		uint64_t pages = r->pages[i] - p->first.pages[i];
+		uint64_t used = r->used[i] - p->first.used[i];
+
+		mask |= (uint32_t)(PLAIN * misses <= used && PLAIN * used >= (PLAIN - 1) * pages)
+			<< i;
 	}
-	most = r->pages[best] - p->first.pages[best];
-	return PLAIN * misses <= used && PLAIN * used >= (PLAIN - 1) * all &&
-	       PLAIN * most >= (PLAIN - 1) * all ? 1u << best : 0;
+	return mask;
 }
 
 static struct governor_sample sample(const struct benefit_period *p,

@@ -31,8 +31,9 @@
 struct benefit_reading {
 	uint64_t now_ns;
 	uint64_t user_us;       /* CPU time in user mode */
-	uint64_t misses, used;  /* used: prefetched pages, late ones included */
+	uint64_t misses;
 	uint64_t pages[EBB_SOURCES]; /* requested from the kernel, by source */
+	uint64_t used[EBB_SOURCES]; /* those of them that faulted */
 };
 
 struct benefit_period {

@@ -102,6 +102,7 @@ struct attachment {
 	uint32_t benefits;        /* changes of it or of the policy: trials start afresh */
 	uint32_t paused;          /* sources, one bit each; 0 without .benefit */
 	struct benefit_report judged;
+	uint64_t expired[EBB_SOURCES]; /* expired pages by source when .benefit was set */
 	struct offload_job *job;  /* of the offloading thread; NULL without */
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	uint64_t swapped_in;      /* at the last tick */

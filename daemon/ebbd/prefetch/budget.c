@@ -38,7 +38,8 @@ struct budget {
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
 	_Atomic uint64_t cut;                  /* pages that a limit did not grant */
 	_Atomic uint64_t paced;                /* pages that the limit of a device delayed */
-	_Atomic uint64_t source[EBB_SOURCES];  /* pages that each source predicted */
+	_Atomic uint64_t source[EBB_SOURCES];  /* pages that each source predicted, */
+	_Atomic uint64_t unread[EBB_SOURCES];  /* and those of them that expired */
 	_Atomic uint64_t unused; /* pages outstanding so long that they are hardly needed */
 	_Atomic uint64_t uses;
 	uint64_t idle; /* pages outstanding too long to be in flight */
@@ -320,6 +321,11 @@ uint64_t budget_source_pages(const struct budget *b, uint32_t source)
 	return get(&b->source[source]);
 }
 
+uint64_t budget_source_expired(const struct budget *b, uint32_t source)
+{
+	return get(&b->unread[source]);
+}
+
 uint32_t budget_weight(const struct budget *b)
 {
 	return atomic_load(&b->weight);
@@ -528,8 +534,11 @@ void budget_predicted(struct budget *b, uint32_t source, uint32_t pages)
 		add(&b->source[source], pages);
 }
 
-void budget_lost(struct budget *b, uint32_t lost)
+void budget_lost(struct budget *b, uint32_t source, uint32_t lost)
 {
+	budget_predicted(b, source, lost);
+	if (source < EBB_SOURCES)
+		add(&b->unread[source], lost);
 	add(&b->expired, lost);
 	add(&b->prefetched, lost);
 	tell_tick(b);
@@ -581,13 +590,15 @@ bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_n
 	return true;
 }
 
-void budget_sweep_expired(struct budget_sweep *s, uint64_t owner)
+void budget_sweep_expired(struct budget_sweep *s, uint64_t owner, uint32_t source)
 {
 	struct budget *b = sweep_find(s, owner);
 
 	if (!b)
 		return;
 	add(&b->expired, 1);
+	if (source < EBB_SOURCES)
+		add(&b->unread[source], 1);
 	tell_tick(b);
 }
 

@@ -64,6 +64,7 @@ uint64_t budget_prefetched(const struct budget *b); /* pages requested from the 
 uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
 /* Pages requested from the kernel that @source predicted, since ebbd started. */
 uint64_t budget_source_pages(const struct budget *b, uint32_t source);
+uint64_t budget_source_expired(const struct budget *b, uint32_t source); /* as budget_expired() */
 uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a limit */
 uint64_t budget_pages_paced(const struct budget *b); /* pages that the limit of a device delayed */
 uint32_t budget_weight(const struct budget *b);     /* by io.weight; 1 to 10000, usually 100 */
@@ -128,8 +129,11 @@ void budget_detect(struct budget *b);
 void budget_settle(struct budget *b, uint32_t asked);
 /* @pages that @source predicted are being swapped in. */
 void budget_predicted(struct budget *b, uint32_t source, uint32_t pages);
-/* @lost outstanding pages had been evicted unread, and were read once more. */
-void budget_lost(struct budget *b, uint32_t lost);
+/*
+ * @lost outstanding pages had been evicted unread, and were read once more because @source
+ * predicted them, as it had before or another one.
+ */
+void budget_lost(struct budget *b, uint32_t source, uint32_t lost);
 
 /* Returns whether a page requested at @issued_ns may still be in flight: others block nothing. */
 bool budget_in_flight(uint64_t issued_ns, uint64_t now);
@@ -139,7 +143,7 @@ struct budget_sweep;
 struct budget_sweep *budget_sweep_begin(struct budget_table *t, uint64_t now);
 /* Returns whether a page of @owner requested at @issued_ns stays outstanding. */
 bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_ns);
-void budget_sweep_expired(struct budget_sweep *s, uint64_t owner);
+void budget_sweep_expired(struct budget_sweep *s, uint64_t owner, uint32_t source);
 void budget_sweep_end(struct budget_sweep *s);
 
 #endif
