@@ -47,7 +47,7 @@ static struct program program(uint64_t seed)
 		.r = { .now_ns = 1000 * SECOND, .user_us = 12345 },
 	};
 
-	benefit_init(&p.period, seed * 1001);
+	benefit_init(&p.period, seed * 1001, TICK_NS);
 	return p;
 }
 
@@ -214,6 +214,36 @@ static void programs_that_rest(void **unused)
 	assert_false(p.period.rule.running);
 }
 
+/*
+ * Of a program with few ticks in user mode nothing is known: chance must not pause a source.  A few
+ * more ticks suffice.
+ */
+static void few_ticks(void **unused)
+{
+	static const double users[] = { 0.02, 0.04, 0.08, 0.11, 0.13, 0.2 };
+
+	for (size_t i = 0; i < sizeof(users) / sizeof(users[0]); i++) {
+		uint32_t gone = 0, judged = 0;
+
+		for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+			struct program p = program(seed);
+
+			p.user = users[i];
+			p.effect[EBB_SOURCE_STREAMS] = 1;
+			for (uint32_t n = 0; n < 3000; n++) {
+				periods(&p, 1);
+				judged += p.period.judges;
+			}
+			gone += backs_off(&p, EBB_SOURCE_STREAMS);
+		}
+		print_message("user mode for %.2f: judged in %u of %u periods, %u of %u false\n",
+			      users[i], judged, 3000 * SEEDS, gone, SEEDS);
+		assert_true(gone <= SEEDS * 3 / 100);
+		assert_true(users[i] < 0.1 ? judged < 300 * SEEDS :
+			    users[i] < 0.2 || judged > 2500 * SEEDS);
+	}
+}
+
 /* Sources without pages, and periods without a reading, have no trials. */
 static void nothing_to_judge(void **unused)
 {
@@ -230,7 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_loss_is_found), cmocka_unit_test(a_gain_costs_little),
 		cmocka_unit_test(changes_settle), cmocka_unit_test(programs_that_rest),
-		cmocka_unit_test(nothing_to_judge),
+		cmocka_unit_test(few_ticks), cmocka_unit_test(nothing_to_judge),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

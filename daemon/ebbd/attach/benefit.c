@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attachment.h"
@@ -71,7 +72,7 @@ const char *benefit_name(enum benefit_state state)
 {
 	static const char *const names[] = {
 		[BENEFIT_IDLE] = "idle", [BENEFIT_MEASURES] = "measuring",
-		[BENEFIT_UNKNOWN] = "unknown progress", [BENEFIT_OFFLOADS] = "offloading",
+		[BENEFIT_UNKNOWN] = "unknown speed", [BENEFIT_OFFLOADS] = "offloading",
 	};
 
 	return names[state];
@@ -175,11 +176,14 @@ static void end_period(const struct benefit *b, struct job *j)
 	j->settles = j->valid = false;
 	if (j->busy)
 		take_reading(b, j);
+	if (j->valid)
+		benefit_end(&j->period, &j->last);
 	j->state = j->offloads ? BENEFIT_OFFLOADS : !j->busy ? BENEFIT_IDLE :
-		   j->valid ? BENEFIT_MEASURES : BENEFIT_UNKNOWN;
+		   j->valid && j->period.judges ? BENEFIT_MEASURES : BENEFIT_UNKNOWN;
 	if (!j->valid && j->state == before)
 		return;
-	benefit_end(&j->period, j->valid ? &j->last : NULL);
+	if (!j->valid)
+		benefit_end(&j->period, NULL);
 	j->settles = tell(b, j);
 }
 
@@ -213,6 +217,15 @@ static void job_end(struct benefit *b, uint32_t i)
 	free(j);
 }
 
+/* The resolution of this clock is the kernel's tick. */
+static uint64_t tick_ns(void)
+{
+	struct timespec t = { .tv_nsec = 10 * MS_NS };
+
+	clock_getres(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_nsec;
+}
+
 /* A new setting, or another policy, starts afresh. */
 static void take_wish(struct job *j)
 {
@@ -220,7 +233,7 @@ static void take_wish(struct job *j)
 		return;
 	j->benefits = j->nexts;
 	j->state = BENEFIT_IDLE;
-	benefit_init(&j->period, now_ns() ^ j->owner << 20);
+	benefit_init(&j->period, now_ns() ^ j->owner << 20, tick_ns());
 }
 
 /* Others measure, too: a trial would look like a slowdown by what they do. */

@@ -63,7 +63,7 @@ struct source_report {
 enum benefit_state {
 	BENEFIT_IDLE,             /* no program swaps */
 	BENEFIT_MEASURES,
-	BENEFIT_UNKNOWN,          /* the CPU time of its programs cannot be read */
+	BENEFIT_UNKNOWN,          /* its programs' CPU time is too short, or cannot be read */
 	BENEFIT_OFFLOADS,         /* slowdown= is set */
 };
 
