@@ -2,8 +2,8 @@
 /*
  * The exhaustive search of a world that takes one step at a time; to be included once, after the
  * world's header.  MODEL(name) is the world's name for wrong, world, world_size, world_possible,
- * world_take, world_end, world_end_fingerprint and world_fingerprint, which model_far/world.h describes; MODEL_STEP is the
- * type of a step, MODEL_STEPS the most that are possible at once.
+ * world_take, world_end, world_end_fingerprint and world_fingerprint, which model_far/world.h
+ * describes; MODEL_STEP is the type of a step, MODEL_STEPS the most that are possible at once.
  */
 #ifndef EBB_MODEL_SEARCH_H
 #define EBB_MODEL_SEARCH_H
