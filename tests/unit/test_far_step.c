@@ -381,6 +381,34 @@ static void all_windows_are_searched(void **state)
 	}
 }
 
+/* A free outside the view's window gives the view a line there, for the next allocation. */
+static void a_freed_slot_of_another_window_is_reused(void **state)
+{
+	enum { MANY = 2 * EBB_FAR_WINDOW };
+	struct arena *a = arena_new(MANY);
+	struct ebb_far_name first, name;
+	struct far_view v, other;
+	struct far_op op;
+
+	far_view_init(&v, MANY, 1);
+	far_view_init(&other, MANY, 1);
+	other.window = EBB_FAR_WINDOW;
+	assert_int_equal(allocate(a, &v, 8, &first, 1), 0);
+	assert_int_equal(allocate(a, &other, 8, &name, 1), 0);
+	assert_true(first.section < EBB_FAR_WINDOW && name.section >= EBB_FAR_WINDOW);
+	far_free(&op, &v, MANY, ME, &name, 1);
+	assert_int_equal(run(a, &op), 0);
+	/* Both slots of that section, then one at home. */
+	for (int i = 0; i < 3; i++) {
+		far_allocate(&op, &v, ME, 8, &first, 1);
+		assert_int_equal(run(a, &op), 0);
+		assert_int_equal(first.section == name.section, i < 2);
+		if (!i)
+			assert_int_equal(op.rounds, 1);
+	}
+	arena_free(a);
+}
+
 static void large_extents_are_consecutive_sections(void **state)
 {
 	struct arena *a = arena_new(SECTIONS);
@@ -621,6 +649,26 @@ static int format(struct arena *a, uint32_t section, uint32_t class)
 	return run(a, &op);
 }
 
+/* A section has got slots of another class since the member has seen it. */
+static void slots_of_another_class_are_not_allocated(void **state)
+{
+	struct arena *a = arena_new(2);
+	struct ebb_far_name name;
+	struct far_view v;
+
+	*section_word(a, 0) = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, EBB_FAR_DONOR, 0);
+	far_view_init(&v, 2, 1);
+	assert_int_equal(allocate(a, &v, 0, &name, 1), 0);
+	assert_int_equal(name.section, 1);
+	assert_int_equal(free_of(a, ME, &name, 1), 0);
+	assert_int_equal(trim(a, 1), 0);
+	assert_int_equal(format(a, 1, 1), 0);
+	assert_int_equal(allocate(a, &v, 0, &name, 1), -ENOSPC);
+	for (uint32_t w = 0; w < ebb_far_slots(1); w++)
+		assert_int_equal(ebb_far_slot_owner(*slot_word(a, 1, w)), EBB_FAR_NONE);
+	arena_free(a);
+}
+
 /* Each format raises all words; each trim, the section's. */
 static void formats_and_trims_raise_generations(void **state)
 {
@@ -651,12 +699,19 @@ static void free_sections_alone_are_formatted(void **state)
 		ebb_far_section(EBB_FAR_CLOSING, 3, ME, 5),
 		ebb_far_section(EBB_FAR_FREE, 0, 0, EBB_FAR_SECTION_LAST - 1),
 		ebb_far_section(7, 0, 0, 5),
+		/* Not a word that a free leaves. */
+		ebb_far_section(EBB_FAR_FREE, 0, ME, 5),
+		ebb_far_section(EBB_FAR_FREE, 1, 0, 5),
 	};
+	struct ebb_far_name name;
+	struct far_view v;
 	struct arena *a = arena_new(2);
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
 		*section_word(a, 1) = words[i];
 		assert_int_equal(format(a, 1, 3), -EBUSY);
+		far_view_init(&v, 2, 1);
+		assert_int_equal(allocate(a, &v, EBB_FAR_WHOLE_CLASS, &name, 1), -ENOSPC);
 		assert_int_equal(*section_word(a, 1), words[i]);
 	}
 	arena_free(a);
@@ -667,6 +722,7 @@ static void a_word_retires_at_its_last_generation(void **state)
 	struct arena *a = arena_new(2);
 	struct ebb_far_name names[2];
 	struct far_view v;
+	struct far_op op;
 
 	*section_word(a, 0) = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, EBB_FAR_DONOR, 0);
 	*section_word(a, 1) = ebb_far_section(EBB_FAR_OPEN, 8, 0, EBB_FAR_SECTION_LAST - 2);
@@ -680,6 +736,11 @@ static void a_word_retires_at_its_last_generation(void **state)
 	assert_int_equal(trim(a, 1), -EBUSY);
 	assert_int_equal(free_of(a, ME, names, 1), 0);
 	assert_int_equal(allocate(a, &v, 8, names + 1, 1), -ENOSPC);
+	/* A slot that is handed over at its last generation but one is retired with its free. */
+	*slot_word(a, 1, 1) = ebb_far_slot(ME, 8, EBB_FAR_SLOT_LAST - 1);
+	assert_int_equal(take(a, ME, OTHER, names, 1), 0);
+	assert_int_equal(free_of(a, OTHER, names, 1), 0);
+	assert_int_equal(*slot_word(a, 1, 1), ebb_far_slot(EBB_FAR_NONE, 8, EBB_FAR_SLOT_LAST));
 	/* The section goes on without its slots, once more as a whole, and then no more. */
 	assert_int_equal(trim(a, 1), 0);
 	assert_int_equal(ebb_far_section_generation(*section_word(a, 1)), EBB_FAR_SECTION_LAST - 1);
@@ -689,8 +750,10 @@ static void a_word_retires_at_its_last_generation(void **state)
 	assert_int_equal(take(a, ME, OTHER, names, 1), 0);
 	assert_int_equal(take(a, OTHER, ME, names, 1), 0);
 	assert_int_equal(names[0].generation, EBB_FAR_SECTION_LAST);
-	/* There is no generation left for another owner. */
+	/* There is no generation left for another owner, nor to withdraw an offer. */
 	assert_int_equal(take(a, ME, OTHER, names, 1), -EINVAL);
+	far_withdraw(&op, 2, ME, names, 1);
+	assert_int_equal(run(a, &op), -EINVAL);
 	assert_int_equal(free_of(a, ME, names, 1), 0);
 	assert_int_equal(free_of(a, ME, names, 1), -ESTALE);
 	assert_int_equal(allocate(a, &v, EBB_FAR_WHOLE_CLASS, names, 1), -ENOSPC);
@@ -856,7 +919,45 @@ static void unknown_outcomes_are_repeated(void **state)
 	}
 }
 
+/* An unknown outcome of one verb does not hide what the next one finds. */
+static void an_unknown_outcome_is_of_one_verb(void **state)
+{
+	enum { MANY = EBB_FAR_LINE + 1 };
+	struct arena *a = arena_new(4);
+	struct ebb_far_name names[MANY];
+	struct far_view v;
+	struct far_op op;
+	struct far_verb verb;
+
+	far_view_init(&v, 4, 1);
+	for (uint32_t i = 0; i < MANY; i++)
+		assert_int_equal(allocate(a, &v, 0, &names[i], 1), 0);
+	assert_int_equal(free_of(a, ME, &names[MANY - 1], 1), 0);
+	far_free(&op, NULL, 4, ME, names, MANY);
+	verb = extent_next(&op, FAR_OK);
+	execute(a, &verb);
+	verb = extent_next(&op, FAR_UNKNOWN);
+	execute(a, &verb);
+	assert_int_equal(run(a, &op), -ESTALE);
+	arena_free(a);
+}
+
 /* --- hostile words ---------------------------------------------------------------- */
+
+/* An open section of a class that there is not stays as it is: slots may be in use. */
+static void sections_of_no_class_are_not_trimmed(void **state)
+{
+	struct arena *a = arena_new(2);
+
+	for (uint32_t class = EBB_FAR_WHOLE_CLASS; class < 32; class ++) {
+		uint64_t word = ebb_far_section(EBB_FAR_OPEN, class, 0, 5);
+
+		*section_word(a, 1) = word;
+		assert_int_equal(trim(a, 1), -EBUSY);
+		assert_int_equal(*section_word(a, 1), word);
+	}
+	arena_free(a);
+}
 
 /*
  * Words change by themselves: every operation ends, uses no offset outside the words of the table,
@@ -980,6 +1081,7 @@ int main(void)
 		cmocka_unit_test(the_donor_has_the_table),
 		cmocka_unit_test(each_class_fills_an_arena),
 		cmocka_unit_test(all_windows_are_searched),
+		cmocka_unit_test(a_freed_slot_of_another_window_is_reused),
 		cmocka_unit_test(large_extents_are_consecutive_sections),
 		cmocka_unit_test(a_partial_extent_is_undone),
 		cmocka_unit_test(an_undone_extent_is_tried_again),
@@ -987,6 +1089,7 @@ int main(void)
 		cmocka_unit_test(an_allocation_gives_up),
 		cmocka_unit_test(an_allocation_is_one_swap),
 		cmocka_unit_test(hints_lead_to_free_slots),
+		cmocka_unit_test(slots_of_another_class_are_not_allocated),
 		cmocka_unit_test(formats_and_trims_raise_generations),
 		cmocka_unit_test(free_sections_alone_are_formatted),
 		cmocka_unit_test(a_word_retires_at_its_last_generation),
@@ -995,6 +1098,8 @@ int main(void)
 		cmocka_unit_test(a_name_is_taken_once),
 		cmocka_unit_test(recovery_frees_all_of_the_dead),
 		cmocka_unit_test(unknown_outcomes_are_repeated),
+		cmocka_unit_test(an_unknown_outcome_is_of_one_verb),
+		cmocka_unit_test(sections_of_no_class_are_not_trimmed),
 		cmocka_unit_test(hostile_words_do_no_harm),
 		cmocka_unit_test(hostile_names_are_refused),
 		cmocka_unit_test(an_error_ends_an_operation),

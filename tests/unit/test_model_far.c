@@ -101,6 +101,12 @@ static const struct far_model models[] = {
 	  .late = true,
 	  .budget = { .slots = 2, .runs = 1, .trims = 1 },
 	  .states = 100000 },
+	{ .name = "last generations, hand-over",
+	  .members = 2,
+	  .opened = 1,
+	  .late = true,
+	  .budget = { .slots = 1, .runs = 1, .offers = 2, .withdrawals = 1 },
+	  .states = 10000 },
 };
 
 /* Of `make model-far`, by the sizes that it is built with. */

@@ -274,6 +274,7 @@ static struct far_verb choose_slot(struct far_op *op)
 
 	if (word < 0) {
 		far_drop_hint(v);
+		far_drop_section(v, op->class);
 		v->has_line = false;
 		if (op->hops >= FAR_HOPS || !far_adopt_next(v))
 			return choose_line(op);

@@ -96,6 +96,14 @@ void far_drop_hint(struct far_view *view)
 		view->hints[view->section - view->window] &= ~(0xffull << (8 * view->line));
 }
 
+void far_drop_section(struct far_view *view, uint32_t class)
+{
+	if (view->has_line && view->section - view->window < EBB_FAR_WINDOW &&
+	    !far_count_usable(view, class) && far_count_free(view->words))
+		view->states[view->section - view->window] = ebb_far_section(EBB_FAR_CLOSING, class,
+									     0, 0);
+}
+
 static bool is_open(uint64_t state, uint32_t class)
 {
 	return ebb_far_section_state(state) == EBB_FAR_OPEN &&

@@ -49,8 +49,10 @@ static inline bool far_slot_usable(uint64_t word, uint32_t class)
 /* A free section that can be allocated or formatted: a format and a trim raise the word twice. */
 static inline bool far_section_usable(uint64_t word)
 {
-	return ebb_far_section_state(word) == EBB_FAR_FREE &&
-	       ebb_far_section_generation(word) < EBB_FAR_SECTION_LAST - 1;
+	uint64_t generation = ebb_far_section_generation(word);
+
+	return word == ebb_far_section(EBB_FAR_FREE, 0, 0, generation) &&
+	       generation < EBB_FAR_SECTION_LAST - 1;
 }
 
 /* Returns the number of free slots, of any class, in @words. */
@@ -73,6 +75,9 @@ bool far_adopt_next(struct far_view *view);
 
 /* Treats the view's line as full, as far as the view's hints go. */
 void far_drop_hint(struct far_view *view);
+
+/* Treats the view's section as not open, if its line has free slots of other classes alone. */
+void far_drop_section(struct far_view *view, uint32_t class);
 
 /* Chooses a line at random, in proportion to its free slots as hints tell.  False without any. */
 bool far_choose_line(struct far_view *view, uint32_t class, uint32_t *section, uint32_t *line);
