@@ -487,6 +487,10 @@ int luaC_open(lua_State *L)
 	memset(h, 0, sizeof(*h));
 	ebbgc_options_init(&o);
 	o.features |= EBBGC_PLAIN | EBBGC_NEWEST_FIRST;
+#if defined(LUAI_GCSTRESS)
+	/* Dead references are cleared beside the program. */
+	o.pause_budget_ns = 0;
+#endif
 	o.event = on_event;
 	o.event_arg = G(L);
 	r = ebbgc_heap_create(&o, &h->heap);
@@ -683,8 +687,10 @@ TString *luaC_findstring(lua_State *L, const char *str, size_t l, unsigned int h
 		ts = ebbgc_ptr(string_slots(h)[i]);
 		if (!ts || ts->shrlen != l || memcmp(str, getstr(ts), l))
 			continue;
-		/* It may be dead, and a string that is found must survive this cycle. */
-		return ebbgc_ptr(ebbgc_load_weak(h->mutator, h->strings, &string_slots(h)[i]));
+		/* One that is found must survive this cycle; a dead one may have a successor. */
+		ts = ebbgc_ptr(ebbgc_load_weak(h->mutator, h->strings, &string_slots(h)[i]));
+		if (ts)
+			return ts;
 	}
 	return NULL;
 }
