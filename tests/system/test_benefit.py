@@ -12,7 +12,7 @@ from parts import ebbctl, ebbctl_json
 
 USAGE = 2
 # Of maps/cgroups; <ebb/abi.h>.
-BENEFIT, PAUSED_SHIFT = 1 << 9, 16
+BENEFIT, PAUSED_SHIFT, STREAMS = 1 << 9, 16, 2
 
 
 # Swaps all the while, and computes for some 50 us a page: of programs that hardly do nothing is known.
@@ -71,15 +71,15 @@ def test_a_policy_that_gains(ebbd, program):
     c = program("leap", "benefit=on")
     wait_for(lambda: benefit(c) == {"setting": "on", "state": "measuring"}, 30, "the state")
     # A pause is brief: some looks are enough.
-    wait_for(lambda: flags(c) >> PAUSED_SHIFT == 1, 60, "a pause", interval=0.01)
+    wait_for(lambda: flags(c) >> PAUSED_SHIFT == STREAMS, 60, "a pause", interval=0.01)
     wait_for(lambda: not flags(c) >> PAUSED_SHIFT, 2, "its end", interval=0.01)
-    wait_trials(c, "other", 3)
-    row = source(c, "other")
+    wait_trials(c, "streams", 3)
+    row = source(c, "streams")
     assert row["state"] in ("unknown", "gains") and row["error"] > 0
     # Most pages are used; the three numbers are of different moments.
     assert row["used"] > row["pages"] // 2 > row["wasted"] and row["used"] <= parts.stats(c)["prefetched"]
     shown = ebbctl("stats", c.path).stdout
-    assert "BENEFIT OF" in shown and "other" in shown
+    assert "BENEFIT OF" in shown and "streams" in shown
     assert "BENEFIT" in ebbctl("status").stdout
     hits = parts.stats(c)["hits"]
     wait_for(lambda: parts.stats(c)["hits"] > hits + 1000, 10, "hits")
@@ -87,7 +87,7 @@ def test_a_policy_that_gains(ebbd, program):
     ebbctl("policy", "set", c.path, "benefit=off")
     assert benefit(c) == {"setting": "off", "state": "off"}
     assert flags(c) & BENEFIT == 0 and not flags(c) >> PAUSED_SHIFT
-    assert not source(c, "other")["paused"] and "used" not in source(c, "other")
+    assert not source(c, "streams")["paused"] and "used" not in source(c, "streams")
 
 
 def test_auto_tells_its_sources(ebbd, program):
@@ -109,7 +109,7 @@ def test_the_next_ebbd_resumes_and_goes_on(ebbd_lock, logs, program):
         ebbd.kill()
         ebbd = parts.Ebbd(logs / "ebbd.log")
         assert benefit(c)["setting"] == "on" and flags(c) & BENEFIT
-        wait_trials(c, "other", 1)
+        wait_trials(c, "streams", 1)
         ebbd.stop()
         assert not flags(c) >> PAUSED_SHIFT
     finally:
