@@ -109,7 +109,7 @@ def test_the_next_ebbd_resumes_and_goes_on(ebbd_lock, logs, program):
         ebbd.kill()
         ebbd = parts.Ebbd(logs / "ebbd.log")
         assert benefit(c)["setting"] == "on" and flags(c) & BENEFIT
-        wait_trials(c, "streams", 1)
+        wait_for(lambda: benefit(c)["state"] == "measuring", 30, "the state")
         ebbd.stop()
         assert not flags(c) >> PAUSED_SHIFT
     finally:
