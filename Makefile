@@ -93,6 +93,7 @@ help:
 ##			   (HOURS=1, SEED=n; GUEST=0 or 1: only natively, only in the guest)
 ## make unit                  run only the unit tests, without root (SANITIZE=1: with ASan and UBSan)
 ## make model-far             check far memory's protocol in more states than `make unit` does
+##			   (about ten minutes on two CPUs, 600 MB)
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make lua                   build Lua 5.4.4 on libebbgc; fetch its source from Debian
 ## make check-lua             test it against Debian's lua5.4 (LUA_TESTS=DIR: and by Lua's own tests)

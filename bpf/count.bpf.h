@@ -65,6 +65,24 @@ static __always_inline __u32 thread_role(struct task_struct *task, struct task_s
 	return s->role;
 }
 
+/* A page that was requested at @issued was used, or wasted; not for cgroups without benefit=on. */
+static __always_inline void count_source(const struct ebb_cgroup *cg, __u64 owner, __u64 issued,
+					 bool used)
+{
+	struct ebb_source_counters *s;
+	__u64 i = issued & EBB_ISSUED_SOURCE;
+
+	if (!(cg->flags & EBB_CGROUP_BENEFIT))
+		return;
+	s = bpf_map_lookup_elem(&sources, &owner);
+	if (!s)
+		return;
+	if (used)
+		__sync_fetch_and_add(&s->used[i], 1);
+	else
+		__sync_fetch_and_add(&s->wasted[i], 1);
+}
+
 /* Number of @task's faults that have ended. */
 static __always_inline __u64 faults_of(struct task_struct *task)
 {

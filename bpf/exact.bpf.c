@@ -22,17 +22,20 @@
  * Otherwise one that is in the set was read and evicted unused.
  */
 static __always_inline bool take_overtaken(struct task_struct *task, struct ebb_counters *c,
-					   __u64 vpn, __u64 read_ns)
+					   const struct ebb_cgroup *cg, __u64 owner, __u64 vpn,
+					   __u64 read_ns)
 {
 	struct ebb_page page = {
 		.tgid = task->tgid, .exec = (__u32)task->self_exec_id, .vpn = vpn,
 	};
 	struct ebb_prefetch *pre = bpf_map_lookup_elem(&prefetched, &page);
 	bool late = pre && is_overtaken(pre, read_ns);
+	__u64 issued = pre ? pre->issued_ns : 0;
 
 	/* Another thread's fault on the same page may come first. */
 	if (!pre || bpf_map_delete_elem(&prefetched, &page))
 		return false;
+	count_source(cg, owner, issued, late);
 	if (!late)
 		count_atomic(c, wasted, 1);
 	leaf_used(leaf_of(task), 1);
@@ -71,6 +74,7 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 owner = 0, vpn, start, now, ns;
 	struct ebb_counters *c;
+	struct ebb_cgroup *cg;
 	struct task_stamp *s;
 	bool late;
 
@@ -85,7 +89,8 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 		return 0;
 	if (!(result & VM_FAULT_MAJOR) && !(vmf->flags & FAULT_FLAG_TRIED))
 		return 0;
-	if (!cgroup_governor(memory_cgroup(task), &owner))
+	cg = cgroup_governor(memory_cgroup(task), &owner);
+	if (!cg)
 		return 0;
 	c = counters_of(owner);
 	if (!c)
@@ -94,7 +99,8 @@ int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
 	start = fault_start(s, is_entered(s, task, vpn, 0), s->read_ns);
 	ns = start < now ? now - start : 0;
 	/* ptrace() and process_vm_readv() fault in the memory of another process. */
-	late = vmf->vma->vm_mm == task->mm && take_overtaken(task, c, vpn, s->read_ns);
+	late = vmf->vma->vm_mm == task->mm &&
+	       take_overtaken(task, c, cg, owner, vpn, s->read_ns);
 	if (late) {
 		count_late(c, ns, thread_role(task, s));
 	} else {

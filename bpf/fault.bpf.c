@@ -178,6 +178,7 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	m->exec = f->exec;
 	m->count = 0;
 	m->op = EBB_OP_MEMORY;
+	m->source = 0;
 	m->leaf = leaf;
 	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
 	bpf_ringbuf_submit(m, 0);
@@ -216,7 +217,8 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	f->kind = kind;
 	f->policy = policy;
 	f->ip = PT_REGS_IP(&ctx->regs);
-	f->role = thread_role(task, stamp);
+	f->role = (__u16)thread_role(task, stamp);
+	f->paused = (__u16)(cg->flags >> EBB_CGROUP_PAUSED_SHIFT);
 	f->cluster = 0;
 	f->room = l && l->room < cg->room ? l->room : cg->room;
 	if (stamp) {
@@ -319,6 +321,7 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 	if (!cg)
 		return 0;
 	now = bpf_ktime_get_ns();
+	count_source(cg, owner, issued, true);
 	return swap_fault(ctx, task, cg, owner, s, page.vpn, kind, now, start, issued);
 }
 
@@ -331,7 +334,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		.exec = (__u32)task->self_exec_id,
 		.vpn = ctx->addr >> EBB_PAGE_SHIFT,
 	};
-	__u64 owner = 0, start = 0, read_ns = 0, now = bpf_ktime_get_ns();
+	__u64 owner = 0, start = 0, read_ns = 0, issued = 0, now = bpf_ktime_get_ns();
 	struct ebb_prefetch *pre;
 	struct ebb_counters *c;
 	struct ebb_cgroup *cg;
@@ -359,8 +362,12 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	pre = bpf_map_lookup_elem(&prefetched, &page);
 	late = counted ? s->counted_as == EBB_LATE :
 			 pre && (!read_ns || is_overtaken(pre, read_ns));
+	if (pre)
+		issued = pre->issued_ns;
 	if (pre && bpf_map_delete_elem(&prefetched, &page))
 		pre = NULL;
+	if (pre)
+		count_source(cg, owner, issued, late && !counted);
 	/* Evicted before its first access, or requested since bpf/exact counted the fault. */
 	if (pre && (counted || !late)) {
 		c->wasted++;

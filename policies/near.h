@@ -60,7 +60,8 @@ static __always_inline void near_fault(const struct ebb_fault *f, struct near *s
 		return;
 	if (f->room && f->room < NEAR_BLOCK)
 		return;
-	ebb_prefetch(f, (block - 1) * NEAR_BLOCK, 1, NEAR_BLOCK);
+	ebb_prefetch_from(f, EBB_SOURCE_NEAR,
+			  (struct ebb_range){ (block - 1) * NEAR_BLOCK, 1, NEAR_BLOCK });
 }
 
 #endif

@@ -643,6 +643,9 @@ static __always_inline void replay_ask(const struct ebb_fault *f, struct replay_
 
 	if (t->trust < REPLAY_TRUSTED || !t->cursor || t->lost > max)
 		return;
+	/* It keeps its place, and requests from there when the pause ends. */
+	if (ebb_paused(f, EBB_SOURCE_REPLAY))
+		return;
 	if (limit > max)
 		limit = max;
 	if (f->room && limit > f->room)
@@ -653,7 +656,7 @@ static __always_inline void replay_ask(const struct ebb_fault *f, struct replay_
 	if (!due || t->ahead + due > limit)
 		return;
 	/* A dropped request is not repeated: its pages become misses. */
-	ebb_prefetch_list(f, list.page, replay_collect(t, &list, due));
+	ebb_prefetch_list_from(f, EBB_SOURCE_REPLAY, list.page, replay_collect(t, &list, due));
 }
 
 #endif

@@ -98,6 +98,11 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 	__s64 left = ebb_steps(f->vpn, st->frontier, st->stride);
 	__u64 from = st->frontier, n, passed;
 
+	/* Misses during a pause say nothing of its requests. */
+	if (ebb_paused(f, EBB_SOURCE_STREAMS)) {
+		st->lost = 0;
+		return;
+	}
 	if (left < 0 || left > 4 * EBB_REQUEST_MAX)
 		left = 0;
 	/*

@@ -86,12 +86,15 @@ test-build: all test-programs $(UNIT_TESTS)
 unit: $(UNIT_TESTS)
 	$(Q)$(PYTHON) -B tests/unit.py $^
 
-# The model of far memory with larger bounds; with lines of one word; with sections of four pages.
+# The model of far memory with larger bounds; with lines of one word; with sections of four pages;
+# with three sections; with windows of one section.
 MODEL_FAR_SOURCES := tests/unit/test_model_far.c $(wildcard tests/unit/model_far/*.c)
-MODEL_FAR_VARIANTS := $(B)/tests/model_far/lines $(B)/tests/model_far/classes
+MODEL_FAR_VARIANTS := $(addprefix $(B)/tests/model_far/,lines classes sections windows)
 $(B)/tests/model_far/lines: private SIZES := -DEBB_FAR_LINE_ORDER=0
 $(B)/tests/model_far/classes: private SIZES := -DEBB_FAR_SECTION_ORDER=2
-$(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) $(wildcard tests/unit/model_far/*.h daemon/lib/rules/far_*) include/ebb/far.h
+$(B)/tests/model_far/sections: private SIZES := -DFAR_MODEL_SECTIONS=3 -DEBB_FAR_WINDOW=3u
+$(B)/tests/model_far/windows: private SIZES := -DEBB_FAR_WINDOW=1u
+$(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) tests/unit/model_search.h $(wildcard tests/unit/model_far/*.h daemon/lib/rules/far_*) include/ebb/far.h
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) $(SIZES) -o $@ $(MODEL_FAR_SOURCES) -lcmocka
 

@@ -76,6 +76,15 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 			json_add_int(params, "placement", (int64_t)placement);
 			continue;
 		}
+		if (!strncmp(words[i], "benefit=", 8)) {
+			uint64_t on;
+			int r = switch_parse(words[i] + 8, "benefit", &on, e);
+
+			if (r)
+				return r;
+			json_add_int(params, "benefit", (int64_t)on);
+			continue;
+		}
 		errno = 0;
 		v = equals ? strtoll(equals + 1, &end, 10) : 0;
 		if (!equals || equals == words[i] || equals - words[i] >= (long)sizeof(key) ||

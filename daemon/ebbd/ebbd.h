@@ -18,6 +18,7 @@ struct ebbd {
 	struct executor *executor;
 	struct offload *offload;
 	struct colocation *colocation;
+	struct benefit *benefit;
 	struct recordings *recordings;
 	struct declared *declared;
 	struct discovery *discovery;

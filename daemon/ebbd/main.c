@@ -16,6 +16,7 @@
 
 #include "devices.h"
 #include "ebbd.h"
+#include "ebbd/attach/benefit.h"
 #include "ebbd/attach/colocation.h"
 #include "ebbd/attach/offload.h"
 #include "ebbd/attach/stats.h"
@@ -230,6 +231,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	if (!r)
 		r = colocation_start(&d->colocation, &d->attachments, e);
 	if (!r)
+		r = benefit_start(&d->benefit, &d->attachments, e);
+	if (!r)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
 		r = declared_check(&d->attachments, &d->config.declared, e);
@@ -262,6 +265,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	discovery_stop(&d->discovery);
 	declared_free(&d->declared);
 	recordings_free(&d->recordings);
+	benefit_stop(&d->benefit);
 	colocation_stop(&d->colocation);
 	offload_stop(&d->offload);
 	executor_stop(&d->executor);

@@ -80,6 +80,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		plane_counters(&d->plane, t->cgroup.id, &c);
 		json_add_int(o, "outstanding", budget_outstanding(t->budget, &c));
 		json_object_object_add(o, "placement", placement_json(t));
+		json_object_object_add(o, "benefit", benefit_json(t));
+		json_object_object_add(o, "sources", sources_json(a, t));
 		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));

@@ -207,6 +207,8 @@ struct json_object *attachment_params(const struct attachment *t)
 	}
 	if (t->placement != PLACEMENT_DEFAULT)
 		json_add_text(params, "placement", placement_name(t->placement));
+	if (t->benefit)
+		json_add_text(params, "benefit", "on");
 	return params;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -254,6 +255,52 @@ static void print_plain(const struct cluster_options *o, const struct table *t)
 	       "Activity: of evicted slabs, against that of all whose owners were asked.\n");
 }
 
+/* Options of one of the two simulations alone. */
+static const struct only {
+	const char *name;
+	size_t offset;
+} of_machines[] = {
+	{ "nodes", offsetof(struct cluster_options, nodes) },
+	{ "choices", offsetof(struct cluster_options, choices) },
+	{ "hours", offsetof(struct cluster_options, hours) },
+	{ "seeds", offsetof(struct cluster_options, seeds) },
+	{ "memory", offsetof(struct cluster_options, memory) },
+	{ "slab", offsetof(struct cluster_options, slab) },
+	{ "headroom", offsetof(struct cluster_options, headroom) },
+	{ "hot", offsetof(struct cluster_options, hot) },
+}, of_mixes[] = {
+	{ "run", offsetof(struct cluster_options, run) },
+	{ "miss", offsetof(struct cluster_options, miss) },
+	{ "device", offsetof(struct cluster_options, device) },
+};
+
+static const struct cluster_options defaults;
+
+static int refuse(const char *name, const char *of, struct error *e)
+{
+	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: has no effect on %s; leave out --%s", name, of,
+			 name);
+}
+
+/* Refuses options that the simulation at hand does not have. */
+static int check_options(const struct cluster_options *o, struct error *e)
+{
+	bool mixes = o->mixes || o->churn;
+	const struct only *only = mixes ? of_machines : of_mixes;
+	size_t n = mixes ? sizeof(of_machines) / sizeof(*only) : sizeof(of_mixes) / sizeof(*only);
+	const char *of = mixes ? "mixes" : "machines without --mixes or --churn";
+
+	for (size_t i = 0; i < n; i++)
+		if (*(const uint64_t *)((const char *)o + only[i].offset) !=
+		    *(const uint64_t *)((const char *)&defaults + only[i].offset))
+			return refuse(only[i].name, of, e);
+	if (mixes && o->still)
+		return refuse("still", of, e);
+	if (!mixes && strcmp(o->order, defaults.order))
+		return refuse("order", of, e);
+	return 0;
+}
+
 static int run_mixes(const struct cluster_options *o, struct error *e)
 {
 	const struct mixes_options m = {
@@ -274,8 +321,10 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 		.hot_slab = (double)o->hot, .still = o->still,
 	};
 	struct table t = { 0 };
-	int r;
+	int r = check_options(o, e);
 
+	if (r)
+		return r;
 	if (o->mixes || o->churn)
 		return run_mixes(o, e);
 	if (!o->slab)
@@ -324,7 +373,7 @@ static const struct option_spec specs[] = {
 	CLUSTER_OPTION(miss, "miss", OPTION_DURATION, "TIME", "of a mix: cost of a page in and out; 0: programs do not page [40us]",
 	       .max = 1000000000),
 	CLUSTER_OPTION(device, "device", OPTION_SIZE, "SIZE", "of a mix: swap device of each machine [160G]",
-	       .min = 1ull << 30, .max = 1ull << 42),
+	       .min = MIX_LOCAL, .max = 1ull << 42),
 	CLUSTER_OPTION(order, "order", OPTION_STRING, "sequential|columns", "of a mix: kernel's first use of swap clusters [sequential]"),
 	OPTION_JSON,
 	OPTIONS_END

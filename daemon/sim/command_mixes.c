@@ -36,12 +36,13 @@ static const struct row {
 struct figure { double sum, squares; uint32_t n; };
 
 enum {
-	REFUSAL, UNIT_REFUSED, USE, LIVE_LENT, LIVE_LENT_LOW, LENT, MAPS, UNMAPS, ON_DISK, HOURS,
+	REFUSAL, UNIT_REFUSED, USE, LIVE_LENT, LIVE_LENT_LOW, LIVE_LENT_SUM,
+	LENT, MAPS, UNMAPS, ON_DISK, HOURS,
 	FIGURES
 };
 static const char *const figure_names[FIGURES] = {
-	"utilisation", "refused_by_unit", "use", "live_lent", "live_lent_p5", "lent_bytes",
-	"maps_per_second", "unmaps_per_second", "on_disk", "hours",
+	"utilisation", "refused_by_unit", "use", "live_lent", "live_lent_p5", "live_lent_of_means",
+	"lent_bytes", "maps_per_second", "unmaps_per_second", "on_disk", "hours",
 };
 
 struct table {
@@ -81,6 +82,7 @@ static void take_all(struct figure of[FIGURES], struct figure parts[LENDING_PART
 	take(&of[USE], x->use);
 	take(&of[LIVE_LENT], x->live_lent);
 	take(&of[LIVE_LENT_LOW], x->live_lent_low);
+	take(&of[LIVE_LENT_SUM], x->live_lent_sum);
 	take(&of[LENT], x->lent);
 	take(&of[MAPS], x->maps);
 	take(&of[UNMAPS], x->unmaps);
@@ -135,6 +137,7 @@ static void add_figure(struct json_object *o, const char *name, const struct fig
 	json_add_double(v, "mean", mean(f));
 	json_add_double(v, "low", mean(f) - margin(f));
 	json_add_double(v, "high", mean(f) + margin(f));
+	json_object_object_add(v, "mixes", json_object_new_int64(f->n));
 	json_object_object_add(o, name, v);
 }
 
@@ -201,13 +204,13 @@ static void print_json(const struct mixes_options *o, const struct table *refusa
 static void print_refusals(const struct mixes_options *o, const struct table *t)
 {
 	printf("\nFirst refusal, seeds %u to %u: live / donors' memory, mean and 95 %% interval\n\n"
-	       "%-17s %6s  %-17s %s\n", (unsigned)o->seed, (unsigned)(o->seed + o->mixes - 1), "",
-	       "%", "", "refused by a unit %");
+	       "%-17s %6s  %-17s %6s %s\n", (unsigned)o->seed, (unsigned)(o->seed + o->mixes - 1), "",
+	       "%", "", "mixes", "refused by a unit %");
 	for (size_t i = 0; i < ROWS; i++) {
 		const struct figure *f = &t->of[i][REFUSAL];
 
-		printf("%-17s %6.2f  (%5.2f to %5.2f) %10.1f\n", rows[i].name, 100 * mean(f),
-		       100 * (mean(f) - margin(f)), 100 * (mean(f) + margin(f)),
+		printf("%-17s %6.2f  (%5.2f to %5.2f) %7u %10.1f\n", rows[i].name, 100 * mean(f),
+		       100 * (mean(f) - margin(f)), 100 * (mean(f) + margin(f)), (unsigned)f->n,
 		       100 * mean(&t->of[i][UNIT_REFUSED]));
 	}
 }
@@ -215,19 +218,20 @@ static void print_refusals(const struct mixes_options *o, const struct table *t)
 static void print_churn(const struct mixes_options *o, const struct table *t)
 {
 	printf("\nUntil all programs have ended, seeds %u to %u\n\n"
-	       "%-17s %-15s  %-16s %5s  %6s %8s %8s %9s  %9s %7s\n", (unsigned)o->seed,
-	       (unsigned)(o->seed + o->churn - 1), "", "live %", "live/lent", "p5", "disk %",
+	       "%-17s %-15s  %-16s %5s %5s %6s %8s %8s %8s %8s %6s\n", (unsigned)o->seed,
+	       (unsigned)(o->seed + o->churn - 1), "", "live %", "live/lent", "p5", "means", "disk %",
 	       "maps/s", "unmaps/s", "lent GiB", "borrower", "donor");
 	for (size_t i = 0; i < ROWS; i++) {
 		const struct figure *f = t->of[i];
 
-		printf("%-17s %5.1f (+-%4.1f)   %.3f (+-%.3f) %5.3f  %6.2f %8.1f %8.1f %9.1f",
+		printf("%-17s %5.1f (+-%4.1f)   %.3f (+-%.3f) %5.3f %5.3f %6.2f "
+		       "%8.1f %8.1f %8.1f",
 		       rows[i].name, 100 * mean(&f[USE]), 100 * margin(&f[USE]),
 		       mean(&f[LIVE_LENT]), margin(&f[LIVE_LENT]), mean(&f[LIVE_LENT_LOW]),
-		       100 * mean(&f[ON_DISK]), mean(&f[MAPS]), mean(&f[UNMAPS]),
-		       mean(&f[LENT]) / GIB);
+		       mean(&f[LIVE_LENT_SUM]), 100 * mean(&f[ON_DISK]), mean(&f[MAPS]),
+		       mean(&f[UNMAPS]), mean(&f[LENT]) / GIB);
 		if (rows[i].slab)
-			printf("  %9.0f %7.0f", borrower_tables(o, i, &f[LENT]),
+			printf(" %8.0f %6.0f", borrower_tables(o, i, &f[LENT]),
 			       donor_tables(i, &f[LENT]));
 		puts("");
 	}
@@ -238,8 +242,9 @@ static void print_churn(const struct mixes_options *o, const struct table *t)
 			printf(" %5.2f", mean(&t->parts[i][k]));
 		puts("");
 	}
-	puts("\nBorrower, donor: bytes of slab tables for each lent GiB.  Disk: part of the swapped-out\n"
-	     "pages for which no unit was free.");
+	puts("\nLive: of donors' memory.  Live/lent: mean and 5th percentile of the seconds in which any\n"
+	     "memory is lent; means: mean live by mean lent.  Disk: part of the swapped-out pages for\n"
+	     "which no unit was free.  Borrower, donor: bytes of slab tables for each lent GiB.");
 }
 
 static void print_plain(const struct mixes_options *o, const struct table *refusals,

@@ -25,7 +25,9 @@ struct world {
 	struct client *client;
 	uint32_t *heap, in_heap; /* clients by .at */
 	uint32_t running;	 /* clients that are not done */
-	uint8_t *used;		 /* by extent */
+	uint8_t *used_by;	 /* 1 = in use, by extent */
+	uint32_t in_use;	 /* extents */
+	double used;		 /* sum of .in_use at allocations that are measured */
 	bool twice;		 /* an extent had two owners */
 	uint64_t seed;
 };
@@ -78,10 +80,11 @@ static void build_heap(struct world *w)
 
 static void mark(struct world *w, const struct ebb_far_name *n, bool used)
 {
-	uint8_t *is = &w->used[n->section * EBB_FAR_SLOTS + n->word];
+	uint8_t *is = &w->used_by[n->section * EBB_FAR_SLOTS + n->word];
 
 	w->twice |= *is == used;
 	*is = used;
+	w->in_use += used ? 1 : -1u;
 }
 
 static void begin(struct world *w, uint32_t i)
@@ -133,48 +136,61 @@ static int run_alone(struct world *w, uint32_t i, struct ebb_far_name *extent)
 	return result;
 }
 
-/*
- * Every extent is allocated once, so that all sections have been opened; then extents are freed at
- * random.  False without memory.
- */
-static bool set_up(struct world *w, struct ebb_far_name *every, uint32_t *owner, uint32_t all)
+/* Gives all extents to the clients in turn.  Returns false if some cannot be had. */
+static bool allocate_all(struct world *w, uint32_t all)
 {
-	uint32_t n = w->c->clients, keep = (uint32_t)(w->c->fill * all), got = 0;
+	uint32_t n = w->c->clients, got = 0;
 
 	for (uint32_t i = 0, refused = 0; got < all && refused < 100 * n; i = (i + 1) % n) {
-		w->scheme->allocate(w->scheme_world, i);
-		if (run_alone(w, i, &every[got]))
-			refused++;
-		else
-			owner[got++] = i;
-	}
-	for (; got > keep; got--) {
-		uint32_t chosen = draw_below(&w->seed, got);
+		struct client *c = &w->client[i];
 
-		w->scheme->free(w->scheme_world, owner[chosen], &every[chosen]);
-		run_alone(w, owner[chosen], &every[chosen]);
-		every[chosen] = every[got - 1];
-		owner[chosen] = owner[got - 1];
+		if (c->count == c->room)
+			continue;
+		w->scheme->allocate(w->scheme_world, i);
+		if (run_alone(w, i, &c->held[c->count])) {
+			refused++;
+			continue;
+		}
+		mark(w, &c->held[c->count++], true);
+		got++;
 	}
-	for (uint32_t i = 0; i < got; i++)
-		w->client[owner[i]].room++;
-	/* A client never has more than at first. */
+	return got == all;
+}
+
+/*
+ * Every extent is allocated once, so that all sections have been opened; then each client frees
+ * random ones of its own until it has its part.  Returns 0, -ENOMEM, or -EPROTO if extents cannot
+ * be allocated.
+ */
+static int set_up(struct world *w, uint32_t all)
+{
+	uint32_t n = w->c->clients, keep = (uint32_t)(w->c->fill * all);
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct client *c = &w->client[i];
 
-		c->held = calloc(c->room ? c->room : 1, sizeof(*c->held));
+		c->room = all / n + (i < all % n);
+		c->held = calloc(c->room, sizeof(*c->held));
 		if (!c->held)
-			return false;
+			return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < got; i++) {
-		struct client *c = &w->client[owner[i]];
+	if (!allocate_all(w, all))
+		return -EPROTO;
+	for (uint32_t i = 0; i < n; i++) {
+		struct client *c = &w->client[i];
 
-		c->held[c->count++] = every[i];
-		mark(w, &every[i], true);
-	}
-	for (uint32_t i = 0; i < n; i++)
+		while (c->count > keep / n + (i < keep % n)) {
+			uint32_t chosen = draw_below(&w->seed, c->count);
+			struct ebb_far_name extent = c->held[chosen];
+
+			c->held[chosen] = c->held[--c->count];
+			mark(w, &extent, false);
+			w->scheme->free(w->scheme_world, i, &extent);
+			run_alone(w, i, &extent);
+		}
 		w->scheme->forget(w->scheme_world, i);
-	return true;
+	}
+	return 0;
 }
 
 /* Lets the clients go on until each has done its bursts. */
@@ -194,6 +210,8 @@ static void run(struct world *w, struct extents_result *result)
 		if (w->scheme->step(w->scheme_world, i, &c->meter, &r, &extent)) {
 			bool measured = c->rounds > WARM_UP && c->rounds <= WARM_UP + w->c->rounds;
 
+			if (measured && c->allocates)
+				w->used += w->in_use;
 			if (measured)
 				count(c->allocates ? &result->allocate : &result->free, &c->meter,
 				      r);
@@ -226,31 +244,34 @@ static void free_world(struct world *w)
 int extents_run(const struct extents_config *c, const struct extents_scheme *scheme,
 		struct extents_result *result, struct error *e)
 {
-	struct world w = { .c = c, .scheme = scheme, .seed = c->seed, .running = c->clients };
-	struct ebb_far_name *every = NULL;
-	uint32_t *owner = NULL, all = 0;
-	bool memory;
+	struct world w = {
+		.c = c, .scheme = scheme, .seed = draw_stream(c->seed, 0), .running = c->clients,
+	};
+	uint32_t all = c->sections * EBB_FAR_SLOTS;
+	int r = -ENOMEM;
 
 	memset(result, 0, sizeof(*result));
+	/* A client without extents has nothing to free, hence nothing to do. */
+	if ((uint32_t)(c->fill * all) < c->clients)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "clients: %u are more than the extents in use, %u; give a larger --sections or --fill, or fewer --clients",
+				 c->clients, (uint32_t)(c->fill * all));
 	w.scheme_world = scheme->new (c);
 	w.client = calloc(c->clients, sizeof(*w.client));
 	w.heap = calloc(c->clients, sizeof(*w.heap));
-	memory = w.scheme_world && w.client && w.heap;
-	if (memory) {
-		all = scheme->capacity(w.scheme_world);
-		every = calloc(all, sizeof(*every));
-		owner = calloc(all, sizeof(*owner));
-		w.used = calloc(all, 1);
-		memory = every && owner && w.used;
+	if (w.scheme_world && w.client && w.heap) {
+		w.used_by = calloc(all, 1);
+		r = w.used_by ? set_up(&w, all) : -ENOMEM;
 	}
-	memory = memory && set_up(&w, every, owner, all);
-	if (memory)
+	if (!r) {
 		run(&w, result);
-	free(every);
-	free(owner);
-	free(w.used);
+		result->used = w.used / (double)result->allocate.operations / all;
+	}
+	free(w.used_by);
 	free_world(&w);
 	if (w.twice)
 		return fail(e, EPROTO, "extents: %s: an extent had two owners", scheme->name);
-	return memory ? 0 : fail(e, ENOMEM, "extents: no memory");
+	if (r == -EPROTO)
+		return fail(e, EPROTO, "extents: %s: free extents are not found", scheme->name);
+	return r ? fail(e, ENOMEM, "extents: out of memory; close other programs") : 0;
 }

@@ -17,11 +17,12 @@
 #include "ebb/far.h"
 #include "lib/base/error.h"
 
-#define EXTENTS_CLIENTS EBB_FAR_MEMBERS * 2 /* clients share the numbers of members */
+#define EXTENTS_CLIENTS (EBB_FAR_MEMBERS * 2) /* clients share the numbers of members */
 
 struct extents_config {
 	uint32_t clients, sections;
-	double fill;	 /* part of the extents that are in use, between operations */
+	/* part of the extents that are in use at most, between bursts: each client has its part */
+	double fill;
 	uint32_t burst;	 /* a client frees so many, at random, then allocates as many */
 	uint32_t rounds; /* bursts of each client that are measured */
 	bool blind;	 /* a client learns nothing from its own frees, as if others freed */
@@ -34,12 +35,13 @@ struct extents_cost {
 	uint64_t swaps, most_swaps;	      /* compare-and-swaps; most of one operation */
 	uint64_t last_swaps, most_last_swaps; /* of them, on the word that gave the extent */
 	uint64_t trips, most_trips;	      /* round trips */
-	uint64_t bytes;			      /* operands and results of verbs */
+	uint64_t bytes;			      /* operands and results of all verbs */
 	uint64_t posted;		      /* verbs whose replies the client does not wait for */
 };
 
 struct extents_result {
 	struct extents_cost allocate, free;
+	double used; /* part of the extents that are in use while an allocation ends, on average */
 };
 
 /* The cost of one operation so far. */
@@ -53,7 +55,6 @@ struct extents_scheme {
 	/* Returns a world with all extents free, or NULL without memory. */
 	void *(*new)(const struct extents_config *);
 	void (*delete)(void *world);
-	uint32_t (*capacity)(const void *world);
 	/* The client forgets its images, and begins at random. */
 	void (*forget)(void *world, uint32_t client);
 	void (*allocate)(void *world, uint32_t client);
@@ -67,6 +68,12 @@ struct extents_scheme {
 };
 
 extern const struct extents_scheme extents_words, extents_bitmap, extents_scattered;
+
+/* Number of the stream of random numbers of client @i; the run itself has stream 0. */
+static inline uint64_t extents_stream(uint32_t i)
+{
+	return 1ull + i;
+}
 
 int extents_run(const struct extents_config *c, const struct extents_scheme *scheme,
 		struct extents_result *result, struct error *e);

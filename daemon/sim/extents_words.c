@@ -12,6 +12,8 @@ struct client {
 	struct far_view view;
 	struct far_verb verb;
 	struct ebb_far_name name;
+	uint64_t last_at;    /* word of the last compare-and-swap */
+	uint32_t last_swaps; /* in a row on that word */
 	uint32_t posted;
 };
 
@@ -63,17 +65,10 @@ static void *words_new(const struct extents_config *c)
 			w->table[ebb_far_slot_at(c->sections, s, i) / 8] = ebb_far_slot(
 				EBB_FAR_CLOSED, 0, 0);
 	for (uint32_t i = 0; i < c->clients; i++) {
-		w->client[i].view.seed = c->seed + i;
+		w->client[i].view.seed = draw_stream(c->seed, extents_stream(i));
 		words_forget(w, i);
 	}
 	return w;
-}
-
-static uint32_t words_capacity(const void *world)
-{
-	const struct words *w = world;
-
-	return w->sections * EBB_FAR_SLOTS;
 }
 
 static uint32_t member(uint32_t client)
@@ -97,7 +92,7 @@ static void words_allocate(void *world, uint32_t client)
 	struct words *w = world;
 	struct client *c = &w->client[client];
 
-	c->posted = 0;
+	c->posted = c->last_swaps = 0;
 	far_allocate(&c->op, &c->view, member(client), 0, &c->name, 1);
 	go_on(w, c);
 }
@@ -107,7 +102,7 @@ static void words_free(void *world, uint32_t client, const struct ebb_far_name *
 	struct words *w = world;
 	struct client *c = &w->client[client];
 
-	c->posted = 0;
+	c->posted = c->last_swaps = 0;
 	c->name = *extent;
 	far_free(&c->op, w->blind ? NULL : &c->view, w->sections, member(client), &c->name, 1);
 	go_on(w, c);
@@ -126,6 +121,8 @@ static bool words_step(void *world, uint32_t client, struct extents_meter *m, in
 
 		m->swaps++;
 		m->bytes += 24;
+		c->last_swaps = c->last_at == v->swap[i].at ? c->last_swaps + 1 : 1;
+		c->last_at = v->swap[i].at;
 		v->old[i] = *word;
 		if (*word == v->swap[i].expect)
 			*word = v->swap[i].desired;
@@ -137,7 +134,7 @@ static bool words_step(void *world, uint32_t client, struct extents_meter *m, in
 	go_on(w, c);
 	if (c->verb.kind != FAR_DONE)
 		return false;
-	m->last_swaps = m->swaps ? 1 : 0;
+	m->last_swaps = c->last_swaps;
 	m->posted = c->posted;
 	m->bytes += c->posted;
 	*result = c->op.result;
@@ -149,7 +146,6 @@ const struct extents_scheme extents_words = {
 	.name = "words",
 	.new = words_new,
 	.delete = words_delete,
-	.capacity = words_capacity,
 	.forget = words_forget,
 	.allocate = words_allocate,
 	.free = words_free,

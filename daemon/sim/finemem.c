@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <stddef.h>
 
 #include "finemem.h"
 #include "lib/base/draw.h"
+
+#ifndef FINEMEM_DRAW
+#define FINEMEM_DRAW(seed, below) draw_below(seed, below)
+#endif
 
 enum phase {
 	START,        /* reads what the view lacks, or chooses */
@@ -10,6 +15,7 @@ enum phase {
 	GOT_SPANS,
 	OPENED,       /* section's 00 -> 01 */
 	GOT_LOG,      /* of the chunk that the header's log names */
+	GOT_IN_USE,   /* its span's header, as its two logs are of different layers */
 	FLUSHED,
 	TAKEN,        /* a span's chunks */
 	TAKEN_SPANS,  /* a section's spans */
@@ -141,7 +147,7 @@ static bool swapped(struct finemem_op *op, uint64_t found)
 void finemem_view_init(struct finemem_view *v, const struct finemem_rule *rule, uint64_t seed)
 {
 	*v = (struct finemem_view){ .seed = seed };
-	v->section = draw_below(&v->seed, rule->sections);
+	v->section = FINEMEM_DRAW(&v->seed, rule->sections);
 }
 
 void finemem_allocate(struct finemem_op *op, const struct finemem_rule *rule, uint16_t id,
@@ -197,22 +203,27 @@ static bool must_flush(const struct finemem_op *op, const struct finemem_rule *r
 
 /* --- allocation ----------------------------------------------------------- */
 
-/* Whether a span of @state may have chunks for the operation; @word is an image of its header. */
+/*
+ * Whether a span of @state may have chunks for the operation; @word is an image of its header.
+ * The header decides if the span is in use as chunks, also if the state is full by mistake.
+ */
 static bool suits(const struct finemem_op *op, enum finemem_state state, uint64_t word)
 {
-	return state != FINEMEM_FULL && free_chunk(finemem_unpack(word).map, op->order) >= 0;
+	struct finemem_header h = finemem_unpack(word);
+
+	return (state != FINEMEM_FULL || h.in_use) && free_chunk(h.map, op->order) >= 0;
 }
 
-/* Returns a span by preference 01, 00, 10, from a random one on; -1 if none has free chunks. */
+/* Returns a span by preference 01, 00, 10, 11, from a random one on; -1 if none has free chunks. */
 static int choose_span(struct finemem_op *op, struct finemem_view *v)
 {
 	static const enum finemem_state order[] = {
-		FINEMEM_NORMAL, FINEMEM_EMPTY, FINEMEM_CONTENDED,
+		FINEMEM_NORMAL, FINEMEM_EMPTY, FINEMEM_CONTENDED, FINEMEM_FULL,
 	};
-	uint32_t from = draw_below(&v->seed, FINEMEM_SPANS);
+	uint32_t from = FINEMEM_DRAW(&v->seed, FINEMEM_SPANS);
 	uint32_t map = finemem_unpack(v->states).map;
 
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		for (uint32_t k = 0; k < FINEMEM_SPANS; k++) {
 			uint32_t span = (from + k) % FINEMEM_SPANS;
 
@@ -370,7 +381,7 @@ static struct finemem_verb committed(struct finemem_op *op, const struct finemem
 {
 	uint8_t now = level(rule, op->failures);
 
-	if (h->map == UINT32_MAX)
+	if (h->map == FINEMEM_FULL_MAP)
 		return update(op, FINEMEM_FULL, FROM(FINEMEM_NORMAL) | FROM(FINEMEM_CONTENDED));
 	if (!h->map)
 		return update(op, FINEMEM_EMPTY, FROM(FINEMEM_NORMAL) | FROM(FINEMEM_CONTENDED) |
@@ -436,6 +447,8 @@ static struct finemem_verb resume(struct finemem_op *op, const struct finemem_ru
 	bool large = op->order >= FINEMEM_SPAN_ORDER;
 
 	op->flushed = true;
+	if (op->kind == FINEMEM_FLUSH)
+		return done(op, 0);
 	if (op->kind == FINEMEM_FREE)
 		return large ? free_spans(op, rule) : free_chunks(op, rule);
 	return large ? take_spans(op, rule, v) : take_chunks(op, rule, v);
@@ -445,10 +458,27 @@ static struct finemem_verb got_log(struct finemem_op *op, const struct finemem_r
 				   struct finemem_view *v, uint64_t word)
 {
 	struct finemem_log old = finemem_log_unpack(word);
+	uint32_t chunk = op->verb.at - finemem_log_word(rule->sections, op->section, 0);
 
+	op->old_log = word;
+	op->log_at = op->verb.at;
+	/* Stamps of two layers do not compare. */
+	if (word && old.section != op->log.section)
+		return read_words(op, GOT_IN_USE,
+				  finemem_span_word(rule->sections, op->section,
+						    chunk / FINEMEM_CHUNKS), 1);
 	if (word && !older(old.stamp, op->log.stamp))
 		return resume(op, rule, v);
-	return swap(op, FLUSHED, op->verb.at, word, finemem_log_pack(&op->log));
+	return swap(op, FLUSHED, op->log_at, word, finemem_log_pack(&op->log));
+}
+
+/* The log of the layer that has the span now is the newer one. */
+static struct finemem_verb got_in_use(struct finemem_op *op, const struct finemem_rule *rule,
+				      struct finemem_view *v, uint64_t word)
+{
+	if (finemem_unpack(word).in_use == op->log.section)
+		return resume(op, rule, v);
+	return swap(op, FLUSHED, op->log_at, op->old_log, finemem_log_pack(&op->log));
 }
 
 static struct finemem_verb opened(struct finemem_op *op, const struct finemem_rule *rule,
@@ -502,10 +532,10 @@ static struct finemem_verb freed(struct finemem_op *op, const struct finemem_rul
 		op->image = found;
 		return free_chunks(op, rule);
 	}
-	if (v->has_spans && v->section == op->section)
+	if (v && v->has_spans && v->section == op->section)
 		v->spans[op->span] = op->verb.desired;
 	h = finemem_unpack(op->verb.desired);
-	return committed(op, rule, &h, old.map == UINT32_MAX);
+	return committed(op, rule, &h, old.map == FINEMEM_FULL_MAP);
 }
 
 static struct finemem_verb freed_spans(struct finemem_op *op, const struct finemem_rule *rule,
@@ -517,7 +547,7 @@ static struct finemem_verb freed_spans(struct finemem_op *op, const struct finem
 		op->image = found;
 		return free_spans(op, rule);
 	}
-	if (v->has_states && v->section == op->section)
+	if (v && v->has_states && v->section == op->section)
 		v->states = op->verb.desired;
 	return done(op, 0);
 }
@@ -529,7 +559,7 @@ static struct finemem_verb state_set(struct finemem_op *op, const struct finemem
 		op->image = *result;
 		return set_state(op, rule);
 	}
-	if (v->has_states && v->section == op->section)
+	if (v && v->has_states && v->section == op->section)
 		v->states = op->verb.desired;
 	return done(op, 0);
 }
@@ -539,10 +569,21 @@ static struct finemem_verb start(struct finemem_op *op, const struct finemem_rul
 {
 	if (op->kind == FINEMEM_ALLOCATE)
 		return choose(op, rule, v);
+	if (op->kind == FINEMEM_FLUSH)
+		return read_words(op, GOT_IMAGE, op->at, 1);
 	if (op->order >= FINEMEM_SPAN_ORDER)
 		return read_words(op, GOT_SECTION, finemem_section_word(op->section), 1);
 	return read_words(op, GOT_SPAN,
 			  finemem_span_word(rule->sections, op->section, op->span), 1);
+}
+
+/* Flushes the log of the header that has been read. */
+static struct finemem_verb flush(struct finemem_op *op, const struct finemem_rule *rule)
+{
+	int span = op->at < rule->sections ? -1 : op->span;
+
+	return logged_chunk(op->image, span) < 0 ? done(op, 0) :
+						   read_log(op, rule, op->image, span);
 }
 
 struct finemem_verb finemem_next(struct finemem_op *op, const struct finemem_rule *rule,
@@ -564,6 +605,8 @@ struct finemem_verb finemem_next(struct finemem_op *op, const struct finemem_rul
 		return opened(op, rule, view, *result);
 	case GOT_LOG:
 		return got_log(op, rule, view, *result);
+	case GOT_IN_USE:
+		return got_in_use(op, rule, view, *result);
 	case FLUSHED:
 		/* If it failed, another client has flushed the same log, or a newer one. */
 		swapped(op, *result);
@@ -584,7 +627,9 @@ struct finemem_verb finemem_next(struct finemem_op *op, const struct finemem_rul
 		return freed_spans(op, rule, view, *result);
 	case GOT_IMAGE:
 		op->image = *result;
-		if (view->has_states && view->section == op->section)
+		if (op->kind == FINEMEM_FLUSH)
+			return flush(op, rule);
+		if (view && view->has_states && view->section == op->section)
 			view->states = op->image;
 		return set_state(op, rule);
 	case SET_STATE:
@@ -592,4 +637,63 @@ struct finemem_verb finemem_next(struct finemem_op *op, const struct finemem_rul
 	default:
 		return done(op, op->result);
 	}
+}
+
+/* --- recovery ------------------------------------------------------------- */
+
+void finemem_recover(struct finemem_recovery *r, uint16_t dead)
+{
+	*r = (struct finemem_recovery){ .dead = dead };
+}
+
+/* Begins with the next header, or log. */
+static struct finemem_verb look(struct finemem_recovery *r, const struct finemem_rule *rule)
+{
+	uint32_t headers = rule->sections * (1 + FINEMEM_SPANS);
+	uint32_t span = r->at - rule->sections;
+
+	r->frees = false;
+	r->op = (struct finemem_op){ .kind = FINEMEM_FLUSH, .at = r->at };
+	if (r->at >= finemem_words(rule->sections))
+		return done(&r->op, 0);
+	if (r->at >= headers)
+		return read_words(&r->op, DONE, r->at, 1);
+	r->op.section = r->at < rule->sections ? r->at : span / FINEMEM_SPANS;
+	r->op.span = r->at < rule->sections ? 0 : (uint8_t)(span % FINEMEM_SPANS);
+	return finemem_next(&r->op, rule, NULL, NULL);
+}
+
+/* Frees what the log @word at .at names, if the dead client has it. */
+static struct finemem_verb reclaim(struct finemem_recovery *r, const struct finemem_rule *rule,
+				   uint64_t word)
+{
+	struct finemem_log log = finemem_log_unpack(word);
+	uint32_t chunk = r->at - finemem_log_word(rule->sections, 0, 0);
+	uint32_t span = chunk / FINEMEM_CHUNKS;
+
+	r->at++;
+	if (log.id != r->dead)
+		return look(r, rule);
+	r->frees = true;
+	r->recovered++;
+	finemem_free(&r->op, rule, r->dead, log.size + (log.section ? FINEMEM_SPAN_ORDER : 0),
+		     span / FINEMEM_SPANS, span % FINEMEM_SPANS, chunk % FINEMEM_CHUNKS);
+	return finemem_next(&r->op, rule, NULL, NULL);
+}
+
+struct finemem_verb finemem_recover_next(struct finemem_recovery *r,
+					 const struct finemem_rule *rule, const uint64_t *result)
+{
+	uint32_t headers = rule->sections * (1 + FINEMEM_SPANS);
+	struct finemem_verb verb;
+
+	if (!result)
+		return look(r, rule);
+	if (!r->frees && r->at >= headers)
+		return reclaim(r, rule, *result);
+	verb = finemem_next(&r->op, rule, NULL, result);
+	if (verb.kind != FINEMEM_DONE)
+		return verb;
+	r->at += !r->frees;
+	return look(r, rule);
 }

@@ -13,7 +13,19 @@
  * 2 MiB by one of a section's header.  After a commit in a span, the state of the span in the
  * section's header is updated by READ and WRITE: "optimistic", as that does not retry.
  *
- * Not in the model: keys and windows, batching of several sections, recovery.
+ * When a client has crashed, the memory node reads all headers and flushes their logs, then frees
+ * the chunks whose logs name the client.  The released code (source/free_block_manager.cc) does
+ * less: it flushes no log of another client, and erases the logs of all chunks, so what the others
+ * have is lost when they crash.
+ *
+ * Not in the model: keys and windows, batching of several sections.
+ *
+ * tests/unit/test_model_finemem.c tries every interleaving.  Of one size, with states set by
+ * compare-and-swap, the allocator is correct, and recovery frees what a dead client had if the
+ * client is fenced.  The states of the first layer are not safe: WRITEs undo each other and
+ * allocations of spans; a last free makes a span empty in which others have allocated since; a
+ * client that dies between the layers takes a span with it.  Without a fence, what a client
+ * allocates late has no owner.
  *
  * Pure: no I/O, clock, allocation; a struct may be copied at any verb.
  */
@@ -23,10 +35,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The model checker has smaller ones. */
+#ifndef FINEMEM_SPANS
 #define FINEMEM_SPANS 16        /* of a section */
-#define FINEMEM_CHUNKS 32       /* of a span */
 #define FINEMEM_SPAN_ORDER 5    /* log2 of a span's chunks: the least order of the first layer */
 #define FINEMEM_SECTION_ORDER 9
+#endif
+#define FINEMEM_CHUNKS (1 << FINEMEM_SPAN_ORDER) /* of a span */
+#define FINEMEM_FULL_MAP ((uint32_t)((1ull << FINEMEM_CHUNKS) - 1))
 #define FINEMEM_HIGH 10         /* failures above which a span is contended */
 #define FINEMEM_LOW 3           /* failures below which it is not any more */
 #define FINEMEM_STAMPS 128
@@ -124,7 +140,7 @@ struct finemem_verb {
 	uint64_t expect, desired;
 };
 
-enum finemem_kind { FINEMEM_ALLOCATE, FINEMEM_FREE };
+enum finemem_kind { FINEMEM_ALLOCATE, FINEMEM_FREE, FINEMEM_FLUSH };
 
 struct finemem_op {
 	enum finemem_kind kind;
@@ -139,7 +155,10 @@ struct finemem_op {
 	uint32_t tried;      /* sections without what is wanted */
 	uint32_t failures;   /* compare-and-swaps that failed, of the span at hand */
 	uint64_t image;      /* of the section, to update a state */
-	struct finemem_log log;
+	struct finemem_log log;   /* to flush */
+	uint64_t old_log;         /* that it replaces, at word .log_at */
+	uint32_t log_at;
+	uint32_t at;              /* of FINEMEM_FLUSH: the header */
 	struct finemem_verb verb; /* in flight */
 	int result;          /* when done: 0, -ENOSPC, -ENOENT (a free of what is free) */
 	uint32_t swaps, failed, reads, writes; /* so far */
@@ -155,6 +174,23 @@ void finemem_allocate(struct finemem_op *op, const struct finemem_rule *rule, ui
 		      uint32_t order);
 void finemem_free(struct finemem_op *op, const struct finemem_rule *rule, uint16_t id,
 		  uint32_t order, uint32_t section, uint32_t span, uint32_t chunk);
+
+/* The memory node frees what a client has, by the logs. */
+struct finemem_recovery {
+	struct finemem_op op; /* flushes, and frees */
+	uint16_t dead;
+	bool frees;           /* in the second pass, an allocation is being freed */
+	uint32_t at;          /* word that is looked at: all headers, then all logs */
+	uint32_t recovered;   /* so far */
+};
+
+/*
+ * Begins to free what client @dead has.  In the end .recovered allocations have been freed.  Of
+ * finemem_recover_next(), @result is NULL at first.
+ */
+void finemem_recover(struct finemem_recovery *r, uint16_t dead);
+struct finemem_verb finemem_recover_next(struct finemem_recovery *r,
+					 const struct finemem_rule *rule, const uint64_t *result);
 
 /*
  * Returns the next verb of @op.  @result has the words that the last READ has read, or the word

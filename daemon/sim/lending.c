@@ -228,6 +228,7 @@ static void sum_up(struct lending *l, uint32_t seconds)
 	if (!n)
 		return;
 	x->live_lent /= n;
+	x->live_lent_sum = l->lent_sum > 0 ? l->live_sum / l->lent_sum : 0;
 	qsort(l->ratio, n, sizeof(*l->ratio), by_value);
 	x->live_lent_low = l->ratio[(uint32_t)(LOW * n)];
 }
@@ -293,7 +294,7 @@ int lending_run(const struct lending_config *config, struct lending_result *resu
 	l->seed = (config->seed + 1) * 0xD1B54A32D192ED03ull | 1;
 	mix_make(&l->mix, (config->seed + 1) * 0x9E3779B97F4A7C15ull | 1,
 		 config->unit == LENDING_SHARES);
-	r = new_store(config, l->seed, &l->store);
+	r = new_store(config, draw_stream(config->seed, 0), &l->store);
 	if (!r)
 		r = run(l);
 	if (!r)

@@ -27,7 +27,7 @@ enum lending_unit {
 struct lending_config {
 	enum lending_unit unit;
 	uint64_t slab;    /* bytes, of LENDING_SLABS */
-	uint64_t device;  /* bytes of each machine's swap device */
+	uint64_t device;  /* bytes of each machine's swap device, at least MIX_LOCAL */
 	uint32_t run;     /* pages of the largest run, up to STORE_RUN; sizes are log-uniform */
 	uint64_t miss;    /* ns of processor time of a page in and out; 0 = programs do not page */
 	uint32_t columns; /* STORE_COLUMNS, or 1 */
@@ -46,6 +46,7 @@ struct lending_result {
 	double use;         /* mean live / donors' memory */
 	double live_lent;   /* mean live / lent, of the seconds in which memory is lent */
 	double live_lent_low; /* its 5th percentile */
+	double live_lent_sum; /* mean live / mean lent: seconds count by what is lent in them */
 	double parts[LENDING_PARTS]; /* live / lent in each tenth; negative: nothing was lent */
 	double lent;        /* mean bytes */
 	double maps, unmaps; /* units per second */

@@ -33,7 +33,7 @@ struct store_ops {
 struct store {
 	const struct store_ops *ops;
 	uint64_t lent, live;    /* pages of the units that machines hold; stored in them */
-	uint64_t refused;       /* requests for a unit that found none, so far */
+	uint64_t refused;       /* requests for a unit, or a swap slot, that found none, so far */
 	uint64_t maps, unmaps;  /* units, so far */
 };
 

@@ -244,8 +244,10 @@ static uint32_t take(struct store *store, uint32_t node, uint32_t cpu, uint32_t 
 		if (c != NOWHERE)
 			settle(s, d, c);
 		c = d->current[cpu] = next_cluster(d);
-		if (c == NOWHERE)
+		if (c == NOWHERE) {
+			s->store.refused++;
 			return 0;
+		}
 		d->clusters[c].state = CLUSTER_CURRENT;
 	}
 	cluster = &d->clusters[c];

@@ -52,6 +52,19 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
 	EBB_CGROUP_TOGETHER = 1 << 7, /* placement=together; used by ebbd only */
 	EBB_CGROUP_PLACED = 1 << 8,   /* placement=auto; used by ebbd only */
+	EBB_CGROUP_BENEFIT = 1 << 9,  /* benefit=on: maps/sources counts */
+};
+
+/* Of the flags, bit 16 + enum ebb_source: ebbd has paused this source of requests. */
+#define EBB_CGROUP_PAUSED_SHIFT 16
+
+/* What predicts the pages of a request; ebbd counts and judges each source separately. */
+enum ebb_source {
+	EBB_SOURCE_OTHER = 0,
+	EBB_SOURCE_STREAMS = 1,     /* strided scans */
+	EBB_SOURCE_REPLAY = 2,      /* a learned pattern */
+	EBB_SOURCE_NEAR = 3,        /* pages around a miss */
+	EBB_SOURCES
 };
 
 /* maps/cgroups: id of an attached memory cgroup -> what governs its tasks. */
@@ -165,8 +178,17 @@ static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
 
 /* maps/prefetched: pages in flight or waiting for their first access. */
 struct ebb_prefetch {
-	__u64 issued_ns;
+	__u64 issued_ns;            /* but for EBB_ISSUED_SOURCE */
 	__u64 owner;                /* cgroup charged with the outcome */
+};
+
+/* The lowest bits of .issued_ns: enum ebb_source of the request. */
+#define EBB_ISSUED_SOURCE 3ULL
+
+/* maps/sources: owner id, with EBB_CGROUP_BENEFIT -> its prefetched pages by source, per CPU. */
+struct ebb_source_counters {
+	__u64 used[EBB_SOURCES];    /* as hits and late of struct ebb_counters */
+	__u64 wasted[EBB_SOURCES];
 };
 
 /* An unread page that was requested this long ago may be evicted by now. */
@@ -233,7 +255,8 @@ struct ebb_fault {
 	__u32 kind;                 /* enum ebb_fault_kind */
 	__u32 policy;
 	__u32 cluster; /* pages that the kernel read by itself with a miss, including it */
-	__u32 role;                 /* enum ebb_role of the thread */
+	__u16 role;                 /* enum ebb_role of the thread */
+	__u16 paused;               /* bit: enum ebb_source whose requests are dropped */
 	__u32 room;                 /* pages the cgroup may have outstanding */
 };
 
@@ -246,7 +269,8 @@ struct ebb_request {
 	__u64 time_ns;
 	__u32 tgid, exec;
 	__u32 count;                /* pages */
-	__u32 op;                   /* enum ebb_op */
+	__u16 op;                   /* enum ebb_op */
+	__u16 source;               /* enum ebb_source */
 	__u32 run;                  /* pages that the stream has covered; 0 = no stream */
 	__u32 passed;               /* of run, since the previous request */
 };
@@ -282,7 +306,8 @@ struct ebb_memory {
 	__u64 time_ns;
 	__u32 tgid, exec;
 	__u32 count;                /* 0 */
-	__u32 op;                   /* EBB_OP_MEMORY */
+	__u16 op;                   /* EBB_OP_MEMORY */
+	__u16 source;               /* 0 */
 	__u64 leaf;
 };
 
@@ -442,6 +467,7 @@ EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_arrivals, 1 << EBB_PAGE_SHIFT);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
+EBB_ASSERT_SIZE(struct ebb_source_counters, 64);
 EBB_ASSERT_SIZE(struct ebb_batch, 32 + 9 * EBB_BATCH_MAX);
 EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);

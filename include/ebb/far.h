@@ -9,10 +9,11 @@
  * that takes an extent also records the owner: after a crash, the donor reads the words and needs
  * no log.
  *
- * Generations: every free, format, hand-over and withdrawal raises the generation of its word, so
- * (address, generation) names one allocation for ever, and a compare-and-swap with an old word
- * fails.  A section and its first slot have the same address, but words of their own: the class
- * tells them apart.  A word at its last generation is retired: its memory is not used again.
+ * Generations: every free, format, trim, hand-over and withdrawal raises the generation of its
+ * word, so (address, class, generation) names one allocation and owner for ever, and a
+ * compare-and-swap with an old word fails.  The class tells a section from its first slot, which
+ * has the same address but a word of its own.  A free word at its last generation is retired: it is
+ * not allocated again.  Other words may still allocate its memory, as part of larger extents.
  *
  * Atomicity: only compare-and-swap changes a word, except hint words, which only WRITEs change.
  * Aligned 8-byte words are atomic in READ and WRITE, nothing larger is.  Words are little-endian.
@@ -53,7 +54,8 @@
 #define EBB_FAR_NONE 0
 #define EBB_FAR_MEMBERS 256
 #define EBB_FAR_DONOR 0xfffe
-#define EBB_FAR_CLOSED 0xffff                         /* of slot words of a FREE or WHOLE section */
+/* Of slot words without a slot: the section is not OPEN, or its class has fewer slots. */
+#define EBB_FAR_CLOSED 0xffff
 
 /*
  * A section word: state 3 | class 5 | owner 16 | generation 40, from the highest bit on.
@@ -179,14 +181,14 @@ static inline __u32 ebb_far_word_of(__u32 page)
 }
 
 /*
- * One word's part of an allocation, 16 bytes.  An extent larger than a section is an array of
- * names of consecutive sections.
+ * The name of an extent of at most a section, 16 bytes.  An extent larger than a section has an
+ * array of names, of consecutive sections.
  */
 struct ebb_far_name {
 	__u32 section;    /* number in the arena */
 	__u16 word;       /* 0 for a whole section */
 	__u8 class;       /* up to EBB_FAR_WHOLE_CLASS */
-	__u8 held;        /* set by operations: whether the member has it */
+	__u8 held;        /* of the operation in flight: whether the member owns it now */
 	__u64 generation; /* of the section word for a whole section, else of the slot word */
 };
 

@@ -32,6 +32,13 @@ struct {
 } counters SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, EBB_MAX_CGROUPS);
+	__type(key, __u64);
+	__type(value, struct ebb_source_counters);
+} sources SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
 } requests SEC(".maps");

@@ -231,10 +231,32 @@ static __always_inline __u64 ebb_walk_run(const struct ebb_walk *w)
 	return (w->run > w->loop ? w->run : w->loop) / 8;
 }
 
+/* What a request is, apart from its pages. */
+struct ebb_what {
+	enum ebb_op op;
+	enum ebb_source source;
+	__u64 run, passed;      /* of a stream */
+};
+
+/*
+ * Returns whether ebbd has paused a source of requests, to see whether the program is faster
+ * without it.  Its requests are then dropped, as if the ring buffer was full: misses say nothing
+ * about the source.
+ */
+static __always_inline int ebb_paused(const struct ebb_fault *f, enum ebb_source source)
+{
+	return f->paused >> source & 1;
+}
+
+static __always_inline int ebb_drops(const struct ebb_fault *f, struct ebb_what what)
+{
+	return (what.op == EBB_OP_PREFETCH || what.op == EBB_OP_LIST) && ebb_paused(f, what.source);
+}
+
 #ifdef __bpf__
 
 static __always_inline void ebb_head(struct ebb_request *r, const struct ebb_fault *f, __u64 count,
-				     __u32 op)
+				     struct ebb_what what)
 {
 	r->at = f->vpn;
 	r->owner = f->owner;
@@ -242,7 +264,10 @@ static __always_inline void ebb_head(struct ebb_request *r, const struct ebb_fau
 	r->tgid = f->tgid;
 	r->exec = f->exec;
 	r->count = count;
-	r->op = op;
+	r->op = what.op;
+	r->source = what.source;
+	r->run = what.run;
+	r->passed = what.passed;
 }
 
 static __always_inline void ebb_count(__u64 owner, __u64 asked, __u64 dropped)
@@ -258,51 +283,47 @@ static __always_inline void ebb_count(__u64 owner, __u64 asked, __u64 dropped)
 	}
 }
 
-static __always_inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, __u32 op,
-				     __u64 run, __u64 passed)
+static __always_inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages,
+				     struct ebb_what what)
 {
 	__u64 count = ebb_clip(pages.first, pages.stride, pages.count);
 	struct ebb_request *r;
 
-	if (!count)
+	if (!count || ebb_drops(f, what))
 		return 0;
 	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
 	if (!r) {
 		ebb_count(f->owner, 0, 1);
 		return 0;
 	}
-	ebb_head(r, f, count, op);
+	ebb_head(r, f, count, what);
 	r->first = pages.first;
 	r->stride = pages.stride;
-	r->run = run;
-	r->passed = passed;
 	bpf_ringbuf_submit(r, 0);
-	if (op == EBB_OP_PREFETCH)
+	if (what.op == EBB_OP_PREFETCH)
 		ebb_count(f->owner, count, 0);
 	return count;
 }
 
 static __always_inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count,
-					  __u32 op)
+					  struct ebb_what what)
 {
 	struct ebb_list_request *r;
 
-	if (!count || count > EBB_LIST_MAX)
+	if (!count || count > EBB_LIST_MAX || ebb_drops(f, what))
 		return 0;
 	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
 	if (!r) {
 		ebb_count(f->owner, 0, 1);
 		return 0;
 	}
-	ebb_head(&r->head, f, count, op);
+	ebb_head(&r->head, f, count, what);
 	r->head.first = vpn[0];
 	r->head.stride = 1;
-	r->head.run = 0;
-	r->head.passed = 0;
 	for (int i = 0; i < EBB_LIST_MAX; i++)
 		r->vpn[i] = vpn[i];
 	bpf_ringbuf_submit(r, 0);
-	if (op == EBB_OP_LIST)
+	if (what.op == EBB_OP_LIST)
 		ebb_count(f->owner, count, 0);
 	return count;
 }
@@ -431,31 +452,38 @@ static inline struct ebb_policy_sim *ebb_sim(const struct ebb_fault *f)
 	return (struct ebb_policy_sim *)((char *)f - offsetof(struct ebb_policy_sim, fault));
 }
 
-static inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, __u32 op, __u64 run,
-			    __u64 passed)
+static inline struct ebb_request ebb_head(const struct ebb_fault *f, struct ebb_range pages,
+					  struct ebb_what what)
 {
-	struct ebb_policy_sim *sim = ebb_sim(f);
-	struct ebb_request r = {
+	return (struct ebb_request){
 		.first = pages.first, .stride = pages.stride, .at = f->vpn, .owner = f->owner,
-		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = op,
-		.run = (__u32)run, .passed = (__u32)passed,
+		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = (__u16)what.op,
+		.source = (__u16)what.source, .count = (__u32)pages.count,
+		.run = (__u32)what.run, .passed = (__u32)what.passed,
 	};
-
-	r.count = (__u32)ebb_clip(pages.first, pages.stride, pages.count);
-	return r.count && !sim->request(sim->data, &r) ? r.count : 0;
 }
 
-static inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count, __u32 op)
+static inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, struct ebb_what what)
 {
 	struct ebb_policy_sim *sim = ebb_sim(f);
-	struct ebb_list_request r = { .head = {
-		.first = vpn[0], .stride = 1, .at = f->vpn, .owner = f->owner,
-		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = op,
-		.count = (__u32)count,
-	} };
+	struct ebb_request r;
 
-	if (!count || count > EBB_LIST_MAX)
+	pages.count = ebb_clip(pages.first, pages.stride, pages.count);
+	if (!pages.count || ebb_drops(f, what))
 		return 0;
+	r = ebb_head(f, pages, what);
+	return sim->request(sim->data, &r) ? 0 : r.count;
+}
+
+static inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count,
+				 struct ebb_what what)
+{
+	struct ebb_policy_sim *sim = ebb_sim(f);
+	struct ebb_list_request r;
+
+	if (!count || count > EBB_LIST_MAX || ebb_drops(f, what))
+		return 0;
+	r.head = ebb_head(f, (struct ebb_range){ vpn[0], 1, count }, what);
 	memcpy(r.vpn, vpn, count * sizeof(*vpn));
 	return !sim->request(sim->data, &r.head) ? count : 0;
 }
@@ -536,37 +564,55 @@ static inline void ebb_tables_reset(void)
 /*
  * Requests count pages: first, first + stride, ..., without those outside the
  * address space and those beyond EBB_REQUEST_MAX.  Returns how many it requested,
- * 0 if the ring buffer was full.  ebbd skips resident pages and pages in flight,
- * so requesting a page twice costs time but no I/O.
+ * 0 if the ring buffer was full or the source is paused.  ebbd skips resident pages and pages in
+ * flight, so requesting a page twice costs time but no I/O.
  */
 static __always_inline __u64 ebb_prefetch(const struct ebb_fault *f, __u64 first, __s64 stride,
 					  __u64 count)
 {
-	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_PREFETCH, 0, 0);
+	return ebb_ask(f, (struct ebb_range){ first, stride, count },
+		       (struct ebb_what){ .op = EBB_OP_PREFETCH });
+}
+
+/* ebb_prefetch() for one source of several in a policy. */
+static __always_inline __u64 ebb_prefetch_from(const struct ebb_fault *f, enum ebb_source source,
+					       struct ebb_range pages)
+{
+	return ebb_ask(f, pages, (struct ebb_what){ .op = EBB_OP_PREFETCH, .source = source });
 }
 
 /*
  * ebb_prefetch() for a stream that has covered run pages, passed of them since its
  * previous request: ebbd pages out behind a stream that is longer than the memory
- * it may use, see docs/policy.md.
+ * it may use, see docs/policy.md.  The source is EBB_SOURCE_STREAMS.
  */
 static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, struct ebb_range pages,
 						 __u64 run, __u64 passed)
 {
-	return ebb_ask(f, pages, EBB_OP_PREFETCH, run, passed);
+	return ebb_ask(f, pages,
+		       (struct ebb_what){ EBB_OP_PREFETCH, EBB_SOURCE_STREAMS, run, passed });
 }
 
 /* ebb_prefetch() for count arbitrary pages; vpn has EBB_LIST_MAX elements. */
 static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn,
 					       __u64 count)
 {
-	return ebb_ask_list(f, vpn, count, EBB_OP_LIST);
+	return ebb_ask_list(f, vpn, count, (struct ebb_what){ .op = EBB_OP_LIST });
+}
+
+/* ebb_prefetch_list() for one source of several in a policy. */
+static __always_inline __u64 ebb_prefetch_list_from(const struct ebb_fault *f,
+						    enum ebb_source source, const __u64 *vpn,
+						    __u64 count)
+{
+	return ebb_ask_list(f, vpn, count,
+			    (struct ebb_what){ .op = EBB_OP_LIST, .source = source });
 }
 
 /* ebb_cold() for count arbitrary pages; vpn has EBB_LIST_MAX elements. */
 static __always_inline __u64 ebb_cold_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count)
 {
-	return ebb_ask_list(f, vpn, count, EBB_OP_COLD_LIST);
+	return ebb_ask_list(f, vpn, count, (struct ebb_what){ .op = EBB_OP_COLD_LIST });
 }
 
 /*
@@ -577,14 +623,16 @@ static __always_inline __u64 ebb_cold_list(const struct ebb_fault *f, const __u6
 static __always_inline __u64 ebb_cold(const struct ebb_fault *f, __u64 first, __s64 stride,
 				      __u64 count)
 {
-	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_COLD, 0, 0);
+	return ebb_ask(f, (struct ebb_range){ first, stride, count },
+		       (struct ebb_what){ .op = EBB_OP_COLD });
 }
 
 /* Reclaims pages that the program no longer needs at once. */
 static __always_inline __u64 ebb_out(const struct ebb_fault *f, __u64 first, __s64 stride,
 				     __u64 count)
 {
-	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_OUT, 0, 0);
+	return ebb_ask(f, (struct ebb_range){ first, stride, count },
+		       (struct ebb_what){ .op = EBB_OP_OUT });
 }
 
 #endif

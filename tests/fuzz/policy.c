@@ -95,6 +95,10 @@ static int check_request(void *data, const struct ebb_request *r)
 	if (r->at != f->vpn || r->owner != f->owner || r->tgid != f->tgid || r->exec != f->exec ||
 	    r->time_ns != f->time_ns)
 		wrong(z, "a request in another's name");
+	if (r->source >= EBB_SOURCES)
+		wrong(z, "source %u", r->source);
+	else if ((r->op == EBB_OP_PREFETCH || r->op == EBB_OP_LIST) && f->paused >> r->source & 1)
+		wrong(z, "a request of paused source %u", r->source);
 	switch (r->op) {
 	case EBB_OP_PREFETCH:
 	case EBB_OP_COLD:
@@ -307,8 +311,11 @@ static void act(struct fuzz *z)
 		for (size_t i = 0; i < sizeof(z->extra); i++)
 			((uint8_t *)&z->extra)[i] = (uint8_t)random_next(&z->seed);
 		z->extra.role %= EBB_ROLES;
-		if (take(z, 1) & 1)
+		a = take(z, 1);
+		if (a & 1)
 			z->extra.cluster %= 32;
+		/* Mostly no source is paused. */
+		z->extra.paused &= a & 2 && a & 4 ? (1 << EBB_SOURCES) - 1 : 0;
 		break;
 	case 20: /* time stands still, or leaps */
 		z->now += take(z, 5) << take(z, 1) % 24;

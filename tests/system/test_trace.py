@@ -117,6 +117,34 @@ def test_simulator_refuses_nonsense(argv, says):
     assert says in refused(sim("trace", FIXTURES[0], *argv, check=False))
 
 
+@pytest.mark.parametrize("argv, says", [
+    (("--mixes", 1, "--slab", "2M"), "slab: has no effect on mixes; leave out --slab"),
+    (("--churn", 1, "--still"), "still: has no effect on mixes; leave out --still"),
+    (("--run", "4K"), "run: has no effect on machines without --mixes"),
+    (("--order", "columns"), "order: has no effect on machines without --mixes"),
+    (("--mixes", 1, "--device", "1G"), "--device: '1G' is out of range; give 80.0 GiB to"),
+])
+def test_options_of_another_simulation(argv, says):
+    done = sim("cluster", *argv, check=False)
+    assert done.returncode == USAGE and says in done.stderr
+
+
+def test_extents_as_json():
+    argv = ("extents", "--clients", 64, "--sections", 8, "--seeds", 3, "--rounds", 2)
+    table = sim(*argv).stdout
+    schemes = json.loads(sim(*argv, "--json").stdout)["schemes"]
+    for name, scheme in schemes.items():
+        [line] = [line for line in table.splitlines() if line.startswith(f"{name} ")]
+        of = scheme["allocate"]
+        for number in (of["swaps"], of["last_swaps"], of["trips"]):
+            assert f" {number:.3f} " in line
+        for key in ("swaps", "trips"):
+            assert f" {of[key + '_low']:.2f}-{of[key + '_high']:.2f} " in line
+        assert f"{name} {scheme['used']:.1f} %" in table
+    done = sim("extents", "--sections", 1, check=False)
+    assert done.returncode == USAGE and "give a larger --sections or --fill" in done.stderr
+
+
 @pytest.mark.parametrize("run", ["show", "plot", "sim"])
 def test_files_that_are_no_whole_trace(run, tmp_path):
     picture = tmp_path / "out.svg"

@@ -245,7 +245,8 @@ def pinned():
 
 def in_kernel(rows):
     """Attachments as a version has them whose policies run there only, without new members."""
-    return {cgroup: {**{key: row[key] for key in row if key != "placement"}, "run": "kernel"}
+    new = ("placement", "benefit", "sources")
+    return {cgroup: {**{key: row[key] for key in row if key not in new}, "run": "kernel"}
             for cgroup, row in rows.items()}
 
 

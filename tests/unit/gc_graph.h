@@ -7,6 +7,7 @@
 #ifndef GC_GRAPH_H
 #define GC_GRAPH_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <unistd.h>
 #include "gc_test.h"
@@ -17,14 +18,28 @@
 #define WATCHES 4	/* roots beyond: weak references, then as many ephemerons */
 #define ARRAYS 3	/* then arrays */
 #define MINE (ROOTS + 2 * WATCHES + ARRAYS)	/* what is in the thread's own shared slot */
-#define ALL_ROOTS (MINE + 1)
+#define TABLE (MINE + 1)	/* a table with weak entries, then what it must have */
+#define ENTRIES 4
+#define ALL_ROOTS (TABLE + 1 + 3 * ENTRIES)
 #define SHARED 64
 #define OTHERS 2	/* further heaps: with three, a thread may have to release one again */
+
+/* A program's table, which no other thread has. */
+struct entry {
+	ebbgc_ref_t key, value;		/* an ephemeron; EBBGC_CLEAR_LAST, unless `swapped` */
+	ebbgc_ref_t weak;		/* cleared when those are not */
+};
+
+struct table {
+	uint64_t swapped;		/* the key lives while the value does, not conversely */
+	struct entry entries[ENTRIES];
+};
 
 struct world {
 	struct ebb_arrivals *ring;	/* NULL: no faults are shared */
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
+	ebbgc_type_t table;		/* TYPE_NONE with a nursery, which refuses it */
 	struct {			/* further heaps that threads are attached to, if any */
 		ebbgc_heap_t *heap;
 		ebbgc_type_t node, leaf;
@@ -188,6 +203,122 @@ static void array(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint6
 		roots[a] = ebbgc_load(m, roots[c], slot);
 		check(roots[a]);
 	}
+}
+
+static ebbgc_ref_t slot_load(const ebbgc_ref_t *slot)
+{
+	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+}
+
+static void table_edges(void *object, struct ebbgc_edges *e)
+{
+	struct table *t = object;
+	bool swapped = __atomic_load_n(&t->swapped, __ATOMIC_RELAXED);
+
+	for (size_t i = 0; i < ENTRIES; i++) {
+		struct entry *n = &t->entries[i];
+		ebbgc_ref_t *key = swapped ? &n->value : &n->key;
+		ebbgc_ref_t *value = swapped ? &n->key : &n->value;
+		ebbgc_ref_t has_key = slot_load(key), has_value = slot_load(value);
+
+		e->ephemeron(e, key, has_key, value, has_value,
+			     swapped ? EBBGC_CLEAR_FIRST : EBBGC_CLEAR_LAST);
+		e->weak(e, &n->weak, slot_load(&n->weak),
+			swapped ? EBBGC_CLEAR_LAST : EBBGC_CLEAR_FIRST);
+	}
+}
+
+static void slot_put(ebbgc_mutator_t *m, ebbgc_ref_t table, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	ebbgc_overwrite(m, table, slot_load(slot));
+	ebbgc_init(slot, value);
+}
+
+/* What a thread holds is in its entries, in both slots. */
+static void table_check(ebbgc_mutator_t *m, ebbgc_ref_t *roots, unsigned int i)
+{
+	struct table *t = ebbgc_ptr(roots[TABLE]);
+	struct entry *n = &t->entries[i];
+	enum ebbgc_clear when = t->swapped ? EBBGC_CLEAR_FIRST : EBBGC_CLEAR_LAST;
+	ebbgc_ref_t *holds = &roots[TABLE + 1 + 3 * i];
+	ebbgc_ref_t key = ebbgc_weak_read(m, slot_load(&n->key), when);
+	ebbgc_ref_t value = ebbgc_weak_read(m, slot_load(&n->value), when);
+	ebbgc_ref_t weak = ebbgc_weak_read(m, slot_load(&n->weak),
+					   t->swapped ? EBBGC_CLEAR_LAST : EBBGC_CLEAR_FIRST);
+	bool dead = ebbgc_is_null(t->swapped ? value : key);
+
+	/* An entry without its key has no value. */
+	if (!dead) {
+		check(key);
+		check(value);
+	}
+	check(weak);
+	assert_true(ebbgc_is_null(holds[0]) || ebbgc_same(key, holds[0]));
+	assert_true(dead || ebbgc_is_null(holds[1]) || ebbgc_same(value, holds[1]));
+	assert_true(ebbgc_is_null(holds[2]) || ebbgc_same(weak, holds[2]));
+	if (!ebbgc_is_null(holds[0]) && !ebbgc_is_null(holds[1]))
+		assert_false(dead);
+}
+
+/* Fills, reuses and forgets entries; finds objects by one reference that others have lost. */
+static void table(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
+{
+	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS, i = next(s) % ENTRIES;
+	ebbgc_ref_t *holds = &roots[TABLE + 1 + 3 * i], found;
+	struct table *t;
+	struct entry *n;
+
+	if (ebbgc_is_null(roots[TABLE]) || next(s) % 256 == 0) {
+		for (size_t k = 0; k < 3 * ENTRIES; k++)
+			roots[TABLE + 1 + k] = EBBGC_NULL;
+		roots[TABLE] = ebbgc_alloc(m, w->table);
+		assert_false(ebbgc_is_null(roots[TABLE]));
+		t = ebbgc_ptr(roots[TABLE]);
+		__atomic_store_n(&t->swapped, next(s) & 1, __ATOMIC_RELAXED);
+	}
+	t = ebbgc_ptr(roots[TABLE]);
+	n = &t->entries[i];
+	switch (next(s) % 8) {
+	case 0: case 1:
+		if (ebbgc_is_null(roots[a]) || ebbgc_is_null(roots[b]))
+			break;
+		slot_put(m, roots[TABLE], &n->key, roots[a]);
+		slot_put(m, roots[TABLE], &n->value, roots[b]);
+		holds[0] = roots[a];
+		holds[1] = roots[b];
+		break;
+	case 2:
+		/* Its key or its value gets another partner. */
+		a = !ebbgc_is_null(holds[0]);
+		if (ebbgc_is_null(holds[!a]) || ebbgc_is_null(roots[b]))
+			break;
+		slot_put(m, roots[TABLE], a ? &n->value : &n->key, roots[b]);
+		holds[a] = roots[b];
+		break;
+	case 3:
+		slot_put(m, roots[TABLE], &n->weak, roots[a]);
+		holds[2] = roots[a];
+		break;
+	case 4: case 5:
+		holds[next(s) % 3] = EBBGC_NULL;
+		break;
+	case 6:
+		/* What is found last may be stored where it was cleared first, or its child. */
+		found = ebbgc_weak_read(m, slot_load(t->swapped ? &n->weak : &n->key),
+					EBBGC_CLEAR_LAST);
+		if (ebbgc_is_null(found))
+			break;
+		check(found);
+		roots[a] = found;
+		if (next(s) & 1)
+			roots[a] = ebbgc_load(m, found, &node_of(found)->left);
+		if (t->swapped)
+			break;
+		slot_put(m, roots[TABLE], &n->weak, roots[a]);
+		holds[2] = roots[a];
+		break;
+	}
+	table_check(m, roots, i);
 }
 
 /* A load by another thread may write the slot, but not undo a store. */
@@ -357,6 +488,8 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 		own(self, m, roots);
 		break;
 	}
+	if (w->table != TYPE_NONE && next(s) % 8 == 0)
+		table(w, m, roots, s);
 	if (w->others[0].heap)
 		other_heap(self, m);
 	if (next(s) % 64 == 0)
@@ -431,6 +564,9 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	static const struct ebbgc_layout leaf = {
 		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
 	};
+	static const struct ebbgc_layout table = {
+		.name = "table", .size = sizeof(struct table), .edges = table_edges,
+	};
 	struct world w = { .steps = steps, .spread = 1 };
 	struct ebbgc_layout node = node_layout;
 	struct worker workers[THREADS];
@@ -459,6 +595,9 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
+	w.table = TYPE_NONE;
+	assert_int_equal(ebbgc_type_register(w.heap, &table, &w.table),
+			 strstr(options, "nursery") ? -ENOTSUP : 0);
 	for (size_t i = 0; i < OTHERS && seed % 3 == 0; i++) {
 		w.others[i].heap = checked_heap(i ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
 		assert_int_equal(

@@ -28,6 +28,7 @@ struct memory {
 	enum memory_eviction eviction;
 	uint32_t latency, issue;
 	uint32_t exec;                  /* of all processes */
+	uint16_t paused;                /* sources of requests, one bit each */
 	int futile;                     /* requests come to nothing */
 	struct {                        /* the kernel's, as swap_vma_readahead() of Linux 6.x */
 		uint64_t page;
@@ -45,6 +46,7 @@ struct memory {
 	uint32_t oldest, youngest;
 	struct memory_counts {
 		uint64_t hits, late, misses, unseen, fetched, wasted, requests, asked, outside;
+		uint64_t source[EBB_SOURCES]; /* pages asked for by each */
 	} count;
 };
 
@@ -107,6 +109,7 @@ static inline int memory_request(void *data, const struct ebb_request *r)
 		return 0;
 	m->count.requests++;
 	m->count.asked += r->count;
+	m->count.source[r->source] += r->count;
 	if (m->futile)
 		return 0;
 	for (uint32_t i = 0; i < r->count; i++) {
@@ -202,7 +205,7 @@ static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thr
 	struct memory_page *p = &m->page[i];
 	struct ebb_fault f = {
 		.vpn = m->base + page, .time_ns = ++m->now * 1000, .owner = 1,
-		.exec = m->exec,
+		.exec = m->exec, .paused = m->paused,
 		.tgid = process + 1, .tid = process * 1000 + thread + 1,
 	};
 	uint64_t since = m->now - p->asked;

@@ -8,6 +8,7 @@
 #undef fail
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,14 @@
 #include <unistd.h>
 
 #include "ebbd/attach/attachment.h"
+#include "ebbd/attach/benefit.h"
 #include "ebbd/plane/policy_object.h"
 #include "ebbd/plane/policy_store.h"
+#include "lib/base/clock.h"
+#include "lib/base/lock.h"
 
 #define MIB (1ULL << 20)
+#define SECOND 1000000000ULL
 #define HEADROOM 8
 #define PATH "/tmp/ebb-test-attachment.XXXXXX"
 
@@ -55,6 +60,15 @@ int bpf_map_delete_elem(int fd, const void *key)
 		world.strays[fd] = 0;
 	else
 		world.entries[fd] = 0;
+	return 0;
+}
+
+int bpf_map_lookup_elem(int fd, const void *key, void *value)
+{
+	if (fd == CGROUPS)
+		memcpy(value, &world.entry, sizeof(world.entry));
+	else if (fd == STATS)
+		snprintf(((struct ebb_cgroup_stats *)value)->path, sizeof(world.path), "%s", world.path);
 	return 0;
 }
 
@@ -107,6 +121,11 @@ const struct policy *plane_policy(const struct plane *p, const char *name, uint3
 }
 
 void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum)
+{
+	memset(sum, 0, sizeof(*sum));
+}
+
+void plane_sources(const struct plane *p, uint64_t owner, struct ebb_source_counters *sum)
 {
 	memset(sum, 0, sizeof(*sum));
 }
@@ -292,6 +311,114 @@ static void the_limit_of_attachments_is_stated(void **unused)
 	assert_int_equal(attach_it(), 0);
 }
 
+static int set_benefit(uint64_t value)
+{
+	static const char *const names[] = { "benefit" };
+	struct error e = { 0 };
+
+	return attach_set(&attachments, world.path,
+			  &(struct attach_wish){ .n = 1, .names = names, .values = &value }, &e);
+}
+
+/* Returns the paused sources in maps/cgroups. */
+static uint32_t paused(void)
+{
+	HOLD(&attachments.lock);
+
+	return world.entry.flags >> EBB_CGROUP_PAUSED_SHIFT;
+}
+
+static void a_paused_source_is_in_the_map(void **unused)
+{
+	struct attachment *t;
+
+	assert_int_equal(attach_it(), 0);
+	assert_int_equal(world.entry.flags & EBB_CGROUP_BENEFIT, 0);
+	assert_true(set_benefit(2) < 0);
+	assert_int_equal(set_benefit(1), 0);
+	assert_int_equal(world.entry.flags & EBB_CGROUP_BENEFIT, EBB_CGROUP_BENEFIT);
+	t = attachments.item[0];
+	assert_int_equal(attachment_pause(&attachments, t, 1 << EBB_SOURCE_NEAR), 0);
+	assert_int_equal(paused(), 1 << EBB_SOURCE_NEAR);
+	/* Settings that stay leave it. */
+	assert_int_equal(set_benefit(1), 0);
+	assert_int_equal(paused(), 1 << EBB_SOURCE_NEAR);
+	/* The next ebbd resumes it. */
+	world.entries[STATS] = 1;
+	attachments_restore(&attachments);
+	assert_int_equal(world.entry.flags & EBB_CGROUP_BENEFIT, EBB_CGROUP_BENEFIT);
+	assert_int_equal(paused(), 0);
+	assert_int_equal(attachment_pause(&attachments, t, 1 << EBB_SOURCE_NEAR), 0);
+	assert_int_equal(set_benefit(0), 0);
+	assert_int_equal(world.entry.flags & EBB_CGROUP_BENEFIT, 0);
+	assert_int_equal(paused(), 0);
+}
+
+/* Runs a program, which is in user mode half of the time, for a moment. */
+static void run_once(int stat, enum ebb_source source)
+{
+	uint32_t now = paused();
+	char text[64];
+
+	assert_true(!now || now == 1u << source);
+	if (!now)
+		budget_predicted(attachments.item[0]->budget, source, 16);
+	snprintf(text, sizeof(text), "usage_usec 1\nuser_usec %020llu\n",
+		 (unsigned long long)now_ns() / 2000);
+	assert_int_equal(pwrite(stat, text, strlen(text), 0), strlen(text));
+	count();
+	attachments_tick(&attachments);
+	usleep(5000);
+}
+
+/* Runs it until @source is paused as @wanted. */
+static void run_until(int stat, enum ebb_source source, bool wanted)
+{
+	uint64_t until = now_ns() + 60 * SECOND;
+
+	while ((paused() == 1u << source) != wanted) {
+		assert_true(now_ns() < until);
+		run_once(stat, source);
+	}
+}
+
+/* The thread tries the source that is in use, for a short time, and resumes it when it ends. */
+static void trials(void **unused)
+{
+	struct benefit_report judged = { 0 };
+	struct benefit *b;
+	struct error e;
+	char path[64];
+	int stat;
+
+	assert_int_equal(attach_it(), 0);
+	assert_int_equal(benefit_start(&b, &attachments, &e), 0);
+	assert_int_equal(set_benefit(1), 0);
+	snprintf(path, sizeof(path), "%s/cpu.stat", world.path);
+	stat = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(stat >= 0);
+	/* On a busy machine, its periods differ too much to count. */
+	for (int i = 0; i < 20 && (judged.state != BENEFIT_MEASURES ||
+				   !judged.source[EBB_SOURCE_REPLAY].trials); i++) {
+		run_until(stat, EBB_SOURCE_REPLAY, true);
+		run_until(stat, EBB_SOURCE_REPLAY, false);
+		/* Its trial counts after the period that follows. */
+		for (int k = 0; k < 60; k++)
+			run_once(stat, EBB_SOURCE_REPLAY);
+		pthread_mutex_lock(&attachments.lock);
+		judged = attachments.item[0]->judged;
+		pthread_mutex_unlock(&attachments.lock);
+	}
+	assert_int_equal(judged.state, BENEFIT_MEASURES);
+	assert_true(judged.source[EBB_SOURCE_REPLAY].trials >= 1);
+	assert_int_equal(judged.source[EBB_SOURCE_STREAMS].trials, 0);
+	run_until(stat, EBB_SOURCE_REPLAY, true);
+	benefit_stop(&b);
+	assert_int_equal(paused(), 0);
+	close(stat);
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -304,6 +431,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(entries_without_an_attachment_go_at_the_start,
 						begin, end),
 		cmocka_unit_test_setup_teardown(the_limit_of_attachments_is_stated, begin, end),
+		cmocka_unit_test_setup_teardown(a_paused_source_is_in_the_map, begin, end),
+		cmocka_unit_test_setup_teardown(trials, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

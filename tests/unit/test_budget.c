@@ -131,7 +131,11 @@ static void lost_pages_are_wasted_and_prefetched_again(void **unused)
 
 	begin(&w);
 	budget_settle(w.held[0], 100);
-	budget_lost(w.held[0], 10);
+	budget_predicted(w.held[0], EBB_SOURCE_REPLAY, 100);
+	budget_lost(w.held[0], EBB_SOURCE_REPLAY, 10);
+	assert_int_equal(budget_source_pages(w.held[0], EBB_SOURCE_REPLAY), 110);
+	assert_int_equal(budget_source_expired(w.held[0], EBB_SOURCE_REPLAY), 10);
+	assert_int_equal(budget_source_pages(w.held[0], EBB_SOURCE_STREAMS), 0);
 	assert_int_equal(budget_prefetched(w.held[0]), 110);
 	assert_int_equal(budget_expired(w.held[0]), 10);
 	assert_int_equal(budget_outstanding(w.held[0], &counters), 100);
@@ -161,12 +165,12 @@ static void a_tick_learns_what_the_executor_counts(void **unused)
 	assert_false(told(1));
 	budget_settle(w.held[0], 8);
 	assert_true(told(1));
-	budget_lost(w.held[0], 4);
+	budget_lost(w.held[0], EBB_SOURCE_NEAR, 4);
 	assert_true(told(1));
 	s = budget_sweep_begin(w.table, 2 * SECOND);
 	assert_true(budget_sweep_keep(s, 1, SECOND));
 	assert_false(told(1));
-	budget_sweep_expired(s, 1);
+	budget_sweep_expired(s, 1, EBB_SOURCE_NEAR);
 	assert_true(told(1));
 	budget_sweep_end(s);
 	assert_false(told(1));
@@ -221,10 +225,12 @@ static void a_sweep_finds_idle_and_expired_pages(void **unused)
 	assert_true(budget_sweep_keep(s, 1, 10 * SECOND));
 	assert_true(budget_sweep_keep(s, 3, 9 * SECOND));
 	for (int i = 0; i < 5; i++)
-		budget_sweep_expired(s, 1);
-	budget_sweep_expired(s, 3);
+		budget_sweep_expired(s, 1, EBB_SOURCE_NEAR);
+	budget_sweep_expired(s, 3, EBB_SOURCE_NEAR);
 	budget_sweep_end(s);
 	assert_int_equal(budget_expired(w.held[0]), 5);
+	assert_int_equal(budget_source_expired(w.held[0], EBB_SOURCE_NEAR), 5);
+	assert_int_equal(budget_source_expired(w.held[0], EBB_SOURCE_OTHER), 0);
 	assert_int_equal(budget_take(w.held[0], 64, SECOND), 45);
 	/* What one sweep found idle counts until the next one. */
 	budget_sweep_end(budget_sweep_begin(w.table, 11 * SECOND));
@@ -264,6 +270,13 @@ static void misses_that_outnumber_hits_wait(void **unused)
 
 	begin(&w);
 	assert_false(budget_others_wait(w.held[1]));
+	/* Those of a trial do not count. */
+	budget_trial(w.own[1]);
+	for (uint64_t misses = 100; misses <= 200; misses += 100) {
+		counters.misses = misses;
+		budget_tick(w.own[1], &counters, SECOND);
+		assert_false(budget_others_wait(w.held[1]));
+	}
 	counters.misses = 1000;
 	budget_tick(w.own[1], &counters, SECOND);
 	assert_true(budget_others_wait(w.held[1]));
@@ -337,7 +350,7 @@ static void *executor(void *data)
 		if (i % 64 == 0) {
 			s = budget_sweep_begin(r->table, i);
 			budget_sweep_keep(s, i % MANY, i);
-			budget_sweep_expired(s, i % MANY);
+			budget_sweep_expired(s, i % MANY, EBB_SOURCE_NEAR);
 			budget_sweep_end(s);
 		}
 		budget_release(b);

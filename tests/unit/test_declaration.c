@@ -78,6 +78,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = 50.1%\n", ":3:", "0 to 50%" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = -2\n", ":3:", "slowdown: '-2'" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nplacement = 1\n", ":3:", "placement: '1' is not auto" },
+		{ "[cgroup \"/a\"]\npolicy = leap\nbenefit = 2\n", ":3:", "benefit: '2' is not on or off" },
 		{ "[cgroup \"/a\"]\npolicy =\n", ":2:", "policy" },
 		{ "[cgroup \"/a\"]\npolicy = a-name-that-no-policy-can-have\n", ":2:", "policy" },
 		{ "[cgroup /a]\npolicy = leap\n", ":1:", "quotes" },
@@ -149,9 +150,9 @@ static void xattrs(void **unused)
 {
 	static const char *const bad[] = {
 		"", "  \n", "leap pw_max", "leap =4", "leap pw_max=x", "leap pw_max=-1", "leap run=moon",
-		"a-name-that-no-policy-can-have", "leap a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1",
+		"a-name-that-no-policy-can-have", "leap a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1 m=1",
 		"leap slowdown=", "leap slowdown=51%", "leap slowdown=-1%", "leap placement=",
-		"leap placement=Apart",
+		"leap placement=Apart", "leap benefit=",
 	};
 	struct declaration d = { 0 };
 	struct attach_wish wish;
@@ -176,6 +177,11 @@ static void xattrs(void **unused)
 	declaration_wish(&d, &wish);
 	assert_string_equal(wish.names[0], "placement");
 	assert_int_equal(wish.values[0], PLACEMENT_TOGETHER);
+	d = (struct declaration){ 0 };
+	assert_int_equal(declaration_parse(&d, "leap benefit=on", &e), 0);
+	declaration_wish(&d, &wish);
+	assert_string_equal(wish.names[0], "benefit");
+	assert_int_equal(wish.values[0], 1);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		d = (struct declaration){ 0 };
 		e = (struct error){ 0 };

@@ -82,7 +82,7 @@ static void other_page_sizes(void **state)
 		{ "mode=concurrent", 0 }, { "mode=stop,lock", 0 }, { "mode=memliner", -ENOTSUP },
 		{ "mode=memliner,park", -ENOTSUP }, { "mode=concurrent,drop", -ENOTSUP },
 		{ "mode=stop,budget=1M", -ENOTSUP }, { "mode=concurrent,exact", -ENOTSUP },
-		{ "mode=concurrent,nursery=1M", 0 },
+		{ "mode=swapping", -ENOTSUP }, { "mode=concurrent,nursery=1M", 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(*heaps); i++) {

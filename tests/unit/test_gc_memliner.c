@@ -725,6 +725,34 @@ static void options_are_words(void **state)
 	assert_int_equal(unsetenv("EBBGC_OPTIONS"), 0);
 }
 
+/* The mode sets its switches, unless a later word of the environment chooses another one. */
+static void swapping_is_a_mode(void **state)
+{
+	const uint32_t set = EBBGC_EXACT | EBBGC_PARK | EBBGC_DROP;
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap;
+
+	ebbgc_options_init(&o);
+	o.max_bytes = 16 << 20;
+	assert_int_equal(ebbgc_options_parse(&o, "mode=swapping,newest"), 0);
+	assert_int_equal(o.mode, EBBGC_SWAPPING);
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	assert_int_equal(heap->options.mode, EBBGC_MEMLINER);
+	assert_int_equal(heap->options.features, set | EBBGC_NEWEST_FIRST);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	assert_int_equal(setenv("EBBGC_OPTIONS", "mode=concurrent", 1), 0);
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	unsetenv("EBBGC_OPTIONS");
+	assert_int_equal(heap->options.mode, EBBGC_CONCURRENT);
+	assert_int_equal(heap->options.features, EBBGC_NEWEST_FIRST);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	o.features |= EBBGC_ADDRESS_ORDER;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
+	o.mode = (enum ebbgc_mode)(EBBGC_SWAPPING + 1);
+	o.features = 0;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -750,6 +778,7 @@ int main(void)
 		cmocka_unit_test(epochs_are_churn),
 		cmocka_unit_test(garbage_pages_are_dropped),
 		cmocka_unit_test(options_are_words),
+		cmocka_unit_test(swapping_is_a_mode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -293,8 +293,37 @@ static void clusters_in_turn(void **state)
 	assert_int_equal(at, 2);
 	assert_int_equal(s->ops->take(s, 0, 0, STORE_RUN, &at), 100);
 	assert_int_equal(at, 0);
+	assert_int_equal(s->refused, 0);
 	assert_int_equal(s->ops->take(s, 0, 0, STORE_RUN, &at), 0);
+	assert_int_equal(s->refused, 1);
 	store_free(&s);
+}
+
+/* Seconds count alike in one mean, by what is lent in them in the other: sparse ends weigh less. */
+static void means(void **state)
+{
+	struct lending_config c = config(LENDING_SPLIT);
+	struct lending_result x = run(&c);
+
+	assert_true(fabs(x.live_lent_sum - x.use * MIX_LENT / x.lent) < 1e-9);
+	assert_true(x.live_lent_sum > x.live_lent);
+	assert_true(x.live_lent > x.live_lent_low);
+}
+
+/* A machine swaps out as much as it has locally at most: each device of --device has room. */
+static void devices_suffice(void **state)
+{
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		static struct mix m;
+		uint32_t now = 0;
+
+		mix_make(&m, seed * 0x9E3779B97F4A7C15ull | 1, false);
+		while (m.ended < m.count) {
+			mix_second(&m, ++now);
+			for (int i = 0; i < MIX_NODES; i++)
+				assert_true(mix_away(&m.nodes[i]) <= MIX_LOCAL);
+		}
+	}
 }
 
 /* Without a free slab pages go to the disk, and to donors when there is one again. */
@@ -435,6 +464,8 @@ int main(void)
 		cmocka_unit_test(columns_spread),
 		cmocka_unit_test(one_page_keeps_a_slab),
 		cmocka_unit_test(clusters_in_turn),
+		cmocka_unit_test(means),
+		cmocka_unit_test(devices_suffice),
 		cmocka_unit_test(full_donors),
 		cmocka_unit_test(discards_come_by_cluster),
 		cmocka_unit_test(rounding_and_sections),

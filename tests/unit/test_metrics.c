@@ -64,6 +64,24 @@ static void two_formats(void **unused)
 	free(text);
 }
 
+static void sources_of_requests(void **unused)
+{
+	char *text = expose("{\"ebbd\":{},\"cgroups\":[],\"devices\":[],\"donors\":[],\"sources\":["
+			    "{\"name\":\"/x\",\"source\":\"near\",\"pages\":7,\"used\":3,"
+			    "\"state\":\"backs off\",\"gain\":-0.25},"
+			    "{\"name\":\"/y\",\"source\":\"streams\",\"pages\":9,"
+			    "\"state\":\"gains\",\"gain\":null}]}", EXPOSITION_PROMETHEUS);
+
+	has(text, "\nebb_cgroup_source_pages_total{cgroup=\"/x\",source=\"near\"} 7\n");
+	has(text, "\nebb_cgroup_source_pages_total{cgroup=\"/y\",source=\"streams\"} 9\n");
+	has(text, "\nebb_cgroup_source_used_pages_total{cgroup=\"/x\",source=\"near\"} 3\n");
+	has(text, "\nebb_cgroup_source_backs_off{cgroup=\"/x\",source=\"near\"} 1\n");
+	has(text, "\nebb_cgroup_source_backs_off{cgroup=\"/y\",source=\"streams\"} 0\n");
+	has(text, "\nebb_cgroup_source_gain_ratio{cgroup=\"/x\",source=\"near\"} -0.25\n");
+	assert_null(strstr(text, "gain_ratio{cgroup=\"/y\""));
+	free(text);
+}
+
 static void labels_are_escaped(void **unused)
 {
 	char *text = expose(CGROUP("/a\\\\b\\\"c\\nd\\u00e9", "\"misses\":1"), EXPOSITION_PROMETHEUS);
@@ -251,7 +269,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_a_daemon), cmocka_unit_test(two_formats),
-		cmocka_unit_test(labels_are_escaped), cmocka_unit_test(histograms_add_up),
+		cmocka_unit_test(sources_of_requests), cmocka_unit_test(labels_are_escaped),
+		cmocka_unit_test(histograms_add_up),
 		cmocka_unit_test(absent_is_not_zero), cmocka_unit_test(names_are_unique_and_proper),
 		cmocka_unit_test(requests_are_judged), cmocka_unit_test(arbitrary_requests),
 		cmocka_unit_test(reading_is_bounded), cmocka_unit_test(an_answer),

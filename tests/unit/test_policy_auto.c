@@ -99,6 +99,75 @@ static void nothing_to_find(void **unused)
 	memory_free(m);
 }
 
+/* Pauses @source for a tenth of a pass; returns the misses in the 1000 visits after it. */
+static uint64_t pause(struct memory *m, const uint32_t *order, enum ebb_source source)
+{
+	enum { FROM = PAGES / 2, TO = FROM + 4000, AFTER = 1000 };
+	uint64_t missed;
+
+	memory_count_anew(m);
+	for (uint32_t i = 0; i < FROM; i++)
+		memory_visit(m, 0, 0, order ? order[i] : i);
+	for (uint32_t k = 0; k < EBB_SOURCES; k++)
+		assert_int_equal(m->count.source[k] > PAGES / 4, k == source);
+	memory_count_anew(m);
+	m->paused = (uint16_t)(1 << source);
+	for (uint32_t i = FROM; i < TO; i++)
+		memory_visit(m, 0, 0, order ? order[i] : i);
+	assert_int_equal(m->count.source[source], 0);
+	assert_true(m->count.misses > (TO - FROM) / 2);
+	m->paused = 0;
+	missed = m->count.misses;
+	for (uint32_t i = TO; i < TO + AFTER; i++)
+		memory_visit(m, 0, 0, order ? order[i] : i);
+	missed = m->count.misses - missed;
+	memory_count_anew(m);
+	for (uint32_t i = TO + AFTER; i < PAGES; i++)
+		memory_visit(m, 0, 0, order ? order[i] : i);
+	follows(m, 0.95);
+	return missed;
+}
+
+/* A source that is resumed goes on at once, with the window that it had. */
+static void a_pause_stops_one_source(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = half();
+
+	assert_true(pause(m, NULL, EBB_SOURCE_STREAMS) <= 16);
+	memory_free(m);
+	m = half();
+	for (int turn = 0; turn < 2; turn++)
+		for (uint32_t i = 0; i < PAGES; i++)
+			memory_visit(m, 0, 0, order[i]);
+	assert_true(pause(m, order, EBB_SOURCE_REPLAY) <= 64);
+	memory_free(m);
+	free(order);
+}
+
+/* As islands(), by near alone. */
+static void near_is_a_source(void **unused)
+{
+	enum { ISLAND = 320, ISLANDS = PAGES / ISLAND };
+	struct memory *m = half();
+	uint64_t seed = 11, before = 0;
+
+	for (uint32_t i = 0; i < 40 * ISLANDS; i++) {
+		uint32_t island = memory_random(&seed) % ISLANDS;
+
+		if (i == 20 * ISLANDS) {
+			before = m->count.source[EBB_SOURCE_NEAR];
+			m->paused = 1 << EBB_SOURCE_NEAR;
+		}
+		for (uint32_t k = 0; k < 4 * ISLAND; k++)
+			memory_visit(m, 0, 0, island * ISLAND + memory_random(&seed) % ISLAND);
+	}
+	assert_true(before > PAGES);
+	assert_int_equal(m->count.source[EBB_SOURCE_NEAR], before);
+	memory_free(m);
+}
+
 /* One process whose faults the test supplies. */
 struct hand {
 	struct ebb_policy_sim sim;
@@ -214,7 +283,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streams_at_once), cmocka_unit_test(stream_among_random),
 		cmocka_unit_test(order_on_its_second_turn), cmocka_unit_test(islands),
-		cmocka_unit_test(nothing_to_find),
+		cmocka_unit_test(nothing_to_find), cmocka_unit_test(a_pause_stops_one_source),
+		cmocka_unit_test(near_is_a_source),
 		cmocka_unit_test(quiet_where_misses_cost_nothing),
 		cmocka_unit_test(collectors_pages_are_made_cold), cmocka_unit_test(collector_apart),
 	};

@@ -172,6 +172,28 @@ static void pages_are_told_apart_by_age(void **unused)
 	prefetch_set_free(&s);
 }
 
+/* The source that requested a page first keeps it, too. */
+static void pages_name_their_source(void **unused)
+{
+	struct prefetch_key near = key, replay = key;
+	struct prefetch_set *s = fresh_set();
+	uint64_t vpn[] = { 10 }, now = SECOND + 3;
+	struct ebb_prefetch *p;
+
+	near.source = EBB_SOURCE_NEAR;
+	replay.source = EBB_SOURCE_REPLAY;
+	prefetch_set_enter(s, &near, vpn, 1, now);
+	p = &map.value[find(&(struct ebb_page){ 5, 2, 10 })];
+	assert_int_equal(p->issued_ns & EBB_ISSUED_SOURCE, EBB_SOURCE_NEAR);
+	assert_true(p->issued_ns / 4 == now / 4);
+	now += EBB_EVICTED_NS + 4;
+	assert_int_equal(prefetch_set_enter(s, &replay, vpn, 1, now).again, 1);
+	prefetch_set_renew(s, &replay, vpn, 1, now);
+	assert_int_equal(p->issued_ns & EBB_ISSUED_SOURCE, EBB_SOURCE_NEAR);
+	assert_true(p->issued_ns / 4 == now / 4);
+	prefetch_set_free(&s);
+}
+
 static void another_program_has_pages_of_its_own(void **unused)
 {
 	struct prefetch_key other = { .tgid = 5, .exec = 3, .owner = 40 };
@@ -285,9 +307,9 @@ static bool keep_even(void *data, const struct ebb_page *page, const struct ebb_
 	return page->vpn % 2 == 0;
 }
 
-static void count_expired(void *data, uint64_t owner)
+static void count_expired(void *data, const struct ebb_prefetch *p)
 {
-	assert_int_equal(owner, key.owner);
+	assert_int_equal(p->owner, key.owner);
 	++*(int *)data;
 }
 
@@ -317,6 +339,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pages_are_told_apart_by_age),
+		cmocka_unit_test(pages_name_their_source),
 		cmocka_unit_test(another_program_has_pages_of_its_own),
 		cmocka_unit_test(a_full_set_takes_no_more),
 		cmocka_unit_test(a_call_that_fails_enters_nothing),

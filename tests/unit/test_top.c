@@ -64,6 +64,29 @@ static double number(struct json_object *row, const char *key)
 	return json_double(row, key, -1);
 }
 
+static void sources_that_back_off(void **unused)
+{
+	struct json_object *x = cgroup("/x", 1, 1), *y = cgroup("/y", 1, 1), *b, *f;
+	struct json_object *without;
+
+	json_object_object_add(x, "sources", parse(
+		"[{\"source\":\"streams\",\"state\":\"backs off\"},"
+		"{\"source\":\"replay\",\"state\":\"gains\"},"
+		"{\"source\":\"near\",\"state\":\"backs off\"}]"));
+	json_object_object_add(y, "sources", parse("[{\"source\":\"near\",\"state\":\"gains\"}]"));
+	b = snapshot(1, x, y);
+	f = top_frame(NULL, b, &usual);
+	for (size_t i = 0; i < 2; i++) {
+		without = json_member(row(f, "cgroups", i), "without");
+		if (!strcmp(json_text(row(f, "cgroups", i), "name", ""), "/x"))
+			assert_string_equal(json_object_get_string(without), "streams, near");
+		else
+			assert_null(without);
+	}
+	json_object_put(f);
+	json_object_put(b);
+}
+
 static void rates_and_ratios(void **unused)
 {
 	struct json_object *was = cgroup("/x", 100, 10), *is = cgroup("/x", 110, 10), *a, *b, *f, *r;
@@ -272,6 +295,7 @@ static void pressure(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sources_that_back_off),
 		cmocka_unit_test(rates_and_ratios),
 		cmocka_unit_test(quantiles_are_of_the_interval),
 		cmocka_unit_test(what_is_not_known_is_null),

@@ -115,12 +115,35 @@ enum ebbgc_mode {
 	/*
 	 * Concurrent, and in the program's order: objects that it has just touched are marked
 	 * first, objects that are probably swapped out are postponed (MemLiner, OSDI 2022;
-	 * chapter 4 of Ma's dissertation).
+	 * chapter 4 of Ma's dissertation).  As published, for comparisons.
 	 */
 	EBBGC_MEMLINER,
+	/* For heaps that may be larger than local memory: EBBGC_MEMLINER with PARK and DROP. */
+	EBBGC_SWAPPING,
 };
 
-/* Switches for struct ebbgc_options.features. */
+/* Switches for struct ebbgc_options.features: what a program needs. */
+enum {
+	/*
+	 * Any mode: grow without asking whether the kernel can back the heap.  By default, a heap
+	 * is full not only at max_bytes but also when the machine or a cgroup of the process has
+	 * neither memory nor swap left: it collects, then calls `oom`, then fails the allocation,
+	 * instead of being killed by the kernel.
+	 */
+	EBBGC_OVERCOMMIT = 1 << 7,
+	/*
+	 * Any mode: references carry no stamps, so that ebbgc_ref_t.bits is the address, which code
+	 * may use as a C pointer.  Implies EBBGC_EXACT with EBBGC_MEMLINER.
+	 */
+	EBBGC_PLAIN = 1 << 10,
+	/* Finalizers of objects that died together are ready in reverse order, the newest first. */
+	EBBGC_NEWEST_FIRST = 1 << 11,
+};
+
+/*
+ * Further switches, for experiments and comparisons: a mode has set those that a program needs.
+ * Later versions may ignore them.  What is said of EBBGC_MEMLINER holds for EBBGC_SWAPPING.
+ */
 enum {
 	/*
 	 * Any mode: ask the kernel which pages are swapped out.  New objects then avoid swapped-out
@@ -155,13 +178,6 @@ enum {
 	 */
 	EBBGC_HINTS = 1 << 6,
 	/*
-	 * Any mode: grow without asking whether the kernel can back the heap.  By default, a heap
-	 * is full not only at max_bytes but also when the machine or a cgroup of the process has
-	 * neither memory nor swap left: it collects, then calls `oom`, then fails the allocation,
-	 * instead of being killed by the kernel.
-	 */
-	EBBGC_OVERCOMMIT = 1 << 7,
-	/*
 	 * Any mode: count the major faults of allocation (stats.allocation_faults), apart from the
 	 * program's own.  Costs two system calls for each 8 KiB.
 	 */
@@ -171,13 +187,6 @@ enum {
 	 * of depth first.  Each page is read about once; not with EBBGC_MEMLINER (-EINVAL).
 	 */
 	EBBGC_ADDRESS_ORDER = 1 << 9,
-	/*
-	 * Any mode: references carry no stamps, so that ebbgc_ref_t.bits is the address, which code
-	 * may use as a C pointer.  Implies EBBGC_EXACT with EBBGC_MEMLINER.
-	 */
-	EBBGC_PLAIN = 1 << 10,
-	/* Finalizers of objects that died together are ready in reverse order, the newest first. */
-	EBBGC_NEWEST_FIRST = 1 << 11,
 };
 
 /* The source of page residency.  If the kernel lacks one, the heap uses the next. */
@@ -323,9 +332,9 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
 }
 
 /*
- * Changes options by a text such as "mode=memliner,park,drop,delta=2":
+ * Changes options by a text such as "mode=swapping,max=4G,delta=2":
  *
- *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
+ *	mode=concurrent|stop|memliner|swapping  sizing=fixed|growable  growth=REAL
  *	max, min, budget, nursery=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
  *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, count, address,

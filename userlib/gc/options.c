@@ -64,6 +64,10 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	text = secure_getenv("EBBGC_OPTIONS");
 	if (text && ebbgc_options_parse(to, text))
 		return -EINVAL;
+	if (to->mode == EBBGC_SWAPPING) {
+		to->mode = EBBGC_MEMLINER;
+		to->features |= EBBGC_PARK | EBBGC_DROP;
+	}
 	if (!to->markers)
 		to->markers = cores < 8		      ? 1 :
 			      cores < 4 * MARKERS_MAX ? (unsigned int)cores / 4 :

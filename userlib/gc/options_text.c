@@ -98,7 +98,7 @@ static int set_valued(struct ebbgc_options *o, const char *key, const char *valu
 {
 	static const struct word modes[] = {
 		{ "concurrent", EBBGC_CONCURRENT }, { "stop", EBBGC_STOP_WORLD },
-		{ "memliner", EBBGC_MEMLINER }, { 0 },
+		{ "memliner", EBBGC_MEMLINER }, { "swapping", EBBGC_SWAPPING }, { 0 },
 	};
 	static const struct word sizings[] = {
 		{ "growable", EBBGC_GROWABLE }, { "fixed", EBBGC_FIXED }, { 0 },

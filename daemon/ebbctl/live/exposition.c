@@ -108,6 +108,17 @@ const struct metric metrics[] = {
 		"Ranges of 2 MiB collapsed into huge pages behind streams."),
 	COUNTER(ROWS_CGROUP, "ebb_cgroup_collapse_switched_off", "collapse.switched_off",
 		"Times that collapsing into huge pages switched itself off."),
+	COUNTER(ROWS_SOURCE, "ebb_cgroup_source_pages", "pages",
+		"Prefetched pages by the source of their requests."),
+	COUNTER(ROWS_SOURCE, "ebb_cgroup_source_used_pages", "used",
+		"Those of them that were accessed; absent: benefit=off."),
+	COUNTER(ROWS_SOURCE, "ebb_cgroup_source_wasted_pages", "wasted",
+		"Those of them dropped unread; absent: benefit=off."),
+	IS(ROWS_SOURCE, "ebb_cgroup_source_backs_off", "state",
+	   "Whether the source is paused because programs are faster without it.",
+	   .is = "backs off"),
+	GAUGE(ROWS_SOURCE, "ebb_cgroup_source_gain_ratio", "gain",
+	      "Progress of programs by the source, 0.05 = 5 % more; absent: no trial."),
 	OFFLOAD("target_ratio", "target", "Allowed slowdown by offloading."),
 	OFFLOAD("slowdown_ratio", "slowdown", "Measured slowdown by offloading."),
 	OFFLOAD("saved_bytes", "saved", "Memory that offloading has freed."),
@@ -293,6 +304,10 @@ static void write_name(struct writer *w, const char *extra, const char *value)
 	fprintf(w->f, "%s%s", m->name, w->suffix);
 	if (m->rows == ROWS_CGROUP)
 		write_label(w, "cgroup", json_text(w->row, "name", "?"), &any);
+	if (m->rows == ROWS_SOURCE) {
+		write_label(w, "cgroup", json_text(w->row, "name", "?"), &any);
+		write_label(w, "source", json_text(w->row, "source", "?"), &any);
+	}
 	if (m->rows == ROWS_DEVICE)
 		write_label(w, "device", json_text(w->row, "name", "?"), &any);
 	if (m->rows == ROWS_DONOR) {
@@ -397,7 +412,8 @@ static void write_row(struct writer *w)
 static void write_metric(struct writer *w, struct json_object *snapshot)
 {
 	static const char *const members[] = {
-		[ROWS_DAEMON] = "ebbd", [ROWS_CGROUP] = "cgroups", [ROWS_DEVICE] = "devices",
+		[ROWS_DAEMON] = "ebbd", [ROWS_CGROUP] = "cgroups", [ROWS_SOURCE] = "sources",
+		[ROWS_DEVICE] = "devices",
 		[ROWS_DONOR] = "donors", [ROWS_LENDER] = "lender",
 		[ROWS_THROTTLED] = "lender.throttled",
 	};

@@ -34,6 +34,7 @@ enum metric_type {
 enum metric_rows {
 	ROWS_DAEMON,  /* snapshot.ebbd, if present */
 	ROWS_CGROUP,  /* label cgroup */
+	ROWS_SOURCE,  /* labels cgroup and source */
 	ROWS_DEVICE,  /* label device */
 	ROWS_DONOR,   /* labels device and donor */
 	ROWS_LENDER,  /* snapshot.lender, if present */

@@ -69,9 +69,22 @@ static void describe_cgroup(struct json_object *row)
 	json_object_object_add(row, "pressure", pressure_of(&c));
 }
 
+/* Appends the sources of requests of @row to @all. */
+static void take_sources(struct json_object *row, struct json_object *all)
+{
+	struct json_object *its = json_member(row, "sources");
+
+	for (size_t i = 0; its && i < json_object_array_length(its); i++) {
+		struct json_object *source = json_object_array_get_idx(its, i);
+
+		json_add_text(source, "name", json_text(row, "name", "?"));
+		json_object_array_add(all, json_object_get(source));
+	}
+}
+
 static int ask_daemon(struct json_object *o, struct error *e)
 {
-	struct json_object *status = NULL, *stats = NULL, *rows;
+	struct json_object *status = NULL, *stats = NULL, *rows, *sources;
 	struct error inner = { 0 };
 	int r = daemon_call(control_request("status"), &status, &inner);
 
@@ -83,10 +96,14 @@ static int ask_daemon(struct json_object *o, struct error *e)
 	}
 	rows = stats ? json_object_get(json_member(stats, "cgroups")) : NULL;
 	rows = rows ?: json_object_new_array();
-	for (size_t i = 0; i < json_object_array_length(rows); i++)
+	sources = json_object_new_array();
+	for (size_t i = 0; i < json_object_array_length(rows); i++) {
 		describe_cgroup(json_object_array_get_idx(rows, i));
+		take_sources(json_object_array_get_idx(rows, i), sources);
+	}
 	json_object_object_add(o, "ebbd", status);
 	json_object_object_add(o, "cgroups", rows);
+	json_object_object_add(o, "sources", sources);
 	json_object_put(stats);
 	return 0;
 }

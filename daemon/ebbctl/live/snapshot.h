@@ -15,6 +15,7 @@
  *	ebbd      its answer to "status", or null without an answer
  *	cgroups   rows of "stats" with name (the path below the hierarchy's mount), memory,
  *	          limit (bytes; null = none), pressure {some_us, full_us} or null
+ *	sources   of the requests of all cgroups, with the cgroup's name
  *	devices   rows of device_describe_all() with stats of the server, or null
  *	donors    of all devices, with device and quarantined
  *	lender    status of the donor on this machine, or null

@@ -104,6 +104,21 @@ static void put_quantiles(struct json_object *o, struct json_object *before,
 	json_object_put(grown);
 }
 
+/* Adds the sources of requests that back off: "near", "streams, near"; null without any. */
+static void put_without(struct json_object *o, struct json_object *now)
+{
+	struct json_object *sources = now ? json_member(now, "sources") : NULL;
+	char text[64] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < length_of(sources) && len < sizeof(text); i++)
+		if (!strcmp(json_text(row_of(sources, i), "state", ""), "backs off"))
+			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s",
+						len ? ", " : "",
+						json_text(row_of(sources, i), "source", "?"));
+	json_object_object_add(o, "without", len ? json_object_new_string(text) : NULL);
+}
+
 static struct json_object *cgroup_row(struct json_object *before, struct json_object *now,
 				      double seconds)
 {
@@ -120,6 +135,7 @@ static struct json_object *cgroup_row(struct json_object *before, struct json_ob
 
 	put_copy(o, "name", now, "name");
 	put_copy(o, "policy", now, "policy");
+	put_without(o, now);
 	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
 		put_known(o, rates[i].key, per(growth(before, now, rates[i].from), seconds));
 	put_known(o, "coverage", misses < 0 ? -1 : per(used, used + misses));

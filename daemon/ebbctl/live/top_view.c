@@ -13,7 +13,8 @@ static const struct column cgroup_columns[] = {
 	{ "lateness", "LATENESS", COLUMN_PERCENT }, { "miss_p50_ns", "MISS p50", COLUMN_NS },
 	{ "miss_p99_ns", "p99", COLUMN_NS }, { "some", "SOME", COLUMN_PERCENT },
 	{ "full", "FULL", COLUMN_PERCENT }, { "memory", "MEMORY", COLUMN_BYTES },
-	{ "policy", "POLICY", COLUMN_TEXT }, { "name", "CGROUP", COLUMN_TEXT },
+	{ "policy", "POLICY", COLUMN_TEXT }, { "without", "WITHOUT", COLUMN_TEXT },
+	{ "name", "CGROUP", COLUMN_TEXT },
 	{ NULL },
 };
 

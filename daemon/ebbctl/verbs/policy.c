@@ -246,7 +246,7 @@ const struct command command_policy_unload = {
 };
 
 const struct command command_policy_attach = {
-	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT] [placement=MODE]",
+	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT] [placement=MODE] [benefit=on]",
 	.help = "Attach a policy to a cgroup and its descendants",
 	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,
@@ -259,7 +259,7 @@ const struct command command_policy_detach = {
 };
 
 const struct command command_policy_set = {
-	POLICY_COMMAND, .action = "set", .arguments = "CGROUP KEY=NUMBER... [slowdown=PERCENT] [placement=MODE]",
+	POLICY_COMMAND, .action = "set", .arguments = "CGROUP KEY=NUMBER... [slowdown=PERCENT] [placement=MODE] [benefit=on|off]",
 	.example = "  ebbctl policy set spark.slice slowdown=2%\n",
 	.help = "Change parameters of an attached policy", .run = run_set,
 	.min_args = 2, .max_args = -1,

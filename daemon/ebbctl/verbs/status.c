@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdio.h>
+#include <string.h>
 
 #include "device_view.h"
 #include "ebbctl/call.h"
@@ -41,6 +42,26 @@ static void name_placement(struct json_object *row)
 	json_add_text(row, "placed", text);
 }
 
+/* Adds "measuring, without near", "off" or such. */
+static void name_benefit(struct json_object *row)
+{
+	struct json_object *benefit = json_member(row, "benefit"), *sources = json_member(row, "sources");
+	size_t n = sources ? json_object_array_length(sources) : 0, len;
+	char text[96];
+
+	snprintf(text, sizeof(text), "%s", benefit ? json_text(benefit, "state", "?") : "?");
+	len = strlen(text);
+	for (size_t i = 0; i < n && len < sizeof(text); i++) {
+		struct json_object *s = json_object_array_get_idx(sources, i);
+
+		if (!strcmp(json_text(s, "state", ""), "backs off"))
+			len += snprintf(text + len, sizeof(text) - len, "%s%s",
+					strstr(text, "without") ? ", " : ", without ",
+					json_text(s, "source", "?"));
+	}
+	json_add_text(row, "judged", text);
+}
+
 /* Sections of the configuration whose policy the kernel rejects. */
 static void print_inactive(struct json_object *list)
 {
@@ -78,7 +99,8 @@ static void print_status(struct json_object *o)
 {
 	static const struct column columns[] = {
 		{ "policy", "POLICY", COLUMN_TEXT }, { "outstanding", "OUTSTANDING", COLUMN_COUNT },
-		{ "placed", "PLACEMENT", COLUMN_TEXT }, { "cgroup", "CGROUP", COLUMN_TEXT },
+		{ "placed", "PLACEMENT", COLUMN_TEXT }, { "judged", "BENEFIT", COLUMN_TEXT },
+		{ "cgroup", "CGROUP", COLUMN_TEXT },
 		{ "params", "PARAMETERS", COLUMN_TEXT }, { NULL },
 	};
 	struct json_object *list = json_member(o, "attachments"), *x = json_member(o, "executor");
@@ -97,6 +119,7 @@ static void print_status(struct json_object *o)
 	for (size_t i = 0; i < n; i++) {
 		flatten_params(json_object_array_get_idx(list, i));
 		name_placement(json_object_array_get_idx(list, i));
+		name_benefit(json_object_array_get_idx(list, i));
 	}
 	output_table(list, columns, "no cgroup has a policy; see \"ebbctl policy attach\"");
 	print_inactive(json_member(o, "inactive"));
@@ -131,6 +154,38 @@ static void print_members(struct json_object *rows, const char *name, const stru
 			continue;
 		json_add_text(member, "path", json_text(row, "path", "?"));
 		json_object_array_add(list, json_object_get(member));
+	}
+	if (!json_object_array_length(list))
+		return;
+	printf("\n");
+	output_table(list, columns, "");
+}
+
+/* The sources of those cgroups whose sources are judged. */
+static void print_sources(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "path", "BENEFIT OF", COLUMN_TEXT }, { "source", "SOURCE", COLUMN_TEXT },
+		{ "pages", "PAGES", COLUMN_COUNT }, { "used", "USED", COLUMN_COUNT },
+		{ "wasted", "WASTED", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
+		{ "gain", "GAIN", COLUMN_PERCENT }, { "error", "ERROR", COLUMN_PERCENT },
+		{ "trials", "TRIALS", COLUMN_COUNT }, { NULL },
+	};
+	_cleanup_json_ struct json_object *list = json_object_new_array();
+
+	for (size_t i = 0; rows && i < json_object_array_length(rows); i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+		struct json_object *benefit = json_member(row, "benefit");
+		struct json_object *sources = json_member(row, "sources");
+
+		if (!benefit || strcmp(json_text(benefit, "setting", "off"), "on"))
+			continue;
+		for (size_t k = 0; sources && k < json_object_array_length(sources); k++) {
+			struct json_object *s = json_object_array_get_idx(sources, k);
+
+			json_add_text(s, "path", json_text(row, "path", "?"));
+			json_object_array_add(list, json_object_get(s));
+		}
 	}
 	if (!json_object_array_length(list))
 		return;
@@ -179,6 +234,7 @@ static void print_stats(struct json_object *o)
 
 	output_table(json_member(o, "cgroups"), columns,
 		     "no cgroup has a policy; see \"ebbctl policy attach\"");
+	print_sources(json_member(o, "cgroups"));
 	print_offload(json_member(o, "cgroups"));
 	print_collapse(json_member(o, "cgroups"));
 }

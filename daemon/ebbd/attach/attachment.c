@@ -25,7 +25,7 @@ void attachments_init(struct attachments *a, struct plane *plane, struct budget_
 	memset(a, 0, sizeof(*a));
 	a->budgets = budgets;
 	a->plane = plane;
-	a->placed = -1;
+	a->placed = a->benefited = -1;
 	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_mutex_init(&a->lock, NULL);
 }
@@ -47,6 +47,8 @@ static int write_entry(struct attachments *a, struct attachment *t)
 		c.flags |= EBB_CGROUP_TOGETHER;
 	if (t->placement == PLACEMENT_AUTO)
 		c.flags |= EBB_CGROUP_PLACED;
+	if (t->benefit)
+		c.flags |= EBB_CGROUP_BENEFIT | t->paused << EBB_CGROUP_PAUSED_SHIFT;
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
@@ -62,6 +64,8 @@ static int write_maps(struct attachments *a, struct attachment *t, struct error 
 	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
+	    (t->benefit && bpf_map_update_elem(p->sources, &t->cgroup.id, zero, BPF_NOEXIST) &&
+	     errno != EEXIST) ||
 	    write_entry(a, t))
 		return fail(e, errno, "%s: cannot attach: maps: %s", t->cgroup.path,
 			    strerror(errno));
@@ -74,6 +78,7 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	bpf_map_delete_elem(p->cgroups, &owner);
 	bpf_map_delete_elem(p->params, &owner);
 	bpf_map_delete_elem(p->counters, &owner);
+	bpf_map_delete_elem(p->sources, &owner);
 	bpf_map_delete_elem(p->cgroup_stats, &owner);
 	plane_flush_cache(p);
 }
@@ -132,7 +137,8 @@ static void forget(struct attachments *a, struct attachment *t)
 
 bool attach_has(const char *name)
 {
-	return !strcmp(name, "detect") || !strcmp(name, "slowdown") || !strcmp(name, "placement");
+	return !strcmp(name, "detect") || !strcmp(name, "slowdown") ||
+	       !strcmp(name, "placement") || !strcmp(name, "benefit");
 }
 
 /* Sets the parameter @name, which every policy has. */
@@ -149,6 +155,11 @@ static int set_own(struct attachment *t, const char *name, uint64_t value, struc
 					 "slowdown: %llu tenths of a percent is out of range; 0 to %u",
 					 (unsigned long long)value, OFFLOAD_TARGET_MAX);
 		t->slowdown = (uint32_t)value;
+	} else if (!strcmp(name, "benefit")) {
+		if (value > 1)
+			return fail_exit(e, EXIT_USAGE, ERANGE, "benefit: %llu is out of range; 0 or 1",
+					 (unsigned long long)value);
+		t->benefit = value;
 	} else {
 		if (value >= PLACEMENTS)
 			return fail_exit(e, EXIT_USAGE, ERANGE, "placement: %llu is out of range; 0 to %u",
@@ -230,7 +241,8 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 	return !grant((struct attachments *)a, wish, &granted, NULL) &&
 	       granted.policy == t->policy && granted.by == t->by &&
 	       granted.detect == t->detect && granted.slowdown == t->slowdown &&
-	       granted.placement == t->placement && !strcmp(granted.source, t->source) &&
+	       granted.placement == t->placement && granted.benefit == t->benefit &&
+	       !strcmp(granted.source, t->source) &&
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
 }
 
@@ -275,6 +287,36 @@ static void set_placement(struct attachments *a, struct attachment *t, enum plac
 	attachments_wake_placing(a);
 }
 
+/*
+ * What was found of other sources, or before a pause of the trials, does not count.  write_maps()
+ * follows.
+ */
+static void set_benefit(struct attachments *a, struct attachment *t, bool on)
+{
+	t->benefit = on;
+	t->benefits++;
+	t->paused = 0;
+	t->judged = (struct benefit_report){ 0 };
+	bpf_map_delete_elem(a->plane->sources, &t->cgroup.id);
+	for (uint32_t i = 0; t->budget && i < EBB_SOURCES; i++)
+		t->expired[i] = budget_source_expired(t->budget, i);
+	if (on && a->benefited >= 0 && eventfd_write(a->benefited, 1))
+		log_err("benefit: cannot wake its thread: %m");
+}
+
+int attachment_pause(struct attachments *a, struct attachment *t, uint32_t sources)
+{
+	uint32_t before = t->paused;
+
+	if (sources == before)
+		return 0;
+	t->paused = sources;
+	if (!write_entry(a, t))
+		return 0;
+	t->paused = before;
+	return -errno;
+}
+
 /* Requires the lock, and that attach_load() has succeeded: the verifier may take seconds. */
 static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 			 struct error *e)
@@ -292,6 +334,8 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	if (t) {
 		if (t->policy != fresh.policy)
 			quiet(a, t);
+		if (t->policy != fresh.policy || t->benefit != fresh.benefit)
+			set_benefit(a, t, fresh.benefit);
 		t->policy = fresh.policy;
 		t->slot = fresh.slot;
 		t->by = fresh.by;
@@ -307,6 +351,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	fresh.colocation.cpu = -1;
 	if (fresh.placement != PLACEMENT_OFF)
 		attachments_wake_placing(a);
+	set_benefit(a, &fresh, fresh.benefit);
 	fresh.user = stat(fresh.cgroup.path, &st) ? 0 : st.st_uid;
 	r = check_user(a, &fresh, e);
 	if (r)
@@ -384,6 +429,8 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 	t->detect = fresh.detect;
 	t->slowdown = fresh.slowdown;
 	set_placement(a, t, fresh.placement);
+	if (t->benefit != fresh.benefit)
+		set_benefit(a, t, fresh.benefit);
 	t->by = BY_COMMAND;
 	*t->source = '\0';
 	r = write_maps(a, t, e);
@@ -662,6 +709,7 @@ void attachments_restore(struct attachments *a)
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
 		set_placement(a, t, entry.flags & EBB_CGROUP_TOGETHER ? PLACEMENT_TOGETHER :
 			      entry.flags & EBB_CGROUP_PLACED ? PLACEMENT_AUTO : PLACEMENT_OFF);
+		set_benefit(a, t, entry.flags & EBB_CGROUP_BENEFIT);
 		write_maps(a, t, NULL);
 		/* Pages outstanding at the restart count as expired. */
 		plane_counters(p, ids[i], &sum);

@@ -17,7 +17,7 @@ void attachments_close(struct attachments *a);
 
 /*
  * @names and @values (@n of them) set parameters; the others keep their initial values.  Accepts
- * detect, slowdown in tenths of a percent and placement, besides the policy's own.
+ * detect, slowdown in tenths of a percent, placement and benefit, besides the policy's own.
  */
 struct attach_wish {
 	const char *policy;
@@ -49,6 +49,12 @@ int attach_detach(struct attachments *a, const char *cgroup, struct error *e);
 enum record_switch { RECORD_OFF, RECORD_ON };
 int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
 		  uint64_t *owner, struct error *e);
+
+/*
+ * Pauses the sources of requests of @t that have a bit in @sources, and resumes the others.
+ * Requires the lock.
+ */
+int attachment_pause(struct attachments *a, struct attachment *t, uint32_t sources);
 
 /*
  * Ten times a second: judges the busy attachments, reads limits of those that become busy, updates

@@ -56,6 +56,8 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 		number = tenths;
 	} else if (!strcmp(key, "placement")) {
 		r = placement_parse(value, key, &number, e);
+	} else if (!strcmp(key, "benefit")) {
+		r = switch_parse(value, key, &number, e);
 	} else {
 		r = take_number(key, value, &number, e);
 	}

@@ -10,7 +10,7 @@
 
 #include "attachment.h"
 
-#define DECLARATION_PARAMS (EBB_PARAMS + 3) /* and detect, slowdown, placement */
+#define DECLARATION_PARAMS (EBB_PARAMS + 4) /* and detect, slowdown, placement, benefit */
 #define DECLARATION_XATTR "user.ebb.policy"
 
 struct declaration {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <bpf/bpf.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "benefit.h"
 #include "colocation.h"
 #include "lib/base/clock.h"
 #include "lib/base/json.h"
@@ -118,6 +120,53 @@ struct json_object *placement_json(const struct attachment *t)
 	return o;
 }
 
+struct json_object *benefit_json(const struct attachment *t)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "setting", t->benefit ? "on" : "off");
+	json_add_text(o, "state", t->benefit ? benefit_name(t->judged.state) : "off");
+	return o;
+}
+
+/*
+ * The gain and its standard error are null until there is a trial.  @s: counted with benefit=on
+ * only.
+ */
+static struct json_object *source_json(const struct attachment *t, uint32_t i,
+				       const struct ebb_source_counters *s)
+{
+	uint64_t expired = budget_source_expired(t->budget, i) - t->expired[i];
+	const struct source_report *r = &t->judged.source[i];
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "source", benefit_source_name(i));
+	json_add_int(o, "pages", (int64_t)budget_source_pages(t->budget, i));
+	if (t->benefit) {
+		json_add_int(o, "used", (int64_t)s->used[i]);
+		json_add_int(o, "wasted", (int64_t)(s->wasted[i] + expired));
+	}
+	json_add_text(o, "state", benefit_state_name(r->state));
+	json_add_bool(o, "paused", t->paused >> i & 1);
+	json_object_object_add(o, "gain", r->trials ? json_object_new_double(expm1(r->gain)) : NULL);
+	json_object_object_add(o, "error", r->trials ? json_object_new_double(r->error) : NULL);
+	json_add_int(o, "trials", r->trials);
+	return o;
+}
+
+struct json_object *sources_json(const struct attachments *a, const struct attachment *t)
+{
+	struct json_object *list = json_object_new_array();
+	struct ebb_source_counters s = { 0 };
+
+	if (t->benefit)
+		plane_sources(a->plane, t->cgroup.id, &s);
+	for (uint32_t i = 0; i < EBB_SOURCES; i++)
+		if (budget_source_pages(t->budget, i))
+			json_object_array_add(list, source_json(t, i, &s));
+	return list;
+}
+
 void collapse_json(const struct attachment *t, struct json_object *to)
 {
 	struct json_object *o;
@@ -172,6 +221,8 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		json_object_object_add(o, "clean", a->plane->exact ?
 				       json_object_new_int64((int64_t)s.clean) : NULL);
 		json_object_object_add(o, "placement", placement_json(t));
+		json_object_object_add(o, "benefit", benefit_json(t));
+		json_object_object_add(o, "sources", sources_json(a, t));
 		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));

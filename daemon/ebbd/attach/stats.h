@@ -19,6 +19,10 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 void collapse_json(const struct attachment *t, struct json_object *to);
 /* Returns the offloading state of @t as JSON, owned by the caller.  Requires the lock. */
 struct json_object *offload_json(const struct attachment *t);
+/* As offload_json(), the setting benefit= and its state. */
+struct json_object *benefit_json(const struct attachment *t);
+/* As offload_json(), the sources of its requests, an array. */
+struct json_object *sources_json(const struct attachments *a, const struct attachment *t);
 /* As offload_json(), the placement. */
 struct json_object *placement_json(const struct attachment *t);
 

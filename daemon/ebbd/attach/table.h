@@ -17,6 +17,7 @@
 #include "ebbd/prefetch/budget.h"
 #include "lib/base/size.h"
 #include "lib/host/cgroup.h"
+#include "lib/rules/governor.h"
 #include "offload_control.h"
 
 /* Hit detection costs CPU time at each minor fault; it is on only while it is needed. */
@@ -52,6 +53,26 @@ struct colocation_report {
 	uint64_t together_ns;
 };
 
+/* Where one source of requests stands; see lib/rules/governor.h. */
+struct source_report {
+	enum governor_state state;
+	double gain, error;       /* in logarithms; error 0 = gain is not known */
+	uint32_t trials;
+};
+
+enum benefit_state {
+	BENEFIT_IDLE,             /* no program swaps */
+	BENEFIT_MEASURES,
+	BENEFIT_UNKNOWN,          /* its programs' CPU time is too short, or cannot be read */
+	BENEFIT_OFFLOADS,         /* slowdown= is set */
+};
+
+/* Status of one attachment; the benefit thread writes it with the attachments' lock held. */
+struct benefit_report {
+	enum benefit_state state;
+	struct source_report source[EBB_SOURCES];
+};
+
 struct attachment {
 	LIST_ENTRY(attachment) bucket;  /* of those with this bit in maps/active */
 	LIST_ENTRY(attachment) busy;
@@ -77,6 +98,11 @@ struct attachment {
 	uint32_t placements;      /* changes of it: the placement thread may miss a value */
 	bool placing;             /* the placement thread looks at the cgroup */
 	struct colocation_report colocation;
+	bool benefit;             /* sources of requests are judged, and paused */
+	uint32_t benefits;        /* changes of it or of the policy: trials start afresh */
+	uint32_t paused;          /* sources, one bit each; 0 without .benefit */
+	struct benefit_report judged;
+	uint64_t expired[EBB_SOURCES]; /* expired pages by source when .benefit was set */
 	struct offload_job *job;  /* of the offloading thread; NULL without */
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	uint64_t swapped_in;      /* at the last tick */
@@ -99,6 +125,7 @@ struct attachments {
 	uint32_t turn;            /* next item that a sweep looks at though it is idle */
 	uint64_t refused;         /* attachments beyond the limits of users */
 	int placed; /* eventfd: the placement thread has work; owned by colocation.c, or -1 */
+	int benefited;            /* eventfd: benefit=on was set; owned by benefit.c, or -1 */
 	int cpus;                 /* online when the events were opened */
 	bool unopened;            /* some events could not be opened: try again */
 };

@@ -324,6 +324,7 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->meta = bpf_map__fd(p->fault->maps.meta);
 	p->params = bpf_map__fd(p->fault->maps.params);
 	p->counters = bpf_map__fd(p->fault->maps.counters);
+	p->sources = bpf_map__fd(p->fault->maps.sources);
 	p->requests = bpf_map__fd(p->fault->maps.requests);
 	p->cgroups = bpf_map__fd(p->fault->maps.cgroups);
 	p->governors = bpf_map__fd(p->fault->maps.governors);
@@ -407,17 +408,26 @@ const struct policy *plane_policy(const struct plane *p, const char *name, uint3
 	return NULL;
 }
 
+/* Adds up the @n numbers that a map has of @owner for each CPU. */
+static void sum_up(const struct plane *p, int map, uint64_t owner, uint64_t *sum, size_t n)
+{
+	uint64_t each[(size_t)p->cpus * n];
+
+	memset(sum, 0, n * sizeof(*sum));
+	if (bpf_map_lookup_elem(map, &owner, each))
+		return;
+	for (size_t i = 0; i < (size_t)p->cpus * n; i++)
+		sum[i % n] += each[i];
+}
+
 void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum)
 {
-	struct ebb_counters each[p->cpus];
-	uint64_t *to = (uint64_t *)sum;
+	sum_up(p, p->counters, owner, (uint64_t *)sum, sizeof(*sum) / sizeof(uint64_t));
+}
 
-	memset(sum, 0, sizeof(*sum));
-	if (bpf_map_lookup_elem(p->counters, &owner, each))
-		return;
-	for (int cpu = 0; cpu < p->cpus; cpu++)
-		for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
-			to[i] += ((uint64_t *)&each[cpu])[i];
+void plane_sources(const struct plane *p, uint64_t owner, struct ebb_source_counters *sum)
+{
+	sum_up(p, p->sources, owner, (uint64_t *)sum, sizeof(*sum) / sizeof(uint64_t));
 }
 
 /* Returns whether the cache was emptied; logs the first of several failures. */

@@ -63,7 +63,7 @@ struct plane {
 	int tested;              /* result of self_test(), */
 	char misread[256];       /* and its text, "" if 0 */
 	/* Descriptors of the shared maps, owned by the objects. */
-	int meta, params, counters, requests, cgroups, governors, procs, trace, devices,
+	int meta, params, counters, sources, requests, cgroups, governors, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
 	const struct ebb_waits *waits; /* mapped */
@@ -118,6 +118,8 @@ const struct policy *plane_policy(const struct plane *p, const char *name, uint3
 
 /* Sums the counters of @owner over all CPUs; zeroes without any. */
 void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum);
+/* As plane_counters(), those by source. */
+void plane_sources(const struct plane *p, uint64_t owner, struct ebb_source_counters *sum);
 
 /* Waits until all BPF programs that were running have ended: none uses older map values. */
 void plane_wait_programs(void);

@@ -47,7 +47,8 @@ static bool name_fits(const char *name, size_t size)
 
 static int check_info(const char *file, const struct ebb_policy_info *info, struct error *e)
 {
-	static const char *const ours[] = { "detect", "run", "policy", "slowdown", "placement" };
+	static const char *const ours[] = { "detect", "run", "policy", "slowdown", "placement",
+					    "benefit" };
 
 	if (!name_fits(info->name, sizeof(info->name)))
 		return fail_exit(e, EXIT_USAGE, EINVAL,

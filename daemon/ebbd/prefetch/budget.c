@@ -34,9 +34,12 @@ struct budget {
 	atomic_bool waits;                     /* it mostly misses: pace.h */
 	struct throttle throttle;
 	struct neighbour neighbour;
+	uint32_t trial;                        /* ticks whose misses do not count */
 	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
 	_Atomic uint64_t cut;                  /* pages that a limit did not grant */
 	_Atomic uint64_t paced;                /* pages that the limit of a device delayed */
+	_Atomic uint64_t source[EBB_SOURCES];  /* pages that each source predicted, */
+	_Atomic uint64_t unread[EBB_SOURCES];  /* and those of them that expired */
 	_Atomic uint64_t unused; /* pages outstanding so long that they are hardly needed */
 	_Atomic uint64_t uses;
 	uint64_t idle; /* pages outstanding too long to be in flight */
@@ -246,12 +249,22 @@ void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired)
 	atomic_store(&b->expired, expired);
 }
 
+void budget_trial(struct budget *b)
+{
+	b->trial = 2;
+}
+
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now)
 {
 	struct throttle *t = &b->throttle;
 	bool waited = atomic_load(&b->waits), waits;
 
-	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
+	if (b->trial) {
+		b->trial--;
+		neighbour_pass(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
+	} else {
+		neighbour_tick(&b->neighbour, c->misses, c->hits + c->late, c->miss_ns);
+	}
 	waits = neighbour_waits(&b->neighbour);
 	if (waits != waited) {
 		atomic_store(&b->waits, waits);
@@ -301,6 +314,16 @@ uint64_t budget_pages_cut(const struct budget *b)
 uint64_t budget_pages_paced(const struct budget *b)
 {
 	return get(&b->paced);
+}
+
+uint64_t budget_source_pages(const struct budget *b, uint32_t source)
+{
+	return get(&b->source[source]);
+}
+
+uint64_t budget_source_expired(const struct budget *b, uint32_t source)
+{
+	return get(&b->unread[source]);
 }
 
 uint32_t budget_weight(const struct budget *b)
@@ -505,8 +528,17 @@ void budget_settle(struct budget *b, uint32_t asked)
 	tell_tick(b);
 }
 
-void budget_lost(struct budget *b, uint32_t lost)
+void budget_predicted(struct budget *b, uint32_t source, uint32_t pages)
 {
+	if (source < EBB_SOURCES)
+		add(&b->source[source], pages);
+}
+
+void budget_lost(struct budget *b, uint32_t source, uint32_t lost)
+{
+	budget_predicted(b, source, lost);
+	if (source < EBB_SOURCES)
+		add(&b->unread[source], lost);
 	add(&b->expired, lost);
 	add(&b->prefetched, lost);
 	tell_tick(b);
@@ -558,13 +590,15 @@ bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_n
 	return true;
 }
 
-void budget_sweep_expired(struct budget_sweep *s, uint64_t owner)
+void budget_sweep_expired(struct budget_sweep *s, uint64_t owner, uint32_t source)
 {
 	struct budget *b = sweep_find(s, owner);
 
 	if (!b)
 		return;
 	add(&b->expired, 1);
+	if (source < EBB_SOURCES)
+		add(&b->unread[source], 1);
 	tell_tick(b);
 }
 

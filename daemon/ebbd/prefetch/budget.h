@@ -49,6 +49,11 @@ bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup);
 void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired);
 /* Ten times a second, by the cgroup's counters: judges accuracy and misses. */
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now);
+/*
+ * One of its sources was just paused for a trial, or resumed after it: misses of this tick and the
+ * next one do not have the prefetches of other cgroups limited.
+ */
+void budget_trial(struct budget *b);
 
 /* --- any thread ------------------------------------------------------------- */
 
@@ -57,6 +62,9 @@ uint32_t budget_room(const struct budget *b);       /* pages that may be outstan
 uint64_t budget_timely_ns(const struct budget *b);  /* 0: not known */
 uint64_t budget_prefetched(const struct budget *b); /* pages requested from the kernel */
 uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
+/* Pages requested from the kernel that @source predicted, since ebbd started. */
+uint64_t budget_source_pages(const struct budget *b, uint32_t source);
+uint64_t budget_source_expired(const struct budget *b, uint32_t source); /* as budget_expired() */
 uint64_t budget_pages_cut(const struct budget *b);  /* pages requested beyond a limit */
 uint64_t budget_pages_paced(const struct budget *b); /* pages that the limit of a device delayed */
 uint32_t budget_weight(const struct budget *b);     /* by io.weight; 1 to 10000, usually 100 */
@@ -119,8 +127,13 @@ void budget_detect(struct budget *b);
  * cgroup's bit in maps/active, so that the next tick judges them.
  */
 void budget_settle(struct budget *b, uint32_t asked);
-/* @lost outstanding pages had been evicted unread, and were read once more. */
-void budget_lost(struct budget *b, uint32_t lost);
+/* @pages that @source predicted are being swapped in. */
+void budget_predicted(struct budget *b, uint32_t source, uint32_t pages);
+/*
+ * @lost outstanding pages had been evicted unread, and were read once more because @source
+ * predicted them, as it had before or another one.
+ */
+void budget_lost(struct budget *b, uint32_t source, uint32_t lost);
 
 /* Returns whether a page requested at @issued_ns may still be in flight: others block nothing. */
 bool budget_in_flight(uint64_t issued_ns, uint64_t now);
@@ -130,7 +143,7 @@ struct budget_sweep;
 struct budget_sweep *budget_sweep_begin(struct budget_table *t, uint64_t now);
 /* Returns whether a page of @owner requested at @issued_ns stays outstanding. */
 bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_ns);
-void budget_sweep_expired(struct budget_sweep *s, uint64_t owner);
+void budget_sweep_expired(struct budget_sweep *s, uint64_t owner, uint32_t source);
 void budget_sweep_end(struct budget_sweep *s);
 
 #endif

@@ -33,7 +33,8 @@ struct executor {
 
 static bool well_formed(const struct ebb_request *r, size_t size)
 {
-	if (size < sizeof(*r) || !r->stride || r->count > EBB_REQUEST_MAX)
+	if (size < sizeof(*r) || !r->stride || r->count > EBB_REQUEST_MAX ||
+	    r->source >= EBB_SOURCES)
 		return false;
 	return (r->op != EBB_OP_LIST && r->op != EBB_OP_COLD_LIST) ||
 	       (size >= sizeof(struct ebb_list_request) && r->count <= EBB_LIST_MAX);

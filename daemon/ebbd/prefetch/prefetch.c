@@ -172,7 +172,7 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 			 now_ns());
 	/* Which of them were read is unknown. */
 	prefetch_set_renew(p->set, &j->key, vpn, n, now_ns());
-	budget_lost(j->budget, (uint32_t)lost);
+	budget_lost(j->budget, j->key.source, (uint32_t)lost);
 }
 
 static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
@@ -205,6 +205,7 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	p->stats.failed += in.fresh - taken;
 	p->stats.pages += taken;
 	budget_settle(j->budget, in.fresh - unsettled);
+	budget_predicted(j->budget, j->key.source, taken);
 	leaf_settle(j->leaf, in.fresh - unsettled);
 	pacing_requested(p->pacing, j->target->type, taken, budget_others_wait(j->budget),
 			 now_ns());
@@ -360,7 +361,8 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 {
 	struct fair_request *r = fair_request(p->queue, flow);
 	struct ebb_request *head = &r->asked.head;
-	struct job j = { .request = r, .key = { head->tgid, head->exec, head->owner } };
+	struct job j = { .request = r, .key = { head->tgid, head->exec, head->owner,
+						   head->source } };
 	uint32_t most = 0, pages;
 	uint64_t bit;
 
@@ -468,9 +470,10 @@ static bool keep(void *data, const struct ebb_page *page, const struct ebb_prefe
 	return true;
 }
 
-static void expired(void *data, uint64_t owner)
+static void expired(void *data, const struct ebb_prefetch *p)
 {
-	budget_sweep_expired(((struct sweep *)data)->budgets, owner);
+	budget_sweep_expired(((struct sweep *)data)->budgets, p->owner,
+			     p->issued_ns & EBB_ISSUED_SOURCE);
 }
 
 void prefetcher_sweep(struct prefetcher *p, uint64_t now)

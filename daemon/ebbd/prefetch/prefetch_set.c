@@ -77,7 +77,7 @@ static const uint8_t *batch_run(struct prefetch_set *s, enum ebb_batch_op op,
 	b->owner = key->owner;
 	b->tgid = key->tgid;
 	b->exec = key->exec;
-	b->now_ns = now;
+	b->now_ns = (now & ~EBB_ISSUED_SOURCE) | key->source;
 	b->n = n;
 	memcpy(b->vpn, vpn, n * sizeof(*vpn));
 	memset(b->state, EBB_BATCH_FULL, n);
@@ -157,7 +157,7 @@ bool prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *swe
 			if (sweep->keep(sweep->data, &s->page[i], &s->value[i]))
 				filter_add(s->next, &s->page[i]);
 			else if (bpf_map_delete_elem(s->is.map, &s->page[i]) == 0)
-				sweep->expired(sweep->data, s->value[i].owner);
+				sweep->expired(sweep->data, &s->value[i]);
 		}
 	} while (!r);
 	memcpy(s->is.filter, s->next, sizeof(s->next));

@@ -18,10 +18,11 @@
 
 struct prefetch_set;
 
-/* An address space, and the cgroup that is charged with the outcome. */
+/* An address space, and the cgroup and source that are charged with the outcome. */
 struct prefetch_key {
 	uint32_t tgid, exec;
 	uint64_t owner;
+	uint32_t source;          /* enum ebb_source */
 };
 
 struct prefetch_entered {
@@ -66,8 +67,8 @@ uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key
 struct prefetch_sweep {
 	/* Returns whether a page stays. */
 	bool (*keep)(void *data, const struct ebb_page *page, const struct ebb_prefetch *p);
-	/* A page of @owner was removed unread. */
-	void (*expired)(void *data, uint64_t owner);
+	/* A page was removed unread. */
+	void (*expired)(void *data, const struct ebb_prefetch *p);
 	void *data;
 };
 

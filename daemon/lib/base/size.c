@@ -114,6 +114,13 @@ int placement_parse(const char *text, const char *what, uint64_t *placement, str
 	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%.64s' is not auto, together or off", what, text);
 }
 
+int switch_parse(const char *text, const char *what, uint64_t *on, struct error *e)
+{
+	*on = !strcmp(text, "on");
+	return *on || !strcmp(text, "off") ? 0 :
+	       fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%.64s' is not on or off", what, text);
+}
+
 int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *n,
 		 struct error *e)
 {

@@ -38,6 +38,9 @@ enum placement {
 int placement_parse(const char *text, const char *what, uint64_t *placement, struct error *e);
 const char *placement_name(enum placement placement);
 
+/* Parses "on" as 1 and "off" as 0.  -EINVAL names @what and them. */
+int switch_parse(const char *text, const char *what, uint64_t *on, struct error *e);
+
 /*
  * Parses "100,75,50" into at most *@n percentages from 1 to SHARES_PERCENT_MAX and sets *@n.
  * -EINVAL names @what and the accepted form.

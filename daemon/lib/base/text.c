@@ -9,7 +9,7 @@
 #include "text.h"
 
 #define CELL 64
-#define MAX_COLUMNS 16
+#define MAX_COLUMNS 20
 
 void output_json(FILE *f, struct json_object *o, int flags)
 {

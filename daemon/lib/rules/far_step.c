@@ -120,7 +120,10 @@ static bool won_name(const struct far_op *op, uint32_t i, const struct ebb_far_n
 	return op->holds && !op->holds(op->context, name);
 }
 
-/* Of a word that only this member may change from what is expected. */
+/*
+ * Returns whether swap @i of the last verb, of a word of this member, is done with.  After an
+ * unknown outcome, the word may be another member's by now: it is not this one's in any case.
+ */
 static bool done(const struct far_op *op, uint32_t i)
 {
 	return op->old[i] == op->swap[i].expect || op->again;
@@ -271,8 +274,9 @@ static struct far_verb choose_slot(struct far_op *op)
 
 	if (word < 0) {
 		far_drop_hint(v);
+		far_drop_section(v, op->class);
 		v->has_line = false;
-		if (!far_adopt_next(v))
+		if (op->hops >= FAR_HOPS || !far_adopt_next(v))
 			return choose_line(op);
 		op->misses = 0;
 		op->hops++;
@@ -332,7 +336,10 @@ static struct far_verb line_read(struct far_op *op)
 
 static struct far_verb free_some(struct far_op *op);
 
-/* The first word alone decides between members; the others follow together. */
+/*
+ * The first word alone decides between members that want the same words.  The others follow
+ * together.
+ */
 static uint32_t last_of_batch(const struct far_op *op)
 {
 	uint32_t most = op->next ? op->next + EBB_FAR_LINE : 1;
@@ -659,6 +666,15 @@ static struct far_verb free_some(struct far_op *op)
 	return execute(op, verb, FREED);
 }
 
+/* The view learns that this member freed @n. */
+static void view_freed(struct far_op *op, const struct ebb_far_name *n)
+{
+	struct far_view *v = op->view;
+
+	if (v && far_is_whole(n) && n->section - v->window < far_window_size(v))
+		v->states[n->section - v->window] = far_freed_word(n);
+}
+
 static struct far_verb freed_some(struct far_op *op)
 {
 	uint32_t k = 0;
@@ -669,7 +685,9 @@ static struct far_verb freed_some(struct far_op *op)
 		if (!n->held)
 			continue;
 		n->held = 0;
-		if (!done(op, k++))
+		if (done(op, k++))
+			view_freed(op, n);
+		else
 			op->result = -ESTALE;
 	}
 	return free_some(op);
@@ -690,6 +708,15 @@ static struct far_verb move_some(struct far_op *op)
 	return execute(op, verb, MOVED);
 }
 
+/* Returns whether a name before name @i of @op has the same word. */
+static bool is_repeated(const struct far_op *op, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (at_of(op, &op->names[k]) == at_of(op, &op->names[i]))
+			return true;
+	return false;
+}
+
 static struct far_verb moved(struct far_op *op)
 {
 	uint32_t last = last_of_batch(op);
@@ -699,7 +726,8 @@ static struct far_verb moved(struct far_op *op)
 		struct ebb_far_name *n = &op->names[i];
 
 		n->generation++;
-		n->held = won_name(op, i - op->next, n);
+		/* After an unknown outcome, a repeated name looks like one that was moved. */
+		n->held = won_name(op, i - op->next, n) && !(op->again && is_repeated(op, i));
 		n->generation -= !n->held;
 		lost |= !n->held;
 	}
@@ -739,7 +767,10 @@ static struct far_verb recovered_lines(struct far_op *op)
 		    RECOVER_NEXT);
 }
 
-/* Frees what the dead has of op->line, whose words are in op->words, and reads the next line. */
+/*
+ * Frees what the dead member has of op->line, whose words are in op->words, and reads the next
+ * line.
+ */
 static struct far_verb recover_line(struct far_op *op)
 {
 	struct far_verb verb = { 0 };
@@ -902,8 +933,9 @@ void far_allocate(struct far_op *op, struct far_view *view, uint32_t member, uin
 	bool whole = class == EBB_FAR_WHOLE_CLASS;
 
 	begin(op, FAR_ALLOCATE, view->sections, member, whole ? BEGIN_RUN : BEGIN_SLOT,
-	      is_arena(view->sections) && far_is_member(member) && class <= EBB_FAR_WHOLE_CLASS &&
-		      n && n <= (whole ? EBB_FAR_EXTENT_SECTIONS : 1));
+	      is_arena(view->sections) && view->window < view->sections && far_is_member(member) &&
+		      class <= EBB_FAR_WHOLE_CLASS && n &&
+		      n <= (whole ? EBB_FAR_EXTENT_SECTIONS : 1));
 	op->view = view;
 	op->class = (uint8_t) class;
 	op->names = names;

@@ -13,24 +13,33 @@
  *   format     FREE,g -> OPENING(me),g+1; each slot {closed,g} -> {free,c,g+1}; -> OPEN
  *   trim       OPEN,g -> CLOSING(me),g; each slot {free,c,g} -> {closed,c,g}; -> FREE,g+1;
  *              with a busy slot, reopen: each slot {closed,g} -> {free,c,g+1}; -> OPEN,g
- *   recover    the donor, for a member that is fenced: WHOLE(dead) -> FREE, slots of the dead ->
- *              free, OPENING(dead) and CLOSING(dead) are reopened
+ *   recover    by the donor, for a fenced member: WHOLE(dead),g -> FREE,g+1; each slot
+ *              {dead,c,g} -> {free,c,g+1}; OPENING(dead) and CLOSING(dead) are reopened
  *
- * Hand-over: the giver sends the names in a message, and keeps them until the receiver has
- * confirmed.  The receiver takes; the first word decides between take, withdraw and free.  A
- * receiver that fails frees what it took.  When the receiver reports failure or is dead, the giver
- * frees all names: words that are not its own any more refuse.
+ * Hand-over: the giver sends the names in a message, the offer.  It keeps the names, but does not
+ * access the extent, until the receiver has confirmed or the offer is withdrawn.  The receiver
+ * takes; the first word decides between take, withdraw and free.  A receiver that fails frees what
+ * it took.  When the receiver reports failure or is dead, the giver frees all names: words that are
+ * not its own any more refuse.
+ *
+ * Progress: every operation ends after a bounded number of verbs.  Members that allocate runs of
+ * sections that overlap may undo each other's until one gets -EBUSY: it tries again later.
  *
  * Rules for the caller:
- *  - Operations of one member that are in flight at the same time have no slot or section word in
- *    common: a library serialises them by word or by view.
- *  - The donor recovers a member only after its fence: nothing of it can take effect any more.  The
- *    number is reused only after recovery.
- *  - A verb whose outcome is unknown is executed again with all its parts: generations make that
- *    safe.  A word that is then as desired was set by the first try, or the member has that name
- *    already (an old image, a duplicate of an offer): op->holds() tells which.
+ *  - At most one verb of a member that is in flight changes a word: a library compares the words
+ *    of verbs (.swap[].at), or executes one operation per arena at a time.  Different views do not
+ *    keep operations apart.
+ *  - A member's READs and WRITEs of an extent's bytes are complete before it offers or frees the
+ *    extent.
+ *  - The donor recovers a member only after its fence: none of its verbs and WRITEs can take effect
+ *    any more.  The number is reused only after recovery.
+ *  - A verb whose outcome is unknown is executed again with all its parts, and only when nothing of
+ *    the first try can take effect any more: a late OPEN,g -> CLOSING(me),g would close a section
+ *    that no operation opens again.
+ *  - A word that is then as desired was set by the first try, or the member has that name already
+ *    (an old image, a duplicate of an offer): op->holds() tells which.
  *
- * Pure: no I/O, clock, allocation; draws come from the view's seed.
+ * Pure: no I/O, clock, allocation; random choices come from the view's seed.
  */
 #ifndef EBB_FAR_STEP_H
 #define EBB_FAR_STEP_H
@@ -85,13 +94,14 @@ struct far_op {
 	bool again;			  /* the last verb had an unknown outcome */
 	bool may_format;		  /* FAR_ALLOCATE: true at first */
 	bool window_read;		  /* in this operation */
-	bool freed;			  /* slots of this section, by recovery */
+	bool freed;			  /* slots: in .line by FAR_FREE, in .section by recovery */
 	uint32_t sections, member, other; /* other: giver, or the member to recover */
 	struct far_view *view;
 	/*
 	 * Set by the caller after the start, for outcomes that are unknown: returns whether the
-	 * member has this name already.  NULL: such words count as lost, which leaks them until
-	 * the member's recovery.
+	 * member has this name already, by another operation, ended or not.  A name that is being
+	 * freed counts until that free has ended.  NULL: such words count as lost, which leaks
+	 * them until the member's recovery.
 	 */
 	bool (*holds)(const void *context, const struct ebb_far_name *name);
 	const void *context;
@@ -114,27 +124,33 @@ struct far_op {
  * EBB_FAR_WHOLE_CLASS (@n is 1), or @n consecutive sections (class EBB_FAR_WHOLE_CLASS, at most
  * EBB_FAR_EXTENT_SECTIONS) within one window.  Results: 0; -ENOSPC, no free extent was found: one
  * that no hint shows may exist, and empty open sections can be trimmed; -EBUSY, others were faster
- * FAR_HOPS times; -EINVAL.  @names has room for @n names, valid after result 0.
+ * on FAR_HOPS lines or runs; -EINVAL.  @names has room for @n names, valid after result 0.
  */
 void far_allocate(struct far_op *op, struct far_view *view, uint32_t member, uint32_t class,
 		  struct ebb_far_name *names, uint32_t n);
 
 /*
  * Begins to free @names of @member.  Results: 0; -ESTALE, some were not @member's any more, the
- * others are free.  Hints are mended of the last one's line alone: free slots of one line together.
- * @view may be NULL, else it learns what is free.
+ * others are free.  After an unknown outcome, 0 does not tell that all were @member's: whether an
+ * offer was taken, only its receiver or far_withdraw() tells.  The hint of the last name's line
+ * alone is corrected: free slots of one line together.  @view may be NULL, else it learns what is
+ * free.
  */
 void far_free(struct far_op *op, struct far_view *view, uint32_t sections, uint32_t member,
 	      struct ebb_far_name *names, uint32_t n);
 
 /*
  * Begins to take @names, which @giver has offered to @member.  Result 0: names have the new
- * generations; -ESTALE: withdrawn, freed, or the giver is dead; nothing is taken.
+ * generations; -ESTALE: withdrawn, freed, the giver is dead, or a name occurs twice; nothing is
+ * taken, and the names are not valid any more.
  */
 void far_take(struct far_op *op, uint32_t sections, uint32_t member, uint32_t giver,
 	      struct ebb_far_name *names, uint32_t n);
 
-/* Begins to withdraw an offer.  Result 0: @names have new generations; -ESTALE: it is taken. */
+/*
+ * Begins to withdraw an offer.  Result 0: @names have new generations; -ESTALE: it is taken, or was
+ * and is undone: free @names if the receiver reports failure or is dead.
+ */
 void far_withdraw(struct far_op *op, uint32_t sections, uint32_t member, struct ebb_far_name *names,
 		  uint32_t n);
 
@@ -146,8 +162,8 @@ void far_format(struct far_op *op, uint32_t sections, uint32_t member, uint32_t 
 void far_trim(struct far_op *op, uint32_t sections, uint32_t member, uint32_t section);
 
 /*
- * Begins to free all that @dead has, for the donor, after the fence.  Result 0; op->next is the
- * number of words that were freed.
+ * Begins to free all that member @dead has, for the donor, after the fence.  Result 0; op->next is
+ * the number of words that were freed (fewer after unknown outcomes).
  */
 void far_recover(struct far_op *op, uint32_t sections, uint32_t dead);
 

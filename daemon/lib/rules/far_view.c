@@ -11,6 +11,9 @@
 
 enum { HINT_MOST = EBB_FAR_LINE_ORDER + 1 }; /* a line of free slots */
 
+_Static_assert(EBB_FAR_LINES <= 8, "a hint word has a byte for each line");
+_Static_assert(EBB_FAR_WHOLE_CLASS <= 16, "a slot word has four bits for its class");
+
 void far_view_init(struct far_view *view, uint32_t sections, uint64_t seed)
 {
 	memset(view, 0, sizeof(*view));
@@ -91,6 +94,14 @@ void far_drop_hint(struct far_view *view)
 {
 	if (view->has_line && view->section - view->window < EBB_FAR_WINDOW)
 		view->hints[view->section - view->window] &= ~(0xffull << (8 * view->line));
+}
+
+void far_drop_section(struct far_view *view, uint32_t class)
+{
+	if (view->has_line && view->section - view->window < EBB_FAR_WINDOW &&
+	    !far_count_usable(view, class) && far_count_free(view->words))
+		view->states[view->section - view->window] = ebb_far_section(EBB_FAR_CLOSING, class,
+									     0, 0);
 }
 
 static bool is_open(uint64_t state, uint32_t class)

@@ -9,12 +9,16 @@
 #include "ebb/far.h"
 
 /*
- * What a member remembers of a table between operations, for one class: images of words, which may
- * be old.  Used by one operation at a time.
+ * What a member remembers of a table between operations: images of words, which may be old.  Used
+ * by one operation at a time, and for one class, so that it stays at lines of that class.
  */
 struct far_view {
 	uint32_t sections;		  /* of the arena */
-	uint32_t window;		  /* first section whose words are here */
+	/*
+	 * First section whose words are here, a multiple of EBB_FAR_WINDOW.  The caller may choose
+	 * the first window after far_view_init(): members that begin apart compete less.
+	 */
+	uint32_t window;
 	uint32_t section, line;		  /* where .words is from */
 	uint32_t next_section, next_line; /* where .next is from */
 	bool has_window, has_line, has_next;
@@ -42,11 +46,13 @@ static inline bool far_slot_usable(uint64_t word, uint32_t class)
 	       ebb_far_slot_generation(word) < EBB_FAR_SLOT_LAST;
 }
 
-/* A free section that can be allocated or formatted: two generations are left for its end. */
+/* A free section that can be allocated or formatted: a format and a trim raise the word twice. */
 static inline bool far_section_usable(uint64_t word)
 {
-	return ebb_far_section_state(word) == EBB_FAR_FREE &&
-	       ebb_far_section_generation(word) < EBB_FAR_SECTION_LAST - 1;
+	uint64_t generation = ebb_far_section_generation(word);
+
+	return word == ebb_far_section(EBB_FAR_FREE, 0, 0, generation) &&
+	       generation < EBB_FAR_SECTION_LAST - 1;
 }
 
 /* Returns the number of free slots, of any class, in @words. */
@@ -69,6 +75,9 @@ bool far_adopt_next(struct far_view *view);
 
 /* Treats the view's line as full, as far as the view's hints go. */
 void far_drop_hint(struct far_view *view);
+
+/* Treats the view's section as not open, if its line has free slots of other classes alone. */
+void far_drop_section(struct far_view *view, uint32_t class);
 
 /* Chooses a line at random, in proportion to its free slots as hints tell.  False without any. */
 bool far_choose_line(struct far_view *view, uint32_t class, uint32_t *section, uint32_t *line);

@@ -8,7 +8,7 @@
 
 #include "ebb/far.h"
 
-/* The generation after the next change.  The last one stays: it is never allocated. */
+/* The generation after the next change.  The last one stays: a free word with it is retired. */
 static inline uint64_t far_raise_slot(uint64_t generation)
 {
 	return generation < EBB_FAR_SLOT_LAST ? generation + 1 : generation;

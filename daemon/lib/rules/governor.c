@@ -65,18 +65,22 @@ static void judge(struct governor *g, struct governor_source *s)
 	double against = (off ? gain : -gain) / error;
 
 	if (s->trials >= TRIALS_MIN && against >= CLEAR && (off ? gain : -gain) >= LEAST) {
+		s->found = gain;
 		enter(s, off ? GOVERNOR_UNKNOWN : GOVERNOR_BACKS_OFF);
 		wait_for(g, s, off ? FIRST : RARE / 2);
 		return;
 	}
 	if (against <= -CLEAR && s->trials >= 2) {
+		s->found = gain;
 		if (!off)
 			s->state = GOVERNOR_GAINS;
 		wait_for(g, s, s->interval < RARE ? RARE : rarer(s));
 		return;
 	}
-	if (s->state == GOVERNOR_GAINS)
+	if (s->state == GOVERNOR_GAINS) {
+		s->found = 0;
 		s->state = GOVERNOR_UNKNOWN;
+	}
 	/* A trial of what backs off is a loss if nothing has changed. */
 	if (off)
 		wait_for(g, s, against >= SUSPECT ? RARE / 4 : rarer(s));

@@ -41,6 +41,7 @@ struct governor_source {
 	uint32_t trials;
 	/* Of ln(progress with the source / progress without), older trials having less weight. */
 	double weight, square, sum;
+	double found;           /* gain that decided its state last; 0 = none did */
 };
 
 /* State of one program; starts as zeroes but for .seed, which is not 0. */

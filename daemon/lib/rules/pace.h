@@ -49,6 +49,13 @@ static inline void neighbour_tick(struct neighbour *n, uint64_t misses, uint64_t
 	*n = (struct neighbour){ misses, hits, miss_ns, n->left };
 }
 
+/* As neighbour_tick(), for a tick whose misses do not count. */
+static inline void neighbour_pass(struct neighbour *n, uint64_t misses, uint64_t hits,
+				  uint64_t miss_ns)
+{
+	*n = (struct neighbour){ misses, hits, miss_ns, n->left ? n->left - 1 : 0 };
+}
+
 static inline bool neighbour_waits(const struct neighbour *n)
 {
 	return n->left;

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REFERENCE = "lua5.4"
 MODES = ("check,min=1M", "check,min=1M,mode=stop", "check,min=1M,address",
-         "check,min=1M,mode=memliner,park,drop,residency=simulated")
+         "check,min=1M,mode=swapping,residency=simulated")
 LIMIT = 300
 
 

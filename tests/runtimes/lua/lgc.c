@@ -276,14 +276,21 @@ static const struct ebbgc_layout layouts[HEAP_TYPES] = {
 /* --- allocation -------------------------------------------------------------------------- */
 
 /*
- * LUAI_GCSTRESS: a cycle begins at each so manieth allocation, for tests.  Any allocation may be a
+ * LUAI_GCSTRESS: a cycle begins at each so manieth allocation, for tests, and every fifth of the
+ * first thousand is a full one, which ends before the allocation.  Any allocation may be a
  * safepoint, and here every one is.
  */
 #if defined(LUAI_GCSTRESS)
 static void stress(struct luaC_heap *h)
 {
-	if (++h->allocations % LUAI_GCSTRESS == 0 && !h->suspended)
-		ebbgc_collect_start(h->mutator);
+	if (++h->allocations % LUAI_GCSTRESS == 0 && !h->suspended) {
+		unsigned long cycles = h->allocations / LUAI_GCSTRESS;
+
+		if (cycles <= 1000 && cycles % 5 == 0)
+			ebbgc_collect(h->mutator);
+		else
+			ebbgc_collect_start(h->mutator);
+	}
 	ebbgc_poll(h->mutator);
 }
 #else
@@ -480,6 +487,10 @@ int luaC_open(lua_State *L)
 	memset(h, 0, sizeof(*h));
 	ebbgc_options_init(&o);
 	o.features |= EBBGC_PLAIN | EBBGC_NEWEST_FIRST;
+#if defined(LUAI_GCSTRESS)
+	/* Dead references are cleared beside the program. */
+	o.pause_budget_ns = 0;
+#endif
 	o.event = on_event;
 	o.event_arg = G(L);
 	r = ebbgc_heap_create(&o, &h->heap);
@@ -676,8 +687,10 @@ TString *luaC_findstring(lua_State *L, const char *str, size_t l, unsigned int h
 		ts = ebbgc_ptr(string_slots(h)[i]);
 		if (!ts || ts->shrlen != l || memcmp(str, getstr(ts), l))
 			continue;
-		/* It may be dead, and a string that is found must survive this cycle. */
-		return ebbgc_ptr(ebbgc_load_weak(h->mutator, h->strings, &string_slots(h)[i]));
+		/* One that is found must survive this cycle; a dead one may have a successor. */
+		ts = ebbgc_ptr(ebbgc_load_weak(h->mutator, h->strings, &string_slots(h)[i]));
+		if (ts)
+			return ts;
 	}
 	return NULL;
 }

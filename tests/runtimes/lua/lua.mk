@@ -20,7 +20,8 @@ $(LUA)/src/patched: $(LUA_TAR) $(wildcard $(LUA_OURS)/lua.patch $(LUA_OURS)/*.[c
 	$(Q)rm $(@D)/lgc.c $(@D)/lgc.h && patch -s -d $(@D) -p1 <$(LUA_OURS)/lua.patch
 	$(Q)cp $(LUA_OURS)/*.[ch] $(@D) && touch $@
 
-# Every 20th allocation begins a cycle in the second: a test of roots and barriers.
+# In the second, every 20th allocation begins a cycle and, at first, every 100th waits for a full
+# one: a test of roots and barriers.
 $(LUA)/lua $(LUA)/lua-stress: $(LUA)/src/patched userlib/gc/ebbgc.h $(GC_STATIC)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(LUA_CFLAGS) $(if $(findstring stress,$@),-DLUAI_GCSTRESS=20) -o $@ \

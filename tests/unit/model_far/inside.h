@@ -7,7 +7,8 @@
 #include "world.h"
 #include "daemon/lib/rules/far_step.h"
 
-enum { MEMBERS = 3, SECTIONS = 2, PAGES = EBB_FAR_SLOTS, HOLDS = 2, OFFERS = 2 };
+enum { MEMBERS = 3, PAGES = EBB_FAR_SLOTS, HOLDS = 2, OFFERS = 2 };
+enum { SECTIONS = FAR_MODEL_SECTIONS };
 enum life { VACANT, LIVE, CRASHED, FENCED };
 
 /* An extent that a member has, or has offered. */
@@ -29,7 +30,9 @@ struct member {
 	struct ebb_far_name fresh[2]; /* what an allocation or a take will give */
 	struct far_view view;
 	struct hold hold[HOLDS];
-	struct hold freed; /* the last one, to be freed once more */
+	struct hold freed;    /* the last one, to be freed once more */
+	struct hold wrote;    /* a WRITE of its bytes is in flight */
+	struct far_swap late; /* an old connection's, which may still take effect */
 };
 
 /* A message; to: 0 = none. */
@@ -47,7 +50,13 @@ struct world {
 	struct flight donor;
 	struct offer offer[OFFERS];
 	struct member m[MEMBERS];
+	/* Hashes of .donor and of each member, as far as they are known (bits). */
+	uint64_t print[MEMBERS + 1];
+	uint64_t printed;
 };
+
+/* The bit of .donor in .printed; that of member i is 1 << i. */
+enum { PRINT_DONOR = 1 << MEMBERS };
 
 extern struct world W;
 
@@ -92,6 +101,10 @@ bool holds(const void *m, const struct ebb_far_name *n);
 uint32_t effects(const struct far_op *op);
 /* Takes the next effect of @f, of member @by, and those that nothing can tell apart from it. */
 void effect(struct flight *f, uint32_t by);
+/* The WRITE that @m has in flight changes its bytes. */
+void write_bytes(const struct member *m);
+/* The late compare-and-swap of @m takes effect. */
+void swap_late(struct member *m);
 /* Goes on to the next verb that has an effect.  Returns false when the operation has ended. */
 bool go_on(struct flight *f, int status);
 /* Begins to make section @s free as FineMem does, with one swap.  False if slots seem in use. */

@@ -32,6 +32,7 @@ static void ended(struct member *m)
 	struct flight f = m->f;
 	struct hold *h = &m->hold[f.hold];
 
+	far_reached_results[f.op.kind] |= far_result_bit(f.op.result);
 	memset(&m->f, 0, sizeof(m->f));
 	m->view.hint = 0;
 	switch (f.op.kind) {
@@ -57,6 +58,8 @@ static void ended(struct member *m)
 		break;
 	case FAR_WITHDRAW:
 		h->offered = f.op.result ? h->offered : 0;
+		for (int i = 0; i < h->n && mutant(FAR_WITHDRAW_GENERATION) && !f.op.result; i++)
+			h->name[i].generation--;
 		break;
 	default:
 		break;
@@ -81,12 +84,13 @@ static bool is_live(uint32_t number)
 	return W.m[number - 1].life == LIVE;
 }
 
-enum kind { SLOT, BIG, RUN, PAIR, TRIM, FREE, STALE, OFFER, WITHDRAW, TAKE, LOSE, EFFECT, CUT,
-	    CRASH, FENCE, RECOVER, DONOR, JOIN, KINDS };
+enum kind { SLOT, BIG, RUN, PAIR, TRIM, FREE, STALE, OFFER, WITHDRAW, TAKE, LOSE, WRITE,
+	    WRITTEN, EFFECT, CUT, LATE, CRASH, FENCE, RECOVER, DONOR, JOIN, KINDS };
 
 static const char *const names_of_kinds[KINDS] = {
 	"slot", "big slot", "run", "pair", "trim", "free", "stale free", "offer", "withdraw",
-	"take", "lose", "effect", "cut", "crash", "fence", "recover", "donor", "join",
+	"take", "lose", "write", "written", "effect", "cut", "late", "crash", "fence",
+	"recover", "donor", "join",
 };
 
 const char *far_world_name(const struct far_world_step *step)
@@ -174,7 +178,8 @@ static void crash(struct member *m)
 	memset(m->fresh, 0, sizeof(m->fresh));
 	memset(&m->view, 0, sizeof(m->view));
 	drop(&m->freed);
-	for (int i = 0; i < OFFERS; i++)
+	/* A member that gets its number may receive the message. */
+	for (int i = 0; i < OFFERS && !W.left.rejoins; i++)
 		if (W.offer[i].to == number)
 			memset(&W.offer[i], 0, sizeof(W.offer[i]));
 }
@@ -182,10 +187,13 @@ static void crash(struct member *m)
 static void vacate(struct member *m)
 {
 	struct flight f = m->f;
+	struct hold wrote = m->wrote;
 
 	memset(m, 0, sizeof(*m));
-	if (mutant(FAR_NO_FENCE))
+	if (mutant(FAR_NO_FENCE)) {
 		m->f = f;
+		m->wrote = wrote;
+	}
 	m->joined = true;
 }
 
@@ -215,6 +223,8 @@ static void fence(struct member *m)
 		return;
 	m->life = FENCED;
 	memset(&m->f, 0, sizeof(m->f));
+	memset(&m->late, 0, sizeof(m->late));
+	drop(&m->wrote);
 }
 
 /* The next effect of what @m has in flight; nothing follows it when @m has crashed. */
@@ -234,11 +244,7 @@ static void step_effect(struct member *m)
 
 static void join(struct member *m)
 {
-	struct flight f = m->f;
-
 	memset(m, 0, sizeof(*m));
-	if (mutant(FAR_EARLY_REUSE) && f.busy)
-		memset(&f, 0, sizeof(f));
 	m->life = LIVE;
 	m->joined = true;
 	far_view_init(&m->view, SECTIONS, 1);
@@ -302,12 +308,26 @@ static void take(const struct far_world_step *t)
 	case LOSE:
 		memset(&W.offer[t->what], 0, sizeof(W.offer[t->what]));
 		break;
+	case WRITE:
+		W.left.writes--;
+		m->wrote = m->hold[t->what];
+		m->wrote.offered = 0;
+		break;
+	case WRITTEN:
+		write_bytes(m);
+		drop(&m->wrote);
+		break;
 	case EFFECT:
 		step_effect(m);
+		break;
+	case LATE:
+		swap_late(m);
 		break;
 	case CUT:
 		/* Nothing of the old connection takes effect after the resumption. */
 		W.left.cuts--;
+		if (mutant(FAR_LATE_REPEAT) && m->f.done < m->f.op.last.swaps)
+			m->late = m->f.op.swap[m->f.done];
 		if (mutant(FAR_UNKNOWN_IS_LOST)) {
 			for (uint32_t i = 0; i < m->f.op.last.swaps; i++)
 				m->f.op.old[i] = ~m->f.op.swap[i].expect;
@@ -343,6 +363,12 @@ uint32_t far_world_take(const struct far_world_step *step, uint32_t choice)
 {
 	drawn.choice = choice;
 	drawn.choices = 1;
+	/* What the step changes: of members, only its own, or the one that the donor recovers. */
+	W.printed &= ~(1ull << step->member);
+	if (step->kind == DONOR)
+		W.printed &= ~(1ull << (W.recovering - 1));
+	if (step->kind == DONOR || step->kind == RECOVER)
+		W.printed &= ~(uint64_t)PRINT_DONOR;
 	take(step);
 	check();
 	return drawn.choices;
@@ -380,6 +406,14 @@ static int add_allocations(struct far_world_step *out, int n, int i)
 	return n;
 }
 
+/* Returns whether a WRITE to the bytes of @h is in flight, which must end before @h is released. */
+static bool is_written(const struct member *m, const struct hold *h)
+{
+	return m->wrote.n && m->wrote.name[0].section == h->name[0].section &&
+	       m->wrote.name[0].word == h->name[0].word &&
+	       m->wrote.name[0].class == h->name[0].class;
+}
+
 static int add_idle(struct far_world_step *out, int n, int i)
 {
 	struct member *m = &W.m[i];
@@ -396,8 +430,11 @@ static int add_idle(struct far_world_step *out, int n, int i)
 	if (W.left.stale && m->freed.n)
 		n = add(out, n, STALE, i, 0, 0);
 	for (int h = 0; h < HOLDS; h++) {
-		if (!m->hold[h].n)
+		if (!m->hold[h].n || is_written(m, &m->hold[h]))
 			continue;
+		if (W.left.writes && !m->wrote.n &&
+		    (!m->hold[h].offered || mutant(FAR_GIVER_WRITES)))
+			n = add(out, n, WRITE, i, h, 0);
 		n = add(out, n, FREE, i, h, 0);
 		if (m->hold[h].offered && W.left.withdrawals)
 			n = add(out, n, WITHDRAW, i, h, 0);
@@ -434,6 +471,10 @@ int far_world_possible(struct far_world_step out[static FAR_WORLD_STEPS])
 
 		if (m->f.busy)
 			n = add(out, n, EFFECT, i, 0, 0);
+		if (m->wrote.n)
+			n = add(out, n, WRITTEN, i, 0, 0);
+		if (m->late.at)
+			n = add(out, n, LATE, i, 0, 0);
 		if (m->f.busy && m->life == LIVE && W.left.cuts && m->f.op.last.swaps &&
 		    m->f.op.kind != FAR_RECOVER)
 			n = add(out, n, CUT, i, 0, 0);
@@ -464,7 +505,7 @@ void far_world_begin(const struct far_model *model)
 	W.members = model->members;
 	W.late = model->late;
 	for (uint32_t s = 0; s < SECTIONS; s++) {
-		bool open = model->opened && !s;
+		bool open = s < model->opened;
 
 		W.section[s] = ebb_far_section(open ? EBB_FAR_OPEN : EBB_FAR_FREE, 0, 0,
 					       model->late ? EBB_FAR_SECTION_LAST - 3 : 0);
@@ -511,14 +552,13 @@ size_t far_world_size(void)
 	return sizeof(W);
 }
 
-uint64_t far_world_fingerprint(void)
+static uint64_t hash(const void *from, size_t size, uint64_t sum)
 {
-	const uint64_t *p = (const uint64_t *)&W;
+	const uint64_t *p = from;
 	/* Lanes that a processor computes at the same time. */
-	uint64_t h[4] = { 1, 2, 3, 4 }, sum = 0;
+	uint64_t h[4] = { 1, 2, 3, 4 };
 
-	_Static_assert(!(sizeof(W) % 8), "whole words");
-	for (size_t i = 0; i < sizeof(W) / 8; i++) {
+	for (size_t i = 0; i < size / 8; i++) {
 		h[i % 4] = (h[i % 4] ^ p[i]) * 0xff51afd7ed558ccdull;
 		h[i % 4] ^= h[i % 4] >> 32;
 	}
@@ -527,4 +567,49 @@ uint64_t far_world_fingerprint(void)
 		sum ^= sum >> 29;
 	}
 	return sum ? sum : 1;
+}
+
+_Static_assert(!(sizeof(struct flight) % 8) && !(sizeof(struct member) % 8) &&
+		       !(offsetof(struct world, donor) % 8) && !(sizeof(W.offer) % 8),
+	       "whole words");
+
+/* Hashes what the last step may have changed, and all now and then, to check that. */
+static void hash_parts(void)
+{
+	static uint32_t calls;
+	uint64_t before[MEMBERS + 1], known = W.printed;
+
+	memcpy(before, W.print, sizeof(before));
+	if (!(++calls % 256))
+		W.printed = 0;
+	for (int i = 0; i < W.members; i++)
+		if (!(W.printed >> i & 1))
+			W.print[i] = hash(&W.m[i], sizeof(W.m[i]), 0);
+	if (!(W.printed & PRINT_DONOR))
+		W.print[MEMBERS] = hash(&W.donor, sizeof(W.donor), 0);
+	W.printed = PRINT_DONOR | ((1ull << W.members) - 1);
+	for (uint32_t i = 0; i <= MEMBERS; i++)
+		if ((known >> i & 1) && before[i] != W.print[i])
+			wrong("the model missed a change", i, 0);
+}
+
+uint64_t far_world_fingerprint(void)
+{
+	uint64_t sum = hash(&W, offsetof(struct world, donor), 0);
+
+	hash_parts();
+	sum = hash(W.offer, sizeof(W.offer), sum);
+	return hash(W.print, sizeof(W.print), sum);
+}
+
+uint64_t far_world_end_fingerprint(void)
+{
+	uint64_t lives = (uint64_t)W.recovering << 56;
+
+	for (int i = 0; i < W.members; i++)
+		lives |= (W.m[i].life != VACANT ? 1ull : 0) << i;
+	if (W.recovering && is_live(W.recovering))
+		lives |= 1ull << MEMBERS;
+	hash_parts();
+	return hash(&W, offsetof(struct world, section_names), lives ^ W.print[MEMBERS]);
 }

@@ -21,6 +21,11 @@ struct world W;
 void *const far_world = &W;
 struct far_drawn drawn;
 char far_wrong[160];
+const char *far_only;
+uint64_t far_reached_phases, far_reached_results[FAR_RECOVER + 1];
+/* far_format() is not modelled by itself. */
+const uint64_t far_all_phases = ((2ull << FINISH) - 1) &
+				~(1ull << ENDED | 1ull << FORMAT_BEGIN | 1ull << FORMAT_READ);
 enum far_mutant far_mutant;
 
 static uint32_t draw(uint64_t *seed, uint32_t below)
@@ -34,7 +39,7 @@ static uint32_t draw(uint64_t *seed, uint32_t below)
 
 void wrong(const char *what, uint32_t a, uint64_t b)
 {
-	if (!*far_wrong)
+	if (!*far_wrong && (!far_only || !strcmp(far_only, what)))
 		snprintf(far_wrong, sizeof(far_wrong), "%s: %u, %#llx", what, a,
 			 (unsigned long long)b);
 }
@@ -138,20 +143,51 @@ static void check_swap(const struct flight *f, uint32_t by, uint64_t at, uint64_
 
 	if (f->stale)
 		wrong("a stale free took effect", by, old);
-	if (after && new != old && !(mutant(FAR_MOVE_GENERATION) && f->op.kind == FAR_TAKE))
-		check_name(at, new);
-	if (!before || before == by)
-		return;
-	struct member *loser = &W.m[before - 1];
-	struct hold *h = hold_of(loser, at, old);
+	if (before && before != by) {
+		struct member *loser = &W.m[before - 1];
+		struct hold *h = hold_of(loser, at, old);
 
-	if (by == EBB_FAR_DONOR) {
-		if (loser->life == LIVE)
+		if (by == EBB_FAR_DONOR && loser->life == LIVE)
 			wrong("a live member's extent was recovered", before, old);
-		return;
+		if (by != EBB_FAR_DONOR && (f->op.kind != FAR_TAKE || !h || h->offered != by))
+			wrong("an extent was taken that was not offered", by, old);
 	}
-	if (f->op.kind != FAR_TAKE || !h || h->offered != by)
-		wrong("an extent was taken that was not offered", by, old);
+	if (after && new != old)
+		check_name(at, new);
+}
+
+/* Returns whether the extent of slot word @word, if it is one, has page @page of its section. */
+static bool has_page(uint32_t word_number, uint64_t word, uint32_t page)
+{
+	uint32_t first = ebb_far_page_of(word_number);
+
+	return owner_in(UINT64_MAX, word) && page >= first &&
+	       page - first < 1u << ebb_far_slot_class(word);
+}
+
+/* @number, under @name, changes a page, which another extent may have. */
+static void write_page(const struct ebb_far_name *name, uint32_t number, uint32_t page)
+{
+	uint32_t s = name->section;
+	uint64_t mine = name_word(name, number), state = W.section[s];
+
+	if (owner_in(0, state) && !(far_is_whole(name) && state == mine))
+		wrong("a byte of another member changed", number, state);
+	for (uint32_t i = 0; i < PAGES; i++)
+		if (has_page(i, W.slot[s][i], page) &&
+		    !(!far_is_whole(name) && i == name->word && W.slot[s][i] == mine))
+			wrong("a byte of another member changed", number, W.slot[s][i]);
+}
+
+void write_bytes(const struct member *m)
+{
+	for (uint32_t i = 0; i < m->wrote.n; i++) {
+		const struct ebb_far_name *n = &m->wrote.name[i];
+		uint32_t first = ebb_far_page_of(n->word);
+
+		for (uint32_t page = first; page < first + (1u << n->class); page++)
+			write_page(n, number_of(m), page);
+	}
 }
 
 static void check_slot(uint32_t section, uint32_t i)
@@ -190,10 +226,22 @@ static bool in_flight(const struct member *m, uint64_t at)
 	for (uint32_t i = 0; i < op->last.swaps; i++)
 		if (op->swap[i].at == at)
 			return true;
+	/* An allocation of a slot has no name before its end. */
 	for (uint32_t i = 0; op->names && i < op->n; i++)
-		if (name_at(&op->names[i]) == at)
+		if (name_at(&op->names[i]) == at &&
+		    (op->kind != FAR_ALLOCATE || far_is_whole(&op->names[i])))
 			return true;
 	return false;
+}
+
+/* Returns whether @number has begun to open or close section @s, and has forgotten it. */
+static bool is_stuck(const struct member *m, uint32_t s)
+{
+	uint32_t state = ebb_far_section_state(W.section[s]);
+
+	return (state == EBB_FAR_OPENING || state == EBB_FAR_CLOSING) &&
+	       ebb_far_section_owner(W.section[s]) == number_of(m) &&
+	       !(m->f.busy && m->f.op.section == s) && !mutant(FAR_EARLY_REUSE);
 }
 
 /* Returns whether @number knows of a word that it owns, or a message to it tells. */
@@ -227,6 +275,8 @@ static void check_member(struct member *m)
 				      *word_at(name_at(&hold->name[i])));
 	}
 	for (uint32_t s = 0; s < SECTIONS; s++) {
+		if (is_stuck(m, s))
+			wrong("a section is neither open nor closed", number, W.section[s]);
 		if (!is_known(m, ebb_far_section_at(s), W.section[s]))
 			wrong("a member does not know its section", number, W.section[s]);
 		for (uint32_t i = 0; i < PAGES; i++)
@@ -262,10 +312,15 @@ static uint64_t mutated(const struct far_op *op, const struct far_swap *s)
 	uint64_t generation = generation_in(s->at, s->desired),
 		 before = generation_in(s->at, s->expect);
 	bool format = op->phase == FORMAT_SWAPPED || op->phase == LINE_OPENED;
+	bool recovery = op->phase == RECOVER_WHOLE || op->phase == RECOVER_LINE;
 
 	if (mutant(FAR_FORMAT_GENERATION) && !format && op->kind != FAR_TAKE)
 		generation = before;
 	if (mutant(FAR_MOVE_GENERATION) && op->kind == FAR_TAKE && op->phase == MOVED)
+		generation = before;
+	if (mutant(FAR_WITHDRAW_GENERATION) && op->kind == FAR_WITHDRAW)
+		generation = before;
+	if (mutant(FAR_RECOVER_GENERATION) && recovery)
 		generation = before;
 	if (mutant(FAR_WRAP) && generation == last)
 		generation = last - 1;
@@ -277,7 +332,7 @@ static void swap_word(struct flight *f, uint32_t by, uint32_t i)
 	struct far_swap *s = &f->op.swap[i];
 	uint64_t *word = word_at(s->at), old = *word;
 	bool plain = mutant(FAR_PLAIN_WRITE) && is_section_word(s->at) &&
-		     f->op.kind == FAR_ALLOCATE;
+		     f->op.phase == FORMAT_SWAPPED;
 
 	f->op.old[i] = old;
 	if (old != s->expect && !plain)
@@ -385,9 +440,14 @@ static void tamper(struct far_op *op)
 	}
 	if (mutant(FAR_UNKNOWN_IS_LOST))
 		op->again = false;
-	if (mutant(FAR_NO_UNDO) && op->phase == RUN_SWAPPED && op->next &&
-	    op->old[0] != op->swap[0].expect)
+	if (((mutant(FAR_NO_UNDO) && op->phase == RUN_SWAPPED) ||
+	     (mutant(FAR_NO_TAKE_UNDO) && op->phase == MOVED && op->kind == FAR_TAKE)) &&
+	    op->next && op->old[0] != op->swap[0].expect)
 		op->names[0].held = 0;
+	if (mutant(FAR_SHORT_RECOVERY) && op->phase == RECOVER_READ &&
+	    ebb_far_section_state(op->state) != EBB_FAR_WHOLE && ebb_far_section_owner(op->state) &&
+	    ebb_far_section_owner(op->state) != op->other)
+		op->state = 0;
 	if (mutant(FAR_NO_ROLL) && op->phase == RECOVER_READ &&
 	    ebb_far_section_state(op->state) != EBB_FAR_WHOLE)
 		op->state = ebb_far_section(EBB_FAR_OPEN, 0, 0, 0);
@@ -400,9 +460,12 @@ bool go_on(struct flight *f, int status)
 
 	if (!status)
 		tamper(&f->op);
+	far_reached_phases |= 1ull << f->op.phase;
 	v = extent_next(&f->op, status);
-	for (int i = 0; v.kind == FAR_POST; i++)
+	while (v.kind == FAR_POST) {
+		far_reached_phases |= 1ull << f->op.phase;
 		v = extent_next(&f->op, FAR_OK);
+	}
 	f->done = 0;
 	if (v.kind == FAR_DONE)
 		return false;
@@ -433,4 +496,13 @@ bool begin_last_free(struct member *m, uint32_t s)
 	};
 	m->f.done = 0;
 	return true;
+}
+
+void swap_late(struct member *m)
+{
+	uint64_t *word = word_at(m->late.at);
+
+	if (*word == m->late.expect)
+		*word = m->late.desired;
+	memset(&m->late, 0, sizeof(m->late));
 }

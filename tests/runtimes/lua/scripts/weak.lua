@@ -74,7 +74,7 @@ print(setmetatable({}, wm).inherited)
 -- weak tables under load
 local cache, hits = setmetatable({}, {__mode = "v"}), 0
 for i = 1, 30000 do
-  local key = "key" .. i % 97
+  local key = "key" .. i % 17
   local v = cache[key]
   if v then hits = hits + 1 assert(v.key == key) else cache[key] = {key = key} end
 end
