@@ -29,7 +29,7 @@ LIST = HERE / "layers-faults"
 OBJECTS = REPO / "build/obj"
 MODULES = REPO / "build/kmod"
 PRODUCT = ("include", "bpf", "daemon", "kmod-swap", "policies", "userlib")
-INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "daemon/lib/wire")
+INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "userlib/far", "daemon/lib/wire")
 GENERATED = re.compile(r"(^|/)vmlinux\.h$|\.skel\.h$")
 
 # Directory: those whose headers its files may include, besides its own.  A pattern stands for all
@@ -83,6 +83,7 @@ ROOMS = {
     "kmod-swap": ("include/ebb/swap.h", "daemon/lib/wire/wire*.h", "daemon/lib/base/bytes.h",
                   "kmod-swap/shim"),
     "kmod-swap/shim": (),
+    "userlib/far": ("include/ebb", "daemon/lib/base", "daemon/lib/rules", "daemon/lib/wire"),
     "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
 }
 

@@ -54,7 +54,24 @@ static void listen_at(char *text, size_t size, const char *where)
 			 ntohs(((const struct sockaddr_in *)&a.sa)->sin_port));
 }
 
-static int start(uint64_t bytes)
+static void make_keys(struct option_list *list)
+{
+	static const char *const names[] = { "one", "two" };
+	struct error e = { 0 };
+
+	for (int i = 0; i < 2; i++) {
+		struct key k;
+
+		snprintf(world.keys[i], sizeof(world.keys[i]), "%s/%s.key", world.dir, names[i]);
+		if (key_make(&k, names[i], &e) || key_save(&k, world.keys[i], &e))
+			fail_msg("%s", e.text);
+		list->v[list->n++] = world.keys[i];
+	}
+}
+
+enum keys { WITHOUT_KEYS, WITH_KEYS };
+
+static int start(uint64_t bytes, enum keys keys)
 {
 	struct lending_options o = {
 		.far = bytes, .headroom = FAR_ARENA, .drain = 1000 * SECOND,
@@ -68,6 +85,8 @@ static int start(uint64_t bytes)
 	snprintf(path, sizeof(path), "%s/meminfo", world.dir);
 	assert_int_equal(file_replace(path, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
 	o.machine = world.dir;
+	if (keys == WITH_KEYS)
+		make_keys(&o.keys);
 	if (loop_new(&world.l, &world.pool, &o, &e))
 		fail_msg("%s", e.text);
 	snprintf(path, sizeof(path), "unix:%s/donor.sock", world.dir);
@@ -84,26 +103,36 @@ static int start(uint64_t bytes)
 
 int with_far_donor(void **state)
 {
-	return start(FAR_ARENAS * FAR_ARENA);
+	return start(FAR_ARENAS * FAR_ARENA, WITHOUT_KEYS);
 }
 
 int without_far_memory(void **state)
 {
-	return start(0);
+	return start(0, WITHOUT_KEYS);
 }
 
-static void *run(void *data)
+static void *run_loop(void *data)
 {
 	while (!__atomic_load_n(&world.stop, __ATOMIC_ACQUIRE))
 		loop_turn(world.l, SECOND);
 	return NULL;
 }
 
+static int start_thread(enum keys keys)
+{
+	start(FAR_ARENAS * FAR_ARENA, keys);
+	world.threaded = true;
+	return -pthread_create(&world.thread, NULL, run_loop, NULL);
+}
+
 int with_far_thread(void **state)
 {
-	start(FAR_ARENAS * FAR_ARENA);
-	world.threaded = true;
-	return -pthread_create(&world.thread, NULL, run, NULL);
+	return start_thread(WITHOUT_KEYS);
+}
+
+int with_far_keys(void **state)
+{
+	return start_thread(WITH_KEYS);
 }
 
 int end_far_donor(void **state)
@@ -120,6 +149,8 @@ int end_far_donor(void **state)
 	pool_free(&world.pool);
 	snprintf(path, sizeof(path), "%s/meminfo", world.dir);
 	unlink(path);
+	for (int i = 0; i < 2; i++)
+		unlink(world.keys[i]);
 	return rmdir(world.dir);
 }
 

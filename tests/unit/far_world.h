@@ -22,6 +22,7 @@ struct far_world {
 	struct loop *l;
 	char dir[64];
 	char local[128], tcp[128]; /* addresses */
+	char keys[2][96];          /* key files "one" and "two"; "" = no keys */
 	pthread_t thread;
 	bool threaded, stop;
 };
@@ -32,6 +33,7 @@ extern struct far_world world;
 int with_far_donor(void **state);
 int without_far_memory(void **state);
 int with_far_thread(void **state);
+int with_far_keys(void **state); /* in a thread, with two keys */
 int end_far_donor(void **state);
 
 /* Makes turns until nothing is left to do. */

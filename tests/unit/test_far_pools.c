@@ -601,24 +601,23 @@ static void processes_that_map(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(names_and_keys),
-		TEST(arenas_within_the_quota),
-		TEST(arenas_count_for_the_key),
-		TEST(tables_of_arenas),
-		TEST(owners_alone),
-		TEST(ranges_over_extents),
-		TEST(shared_pools),
-		TEST(words_of_the_table),
-		TEST(all_parts_or_none),
-		TEST(dead_members_are_recovered),
-		TEST(death_at_each_verb),
-		TEST(hostile_tables),
-		TEST(words_for_members),
-		TEST(declared_dead),
-		TEST(all_numbers),
-		TEST(processes_that_map),
+		cmocka_unit_test_setup_teardown(names_and_keys, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(arenas_within_the_quota, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(arenas_count_for_the_key, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(tables_of_arenas, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(owners_alone, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(ranges_over_extents, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shared_pools, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(words_of_the_table, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(all_parts_or_none, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(dead_members_are_recovered, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(death_at_each_verb, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(hostile_tables, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(words_for_members, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(declared_dead, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(all_numbers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(processes_that_map, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("far pools", tests, NULL, NULL);

@@ -58,7 +58,8 @@ static void push(struct peer *p, struct wire_frame f, const void *payload)
 
 	f.tag = ++p->tag;
 	wire_build(bytes, &f);
-	memcpy(bytes + WIRE_HEADER, payload, n);
+	if (n)
+		memcpy(bytes + WIRE_HEADER, payload, n);
 	while (sent < WIRE_HEADER + n) {
 		ssize_t some = send(p->fd, bytes + sent, WIRE_HEADER + n - sent, MSG_NOSIGNAL);
 
@@ -490,19 +491,18 @@ static void mapped_arenas(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, with_far_donor, end_far_donor)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(no_far_memory, without_far_memory, end_far_donor),
-		TEST(one_kind_of_frames),
-		TEST(pools_by_frames),
-		TEST(accesses),
-		TEST(pipelined),
-		TEST(half_a_write),
-		TEST(words_for_members),
-		TEST(ends_without_keep),
-		TEST(grace_period),
-		TEST(bye),
-		TEST(mapped_arenas),
+		cmocka_unit_test_setup_teardown(one_kind_of_frames, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(pools_by_frames, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(accesses, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
 	};
 
 	return cmocka_run_group_tests_name("far sessions", tests, NULL, NULL);

@@ -57,6 +57,11 @@ static void forget_process(struct far_member *m)
 	m->maps = false;
 }
 
+void far_unmapped(struct far_member *m)
+{
+	forget_process(m);
+}
+
 uint16_t far_will_map(struct far_member *m)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = m };

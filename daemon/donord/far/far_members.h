@@ -25,6 +25,9 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 /* Returns WIRE_OK if the member's process can be fenced after it has mapped an arena. */
 uint16_t far_will_map(struct far_member *m);
 
+/* The member says that it has unmapped all arenas, and maps none again. */
+void far_unmapped(struct far_member *m);
+
 /* The member's connection has ended, and none of its requests can arrive. */
 void far_lost(struct far_member *m); /* it may return */
 void far_left(struct far_member *m); /* it may not: @m is not the session's any more */

@@ -406,6 +406,8 @@ static int finished(void *data, const struct wire_frame *f)
 		break;
 	case WIRE_BYE:
 		c->keeps = false;
+		if (c->member)
+			far_unmapped(c->member);
 		pool_reserve(s->pool, &c->borrower, 0);
 		break;
 	case WIRE_MAP:
