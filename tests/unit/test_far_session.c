@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "donord/status.h"
 #include "far_world.h"
 #include "lib/base/bytes.h"
 #include "lib/base/clock.h"
@@ -489,6 +490,82 @@ static void mapped_arenas(void **state)
 	disconnect(&a);
 }
 
+/* A process that maps an arena may return; when it says that it has unmapped all, it is fenced. */
+static void mapped_and_back(void **state)
+{
+	struct far_pool *fp;
+
+	two_members(0, 0);
+	fp = far_find(world.l->far, "", "p");
+	disconnect(&b);
+	join(&b, world.local, 2, WIRE_KEEP);
+	assert_int_equal(arena(&b, 0), WIRE_OK);
+	close(b.passed);
+	disconnect(&b);
+	assert_int_equal(fp->in[EBB_FAR_AWAY], 1);
+	connect_to(&b, world.local);
+	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	b.opened.member = 2;
+	take_section(&b);
+	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_BYE }, NULL), WIRE_OK);
+	/* It does not map again. */
+	assert_int_equal(arena(&b, 0), WIRE_NO_MEMBER);
+	disconnect(&b);
+	assert_int_equal(owner_of_section(), EBB_FAR_NONE);
+	assert_int_equal(fp->in[EBB_FAR_DEAD], 0);
+	disconnect(&a);
+}
+
+/* A device and a member of one number are not each other's successor. */
+static void one_number_twice(void **state)
+{
+	const struct wire_hello h = { .version = WIRE_VERSION, .borrower = 1, .name = "swap" };
+	uint8_t payload[WIRE_HELLO_SIZE];
+	uint32_t at;
+
+	two_members(0, WIRE_KEEP);
+	at = take_section(&a);
+	disconnect(&b);
+	connect_to(&b, world.tcp);
+	wire_build_hello(payload, &h);
+	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+			     payload), WIRE_OK);
+	assert_int_equal(read_at(&a, at, 8), WIRE_OK);
+	part();
+}
+
+static void told_by_the_status(void **state)
+{
+	static struct donor_status s;
+
+	two_members(WIRE_FAR_SHARED, WIRE_KEEP);
+	disconnect(&b);
+	loop_status(world.l, &s);
+	assert_int_equal(s.far, FAR_ARENAS * FAR_ARENA);
+	assert_int_equal(s.far_used, FAR_ARENA);
+	assert_int_equal(s.far_pool_count, 1);
+	assert_string_equal(s.far_pools[0].pool.name, "p");
+	assert_int_equal(s.far_pools[0].pool.live, 1);
+	assert_int_equal(s.far_pools[0].pool.away, 1);
+	/* Members are no borrowers of slabs. */
+	assert_int_equal(s.borrower_count, 0);
+	disconnect(&a);
+}
+
+/* A donor that ends does not wait for arenas, which nothing releases. */
+static void ends_with_arenas(void **state)
+{
+	int turns = 0;
+
+	two_members(0, 0);
+	loop_drain(world.l, LOOP_END);
+	while (!loop_turn(world.l, 0))
+		assert_true(turns++ < 10);
+	close(a.fd);
+	close(b.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,6 +580,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_number_twice, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(told_by_the_status, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_with_arenas, with_far_donor, end_far_donor),
 	};
 
 	return cmocka_run_group_tests_name("far sessions", tests, NULL, NULL);

@@ -32,55 +32,47 @@ uint64_t far_add(uint8_t *base, uint64_t at, uint64_t addend)
 	return old;
 }
 
-/* Returns the length of the next piece: a whole word if it can be one. */
-static size_t piece(uint64_t at, size_t n)
+/* Returns how many of @n bytes at @at are before the first whole word. */
+static size_t before_words(uint64_t at, size_t n)
 {
-	size_t to_word = 8 - at % 8;
+	size_t first = -at % 8;
 
-	return to_word < n ? to_word : n;
+	return first < n ? first : n;
 }
 
 void far_copy_out(void *to, const uint8_t *base, uint64_t at, size_t n)
 {
+	size_t first = before_words(at, n), words = (n - first) / 8;
+	const uint64_t *from = word_at(base, at + first);
 	uint8_t *p = to;
 
-	while (n) {
-		size_t some = piece(at, n);
+	memcpy(p, base + at, first);
+	p += first;
+	for (size_t i = 0; i < words; i++, p += 8) {
+		uint64_t word = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 
-		if (some == 8) {
-			uint64_t word = __atomic_load_n(word_at(base, at), __ATOMIC_RELAXED);
-
-			memcpy(p, &word, sizeof(word));
-		} else {
-			memcpy(p, base + at, some);
-		}
-		p += some;
-		at += some;
-		n -= some;
+		memcpy(p, &word, sizeof(word));
 	}
+	memcpy(p, &from[words], n - first - 8 * words);
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 }
 
 void far_copy_in(uint8_t *base, uint64_t at, const void *from, size_t n)
 {
+	size_t first = before_words(at, n), words = (n - first) / 8;
+	uint64_t *to = word_at(base, at + first);
 	const uint8_t *p = from;
 
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	while (n) {
-		size_t some = piece(at, n);
+	memcpy(base + at, p, first);
+	p += first;
+	for (size_t i = 0; i < words; i++, p += 8) {
+		uint64_t word;
 
-		if (some == 8) {
-			uint64_t word;
-
-			memcpy(&word, p, sizeof(word));
-			__atomic_store_n(word_at(base, at), word, __ATOMIC_RELAXED);
-		} else {
-			memcpy(base + at, p, some);
-		}
-		p += some;
-		at += some;
-		n -= some;
+		memcpy(&word, p, sizeof(word));
+		__atomic_store_n(&to[i], word, __ATOMIC_RELAXED);
 	}
+	memcpy(&to[words], p, n - first - 8 * words);
 }
 
 void far_execute(uint8_t *base, const struct far_verb *verb)
