@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* libebbfar and a donor in this process, at its unix socket (mapped) and its TCP port. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 #include "lib/wire/address.h"
+#include "lib/wire/wire_far.h"
 #include "userlib/far/ebbfar.h"
 
 /* Last: it makes a macro of fail(). */
@@ -141,6 +143,136 @@ static void other_donors(void **state)
 	while (!waitpid(-1, &status, WNOHANG))
 		loop_turn(world.l, 1000000);
 	assert_int_equal(status, 0);
+}
+
+/* What an impostor replies to the request for a pool. */
+enum lie { TRUE_REPLY, OTHER_TAG, OTHER_OP, TOO_LONG, NO_NUMBER, NO_SECTIONS, HUGE_ARENAS,
+	   MANY_ARENAS, HALF_A_REPLY, TWO_REPLIES, LATE_REPLY, LIES };
+
+struct impostor {
+	int listens;
+	enum lie lie;
+};
+
+static void reply(int fd, struct wire_frame f, const void *payload, size_t n)
+{
+	uint8_t bytes[WIRE_HEADER + 256];
+
+	f.direction = WIRE_REPLY;
+	wire_build(bytes, &f);
+	memcpy(bytes + WIRE_HEADER, payload, n);
+	(void)!send(fd, bytes, WIRE_HEADER + n, MSG_NOSIGNAL);
+}
+
+static void lie_about_pool(int fd, struct wire_frame f, enum lie lie)
+{
+	struct wire_far_opened o = { .member = lie != NO_NUMBER, .sections = 4 };
+	const struct wire_far_word w = { 7, 9 };
+	uint8_t payload[128] = { 0 };
+
+	for (int i = 0; i < 100 && lie == TRUE_REPLY; i++) {
+		struct wire_frame word = { .op = WIRE_FAR_NOTIFIED,
+					   .length = WIRE_FAR_MEMBER_SIZE };
+		uint8_t bytes[WIRE_HEADER + WIRE_FAR_MEMBER_SIZE];
+
+		wire_build(bytes, &word);
+		wire_build_far_word(bytes + WIRE_HEADER, &w);
+		(void)!send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+	}
+	o.sections = lie == NO_SECTIONS ? 0 : lie == HUGE_ARENAS ? 513 : o.sections;
+	o.arenas = lie == MANY_ARENAS ? 4097 : 0;
+	wire_build_far_opened(payload, &o);
+	f.length = lie == TOO_LONG ? WIRE_FAR_OPENED_SIZE + 8 : WIRE_FAR_OPENED_SIZE;
+	f.tag += lie == OTHER_TAG;
+	f.op = lie == OTHER_OP ? WIRE_FAR_LIST : f.op;
+	if (lie == LATE_REPLY)
+		return;
+	reply(fd, f, payload, lie == HALF_A_REPLY ? 8 : f.length);
+	if (lie == TWO_REPLIES)
+		reply(fd, f, payload, f.length);
+	if (lie == HALF_A_REPLY)
+		shutdown(fd, SHUT_RDWR);
+}
+
+static void *impose(void *data)
+{
+	const struct impostor *im = data;
+	int fd = poll(&(struct pollfd){ im->listens, POLLIN, 0 }, 1, 5000) == 1 ?
+		 accept(im->listens, NULL, NULL) : -1;
+	uint8_t header[WIRE_HEADER], payload[WIRE_SMALL];
+	enum wire_side side = WIRE_AT_DONOR;
+	struct wire_donor d = { .version = WIRE_VERSION };
+	struct wire_frame f;
+
+	while (recv(fd, header, sizeof(header), MSG_WAITALL) == sizeof(header) &&
+	       wire_parse(header, sizeof(header), side, &f) == 1) {
+		uint32_t n = wire_payload(&f);
+
+		if (n && recv(fd, payload, n, MSG_WAITALL) != n)
+			break;
+		side = WIRE_AT_FAR_DONOR;
+		if (f.op == WIRE_HELLO) {
+			f.length = wire_build_donor(payload, &d);
+			reply(fd, f, payload, f.length);
+		} else if (f.op == WIRE_FAR_POOL) {
+			lie_about_pool(fd, f, im->lie);
+		} else {
+			f.length = 0;
+			reply(fd, f, payload, 0);
+		}
+	}
+	close(fd);
+	return NULL;
+}
+
+/* A donor that breaks the protocol, or is not one. */
+static void impostors(void **state)
+{
+	struct impostor im = { 0 };
+	struct error e = { 0 };
+	struct address a;
+	char text[32];
+
+	assert_int_equal(address_parse("127.0.0.1:0", "test", &a, &e), 0);
+	im.listens = address_listen(&a, ADDRESS_LOOPBACK, &e);
+	assert_true(im.listens >= 0);
+	snprintf(text, sizeof(text), "127.0.0.1:%u", 256 * ((uint8_t *)&a.sa)[2] +
+		 ((uint8_t *)&a.sa)[3]);
+	for (im.lie = TRUE_REPLY; im.lie < LIES; im.lie++) {
+		struct ebbfar_options o = options(text, 0);
+		int wanted = im.lie == HALF_A_REPLY ? -ESHUTDOWN :
+			     im.lie == LATE_REPLY ? -ETIMEDOUT : -EPROTO;
+		struct ebbfar_extent x = { 0, 4096, 0 };
+		pthread_t thread;
+		uint32_t from, words = 0;
+		ebbfar_t *far;
+		uint64_t word;
+		int r;
+
+		o.timeout_ms = im.lie == LATE_REPLY ? 50 : 5000;
+		pthread_create(&thread, NULL, impose, &im);
+		r = ebbfar_open(&o, &far);
+		/* The second reply may arrive later. */
+		if (r || (im.lie != TRUE_REPLY && im.lie != TWO_REPLIES)) {
+			assert_int_equal(r, wanted);
+			assert_int_not_equal(im.lie, TRUE_REPLY);
+		} else {
+			/* It keeps some words, and notices a reply that it did not ask for. */
+			while (!ebbfar_wait(far, 0, &from, &word))
+				words++;
+			assert_in_range(words, im.lie == TRUE_REPLY, 16);
+			if (im.lie == TWO_REPLIES)
+				assert_int_equal(ebbfar_wait(far, 5000, &from, &word), -EPROTO);
+			/* There is no such arena. */
+			assert_int_equal(ebbfar_add(far, &x, 0, 1, &word),
+					 im.lie == TRUE_REPLY ? -EINVAL : -EPROTO);
+			/* Its replies to all else are too short. */
+			assert_int_equal(ebbfar_alloc(far, 1, &x), -EPROTO);
+			ebbfar_close(far);
+		}
+		pthread_join(thread, NULL);
+	}
+	close(im.listens);
 }
 
 static void allocate_and_access(void **state)
@@ -663,6 +795,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(refusals),
 		cmocka_unit_test_setup_teardown(other_donors, without_far_memory, end_far_donor),
+		cmocka_unit_test(impostors),
 		BOTH(allocate_and_access),
 		BOTH(invalid_names),
 		BOTH(until_it_is_full),

@@ -228,6 +228,25 @@ static int trim(ebbfar_t *far)
 	return trimmed ? 0 : -ENOSPC;
 }
 
+/*
+ * Allocates in the next arena, which other members may have added and filled already, and so on.
+ * Without memory for another one, allocates after a trim.
+ */
+static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	int r = member_grow(far);
+
+	while (!r) {
+		r = allocate_in(far, class, far->arenas - 1, x);
+		if (r != -ENOSPC && r != -EBUSY)
+			return r;
+		r = member_grow(far);
+	}
+	if (r == -ENOSPC)
+		r = trim(far);
+	return r ?: allocate(far, class, x);
+}
+
 int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 {
 	uint32_t class = ebb_far_class(size);
@@ -238,16 +257,10 @@ int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 	if (!size || class > EBB_FAR_WHOLE_CLASS)
 		return leave(far, -EINVAL);
 	r = allocate(far, class, x);
-	for (int i = 0; i < TRIES && (r == -ENOSPC || r == -EBUSY); i++) {
-		if (r == -ENOSPC)
-			r = member_grow(far);
-		if (r == -ENOSPC)
-			r = trim(far);
-		if (r == 0 || r == -EBUSY)
-			r = allocate(far, class, x);
-		else
-			break;
-	}
+	for (int i = 0; i < TRIES && r == -EBUSY; i++)
+		r = allocate(far, class, x);
+	if (r == -ENOSPC)
+		r = allocate_more(far, class, x);
 	return leave(far, r == -EBUSY ? -EAGAIN : r);
 }
 

@@ -116,7 +116,9 @@ int member_reach(ebbfar_t *far, uint32_t arena)
 
 static int say(struct ebbfar_options *o, const struct error *e)
 {
-	snprintf(o->error, sizeof(o->error), "%s", e->text);
+	/* A smaller struct has no room for the text. */
+	if (o->size >= sizeof(*o))
+		snprintf(o->error, sizeof(o->error), "%s", e->text);
 	return e->code;
 }
 
