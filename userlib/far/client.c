@@ -12,6 +12,7 @@
 #include "lib/wire/address.h"
 #include "lib/wire/local.h"
 #include "lib/wire/tcp.h"
+#include "quiet.h"
 
 int client_errno(uint16_t status)
 {
@@ -260,9 +261,8 @@ static int connect_to(struct client *c, const struct address *a)
 	c->fd = address_connect(a);
 	if (c->fd < 0)
 		return c->fd;
-	/* Its processes can read and change all memory of the pool. */
 	if (c->local)
-		return local_peer_trusted(c->fd) ? 0 : -EPERM;
+		return 0;
 	tcp_tune(c->fd);
 	return connected(c);
 }
@@ -274,7 +274,7 @@ static int secure_as(struct client *c, const char *name)
 		       tls_start(&c->tls, c->context, c->fd);
 
 	while (!r) {
-		r = tls_handshake(&c->tls);
+		r = quiet_handshake(&c->tls);
 		if (r <= 0)
 			return r;
 		r = wait_for(c, c->tls.wants_write ? POLLOUT : POLLIN);
@@ -306,7 +306,7 @@ static int secure(struct client *c, const struct address *a, const char *key, st
 	if (r)
 		return fail(e, r, "donor %s: %s", a->text,
 			    r == -EACCES ? c->tls.why : strerror(-r));
-	c->rx.io = c->tx.io = &tls_io;
+	c->rx.io = c->tx.io = &quiet_io;
 	c->rx.channel = c->tx.channel = &c->tls;
 	return 0;
 }
@@ -334,6 +334,9 @@ static int greet(struct client *c, const struct address *a, struct error *e)
 		return fail(e, EPROTONOSUPPORT,
 			    "donor %s: it closed the connection: it has no far memory if it is of release 0.2 or older; update it",
 			    a->text);
+	if (r == -ETIMEDOUT)
+		return fail(e, r, "donor %s: no reply in %u ms; raise timeout_ms", a->text,
+			    c->timeout);
 	return r ? fail(e, r, "donor %s: refused: %s", a->text,
 			c->status ? wire_status_text(c->status) : strerror(-r)) : 0;
 }
@@ -358,7 +361,13 @@ int client_open(struct client *c, const char *donor, const char *key, uint32_t t
 	if (!r)
 		r = connect_to(c, &a);
 	if (r)
-		fail(e, r, "donor %s: cannot connect: %s", a.text, strerror(-r));
+		fail(e, r, "donor %s: cannot connect: %s; is ebb-donord running there?", a.text,
+		     strerror(-r));
+	/* Its processes can read and change all memory of the pool. */
+	if (!r && c->local && !local_peer_trusted(c->fd))
+		r = fail(e, EPERM,
+			 "donor %s: its process is neither root's nor this user's; run ebb-donord as one of them",
+			 a.text);
 	if (!r && key && !c->local)
 		r = secure(c, &a, key, e);
 	if (!r)

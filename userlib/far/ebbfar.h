@@ -54,7 +54,7 @@ typedef struct ebbfar ebbfar_t;
 enum {
 	EBBFAR_CREATE = 1, /* create the pool if there is none of that name */
 	/* With CREATE: members may access the extents of others. */
-	EBBFAR_SHARED = 2,
+	EBBFAR_SHARED = 2
 };
 
 /* Zero it, set what is needed. */

@@ -27,6 +27,12 @@ static uint32_t offset_of(const struct ebbfar_extent *x)
 	return (uint32_t)x->place;
 }
 
+static int leave(ebbfar_t *far, int result)
+{
+	pthread_mutex_unlock(&far->lock);
+	return result;
+}
+
 /* Takes the handle: returns 0, or why it cannot be used. */
 static int enter(ebbfar_t *far)
 {
@@ -37,10 +43,12 @@ static int enter(ebbfar_t *far)
 	return r;
 }
 
-static int leave(ebbfar_t *far, int result)
+/* Takes the handle unless its connection is known to have ended. */
+static int enter_live(ebbfar_t *far)
 {
-	pthread_mutex_unlock(&far->lock);
-	return result;
+	int r = enter(far);
+
+	return r || !far->client.lost ? r : leave(far, far->client.lost);
 }
 
 /* Sets *@n to the name of @x.  Returns 0, or -EINVAL: a name may come from anywhere. */
@@ -50,7 +58,7 @@ static int parse(const ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_
 	uint32_t class = ebb_far_class(x->size);
 
 	if (class > EBB_FAR_WHOLE_CLASS || x->size != ebb_far_bytes(class) ||
-	    offset_of(x) % x->size || arena_of(x) >= MEMBER_ARENAS)
+	    offset_of(x) % x->size || offset_of(x) < far->table || arena_of(x) >= MEMBER_ARENAS)
 		return -EINVAL;
 	*n = (struct ebb_far_name){
 		.section = offset_of(x) >> EBB_FAR_SECTION_SHIFT,
@@ -250,7 +258,7 @@ static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 {
 	uint32_t class = ebb_far_class(size);
-	int r = enter(far);
+	int r = enter_live(far);
 
 	if (r)
 		return r;
@@ -267,7 +275,7 @@ int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 /* Begins to work on extent @x: *@n is its name.  On success the handle is taken. */
 static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_name *n)
 {
-	int r = enter(far);
+	int r = enter_live(far);
 
 	if (r)
 		return r;
@@ -294,7 +302,7 @@ int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
 int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *x)
 {
 	struct ebb_far_name n;
-	int r = begin(far, x, &n);
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
 
 	if (r)
 		return r;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #include "member.h"
 
 #define TIMEOUT_MS 10000u
+/* A larger options.size is a mistake, such as one that was not set. */
+#define OPTIONS_MOST 4096u
 
 int member_check(const ebbfar_t *far)
 {
@@ -147,18 +150,36 @@ static int ask_pool(struct client *c, const struct ebbfar_options *o, enum wire_
 	return r ?: wire_parse_far_opened(reply, sizeof(reply), opened);
 }
 
+/* Returns whether fields that a later release has added are zero, as programs for this one do. */
+static bool has_known_fields(const struct ebbfar_options *o)
+{
+	const uint8_t *bytes = (const uint8_t *)o;
+
+	for (size_t i = sizeof(*o); i < o->size; i++)
+		if (bytes[i])
+			return false;
+	return true;
+}
+
 static int check_options(const struct ebbfar_options *o, struct error *e)
 {
 	char name[WIRE_FAR_NAME] = { 0 };
 
-	if (o->size < sizeof(*o))
-		return fail(e, EINVAL, "options: size %zu is not sizeof(struct ebbfar_options)",
-			    o->size);
+	if (o->size < sizeof(*o) || o->size > OPTIONS_MOST)
+		return fail(e, EINVAL,
+			    "options: size %zu; set it to sizeof(struct ebbfar_options)", o->size);
+	if (!has_known_fields(o))
+		return fail(e, EINVAL,
+			    "options: the program sets a field that this libebbfar lacks; update libebbfar");
 	if (!o->donor || !o->pool)
-		return fail(e, EINVAL, "options: donor and pool are required");
-	if (o->flags & ~(unsigned)(EBBFAR_CREATE | EBBFAR_SHARED) || o->flags == EBBFAR_SHARED)
-		return fail(e, EINVAL, "options: flags 0x%x are unknown; SHARED requires CREATE",
+		return fail(e, EINVAL, "options: %s is NULL; set it", o->donor ? "pool" : "donor");
+	if (o->flags & ~(unsigned)(EBBFAR_CREATE | EBBFAR_SHARED))
+		return fail(e, EINVAL,
+			    "options: flags 0x%x: not known to this libebbfar; update libebbfar",
 			    o->flags);
+	if (o->flags == EBBFAR_SHARED)
+		return fail(e, EINVAL,
+			    "options: EBBFAR_SHARED alone: it says how to create a pool; add EBBFAR_CREATE, or leave it out");
 	strncpy(name, o->pool, sizeof(name) - 1);
 	if (strlen(o->pool) >= sizeof(name) || !wire_far_is_name(name))
 		return fail(e, EINVAL,
@@ -169,9 +190,10 @@ static int check_options(const struct ebbfar_options *o, struct error *e)
 
 static int connect_donor(struct client *c, const struct ebbfar_options *o, struct error *e)
 {
+	uint32_t timeout = o->timeout_ms < INT_MAX ? o->timeout_ms : INT_MAX;
 	int r = check_options(o, e);
 
-	return r ?: client_open(c, o->donor, o->key, o->timeout_ms ?: TIMEOUT_MS, e);
+	return r ?: client_open(c, o->donor, o->key, timeout ?: TIMEOUT_MS, e);
 }
 
 /* Numbers that the rest relies on. */
@@ -187,23 +209,33 @@ static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
 	struct wire_far_opened opened;
 	int r = o->flags & EBBFAR_CREATE ? ask_pool(c, o, WIRE_FAR_CREATE, &opened) : 0;
 
+	if (r == -ENOSPC)
+		return fail(e, r,
+			    "pool %s: cannot create: the donor has %u pools; destroy one with ebbfar_destroy()",
+			    o->pool, WIRE_FAR_POOLS);
 	if (r && r != -EEXIST)
 		return fail(e, r, "pool %s: cannot create: %s", o->pool, why(c, r));
 	r = ask_pool(c, o, WIRE_FAR_OPEN, &opened);
 	if (r == -ESRCH)
-		r = -EUSERS;
+		return fail(e, EUSERS, "pool %s: it has %u members; close one", o->pool,
+			    EBB_FAR_MEMBERS);
+	if (r == -ENOENT)
+		return fail(e, r,
+			    "pool %s: no such pool of this key; check the name and the key, or pass EBBFAR_CREATE",
+			    o->pool);
 	if (!r && !is_sane(&opened))
 		r = -EPROTO;
 	if (r)
 		return fail(e, r, "pool %s: cannot open: %s", o->pool, why(c, r));
 	if (o->flags & EBBFAR_CREATE && !(o->flags & EBBFAR_SHARED) != !opened.flags)
-		return fail(e, EEXIST, "pool %s: it exists and is %s; use it without CREATE",
+		return fail(e, EEXIST, "pool %s: it exists and is %s; open it without EBBFAR_CREATE",
 			    o->pool, opened.flags ? "shared" : "not shared");
 	strcpy(far->name, o->pool);
 	far->maps = c->local;
 	far->identity = opened.identity;
 	far->member = opened.member;
 	far->sections = opened.sections;
+	far->table = ebb_far_table(opened.sections);
 	far->arenas = opened.arenas;
 	return 0;
 }
@@ -286,7 +318,11 @@ int ebbfar_destroy(struct ebbfar_options *o)
 	if (connect_donor(&c, o, &e))
 		return say(o, &e);
 	r = ask_pool(&c, o, WIRE_FAR_DESTROY, &opened);
-	if (r)
+	if (r == -EBUSY)
+		fail(&e, r,
+		     "pool %s: cannot destroy: it has members; close them, and end processes that have mapped it",
+		     o->pool);
+	else if (r)
 		fail(&e, r, "pool %s: cannot destroy: %s", o->pool, why(&c, r));
 	client_close(&c);
 	return e.code ? say(o, &e) : 0;

@@ -25,6 +25,7 @@ struct ebbfar {
 	char name[WIRE_FAR_NAME];
 	uint64_t identity, seed;
 	uint32_t member, sections;
+	uint64_t table; /* bytes of each arena's table: the donor's, no extent begins there */
 	uint32_t arenas; /* known so far */
 	struct client client;
 	struct far_op op;
