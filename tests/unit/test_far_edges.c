@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* libebbfar at its edges: names that are wrong, signals, donors that are lost. */
+/* libebbfar at its edges: names that are wrong, freed extents, signals, donors that are lost. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,6 +16,7 @@
 
 #include "far_world.h"
 #include "lib/base/clock.h"
+#include "lib/rules/far_memory.h"
 #include "userlib/far/ebbfar.h"
 
 /* Last: it makes a macro of fail(). */
@@ -65,6 +66,19 @@ static int by_mapping(void **state)
 
 	at = world.local;
 	return r;
+}
+
+/* The donor's image of the first arena. */
+static uint32_t words_of(uint32_t member)
+{
+	const uint8_t *arena = far_base(far_find(world.l->far, "", "p"), 0);
+	uint32_t n = 0;
+
+	for (uint32_t s = 0; s < FAR_SECTIONS; s++)
+		for (uint32_t i = 0; i < EBB_FAR_SLOTS; i++)
+			n += ebb_far_slot_owner(far_load(arena, ebb_far_slot_at(FAR_SECTIONS, s,
+										i))) == member;
+	return n;
 }
 
 /* Ends the connections of all members, as the exit of the donor does. */
@@ -188,6 +202,83 @@ static void no_bytes(void **state)
 	assert_int_equal(ebbfar_read(far, &x, 8, &byte, SIZE_MAX), -EINVAL);
 	assert_int_equal(ebbfar_alloc(far, SIZE_MAX, &x), -EINVAL);
 	ebbfar_close(far);
+}
+
+/* A freed extent serves a later allocation, under another name. */
+static void freed_extents(void **state)
+{
+	enum { MOST = 100 };
+	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(world.local, 0);
+	struct ebbfar_extent x[MOST], y, guess;
+	bool same = false;
+
+	assert_int_equal(ebbfar_alloc(a, 4096, &x[0]), 0);
+	assert_int_equal(ebbfar_free(a, &x[0]), 0);
+	guess = x[0];
+	for (int i = 0; i < 4; i++, guess.generation++) {
+		struct ebbfar_extent z = guess;
+
+		assert_int_equal(ebbfar_free(a, &guess), -ESTALE);
+		assert_int_equal(ebbfar_withdraw(a, &z), -ESTALE);
+		assert_int_equal(ebbfar_free(b, &guess), -ESTALE);
+	}
+	/* What has been freed cannot be taken by its old name. */
+	y = x[0];
+	assert_int_equal(ebbfar_take(b, ebbfar_member(a), &y), -ESTALE);
+	/* Should a member guess a name, it alone has the extent. */
+	y.generation++;
+	if (!ebbfar_take(b, ebbfar_member(a), &y)) {
+		assert_int_equal(ebbfar_alloc(a, 4096, &guess), 0);
+		assert_int_not_equal(guess.place, y.place);
+		assert_int_equal(ebbfar_free(a, &guess), 0);
+		assert_int_equal(ebbfar_free(b, &y), 0);
+	}
+	for (int round = 0; round < 50; round++) {
+		for (int i = 0; i < MOST; i++) {
+			assert_int_equal(ebbfar_alloc(a, 4096u << i % 6, &x[i]), 0);
+			for (int k = 0; k < i; k++)
+				assert_true(x[k].place + x[k].size <= x[i].place ||
+					    x[i].place + x[i].size <= x[k].place);
+			same |= x[i].place == y.place;
+		}
+		assert_int_equal(words_of(ebbfar_member(a)) <= MOST, 1);
+		for (int i = 0; i < MOST; i++) {
+			y = x[i * 37 % MOST];
+			assert_int_equal(ebbfar_free(a, &y), 0);
+			assert_int_equal(ebbfar_free(a, &y), -ESTALE);
+		}
+	}
+	assert_true(same);
+	/* The member keeps at most 64 KiB of each size. */
+	assert_in_range(words_of(ebbfar_member(a)), at == world.tcp ? 0 : 1,
+			at == world.tcp ? 0 : 16 + 8 + 4 + 2 + 1);
+	ebbfar_close(b);
+	ebbfar_close(a);
+}
+
+/* What a member keeps of one section does not keep others from getting empty. */
+static void kept_in_one_section(void **state)
+{
+	enum { MOST = 1200 };
+	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(at, 0);
+	static struct ebbfar_extent x[MOST];
+	int n = 0;
+
+	for (int i = 0; i < MOST; i++)
+		assert_int_equal(ebbfar_alloc(a, 8192, &x[i]), 0);
+	for (int i = 0; i < MOST; i++)
+		assert_int_equal(ebbfar_free(a, &x[(uint32_t)i * 641 % MOST]), 0);
+	/* All but the sections of the tables and that one, and in the end that one. */
+	while (!ebbfar_alloc(b, EBBFAR_EXTENT_MOST, &x[n]))
+		n++;
+	assert_int_equal(n, FAR_ARENAS * (FAR_SECTIONS - 1) - (at != world.tcp));
+	while (n)
+		assert_int_equal(ebbfar_free(b, &x[--n]), 0);
+	while (!ebbfar_alloc(a, EBBFAR_EXTENT_MOST, &x[n]))
+		n++;
+	assert_int_equal(n, FAR_ARENAS * (FAR_SECTIONS - 1));
+	ebbfar_close(b);
+	ebbfar_close(a);
 }
 
 /* --- processes and signals -------------------------------------------------------- */
@@ -364,6 +455,8 @@ int main(void)
 		BOTH(too_many_pools),
 		BOTH(tables),
 		BOTH(no_bytes),
+		BOTH(freed_extents),
+		BOTH(kept_in_one_section),
 		BOTH(child_of_fork),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),

@@ -96,6 +96,43 @@ static int run(ebbfar_t *far, uint32_t arena)
 	return far->op.result;
 }
 
+/* --- kept extents ----------------------------------------------------------------- */
+
+static bool is_kept(const ebbfar_t *far, const struct ebbfar_extent *x,
+		    const struct ebb_far_name *n)
+{
+	return n->class < KEPT_CLASSES && kept_has(&far->kept[n->class], x);
+}
+
+/* Frees @x, which is named @n, by keeping it.  Returns 0, -ESTALE, or 1: it has to be freed. */
+static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_far_name *n)
+{
+	uint8_t *base = member_memory(far, arena_of(x));
+
+	if (!base || n->class >= KEPT_CLASSES)
+		return 1;
+	return kept_add(&far->kept[n->class], base, far->sections, far->member, x, n);
+}
+
+/* Frees all that is kept: a section is not empty while the member has a slot of it. */
+static int free_kept(ebbfar_t *far)
+{
+	struct ebbfar_extent x;
+	struct ebb_far_name n;
+	int r = 0;
+
+	for (uint32_t class = 0; class < KEPT_CLASSES; class++) {
+		while (!r && kept_take(&far->kept[class], &x)) {
+			r = parse(far, &x, &n);
+			if (r)
+				break;
+			far_free(&far->op, NULL, far->sections, far->member, &n, 1);
+			r = run(far, arena_of(&x));
+		}
+	}
+	return r;
+}
+
 /* --- allocation ------------------------------------------------------------------- */
 
 static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
@@ -251,7 +288,7 @@ static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 		r = member_grow(far);
 	}
 	if (r == -ENOSPC)
-		r = trim(far);
+		r = free_kept(far) ?: trim(far);
 	return r ?: allocate(far, class, x);
 }
 
@@ -264,6 +301,8 @@ int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 		return r;
 	if (!size || class > EBB_FAR_WHOLE_CLASS)
 		return leave(far, -EINVAL);
+	if (class < KEPT_CLASSES && kept_take(&far->kept[class], x))
+		return leave(far, 0);
 	r = allocate(far, class, x);
 	for (int i = 0; i < TRIES && r == -EBUSY; i++)
 		r = allocate(far, class, x);
@@ -293,6 +332,9 @@ int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
 
 	if (r)
 		return r;
+	r = keep(far, x, &n);
+	if (r <= 0)
+		return leave(far, r);
 	v = &far->views[n.class];
 	far_free(&far->op, v->used && v->arena == arena_of(x) ? &v->view : NULL, far->sections,
 		 far->member, &n, 1);
@@ -320,6 +362,8 @@ int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *x)
 
 	if (r)
 		return r;
+	if (is_kept(far, x, &n))
+		return leave(far, -ESTALE);
 	far_withdraw(&far->op, far->sections, far->member, &n, 1);
 	r = run(far, arena_of(x));
 	if (!r)

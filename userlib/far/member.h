@@ -7,6 +7,7 @@
 
 #include "client.h"
 #include "ebbfar.h"
+#include "kept.h"
 
 /* Arenas that a member can map, or allocate from. */
 #define MEMBER_ARENAS 4096u
@@ -30,6 +31,7 @@ struct ebbfar {
 	struct client client;
 	struct far_op op;
 	struct member_view views[EBB_FAR_WHOLE_CLASS + 1]; /* by class */
+	struct kept kept[KEPT_CLASSES]; /* by class; of mapped arenas */
 	uint8_t *memory[MEMBER_ARENAS]; /* of mapped arenas; set once */
 };
 
