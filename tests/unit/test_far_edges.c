@@ -259,7 +259,7 @@ static void freed_extents(void **state)
 /* What a member keeps of one section does not keep others from getting empty. */
 static void kept_in_one_section(void **state)
 {
-	enum { MOST = 1200 };
+	enum { MOST = 700 };
 	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(at, 0);
 	static struct ebbfar_extent x[MOST];
 	int n = 0;
@@ -277,6 +277,29 @@ static void kept_in_one_section(void **state)
 	while (!ebbfar_alloc(a, EBBFAR_EXTENT_MOST, &x[n]))
 		n++;
 	assert_int_equal(n, FAR_ARENAS * (FAR_SECTIONS - 1));
+	ebbfar_close(b);
+	ebbfar_close(a);
+}
+
+/* Memory that is allocated and freed in any order is found again, also by other members. */
+static void found_again(void **state)
+{
+	enum { MOST = 1200 };
+	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(world.tcp, 0);
+	static struct ebbfar_extent x[MOST];
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	int rounds = at == world.tcp ? 1 : 100;
+
+	for (int round = 0; round < rounds; round++) {
+		for (int i = 0; i < MOST; i++)
+			assert_int_equal(ebbfar_alloc(a, 4096, &x[i]), 0);
+		for (int i = 0; i < MOST; i++)
+			assert_int_equal(ebbfar_free(a, &x[(uint32_t)i * 641 % MOST]), 0);
+	}
+	for (int i = 0; i < MOST; i++)
+		assert_int_equal(ebbfar_alloc(b, 4096, &x[i]), 0);
+	/* Of three free sections of 512 pages, and a part of the table's. */
+	assert_int_equal(pool->arenas, 1);
 	ebbfar_close(b);
 	ebbfar_close(a);
 }
@@ -457,6 +480,7 @@ int main(void)
 		BOTH(no_bytes),
 		BOTH(freed_extents),
 		BOTH(kept_in_one_section),
+		BOTH(found_again),
 		BOTH(child_of_fork),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),

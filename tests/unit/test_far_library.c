@@ -242,7 +242,7 @@ static void impostors(void **state)
 		struct ebbfar_options o = options(text, 0);
 		int wanted = im.lie == HALF_A_REPLY ? -ESHUTDOWN :
 			     im.lie == LATE_REPLY ? -ETIMEDOUT : -EPROTO;
-		struct ebbfar_extent x = { 0, 4096, 0 };
+		struct ebbfar_extent x = { EBBFAR_EXTENT_MOST, 4096, 0 };
 		pthread_t thread;
 		uint32_t from, words = 0;
 		ebbfar_t *far;
@@ -463,20 +463,22 @@ static void *churn(void *data)
 	return NULL;
 }
 
-/* Threads of two members, one of each transport. */
+/* Threads of three members: two map the memory. */
 static void threads(void **state)
 {
 	ebbfar_t *a = open_at(world.local, EBBFAR_CREATE), *b = open_at(world.tcp, 0);
-	pthread_t thread[4];
+	ebbfar_t *c = open_at(world.local, 0), *const all[] = { a, b, c };
+	pthread_t thread[6];
 	void *wrong;
 
-	for (int i = 0; i < 4; i++)
-		assert_int_equal(pthread_create(&thread[i], NULL, churn, i % 2 ? a : b), 0);
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, churn, all[i % 3]), 0);
+	for (int i = 0; i < 6; i++) {
 		pthread_join(thread[i], &wrong);
 		if (wrong)
 			fail_msg("%s", (char *)wrong);
 	}
+	ebbfar_close(c);
 	ebbfar_close(b);
 	ebbfar_close(a);
 }

@@ -5,6 +5,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/clock.h"
+#include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 #include "lib/rules/far_words.h"
 #include "member.h"
@@ -104,32 +105,57 @@ static bool is_kept(const ebbfar_t *far, const struct ebbfar_extent *x,
 	return n->class < KEPT_CLASSES && kept_has(&far->kept[n->class], x);
 }
 
-/* Frees @x, which is named @n, by keeping it.  Returns 0, -ESTALE, or 1: it has to be freed. */
+static int free_names(ebbfar_t *far, uint32_t arena, struct ebb_far_name *names, uint32_t n)
+{
+	struct member_view *v = &far->views[names->class];
+
+	far_free(&far->op, v->used && v->arena == arena ? &v->view : NULL, far->sections,
+		 far->member, names, n);
+	return run(far, arena);
+}
+
+/* Frees the oldest of what is kept of @class, of one line together.  Returns 0 or -errno. */
+static int free_oldest(ebbfar_t *far, uint32_t class)
+{
+	struct ebbfar_extent x[KEPT_MOST];
+	struct ebb_far_name names[KEPT_MOST];
+	uint32_t n = kept_evict(&far->kept[class], x);
+	int r = 0;
+
+	for (uint32_t i = 0; i < n && !r; i++)
+		r = parse(far, &x[i], &names[i]);
+	r = r ?: free_names(far, arena_of(&x[0]), names, n);
+	/* Another member that guessed a name could have taken that one. */
+	return r == -ESTALE ? 0 : r;
+}
+
+/* Frees @x, which is named @n, by keeping it.  Returns 0, -errno, or 1: it has to be freed. */
 static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_far_name *n)
 {
 	uint8_t *base = member_memory(far, arena_of(x));
+	struct kept *k;
+	int r;
 
 	if (!base || n->class >= KEPT_CLASSES)
 		return 1;
-	return kept_add(&far->kept[n->class], base, far->sections, far->member, x, n);
+	k = &far->kept[n->class];
+	/* It is the next to be allocated again: older ones, and those of another section, go. */
+	while ((r = kept_add(k, base, far->sections, far->member, x, n)) > 0 && k->count) {
+		r = free_oldest(far, n->class);
+		if (r)
+			return r;
+	}
+	return r;
 }
 
 /* Frees all that is kept: a section is not empty while the member has a slot of it. */
 static int free_kept(ebbfar_t *far)
 {
-	struct ebbfar_extent x;
-	struct ebb_far_name n;
 	int r = 0;
 
-	for (uint32_t class = 0; class < KEPT_CLASSES; class++) {
-		while (!r && kept_take(&far->kept[class], &x)) {
-			r = parse(far, &x, &n);
-			if (r)
-				break;
-			far_free(&far->op, NULL, far->sections, far->member, &n, 1);
-			r = run(far, arena_of(&x));
-		}
-	}
+	for (uint32_t class = 0; class < KEPT_CLASSES; class++)
+		while (!r && far->kept[class].count)
+			r = free_oldest(far, class);
 	return r;
 }
 
@@ -144,6 +170,61 @@ static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
 	v->used = true;
 	v->arena = arena;
 	return &v->view;
+}
+
+/*
+ * Sets *@word to a usable word of the view's line if there are two or more: after the last one,
+ * far_allocate() has to mend the hint and to find another line.
+ */
+static bool choose_word(struct far_view *v, uint32_t class, uint32_t *word)
+{
+	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, usable = 0, n, start;
+
+	if (!v->has_line || first >= slots)
+		return false;
+	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
+	/* Members that have the same image choose different words. */
+	start = draw_below(&v->seed, n);
+	for (uint32_t i = 0; i < n && usable < 2; i++) {
+		uint32_t w = start + i < n ? start + i : start + i - n;
+
+		if (far_slot_usable(v->words[w], class) && !usable++)
+			*word = w;
+	}
+	return usable == 2;
+}
+
+/*
+ * Allocates by the compare-and-swap of far_allocate() alone, in mapped memory: the image of the
+ * line tells enough, and if it is old, the swap fails and the line is read.
+ */
+static bool allocate_at_once(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	struct member_view *mv = &far->views[class];
+	uint8_t *base = mv->used ? member_memory(far, mv->arena) : NULL;
+	struct far_view *v = &mv->view;
+	struct ebb_far_name n;
+	uint64_t was, old;
+	uint32_t word;
+
+	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(v, class, &word))
+		return false;
+	was = v->words[word];
+	n = (struct ebb_far_name){
+		.section = v->section,
+		.word = (uint16_t)(v->line * EBB_FAR_LINE + word),
+		.class = (uint8_t) class,
+		.generation = ebb_far_slot_generation(was),
+	};
+	v->words[word] = far_owned_word(&n, far->member, n.generation);
+	old = far_swap(base, ebb_far_slot_at(far->sections, n.section, n.word), was,
+		       v->words[word]);
+	if (old != was) {
+		v->words[word] = old;
+		return false;
+	}
+	name(x, mv->arena, &n);
+	return true;
 }
 
 static int allocate_in(ebbfar_t *far, uint32_t class, uint32_t arena, struct ebbfar_extent *x)
@@ -303,6 +384,8 @@ int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 		return leave(far, -EINVAL);
 	if (class < KEPT_CLASSES && kept_take(&far->kept[class], x))
 		return leave(far, 0);
+	if (allocate_at_once(far, class, x))
+		return leave(far, 0);
 	r = allocate(far, class, x);
 	for (int i = 0; i < TRIES && r == -EBUSY; i++)
 		r = allocate(far, class, x);
@@ -326,19 +409,13 @@ static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_na
 
 int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
 {
-	struct member_view *v;
 	struct ebb_far_name n;
 	int r = begin(far, x, &n);
 
 	if (r)
 		return r;
 	r = keep(far, x, &n);
-	if (r <= 0)
-		return leave(far, r);
-	v = &far->views[n.class];
-	far_free(&far->op, v->used && v->arena == arena_of(x) ? &v->view : NULL, far->sections,
-		 far->member, &n, 1);
-	return leave(far, run(far, arena_of(x)));
+	return leave(far, r > 0 ? free_names(far, arena_of(x), &n, 1) : r);
 }
 
 int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *x)

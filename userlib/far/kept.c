@@ -55,3 +55,24 @@ bool kept_take(struct kept *k, struct ebbfar_extent *x)
 	}
 	return false;
 }
+
+/* Where the words of the extent's line begin: lines begin at multiples of their size. */
+static uint64_t line_of(const struct kept *k, uint32_t i)
+{
+	return k->extents[i].at / (8 * EBB_FAR_LINE);
+}
+
+uint32_t kept_evict(struct kept *k, struct ebbfar_extent *x)
+{
+	uint32_t left = 0, n = 0, most = (k->count + 1) / 2;
+	uint64_t line = line_of(k, 0);
+
+	for (uint32_t i = 0; i < k->count; i++) {
+		if (n < most && line_of(k, i) == line)
+			x[n++] = k->extents[i].x;
+		else
+			k->extents[left++] = k->extents[i];
+	}
+	k->count = left;
+	return n;
+}
