@@ -341,13 +341,14 @@ static void child_of_fork(void **state)
 	ebbfar_close(far);
 }
 
-static volatile sig_atomic_t signals;
+static volatile int signals;
 static pthread_t counted;
 
-/* Those of the donor's thread are its own. */
+/* SIGPIPE of the donor's thread is its own; SIGALRM comes to any thread. */
 static void count(int signal)
 {
-	signals = signals + (signal != SIGPIPE || pthread_equal(pthread_self(), counted));
+	if (signal != SIGPIPE || pthread_equal(pthread_self(), counted))
+		__atomic_add_fetch(&signals, 1, __ATOMIC_RELAXED);
 }
 
 /* Signals interrupt system calls, not operations. */
