@@ -86,8 +86,12 @@ static void reply_sent(void *data, uint32_t slab)
 	struct connection *c = data;
 
 	c->sent_at = c->sessions->now;
-	if (slab != NO_SLAB)
+	if (slab == FAR_REPLY) {
+		if (!--c->far_waiting)
+			c->far_used = 0;
+	} else if (slab != NO_SLAB) {
 		pool_unpin(c->sessions->pool, slab);
+	}
 }
 
 static void watch(struct connection *c, bool reading, bool writing)
@@ -107,7 +111,7 @@ static void watch(struct connection *c, bool reading, bool writing)
 bool connection_has_room(const struct connection *c)
 {
 	return stream_tx_room(&c->tx) > c->delayed_count + c->queue.binding + WIRE_ASKED &&
-	       rdma_queue_has_room(&c->queue);
+	       rdma_queue_has_room(&c->queue) && c->far_used + WIRE_FAR_MOST <= FAR_REPLIES;
 }
 
 void connection_hold(struct connection *c, bool held, bool throttled)
@@ -184,6 +188,9 @@ void connection_hang_up(struct connection *c)
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
+	free(c->far_arriving);
+	free(c->far_replies);
+	c->far_arriving = c->far_replies = NULL;
 	eviction_forget(s->eviction, &c->borrower);
 }
 
@@ -195,6 +202,9 @@ void connection_drop(struct connection *c, const char *why)
 
 	connection_hang_up(c);
 	c->kept_until = 0;
+	if (c->member)
+		far_left(c->member);
+	c->member = NULL;
 	slabs = pool_remove(s->pool, &c->borrower);
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
@@ -214,12 +224,15 @@ void connection_lost(struct connection *c, const char *why)
 	struct sessions *s = c->sessions;
 	uint32_t slabs = pool_owned(s->pool, &c->borrower);
 
-	if (!c->keeps || connection_is_data(c) || (!slabs && !c->borrower.reserved)) {
+	if (!c->keeps || connection_is_data(c) ||
+	    (!slabs && !c->borrower.reserved && !c->member)) {
 		connection_drop(c, why);
 		return;
 	}
 	connection_hang_up(c);
 	access_end(&c->access);
+	if (c->member)
+		far_lost(c->member);
 	c->kept_until = s->now + s->options.keep;
 	donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
 		  c->borrower.name, why, slabs, (unsigned long long)(s->options.keep / SECOND));
@@ -234,7 +247,7 @@ void connection_push(struct connection *c, const struct wire_frame *f, const voi
 	stream_push(&c->tx, f, payload, cookie);
 }
 
-void connection_reply(struct connection *c, const struct wire_frame *f, enum wire_status st,
+void connection_reply(struct connection *c, const struct wire_frame *f, uint16_t st,
 		      const void *payload, uint32_t length, uint32_t cookie)
 {
 	struct wire_frame r = *f;

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "access.h"
+#include "donord/far/far_members.h"
 #include "donord/pool/headroom_follow.h"
 #include "donord/pool/lending_options.h"
 #include "donord/pool/rdma.h"
@@ -32,6 +33,10 @@
  */
 #define CONNECTION_TURN (1u << 20)
 #define NO_SLAB UINT32_MAX
+/* Cookie of a reply whose payload is in far_replies[]. */
+#define FAR_REPLY (UINT32_MAX - 1)
+/* Replies of far memory are copies, so that a later change does not reach them. */
+#define FAR_REPLIES (2 * WIRE_FAR_MOST)
 
 struct delayed {
 	uint64_t due; /* ns, CLOCK_MONOTONIC */
@@ -58,6 +63,11 @@ struct connection {
 	bool local;          /* unix socket: may map slabs */
 	bool by_rdma;        /* moves pages by RDMA, when its queue has joined */
 	struct rdma_queue queue;
+	bool is_far;         /* WIRE_FAR: it has these */
+	struct far_member *member; /* of a far pool; NULL = none */
+	uint8_t *far_arriving;     /* WIRE_FAR_MOST bytes: payload of a far WRITE */
+	uint8_t *far_replies;      /* FAR_REPLIES bytes */
+	uint32_t far_used, far_waiting; /* of far_replies: bytes; replies that refer to it */
 	struct access access;
 	uint32_t home;       /* number of the control connection of its session */
 	uint64_t id;         /* the borrower's number */
@@ -83,6 +93,7 @@ struct sessions {
 	struct headroom_follow *follow;
 	struct donor_log *log;
 	const struct stream_rx_ops *requests; /* requests.h */
+	struct far *far;                /* NULL = no far memory */
 	struct export stream, shared;
 	struct rdma_place *rdma;        /* NULL = no RDMA */
 	struct keyring keys;
@@ -137,7 +148,7 @@ void connection_lost(struct connection *c, const char *why);
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie);
 /* Queues the reply to request @f. */
-void connection_reply(struct connection *c, const struct wire_frame *f, enum wire_status st,
+void connection_reply(struct connection *c, const struct wire_frame *f, uint16_t st,
 		      const void *payload, uint32_t length, uint32_t cookie);
 /* Has it flushed at the end of this turn. */
 void connection_unsent(struct connection *c);
