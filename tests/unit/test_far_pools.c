@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -599,6 +600,64 @@ static void processes_that_map(void **state)
 	close(hold[0]);
 }
 
+/* Returns a socket whose peer is a process that exits when *@hold is closed. */
+static int other_process(pid_t *child, int *hold)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd, held[2];
+	char byte;
+
+	/* Without a name the kernel chooses one. */
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at.sun_family)), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(pipe(held), 0);
+	*child = fork();
+	if (!*child) {
+		close(held[1]);
+		fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		_exit(connect(fd, (struct sockaddr *)&at, len) || read(held[0], &byte, 1) != 0);
+	}
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	close(held[0]);
+	close(listener);
+	*hold = held[1];
+	return fd;
+}
+
+/* A member that has mapped nothing may return from another process, whose exit then counts. */
+static void returns_from_another_process(void **state)
+{
+	struct far_pool *fp = one_pool(0);
+	struct far_member *m = NULL;
+	int fd, hold, pair[2];
+	pid_t child;
+
+	fd = other_process(&child, &hold);
+	assert_int_equal(far_join(fp, NULL, fd, &m), WIRE_OK);
+	assert_int_equal(m->pid, child);
+	m->connection = m;
+	far_lost(m);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_true(far_return(m, m, pair[0]));
+	assert_int_equal(m->pid, getpid());
+	assert_int_equal(far_will_map(m), WIRE_OK);
+	close(hold);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	far_exits(far);
+	recover_all();
+	assert_null(ended);
+	assert_int_equal(m->state, EBB_FAR_LIVE);
+	/* Of another namespace: it may be any process. */
+	m->pid = 0;
+	assert_false(far_return(m, m, -1));
+	close(fd);
+	close(pair[0]);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -618,6 +677,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(declared_dead, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_numbers, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(processes_that_map, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(returns_from_another_process, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("far pools", tests, NULL, NULL);

@@ -38,6 +38,9 @@ static int peer_process(int fd)
 
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
 		return pidfd;
+	/* Any other refusal says that the peer has exited: its number says nothing. */
+	if (errno != ENOPROTOOPT)
+		return -errno;
 	pidfd = (int)syscall(SYS_pidfd_open, peer_pid(fd), 0);
 	return pidfd < 0 ? -errno : pidfd;
 }
@@ -55,6 +58,14 @@ static void forget_process(struct far_member *m)
 		close(m->pidfd);
 	m->pidfd = -1;
 	m->maps = false;
+}
+
+/* The member's process is the peer of @fd, a unix socket, or -1. */
+static void take_process(struct far_member *m, int fd)
+{
+	forget_process(m);
+	m->pid = peer_pid(fd);
+	m->pidfd = fd >= 0 ? peer_process(fd) : -1;
 }
 
 void far_unmapped(struct far_member *m)
@@ -87,8 +98,7 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 			continue;
 		m->incarnation++;
 		m->connection = connection;
-		m->pid = peer_pid(peer_fd);
-		m->pidfd = peer_fd >= 0 ? peer_process(peer_fd) : -1;
+		take_process(m, peer_fd);
 		m->word = 0;
 		far_set_state(m, EBB_FAR_LIVE);
 		*out = m;
@@ -133,8 +143,12 @@ void far_left(struct far_member *m)
 
 bool far_return(struct far_member *m, void *connection, int peer_fd)
 {
-	if (m->maps && (peer_pid(peer_fd) != m->pid || has_exited(m)))
+	/* Number 0 is any process of another namespace. */
+	if (m->maps && (!m->pid || peer_pid(peer_fd) != m->pid || has_exited(m)))
 		return false;
+	/* It may map from now on, and the exit of this process fences it then. */
+	if (!m->maps)
+		take_process(m, peer_fd);
 	m->connection = connection;
 	far_set_state(m, EBB_FAR_LIVE);
 	return true;
