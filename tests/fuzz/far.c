@@ -94,7 +94,7 @@ static void finish(struct receiver *c)
 		if (c->members[i])
 			end_member(&c->members[i], "");
 	recover(c, &last);
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++)
+	for (uint32_t i = 0; i < FAR_POOLS; i++)
 		if (c->far->pools[i].in[EBB_FAR_DEAD])
 			wrong(c, "a dead member stays", &last);
 	far_pools_free(&c->far);

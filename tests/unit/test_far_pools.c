@@ -174,12 +174,18 @@ static void names_and_keys(void **state)
 	assert_int_equal(destroy("", "p"), WIRE_NO_POOL);
 	assert_int_equal(destroy("k", "p"), WIRE_OK);
 	assert_int_equal(destroy("k", "p"), WIRE_NO_POOL);
+	assert_int_equal(create("k", "z", 0), WIRE_OK);
 	for (uint32_t i = 1; i < WIRE_FAR_POOLS; i++) {
 		char name[8] = { 'a' + (char)i };
 
 		assert_int_equal(create("k", name, 0), WIRE_OK);
 	}
 	assert_int_equal(create("k", "one too many", 0), WIRE_NO_SPACE);
+	/* Other keys have places, too. */
+	assert_int_equal(create("l", "q", 0), WIRE_OK);
+	assert_int_equal(create("", "p", 0), WIRE_OK);
+	assert_int_equal(far_list(far, "k", list), WIRE_FAR_POOLS);
+	assert_int_equal(far_list(far, "l", list), 2);
 }
 
 static void arenas_within_the_quota(void **state)
@@ -529,6 +535,73 @@ static void words_for_members(void **state)
 	assert_int_equal(far_notify(a, &w), WIRE_NO_MEMBER);
 }
 
+static uint64_t word_of(const struct far_member *m, uint32_t arena)
+{
+	struct ebb_far_member record;
+
+	memcpy(&record, far_base(m->pool, arena) + EBB_FAR_MEMBERS_AT +
+	       (m->number - 1) * sizeof(record), sizeof(record));
+	return record.notify;
+}
+
+/* A word costs the same however many arenas the pool has. */
+static void words_in_one_record(void **state)
+{
+	struct far_pool *fp;
+	struct far_member *a, *b;
+	struct wire_far_word w;
+
+	assert_int_equal(create("k", "p", 0), WIRE_OK);
+	fp = far_find(far, "k", "p");
+	a = join(fp);
+	b = join(fp);
+	w = (struct wire_far_word){ b->number, 11 };
+	assert_int_equal(far_notify(a, &w), WIRE_OK);
+	assert_int_equal(far_arena(fp, 0), WIRE_OK);
+	assert_int_equal(far_arena(fp, 1), WIRE_OK);
+	assert_int_equal(word_of(b, 0), 11);
+	w.word = 12;
+	assert_int_equal(far_notify(a, &w), WIRE_OK);
+	assert_int_equal(word_of(b, 0), 12);
+	assert_int_equal(word_of(b, 1), 0);
+	/* The next member of that number has none. */
+	far_left(b);
+	recover_all();
+	b = join(fp);
+	assert_int_equal(b->number, 2);
+	assert_int_equal(word_of(b, 0), 0);
+}
+
+/* Members of one pool that die all the time do not delay the recovery of another pool. */
+static void recovery_of_each_pool(void **state)
+{
+	struct far_pool *fp = one_pool(0), *second;
+	struct far_member *m[4], *other;
+
+	assert_int_equal(create("l", "q", 0), WIRE_OK);
+	second = far_find(far, "l", "q");
+	assert_int_equal(far_arena(second, 0), WIRE_OK);
+	for (uint32_t i = 0; i < 4; i++)
+		m[i] = join(fp);
+	other = join(second);
+	allocate(other, 0);
+	/* A section of slots takes more than one verb. */
+	for (uint32_t i = 0; i < 4; i++)
+		allocate(m[i], 0);
+	for (uint32_t i = 0; i < 128; i++)
+		join(fp);
+	far_left(other);
+	for (int turn = 0; turn < 20 && other->state != EBB_FAR_VACANT; turn++) {
+		for (uint32_t i = 0; i < EBB_FAR_MEMBERS; i++)
+			if (fp->members[i].state == EBB_FAR_LIVE)
+				far_left(&fp->members[i]);
+		far_turn(far);
+		while (fp->in[EBB_FAR_LIVE] + fp->in[EBB_FAR_DEAD] < EBB_FAR_MEMBERS)
+			join(fp);
+	}
+	assert_int_equal(other->state, EBB_FAR_VACANT);
+}
+
 static void declared_dead(void **state)
 {
 	struct far_pool *fp = one_pool(0);
@@ -674,6 +747,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(death_at_each_verb, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(hostile_tables, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(words_for_members, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(words_in_one_record, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(recovery_of_each_pool, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(declared_dead, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_numbers, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(processes_that_map, set_up, tear_down),

@@ -110,6 +110,7 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 static void set_notified(struct far_member *m, bool notified)
 {
 	m->pool->notices += notified - m->notified;
+	m->pool->far->notices += notified - m->notified;
 	m->notified = notified;
 }
 
@@ -120,6 +121,7 @@ static void fence_if_possible(struct far_member *m)
 	forget_process(m);
 	m->recovering = true;
 	m->pool->fenced++;
+	m->pool->far->fenced++;
 }
 
 void far_lost(struct far_member *m)
@@ -174,7 +176,7 @@ uint16_t far_notify(struct far_member *m, const struct wire_far_word *w)
 	to->notifier = m->number;
 	to->word = w->word;
 	set_notified(to, true);
-	far_tell(to);
+	far_put_word(to);
 	return WIRE_OK;
 }
 
@@ -229,6 +231,7 @@ static void end_recovery(struct far_pool *fp)
 		  (unsigned long long)(now_ns() - r->since) / 1000);
 	m->recovering = false;
 	fp->fenced--;
+	fp->far->fenced--;
 	r->member = 0;
 	far_set_state(m, EBB_FAR_VACANT);
 }
@@ -271,18 +274,20 @@ static void pass_words_on(struct far_pool *fp)
 
 bool far_turn(struct far *far)
 {
-	uint32_t verbs = 0;
-	bool more = false;
+	uint32_t verbs = 0, first = far->recovers;
 
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++) {
-		struct far_pool *fp = &far->pools[i];
+	for (uint32_t i = 0; i < FAR_POOLS && far->notices; i++)
+		pass_words_on(&far->pools[i]);
+	/* Members of one pool may die faster than it recovers: another one is first next time. */
+	for (uint32_t i = 0; i < FAR_POOLS && far->fenced; i++) {
+		uint32_t n = (first + i) % FAR_POOLS;
+		struct far_pool *fp = &far->pools[n];
 
-		pass_words_on(fp);
 		while (verbs < RECOVERY_VERBS && (fp->recovery.member || begin_recovery(fp))) {
 			recover_some(fp);
 			verbs++;
+			far->recovers = (n + 1) % FAR_POOLS;
 		}
-		more = more || fp->fenced;
 	}
-	return more;
+	return far->fenced;
 }

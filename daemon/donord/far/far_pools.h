@@ -22,6 +22,12 @@
 #include "lib/rules/far_step.h"
 #include "lib/wire/wire_far.h"
 
+/*
+ * Of a donor.  A key has up to WIRE_FAR_POOLS, so that no key can use up all places, which outlive
+ * connections.
+ */
+#define FAR_POOLS (4 * WIRE_FAR_POOLS)
+
 struct far_pool;
 
 struct far_member {
@@ -80,9 +86,11 @@ struct far {
 	uint32_t most;      /* arenas of all pools */
 	uint32_t used;
 	uint32_t sections;  /* of an arena */
+	uint32_t fenced, notices; /* of all pools */
+	uint32_t recovers;  /* pool that may recover first in the next turn */
 	int epoll_fd;       /* readable when a process of a member exits */
 	struct export export;
-	struct far_pool pools[WIRE_FAR_POOLS];
+	struct far_pool pools[FAR_POOLS];
 };
 
 /*
@@ -120,7 +128,7 @@ static inline uint8_t *far_base(const struct far_pool *fp, uint32_t index)
 
 /* Sets the member's state, in its records too. */
 void far_set_state(struct far_member *m, enum ebb_far_member_state state);
-/* Writes the member's record in each arena. */
-void far_tell(const struct far_member *m);
+/* Writes the last word for the member into its record of arena 0, the only one that has it. */
+void far_put_word(const struct far_member *m);
 
 #endif
