@@ -392,6 +392,51 @@ static void words_for_members(void **state)
 	part();
 }
 
+/*
+ * A member that allocates in mapped memory has no reason to read: words for it wait, the last one
+ * alone, and do not end it.
+ */
+static void words_for_one_that_does_not_read(void **state)
+{
+	enum { WORDS = 2000 };
+	struct far_pool *fp;
+	struct wire_far_word w = { 0 };
+	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
+	uint32_t came = 0;
+
+	two_members(0, 0);
+	fp = far_find(world.l->far, "", "p");
+	disconnect(&b);
+	join(&b, world.local, 2, 0);
+	for (uint32_t i = 1; i <= WORDS; i++) {
+		wire_build_far_word(payload, &(struct wire_far_word){ 2, i });
+		assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_NOTIFY,
+							      .length = sizeof(payload) }, payload),
+				 WIRE_OK);
+	}
+	connections_tick(&world.l->sessions, now_ns() + 100 * SECOND);
+	far_world_turn();
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	/* A reply behind them has its own time. */
+	push(&b, (struct wire_frame){ .op = WIRE_FAR_LIST }, NULL);
+	connections_tick(&world.l->sessions, now_ns() + 9 * SECOND);
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	while (w.word != WORDS) {
+		uint8_t header[WIRE_HEADER];
+		struct wire_frame f;
+
+		receive(&b, header, sizeof(header));
+		assert_int_equal(wire_parse(header, sizeof(header), WIRE_AT_FAR_MEMBER, &f), 1);
+		receive(&b, b.payload, wire_payload(&f));
+		if (f.op != WIRE_FAR_NOTIFIED)
+			continue;
+		assert_int_equal(wire_parse_far_word(b.payload, f.length, &w), 0);
+		came++;
+	}
+	assert_in_range(came, 1, WORDS - 1);
+	part();
+}
+
 /* --- ends ------------------------------------------------------------------------- */
 
 static uint32_t owner_of_section(void)
@@ -576,6 +621,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(words_for_one_that_does_not_read, with_far_donor,
+						end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),

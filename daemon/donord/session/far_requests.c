@@ -18,10 +18,12 @@ static bool notify(void *connection, const struct wire_far_word *w)
 	struct connection *c = connection;
 	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
 
-	if (c->fd < 0 || !connection_has_room(c))
+	/* One waits: the next is the last one at the time when that has left. */
+	if (c->fd < 0 || c->far_words || !connection_has_room(c))
 		return false;
 	wire_build_far_word(payload, w);
-	connection_push(c, &f, payload, NO_SLAB);
+	connection_push(c, &f, payload, FAR_WORD);
+	c->far_words = 1;
 	connection_unsent(c);
 	return true;
 }
@@ -140,8 +142,7 @@ static void serve_arena(struct connection *c, const struct wire_frame *f)
 		return;
 	}
 	reply.direction = WIRE_REPLY;
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push_fd(&c->tx, &reply, pool_hand_over(p, fp->slabs[f->slab]), NO_SLAB);
 }
 

@@ -70,8 +70,7 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	r.direction = WIRE_REPLY;
 	r.length = 0;
 	pool_pin(c->sessions->pool, r.slab);
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push_fd(&c->tx, &r, g->fd, r.slab);
 }
 

@@ -89,6 +89,8 @@ static void reply_sent(void *data, uint32_t slab)
 	if (slab == FAR_REPLY) {
 		if (!--c->far_waiting)
 			c->far_used = 0;
+	} else if (slab == FAR_WORD) {
+		c->far_words--;
 	} else if (slab != NO_SLAB) {
 		pool_unpin(c->sessions->pool, slab);
 	}
@@ -238,12 +240,22 @@ void connection_lost(struct connection *c, const char *why)
 		  c->borrower.name, why, slabs, (unsigned long long)(s->options.keep / SECOND));
 }
 
+/* Words for a member that works without the donor may wait for ever; replies may not. */
+static bool awaits_replies(const struct connection *c)
+{
+	return c->tx.count > c->far_words;
+}
+
+void connection_waits(struct connection *c)
+{
+	if (!awaits_replies(c))
+		c->sent_at = c->sessions->now;
+}
+
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie)
 {
-	/* The first frame of an empty queue starts the time-out. */
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push(&c->tx, f, payload, cookie);
 }
 
@@ -473,7 +485,7 @@ void connections_tick(struct sessions *s, uint64_t now)
 			continue;
 		if (!c->greeted && now - c->since > GREETING_NS)
 			connection_drop(c, "no handshake");
-		else if (c->tx.count && now > c->sent_at && now - c->sent_at > STALL_NS)
+		else if (awaits_replies(c) && now > c->sent_at && now - c->sent_at > STALL_NS)
 			connection_lost(c, "does not read replies");
 	}
 }

@@ -35,6 +35,8 @@
 #define NO_SLAB UINT32_MAX
 /* Cookie of a reply whose payload is in far_replies[]. */
 #define FAR_REPLY (UINT32_MAX - 1)
+/* Cookie of a NOTIFIED. */
+#define FAR_WORD (UINT32_MAX - 2)
 /* Replies of far memory are copies, so that a later change does not reach them. */
 #define FAR_REPLIES (2 * WIRE_FAR_MOST)
 
@@ -68,6 +70,7 @@ struct connection {
 	uint8_t *far_arriving;     /* WIRE_FAR_MOST bytes: payload of a far WRITE */
 	uint8_t *far_replies;      /* FAR_REPLIES bytes */
 	uint32_t far_used, far_waiting; /* of far_replies: bytes; replies that refer to it */
+	uint32_t far_words;  /* frames with FAR_WORD that wait: at most one */
 	struct access access;
 	uint32_t home;       /* number of the control connection of its session */
 	uint64_t id;         /* the borrower's number */
@@ -144,6 +147,8 @@ void connection_hang_up(struct connection *c);
 /* Ends it because of @why; with WIRE_KEEP its loans stay for the grace period. */
 void connection_lost(struct connection *c, const char *why);
 
+/* A frame is about to be queued: the first one that waits starts the time-out. */
+void connection_waits(struct connection *c);
 /* Queues a frame; requires room by connection_has_room() or WIRE_ASKED. */
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie);
