@@ -359,10 +359,13 @@ static bool let_in(struct connection *c)
 	return !r && c->fd >= 0;
 }
 
-/* Returns whether the data connections of its key have had their share of this turn. */
+/*
+ * Returns whether the data connections of its key, or those of far memory, which move data by
+ * themselves, have had their share of this turn.
+ */
 static bool is_sated(const struct connection *c)
 {
-	return connection_is_data(c) && c->payer->turn == c->sessions->pool->turn &&
+	return (connection_is_data(c) || c->is_far) && c->payer->turn == c->sessions->pool->turn &&
 	       c->payer->moved >= CONNECTION_TURN;
 }
 
@@ -398,6 +401,35 @@ void connection_event(struct connection *c, uint32_t events)
 		count_moved(c, c->rx.moved + c->tx.moved - before);
 }
 
+/* Returns whether it has a held request that can be served when it is its turn. */
+static bool may_go_on(const struct connection *c)
+{
+	return c->fd >= 0 && c->held && connection_has_room(c) && !is_throttled(c);
+}
+
+/*
+ * Returns whether others with its payer are to be served first: held requests of far memory take
+ * all of the share in every other turn at most, because events come behind them.
+ */
+static bool has_had_its_share(const struct connection *c)
+{
+	return c->is_far && (is_sated(c) || c->payer->resumed + 1 == c->sessions->pool->turn);
+}
+
+static void go_on(struct connection *c)
+{
+	struct sessions *s = c->sessions;
+	uint64_t before = c->rx.moved + c->tx.moved;
+
+	if (c->throttled || c->is_far)
+		s->last = c->number;
+	receive(c);
+	if (c->fd < 0 || !c->is_far)
+		return;
+	count_moved(c, c->rx.moved + c->tx.moved - before);
+	c->payer->resumed = s->pool->turn;
+}
+
 bool connections_resume(struct sessions *s)
 {
 	/* Round robin: start after the connection that went on last. */
@@ -407,13 +439,11 @@ bool connections_resume(struct sessions *s)
 	for (uint32_t i = 0; s->held && i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[(first + i) % CONNECTIONS];
 
-		if (c->fd < 0 || !c->held || !connection_has_room(c) || is_throttled(c))
+		if (!may_go_on(c))
 			continue;
-		if (c->throttled)
-			s->last = c->number;
-		receive(c);
-		more = more ||
-		       (c->fd >= 0 && c->held && connection_has_room(c) && !is_throttled(c));
+		if (!has_had_its_share(c))
+			go_on(c);
+		more = more || may_go_on(c);
 	}
 	return more;
 }
