@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -272,6 +273,85 @@ static void pools_by_frames(void **state)
 	assert_int_equal(pool_verb(&a, WIRE_FAR_DESTROY, 0), WIRE_OK);
 	assert_int_equal(world.pool.in[LEND_LENT], 0);
 	disconnect(&a);
+}
+
+/* Appends a CREATE of pool @name to @buf. */
+static size_t put_create(uint8_t *buf, const char *name)
+{
+	const struct wire_frame f = { .op = WIRE_FAR_POOL, .length = WIRE_FAR_POOL_SIZE };
+	struct wire_far_pool p = { .verb = WIRE_FAR_CREATE };
+
+	strcpy(p.name, name);
+	wire_build(buf, &f);
+	wire_build_far_pool(buf + WIRE_HEADER, &p);
+	return WIRE_HEADER + WIRE_FAR_POOL_SIZE;
+}
+
+/* One member's flood of POOL takes one turn each, of which another member gets every other one. */
+static void one_pool_in_a_turn(void **state)
+{
+	static const char *const names[] = { "p", "q", "r", "s" };
+	struct far *far = world.l->far;
+	uint8_t bytes[512];
+	size_t n = 0;
+
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 2, 0), WIRE_OK);
+	for (int i = 0; i < 4; i++)
+		n += put_create(bytes + n, names[i]);
+	assert_int_equal(send(b.fd, bytes, n, 0), (int)n);
+	assert_int_equal(loop_turn(world.l, SECOND), 0);
+	assert_non_null(far_find(far, "", "p"));
+	assert_null(far_find(far, "", "q"));
+	n = put_create(bytes, "t");
+	assert_int_equal(send(a.fd, bytes, n, 0), (int)n);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(loop_turn(world.l, 0), 0);
+	assert_int_equal(loop_turn(world.l, 0), 0);
+	assert_non_null(far_find(far, "", "t"));
+	assert_null(far_find(far, "", "s"));
+	far_world_turn();
+	assert_non_null(far_find(far, "", "s"));
+	part();
+}
+
+/* Connections of one key, or here of one address, share the bytes of a turn. */
+static void bytes_of_a_turn(void **state)
+{
+	struct connection *c = NULL;
+	uint8_t header[WIRE_HEADER];
+	uint32_t at;
+
+	two_members(0, 0);
+	at = take_section(&a);
+	for (int i = 0; i < CONNECTIONS && !c; i++)
+		if (world.l->sessions.connections[i].id == 1)
+			c = &world.l->sessions.connections[i];
+	assert_non_null(c);
+	wire_build(header, &(struct wire_frame){ .op = WIRE_FAR_READ, .offset = at, .length = 8 });
+	assert_int_equal(send(a.fd, header, sizeof(header), 0), sizeof(header));
+	/* What @b would do. */
+	c->payer->turn = world.pool.turn;
+	c->payer->moved = CONNECTION_TURN;
+	connection_event(c, EPOLLIN);
+	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
+	/* A held request as well. */
+	connection_hold(c, true, false);
+	assert_true(connections_resume(&world.l->sessions));
+	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
+	pool_turn(&world.pool);
+	assert_false(connections_resume(&world.l->sessions));
+	assert_int_equal(recv(a.fd, header, sizeof(header), MSG_DONTWAIT), sizeof(header));
+	assert_int_equal(recv(a.fd, header, 8, MSG_DONTWAIT), 8);
+	/* In the next turn it does not come before events again. */
+	connection_hold(c, true, false);
+	pool_turn(&world.pool);
+	assert_true(connections_resume(&world.l->sessions));
+	pool_turn(&world.pool);
+	assert_false(connections_resume(&world.l->sessions));
+	part();
 }
 
 /* --- access ----------------------------------------------------------------------- */
@@ -617,6 +697,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_far_memory, without_far_memory, end_far_donor),
 		cmocka_unit_test_setup_teardown(one_kind_of_frames, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(pools_by_frames, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_pool_in_a_turn, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(bytes_of_a_turn, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(accesses, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),

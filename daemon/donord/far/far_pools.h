@@ -86,6 +86,7 @@ struct far {
 	uint32_t most;      /* arenas of all pools */
 	uint32_t used;
 	uint32_t sections;  /* of an arena */
+	uint64_t changed;   /* turn of the last POOL request */
 	uint32_t fenced, notices; /* of all pools */
 	uint32_t recovers;  /* pool that may recover first in the next turn */
 	int epoll_fd;       /* readable when a process of a member exits */
@@ -101,6 +102,20 @@ int far_pools_new(struct far **out, struct pool *pool, struct donor_log *log,
 		  const struct far_ops *ops, uint64_t bytes, uint64_t key_quota);
 /* Ends all pools; no member has a connection. */
 void far_pools_free(struct far **far);
+
+/*
+ * Returns whether a POOL request may be served in this turn of the loop: one, because the end of a
+ * pool looks at all slabs, and each open writes a record in all arenas.
+ */
+static inline bool far_may_change(const struct far *far)
+{
+	return far->changed != far->pool->turn;
+}
+/* Records that one is served. */
+static inline void far_changes(struct far *far)
+{
+	far->changed = far->pool->turn;
+}
 
 /* Pools of @key.  CREATE and DESTROY of @p; their results are statuses of the reply. */
 uint16_t far_create(struct far *far, const char *key, const struct wire_far_pool *p);

@@ -104,6 +104,9 @@ static int serve_pool(struct connection *c, const struct wire_frame *f)
 
 	if (wire_parse_far_pool(c->small, f->length, &p))
 		return -EPROTO;
+	far_changes(far);
+	/* Others go first in the next turn, here and when it adds an arena. */
+	c->sessions->last = c->number;
 	if (p.verb == WIRE_FAR_CREATE)
 		st = far_create(far, c->borrower.key, &p);
 	else if (p.verb == WIRE_FAR_DESTROY)
@@ -133,8 +136,10 @@ static void serve_arena(struct connection *c, const struct wire_frame *f)
 	struct far_pool *fp = c->member->pool;
 	struct pool *p = c->sessions->pool;
 	struct wire_frame reply = *f;
-	uint16_t st = far_arena(fp, f->slab);
+	uint16_t st;
 
+	c->sessions->last = c->number;
+	st = far_arena(fp, f->slab);
 	if (st == WIRE_OK && c->local)
 		st = far_will_map(c->member);
 	if (st != WIRE_OK || !c->local) {

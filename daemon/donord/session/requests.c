@@ -28,6 +28,7 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
+	       (f->op == WIRE_FAR_POOL && !far_may_change(c->sessions->far)) ||
 	       (f->op == WIRE_FAR_ARENA && c->member && !far_may_grow(c->member->pool)) ||
 	       must_pay(c, f);
 }

@@ -108,7 +108,7 @@ struct sessions {
 	struct payer *payers;           /* as many */
 	uint32_t held;                  /* connections with .held */
 	uint32_t unsent;                /* connections with .unsent */
-	uint32_t last;                  /* connection of the last MAP, or throttled request */
+	uint32_t last;                  /* connection of the last request that took a turn */
 };
 
 /* Returns 0 or -ENOMEM. */
