@@ -67,7 +67,7 @@ static void begin(struct receiver *c)
 
 	while (pool_zero_some(&pool, LEND_RENEW))
 		;
-	/* Of 16 pools with 256 members each. */
+	/* All pools, with 256 members each. */
 	if (far_pools_new(&c->far, &pool, &lines, &ops, SLABS * ARENA, 0))
 		abort();
 	far_create(c->far, "", &p);
