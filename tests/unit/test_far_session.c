@@ -439,6 +439,57 @@ static void half_a_write(void **state)
 	part();
 }
 
+/* Sends the first @n bytes of request @f and disconnects. */
+static void cut(const char *address, struct wire_frame f, uint32_t n)
+{
+	uint8_t bytes[WIRE_HEADER + 64] = { 0 };
+
+	join(&b, address, 2, 0);
+	wire_build(bytes, &f);
+	/* To one that exists; one swap of a word that is not a member's. */
+	put32(bytes + WIRE_HEADER, f.op == WIRE_FAR_POOL ? WIRE_FAR_OPEN : 1);
+	assert_int_equal(send(b.fd, bytes, n, 0), n);
+	far_world_turn();
+	disconnect(&b);
+	if (b.passed >= 0)
+		close(b.passed);
+}
+
+/* The end of a connection in the middle of any request leaves nothing behind. */
+static void ends_in_each_request(void **state)
+{
+	static const struct wire_frame requests[] = {
+		{ .op = WIRE_PING },
+		{ .op = WIRE_BYE },
+		{ .op = WIRE_FAR_POOL, .length = WIRE_FAR_POOL_SIZE },
+		{ .op = WIRE_FAR_LIST },
+		{ .op = WIRE_FAR_ARENA },
+		{ .op = WIRE_FAR_READ, .length = WIRE_FAR_MOST },
+		{ .op = WIRE_FAR_WRITE, .length = 48 },
+		{ .op = WIRE_FAR_CAS, .length = 2 * WIRE_FAR_SWAP_SIZE },
+		{ .op = WIRE_FAR_ADD, .length = 8 },
+		{ .op = WIRE_FAR_NOTIFY, .length = WIRE_FAR_MEMBER_SIZE },
+		{ .op = WIRE_FAR_DEAD, .length = WIRE_FAR_MEMBER_SIZE },
+	};
+	struct far_pool *fp;
+
+	two_members(0, 0);
+	disconnect(&b);
+	fp = far_find(world.l->far, "", "p");
+	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
+		uint32_t whole = WIRE_HEADER + wire_payload(&requests[i]);
+
+		for (uint32_t n = 1; n < whole; n += 5)
+			cut(n % 2 ? world.tcp : world.local, requests[i], n);
+		/* Also before the reply is read.  DEAD of member 1 would succeed. */
+		if (requests[i].op != WIRE_FAR_DEAD)
+			cut(world.tcp, requests[i], whole);
+		assert_int_equal(fp->in[EBB_FAR_LIVE], 1);
+		assert_int_equal(fp->in[EBB_FAR_AWAY] + fp->in[EBB_FAR_DEAD], 0);
+	}
+	disconnect(&a);
+}
+
 static void words_for_members(void **state)
 {
 	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
@@ -702,6 +753,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(accesses, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_in_each_request, with_far_donor,
+						end_far_donor),
 		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(words_for_one_that_does_not_read, with_far_donor,
 						end_far_donor),
