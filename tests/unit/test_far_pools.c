@@ -119,7 +119,7 @@ static void recover_all(void)
 }
 
 /* Executes @op as the donor does for a member by TCP; returns its result. */
-static int run(const struct far_member *m, struct far_op *op)
+static int run(struct far_member *m, struct far_op *op)
 {
 	struct far_verb v = extent_next(op, FAR_OK);
 
@@ -141,7 +141,7 @@ static int run(const struct far_member *m, struct far_op *op)
 	return op->result;
 }
 
-static struct ebb_far_name allocate(const struct far_member *m, uint32_t class)
+static struct ebb_far_name allocate(struct far_member *m, uint32_t class)
 {
 	struct ebb_far_name name = { 0 };
 	struct far_view view;
@@ -327,7 +327,7 @@ static void shared_pools(void **state)
 	assert_int_equal(far_add_word(b, 0, ebb_far_section_at(0), 1, &old), WIRE_NOT_OWNER);
 }
 
-static uint16_t swap_slot(const struct far_member *m, uint64_t expect, uint64_t desired)
+static uint16_t swap_slot(struct far_member *m, uint64_t expect, uint64_t desired)
 {
 	const struct wire_far_swap s = { ebb_far_slot_at(SECTIONS, 0, ebb_far_word_of(300)),
 					 expect, desired };
@@ -336,7 +336,7 @@ static uint16_t swap_slot(const struct far_member *m, uint64_t expect, uint64_t 
 	return far_cas(m, 0, &s, 1, &old);
 }
 
-static uint16_t swap_section(const struct far_member *m, uint64_t expect, uint64_t desired)
+static uint16_t swap_section(struct far_member *m, uint64_t expect, uint64_t desired)
 {
 	const struct wire_far_swap s = { ebb_far_section_at(1), expect, desired };
 	uint64_t old;
@@ -434,6 +434,27 @@ static void dead_members_are_recovered(void **state)
 	assert_int_equal(fp->in[EBB_FAR_LIVE], 3);
 }
 
+/* Recovery reads the tables that the member may have changed. */
+static void recovery_of_few_tables(void **state)
+{
+	struct far_pool *fp = one_pool(0);
+	struct far_member *a = join(fp);
+	uint64_t word = 1;
+
+	allocate(a, 0);
+	far_left(a);
+	recover_all();
+	assert_int_equal(fp->recovery.op.sections, SECTIONS);
+	assert_int_equal(fp->recovery.freed, 1);
+	a = join(fp);
+	assert_int_equal(a->number, 1);
+	far_write(a, 0, ebb_far_hint_at(SECTIONS, 0), &word, 1);
+	far_left(a);
+	recover_all();
+	assert_int_equal(fp->recovery.op.sections, 0);
+	assert_int_equal(a->state, EBB_FAR_VACANT);
+}
+
 /* At any verb of an operation; words of other members stay. */
 static void death_at_each_verb(void **state)
 {
@@ -449,6 +470,8 @@ static void death_at_each_verb(void **state)
 		struct far_op op;
 
 		assert_int_equal(a->number, 2);
+		/* As by far_will_map(). */
+		a->touched = UINT64_MAX;
 		far_view_init(&view, SECTIONS, 77);
 		/* The second section is formatted, or taken as a whole. */
 		far_allocate(&op, &view, a->number, verbs % 2 ? 4 : EBB_FAR_WHOLE_CLASS, &name, 1);
@@ -744,6 +767,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(words_of_the_table, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_parts_or_none, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(dead_members_are_recovered, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(recovery_of_few_tables, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(death_at_each_verb, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(hostile_tables, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(words_for_members, set_up, tear_down),

@@ -84,6 +84,7 @@ uint16_t far_will_map(struct far_member *m)
 	    epoll_ctl(m->pool->far->epoll_fd, EPOLL_CTL_ADD, m->pidfd, &ev) < 0)
 		return WIRE_NO_MEMBER;
 	m->maps = true;
+	m->touched = UINT64_MAX;
 	return WIRE_OK;
 }
 
@@ -99,7 +100,7 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 		m->incarnation++;
 		m->connection = connection;
 		take_process(m, peer_fd);
-		m->word = 0;
+		m->word = m->touched = 0;
 		far_set_state(m, EBB_FAR_LIVE);
 		*out = m;
 		return WIRE_OK;
@@ -245,6 +246,11 @@ static void recover_some(struct far_pool *fp)
 	if (!r->begun) {
 		if (r->arena == fp->arenas) {
 			end_recovery(fp);
+			return;
+		}
+		/* A program that fails again and again must not have all tables read each time. */
+		if (!(fp->members[r->member - 1].touched >> r->arena % 64 & 1)) {
+			r->arena++;
 			return;
 		}
 		far_recover(&r->op, fp->far->sections, r->member);
