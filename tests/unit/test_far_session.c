@@ -624,6 +624,25 @@ static void grace_period(void **state)
 	disconnect(&a);
 }
 
+/* A connection takes the buffers of an earlier one: the loop does not wait for memory again. */
+static void buffers_of_another(void **state)
+{
+	struct far_buffers *first;
+
+	two_members(0, WIRE_KEEP);
+	assert_null(world.l->sessions.far_unused);
+	disconnect(&b);
+	first = world.l->sessions.far_unused;
+	assert_non_null(first);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_null(world.l->sessions.far_unused);
+	part();
+	assert_ptr_equal(world.l->sessions.far_unused, first);
+	assert_non_null(first->next);
+	assert_null(first->next->next);
+}
+
 static void bye(void **state)
 {
 	two_members(0, WIRE_KEEP);
@@ -760,6 +779,7 @@ int main(void)
 						end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(buffers_of_another, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),

@@ -32,13 +32,18 @@ const struct far_ops far_requests_ops = { end_connection, notify };
 
 uint16_t far_greet(struct connection *c)
 {
-	if (!c->sessions->far)
+	struct sessions *s = c->sessions;
+
+	if (!s->far)
 		return WIRE_NO_FAR;
-	if (!c->far_arriving)
-		c->far_arriving = malloc(WIRE_FAR_MOST);
-	if (!c->far_replies)
-		c->far_replies = malloc(FAR_REPLIES);
-	return c->far_arriving && c->far_replies ? WIRE_OK : WIRE_NO_SPACE;
+	if (c->far_buffers)
+		return WIRE_OK;
+	c->far_buffers = s->far_unused;
+	if (c->far_buffers)
+		s->far_unused = c->far_buffers->next;
+	else
+		c->far_buffers = malloc(sizeof(*c->far_buffers));
+	return c->far_buffers ? WIRE_OK : WIRE_NO_SPACE;
 }
 
 bool far_succeed(struct connection *c, struct connection *old)
@@ -55,10 +60,10 @@ bool far_succeed(struct connection *c, struct connection *old)
 	return true;
 }
 
-/* Replies with the first @n bytes of the unused part of far_replies[], or with a refusal. */
+/* Replies with the first @n bytes of the unused part of its replies, or with a refusal. */
 static void reply_copy(struct connection *c, const struct wire_frame *f, uint16_t st, uint32_t n)
 {
-	const uint8_t *payload = c->far_replies + c->far_used;
+	const uint8_t *payload = c->far_buffers->replies + c->far_used;
 
 	if (st != WIRE_OK) {
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
@@ -122,10 +127,10 @@ static int serve_list(struct connection *c, const struct wire_frame *f)
 {
 	struct wire_far_listed list[WIRE_FAR_POOLS];
 	uint32_t n = far_list(c->sessions->far, c->borrower.key, list);
+	uint8_t *to = c->far_buffers->replies + c->far_used;
 
 	for (uint32_t i = 0; i < n; i++)
-		wire_build_far_listed(c->far_replies + c->far_used + i * WIRE_FAR_LISTED_SIZE,
-				      &list[i]);
+		wire_build_far_listed(to + i * WIRE_FAR_LISTED_SIZE, &list[i]);
 	reply_copy(c, f, WIRE_OK, n * WIRE_FAR_LISTED_SIZE);
 	return 0;
 }
@@ -162,7 +167,7 @@ static void serve_cas(struct connection *c, const struct wire_frame *f)
 		swaps[i] = wire_get_far_swap(c->small, i);
 	st = far_cas(c->member, f->slab, swaps, n, old);
 	for (uint32_t i = 0; i < n && st == WIRE_OK; i++)
-		put64(c->far_replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
+		put64(c->far_buffers->replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
 	reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
 }
 
@@ -206,12 +211,12 @@ int far_request(struct connection *c, const struct wire_frame *f)
 		serve_arena(c, f);
 		return 0;
 	case WIRE_FAR_READ:
-		st = far_read(c->member, f->slab, f->offset, c->far_replies + c->far_used,
+		st = far_read(c->member, f->slab, f->offset, c->far_buffers->replies + c->far_used,
 			      f->length);
 		reply_copy(c, f, st, f->length);
 		return 0;
 	case WIRE_FAR_WRITE:
-		st = far_write(c->member, f->slab, f->offset, c->far_arriving, f->length);
+		st = far_write(c->member, f->slab, f->offset, c->far_buffers->arriving, f->length);
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 		return 0;
 	case WIRE_FAR_CAS:

@@ -363,7 +363,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	else if (f->op == WIRE_WRITE)
 		begin_write(c, f, payload);
 	else if (f->op == WIRE_FAR_WRITE)
-		*payload = c->far_arriving;
+		*payload = c->far_buffers->arriving;
 	else
 		*payload = c->small;
 	return 0;

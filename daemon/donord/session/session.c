@@ -40,6 +40,12 @@ void sessions_free(struct sessions *s)
 		stream_tx_free(&c->tx);
 		free(c->delayed);
 	}
+	while (s->far_unused) {
+		struct far_buffers *b = s->far_unused;
+
+		s->far_unused = b->next;
+		free(b);
+	}
 	free(s->connections);
 	free(s->payers);
 	s->connections = NULL;
@@ -190,9 +196,11 @@ void connection_hang_up(struct connection *c)
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
-	free(c->far_arriving);
-	free(c->far_replies);
-	c->far_arriving = c->far_replies = NULL;
+	if (c->far_buffers) {
+		c->far_buffers->next = s->far_unused;
+		s->far_unused = c->far_buffers;
+	}
+	c->far_buffers = NULL;
 	eviction_forget(s->eviction, &c->borrower);
 }
 
