@@ -314,6 +314,8 @@ static void one_pool_in_a_turn(void **state)
 	assert_null(far_find(far, "", "s"));
 	far_world_turn();
 	assert_non_null(far_find(far, "", "s"));
+	/* Borrowers of slabs take turns of their own. */
+	assert_int_equal(world.l->sessions.last, 0);
 	part();
 }
 

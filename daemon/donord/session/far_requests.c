@@ -111,7 +111,7 @@ static int serve_pool(struct connection *c, const struct wire_frame *f)
 		return -EPROTO;
 	far_changes(far);
 	/* Others go first in the next turn, here and when it adds an arena. */
-	c->sessions->last = c->number;
+	c->sessions->last_far = c->number;
 	if (p.verb == WIRE_FAR_CREATE)
 		st = far_create(far, c->borrower.key, &p);
 	else if (p.verb == WIRE_FAR_DESTROY)
@@ -143,7 +143,7 @@ static void serve_arena(struct connection *c, const struct wire_frame *f)
 	struct wire_frame reply = *f;
 	uint16_t st;
 
-	c->sessions->last = c->number;
+	c->sessions->last_far = c->number;
 	st = far_arena(fp, f->slab);
 	if (st == WIRE_OK && c->local)
 		st = far_will_map(c->member);

@@ -429,7 +429,9 @@ static void go_on(struct connection *c)
 	struct sessions *s = c->sessions;
 	uint64_t before = c->rx.moved + c->tx.moved;
 
-	if (c->throttled || c->is_far)
+	if (c->is_far)
+		s->last_far = c->number;
+	else if (c->throttled)
 		s->last = c->number;
 	receive(c);
 	if (c->fd < 0 || !c->is_far)
@@ -438,22 +440,32 @@ static void go_on(struct connection *c)
 	c->payer->resumed = s->pool->turn;
 }
 
-bool connections_resume(struct sessions *s)
+/* Continues those of far memory, or the others.  Returns whether there are more. */
+static bool resume_kind(struct sessions *s, bool is_far)
 {
 	/* Round robin: start after the connection that went on last. */
-	uint32_t first = s->last + 1;
+	uint32_t first = (is_far ? s->last_far : s->last) + 1;
 	bool more = false;
 
 	for (uint32_t i = 0; s->held && i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[(first + i) % CONNECTIONS];
 
-		if (!may_go_on(c))
+		if (c->is_far != is_far || !may_go_on(c))
 			continue;
 		if (!has_had_its_share(c))
 			go_on(c);
 		more = more || may_go_on(c);
 	}
 	return more;
+}
+
+bool connections_resume(struct sessions *s)
+{
+	/* By two turns each: in every other turn, kernel modules have the first loans. */
+	bool far_first = s->pool->turn & 2;
+	bool more = resume_kind(s, far_first);
+
+	return resume_kind(s, !far_first) || more;
 }
 
 uint64_t connections_throttled(const struct sessions *s)

@@ -118,7 +118,8 @@ struct sessions {
 	struct payer *payers;           /* as many */
 	uint32_t held;                  /* connections with .held */
 	uint32_t unsent;                /* connections with .unsent */
-	uint32_t last;                  /* connection of the last request that took a turn */
+	uint32_t last;                  /* connection of the last MAP, or throttled request */
+	uint32_t last_far;              /* of far memory: the last that had a turn */
 };
 
 /* Returns 0 or -ENOMEM. */
