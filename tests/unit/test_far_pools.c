@@ -31,6 +31,7 @@ static struct far *far;
 static struct far_member *ended;
 static struct wire_far_word heard;
 static bool has_room;
+static uint32_t offers; /* of words */
 
 static void end(void *connection, const char *why)
 {
@@ -40,6 +41,7 @@ static void end(void *connection, const char *why)
 
 static bool notify(void *connection, const struct wire_far_word *w)
 {
+	offers++;
 	if (has_room)
 		heard = *w;
 	return has_room;
@@ -540,6 +542,11 @@ static void words_for_members(void **state)
 	assert_int_equal(far_notify(a, &w), WIRE_OK);
 	recover_all();
 	assert_int_equal(heard.member, 0);
+	/* A word that is not taken costs nothing. */
+	offers = 0;
+	for (int i = 0; i < 10; i++)
+		recover_all();
+	assert_int_equal(offers, 0);
 	/* The last one is passed on. */
 	w.word = 12;
 	assert_int_equal(far_notify(a, &w), WIRE_OK);
@@ -550,6 +557,14 @@ static void words_for_members(void **state)
 	heard.member = 0;
 	recover_all();
 	assert_int_equal(heard.member, 0);
+	/* Also when the member returns. */
+	far_lost(b);
+	assert_int_equal(far_notify(a, &w), WIRE_OK);
+	recover_all();
+	assert_int_equal(heard.member, 0);
+	assert_true(far_return(b, b, -1));
+	recover_all();
+	assert_int_equal(heard.member, a->number);
 	w.member = 3;
 	assert_int_equal(far_notify(a, &w), WIRE_NO_MEMBER);
 	w.member = EBB_FAR_MEMBERS + 1;

@@ -153,6 +153,7 @@ bool far_return(struct far_member *m, void *connection, int peer_fd)
 	if (!m->maps)
 		take_process(m, peer_fd);
 	m->connection = connection;
+	m->pool->far->words_due = true;
 	far_set_state(m, EBB_FAR_LIVE);
 	return true;
 }
@@ -177,6 +178,7 @@ uint16_t far_notify(struct far_member *m, const struct wire_far_word *w)
 	to->notifier = m->number;
 	to->word = w->word;
 	set_notified(to, true);
+	m->pool->far->words_due = true;
 	far_put_word(to);
 	return WIRE_OK;
 }
@@ -282,8 +284,10 @@ bool far_turn(struct far *far)
 {
 	uint32_t verbs = 0, first = far->recovers;
 
-	for (uint32_t i = 0; i < FAR_POOLS && far->notices; i++)
+	/* A member may never take its word: that must not cost anything in each turn. */
+	for (uint32_t i = 0; i < FAR_POOLS && far->notices && far->words_due; i++)
 		pass_words_on(&far->pools[i]);
+	far->words_due = false;
 	/* Members of one pool may die faster than it recovers: another one is first next time. */
 	for (uint32_t i = 0; i < FAR_POOLS && far->fenced; i++) {
 		uint32_t n = (first + i) % FAR_POOLS;

@@ -89,6 +89,7 @@ struct far {
 	uint32_t sections;  /* of an arena */
 	uint64_t changed;   /* turn of the last POOL request */
 	uint32_t fenced, notices; /* of all pools */
+	bool words_due;     /* a member may have become able to take its word */
 	uint32_t recovers;  /* pool that may recover first in the next turn */
 	int epoll_fd;       /* readable when a process of a member exits */
 	struct export export;

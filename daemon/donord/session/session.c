@@ -92,6 +92,8 @@ static void reply_sent(void *data, uint32_t slab)
 	struct connection *c = data;
 
 	c->sent_at = c->sessions->now;
+	if (c->member && c->member->notified)
+		c->sessions->far->words_due = true;
 	if (slab == FAR_REPLY) {
 		if (!--c->far_waiting)
 			c->far_used = 0;
