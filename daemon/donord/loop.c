@@ -214,6 +214,8 @@ static uint64_t before_sleep(struct loop *l)
 	if (l->far && far_turn(l->far))
 		busy = true;
 	connections_flush(&l->sessions);
+	if (l->far && l->far->words_due)
+		busy = true;
 	if (l->sessions.options.delay) {
 		uint64_t due = connections_delayed(&l->sessions);
 

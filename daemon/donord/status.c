@@ -97,7 +97,7 @@ static void add_far(const struct far *far, struct donor_status *s)
 {
 	s->far = far->most * s->slab_size;
 	s->far_used = far->used * s->slab_size;
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++) {
+	for (uint32_t i = 0; i < FAR_POOLS; i++) {
 		const struct far_pool *fp = &far->pools[i];
 		struct far_status *to = &s->far_pools[s->far_pool_count];
 

@@ -35,7 +35,7 @@ struct donor_status {
 	uint64_t ends_in; /* s */
 	uint64_t far, far_used; /* bytes: limit of far memory, 0 = none; used by arenas */
 	uint32_t far_pool_count;
-	struct far_status far_pools[WIRE_FAR_POOLS];
+	struct far_status far_pools[FAR_POOLS];
 	uint32_t payer_count;
 	struct payer_status payers[CONNECTIONS];
 	uint32_t borrower_count;

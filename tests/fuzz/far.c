@@ -67,7 +67,7 @@ static void begin(struct receiver *c)
 
 	while (pool_zero_some(&pool, LEND_RENEW))
 		;
-	/* Of 16 pools with 256 members each. */
+	/* All pools, with 256 members each. */
 	if (far_pools_new(&c->far, &pool, &lines, &ops, SLABS * ARENA, 0))
 		abort();
 	far_create(c->far, "", &p);
@@ -94,7 +94,7 @@ static void finish(struct receiver *c)
 		if (c->members[i])
 			end_member(&c->members[i], "");
 	recover(c, &last);
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++)
+	for (uint32_t i = 0; i < FAR_POOLS; i++)
 		if (c->far->pools[i].in[EBB_FAR_DEAD])
 			wrong(c, "a dead member stays", &last);
 	far_pools_free(&c->far);

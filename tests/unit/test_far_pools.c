@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ static struct far *far;
 static struct far_member *ended;
 static struct wire_far_word heard;
 static bool has_room;
+static uint32_t offers; /* of words */
 
 static void end(void *connection, const char *why)
 {
@@ -39,6 +41,7 @@ static void end(void *connection, const char *why)
 
 static bool notify(void *connection, const struct wire_far_word *w)
 {
+	offers++;
 	if (has_room)
 		heard = *w;
 	return has_room;
@@ -118,7 +121,7 @@ static void recover_all(void)
 }
 
 /* Executes @op as the donor does for a member by TCP; returns its result. */
-static int run(const struct far_member *m, struct far_op *op)
+static int run(struct far_member *m, struct far_op *op)
 {
 	struct far_verb v = extent_next(op, FAR_OK);
 
@@ -140,7 +143,7 @@ static int run(const struct far_member *m, struct far_op *op)
 	return op->result;
 }
 
-static struct ebb_far_name allocate(const struct far_member *m, uint32_t class)
+static struct ebb_far_name allocate(struct far_member *m, uint32_t class)
 {
 	struct ebb_far_name name = { 0 };
 	struct far_view view;
@@ -173,12 +176,18 @@ static void names_and_keys(void **state)
 	assert_int_equal(destroy("", "p"), WIRE_NO_POOL);
 	assert_int_equal(destroy("k", "p"), WIRE_OK);
 	assert_int_equal(destroy("k", "p"), WIRE_NO_POOL);
+	assert_int_equal(create("k", "z", 0), WIRE_OK);
 	for (uint32_t i = 1; i < WIRE_FAR_POOLS; i++) {
 		char name[8] = { 'a' + (char)i };
 
 		assert_int_equal(create("k", name, 0), WIRE_OK);
 	}
 	assert_int_equal(create("k", "one too many", 0), WIRE_NO_SPACE);
+	/* Other keys have places, too. */
+	assert_int_equal(create("l", "q", 0), WIRE_OK);
+	assert_int_equal(create("", "p", 0), WIRE_OK);
+	assert_int_equal(far_list(far, "k", list), WIRE_FAR_POOLS);
+	assert_int_equal(far_list(far, "l", list), 2);
 }
 
 static void arenas_within_the_quota(void **state)
@@ -320,7 +329,7 @@ static void shared_pools(void **state)
 	assert_int_equal(far_add_word(b, 0, ebb_far_section_at(0), 1, &old), WIRE_NOT_OWNER);
 }
 
-static uint16_t swap_slot(const struct far_member *m, uint64_t expect, uint64_t desired)
+static uint16_t swap_slot(struct far_member *m, uint64_t expect, uint64_t desired)
 {
 	const struct wire_far_swap s = { ebb_far_slot_at(SECTIONS, 0, ebb_far_word_of(300)),
 					 expect, desired };
@@ -329,7 +338,7 @@ static uint16_t swap_slot(const struct far_member *m, uint64_t expect, uint64_t 
 	return far_cas(m, 0, &s, 1, &old);
 }
 
-static uint16_t swap_section(const struct far_member *m, uint64_t expect, uint64_t desired)
+static uint16_t swap_section(struct far_member *m, uint64_t expect, uint64_t desired)
 {
 	const struct wire_far_swap s = { ebb_far_section_at(1), expect, desired };
 	uint64_t old;
@@ -427,6 +436,27 @@ static void dead_members_are_recovered(void **state)
 	assert_int_equal(fp->in[EBB_FAR_LIVE], 3);
 }
 
+/* Recovery reads the tables that the member may have changed. */
+static void recovery_of_few_tables(void **state)
+{
+	struct far_pool *fp = one_pool(0);
+	struct far_member *a = join(fp);
+	uint64_t word = 1;
+
+	allocate(a, 0);
+	far_left(a);
+	recover_all();
+	assert_int_equal(fp->recovery.op.sections, SECTIONS);
+	assert_int_equal(fp->recovery.freed, 1);
+	a = join(fp);
+	assert_int_equal(a->number, 1);
+	far_write(a, 0, ebb_far_hint_at(SECTIONS, 0), &word, 1);
+	far_left(a);
+	recover_all();
+	assert_int_equal(fp->recovery.op.sections, 0);
+	assert_int_equal(a->state, EBB_FAR_VACANT);
+}
+
 /* At any verb of an operation; words of other members stay. */
 static void death_at_each_verb(void **state)
 {
@@ -442,6 +472,8 @@ static void death_at_each_verb(void **state)
 		struct far_op op;
 
 		assert_int_equal(a->number, 2);
+		/* As by far_will_map(). */
+		a->touched = UINT64_MAX;
 		far_view_init(&view, SECTIONS, 77);
 		/* The second section is formatted, or taken as a whole. */
 		far_allocate(&op, &view, a->number, verbs % 2 ? 4 : EBB_FAR_WHOLE_CLASS, &name, 1);
@@ -510,6 +542,11 @@ static void words_for_members(void **state)
 	assert_int_equal(far_notify(a, &w), WIRE_OK);
 	recover_all();
 	assert_int_equal(heard.member, 0);
+	/* A word that is not taken costs nothing. */
+	offers = 0;
+	for (int i = 0; i < 10; i++)
+		recover_all();
+	assert_int_equal(offers, 0);
 	/* The last one is passed on. */
 	w.word = 12;
 	assert_int_equal(far_notify(a, &w), WIRE_OK);
@@ -520,12 +557,87 @@ static void words_for_members(void **state)
 	heard.member = 0;
 	recover_all();
 	assert_int_equal(heard.member, 0);
+	/* Also when the member returns. */
+	far_lost(b);
+	assert_int_equal(far_notify(a, &w), WIRE_OK);
+	recover_all();
+	assert_int_equal(heard.member, 0);
+	assert_true(far_return(b, b, -1));
+	recover_all();
+	assert_int_equal(heard.member, a->number);
 	w.member = 3;
 	assert_int_equal(far_notify(a, &w), WIRE_NO_MEMBER);
 	w.member = EBB_FAR_MEMBERS + 1;
 	assert_int_equal(far_notify(a, &w), WIRE_NO_MEMBER);
 	w.member = 0;
 	assert_int_equal(far_notify(a, &w), WIRE_NO_MEMBER);
+}
+
+static uint64_t word_of(const struct far_member *m, uint32_t arena)
+{
+	struct ebb_far_member record;
+
+	memcpy(&record, far_base(m->pool, arena) + EBB_FAR_MEMBERS_AT +
+	       (m->number - 1) * sizeof(record), sizeof(record));
+	return record.notify;
+}
+
+/* A word costs the same however many arenas the pool has. */
+static void words_in_one_record(void **state)
+{
+	struct far_pool *fp;
+	struct far_member *a, *b;
+	struct wire_far_word w;
+
+	assert_int_equal(create("k", "p", 0), WIRE_OK);
+	fp = far_find(far, "k", "p");
+	a = join(fp);
+	b = join(fp);
+	w = (struct wire_far_word){ b->number, 11 };
+	assert_int_equal(far_notify(a, &w), WIRE_OK);
+	assert_int_equal(far_arena(fp, 0), WIRE_OK);
+	assert_int_equal(far_arena(fp, 1), WIRE_OK);
+	assert_int_equal(word_of(b, 0), 11);
+	w.word = 12;
+	assert_int_equal(far_notify(a, &w), WIRE_OK);
+	assert_int_equal(word_of(b, 0), 12);
+	assert_int_equal(word_of(b, 1), 0);
+	/* The next member of that number has none. */
+	far_left(b);
+	recover_all();
+	b = join(fp);
+	assert_int_equal(b->number, 2);
+	assert_int_equal(word_of(b, 0), 0);
+}
+
+/* Members of one pool that die all the time do not delay the recovery of another pool. */
+static void recovery_of_each_pool(void **state)
+{
+	struct far_pool *fp = one_pool(0), *second;
+	struct far_member *m[4], *other;
+
+	assert_int_equal(create("l", "q", 0), WIRE_OK);
+	second = far_find(far, "l", "q");
+	assert_int_equal(far_arena(second, 0), WIRE_OK);
+	for (uint32_t i = 0; i < 4; i++)
+		m[i] = join(fp);
+	other = join(second);
+	allocate(other, 0);
+	/* A section of slots takes more than one verb. */
+	for (uint32_t i = 0; i < 4; i++)
+		allocate(m[i], 0);
+	for (uint32_t i = 0; i < 128; i++)
+		join(fp);
+	far_left(other);
+	for (int turn = 0; turn < 20 && other->state != EBB_FAR_VACANT; turn++) {
+		for (uint32_t i = 0; i < EBB_FAR_MEMBERS; i++)
+			if (fp->members[i].state == EBB_FAR_LIVE)
+				far_left(&fp->members[i]);
+		far_turn(far);
+		while (fp->in[EBB_FAR_LIVE] + fp->in[EBB_FAR_DEAD] < EBB_FAR_MEMBERS)
+			join(fp);
+	}
+	assert_int_equal(other->state, EBB_FAR_VACANT);
 }
 
 static void declared_dead(void **state)
@@ -599,6 +711,64 @@ static void processes_that_map(void **state)
 	close(hold[0]);
 }
 
+/* Returns a socket whose peer is a process that exits when *@hold is closed. */
+static int other_process(pid_t *child, int *hold)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd, held[2];
+	char byte;
+
+	/* Without a name the kernel chooses one. */
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at.sun_family)), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(pipe(held), 0);
+	*child = fork();
+	if (!*child) {
+		close(held[1]);
+		fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		_exit(connect(fd, (struct sockaddr *)&at, len) || read(held[0], &byte, 1) != 0);
+	}
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	close(held[0]);
+	close(listener);
+	*hold = held[1];
+	return fd;
+}
+
+/* A member that has mapped nothing may return from another process, whose exit then counts. */
+static void returns_from_another_process(void **state)
+{
+	struct far_pool *fp = one_pool(0);
+	struct far_member *m = NULL;
+	int fd, hold, pair[2];
+	pid_t child;
+
+	fd = other_process(&child, &hold);
+	assert_int_equal(far_join(fp, NULL, fd, &m), WIRE_OK);
+	assert_int_equal(m->pid, child);
+	m->connection = m;
+	far_lost(m);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_true(far_return(m, m, pair[0]));
+	assert_int_equal(m->pid, getpid());
+	assert_int_equal(far_will_map(m), WIRE_OK);
+	close(hold);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	far_exits(far);
+	recover_all();
+	assert_null(ended);
+	assert_int_equal(m->state, EBB_FAR_LIVE);
+	/* Of another namespace: it may be any process. */
+	m->pid = 0;
+	assert_false(far_return(m, m, -1));
+	close(fd);
+	close(pair[0]);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -612,12 +782,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(words_of_the_table, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_parts_or_none, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(dead_members_are_recovered, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(recovery_of_few_tables, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(death_at_each_verb, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(hostile_tables, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(words_for_members, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(words_in_one_record, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(recovery_of_each_pool, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(declared_dead, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_numbers, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(processes_that_map, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(returns_from_another_process, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("far pools", tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -274,6 +275,87 @@ static void pools_by_frames(void **state)
 	disconnect(&a);
 }
 
+/* Appends a CREATE of pool @name to @buf. */
+static size_t put_create(uint8_t *buf, const char *name)
+{
+	const struct wire_frame f = { .op = WIRE_FAR_POOL, .length = WIRE_FAR_POOL_SIZE };
+	struct wire_far_pool p = { .verb = WIRE_FAR_CREATE };
+
+	strcpy(p.name, name);
+	wire_build(buf, &f);
+	wire_build_far_pool(buf + WIRE_HEADER, &p);
+	return WIRE_HEADER + WIRE_FAR_POOL_SIZE;
+}
+
+/* One member's flood of POOL takes one turn each, of which another member gets every other one. */
+static void one_pool_in_a_turn(void **state)
+{
+	static const char *const names[] = { "p", "q", "r", "s" };
+	struct far *far = world.l->far;
+	uint8_t bytes[512];
+	size_t n = 0;
+
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 2, 0), WIRE_OK);
+	for (int i = 0; i < 4; i++)
+		n += put_create(bytes + n, names[i]);
+	assert_int_equal(send(b.fd, bytes, n, 0), (int)n);
+	assert_int_equal(loop_turn(world.l, SECOND), 0);
+	assert_non_null(far_find(far, "", "p"));
+	assert_null(far_find(far, "", "q"));
+	n = put_create(bytes, "t");
+	assert_int_equal(send(a.fd, bytes, n, 0), (int)n);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(loop_turn(world.l, 0), 0);
+	assert_int_equal(loop_turn(world.l, 0), 0);
+	assert_non_null(far_find(far, "", "t"));
+	assert_null(far_find(far, "", "s"));
+	far_world_turn();
+	assert_non_null(far_find(far, "", "s"));
+	/* Borrowers of slabs take turns of their own. */
+	assert_int_equal(world.l->sessions.last, 0);
+	part();
+}
+
+/* Connections of one key, or here of one address, share the bytes of a turn. */
+static void bytes_of_a_turn(void **state)
+{
+	struct connection *c = NULL;
+	uint8_t header[WIRE_HEADER];
+	uint32_t at;
+
+	two_members(0, 0);
+	at = take_section(&a);
+	for (int i = 0; i < CONNECTIONS && !c; i++)
+		if (world.l->sessions.connections[i].id == 1)
+			c = &world.l->sessions.connections[i];
+	assert_non_null(c);
+	wire_build(header, &(struct wire_frame){ .op = WIRE_FAR_READ, .offset = at, .length = 8 });
+	assert_int_equal(send(a.fd, header, sizeof(header), 0), sizeof(header));
+	/* What @b would do. */
+	c->payer->turn = world.pool.turn;
+	c->payer->moved = CONNECTION_TURN;
+	connection_event(c, EPOLLIN);
+	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
+	/* A held request as well. */
+	connection_hold(c, true, false);
+	assert_true(connections_resume(&world.l->sessions));
+	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
+	pool_turn(&world.pool);
+	assert_false(connections_resume(&world.l->sessions));
+	assert_int_equal(recv(a.fd, header, sizeof(header), MSG_DONTWAIT), sizeof(header));
+	assert_int_equal(recv(a.fd, header, 8, MSG_DONTWAIT), 8);
+	/* In the next turn it does not come before events again. */
+	connection_hold(c, true, false);
+	pool_turn(&world.pool);
+	assert_true(connections_resume(&world.l->sessions));
+	pool_turn(&world.pool);
+	assert_false(connections_resume(&world.l->sessions));
+	part();
+}
+
 /* --- access ----------------------------------------------------------------------- */
 
 static void accesses(void **state)
@@ -359,6 +441,57 @@ static void half_a_write(void **state)
 	part();
 }
 
+/* Sends the first @n bytes of request @f and disconnects. */
+static void cut(const char *address, struct wire_frame f, uint32_t n)
+{
+	uint8_t bytes[WIRE_HEADER + 64] = { 0 };
+
+	join(&b, address, 2, 0);
+	wire_build(bytes, &f);
+	/* To one that exists; one swap of a word that is not a member's. */
+	put32(bytes + WIRE_HEADER, f.op == WIRE_FAR_POOL ? WIRE_FAR_OPEN : 1);
+	assert_int_equal(send(b.fd, bytes, n, 0), n);
+	far_world_turn();
+	disconnect(&b);
+	if (b.passed >= 0)
+		close(b.passed);
+}
+
+/* The end of a connection in the middle of any request leaves nothing behind. */
+static void ends_in_each_request(void **state)
+{
+	static const struct wire_frame requests[] = {
+		{ .op = WIRE_PING },
+		{ .op = WIRE_BYE },
+		{ .op = WIRE_FAR_POOL, .length = WIRE_FAR_POOL_SIZE },
+		{ .op = WIRE_FAR_LIST },
+		{ .op = WIRE_FAR_ARENA },
+		{ .op = WIRE_FAR_READ, .length = WIRE_FAR_MOST },
+		{ .op = WIRE_FAR_WRITE, .length = 48 },
+		{ .op = WIRE_FAR_CAS, .length = 2 * WIRE_FAR_SWAP_SIZE },
+		{ .op = WIRE_FAR_ADD, .length = 8 },
+		{ .op = WIRE_FAR_NOTIFY, .length = WIRE_FAR_MEMBER_SIZE },
+		{ .op = WIRE_FAR_DEAD, .length = WIRE_FAR_MEMBER_SIZE },
+	};
+	struct far_pool *fp;
+
+	two_members(0, 0);
+	disconnect(&b);
+	fp = far_find(world.l->far, "", "p");
+	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
+		uint32_t whole = WIRE_HEADER + wire_payload(&requests[i]);
+
+		for (uint32_t n = 1; n < whole; n += 5)
+			cut(n % 2 ? world.tcp : world.local, requests[i], n);
+		/* Also before the reply is read.  DEAD of member 1 would succeed. */
+		if (requests[i].op != WIRE_FAR_DEAD)
+			cut(world.tcp, requests[i], whole);
+		assert_int_equal(fp->in[EBB_FAR_LIVE], 1);
+		assert_int_equal(fp->in[EBB_FAR_AWAY] + fp->in[EBB_FAR_DEAD], 0);
+	}
+	disconnect(&a);
+}
+
 static void words_for_members(void **state)
 {
 	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
@@ -389,6 +522,51 @@ static void words_for_members(void **state)
 	wire_build_far_word(payload, &w);
 	push(&a, (struct wire_frame){ .op = WIRE_FAR_DEAD, .length = sizeof(payload) }, payload);
 	assert_int_equal(recv(a.fd, payload, 1, 0), 0);
+	part();
+}
+
+/*
+ * A member that allocates in mapped memory has no reason to read: words for it wait, the last one
+ * alone, and do not end it.
+ */
+static void words_for_one_that_does_not_read(void **state)
+{
+	enum { WORDS = 2000 };
+	struct far_pool *fp;
+	struct wire_far_word w = { 0 };
+	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
+	uint32_t came = 0;
+
+	two_members(0, 0);
+	fp = far_find(world.l->far, "", "p");
+	disconnect(&b);
+	join(&b, world.local, 2, 0);
+	for (uint32_t i = 1; i <= WORDS; i++) {
+		wire_build_far_word(payload, &(struct wire_far_word){ 2, i });
+		assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_NOTIFY,
+							      .length = sizeof(payload) }, payload),
+				 WIRE_OK);
+	}
+	connections_tick(&world.l->sessions, now_ns() + 100 * SECOND);
+	far_world_turn();
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	/* A reply behind them has its own time. */
+	push(&b, (struct wire_frame){ .op = WIRE_FAR_LIST }, NULL);
+	connections_tick(&world.l->sessions, now_ns() + 9 * SECOND);
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	while (w.word != WORDS) {
+		uint8_t header[WIRE_HEADER];
+		struct wire_frame f;
+
+		receive(&b, header, sizeof(header));
+		assert_int_equal(wire_parse(header, sizeof(header), WIRE_AT_FAR_MEMBER, &f), 1);
+		receive(&b, b.payload, wire_payload(&f));
+		if (f.op != WIRE_FAR_NOTIFIED)
+			continue;
+		assert_int_equal(wire_parse_far_word(b.payload, f.length, &w), 0);
+		came++;
+	}
+	assert_in_range(came, 1, WORDS - 1);
 	part();
 }
 
@@ -446,6 +624,25 @@ static void grace_period(void **state)
 	connect_to(&a, world.tcp);
 	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_NO_SESSION);
 	disconnect(&a);
+}
+
+/* A connection takes the buffers of an earlier one: the loop does not wait for memory again. */
+static void buffers_of_another(void **state)
+{
+	struct far_buffers *first;
+
+	two_members(0, WIRE_KEEP);
+	assert_null(world.l->sessions.far_unused);
+	disconnect(&b);
+	first = world.l->sessions.far_unused;
+	assert_non_null(first);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_null(world.l->sessions.far_unused);
+	part();
+	assert_ptr_equal(world.l->sessions.far_unused, first);
+	assert_non_null(first->next);
+	assert_null(first->next->next);
 }
 
 static void bye(void **state)
@@ -572,12 +769,19 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_far_memory, without_far_memory, end_far_donor),
 		cmocka_unit_test_setup_teardown(one_kind_of_frames, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(pools_by_frames, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_pool_in_a_turn, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(bytes_of_a_turn, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(accesses, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_in_each_request, with_far_donor,
+						end_far_donor),
 		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(words_for_one_that_does_not_read, with_far_donor,
+						end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(buffers_of_another, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),

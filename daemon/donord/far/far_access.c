@@ -149,7 +149,7 @@ static uint16_t check_swap(const struct far_member *m, uint32_t arena,
 	return may ? WIRE_OK : WIRE_NOT_OWNER;
 }
 
-uint16_t far_cas(const struct far_member *m, uint32_t arena, const struct wire_far_swap *swaps,
+uint16_t far_cas(struct far_member *m, uint32_t arena, const struct wire_far_swap *swaps,
 		 uint32_t n, uint64_t *old)
 {
 	uint8_t *base = NULL;
@@ -160,6 +160,8 @@ uint16_t far_cas(const struct far_member *m, uint32_t arena, const struct wire_f
 		if (st != WIRE_OK)
 			return st;
 	}
+	/* Nothing else gives it an extent, unless it maps the arena. */
+	m->touched |= 1ull << arena % 64;
 	for (uint32_t i = 0; i < n; i++)
 		old[i] = far_swap(base, swaps[i].at, swaps[i].expect, swaps[i].desired);
 	return WIRE_OK;

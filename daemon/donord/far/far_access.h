@@ -18,7 +18,7 @@ uint16_t far_read(const struct far_member *m, uint32_t arena, uint64_t at, void 
 uint16_t far_write(const struct far_member *m, uint32_t arena, uint64_t at, const void *from,
 		   uint32_t n);
 /* Swaps all @n of @swaps, in their order; @old[i] is the word as swap i found it. */
-uint16_t far_cas(const struct far_member *m, uint32_t arena, const struct wire_far_swap *swaps,
+uint16_t far_cas(struct far_member *m, uint32_t arena, const struct wire_far_swap *swaps,
 		 uint32_t n, uint64_t *old);
 uint16_t far_add_word(const struct far_member *m, uint32_t arena, uint64_t at, uint64_t addend,
 		      uint64_t *old);

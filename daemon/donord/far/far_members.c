@@ -38,6 +38,9 @@ static int peer_process(int fd)
 
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
 		return pidfd;
+	/* Any other refusal says that the peer has exited: its number says nothing. */
+	if (errno != ENOPROTOOPT)
+		return -errno;
 	pidfd = (int)syscall(SYS_pidfd_open, peer_pid(fd), 0);
 	return pidfd < 0 ? -errno : pidfd;
 }
@@ -57,6 +60,14 @@ static void forget_process(struct far_member *m)
 	m->maps = false;
 }
 
+/* The member's process is the peer of @fd, a unix socket, or -1. */
+static void take_process(struct far_member *m, int fd)
+{
+	forget_process(m);
+	m->pid = peer_pid(fd);
+	m->pidfd = fd >= 0 ? peer_process(fd) : -1;
+}
+
 void far_unmapped(struct far_member *m)
 {
 	forget_process(m);
@@ -73,6 +84,7 @@ uint16_t far_will_map(struct far_member *m)
 	    epoll_ctl(m->pool->far->epoll_fd, EPOLL_CTL_ADD, m->pidfd, &ev) < 0)
 		return WIRE_NO_MEMBER;
 	m->maps = true;
+	m->touched = UINT64_MAX;
 	return WIRE_OK;
 }
 
@@ -87,9 +99,8 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 			continue;
 		m->incarnation++;
 		m->connection = connection;
-		m->pid = peer_pid(peer_fd);
-		m->pidfd = peer_fd >= 0 ? peer_process(peer_fd) : -1;
-		m->word = 0;
+		take_process(m, peer_fd);
+		m->word = m->touched = 0;
 		far_set_state(m, EBB_FAR_LIVE);
 		*out = m;
 		return WIRE_OK;
@@ -100,6 +111,7 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 static void set_notified(struct far_member *m, bool notified)
 {
 	m->pool->notices += notified - m->notified;
+	m->pool->far->notices += notified - m->notified;
 	m->notified = notified;
 }
 
@@ -110,6 +122,7 @@ static void fence_if_possible(struct far_member *m)
 	forget_process(m);
 	m->recovering = true;
 	m->pool->fenced++;
+	m->pool->far->fenced++;
 }
 
 void far_lost(struct far_member *m)
@@ -133,9 +146,14 @@ void far_left(struct far_member *m)
 
 bool far_return(struct far_member *m, void *connection, int peer_fd)
 {
-	if (m->maps && (peer_pid(peer_fd) != m->pid || has_exited(m)))
+	/* Number 0 is any process of another namespace. */
+	if (m->maps && (!m->pid || peer_pid(peer_fd) != m->pid || has_exited(m)))
 		return false;
+	/* It may map from now on, and the exit of this process fences it then. */
+	if (!m->maps)
+		take_process(m, peer_fd);
 	m->connection = connection;
+	m->pool->far->words_due = true;
 	far_set_state(m, EBB_FAR_LIVE);
 	return true;
 }
@@ -160,7 +178,8 @@ uint16_t far_notify(struct far_member *m, const struct wire_far_word *w)
 	to->notifier = m->number;
 	to->word = w->word;
 	set_notified(to, true);
-	far_tell(to);
+	m->pool->far->words_due = true;
+	far_put_word(to);
 	return WIRE_OK;
 }
 
@@ -215,6 +234,7 @@ static void end_recovery(struct far_pool *fp)
 		  (unsigned long long)(now_ns() - r->since) / 1000);
 	m->recovering = false;
 	fp->fenced--;
+	fp->far->fenced--;
 	r->member = 0;
 	far_set_state(m, EBB_FAR_VACANT);
 }
@@ -228,6 +248,11 @@ static void recover_some(struct far_pool *fp)
 	if (!r->begun) {
 		if (r->arena == fp->arenas) {
 			end_recovery(fp);
+			return;
+		}
+		/* A program that fails again and again must not have all tables read each time. */
+		if (!(fp->members[r->member - 1].touched >> r->arena % 64 & 1)) {
+			r->arena++;
 			return;
 		}
 		far_recover(&r->op, fp->far->sections, r->member);
@@ -257,18 +282,22 @@ static void pass_words_on(struct far_pool *fp)
 
 bool far_turn(struct far *far)
 {
-	uint32_t verbs = 0;
-	bool more = false;
+	uint32_t verbs = 0, first = far->recovers;
 
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++) {
-		struct far_pool *fp = &far->pools[i];
+	/* A member may never take its word: that must not cost anything in each turn. */
+	for (uint32_t i = 0; i < FAR_POOLS && far->notices && far->words_due; i++)
+		pass_words_on(&far->pools[i]);
+	far->words_due = false;
+	/* Members of one pool may die faster than it recovers: another one is first next time. */
+	for (uint32_t i = 0; i < FAR_POOLS && far->fenced; i++) {
+		uint32_t n = (first + i) % FAR_POOLS;
+		struct far_pool *fp = &far->pools[n];
 
-		pass_words_on(fp);
 		while (verbs < RECOVERY_VERBS && (fp->recovery.member || begin_recovery(fp))) {
 			recover_some(fp);
 			verbs++;
+			far->recovers = (n + 1) % FAR_POOLS;
 		}
-		more = more || fp->fenced;
 	}
-	return more;
+	return far->fenced;
 }

@@ -45,7 +45,7 @@ int far_pools_new(struct far **out, struct pool *pool, struct donor_log *log,
 	};
 	if (f->epoll_fd < 0)
 		r = -errno;
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS && !r; i++) {
+	for (uint32_t i = 0; i < FAR_POOLS && !r; i++) {
 		f->pools[i].far = f;
 		f->pools[i].slabs = calloc(f->most ?: 1, sizeof(*f->pools[i].slabs));
 		r = f->pools[i].slabs ? 0 : -ENOMEM;
@@ -82,7 +82,7 @@ void far_pools_free(struct far **fp)
 	*fp = NULL;
 	if (!f)
 		return;
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++) {
+	for (uint32_t i = 0; i < FAR_POOLS; i++) {
 		if (*f->pools[i].name)
 			end_pool(&f->pools[i]);
 		free(f->pools[i].slabs);
@@ -94,7 +94,7 @@ void far_pools_free(struct far **fp)
 
 struct far_pool *far_find(struct far *far, const char *key, const char *name)
 {
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++) {
+	for (uint32_t i = 0; i < FAR_POOLS; i++) {
 		struct far_pool *fp = &far->pools[i];
 
 		if (*fp->name && !strcmp(fp->name, name) && !strcmp(fp->borrower.key, key))
@@ -103,17 +103,26 @@ struct far_pool *far_find(struct far *far, const char *key, const char *name)
 	return NULL;
 }
 
-static struct far_pool *find_unused(struct far *far)
+/* Returns a place for one more pool of @key, or NULL. */
+static struct far_pool *find_unused(struct far *far, const char *key)
 {
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++)
-		if (!*far->pools[i].name)
-			return &far->pools[i];
-	return NULL;
+	struct far_pool *unused = NULL;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < FAR_POOLS; i++) {
+		struct far_pool *fp = &far->pools[i];
+
+		if (!*fp->name)
+			unused = unused ?: fp;
+		else
+			n += !strcmp(fp->borrower.key, key);
+	}
+	return n < WIRE_FAR_POOLS ? unused : NULL;
 }
 
 uint16_t far_create(struct far *far, const char *key, const struct wire_far_pool *p)
 {
-	struct far_pool *fp = find_unused(far);
+	struct far_pool *fp = find_unused(far, key);
 
 	if (p->domain != WIRE_FAR_CPU)
 		return WIRE_OTHER_DOMAIN;
@@ -163,7 +172,7 @@ uint32_t far_list(const struct far *far, const char *key,
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < WIRE_FAR_POOLS; i++)
+	for (uint32_t i = 0; i < FAR_POOLS; i++)
 		if (*far->pools[i].name && !strcmp(far->pools[i].borrower.key, key))
 			far_describe(&far->pools[i], &list[n++]);
 	return n;
@@ -171,20 +180,29 @@ uint32_t far_list(const struct far *far, const char *key,
 
 /* --- arenas ----------------------------------------------------------------------- */
 
+static struct ebb_far_member *record_of(uint8_t *base, const struct far_member *m)
+{
+	return (void *)(base + EBB_FAR_MEMBERS_AT +
+			(m->number - 1) * sizeof(struct ebb_far_member));
+}
+
 static void put_record(uint8_t *base, const struct far_member *m)
 {
-	uint64_t at = EBB_FAR_MEMBERS_AT + (m->number - 1) * sizeof(struct ebb_far_member);
-	struct ebb_far_member *record = (void *)(base + at);
+	struct ebb_far_member *record = record_of(base, m);
 
 	record->incarnation = htole32(m->incarnation);
-	record->notify = htole64(m->word);
 	__atomic_store_n(&record->state, htole32(m->state), __ATOMIC_RELEASE);
 }
 
-void far_tell(const struct far_member *m)
+/* Any member may send words at any rate: the cost must not depend on the number of arenas. */
+void far_put_word(const struct far_member *m)
 {
-	for (uint32_t i = 0; i < m->pool->arenas; i++)
-		put_record(far_base(m->pool, i), m);
+	struct ebb_far_member *record;
+
+	if (!m->pool->arenas)
+		return;
+	record = record_of(far_base(m->pool, 0), m);
+	__atomic_store_n(&record->notify, htole64(m->word), __ATOMIC_RELEASE);
 }
 
 void far_set_state(struct far_member *m, enum ebb_far_member_state state)
@@ -192,7 +210,9 @@ void far_set_state(struct far_member *m, enum ebb_far_member_state state)
 	m->pool->in[m->state] -= m->state != EBB_FAR_VACANT;
 	m->pool->in[state] += state != EBB_FAR_VACANT;
 	m->state = (uint8_t)state;
-	far_tell(m);
+	for (uint32_t i = 0; i < m->pool->arenas; i++)
+		put_record(far_base(m->pool, i), m);
+	far_put_word(m);
 }
 
 bool far_may_grow(const struct far_pool *fp)
@@ -222,6 +242,8 @@ uint16_t far_arena(struct far_pool *fp, uint32_t index)
 	for (uint32_t i = 0; i < EBB_FAR_MEMBERS; i++)
 		put_record(base, &fp->members[i]);
 	fp->arenas++;
+	for (uint32_t i = 0; i < EBB_FAR_MEMBERS && !index; i++)
+		far_put_word(&fp->members[i]);
 	far->used++;
 	return WIRE_OK;
 }

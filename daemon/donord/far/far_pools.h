@@ -22,6 +22,12 @@
 #include "lib/rules/far_step.h"
 #include "lib/wire/wire_far.h"
 
+/*
+ * Of a donor.  A key has up to WIRE_FAR_POOLS, so that no key can use up all places, which outlive
+ * connections.
+ */
+#define FAR_POOLS (4 * WIRE_FAR_POOLS)
+
 struct far_pool;
 
 struct far_member {
@@ -36,6 +42,7 @@ struct far_member {
 	int32_t pid;
 	uint32_t notifier;
 	uint64_t word;
+	uint64_t touched;     /* bit i: may have extents in arenas of number i modulo 64 */
 	void *connection;     /* the session's; NULL once the member is dead */
 };
 
@@ -80,9 +87,13 @@ struct far {
 	uint32_t most;      /* arenas of all pools */
 	uint32_t used;
 	uint32_t sections;  /* of an arena */
+	uint64_t changed;   /* turn of the last POOL request */
+	uint32_t fenced, notices; /* of all pools */
+	bool words_due;     /* a member may have become able to take its word */
+	uint32_t recovers;  /* pool that may recover first in the next turn */
 	int epoll_fd;       /* readable when a process of a member exits */
 	struct export export;
-	struct far_pool pools[WIRE_FAR_POOLS];
+	struct far_pool pools[FAR_POOLS];
 };
 
 /*
@@ -93,6 +104,20 @@ int far_pools_new(struct far **out, struct pool *pool, struct donor_log *log,
 		  const struct far_ops *ops, uint64_t bytes, uint64_t key_quota);
 /* Ends all pools; no member has a connection. */
 void far_pools_free(struct far **far);
+
+/*
+ * Returns whether a POOL request may be served in this turn of the loop: one, because the end of a
+ * pool looks at all slabs, and each open writes a record in all arenas.
+ */
+static inline bool far_may_change(const struct far *far)
+{
+	return far->changed != far->pool->turn;
+}
+/* Records that one is served. */
+static inline void far_changes(struct far *far)
+{
+	far->changed = far->pool->turn;
+}
 
 /* Pools of @key.  CREATE and DESTROY of @p; their results are statuses of the reply. */
 uint16_t far_create(struct far *far, const char *key, const struct wire_far_pool *p);
@@ -120,7 +145,7 @@ static inline uint8_t *far_base(const struct far_pool *fp, uint32_t index)
 
 /* Sets the member's state, in its records too. */
 void far_set_state(struct far_member *m, enum ebb_far_member_state state);
-/* Writes the member's record in each arena. */
-void far_tell(const struct far_member *m);
+/* Writes the last word for the member into its record of arena 0, the only one that has it. */
+void far_put_word(const struct far_member *m);
 
 #endif

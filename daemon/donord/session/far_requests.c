@@ -18,10 +18,12 @@ static bool notify(void *connection, const struct wire_far_word *w)
 	struct connection *c = connection;
 	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
 
-	if (c->fd < 0 || !connection_has_room(c))
+	/* One waits: the next is the last one at the time when that has left. */
+	if (c->fd < 0 || c->far_words || !connection_has_room(c))
 		return false;
 	wire_build_far_word(payload, w);
-	connection_push(c, &f, payload, NO_SLAB);
+	connection_push(c, &f, payload, FAR_WORD);
+	c->far_words = 1;
 	connection_unsent(c);
 	return true;
 }
@@ -30,13 +32,18 @@ const struct far_ops far_requests_ops = { end_connection, notify };
 
 uint16_t far_greet(struct connection *c)
 {
-	if (!c->sessions->far)
+	struct sessions *s = c->sessions;
+
+	if (!s->far)
 		return WIRE_NO_FAR;
-	if (!c->far_arriving)
-		c->far_arriving = malloc(WIRE_FAR_MOST);
-	if (!c->far_replies)
-		c->far_replies = malloc(FAR_REPLIES);
-	return c->far_arriving && c->far_replies ? WIRE_OK : WIRE_NO_SPACE;
+	if (c->far_buffers)
+		return WIRE_OK;
+	c->far_buffers = s->far_unused;
+	if (c->far_buffers)
+		s->far_unused = c->far_buffers->next;
+	else
+		c->far_buffers = malloc(sizeof(*c->far_buffers));
+	return c->far_buffers ? WIRE_OK : WIRE_NO_SPACE;
 }
 
 bool far_succeed(struct connection *c, struct connection *old)
@@ -53,10 +60,10 @@ bool far_succeed(struct connection *c, struct connection *old)
 	return true;
 }
 
-/* Replies with the first @n bytes of the unused part of far_replies[], or with a refusal. */
+/* Replies with the first @n bytes of the unused part of its replies, or with a refusal. */
 static void reply_copy(struct connection *c, const struct wire_frame *f, uint16_t st, uint32_t n)
 {
-	const uint8_t *payload = c->far_replies + c->far_used;
+	const uint8_t *payload = c->far_buffers->replies + c->far_used;
 
 	if (st != WIRE_OK) {
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
@@ -102,6 +109,9 @@ static int serve_pool(struct connection *c, const struct wire_frame *f)
 
 	if (wire_parse_far_pool(c->small, f->length, &p))
 		return -EPROTO;
+	far_changes(far);
+	/* Others go first in the next turn, here and when it adds an arena. */
+	c->sessions->last_far = c->number;
 	if (p.verb == WIRE_FAR_CREATE)
 		st = far_create(far, c->borrower.key, &p);
 	else if (p.verb == WIRE_FAR_DESTROY)
@@ -117,10 +127,10 @@ static int serve_list(struct connection *c, const struct wire_frame *f)
 {
 	struct wire_far_listed list[WIRE_FAR_POOLS];
 	uint32_t n = far_list(c->sessions->far, c->borrower.key, list);
+	uint8_t *to = c->far_buffers->replies + c->far_used;
 
 	for (uint32_t i = 0; i < n; i++)
-		wire_build_far_listed(c->far_replies + c->far_used + i * WIRE_FAR_LISTED_SIZE,
-				      &list[i]);
+		wire_build_far_listed(to + i * WIRE_FAR_LISTED_SIZE, &list[i]);
 	reply_copy(c, f, WIRE_OK, n * WIRE_FAR_LISTED_SIZE);
 	return 0;
 }
@@ -131,8 +141,10 @@ static void serve_arena(struct connection *c, const struct wire_frame *f)
 	struct far_pool *fp = c->member->pool;
 	struct pool *p = c->sessions->pool;
 	struct wire_frame reply = *f;
-	uint16_t st = far_arena(fp, f->slab);
+	uint16_t st;
 
+	c->sessions->last_far = c->number;
+	st = far_arena(fp, f->slab);
 	if (st == WIRE_OK && c->local)
 		st = far_will_map(c->member);
 	if (st != WIRE_OK || !c->local) {
@@ -140,8 +152,7 @@ static void serve_arena(struct connection *c, const struct wire_frame *f)
 		return;
 	}
 	reply.direction = WIRE_REPLY;
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push_fd(&c->tx, &reply, pool_hand_over(p, fp->slabs[f->slab]), NO_SLAB);
 }
 
@@ -156,7 +167,7 @@ static void serve_cas(struct connection *c, const struct wire_frame *f)
 		swaps[i] = wire_get_far_swap(c->small, i);
 	st = far_cas(c->member, f->slab, swaps, n, old);
 	for (uint32_t i = 0; i < n && st == WIRE_OK; i++)
-		put64(c->far_replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
+		put64(c->far_buffers->replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
 	reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
 }
 
@@ -200,12 +211,12 @@ int far_request(struct connection *c, const struct wire_frame *f)
 		serve_arena(c, f);
 		return 0;
 	case WIRE_FAR_READ:
-		st = far_read(c->member, f->slab, f->offset, c->far_replies + c->far_used,
+		st = far_read(c->member, f->slab, f->offset, c->far_buffers->replies + c->far_used,
 			      f->length);
 		reply_copy(c, f, st, f->length);
 		return 0;
 	case WIRE_FAR_WRITE:
-		st = far_write(c->member, f->slab, f->offset, c->far_arriving, f->length);
+		st = far_write(c->member, f->slab, f->offset, c->far_buffers->arriving, f->length);
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 		return 0;
 	case WIRE_FAR_CAS:

@@ -28,6 +28,7 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
+	       (f->op == WIRE_FAR_POOL && !far_may_change(c->sessions->far)) ||
 	       (f->op == WIRE_FAR_ARENA && c->member && !far_may_grow(c->member->pool)) ||
 	       must_pay(c, f);
 }
@@ -70,8 +71,7 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	r.direction = WIRE_REPLY;
 	r.length = 0;
 	pool_pin(c->sessions->pool, r.slab);
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push_fd(&c->tx, &r, g->fd, r.slab);
 }
 
@@ -363,7 +363,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	else if (f->op == WIRE_WRITE)
 		begin_write(c, f, payload);
 	else if (f->op == WIRE_FAR_WRITE)
-		*payload = c->far_arriving;
+		*payload = c->far_buffers->arriving;
 	else
 		*payload = c->small;
 	return 0;

@@ -219,7 +219,7 @@ struct wire_join {
 #define WIRE_LOANS (WIRE_SMALL / WIRE_LOAN_SIZE)
 
 #define WIRE_FAR_MOST (256u << 10) /* bytes that a READ or WRITE moves */
-#define WIRE_FAR_POOLS 16u         /* of a donor, and in the reply to LIST */
+#define WIRE_FAR_POOLS 16u         /* of a key, and in the reply to LIST */
 #define WIRE_FAR_POOL_SIZE 48u
 #define WIRE_FAR_OPENED_SIZE 32u
 #define WIRE_FAR_LISTED_SIZE 64u
