@@ -49,6 +49,11 @@ $(SLOW_TESTS) $(patsubst %,$(B)/tests/unit/test_%,admission resume revoked): $(D
 DONOR_WORLD := $(B)/obj/tests/unit/donor_world.o
 $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DONOR_WORLD)
 
+# Tests of far memory, too.
+FAR_WORLD := $(B)/obj/tests/unit/far_world.o
+$(patsubst %,$(B)/tests/unit/test_%,far_session far_library far_edges): $(FAR_WORLD)
+$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges): $(FAR_OBJECTS)
+
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
 $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
@@ -77,7 +82,7 @@ $(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
 $(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(FAR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build model-far
 test-programs: $(TEST_PROGRAMS)

@@ -29,14 +29,14 @@ LIST = HERE / "layers-faults"
 OBJECTS = REPO / "build/obj"
 MODULES = REPO / "build/kmod"
 PRODUCT = ("include", "bpf", "daemon", "kmod-swap", "policies", "userlib")
-INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "daemon/lib/wire")
+INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "userlib/far", "daemon/lib/wire")
 GENERATED = re.compile(r"(^|/)vmlinux\.h$|\.skel\.h$")
 
 # Directory: those whose headers its files may include, besides its own.  A pattern stands for all
 # paths that match it.  A program's directories come in the order in which they may be used.
 LIB = ("include/ebb", "daemon/lib/*")
 SWAPD = [f"daemon/swapd/{room}" for room in ("page", "donor", "request", "replicas", "frontend")]
-DONORD = [f"daemon/donord/{room}" for room in ("pool", "session")]
+DONORD = [f"daemon/donord/{room}" for room in ("pool", "far", "session")]
 EBBD = [f"daemon/ebbd/{room}" for room in ("plane", "prefetch", "attach", "kmod")]
 EBBCTL = [f"daemon/ebbctl/{room}" for room in ("device", "run", "live", "verbs")]
 
@@ -67,7 +67,8 @@ ROOMS = {
     "daemon/swapd/control": (*LIB, *SWAPD, "daemon/swapd/swapd.h"),
     "daemon/swapd": (*LIB, *SWAPD, "daemon/swapd/process", "daemon/swapd/control"),
     "daemon/donord/pool": LIB,
-    "daemon/donord/session": (*LIB, *DONORD[:1]),
+    "daemon/donord/far": (*LIB, *DONORD[:1]),
+    "daemon/donord/session": (*LIB, *DONORD[:2]),
     "daemon/donord": (*LIB, *DONORD),
     "daemon/ebbd/plane": LIB,
     "daemon/ebbd/prefetch": (*LIB, *EBBD[:1]),
@@ -82,6 +83,7 @@ ROOMS = {
     "kmod-swap": ("include/ebb/swap.h", "daemon/lib/wire/wire*.h", "daemon/lib/base/bytes.h",
                   "kmod-swap/shim"),
     "kmod-swap/shim": (),
+    "userlib/far": ("include/ebb", "daemon/lib/base", "daemon/lib/rules", "daemon/lib/wire"),
     "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-# libebbgc, its tests under sanitizers, and programs that use it.
+# libebbgc, its tests under sanitizers, and programs that use it; libebbfar.
 
 GC_SONAME := libebbgc.so.1
 GC_SOURCES := $(wildcard userlib/gc/*.c)
@@ -81,6 +81,33 @@ $(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
 gc-sanitize: $(GC_SANITIZED)
 	$(Q)EBBGC_TEST_SHORT=1 $(PYTHON) -B tests/unit.py $^
 
+# libebbfar: with what it uses of daemon/lib, compiled for a shared library.
+FAR_SONAME := libebbfar.so.1
+FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/far/*.c))
+FAR_SOURCES := $(wildcard userlib/far/*.c) $(patsubst %,daemon/lib/%.c,rules/far_step rules/far_view rules/far_memory \
+	wire/wire wire/wire_far wire/stream wire/tls wire/key wire/address wire/tcp wire/local base/error base/files base/log)
+FAR_PIC := $(FAR_SOURCES:%.c=$(B)/obj/far/%.o)
+FAR_SHARED := $(B)/lib/$(FAR_SONAME).$(VERSION)
+FAR_LIBS := -lssl -lcrypto -lpthread
+FAR_MAP := userlib/far/libebbfar.map
+
+$(FAR_OBJECTS) $(FAR_PIC): override CFLAGS += -Iuserlib/far
+$(FAR_PIC): $(B)/obj/far/%.o: %.c Makefile | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+
+$(FAR_SHARED): $(FAR_PIC) $(FAR_MAP)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(FAR_SONAME) -Wl,-z,defs \
+		-Wl,--version-script=$(FAR_MAP) -o $@ $(FAR_PIC) $(FAR_LIBS)
+	$(Q)ln -sf $(@F) $(@D)/$(FAR_SONAME) && ln -sf $(FAR_SONAME) $(@D)/libebbfar.so
+
+-include $(FAR_OBJECTS:.o=.d) $(FAR_PIC:.o=.d)
+
+.PHONY: far
+far: $(FAR_OBJECTS) $(FAR_SHARED)
+all: far
+
 .PHONY: install-gc
 install: install-gc
 install-gc: gc
@@ -91,3 +118,14 @@ install-gc: gc
 	$(Q)ln -sf $(GC_SONAME) "$(DESTDIR)$(LIBDIR)/libebbgc.so"
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/gc/ebbgc.pc.in \
 		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbgc.pc"
+
+.PHONY: install-far
+install: install-far
+install-far: far
+	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/far/ebbfar.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 $(FAR_SHARED) "$(DESTDIR)$(LIBDIR)"
+	$(Q)ln -sf $(notdir $(FAR_SHARED)) "$(DESTDIR)$(LIBDIR)/$(FAR_SONAME)"
+	$(Q)ln -sf $(FAR_SONAME) "$(DESTDIR)$(LIBDIR)/libebbfar.so"
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/far/ebbfar.pc.in \
+		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbfar.pc"

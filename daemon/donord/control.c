@@ -132,6 +132,30 @@ static struct json_object *throttled_json(const struct donor_status *s)
 	return list;
 }
 
+static struct json_object *far_json(const struct donor_status *s)
+{
+	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
+
+	json_add_int(o, "limit", s->far);
+	json_add_int(o, "used", s->far_used);
+	for (uint32_t i = 0; i < s->far_pool_count; i++) {
+		const struct far_status *f = &s->far_pools[i];
+		struct json_object *p = json_object_new_object();
+
+		json_add_text(p, "name", f->pool.name);
+		if (*f->key)
+			json_add_text(p, "key", f->key);
+		json_add_int(p, "bytes", f->pool.arenas * s->slab_size);
+		json_add_bool(p, "shared", f->pool.flags & WIRE_FAR_SHARED);
+		json_add_int(p, "live", f->pool.live);
+		json_add_int(p, "away", f->pool.away);
+		json_add_int(p, "dead", f->pool.dead);
+		json_object_array_add(list, p);
+	}
+	json_object_object_add(o, "pools", list);
+	return o;
+}
+
 static void add_registration(struct registration *r, struct json_object *o)
 {
 	char cause[256];
@@ -174,6 +198,8 @@ static void status_json(const struct donor_control *c, struct json_object *o)
 		json_object_array_add(list, borrower_json(s, &s->borrowers[i]));
 	json_object_object_add(o, "borrowers", list);
 	json_object_object_add(o, "throttled", throttled_json(s));
+	if (s->far)
+		json_object_object_add(o, "far", far_json(s));
 }
 
 /* Passes @request to the loop and waits until c->status has the answer. */

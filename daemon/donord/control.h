@@ -38,6 +38,9 @@
  *	             through the donor; connected: s
  *	"throttled": [{"name","ms"}, ...]  key or, without keys, address; for how long its requests
  *	             have waited for the rate
+ *	"far":       {"limit","used","pools":[{"name","key","bytes","shared","live","away","dead"},
+ *	             ...]}  absent without --far; bytes of arenas; live, away, dead: members; dead:
+ *	             to be recovered, when the process that maps the pool's memory has exited
  */
 #ifndef EBB_DONOR_CONTROL_H
 #define EBB_DONOR_CONTROL_H

@@ -27,6 +27,7 @@ struct loop {
 	struct eviction eviction;
 	struct sessions sessions;
 	struct places places;
+	struct far *far;      /* NULL = no far memory */
 	struct kernel_accept *kernels; /* NULL = kernel modules get nothing */
 	bool kernels_last;  /* connections had the first MAPs of this turn */
 	struct donor_log log;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "donord.h"
+#include "donord/session/far_requests.h"
 #include "donord/session/requests.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
@@ -31,7 +32,7 @@
 #define EVENTS 512
 
 /* Keys of the epoll set, behind those of connections. */
-enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_LISTEN,
+enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_FAR, KEY_LISTEN,
        KEY_KERNELS = KEY_LISTEN + PLACES };
 
 static uint64_t min64(uint64_t a, uint64_t b)
@@ -39,9 +40,15 @@ static uint64_t min64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* Returns how many slabs borrowers may still release: arenas stay until the donor ends. */
+static uint32_t to_release(const struct loop *l)
+{
+	return l->pool->in[LEND_LENT] - (l->far ? l->far->used : 0);
+}
+
 void loop_tick(struct loop *l, uint64_t now)
 {
-	__atomic_store_n(&l->still_lent, l->pool->in[LEND_LENT], __ATOMIC_RELAXED);
+	__atomic_store_n(&l->still_lent, to_release(l), __ATOMIC_RELAXED);
 	places_resume(&l->places);
 	headroom_follow_second(&l->follow, now);
 	connections_tick(&l->sessions, now);
@@ -52,7 +59,7 @@ void loop_drain(struct loop *l, enum loop_drain then)
 	char wait[16];
 
 	if (!l->pool->draining)
-		donor_say(&l->log, LOG_LVL_INFO, "draining: %u slabs are lent", l->pool->in[LEND_LENT]);
+		donor_say(&l->log, LOG_LVL_INFO, "draining: %u slabs are lent", to_release(l));
 	__atomic_store_n(&l->pool->draining, true, __ATOMIC_RELAXED);
 	l->tick_due = true;
 	if (then == LOOP_END && !l->ending) {
@@ -61,7 +68,7 @@ void loop_drain(struct loop *l, enum loop_drain then)
 		l->sessions.ending = true;
 		if (l->kernels)
 			l->kernels->ending = true;
-		if (l->pool->in[LEND_LENT] && l->options.drain)
+		if (to_release(l) && l->options.drain)
 			donor_say(&l->log, LOG_LVL_INFO, "ends when they are back, or in %s",
 				   duration_format(l->options.drain, wait, sizeof(wait)));
 	}
@@ -204,7 +211,11 @@ static uint64_t before_sleep(struct loop *l)
 	wait = min64(eviction_turn(&l->eviction, l->now), headroom_follow_turn(&l->follow, l->now));
 	if (l->kernels)
 		wait = min64(wait, kernel_accept_wait(l->kernels, l->now));
+	if (l->far && far_turn(l->far))
+		busy = true;
 	connections_flush(&l->sessions);
+	if (l->far && l->far->words_due)
+		busy = true;
 	if (l->sessions.options.delay) {
 		uint64_t due = connections_delayed(&l->sessions);
 
@@ -227,7 +238,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 	bool told_twice = false;
 	int n;
 
-	if (l->ending && (!l->pool->in[LEND_LENT] || l->now >= l->drain_end))
+	if (l->ending && (!to_release(l) || l->now >= l->drain_end))
 		return 1;
 	/* A timeout costs a system call to set the timer: set none without need. */
 	n = epoll_pwait2(l->epoll_fd, ev, EVENTS, wait != UINT64_MAX ? &ts : NULL, NULL);
@@ -247,6 +258,8 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 			take_timer(l);
 		else if (key == KEY_RDMA)
 			rdma_place_event(l->sessions.rdma);
+		else if (key == KEY_FAR)
+			far_exits(l->far);
 		else if (key >= KEY_KERNELS)
 			kernel_accept_event(l->kernels, key);
 		else if (key >= KEY_LISTEN)
@@ -264,8 +277,8 @@ int loop_run(struct loop *l)
 
 	while (!r)
 		r = loop_turn(l, UINT64_MAX);
-	if (l->pool->in[LEND_LENT])
-		donor_say(&l->log, LOG_LVL_WARN, "ends with %u slabs lent", l->pool->in[LEND_LENT]);
+	if (to_release(l))
+		donor_say(&l->log, LOG_LVL_WARN, "ends with %u slabs lent", to_release(l));
 	return r < 0 ? r : 0;
 }
 
@@ -438,6 +451,17 @@ static bool told_to_end(void *data)
 	return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
 }
 
+static int start_far(struct loop *l, struct error *e)
+{
+	int r = far_pools_new(&l->far, l->pool, &l->log, &far_requests_ops, l->options.far,
+			      l->options.sessions.quota);
+
+	if (!r)
+		r = watch_fd(l, l->far->epoll_fd, KEY_FAR);
+	l->sessions.far = l->far;
+	return r ? fail(e, r, "far memory: %s", strerror(-r)) : 0;
+}
+
 int loop_start(struct loop *l, struct error *e)
 {
 	uint32_t slabs;
@@ -455,7 +479,9 @@ int loop_start(struct loop *l, struct error *e)
 		r = pool_thread_start(&l->pool_thread, l->pool, l->wake_fd);
 	if (!r)
 		r = machine_watch_start(&l->follow.watch, &l->follow.machine, l->wake_fd);
-	return r ? fail(e, r, "memory thread: %s", strerror(-r)) : 0;
+	if (r)
+		return fail(e, r, "memory thread: %s", strerror(-r));
+	return l->options.far ? start_far(l, e) : 0;
 }
 
 void loop_free(struct loop **lp)
@@ -465,6 +491,7 @@ void loop_free(struct loop **lp)
 	if (!l)
 		return;
 	sessions_free(&l->sessions);
+	far_pools_free(&l->far);
 	if (l->kernels)
 		kernel_accept_end(l->kernels);
 	machine_watch_stop(&l->follow.watch);

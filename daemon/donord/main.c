@@ -11,6 +11,7 @@
 #include "donord/pool/machine.h"
 #include "donord/pool/pool.h"
 #include "donord/session/rate.h"
+#include "ebb/far.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/options.h"
@@ -51,6 +52,8 @@ static const struct option_spec specs[] = {
 	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
 	       "ignored; use --rdma-kernel with --keys"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow from --memory"),
+	OPTION("far", OPTION_SIZE, lending.far, "SIZE",
+	       "limit of far memory, part of --memory, for programs that use libebbfar [none]"),
 	OPTION("quota", OPTION_SIZE, lending.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
 	{ .name = "rate", .type = OPTION_SIZE, .offset = offsetof(struct donord_options, lending.sessions.rate),
 	  .metavar = "SIZE", .min = RATE_LEAST,
@@ -123,6 +126,10 @@ static int check_slab(const struct donord_options *o, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "slab: %s is no power of two from 1M to 1G; use 64M",
 				 size_format(o->slab, a, sizeof(a)));
+	if (o->lending.far && (o->slab < EBB_FAR_SECTION || o->lending.far < o->slab))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "far: %s are less than an arena, which is a slab of at least 2M; raise it, or set --slab",
+				 size_format(o->lending.far, a, sizeof(a)));
 	if (o->lending.sessions.quota && o->lending.sessions.quota < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "quota: %s is less than one slab of %s; raise it or use smaller slabs",

@@ -43,7 +43,7 @@ static void add_connections(const struct loop *l, struct donor_status *s)
 		const struct connection *c = &l->sessions.connections[i];
 		struct borrower_status *b;
 
-		if (connection_is_free(c) || !c->greeted || connection_is_data(c))
+		if (connection_is_free(c) || !c->greeted || connection_is_data(c) || c->is_far)
 			continue;
 		b = add_borrower(l, &c->borrower, c->since, s);
 		connection_peer_text(c, b->peer, sizeof(b->peer));
@@ -93,6 +93,22 @@ static void add_kernels(const struct loop *l, struct donor_status *s)
 		add_kernel(l, k, s);
 }
 
+static void add_far(const struct far *far, struct donor_status *s)
+{
+	s->far = far->most * s->slab_size;
+	s->far_used = far->used * s->slab_size;
+	for (uint32_t i = 0; i < FAR_POOLS; i++) {
+		const struct far_pool *fp = &far->pools[i];
+		struct far_status *to = &s->far_pools[s->far_pool_count];
+
+		if (!*fp->name)
+			continue;
+		far_describe(fp, &to->pool);
+		memcpy(to->key, fp->borrower.key, sizeof(to->key));
+		s->far_pool_count++;
+	}
+}
+
 void loop_status(const struct loop *l, struct donor_status *s)
 {
 	const struct key *first;
@@ -113,6 +129,8 @@ void loop_status(const struct loop *l, struct donor_status *s)
 	s->draining = l->pool->draining;
 	s->ending = l->ending;
 	s->ends_in = l->ending && l->drain_end > l->now ? (l->drain_end - l->now) / SECOND : 0;
+	if (l->far)
+		add_far(l->far, s);
 	add_connections(l, s);
 	add_kernels(l, s);
 	add_payers(l, s);

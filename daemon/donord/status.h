@@ -18,6 +18,12 @@ struct payer_status {
 	uint64_t waited; /* ms */
 };
 
+/* A pool of far memory. */
+struct far_status {
+	struct wire_far_listed pool;
+	char key[KEY_NAME]; /* "" = none */
+};
+
 struct donor_status {
 	uint64_t slab_size, headroom, rate, total, free, promised, lendable; /* bytes */
 	struct headroom_sample sample;
@@ -27,6 +33,9 @@ struct donor_status {
 	bool draining, ending;
 	uint32_t keys, shared_keys;
 	uint64_t ends_in; /* s */
+	uint64_t far, far_used; /* bytes: limit of far memory, 0 = none; used by arenas */
+	uint32_t far_pool_count;
+	struct far_status far_pools[FAR_POOLS];
 	uint32_t payer_count;
 	struct payer_status payers[CONNECTIONS];
 	uint32_t borrower_count;

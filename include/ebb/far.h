@@ -213,7 +213,7 @@ enum ebb_far_member_state {
 struct ebb_far_member {
 	__u32 state;       /* enum ebb_far_member_state */
 	__u32 incarnation; /* raised each time that the number is given to a member */
-	__u64 notify;      /* last word of a NOTIFY */
+	__u64 notify;      /* last word of a NOTIFY; in arena 0 alone */
 	__u64 unused[6];
 };
 

@@ -45,19 +45,25 @@ PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c \
 SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/session/access.c \
 	$(addprefix daemon/lib/wire/,wire.c stream.c tls.c session.c key.c address.c local.c tcp.c) \
 	$(addprefix daemon/lib/base/,error.c log.c files.c)
-PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h)
+FAR_SOURCES := tests/fuzz/far.c tests/fuzz/fuzz_protocol.c $(wildcard daemon/donord/far/*.c) \
+	$(addprefix daemon/lib/rules/,far_step.c far_view.c far_memory.c) \
+	$(addprefix daemon/lib/wire/,wire.c wire_far.c stream.c) $(addprefix daemon/donord/pool/,pool.c exports.c slab_memory.c donor_log.c) \
+	$(addprefix daemon/lib/base/,error.c log.c log_ring.c size.c)
+PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/lib/rules/far_*.h daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h) include/ebb/far.h
 PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
 
-$(B)/tests/unit/test_protocol_fuzz: $(B)/obj/tests/fuzz/protocol.o $(B)/obj/tests/fuzz/secure.o
--include $(B)/obj/tests/fuzz/protocol.d $(B)/obj/tests/fuzz/secure.d
+$(B)/tests/unit/test_protocol_fuzz: $(patsubst %,$(B)/obj/tests/fuzz/%.o,protocol secure far)
+-include $(patsubst %,$(B)/obj/tests/fuzz/%.d,protocol secure far)
 
 $(FUZZ)/protocol_counted $(FUZZ)/protocol_covered: $(PROTOCOL_SOURCES)
 $(FUZZ)/secure_counted $(FUZZ)/secure_covered: $(SECURE_SOURCES)
+$(FUZZ)/far_counted $(FUZZ)/far_covered: $(FAR_SOURCES)
 $(FUZZ)/secure_%: override PROTOCOL_FLAGS += -DFUZZ_SECURE
+$(FUZZ)/far_%: override PROTOCOL_FLAGS += -DFUZZ_FAR
 $(FUZZ)/protocol_%: PROTOCOL_LIBS := -lcrypto
 $(FUZZ)/secure_%: PROTOCOL_LIBS := -lssl -lcrypto
 
-$(FUZZ)/protocol_counted $(FUZZ)/secure_counted $(FUZZ)/kmod_counted: $(PROTOCOL_HEADERS) | deps
+$(addprefix $(FUZZ)/,protocol_counted secure_counted far_counted kmod_counted): $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(PROTOCOL_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C) \
 		$(PROTOCOL_LIBS)
@@ -87,7 +93,7 @@ $(FUZZ)/kmod_%: override PROTOCOL_FLAGS += -DFUZZ_KMOD $(KMOD_FUZZ_FLAGS)
 $(FUZZ)/kmod_%: PROTOCOL_LIBS := -lcrypto
 
 # Empty if it cannot be built here.
-$(FUZZ)/protocol_covered $(FUZZ)/secure_covered $(FUZZ)/kmod_covered: $(PROTOCOL_HEADERS) | deps
+$(addprefix $(FUZZ)/,protocol_covered secure_covered far_covered kmod_covered): $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && if echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
 		$(CLANG) -x c -fsanitize=fuzzer,address -o $@ - 2>/dev/null; then \
@@ -108,9 +114,10 @@ fuzz_one = short=$$((($(SECONDS) + 11) / 12)); $(FUZZ_ENV) $(FUZZ)/$1_counted $$
 	else tail -50 $(FUZZ)/$1.log; exit 1; fi
 
 .PHONY: fuzz-protocol
-fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered)
+fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered far_counted far_covered)
 	$(Q)$(call fuzz_one,protocol)
 	$(Q)$(call fuzz_one,secure)
+	$(Q)$(call fuzz_one,far)
 
 .PHONY: fuzz-kmod
 fuzz-kmod: $(addprefix $(FUZZ)/,kmod_counted kmod_covered)

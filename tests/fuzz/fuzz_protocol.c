@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * `make fuzz-protocol`, `make fuzz-kmod`: bytes for tests/fuzz/protocol.c, with FUZZ_SECURE for
- * secure.c, with FUZZ_KMOD for kmod.c; from what is covered with libFuzzer, from a counter without
- * it.
+ * secure.c, with FUZZ_FAR for far.c, with FUZZ_KMOD for kmod.c; from what is covered with
+ * libFuzzer, from a counter without it.
  *
  *	fuzz_protocol SECONDS [FIRST]
  *	fuzz_protocol --write NUMBER FILE    what the counter makes of NUMBER
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "far.h"
 #include "kmod.h"
 #include "secure.h"
 
@@ -20,6 +21,12 @@
 #define fuzz_protocol_bytes fuzz_kmod_bytes
 #define fuzz_protocol_set_up(e) ((void)(e), 0)
 #define fuzz_protocol_tear_down() ((void)0)
+#endif
+#ifdef FUZZ_FAR
+#define fuzz_protocol fuzz_far
+#define fuzz_protocol_bytes fuzz_far_bytes
+#define fuzz_protocol_set_up fuzz_far_set_up
+#define fuzz_protocol_tear_down fuzz_far_tear_down
 #endif
 #ifdef FUZZ_SECURE
 #define fuzz_protocol fuzz_secure

@@ -3,6 +3,7 @@
 Keys and TLS between borrower and donor, by their sockets: which peers are accepted, what the network
 can see, and what it can do.
 """
+import contextlib
 import itertools
 import json
 import os
@@ -190,22 +191,13 @@ class Network:
                     changed = [self.control.pop(way, bytes)(data)]
                 else:
                     changed = self.frames(frames, data, way)
-                try:
-                    for piece in changed:
-                        b.sendall(piece)
-                except OSError:
-                    # What it sent before it hung up, which the other thread has, still passes.
-                    return
-            # So does an answer to the end of this direction.
-            b.shutdown(socket.SHUT_WR)
-            return
+                for piece in changed:
+                    b.sendall(piece)
         except OSError:
             pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        # What comes from @b still passes: an answer to this end, or an alert behind a reset.
+        with contextlib.suppress(OSError):
+            b.shutdown(socket.SHUT_WR)
 
     def cut(self, kind, which=slice(None)):
         for _, a, b in [x for x in self.sockets if x[0] == kind][which]:

@@ -206,7 +206,7 @@ def test_everything_has_a_man_page(tree):
     man = {p.name.rsplit(".", 1)[0]: p for p in files(tree) if "man" in p.parts}
     programs = [p.name for p in files(tree) if p.parent.name in ("bin", "sbin")]
     assert len(programs) == 5
-    wanted = [*programs, *units.names(), "ebb.conf", "ebbgc"]
+    wanted = [*programs, *units.names(), "ebb.conf", "ebbgc", "ebbfar"]
     assert [n for n in wanted if n not in man] == []
     for name, page in man.items():
         text = (tree / page).read_text()
@@ -336,12 +336,13 @@ def debian_place(path):
     """Where the Debian packages have what is installed elsewhere by default."""
     path = str(path).replace("usr/lib/systemd/system", "lib/systemd/system")
     path = path.replace("zsh/site-functions", "zsh/vendor-completions")
-    return re.sub(r"^usr/lib/(?=libebbgc|pkgconfig)", "usr/lib/x86_64-linux-gnu/", path)
+    return re.sub(r"^usr/lib/(?=libebbgc|libebbfar|pkgconfig)", "usr/lib/x86_64-linux-gnu/", path)
 
 
 def test_every_file_is_in_one_debian_package(tree):
     lists = {p.stem: p.read_text().split() for p in (PACKAGING / "debian").glob("*.install")}
-    assert set(lists) == {"ebb", "libebbgc1", "libebbgc-dev", "ebb-swap-dkms"}
+    assert set(lists) == {"ebb", "libebbgc1", "libebbgc-dev", "libebbfar1", "libebbfar-dev",
+                          "ebb-swap-dkms"}
     used = set()
     for path in files(tree):
         where = debian_place(path)
@@ -353,20 +354,23 @@ def test_every_file_is_in_one_debian_package(tree):
 
 
 def test_the_library_is_named_after_its_version(tree):
-    text = said("objdump", "-p", tree / "usr/lib/libebbgc.so")
-    soname = re.search(r"SONAME +(\S+)", text).group(1)
-    assert f"Package: {soname.replace('.so.', '')}\n" in (PACKAGING / "debian/control").read_text()
-    assert (tree / "usr/lib" / soname).is_symlink()
+    for library in "libebbgc.so", "libebbfar.so":
+        text = said("objdump", "-p", tree / "usr/lib" / library)
+        soname = re.search(r"SONAME +(\S+)", text).group(1)
+        assert f"Package: {soname.replace('.so.', '')}\n" in (PACKAGING / "debian/control").read_text()
+        assert (tree / "usr/lib" / soname).is_symlink()
 
 
 def test_the_libraries_take_no_names_of_a_program(tree):
-    for option, library in (("-g", "libebbgc.a"), ("-D", "libebbgc.so")):
+    for option, library, prefix, member in (("-g", "libebbgc.a", "ebbgc_", "heap_create"),
+                                            ("-D", "libebbgc.so", "ebbgc_", "heap_create"),
+                                            ("-D", "libebbfar.so", "ebbfar_", "open")):
         text = said("nm", option, "--defined-only", "--without-symbol-versions",
                     tree / "usr/lib" / library)
         # A is an absolute symbol: the name of a version.
         names = re.findall(r"^[0-9a-f]+ [^A] (\S+)$", text, re.M)
-        assert "ebbgc_heap_create" in names
-        assert [n for n in names if not n.startswith("ebbgc_")] == []
+        assert prefix + member in names
+        assert [n for n in names if not n.startswith(prefix)] == []
 
 
 def test_what_embedding_md_begins_with(tree, tmp_path):
@@ -388,6 +392,7 @@ def test_what_embedding_md_begins_with(tree, tmp_path):
                                       "c++ -std=c++20"])
 def test_the_header_is_for_every_language(tree, tmp_path, language):
     (tmp_path / "use.c").write_text("#include <ebbgc.h>\n"
+                                    "#include <ebbfar.h>\n"
                                     "ebbgc_ref_t f(void *p);\n"
                                     "ebbgc_ref_t f(void *p) { return p ? ebbgc_ref(p) : EBBGC_NULL; }\n")
     compilers = ["clang"] if "++" in language and not shutil.which("g++") else ["clang", "gcc"]

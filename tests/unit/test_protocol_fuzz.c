@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "lib/wire/wire.h"
+#include "tests/fuzz/far.h"
 #include "tests/fuzz/secure.h"
 
 #include <cmocka.h>
@@ -24,7 +25,7 @@ static int set_up(void **state)
 {
 	struct error e = { 0 };
 
-	if (fuzz_protocol_set_up(&e) || fuzz_secure_set_up(&e))
+	if (fuzz_protocol_set_up(&e) || fuzz_secure_set_up(&e) || fuzz_far_set_up(&e))
 		fprintf(stderr, "%s\n", e.text);
 	return e.code;
 }
@@ -33,6 +34,7 @@ static int tear_down(void **state)
 {
 	fuzz_protocol_tear_down();
 	fuzz_secure_tear_down();
+	fuzz_far_tear_down();
 	return 0;
 }
 
@@ -96,10 +98,38 @@ static void secure_numbers(void **state)
 	assert_true(frames[FUZZ_MIDDLE] > 40);
 }
 
+/* Frames of far memory, also while a member changes the table that it maps. */
+static void far_numbers(void **state)
+{
+	uint64_t frames[2] = { 0 }, accesses[2] = { 0 }, refused = 0, ended = 0;
+	clock_t end = clock() + 2 * CLOCKS_PER_SEC;
+
+	for (uint64_t seed = 1; clock() < end; seed++) {
+		size_t size = 1 + seed * 977 % (seed % 16 ? 4096 : MOST);
+		struct fuzz_protocol_result r;
+
+		fuzz_far_bytes(seed, data, size);
+		fuzz_far(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (number %llu)", r.wrong, (unsigned long long)seed);
+		frames[data[0] & FUZZ_FAR_SIDE] += r.frames;
+		accesses[!!(data[0] & FUZZ_FAR_MAPPED)] += data[0] & FUZZ_FAR_SIDE ? 0 : r.accesses;
+		refused += r.end == -EPROTO;
+		ended += r.end == -ECONNRESET;
+	}
+	assert_true(frames[FUZZ_FAR_DONOR] > 1000);
+	assert_true(frames[FUZZ_FAR_MEMBER] > 1000);
+	assert_true(accesses[0] > 100);
+	assert_true(accesses[1] > 100);
+	assert_true(refused > 10);
+	assert_true(ended > 10);
+}
+
 static void corpus(void **state)
 {
 	run_corpus("tests/fuzz/corpus/protocol", data, sizeof(data), fuzz_protocol);
 	run_corpus("tests/fuzz/corpus/secure", data, sizeof(data), fuzz_secure);
+	run_corpus("tests/fuzz/corpus/far", data, sizeof(data), fuzz_far);
 }
 
 /* A frame of any kind, and the same with each bit of its header flipped. */
@@ -132,6 +162,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(secure_numbers),
+		cmocka_unit_test(far_numbers),
 		cmocka_unit_test(corpus),
 		cmocka_unit_test(one_bit),
 	};

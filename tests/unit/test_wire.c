@@ -11,7 +11,7 @@
 
 #include "lib/wire/stream.h"
 #include "lib/wire/tcp.h"
-#include "lib/wire/wire.h"
+#include "lib/wire/wire_far.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -137,6 +137,173 @@ static void activity_lengths(void **state)
 	}
 }
 
+static int parse_at(struct wire_frame f, enum wire_side side)
+{
+	struct wire_frame g;
+	uint8_t buf[WIRE_HEADER];
+
+	wire_build(buf, &f);
+	return wire_parse(buf, sizeof(buf), side, &g);
+}
+
+/* Frames of far memory, at the sides that have them. */
+static void far_frames(void **state)
+{
+	static const uint32_t lengths[][2] = {
+		[WIRE_FAR_POOL] = { WIRE_FAR_POOL_SIZE, WIRE_FAR_OPENED_SIZE },
+		[WIRE_FAR_LIST] = { 0, 2 * WIRE_FAR_LISTED_SIZE },
+		[WIRE_FAR_ARENA] = { 0, 0 },
+		[WIRE_FAR_READ] = { 7, 7 },
+		[WIRE_FAR_WRITE] = { 7, 0 },
+		[WIRE_FAR_CAS] = { 2 * WIRE_FAR_SWAP_SIZE, 2 * WIRE_FAR_WORD_SIZE },
+		[WIRE_FAR_ADD] = { WIRE_FAR_WORD_SIZE, WIRE_FAR_WORD_SIZE },
+		[WIRE_FAR_NOTIFY] = { WIRE_FAR_MEMBER_SIZE, 0 },
+		[WIRE_FAR_DEAD] = { WIRE_FAR_MEMBER_SIZE, 0 },
+		[WIRE_FAR_NOTIFIED] = { WIRE_FAR_MEMBER_SIZE, 0 },
+	};
+
+	for (int op = WIRE_FAR_POOL; op < WIRE_FAR_OPS; op++) {
+		bool placed = op == WIRE_FAR_READ || op == WIRE_FAR_WRITE || op == WIRE_FAR_ADD;
+
+		for (int direction = 0; direction < 2; direction++) {
+			struct wire_frame f = { .op = op, .direction = direction, .slab = 3,
+						.length = lengths[op][direction] }, g;
+			bool by_donor = op == WIRE_FAR_NOTIFIED, good = !by_donor || !direction;
+			enum wire_side at = by_donor == !direction ? WIRE_AT_FAR_MEMBER :
+								     WIRE_AT_FAR_DONOR;
+
+			assert_int_equal(parse_at(f, at), good ? 1 : -EPROTO);
+			for (int side = WIRE_AT_DONOR; side <= WIRE_AT_FAR_MEMBER; side++)
+				if (side != (int)at)
+					assert_int_equal(parse_at(f, side), -EPROTO);
+			if (!good)
+				continue;
+			g = f;
+			g.generation = 1;
+			assert_int_equal(parse_at(g, at), -EPROTO);
+			g = f;
+			g.offset = 8;
+			assert_int_equal(parse_at(g, at), placed ? 1 : -EPROTO);
+			g = f;
+			g.length = placed && op != WIRE_FAR_ADD && f.length ? WIRE_FAR_MOST + 1 :
+									       f.length + 4;
+			assert_int_equal(parse_at(g, at), -EPROTO);
+			for (int status = 1; status < WIRE_FAR_STATUSES + 2; status++) {
+				bool known = status < WIRE_STATUSES ||
+					     (status >= WIRE_NO_FAR && status < WIRE_FAR_STATUSES);
+
+				g = f;
+				g.status = (uint16_t)status;
+				assert_int_equal(parse_at(g, at), direction && known && !g.length ?
+						 1 : -EPROTO);
+				g.length = 0;
+				assert_int_equal(parse_at(g, at), direction && known ? 1 : -EPROTO);
+			}
+		}
+	}
+	/* Of the others, these alone. */
+	for (int op = 0; op < WIRE_FAR_POOL; op++) {
+		struct wire_frame f = { .op = (uint8_t)op,
+					.length = op == WIRE_HELLO ? WIRE_HELLO_SIZE : 0 };
+		bool good = op == WIRE_HELLO || op == WIRE_PING || op == WIRE_BYE;
+
+		assert_int_equal(parse_at(f, WIRE_AT_FAR_DONOR), good ? 1 : -EPROTO);
+	}
+	assert_int_equal(parse_at((struct wire_frame){ .op = WIRE_HELLO, .direction = WIRE_REPLY,
+						       .status = WIRE_NO_FAR }, WIRE_AT_FAR_MEMBER),
+			 1);
+	assert_int_equal(parse_at((struct wire_frame){ .op = WIRE_HELLO, .direction = WIRE_REPLY,
+						       .status = WIRE_NO_FAR }, WIRE_AT_BORROWER),
+			 -EPROTO);
+	/* A reply to READ brings what its request asked for. */
+	assert_int_equal(wire_payload(&(struct wire_frame){ .op = WIRE_FAR_READ, .length = 9 }), 0);
+	assert_int_equal(wire_payload(&(struct wire_frame){ .op = WIRE_FAR_READ, .length = 9,
+							    .direction = WIRE_REPLY }), 9);
+}
+
+static void far_payloads(void **state)
+{
+	struct wire_far_pool p = { WIRE_FAR_CREATE, WIRE_FAR_SHARED, WIRE_FAR_CPU, "index" }, p2;
+	struct wire_far_opened o = { 0x1122334455667788, 7, 8, WIRE_FAR_SHARED, 9, 32 }, o2;
+	struct wire_far_listed l = { "index", 0x1122334455667788, 1, WIRE_FAR_SHARED, 2, 3, 4 }, l2;
+	struct wire_far_word w = { 7, 0x1122334455667788 }, w2;
+	struct wire_far_swap s = { 8, 0x1122334455667788, 3 }, s2;
+	uint8_t buf[2 * WIRE_FAR_LISTED_SIZE];
+
+	wire_build_far_pool(buf, &p);
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), 0);
+	assert_memory_equal(&p2, &p, sizeof(p));
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE - 1, &p2), -EPROTO);
+	buf[4] = 2;
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), -EPROTO);
+	buf[4] = 1;
+	/* Flags are those of CREATE; another domain may come later. */
+	buf[0] = WIRE_FAR_OPEN;
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), -EPROTO);
+	buf[4] = 0;
+	buf[8] = 9;
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), 0);
+	assert_int_equal(p2.domain, 9);
+	for (int verb = 0; verb < 6; verb++) {
+		buf[0] = (uint8_t)verb;
+		assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2),
+				 verb >= WIRE_FAR_CREATE && verb <= WIRE_FAR_DESTROY ? 0 : -EPROTO);
+	}
+	buf[0] = WIRE_FAR_OPEN;
+	/* Names: not empty, printable, without blanks, terminated, then zeros. */
+	for (int c = 0; c < 256; c++) {
+		buf[17] = (uint8_t)c;
+		assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2),
+				 c > ' ' && c <= '~' ? 0 : -EPROTO);
+	}
+	memset(buf + 16, 0, WIRE_FAR_NAME);
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), -EPROTO);
+	memset(buf + 16, 'x', WIRE_FAR_NAME);
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), -EPROTO);
+	buf[47] = 0;
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), 0);
+	buf[12] = 1;
+	assert_int_equal(wire_parse_far_pool(buf, WIRE_FAR_POOL_SIZE, &p2), -EPROTO);
+
+	wire_build_far_opened(buf, &o);
+	assert_int_equal(wire_parse_far_opened(buf, WIRE_FAR_OPENED_SIZE, &o2), 0);
+	assert_memory_equal(&o2, &o, offsetof(struct wire_far_opened, sections) + 4);
+	buf[16] = 2;
+	assert_int_equal(wire_parse_far_opened(buf, WIRE_FAR_OPENED_SIZE, &o2), -EPROTO);
+
+	wire_build_far_listed(buf, &l);
+	assert_int_equal(wire_parse_far_listed(buf, WIRE_FAR_LISTED_SIZE, &l2), 0);
+	assert_memory_equal(&l2, &l, offsetof(struct wire_far_listed, dead) + 4);
+	buf[60] = 1;
+	assert_int_equal(wire_parse_far_listed(buf, WIRE_FAR_LISTED_SIZE, &l2), -EPROTO);
+
+	wire_build_far_word(buf, &w);
+	assert_int_equal(wire_parse_far_word(buf, WIRE_FAR_MEMBER_SIZE, &w2), 0);
+	assert_int_equal(w2.member, w.member);
+	assert_int_equal(w2.word, w.word);
+	buf[4] = 1;
+	assert_int_equal(wire_parse_far_word(buf, WIRE_FAR_MEMBER_SIZE, &w2), -EPROTO);
+
+	wire_put_far_swap(buf, 1, &s);
+	s2 = wire_get_far_swap(buf, 1);
+	assert_memory_equal(&s2, &s, sizeof(s));
+}
+
+static void far_hello(void **state)
+{
+	struct wire_hello h = { WIRE_VERSION, 1, 0, "m", WIRE_FAR | WIRE_KEEP | WIRE_RESUME }, h2;
+	uint8_t buf[WIRE_HELLO_SIZE];
+
+	wire_build_hello(buf, &h);
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
+	assert_int_equal(h2.flags, h.flags);
+	buf[4] |= WIRE_RDMA;
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
+	h.version = 3;
+	wire_build_hello(buf, &h);
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
+}
+
 static int parse_changed(struct wire_frame f)
 {
 	struct wire_frame g;
@@ -225,7 +392,7 @@ static void payloads(void **state)
 	assert_string_equal(h2.name, "ebb0");
 	assert_int_equal(h2.flags, WIRE_KEEP);
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf) - 1, &h2), -EPROTO);
-	buf[4] = 8; /* an unknown flag */
+	buf[4] = 16; /* an unknown flag */
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
 	buf[4] = WIRE_KEEP | WIRE_RESUME | WIRE_RDMA;
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
@@ -319,6 +486,9 @@ static void statuses_have_texts(void **state)
 			assert_int_equal(strcmp(wire_status_text(i), wire_status_text(j)) == 0,
 					 i == j);
 	assert_string_equal(wire_status_text(WIRE_STATUSES), "unknown status");
+	for (uint16_t i = WIRE_NO_FAR; i < WIRE_FAR_STATUSES; i++)
+		assert_string_not_equal(wire_status_text(i), "unknown status");
+	assert_string_equal(wire_status_text(WIRE_FAR_STATUSES), "unknown status");
 }
 
 /* --- frames over a socket ---------------------------------------------- */
@@ -655,6 +825,9 @@ int main(void)
 		cmocka_unit_test(round_trip),
 		cmocka_unit_test(grant_lengths),
 		cmocka_unit_test(activity_lengths),
+		cmocka_unit_test(far_frames),
+		cmocka_unit_test(far_payloads),
+		cmocka_unit_test(far_hello),
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(random_bytes),
 		cmocka_unit_test(payloads),

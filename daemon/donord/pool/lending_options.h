@@ -32,6 +32,7 @@ struct lending_options {
 	 * their needs.  0 = all slabs are made at start and stay.
 	 */
 	uint64_t headroom;
+	uint64_t far;         /* bytes of far memory at most; 0 = none */
 	uint64_t drain;       /* ns to wait for borrowers to release slabs at the end */
 	struct session_options sessions;
 	struct eviction_options eviction;

@@ -94,9 +94,12 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 		return NULL;
 	}
 	stream_rx_reset(&c->rx);
+	c->rx.side = WIRE_AT_DONOR;
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
 	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = c->hung_up = false;
+	c->is_far = false;
+	c->far_used = c->far_waiting = c->far_words = 0;
 	c->payer = NULL;
 	c->ends = NULL;
 	*c->fingerprint = '\0';

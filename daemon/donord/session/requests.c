@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
+#include "far_requests.h"
 #include "lib/base/size.h"
 #include "requests.h"
 
@@ -11,9 +12,15 @@ static bool moves_pages(const struct wire_frame *f)
 	return f->op == WIRE_READ || f->op == WIRE_WRITE;
 }
 
+/* Returns whether the rate limits @f. */
+static bool is_traffic(const struct wire_frame *f)
+{
+	return moves_pages(f) || wire_far_moves(f);
+}
+
 static bool must_pay(const struct connection *c, const struct wire_frame *f)
 {
-	return moves_pages(f) && connection_must_pay(c);
+	return is_traffic(f) && connection_must_pay(c);
 }
 
 /* Returns whether request @f must wait: until replies have left, for a turn, or for its payer. */
@@ -21,6 +28,8 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
+	       (f->op == WIRE_FAR_POOL && !far_may_change(c->sessions->far)) ||
+	       (f->op == WIRE_FAR_ARENA && c->member && !far_may_grow(c->member->pool)) ||
 	       must_pay(c, f);
 }
 
@@ -62,8 +71,7 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	r.direction = WIRE_REPLY;
 	r.length = 0;
 	pool_pin(c->sessions->pool, r.slab);
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push_fd(&c->tx, &r, g->fd, r.slab);
 }
 
@@ -181,17 +189,26 @@ static enum wire_status judge(struct connection *c, const struct wire_hello *h)
 	       WIRE_NO_RDMA : WIRE_OK;
 }
 
+/* Passes what @old has to @c, by the kind of both. */
+static bool succeed(struct connection *c, struct connection *old)
+{
+	return old->is_far ? far_succeed(c, old) : take_over(c, old);
+}
+
 static int greet(struct connection *c, const struct wire_frame *f)
 {
 	struct sessions *s = c->sessions;
 	uint32_t reserved = 0;
-	bool resumed = false;
-	enum wire_status st;
+	bool resumed = false, is_far;
 	struct wire_hello h;
+	uint16_t st;
 
 	if (wire_parse_hello(c->small, f->length, &h))
 		return -EPROTO;
 	st = judge(c, &h);
+	is_far = h.flags & WIRE_FAR;
+	if (st == WIRE_OK && is_far)
+		st = far_greet(c);
 	if (st != WIRE_OK) {
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 		return 0;
@@ -208,9 +225,9 @@ static int greet(struct connection *c, const struct wire_frame *f)
 
 		if (old == c || connection_is_free(old) || !old->greeted ||
 		    old->id != h.borrower || old->local != c->local || connection_is_data(old) ||
-		    strcmp(old->borrower.key, c->access.tls.name))
+		    old->is_far != is_far || strcmp(old->borrower.key, c->access.tls.name))
 			continue;
-		resumed |= h.flags & WIRE_RESUME && take_over(c, old);
+		resumed |= h.flags & WIRE_RESUME && succeed(c, old);
 		reserved = old->borrower.reserved;
 		connection_drop(old, "replaced by a newer connection");
 	}
@@ -224,6 +241,9 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	c->borrower.hears_revoked = h.version >= 4;
 	c->keeps = h.flags & WIRE_KEEP;
 	c->by_rdma = h.flags & WIRE_RDMA;
+	c->is_far = is_far;
+	if (is_far)
+		c->rx.side = WIRE_AT_FAR_DONOR;
 	strcpy(c->borrower.key, c->access.tls.name);
 	strcpy(c->fingerprint, c->access.tls.fingerprint);
 	connection_pays(c, c->borrower.key);
@@ -336,12 +356,14 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	c->verdict = access_serves(&c->access, f->op);
 	if (c->verdict != WIRE_OK && f->direction == WIRE_REPLY)
 		return -EPROTO;
-	if (moves_pages(f))
+	if (is_traffic(f))
 		payer_charge(c->payer, c->sessions->options.rate, f->length, c->sessions->now);
 	if (c->verdict != WIRE_OK)
 		*payload = f->op == WIRE_WRITE ? NULL : c->small;
 	else if (f->op == WIRE_WRITE)
 		begin_write(c, f, payload);
+	else if (f->op == WIRE_FAR_WRITE)
+		*payload = c->far_buffers->arriving;
 	else
 		*payload = c->small;
 	return 0;
@@ -384,6 +406,8 @@ static int finished(void *data, const struct wire_frame *f)
 		break;
 	case WIRE_BYE:
 		c->keeps = false;
+		if (c->member)
+			far_unmapped(c->member);
 		pool_reserve(s->pool, &c->borrower, 0);
 		break;
 	case WIRE_MAP:
@@ -400,7 +424,7 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_EVICT:
 		return eviction_answer(s->eviction, &c->borrower, f);
 	default:
-		return -EPROTO;
+		return c->is_far ? far_request(c, f) : -EPROTO;
 	}
 	/* granted() replies to a MAP or REMAP that succeeds. */
 	if (st != WIRE_OK || (f->op != WIRE_MAP && f->op != WIRE_REMAP))

@@ -40,6 +40,12 @@ void sessions_free(struct sessions *s)
 		stream_tx_free(&c->tx);
 		free(c->delayed);
 	}
+	while (s->far_unused) {
+		struct far_buffers *b = s->far_unused;
+
+		s->far_unused = b->next;
+		free(b);
+	}
 	free(s->connections);
 	free(s->payers);
 	s->connections = NULL;
@@ -86,8 +92,16 @@ static void reply_sent(void *data, uint32_t slab)
 	struct connection *c = data;
 
 	c->sent_at = c->sessions->now;
-	if (slab != NO_SLAB)
+	if (c->member && c->member->notified)
+		c->sessions->far->words_due = true;
+	if (slab == FAR_REPLY) {
+		if (!--c->far_waiting)
+			c->far_used = 0;
+	} else if (slab == FAR_WORD) {
+		c->far_words--;
+	} else if (slab != NO_SLAB) {
 		pool_unpin(c->sessions->pool, slab);
+	}
 }
 
 static void watch(struct connection *c, bool reading, bool writing)
@@ -107,7 +121,7 @@ static void watch(struct connection *c, bool reading, bool writing)
 bool connection_has_room(const struct connection *c)
 {
 	return stream_tx_room(&c->tx) > c->delayed_count + c->queue.binding + WIRE_ASKED &&
-	       rdma_queue_has_room(&c->queue);
+	       rdma_queue_has_room(&c->queue) && c->far_used + WIRE_FAR_MOST <= FAR_REPLIES;
 }
 
 void connection_hold(struct connection *c, bool held, bool throttled)
@@ -184,6 +198,11 @@ void connection_hang_up(struct connection *c)
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
+	if (c->far_buffers) {
+		c->far_buffers->next = s->far_unused;
+		s->far_unused = c->far_buffers;
+	}
+	c->far_buffers = NULL;
 	eviction_forget(s->eviction, &c->borrower);
 }
 
@@ -195,6 +214,9 @@ void connection_drop(struct connection *c, const char *why)
 
 	connection_hang_up(c);
 	c->kept_until = 0;
+	if (c->member)
+		far_left(c->member);
+	c->member = NULL;
 	slabs = pool_remove(s->pool, &c->borrower);
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
@@ -214,27 +236,40 @@ void connection_lost(struct connection *c, const char *why)
 	struct sessions *s = c->sessions;
 	uint32_t slabs = pool_owned(s->pool, &c->borrower);
 
-	if (!c->keeps || connection_is_data(c) || (!slabs && !c->borrower.reserved)) {
+	if (!c->keeps || connection_is_data(c) ||
+	    (!slabs && !c->borrower.reserved && !c->member)) {
 		connection_drop(c, why);
 		return;
 	}
 	connection_hang_up(c);
 	access_end(&c->access);
+	if (c->member)
+		far_lost(c->member);
 	c->kept_until = s->now + s->options.keep;
 	donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
 		  c->borrower.name, why, slabs, (unsigned long long)(s->options.keep / SECOND));
 }
 
+/* Words for a member that works without the donor may wait for ever; replies may not. */
+static bool awaits_replies(const struct connection *c)
+{
+	return c->tx.count > c->far_words;
+}
+
+void connection_waits(struct connection *c)
+{
+	if (!awaits_replies(c))
+		c->sent_at = c->sessions->now;
+}
+
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie)
 {
-	/* The first frame of an empty queue starts the time-out. */
-	if (!c->tx.count)
-		c->sent_at = c->sessions->now;
+	connection_waits(c);
 	stream_push(&c->tx, f, payload, cookie);
 }
 
-void connection_reply(struct connection *c, const struct wire_frame *f, enum wire_status st,
+void connection_reply(struct connection *c, const struct wire_frame *f, uint16_t st,
 		      const void *payload, uint32_t length, uint32_t cookie)
 {
 	struct wire_frame r = *f;
@@ -334,10 +369,13 @@ static bool let_in(struct connection *c)
 	return !r && c->fd >= 0;
 }
 
-/* Returns whether the data connections of its key have had their share of this turn. */
+/*
+ * Returns whether the data connections of its key, or those of far memory, which move data by
+ * themselves, have had their share of this turn.
+ */
 static bool is_sated(const struct connection *c)
 {
-	return connection_is_data(c) && c->payer->turn == c->sessions->pool->turn &&
+	return (connection_is_data(c) || c->is_far) && c->payer->turn == c->sessions->pool->turn &&
 	       c->payer->moved >= CONNECTION_TURN;
 }
 
@@ -373,24 +411,63 @@ void connection_event(struct connection *c, uint32_t events)
 		count_moved(c, c->rx.moved + c->tx.moved - before);
 }
 
-bool connections_resume(struct sessions *s)
+/* Returns whether it has a held request that can be served when it is its turn. */
+static bool may_go_on(const struct connection *c)
+{
+	return c->fd >= 0 && c->held && connection_has_room(c) && !is_throttled(c);
+}
+
+/*
+ * Returns whether others with its payer are to be served first: held requests of far memory take
+ * all of the share in every other turn at most, because events come behind them.
+ */
+static bool has_had_its_share(const struct connection *c)
+{
+	return c->is_far && (is_sated(c) || c->payer->resumed + 1 == c->sessions->pool->turn);
+}
+
+static void go_on(struct connection *c)
+{
+	struct sessions *s = c->sessions;
+	uint64_t before = c->rx.moved + c->tx.moved;
+
+	if (c->is_far)
+		s->last_far = c->number;
+	else if (c->throttled)
+		s->last = c->number;
+	receive(c);
+	if (c->fd < 0 || !c->is_far)
+		return;
+	count_moved(c, c->rx.moved + c->tx.moved - before);
+	c->payer->resumed = s->pool->turn;
+}
+
+/* Continues those of far memory, or the others.  Returns whether there are more. */
+static bool resume_kind(struct sessions *s, bool is_far)
 {
 	/* Round robin: start after the connection that went on last. */
-	uint32_t first = s->last + 1;
+	uint32_t first = (is_far ? s->last_far : s->last) + 1;
 	bool more = false;
 
 	for (uint32_t i = 0; s->held && i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[(first + i) % CONNECTIONS];
 
-		if (c->fd < 0 || !c->held || !connection_has_room(c) || is_throttled(c))
+		if (c->is_far != is_far || !may_go_on(c))
 			continue;
-		if (c->throttled)
-			s->last = c->number;
-		receive(c);
-		more = more ||
-		       (c->fd >= 0 && c->held && connection_has_room(c) && !is_throttled(c));
+		if (!has_had_its_share(c))
+			go_on(c);
+		more = more || may_go_on(c);
 	}
 	return more;
+}
+
+bool connections_resume(struct sessions *s)
+{
+	/* By two turns each: in every other turn, kernel modules have the first loans. */
+	bool far_first = s->pool->turn & 2;
+	bool more = resume_kind(s, far_first);
+
+	return resume_kind(s, !far_first) || more;
 }
 
 uint64_t connections_throttled(const struct sessions *s)
@@ -460,7 +537,7 @@ void connections_tick(struct sessions *s, uint64_t now)
 			continue;
 		if (!c->greeted && now - c->since > GREETING_NS)
 			connection_drop(c, "no handshake");
-		else if (c->tx.count && now > c->sent_at && now - c->sent_at > STALL_NS)
+		else if (awaits_replies(c) && now > c->sent_at && now - c->sent_at > STALL_NS)
 			connection_lost(c, "does not read replies");
 	}
 }

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "access.h"
+#include "donord/far/far_members.h"
 #include "donord/pool/headroom_follow.h"
 #include "donord/pool/lending_options.h"
 #include "donord/pool/rdma.h"
@@ -32,6 +33,22 @@
  */
 #define CONNECTION_TURN (1u << 20)
 #define NO_SLAB UINT32_MAX
+/* Cookie of a reply whose payload is in far_buffers->replies. */
+#define FAR_REPLY (UINT32_MAX - 1)
+/* Cookie of a NOTIFIED. */
+#define FAR_WORD (UINT32_MAX - 2)
+/* Replies of far memory are copies, so that a later change does not reach them. */
+#define FAR_REPLIES (2 * WIRE_FAR_MOST)
+
+/*
+ * Of a connection for far memory.  They are used again and freed at the end: to allocate, which
+ * locks the memory, may have to wait for memory, and the loop with it.
+ */
+struct far_buffers {
+	struct far_buffers *next; /* unused ones */
+	uint8_t arriving[WIRE_FAR_MOST]; /* payload of a WRITE */
+	uint8_t replies[FAR_REPLIES];
+};
 
 struct delayed {
 	uint64_t due; /* ns, CLOCK_MONOTONIC */
@@ -58,6 +75,11 @@ struct connection {
 	bool local;          /* unix socket: may map slabs */
 	bool by_rdma;        /* moves pages by RDMA, when its queue has joined */
 	struct rdma_queue queue;
+	bool is_far;         /* WIRE_FAR: it has these */
+	struct far_member *member; /* of a far pool; NULL = none */
+	struct far_buffers *far_buffers;
+	uint32_t far_used, far_waiting; /* of its replies: bytes; frames that refer to them */
+	uint32_t far_words;  /* frames with FAR_WORD that wait: at most one */
 	struct access access;
 	uint32_t home;       /* number of the control connection of its session */
 	uint64_t id;         /* the borrower's number */
@@ -83,6 +105,8 @@ struct sessions {
 	struct headroom_follow *follow;
 	struct donor_log *log;
 	const struct stream_rx_ops *requests; /* requests.h */
+	struct far *far;                /* NULL = no far memory */
+	struct far_buffers *far_unused; /* by no connection */
 	struct export stream, shared;
 	struct rdma_place *rdma;        /* NULL = no RDMA */
 	struct keyring keys;
@@ -95,6 +119,7 @@ struct sessions {
 	uint32_t held;                  /* connections with .held */
 	uint32_t unsent;                /* connections with .unsent */
 	uint32_t last;                  /* connection of the last MAP, or throttled request */
+	uint32_t last_far;              /* of far memory: the last that had a turn */
 };
 
 /* Returns 0 or -ENOMEM. */
@@ -133,11 +158,13 @@ void connection_hang_up(struct connection *c);
 /* Ends it because of @why; with WIRE_KEEP its loans stay for the grace period. */
 void connection_lost(struct connection *c, const char *why);
 
+/* A frame is about to be queued: the first one that waits starts the time-out. */
+void connection_waits(struct connection *c);
 /* Queues a frame; requires room by connection_has_room() or WIRE_ASKED. */
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie);
 /* Queues the reply to request @f. */
-void connection_reply(struct connection *c, const struct wire_frame *f, enum wire_status st,
+void connection_reply(struct connection *c, const struct wire_frame *f, uint16_t st,
 		      const void *payload, uint32_t length, uint32_t cookie);
 /* Has it flushed at the end of this turn. */
 void connection_unsent(struct connection *c);

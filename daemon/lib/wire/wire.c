@@ -27,7 +27,8 @@ static bool moves_pages(const struct wire_frame *f)
 
 static bool asked_by_donor(const struct wire_frame *f)
 {
-	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT || f->op == WIRE_REVOKED;
+	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT || f->op == WIRE_REVOKED ||
+	       f->op == WIRE_FAR_NOTIFIED;
 }
 
 /* Over RDMA a reply also grants the loan's address and key. */
@@ -74,8 +75,79 @@ static bool length_fits(const struct wire_frame *f)
 	}
 }
 
+/* Returns whether op, status, length and offset are those of a frame of a borrower of slabs. */
+static bool fits(const struct wire_frame *f)
+{
+	return f->op >= WIRE_HELLO && f->op < WIRE_OPS && f->status < WIRE_STATUSES &&
+	       (f->direction == WIRE_REQUEST || f->op != WIRE_REVOKED) && length_fits(f) &&
+	       f->offset % WIRE_PAGE == 0 && (!f->offset || moves_pages(f));
+}
+
+static bool is_far_status(uint16_t status)
+{
+	return status < WIRE_STATUSES || (status >= WIRE_NO_FAR && status < WIRE_FAR_STATUSES);
+}
+
+static bool is_elements(const struct wire_frame *f, uint32_t size, uint32_t most)
+{
+	return f->length && f->length % size == 0 && f->length / size <= most;
+}
+
+static bool far_length_fits(const struct wire_frame *f)
+{
+	bool request = f->direction == WIRE_REQUEST;
+
+	if (f->status)
+		return !f->length;
+	switch (f->op) {
+	case WIRE_FAR_POOL:
+		return f->length == (request ? WIRE_FAR_POOL_SIZE : WIRE_FAR_OPENED_SIZE);
+	case WIRE_FAR_LIST:
+		return request || !f->length ? !f->length :
+		       is_elements(f, WIRE_FAR_LISTED_SIZE, WIRE_FAR_POOLS);
+	case WIRE_FAR_READ:
+		return f->length && f->length <= WIRE_FAR_MOST;
+	case WIRE_FAR_WRITE:
+		return request ? f->length && f->length <= WIRE_FAR_MOST : !f->length;
+	case WIRE_FAR_CAS:
+		return is_elements(f, request ? WIRE_FAR_SWAP_SIZE : WIRE_FAR_WORD_SIZE,
+				   WIRE_FAR_SWAPS);
+	case WIRE_FAR_ADD:
+		return f->length == WIRE_FAR_WORD_SIZE;
+	case WIRE_FAR_NOTIFY:
+	case WIRE_FAR_DEAD:
+		return f->length == (request ? WIRE_FAR_MEMBER_SIZE : 0);
+	case WIRE_FAR_NOTIFIED:
+		return f->length == WIRE_FAR_MEMBER_SIZE;
+	default:
+		return !f->length;
+	}
+}
+
+static bool is_far(const struct wire_frame *f)
+{
+	if (f->op < WIRE_FAR_POOL || f->op >= WIRE_FAR_OPS || !is_far_status(f->status))
+		return false;
+	if (f->op == WIRE_FAR_NOTIFIED && f->direction != WIRE_REQUEST)
+		return false;
+	return far_length_fits(f) && !f->generation &&
+	       (!f->offset || wire_far_moves(f) || f->op == WIRE_FAR_ADD);
+}
+
+/* Returns whether @f may arrive on a connection for far memory. */
+static bool fits_far(const struct wire_frame *f)
+{
+	if (f->op >= WIRE_FAR_POOL)
+		return is_far(f);
+	/* Their refusals have statuses of far memory, too. */
+	return (f->op == WIRE_HELLO || f->op == WIRE_PING || f->op == WIRE_BYE) && !f->offset &&
+	       is_far_status(f->status) && length_fits(f);
+}
+
 int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame)
 {
+	bool far = side == WIRE_AT_FAR_DONOR || side == WIRE_AT_FAR_MEMBER;
+	bool at_borrower = side == WIRE_AT_BORROWER || side == WIRE_AT_FAR_MEMBER;
 	enum wire_direction direction;
 	struct wire_header h;
 	struct wire_frame f;
@@ -97,13 +169,11 @@ int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_fra
 		.offset = le32toh(h.offset),
 		.length = le32toh(h.length),
 	};
-	direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
-	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || f.op < WIRE_HELLO ||
-	    f.op >= WIRE_OPS || f.status >= WIRE_STATUSES)
+	direction = asked_by_donor(&f) == at_borrower ? WIRE_REQUEST : WIRE_REPLY;
+	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction ||
+	    (f.direction == WIRE_REQUEST && f.status))
 		return -EPROTO;
-	if (f.direction == WIRE_REQUEST ? f.status != 0 : f.op == WIRE_REVOKED)
-		return -EPROTO;
-	if (!length_fits(&f) || f.offset % WIRE_PAGE || (f.offset && !moves_pages(&f)))
+	if (!(far ? fits_far(&f) : fits(&f)))
 		return -EPROTO;
 	*frame = f;
 	return 1;
@@ -128,6 +198,8 @@ void wire_build(void *buf, const struct wire_frame *f)
 
 uint32_t wire_payload(const struct wire_frame *f)
 {
+	if (f->op == WIRE_FAR_READ && f->direction == WIRE_REQUEST)
+		return 0;
 	if (!moves_pages(f))
 		return f->length;
 	if (f->op == WIRE_WRITE)
@@ -158,7 +230,9 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 	/* Another version may define the rest differently. */
 	if (!wire_speaks(h->version))
 		return 0;
-	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))
+	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA | WIRE_FAR))
+		return -EPROTO;
+	if (get32(p + 4) & WIRE_FAR && (h->version < 4 || get32(p + 4) & WIRE_RDMA))
 		return -EPROTO;
 	*h = (struct wire_hello){
 		.version = get32(p),
@@ -319,6 +393,23 @@ uint64_t wire_get_rate(const uint8_t *buf, uint32_t i)
 	return get64(buf + i * WIRE_LOAN_SIZE);
 }
 
+static const char *far_status_text(uint16_t status)
+{
+	static const char *const texts[WIRE_FAR_STATUSES - WIRE_NO_FAR] = {
+		"it has no far memory; start ebb-donord with --far SIZE",
+		[WIRE_NO_POOL - WIRE_NO_FAR] = "no such pool",
+		[WIRE_POOL_EXISTS - WIRE_NO_FAR] = "a pool of that name exists",
+		[WIRE_POOL_IN_USE - WIRE_NO_FAR] = "the pool has members",
+		[WIRE_OTHER_DOMAIN - WIRE_NO_FAR] = "words of the pool are not atomic for this transport",
+		[WIRE_NO_MEMBER - WIRE_NO_FAR] = "no such member, or no number is left for one more",
+		[WIRE_MISALIGNED - WIRE_NO_FAR] = "a word is not at a multiple of 8 bytes",
+		[WIRE_NOT_OWNER - WIRE_NO_FAR] = "another member's memory, or free memory",
+	};
+
+	return status >= WIRE_NO_FAR && status < WIRE_FAR_STATUSES ? texts[status - WIRE_NO_FAR] :
+								     "unknown status";
+}
+
 const char *wire_status_text(uint16_t status)
 {
 	static const char *const texts[WIRE_STATUSES] = {
@@ -341,5 +432,5 @@ const char *wire_status_text(uint16_t status)
 		[WIRE_ALTERED] = "it received data that was altered on the way",
 	};
 
-	return status < WIRE_STATUSES ? texts[status] : "unknown status";
+	return status < WIRE_STATUSES ? texts[status] : far_status_text(status);
 }

@@ -77,6 +77,34 @@ enum wire_status {
 	WIRE_STATUSES
 };
 
+/* Operations of far memory (wire_far.h), on connections whose HELLO has WIRE_FAR. */
+enum wire_far_op {
+	WIRE_FAR_POOL = 32, /* creates, opens or destroys a pool */
+	WIRE_FAR_LIST,      /* pools of the connection's key */
+	WIRE_FAR_ARENA,     /* asks for an arena, or for one more; over a unix socket, maps it */
+	WIRE_FAR_READ,      /* 1 to WIRE_FAR_MOST bytes; the request has no payload */
+	WIRE_FAR_WRITE,
+	WIRE_FAR_CAS,       /* compare-and-swap of words, in their order */
+	WIRE_FAR_ADD,       /* adds to a word */
+	WIRE_FAR_NOTIFY,    /* sends a word to another member */
+	WIRE_FAR_DEAD,      /* ends another member without its grace period */
+	WIRE_FAR_NOTIFIED,  /* the donor passes a word on; without reply */
+	WIRE_FAR_OPS
+};
+
+/* Statuses on such connections, besides those of enum wire_status. */
+enum wire_far_status {
+	WIRE_NO_FAR = 32,   /* HELLO: this donor has no far memory */
+	WIRE_NO_POOL,       /* no pool of that name belongs to the key, or none is open */
+	WIRE_POOL_EXISTS,
+	WIRE_POOL_IN_USE,   /* destroy: it has members */
+	WIRE_OTHER_DOMAIN,  /* open: words of the pool are not atomic for this transport */
+	WIRE_NO_MEMBER,     /* open: all numbers are in use; else no such member */
+	WIRE_MISALIGNED,    /* a word is not at a multiple of 8 */
+	WIRE_NOT_OWNER,     /* not the member's extent, or not a change that it may make */
+	WIRE_FAR_STATUSES
+};
+
 enum wire_class {
 	WIRE_CLASS_SWAP = 0,
 	WIRE_CLASS_HEAP = 1, /* reserved: refused with WIRE_BAD_CLASS */
@@ -94,9 +122,10 @@ enum wire_direction { WIRE_REQUEST = 0, WIRE_REPLY = 1 };
 
 /*
  * The receiving side.  The donor requests ACTIVITY, EVICT and REVOKED, the borrower all else;
- * requests and replies arrive at both.
+ * requests and replies arrive at both.  The FAR sides are those of a connection whose HELLO has
+ * WIRE_FAR: other frames arrive there.
  */
-enum wire_side { WIRE_AT_DONOR, WIRE_AT_BORROWER };
+enum wire_side { WIRE_AT_DONOR, WIRE_AT_BORROWER, WIRE_AT_FAR_DONOR, WIRE_AT_FAR_MEMBER };
 
 /* A header in host order. */
 struct wire_frame {
@@ -118,6 +147,8 @@ enum wire_hello_flags {
 	WIRE_RESUME = 2,
 	/* Pages move by RDMA (wire_rdma.h): answer MAP and REMAP with a grant. */
 	WIRE_RDMA = 4,
+	/* The connection is for far memory alone; version 4. */
+	WIRE_FAR = 8,
 };
 
 /* Payload of a HELLO request. */
@@ -187,12 +218,29 @@ struct wire_join {
 #define WIRE_LOAN_SIZE 8u
 #define WIRE_LOANS (WIRE_SMALL / WIRE_LOAN_SIZE)
 
+#define WIRE_FAR_MOST (256u << 10) /* bytes that a READ or WRITE moves */
+#define WIRE_FAR_POOLS 16u         /* of a key, and in the reply to LIST */
+#define WIRE_FAR_POOL_SIZE 48u
+#define WIRE_FAR_OPENED_SIZE 32u
+#define WIRE_FAR_LISTED_SIZE 64u
+#define WIRE_FAR_SWAP_SIZE 24u
+#define WIRE_FAR_SWAPS (WIRE_SMALL / WIRE_FAR_SWAP_SIZE) /* 42 of a CAS */
+#define WIRE_FAR_WORD_SIZE 8u
+#define WIRE_FAR_MEMBER_SIZE 16u
+
+/* Returns whether @f moves bytes of arenas: at most WIRE_FAR_MOST. */
+static inline bool wire_far_moves(const struct wire_frame *f)
+{
+	return f->op == WIRE_FAR_READ || f->op == WIRE_FAR_WRITE;
+}
+
 /*
  * Parses the header at @buf, of which @len bytes have arrived at @side.  Returns 1 with *@frame
  * filled in, 0 when more bytes are needed, -EPROTO when the bytes cannot be a frame (unknown magic,
  * opcode, status, a direction that the opcode lacks there, reserved bits, an invalid length).  An
  * accepted READ or WRITE moves 1..WIRE_MAX_PAYLOAD bytes in whole pages at a page's start; any
- * other payload is at most WIRE_SMALL bytes, and of ACTIVITY 1..WIRE_LOANS whole elements.
+ * other payload is at most WIRE_SMALL bytes, and of ACTIVITY 1..WIRE_LOANS whole elements.  At a
+ * FAR side, READ and WRITE of enum wire_far_op move 1..WIRE_FAR_MOST bytes at any place.
  */
 int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame);
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Serves the frames of far memory: those of connections whose HELLO has WIRE_FAR. */
+#ifndef EBB_FAR_REQUESTS_H
+#define EBB_FAR_REQUESTS_H
+
+#include "session.h"
+
+/* For far_pools_new(); the connections are the members'. */
+extern const struct far_ops far_requests_ops;
+
+/* Prepares @c for far memory before its HELLO is accepted.  Returns the status of the reply. */
+uint16_t far_greet(struct connection *c);
+/*
+ * Ends @old, an earlier connection of the same number, and makes @c that of its member.  Returns
+ * whether there is one that can return; the caller drops @old.
+ */
+bool far_succeed(struct connection *c, struct connection *old);
+/* Serves request @f, whose payload has arrived.  Returns 0 or -EPROTO. */
+int far_request(struct connection *c, const struct wire_frame *f);
+
+#endif

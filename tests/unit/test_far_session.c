@@ -1,0 +1,794 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Frames of far memory between a donor and members at its unix socket and its TCP port. */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "donord/status.h"
+#include "far_world.h"
+#include "lib/base/bytes.h"
+#include "lib/base/clock.h"
+#include "lib/rules/far_memory.h"
+#include "lib/wire/address.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+/* A member. */
+struct peer {
+	int fd;
+	int passed; /* descriptor that came with the last frame; -1 = none */
+	uint64_t number, tag;
+	struct wire_far_opened opened;
+	uint8_t payload[WIRE_FAR_MOST]; /* of the last frame */
+};
+
+static struct peer a, b;
+
+static void connect_to(struct peer *p, const char *address)
+{
+	struct error e = { 0 };
+	struct address at;
+
+	*p = (struct peer){ .passed = -1 };
+	assert_int_equal(address_parse(address, "donor", &at, &e), 0);
+	p->fd = address_connect(&at);
+	assert_true(p->fd >= 0);
+	assert_int_equal(poll(&(struct pollfd){ p->fd, POLLOUT, 0 }, 1, 1000), 1);
+	far_world_turn();
+}
+
+static void disconnect(struct peer *p)
+{
+	close(p->fd);
+	far_world_turn();
+}
+
+static void push(struct peer *p, struct wire_frame f, const void *payload)
+{
+	uint32_t n = wire_payload(&f), sent = 0;
+	uint8_t *bytes = malloc(WIRE_HEADER + n);
+
+	f.tag = ++p->tag;
+	wire_build(bytes, &f);
+	if (n)
+		memcpy(bytes + WIRE_HEADER, payload, n);
+	while (sent < WIRE_HEADER + n) {
+		ssize_t some = send(p->fd, bytes + sent, WIRE_HEADER + n - sent, MSG_NOSIGNAL);
+
+		if (some > 0)
+			sent += (uint32_t)some;
+		else
+			assert_int_equal(errno, EAGAIN);
+		far_world_turn();
+	}
+	free(bytes);
+}
+
+static void receive(struct peer *p, void *to, size_t n)
+{
+	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+	uint8_t *at = to;
+
+	for (int i = 0; n && i < 1000; i++) {
+		struct iovec iov = { at, n };
+		struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+				    .msg_controllen = sizeof(control) };
+		ssize_t some = recvmsg(p->fd, &m, MSG_DONTWAIT);
+		struct cmsghdr *c = some > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+
+		if (c)
+			memcpy(&p->passed, CMSG_DATA(c), sizeof(int));
+		if (some > 0) {
+			at += some;
+			n -= (size_t)some;
+		}
+		far_world_turn();
+	}
+	assert_int_equal(n, 0);
+}
+
+/* Takes the next frame, which must be an @op. */
+static struct wire_frame take(struct peer *p, uint8_t op)
+{
+	uint8_t header[WIRE_HEADER];
+	struct wire_frame f;
+
+	receive(p, header, sizeof(header));
+	assert_int_equal(wire_parse(header, sizeof(header), WIRE_AT_FAR_MEMBER, &f), 1);
+	assert_int_equal(f.op, op);
+	receive(p, p->payload, wire_payload(&f));
+	return f;
+}
+
+/* Returns the status of the reply. */
+static uint16_t ask(struct peer *p, struct wire_frame f, const void *payload)
+{
+	struct wire_frame reply;
+
+	push(p, f, payload);
+	reply = take(p, f.op);
+	assert_int_equal(reply.tag, p->tag);
+	return reply.status;
+}
+
+static uint16_t greet(struct peer *p, uint64_t number, uint32_t flags)
+{
+	const struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .name = "member",
+				      .flags = WIRE_FAR | flags };
+	uint8_t payload[WIRE_HELLO_SIZE];
+
+	wire_build_hello(payload, &h);
+	return ask(p, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
+}
+
+static uint16_t pool_verb(struct peer *p, enum wire_far_verb verb, uint32_t flags)
+{
+	const struct wire_far_pool request = { .verb = verb, .flags = flags, .name = "p" };
+	uint8_t payload[WIRE_FAR_POOL_SIZE];
+	uint16_t st;
+
+	wire_build_far_pool(payload, &request);
+	st = ask(p, (struct wire_frame){ .op = WIRE_FAR_POOL, .length = sizeof(payload) }, payload);
+	if (st == WIRE_OK)
+		assert_int_equal(wire_parse_far_opened(p->payload, WIRE_FAR_OPENED_SIZE,
+						       &p->opened), 0);
+	return st;
+}
+
+static uint16_t arena(struct peer *p, uint32_t index)
+{
+	return ask(p, (struct wire_frame){ .op = WIRE_FAR_ARENA, .slab = index }, NULL);
+}
+
+/* Connects a member with @flags of HELLO; the pool exists. */
+static void join(struct peer *p, const char *address, uint64_t number, uint32_t flags)
+{
+	connect_to(p, address);
+	assert_int_equal(greet(p, number, flags), WIRE_OK);
+	assert_int_equal(pool_verb(p, WIRE_FAR_OPEN, 0), WIRE_OK);
+}
+
+/* Two members by TCP of a pool with one arena. */
+static void two_members(uint32_t pool_flags, uint32_t flags)
+{
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, flags), WIRE_OK);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_CREATE, pool_flags), WIRE_OK);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_OPEN, 0), WIRE_OK);
+	assert_int_equal(arena(&a, 0), WIRE_OK);
+	join(&b, world.tcp, 2, flags);
+}
+
+static uint16_t write_at(struct peer *p, uint32_t at, const void *bytes, uint32_t n)
+{
+	return ask(p, (struct wire_frame){ .op = WIRE_FAR_WRITE, .offset = at, .length = n },
+		   bytes);
+}
+
+static uint16_t read_at(struct peer *p, uint32_t at, uint32_t n)
+{
+	return ask(p, (struct wire_frame){ .op = WIRE_FAR_READ, .offset = at, .length = n }, NULL);
+}
+
+static uint16_t cas(struct peer *p, uint64_t at, uint64_t expect, uint64_t desired)
+{
+	const struct wire_far_swap s = { at, expect, desired };
+	uint8_t payload[WIRE_FAR_SWAP_SIZE];
+
+	wire_put_far_swap(payload, 0, &s);
+	return ask(p, (struct wire_frame){ .op = WIRE_FAR_CAS, .length = sizeof(payload) },
+		   payload);
+}
+
+/* Takes section 2 as a whole; returns its place. */
+static uint32_t take_section(struct peer *p)
+{
+	uint64_t word = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, p->opened.member, 0);
+
+	assert_int_equal(cas(p, ebb_far_section_at(2), 0, word), WIRE_OK);
+	assert_int_equal(get64(p->payload), 0);
+	return 2 * EBB_FAR_SECTION;
+}
+
+static void part(void)
+{
+	disconnect(&a);
+	disconnect(&b);
+}
+
+/* --- handshake -------------------------------------------------------------------- */
+
+static void no_far_memory(void **state)
+{
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, 0), WIRE_NO_FAR);
+	assert_non_null(strstr(wire_status_text(WIRE_NO_FAR), "--far"));
+	close(a.fd);
+}
+
+/* A connection is for far memory or for slabs. */
+static void one_kind_of_frames(void **state)
+{
+	const struct wire_hello h = { .version = WIRE_VERSION, .borrower = 9, .name = "swap" };
+	uint8_t payload[WIRE_HELLO_SIZE];
+	char byte;
+
+	connect_to(&a, world.tcp);
+	wire_build_hello(payload, &h);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+			     payload), WIRE_OK);
+	push(&a, (struct wire_frame){ .op = WIRE_FAR_LIST }, NULL);
+	assert_int_equal(recv(a.fd, &byte, 1, 0), 0);
+	disconnect(&a);
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+	push(&a, (struct wire_frame){ .op = WIRE_RELEASE }, NULL);
+	assert_int_equal(recv(a.fd, &byte, 1, 0), 0);
+	disconnect(&a);
+	/* The place may be used by a borrower of slabs after that. */
+	connect_to(&a, world.tcp);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+			     payload), WIRE_OK);
+	disconnect(&a);
+}
+
+static void pools_by_frames(void **state)
+{
+	struct wire_far_listed l;
+
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_LIST }, NULL), WIRE_OK);
+	assert_int_equal(read_at(&a, 0, 8), WIRE_NO_POOL);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_OPEN, 0), WIRE_NO_POOL);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_CREATE, WIRE_FAR_SHARED), WIRE_OK);
+	assert_int_equal(a.opened.member, 0);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_OPEN, 0), WIRE_OK);
+	assert_int_equal(a.opened.member, 1);
+	assert_int_equal(a.opened.sections, FAR_SECTIONS);
+	assert_int_equal(a.opened.flags, WIRE_FAR_SHARED);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_OPEN, 0), WIRE_NOT_GREETED);
+	assert_int_equal(arena(&a, 1), WIRE_NO_SLAB);
+	assert_int_equal(arena(&a, 0), WIRE_OK);
+	assert_int_equal(a.passed, -1);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_LIST }, NULL), WIRE_OK);
+	assert_int_equal(wire_parse_far_listed(a.payload, WIRE_FAR_LISTED_SIZE, &l), 0);
+	assert_string_equal(l.name, "p");
+	assert_int_equal(l.live, 1);
+	assert_int_equal(l.arenas, 1);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_DESTROY, 0), WIRE_POOL_IN_USE);
+	disconnect(&a);
+	connect_to(&a, world.local);
+	assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+	assert_int_equal(pool_verb(&a, WIRE_FAR_DESTROY, 0), WIRE_OK);
+	assert_int_equal(world.pool.in[LEND_LENT], 0);
+	disconnect(&a);
+}
+
+/* Appends a CREATE of pool @name to @buf. */
+static size_t put_create(uint8_t *buf, const char *name)
+{
+	const struct wire_frame f = { .op = WIRE_FAR_POOL, .length = WIRE_FAR_POOL_SIZE };
+	struct wire_far_pool p = { .verb = WIRE_FAR_CREATE };
+
+	strcpy(p.name, name);
+	wire_build(buf, &f);
+	wire_build_far_pool(buf + WIRE_HEADER, &p);
+	return WIRE_HEADER + WIRE_FAR_POOL_SIZE;
+}
+
+/* One member's flood of POOL takes one turn each, of which another member gets every other one. */
+static void one_pool_in_a_turn(void **state)
+{
+	static const char *const names[] = { "p", "q", "r", "s" };
+	struct far *far = world.l->far;
+	uint8_t bytes[512];
+	size_t n = 0;
+
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 2, 0), WIRE_OK);
+	for (int i = 0; i < 4; i++)
+		n += put_create(bytes + n, names[i]);
+	assert_int_equal(send(b.fd, bytes, n, 0), (int)n);
+	assert_int_equal(loop_turn(world.l, SECOND), 0);
+	assert_non_null(far_find(far, "", "p"));
+	assert_null(far_find(far, "", "q"));
+	n = put_create(bytes, "t");
+	assert_int_equal(send(a.fd, bytes, n, 0), (int)n);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(loop_turn(world.l, 0), 0);
+	assert_int_equal(loop_turn(world.l, 0), 0);
+	assert_non_null(far_find(far, "", "t"));
+	assert_null(far_find(far, "", "s"));
+	far_world_turn();
+	assert_non_null(far_find(far, "", "s"));
+	/* Borrowers of slabs take turns of their own. */
+	assert_int_equal(world.l->sessions.last, 0);
+	part();
+}
+
+/* Connections of one key, or here of one address, share the bytes of a turn. */
+static void bytes_of_a_turn(void **state)
+{
+	struct connection *c = NULL;
+	uint8_t header[WIRE_HEADER];
+	uint32_t at;
+
+	two_members(0, 0);
+	at = take_section(&a);
+	for (int i = 0; i < CONNECTIONS && !c; i++)
+		if (world.l->sessions.connections[i].id == 1)
+			c = &world.l->sessions.connections[i];
+	assert_non_null(c);
+	wire_build(header, &(struct wire_frame){ .op = WIRE_FAR_READ, .offset = at, .length = 8 });
+	assert_int_equal(send(a.fd, header, sizeof(header), 0), sizeof(header));
+	/* What @b would do. */
+	c->payer->turn = world.pool.turn;
+	c->payer->moved = CONNECTION_TURN;
+	connection_event(c, EPOLLIN);
+	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
+	/* A held request as well. */
+	connection_hold(c, true, false);
+	assert_true(connections_resume(&world.l->sessions));
+	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
+	pool_turn(&world.pool);
+	assert_false(connections_resume(&world.l->sessions));
+	assert_int_equal(recv(a.fd, header, sizeof(header), MSG_DONTWAIT), sizeof(header));
+	assert_int_equal(recv(a.fd, header, 8, MSG_DONTWAIT), 8);
+	/* In the next turn it does not come before events again. */
+	connection_hold(c, true, false);
+	pool_turn(&world.pool);
+	assert_true(connections_resume(&world.l->sessions));
+	pool_turn(&world.pool);
+	assert_false(connections_resume(&world.l->sessions));
+	part();
+}
+
+/* --- access ----------------------------------------------------------------------- */
+
+static void accesses(void **state)
+{
+	static uint8_t bytes[WIRE_FAR_MOST];
+	uint8_t addend[8];
+	uint32_t at;
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 7 + i / 251);
+	two_members(0, 0);
+	at = take_section(&a);
+	for (uint32_t n = 1; n <= sizeof(bytes); n = n * 3 + 1) {
+		assert_int_equal(write_at(&a, at + n, bytes, n), WIRE_OK);
+		assert_int_equal(read_at(&a, at + n, n), WIRE_OK);
+		assert_memory_equal(a.payload, bytes, n);
+	}
+	assert_int_equal(write_at(&a, at, bytes, sizeof(bytes)), WIRE_OK);
+	assert_int_equal(read_at(&a, at, sizeof(bytes)), WIRE_OK);
+	assert_memory_equal(a.payload, bytes, sizeof(bytes));
+	assert_int_equal(write_at(&b, at, bytes, 9), WIRE_NOT_OWNER);
+	assert_int_equal(read_at(&b, at, 9), WIRE_NOT_OWNER);
+	assert_int_equal(cas(&b, at, get64(bytes), 1), WIRE_NOT_OWNER);
+	assert_int_equal(cas(&a, at, 1, 2), WIRE_OK);
+	assert_int_equal(get64(a.payload), get64(bytes));
+	put64(addend, 5);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_ADD, .offset = at,
+						      .length = 8 }, addend), WIRE_OK);
+	assert_int_equal(get64(a.payload), get64(bytes));
+	assert_int_equal(read_at(&a, at, 8), WIRE_OK);
+	assert_int_equal(get64(a.payload), get64(bytes) + 5);
+	part();
+}
+
+/* Replies are what was there when the request took effect, in order, however many are sent. */
+static void pipelined(void **state)
+{
+	enum { ROUNDS = 40 };
+	uint32_t at, n = WIRE_FAR_MOST;
+	static uint8_t bytes[WIRE_FAR_MOST];
+	struct wire_frame f;
+
+	two_members(0, 0);
+	at = take_section(&a);
+	for (int i = 0; i < ROUNDS; i++) {
+		memset(bytes, i, n);
+		push(&a, (struct wire_frame){ .op = WIRE_FAR_WRITE, .offset = at, .length = n },
+		     bytes);
+		push(&a, (struct wire_frame){ .op = WIRE_FAR_READ, .offset = at, .length = n },
+		     NULL);
+		if (i % 4 != 3)
+			continue;
+		for (int k = i - 3; k <= i; k++) {
+			assert_int_equal(take(&a, WIRE_FAR_WRITE).status, WIRE_OK);
+			f = take(&a, WIRE_FAR_READ);
+			assert_int_equal(f.status, WIRE_OK);
+			memset(bytes, k, n);
+			assert_memory_equal(a.payload, bytes, n);
+		}
+	}
+	part();
+}
+
+/* A WRITE that was cut off has no effect. */
+static void half_a_write(void **state)
+{
+	struct wire_frame f = { .op = WIRE_FAR_WRITE, .length = 64 };
+	uint8_t bytes[WIRE_HEADER + 64];
+	uint32_t at;
+
+	two_members(0, WIRE_KEEP);
+	at = take_section(&a);
+	memset(bytes, 1, sizeof(bytes));
+	f.offset = at;
+	wire_build(bytes, &f);
+	assert_int_equal(send(a.fd, bytes, WIRE_HEADER + 32, 0), WIRE_HEADER + 32);
+	far_world_turn();
+	disconnect(&a);
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(read_at(&a, at, 64), WIRE_OK);
+	assert_int_equal(get64(a.payload), 0);
+	part();
+}
+
+/* Sends the first @n bytes of request @f and disconnects. */
+static void cut(const char *address, struct wire_frame f, uint32_t n)
+{
+	uint8_t bytes[WIRE_HEADER + 64] = { 0 };
+
+	join(&b, address, 2, 0);
+	wire_build(bytes, &f);
+	/* To one that exists; one swap of a word that is not a member's. */
+	put32(bytes + WIRE_HEADER, f.op == WIRE_FAR_POOL ? WIRE_FAR_OPEN : 1);
+	assert_int_equal(send(b.fd, bytes, n, 0), n);
+	far_world_turn();
+	disconnect(&b);
+	if (b.passed >= 0)
+		close(b.passed);
+}
+
+/* The end of a connection in the middle of any request leaves nothing behind. */
+static void ends_in_each_request(void **state)
+{
+	static const struct wire_frame requests[] = {
+		{ .op = WIRE_PING },
+		{ .op = WIRE_BYE },
+		{ .op = WIRE_FAR_POOL, .length = WIRE_FAR_POOL_SIZE },
+		{ .op = WIRE_FAR_LIST },
+		{ .op = WIRE_FAR_ARENA },
+		{ .op = WIRE_FAR_READ, .length = WIRE_FAR_MOST },
+		{ .op = WIRE_FAR_WRITE, .length = 48 },
+		{ .op = WIRE_FAR_CAS, .length = 2 * WIRE_FAR_SWAP_SIZE },
+		{ .op = WIRE_FAR_ADD, .length = 8 },
+		{ .op = WIRE_FAR_NOTIFY, .length = WIRE_FAR_MEMBER_SIZE },
+		{ .op = WIRE_FAR_DEAD, .length = WIRE_FAR_MEMBER_SIZE },
+	};
+	struct far_pool *fp;
+
+	two_members(0, 0);
+	disconnect(&b);
+	fp = far_find(world.l->far, "", "p");
+	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
+		uint32_t whole = WIRE_HEADER + wire_payload(&requests[i]);
+
+		for (uint32_t n = 1; n < whole; n += 5)
+			cut(n % 2 ? world.tcp : world.local, requests[i], n);
+		/* Also before the reply is read.  DEAD of member 1 would succeed. */
+		if (requests[i].op != WIRE_FAR_DEAD)
+			cut(world.tcp, requests[i], whole);
+		assert_int_equal(fp->in[EBB_FAR_LIVE], 1);
+		assert_int_equal(fp->in[EBB_FAR_AWAY] + fp->in[EBB_FAR_DEAD], 0);
+	}
+	disconnect(&a);
+}
+
+static void words_for_members(void **state)
+{
+	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
+	struct wire_far_word w = { 2, 77 };
+
+	two_members(0, 0);
+	wire_build_far_word(payload, &w);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_NOTIFY,
+						      .length = sizeof(payload) }, payload),
+			 WIRE_OK);
+	take(&b, WIRE_FAR_NOTIFIED);
+	assert_int_equal(wire_parse_far_word(b.payload, WIRE_FAR_MEMBER_SIZE, &w), 0);
+	assert_int_equal(w.member, 1);
+	assert_int_equal(w.word, 77);
+	/* No member has number 9; a word with DEAD breaks the protocol. */
+	w = (struct wire_far_word){ 9, 0 };
+	wire_build_far_word(payload, &w);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_DEAD,
+						      .length = sizeof(payload) }, payload),
+			 WIRE_NO_MEMBER);
+	w.member = 2;
+	wire_build_far_word(payload, &w);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_DEAD,
+						      .length = sizeof(payload) }, payload),
+			 WIRE_OK);
+	assert_int_equal(recv(b.fd, payload, 1, 0), 0);
+	w.word = 1;
+	wire_build_far_word(payload, &w);
+	push(&a, (struct wire_frame){ .op = WIRE_FAR_DEAD, .length = sizeof(payload) }, payload);
+	assert_int_equal(recv(a.fd, payload, 1, 0), 0);
+	part();
+}
+
+/*
+ * A member that allocates in mapped memory has no reason to read: words for it wait, the last one
+ * alone, and do not end it.
+ */
+static void words_for_one_that_does_not_read(void **state)
+{
+	enum { WORDS = 2000 };
+	struct far_pool *fp;
+	struct wire_far_word w = { 0 };
+	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
+	uint32_t came = 0;
+
+	two_members(0, 0);
+	fp = far_find(world.l->far, "", "p");
+	disconnect(&b);
+	join(&b, world.local, 2, 0);
+	for (uint32_t i = 1; i <= WORDS; i++) {
+		wire_build_far_word(payload, &(struct wire_far_word){ 2, i });
+		assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_FAR_NOTIFY,
+							      .length = sizeof(payload) }, payload),
+				 WIRE_OK);
+	}
+	connections_tick(&world.l->sessions, now_ns() + 100 * SECOND);
+	far_world_turn();
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	/* A reply behind them has its own time. */
+	push(&b, (struct wire_frame){ .op = WIRE_FAR_LIST }, NULL);
+	connections_tick(&world.l->sessions, now_ns() + 9 * SECOND);
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	while (w.word != WORDS) {
+		uint8_t header[WIRE_HEADER];
+		struct wire_frame f;
+
+		receive(&b, header, sizeof(header));
+		assert_int_equal(wire_parse(header, sizeof(header), WIRE_AT_FAR_MEMBER, &f), 1);
+		receive(&b, b.payload, wire_payload(&f));
+		if (f.op != WIRE_FAR_NOTIFIED)
+			continue;
+		assert_int_equal(wire_parse_far_word(b.payload, f.length, &w), 0);
+		came++;
+	}
+	assert_in_range(came, 1, WORDS - 1);
+	part();
+}
+
+/* --- ends ------------------------------------------------------------------------- */
+
+static uint32_t owner_of_section(void)
+{
+	struct far_pool *fp = far_find(world.l->far, "", "p");
+
+	return ebb_far_section_owner(far_load(far_base(fp, 0), ebb_far_section_at(2)));
+}
+
+static void ends_without_keep(void **state)
+{
+	two_members(0, 0);
+	take_section(&a);
+	assert_int_equal(owner_of_section(), 1);
+	disconnect(&a);
+	assert_int_equal(owner_of_section(), EBB_FAR_NONE);
+	disconnect(&b);
+}
+
+static void grace_period(void **state)
+{
+	struct far_pool *fp;
+	uint32_t at;
+	char byte;
+
+	two_members(0, WIRE_KEEP);
+	fp = far_find(world.l->far, "", "p");
+	at = take_section(&a);
+	disconnect(&a);
+	assert_int_equal(fp->in[EBB_FAR_AWAY], 1);
+	connections_tick(&world.l->sessions, now_ns() + 9 * SECOND);
+	far_world_turn();
+	assert_int_equal(owner_of_section(), 1);
+	/* It returns, and is the same member. */
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	assert_int_equal(write_at(&a, at, &at, 4), WIRE_OK);
+	/* It returns while the donor has not noticed its absence. */
+	disconnect(&b);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(recv(a.fd, &byte, 1, 0), 0);
+	assert_int_equal(read_at(&b, at, 4), WIRE_OK);
+	disconnect(&b);
+	assert_int_equal(owner_of_section(), 1);
+	/* Too late. */
+	connections_tick(&world.l->sessions, now_ns() + 11 * SECOND);
+	far_world_turn();
+	assert_int_equal(owner_of_section(), EBB_FAR_NONE);
+	disconnect(&a);
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_NO_SESSION);
+	disconnect(&a);
+}
+
+/* A connection takes the buffers of an earlier one: the loop does not wait for memory again. */
+static void buffers_of_another(void **state)
+{
+	struct far_buffers *first;
+
+	two_members(0, WIRE_KEEP);
+	assert_null(world.l->sessions.far_unused);
+	disconnect(&b);
+	first = world.l->sessions.far_unused;
+	assert_non_null(first);
+	connect_to(&b, world.tcp);
+	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_null(world.l->sessions.far_unused);
+	part();
+	assert_ptr_equal(world.l->sessions.far_unused, first);
+	assert_non_null(first->next);
+	assert_null(first->next->next);
+}
+
+static void bye(void **state)
+{
+	two_members(0, WIRE_KEEP);
+	take_section(&a);
+	assert_int_equal(ask(&a, (struct wire_frame){ .op = WIRE_BYE }, NULL), WIRE_OK);
+	disconnect(&a);
+	assert_int_equal(owner_of_section(), EBB_FAR_NONE);
+	disconnect(&b);
+}
+
+/* --- mapped memory ---------------------------------------------------------------- */
+
+static void mapped_arenas(void **state)
+{
+	uint64_t word = 0;
+	uint8_t *memory;
+
+	two_members(0, 0);
+	take_section(&a);
+	disconnect(&b);
+	join(&b, world.local, 2, 0);
+	assert_int_equal(arena(&b, 0), WIRE_OK);
+	assert_true(b.passed >= 0);
+	memory = mmap(NULL, FAR_ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, b.passed, 0);
+	assert_true(memory != MAP_FAILED);
+	assert_int_equal(ftruncate(b.passed, 0), -1);
+	/* One domain: both see the other's atomics. */
+	assert_int_equal(far_swap(memory, 2 * EBB_FAR_SECTION, 0, 5), 0);
+	assert_int_equal(cas(&a, 2 * EBB_FAR_SECTION, 5, 6), WIRE_OK);
+	assert_int_equal(get64(a.payload), 5);
+	assert_int_equal(far_load(memory, 2 * EBB_FAR_SECTION), 6);
+	/* This process lives, so the member cannot be fenced. */
+	word = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, b.opened.member, 0);
+	assert_int_equal(far_swap(memory, ebb_far_section_at(3), 0, word), 0);
+	disconnect(&b);
+	assert_int_equal(far_find(world.l->far, "", "p")->in[EBB_FAR_DEAD], 1);
+	assert_int_equal(far_load(memory, ebb_far_section_at(3)), word);
+	munmap(memory, FAR_ARENA);
+	close(b.passed);
+	disconnect(&a);
+}
+
+/* A process that maps an arena may return; when it says that it has unmapped all, it is fenced. */
+static void mapped_and_back(void **state)
+{
+	struct far_pool *fp;
+
+	two_members(0, 0);
+	fp = far_find(world.l->far, "", "p");
+	disconnect(&b);
+	join(&b, world.local, 2, WIRE_KEEP);
+	assert_int_equal(arena(&b, 0), WIRE_OK);
+	close(b.passed);
+	disconnect(&b);
+	assert_int_equal(fp->in[EBB_FAR_AWAY], 1);
+	connect_to(&b, world.local);
+	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
+	b.opened.member = 2;
+	take_section(&b);
+	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_BYE }, NULL), WIRE_OK);
+	/* It does not map again. */
+	assert_int_equal(arena(&b, 0), WIRE_NO_MEMBER);
+	disconnect(&b);
+	assert_int_equal(owner_of_section(), EBB_FAR_NONE);
+	assert_int_equal(fp->in[EBB_FAR_DEAD], 0);
+	disconnect(&a);
+}
+
+/* A device and a member of one number are not each other's successor. */
+static void one_number_twice(void **state)
+{
+	const struct wire_hello h = { .version = WIRE_VERSION, .borrower = 1, .name = "swap" };
+	uint8_t payload[WIRE_HELLO_SIZE];
+	uint32_t at;
+
+	two_members(0, WIRE_KEEP);
+	at = take_section(&a);
+	disconnect(&b);
+	connect_to(&b, world.tcp);
+	wire_build_hello(payload, &h);
+	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+			     payload), WIRE_OK);
+	assert_int_equal(read_at(&a, at, 8), WIRE_OK);
+	part();
+}
+
+static void told_by_the_status(void **state)
+{
+	static struct donor_status s;
+
+	two_members(WIRE_FAR_SHARED, WIRE_KEEP);
+	disconnect(&b);
+	loop_status(world.l, &s);
+	assert_int_equal(s.far, FAR_ARENAS * FAR_ARENA);
+	assert_int_equal(s.far_used, FAR_ARENA);
+	assert_int_equal(s.far_pool_count, 1);
+	assert_string_equal(s.far_pools[0].pool.name, "p");
+	assert_int_equal(s.far_pools[0].pool.live, 1);
+	assert_int_equal(s.far_pools[0].pool.away, 1);
+	/* Members are no borrowers of slabs. */
+	assert_int_equal(s.borrower_count, 0);
+	disconnect(&a);
+}
+
+/* A donor that ends does not wait for arenas, which nothing releases. */
+static void ends_with_arenas(void **state)
+{
+	int turns = 0;
+
+	two_members(0, 0);
+	loop_drain(world.l, LOOP_END);
+	while (!loop_turn(world.l, 0))
+		assert_true(turns++ < 10);
+	close(a.fd);
+	close(b.fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(no_far_memory, without_far_memory, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_kind_of_frames, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(pools_by_frames, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_pool_in_a_turn, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(bytes_of_a_turn, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(accesses, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_in_each_request, with_far_donor,
+						end_far_donor),
+		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(words_for_one_that_does_not_read, with_far_donor,
+						end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(buffers_of_another, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_number_twice, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(told_by_the_status, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(ends_with_arenas, with_far_donor, end_far_donor),
+	};
+
+	return cmocka_run_group_tests_name("far sessions", tests, NULL, NULL);
+}

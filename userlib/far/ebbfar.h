@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * ebbfar: memory of an ebb-donord (8) that programs allocate, address and share.
+ *
+ * A pool has a name at its donor and belongs to the key of the program that created it.  It stays
+ * until it is destroyed or the donor exits.  A process that opens a pool is a member of it.
+ * Members allocate extents, of 4 KiB to 2 MiB, each by one compare-and-swap of a word that holds
+ * its owner, after FineMem (Wang et al., OSDI 2025) without its bitmaps and logs.  A member's
+ * extents are freed when it closes the pool, exits or is lost: the donor reads the words.
+ *
+ * At a unix socket the donor's memory is mapped: all but opening and adding memory is done here, by
+ * the processor's atomics.  Over TCP the donor executes each operation: one round trip.
+ *
+ * An extent's name says where it is and which allocation it is; no other allocation ever has the
+ * same name.  Send a name, and the number of its owner, to another member by a channel of your own,
+ * or store it in an extent; the other member takes the extent (ebbfar_take()) or, in a shared pool,
+ * accesses it.  New extents hold anything: they are not zeroed.
+ *
+ * Conventions.  Sizes and places are in bytes.  Functions return 0 or a negative errno unless
+ * noted; on failure they leave outputs unchanged, but the buffer of ebbfar_read().  Errors of every
+ * function with a handle:
+ *
+ *	-ESHUTDOWN  the connection has ended: the donor frees the member's extents
+ *	-ETIMEDOUT  the donor did not reply in time: it is unknown whether the operation took
+ *		    effect, and the connection has ended
+ *	-EPROTO     the donor broke the protocol: the connection has ended
+ *	-ECHILD     the handle is that of the process before fork(2)
+ *	-EINVAL     an extent, place or size that cannot be
+ *	-EACCES     over TCP: the memory belongs to another member, or is free
+ *	-ENOMEM, -EMFILE  memory of the pool cannot be mapped here; try again
+ *
+ * After the first three, all later calls return that error; close the handle, and open the pool
+ * again as a new member.  With mapped memory only calls that use the connection notice its end,
+ * such as ebbfar_wait() without a wait; allocations go on until then, and accesses after it.  When
+ * the donor has exited, they reach memory that new members do not have.
+ *
+ * Names are checked when an extent is freed, taken or withdrawn.  An access checks only that the
+ * place can be an extent, and over TCP that its owner is this member: a name of an extent that has
+ * been freed accesses the extent that is there now.
+ *
+ * Threads.  Any thread may use a handle; operations other than accesses of mapped memory wait for
+ * each other, but not for ebbfar_wait().  Call ebbfar_close() when all other calls have returned.
+ * Do not cancel a thread in a call.  Aligned words of 8 bytes are read and written atomically,
+ * nothing larger is: order between members comes from ebbfar_cas(), ebbfar_add() and messages.
+ *
+ * Signals and processes.  A signal handler must not call the library.  Calls go on after a signal:
+ * none returns -EINTR, and none raises SIGPIPE.  After fork(2) the child has no mapping, and its
+ * calls with the handle return -ECHILD; the child opens the pool itself.  Until it calls
+ * ebbfar_close() or execve(2), it keeps the parent's connection open, so that over TCP the donor
+ * does not notice the parent's exit.
+ *
+ * Trust.  Members of a pool trust each other and the donor.  Over TCP the donor refuses accesses to
+ * the extents of others, unless the pool is shared; it cannot refuse those of a mapping.
+ */
+#ifndef EBBFAR_H
+#define EBBFAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBBFAR_API __attribute__((visibility("default")))
+
+#define EBBFAR_EXTENT_LEAST 4096u
+#define EBBFAR_EXTENT_MOST (2u << 20)
+
+/* This process's membership of a pool. */
+typedef struct ebbfar ebbfar_t;
+
+enum {
+	EBBFAR_CREATE = 1, /* create the pool if there is none of that name */
+	/* With CREATE: members may access the extents of others. */
+	EBBFAR_SHARED = 2
+};
+
+/* Zero it, set what is needed.  Later releases add fields at the end. */
+struct ebbfar_options {
+	size_t size;          /* sizeof(struct ebbfar_options) */
+	const char *donor;    /* "HOST:PORT" or "unix:/PATH" */
+	const char *key;      /* key file, which a donor with keys requires over TCP; else NULL */
+	const char *pool;     /* 1 to 31 printable characters without blanks */
+	unsigned flags;
+	unsigned timeout_ms;  /* longest silence of the donor while a call waits; 0 = 10 s */
+	char error[512];      /* set on failure: "THING: CAUSE; REMEDY" */
+};
+
+/*
+ * Connects to the donor and joins the pool.  options->error says more than these: -ENOENT: no such
+ * pool, socket or key file; -EEXIST: with CREATE, it exists and is shared where that was not asked
+ * for, or the other way round; -ENOSPC: with CREATE, the donor has 16 pools; -EUSERS: the pool has
+ * 256 members; -EOPNOTSUPP: the donor has no far memory; -EPROTONOSUPPORT: it is too old; -EACCES:
+ * the key was refused; -EPERM: the unix socket is another user's; -EINVAL: an option is wrong, or a
+ * later release's; -ENOMEM; other errno of sockets.  The handle does not refer to *@options.
+ */
+EBBFAR_API int ebbfar_open(struct ebbfar_options *options, ebbfar_t **far);
+
+/*
+ * Leaves the pool and frees the handle.  The donor frees the extents that this member has.  Mapped
+ * memory is unmapped: no pointer of ebbfar_map() may be used after that.  Waits up to the timeout
+ * for the donor's reply.  In a child of fork(2), frees the child's handle alone.  NULL is fine.
+ */
+EBBFAR_API void ebbfar_close(ebbfar_t *far);
+
+/*
+ * Destroys a pool: its memory returns to the donor.  -EBUSY: it has members, or the donor is still
+ * freeing the extents of one; others as ebbfar_open().  Flags have
+ * no effect.
+ */
+EBBFAR_API int ebbfar_destroy(struct ebbfar_options *options);
+
+/*
+ * Returns this member's number, 1 to 256, which no other member has at the same time.  A later
+ * member may have it when the donor has freed this one's extents.
+ */
+EBBFAR_API uint32_t ebbfar_member(const ebbfar_t *far);
+
+/* --- extents ------------------------------------------------------------------------------ */
+
+/* A name.  Plain data without pointers: may be sent, and stored in extents. */
+struct ebbfar_extent {
+	uint64_t place;      /* in the pool, a multiple of the size */
+	uint64_t size;       /* a power of two */
+	uint64_t generation; /* which allocation of that place */
+};
+
+/*
+ * Allocates at least @size bytes, 1 to EBBFAR_EXTENT_MOST, else -EINVAL.  -ENOSPC: the pool's
+ * memory and the donor's --far or --quota are used up; -EAGAIN: other members were faster each
+ * time.
+ */
+EBBFAR_API int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent);
+
+/*
+ * Frees an extent of this member.  -ESTALE: it is not this member's, such as after a first free.
+ * With mapped memory, the member keeps up to 64 KiB of freed extents of each size up to 64 KiB for
+ * its next allocations; others cannot allocate those.
+ */
+EBBFAR_API int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent);
+
+/*
+ * Hand-over.  The owner sends the name to another member, which takes the extent: it then has it
+ * under the new name that is stored in *@extent.  @owner is the sender's number (ebbfar_member()).
+ * The owner frees the old name if that member reports failure or is dead (-ESTALE then says that it
+ * has been taken).  -ESTALE: freed, withdrawn or taken, or the owner is dead and the donor has
+ * freed it; -EINVAL: @owner is this member, or no number of a member.
+ */
+EBBFAR_API int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent);
+
+/* Gives an extent of this member a new name, so that the old one cannot be taken. */
+EBBFAR_API int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent);
+
+/* --- access ------------------------------------------------------------------------------- */
+
+/*
+ * Copy @size bytes at @offset of an extent; 0 bytes are fine.  When a call fails, some of them may
+ * have been copied.
+ */
+EBBFAR_API int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+			   void *to, size_t size);
+EBBFAR_API int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+			    const void *from, size_t size);
+
+/*
+ * Compare the word at @offset, a multiple of 8, with @expect, and if it is equal replace it by
+ * @desired; or add to it.  *@old is the word as it was.  Words are little-endian.
+ */
+EBBFAR_API int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+			  uint64_t expect, uint64_t desired, uint64_t *old);
+EBBFAR_API int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+			  uint64_t addend, uint64_t *old);
+
+/*
+ * Sets *@memory to the extent's memory.  The pointer may be used until the extent is freed: after
+ * that another extent is there, and after ebbfar_close() no memory.  -EOPNOTSUPP over TCP.
+ */
+EBBFAR_API int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory);
+
+/* --- messages ----------------------------------------------------------------------------- */
+
+/*
+ * Sends a word to a member: a doorbell, not a queue.  Of words that the donor has not passed on yet
+ * the last one is received, of those that no ebbfar_wait() has returned the last 16.  -ESRCH: no
+ * such member, such as one that has exited.
+ */
+EBBFAR_API int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word);
+
+/*
+ * Waits up to @timeout_ms, -1 = without limit, for a word; *@member is its sender.  -EAGAIN: none
+ * came.  -ESHUTDOWN, also when the wait is 0: the connection has ended.
+ */
+EBBFAR_API int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,642 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/clock.h"
+#include "lib/base/draw.h"
+#include "lib/rules/far_memory.h"
+#include "lib/rules/far_words.h"
+#include "member.h"
+
+/* Searches of all arenas while other members are faster. */
+#define TRIES 4
+/* A thread that waits looks for words that another thread has received. */
+#define LOOK_MS 50
+
+/* A place is the arena's number and the offset in it. */
+#define ARENA_SHIFT 32
+
+static uint32_t arena_of(const struct ebbfar_extent *x)
+{
+	return (uint32_t)(x->place >> ARENA_SHIFT);
+}
+
+static uint32_t offset_of(const struct ebbfar_extent *x)
+{
+	return (uint32_t)x->place;
+}
+
+static int leave(ebbfar_t *far, int result)
+{
+	pthread_mutex_unlock(&far->lock);
+	return result;
+}
+
+/* Takes the handle: returns 0, or why it cannot be used. */
+static int enter(ebbfar_t *far)
+{
+	int r = member_check(far);
+
+	if (!r)
+		pthread_mutex_lock(&far->lock);
+	return r;
+}
+
+/* Takes the handle unless its connection is known to have ended. */
+static int enter_live(ebbfar_t *far)
+{
+	int r = enter(far);
+
+	return r || !far->client.lost ? r : leave(far, far->client.lost);
+}
+
+/* Sets *@n to the name of @x.  Returns 0, or -EINVAL: a name may come from anywhere. */
+static int parse(const ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_name *n)
+{
+	uint32_t page = offset_of(x) >> EBB_PAGE_SHIFT & (EBB_FAR_SLOTS - 1);
+	uint32_t class = ebb_far_class(x->size);
+
+	if (class > EBB_FAR_WHOLE_CLASS || x->size != ebb_far_bytes(class) ||
+	    offset_of(x) % x->size || offset_of(x) < far->table || arena_of(x) >= MEMBER_ARENAS)
+		return -EINVAL;
+	*n = (struct ebb_far_name){
+		.section = offset_of(x) >> EBB_FAR_SECTION_SHIFT,
+		.word = (uint16_t)ebb_far_word_of(page),
+		.class = (uint8_t) class,
+		.generation = x->generation,
+	};
+	return far_is_name(n, far->sections) ? 0 : -EINVAL;
+}
+
+static void name(struct ebbfar_extent *x, uint32_t arena, const struct ebb_far_name *n)
+{
+	*x = (struct ebbfar_extent){
+		.place = (uint64_t)arena << ARENA_SHIFT | ebb_far_address(n),
+		.size = ebb_far_bytes(n->class),
+		.generation = n->generation,
+	};
+}
+
+/* Runs far->op on an arena that is known. */
+static int run(ebbfar_t *far, uint32_t arena)
+{
+	struct far_verb verb = extent_next(&far->op, FAR_OK);
+	uint8_t *base = member_memory(far, arena);
+
+	while (verb.kind != FAR_DONE) {
+		int r = 0;
+
+		if (base)
+			far_execute(base, &verb);
+		else
+			r = client_execute(&far->client, arena, &verb);
+		verb = extent_next(&far->op, r);
+	}
+	return far->op.result;
+}
+
+/* --- kept extents ----------------------------------------------------------------- */
+
+static bool is_kept(const ebbfar_t *far, const struct ebbfar_extent *x,
+		    const struct ebb_far_name *n)
+{
+	return n->class < KEPT_CLASSES && kept_has(&far->kept[n->class], x);
+}
+
+static int free_names(ebbfar_t *far, uint32_t arena, struct ebb_far_name *names, uint32_t n)
+{
+	struct member_view *v = &far->views[names->class];
+
+	far_free(&far->op, v->used && v->arena == arena ? &v->view : NULL, far->sections,
+		 far->member, names, n);
+	return run(far, arena);
+}
+
+/* Frees the oldest of what is kept of @class, of one line together.  Returns 0 or -errno. */
+static int free_oldest(ebbfar_t *far, uint32_t class)
+{
+	struct ebbfar_extent x[KEPT_MOST];
+	struct ebb_far_name names[KEPT_MOST];
+	uint32_t n = kept_evict(&far->kept[class], x);
+	int r = 0;
+
+	for (uint32_t i = 0; i < n && !r; i++)
+		r = parse(far, &x[i], &names[i]);
+	r = r ?: free_names(far, arena_of(&x[0]), names, n);
+	/* Another member that guessed a name could have taken that one. */
+	return r == -ESTALE ? 0 : r;
+}
+
+/* Frees @x, which is named @n, by keeping it.  Returns 0, -errno, or 1: it has to be freed. */
+static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_far_name *n)
+{
+	uint8_t *base = member_memory(far, arena_of(x));
+	struct kept *k;
+	int r;
+
+	if (!base || n->class >= KEPT_CLASSES)
+		return 1;
+	k = &far->kept[n->class];
+	/* It is the next to be allocated again: older ones, and those of another section, go. */
+	while ((r = kept_add(k, base, far->sections, far->member, x, n)) > 0 && k->count) {
+		r = free_oldest(far, n->class);
+		if (r)
+			return r;
+	}
+	return r;
+}
+
+/* Frees all that is kept: a section is not empty while the member has a slot of it. */
+static int free_kept(ebbfar_t *far)
+{
+	int r = 0;
+
+	for (uint32_t class = 0; class < KEPT_CLASSES; class++)
+		while (!r && far->kept[class].count)
+			r = free_oldest(far, class);
+	return r;
+}
+
+/* --- allocation ------------------------------------------------------------------- */
+
+static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
+{
+	struct member_view *v = &far->views[class];
+
+	if (!v->used || v->arena != arena)
+		far_view_init(&v->view, far->sections, (far->seed += 2) | 1);
+	v->used = true;
+	v->arena = arena;
+	return &v->view;
+}
+
+/*
+ * Sets *@word to a usable word of the view's line if there are two or more: after the last one,
+ * far_allocate() has to mend the hint and to find another line.
+ */
+static bool choose_word(struct far_view *v, uint32_t class, uint32_t *word)
+{
+	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, usable = 0, n, start;
+
+	if (!v->has_line || first >= slots)
+		return false;
+	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
+	/* Members that have the same image choose different words. */
+	start = draw_below(&v->seed, n);
+	for (uint32_t i = 0; i < n && usable < 2; i++) {
+		uint32_t w = start + i < n ? start + i : start + i - n;
+
+		if (far_slot_usable(v->words[w], class) && !usable++)
+			*word = w;
+	}
+	return usable == 2;
+}
+
+/*
+ * Allocates by the compare-and-swap of far_allocate() alone, in mapped memory: the image of the
+ * line tells enough, and if it is old, the swap fails and the line is read.
+ */
+static bool allocate_at_once(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	struct member_view *mv = &far->views[class];
+	uint8_t *base = mv->used ? member_memory(far, mv->arena) : NULL;
+	struct far_view *v = &mv->view;
+	struct ebb_far_name n;
+	uint64_t was, old;
+	uint32_t word;
+
+	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(v, class, &word))
+		return false;
+	was = v->words[word];
+	n = (struct ebb_far_name){
+		.section = v->section,
+		.word = (uint16_t)(v->line * EBB_FAR_LINE + word),
+		.class = (uint8_t) class,
+		.generation = ebb_far_slot_generation(was),
+	};
+	v->words[word] = far_owned_word(&n, far->member, n.generation);
+	old = far_swap(base, ebb_far_slot_at(far->sections, n.section, n.word), was,
+		       v->words[word]);
+	if (old != was) {
+		v->words[word] = old;
+		return false;
+	}
+	name(x, mv->arena, &n);
+	return true;
+}
+
+static int allocate_in(ebbfar_t *far, uint32_t class, uint32_t arena, struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	int r = member_reach(far, arena);
+
+	if (r)
+		return r;
+	far_allocate(&far->op, view_of(far, class, arena), far->member, class, &n, 1);
+	r = run(far, arena);
+	if (!r)
+		name(x, arena, &n);
+	return r;
+}
+
+/* Tries the arenas, the one of the last allocation first. */
+static int allocate(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	uint32_t first = far->views[class].used ? far->views[class].arena : 0, n = far->arenas;
+	int result = -ENOSPC;
+
+	for (uint32_t i = 0; i < n; i++) {
+		int r = allocate_in(far, class, (first + i) % n, x);
+
+		if (r == -EBUSY)
+			result = r;
+		else if (r != -ENOSPC)
+			return r;
+	}
+	return result;
+}
+
+/* Reads @words words of an arena's table. */
+static int read_table(ebbfar_t *far, uint32_t arena, uint64_t at, uint64_t *to, uint32_t words)
+{
+	const struct far_verb verb = { .kind = FAR_EXECUTE, .reads = 1,
+				       .read = { { at, to, words } } };
+	uint8_t *base = member_memory(far, arena);
+
+	if (!base)
+		return client_execute(&far->client, arena, &verb);
+	far_execute(base, &verb);
+	return 0;
+}
+
+/* Returns whether most slots of @class are free by @hints, which may be half of the truth. */
+static bool seems_empty(uint64_t hints, uint32_t class)
+{
+	uint32_t slots = ebb_far_slots(class);
+	uint32_t least = far_hint(slots < EBB_FAR_LINE ? slots : EBB_FAR_LINE) - 1;
+
+	for (uint32_t line = 0; line < ebb_far_lines(class); line++)
+		if ((hints >> (8 * line) & 0xff) < least)
+			return false;
+	return true;
+}
+
+/* Returns 1 if all slots of @class are free, 0 or -errno. */
+static int is_empty(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t class)
+{
+	uint64_t words[EBB_FAR_LINE];
+	uint32_t slots = ebb_far_slots(class);
+
+	for (uint32_t at = 0; at < slots; at += EBB_FAR_LINE) {
+		int r = read_table(far, arena, ebb_far_slot_at(far->sections, section, at), words,
+				   EBB_FAR_LINE);
+
+		for (uint32_t i = 0; i < EBB_FAR_LINE && at + i < slots && !r; i++)
+			if (ebb_far_slot_owner(words[i]) != EBB_FAR_NONE)
+				return 0;
+		if (r)
+			return r;
+	}
+	return 1;
+}
+
+/*
+ * How to find empty sections: by hints, which may lack some, or by all words, which takes a round
+ * trip or more for each section.
+ */
+enum trim { TRIM_HINTED, TRIM_ALL };
+
+/* Makes empty sections of other classes free; returns how many, or -errno. */
+static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
+{
+	uint64_t states[EBB_FAR_ARENA_SECTIONS], hints[EBB_FAR_ARENA_SECTIONS];
+	int trimmed = 0, r = member_reach(far, arena);
+
+	if (!r)
+		r = read_table(far, arena, ebb_far_section_at(0), states, far->sections);
+	if (!r)
+		r = read_table(far, arena, ebb_far_hint_at(far->sections, 0), hints, far->sections);
+	for (uint32_t s = 0; s < far->sections && !r; s++) {
+		uint32_t class = ebb_far_section_class(states[s]);
+
+		if (ebb_far_section_state(states[s]) != EBB_FAR_OPEN ||
+		    class >= EBB_FAR_WHOLE_CLASS)
+			continue;
+		r = how == TRIM_HINTED ? seems_empty(hints[s], class) :
+					 is_empty(far, arena, s, class);
+		if (r <= 0)
+			continue;
+		far_trim(&far->op, far->sections, far->member, s);
+		r = run(far, arena);
+		trimmed += !r;
+		r = r == -EBUSY ? 0 : r;
+	}
+	return r ?: trimmed;
+}
+
+static int trim(ebbfar_t *far)
+{
+	int trimmed = 0;
+
+	for (enum trim how = TRIM_HINTED; how <= TRIM_ALL && !trimmed; how++)
+		for (uint32_t i = 0; i < far->arenas; i++) {
+			int r = trim_arena(far, i, how);
+
+			if (r < 0)
+				return r;
+			trimmed += r;
+		}
+	/* Their images of sections are old. */
+	for (uint32_t i = 0; i <= EBB_FAR_WHOLE_CLASS; i++)
+		far->views[i].used = false;
+	return trimmed ? 0 : -ENOSPC;
+}
+
+/*
+ * Allocates in the next arena, which other members may have added and filled already, and so on.
+ * Without memory for another one, allocates after a trim.
+ */
+static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	int r = member_grow(far);
+
+	while (!r) {
+		r = allocate_in(far, class, far->arenas - 1, x);
+		if (r != -ENOSPC && r != -EBUSY)
+			return r;
+		r = member_grow(far);
+	}
+	if (r == -ENOSPC)
+		r = free_kept(far) ?: trim(far);
+	return r ?: allocate(far, class, x);
+}
+
+int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
+{
+	uint32_t class = ebb_far_class(size);
+	int r = enter_live(far);
+
+	if (r)
+		return r;
+	if (!size || class > EBB_FAR_WHOLE_CLASS)
+		return leave(far, -EINVAL);
+	if (class < KEPT_CLASSES && kept_take(&far->kept[class], x))
+		return leave(far, 0);
+	if (allocate_at_once(far, class, x))
+		return leave(far, 0);
+	r = allocate(far, class, x);
+	for (int i = 0; i < TRIES && r == -EBUSY; i++)
+		r = allocate(far, class, x);
+	if (r == -ENOSPC)
+		r = allocate_more(far, class, x);
+	return leave(far, r == -EBUSY ? -EAGAIN : r);
+}
+
+/* Begins to work on extent @x: *@n is its name.  On success the handle is taken. */
+static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_name *n)
+{
+	int r = enter_live(far);
+
+	if (r)
+		return r;
+	r = parse(far, x, n);
+	if (!r)
+		r = member_reach(far, arena_of(x));
+	return r ? leave(far, r) : 0;
+}
+
+int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	int r = begin(far, x, &n);
+
+	if (r)
+		return r;
+	r = keep(far, x, &n);
+	return leave(far, r > 0 ? free_names(far, arena_of(x), &n, 1) : r);
+}
+
+int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+
+	if (r)
+		return r;
+	far_take(&far->op, far->sections, far->member, owner, &n, 1);
+	r = run(far, arena_of(x));
+	if (!r)
+		name(x, arena_of(x), &n);
+	return leave(far, r);
+}
+
+int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	int r = begin(far, x, &n);
+
+	if (r)
+		return r;
+	if (is_kept(far, x, &n))
+		return leave(far, -ESTALE);
+	far_withdraw(&far->op, far->sections, far->member, &n, 1);
+	r = run(far, arena_of(x));
+	if (!r)
+		name(x, arena_of(x), &n);
+	return leave(far, r);
+}
+
+/* --- access ----------------------------------------------------------------------- */
+
+/*
+ * Checks an access.  Sets *@base to the arena's memory, or to NULL: the donor executes the access,
+ * and the handle is taken.
+ */
+static int reach(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, size_t size,
+		 uint8_t **base)
+{
+	struct ebb_far_name n;
+	int r = parse(far, x, &n);
+
+	if (r || offset > x->size || size > x->size - offset)
+		return -EINVAL;
+	*base = member_memory(far, arena_of(x));
+	if (*base)
+		return member_check(far);
+	r = begin(far, x, &n);
+	if (!r && far->maps) {
+		*base = member_memory(far, arena_of(x));
+		leave(far, 0);
+	}
+	return r;
+}
+
+/* The requests of a longer access are sent together. */
+static int move(ebbfar_t *far, uint8_t op, const struct ebbfar_extent *x, uint64_t offset,
+		uint8_t *memory, size_t size)
+{
+	int r = 0, settled;
+
+	while (size && !r) {
+		uint32_t n = size < WIRE_FAR_MOST ? (uint32_t)size : WIRE_FAR_MOST;
+		bool reads = op == WIRE_FAR_READ;
+
+		r = client_push(&far->client,
+				(struct wire_frame){ .op = op, .slab = arena_of(x),
+						     .offset = offset_of(x) + (uint32_t)offset,
+						     .length = n },
+				memory, (struct client_reply){ .length = reads ? n : 0,
+							       .to = reads ? memory : NULL });
+		memory += n;
+		offset += n;
+		size -= n;
+	}
+	settled = client_settle(&far->client);
+	return r ?: settled;
+}
+
+int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, void *to,
+		size_t size)
+{
+	uint8_t *base;
+	int r = reach(far, x, offset, size, &base);
+
+	if (r)
+		return r;
+	if (!base)
+		return leave(far, move(far, WIRE_FAR_READ, x, offset, to, size));
+	far_copy_out(to, base, offset_of(x) + offset, size);
+	return 0;
+}
+
+int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, const void *from,
+		 size_t size)
+{
+	uint8_t *base;
+	int r = reach(far, x, offset, size, &base);
+
+	if (r)
+		return r;
+	if (!base)
+		return leave(far, move(far, WIRE_FAR_WRITE, x, offset, (uint8_t *)from, size));
+	far_copy_in(base, offset_of(x) + offset, from, size);
+	return 0;
+}
+
+/* Sends a request for a word. */
+static int ask_word(ebbfar_t *far, struct wire_frame f, const void *payload, uint64_t *old)
+{
+	uint64_t word;
+	int r = client_push(&far->client, f, payload,
+			    (struct client_reply){ .length = sizeof(word), .to = &word,
+						   .words = true });
+
+	if (!r)
+		r = client_settle(&far->client);
+	if (!r)
+		*old = word;
+	return r;
+}
+
+int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, uint64_t expect,
+	       uint64_t desired, uint64_t *old)
+{
+	const struct wire_far_swap s = { offset_of(x) + offset, expect, desired };
+	uint8_t payload[WIRE_FAR_SWAP_SIZE], *base;
+	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
+
+	if (r)
+		return r;
+	if (base) {
+		*old = far_swap(base, s.at, expect, desired);
+		return 0;
+	}
+	wire_put_far_swap(payload, 0, &s);
+	return leave(far, ask_word(far, (struct wire_frame){
+					   .op = WIRE_FAR_CAS, .slab = arena_of(x),
+					   .length = sizeof(payload) }, payload, old));
+}
+
+int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, uint64_t addend,
+	       uint64_t *old)
+{
+	uint8_t payload[WIRE_FAR_WORD_SIZE], *base;
+	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
+
+	if (r)
+		return r;
+	if (base) {
+		*old = far_add(base, offset_of(x) + offset, addend);
+		return 0;
+	}
+	put64(payload, addend);
+	return leave(far, ask_word(far, (struct wire_frame){
+					   .op = WIRE_FAR_ADD, .slab = arena_of(x),
+					   .offset = offset_of(x) + (uint32_t)offset,
+					   .length = sizeof(payload) }, payload, old));
+}
+
+int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *x, void **memory)
+{
+	uint8_t *base;
+	int r = far->maps ? reach(far, x, 0, x->size, &base) : -EOPNOTSUPP;
+
+	if (!r)
+		*memory = base + offset_of(x);
+	return r;
+}
+
+/* --- messages --------------------------------------------------------------------- */
+
+int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word)
+{
+	const struct wire_far_word w = { member, word };
+	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
+	int r = enter(far);
+
+	if (r)
+		return r;
+	wire_build_far_word(payload, &w);
+	r = client_push(&far->client, (struct wire_frame){ .op = WIRE_FAR_NOTIFY,
+							   .length = sizeof(payload) },
+			payload, (struct client_reply){ 0 });
+	return leave(far, r ?: client_settle(&far->client));
+}
+
+/* Takes the oldest word.  Returns 0, -EAGAIN, or why none will come. */
+static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
+{
+	struct client *c = &far->client;
+	int r = client_receive(c);
+
+	if (!c->word_count)
+		return r ?: -EAGAIN;
+	*member = c->words[c->first_word].member;
+	*word = c->words[c->first_word].word;
+	c->first_word = (c->first_word + 1) % CLIENT_WORDS;
+	c->word_count--;
+	return 0;
+}
+
+int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)
+{
+	int64_t end = now_ms() + timeout_ms;
+
+	for (;;) {
+		struct pollfd p = { .events = POLLIN };
+		int64_t left;
+		int r = enter(far);
+
+		if (r)
+			return r;
+		r = take_word(far, member, word);
+		p.fd = far->client.fd;
+		leave(far, 0);
+		left = timeout_ms < 0 ? LOOK_MS : end - now_ms();
+		if (r != -EAGAIN || left <= 0)
+			return r;
+		poll(&p, 1, left < LOOK_MS ? (int)left : LOOK_MS);
+	}
+}
