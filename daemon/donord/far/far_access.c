@@ -39,7 +39,7 @@ static bool owns(const uint8_t *base, uint32_t sections, uint32_t owner, uint64_
 	return at >= end;
 }
 
-/* Returns WIRE_OK if @n bytes at @at are in the arena, whose memory is then *@base. */
+/* Sets *@base to the arena's memory.  Returns WIRE_OK if @n bytes at @at are in it. */
 static uint16_t find(const struct far_member *m, uint32_t arena, uint64_t at, uint64_t n,
 		     uint8_t **base)
 {

@@ -18,8 +18,8 @@
 #include "far_pools.h"
 
 /*
- * Makes @connection a member of @fp; *@out is it after WIRE_OK.  @peer_fd is a unix socket whose
- * peer may map arenas, or -1.
+ * Makes @connection a member of @fp, and sets *@out to it if that returns WIRE_OK.  @peer_fd is a
+ * unix socket, of which the peer may map arenas, or -1.
  */
 uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far_member **out);
 /* Returns WIRE_OK if the member's process can be fenced after it has mapped an arena. */
@@ -32,8 +32,8 @@ void far_unmapped(struct far_member *m);
 void far_lost(struct far_member *m); /* it may return */
 void far_left(struct far_member *m); /* it may not: @m is not the session's any more */
 /*
- * The member returns by @connection, whose socket is @peer_fd as for far_join().  Returns false if
- * it cannot: it maps arenas, and this is another process.
+ * The member returns by @connection; @peer_fd as for far_join().  Returns false if it cannot: it
+ * maps arenas, and this is another process.
  */
 bool far_return(struct far_member *m, void *connection, int peer_fd);
 

@@ -97,7 +97,7 @@ struct far {
 };
 
 /*
- * Lends up to @bytes of @pool, whose slabs are at least one section.  Returns 0 or -errno; *@out is
+ * Lends up to @bytes of @pool, in slabs of at least one section.  Returns 0 or -errno; *@out is
  * untouched on failure.
  */
 int far_pools_new(struct far **out, struct pool *pool, struct donor_log *log,

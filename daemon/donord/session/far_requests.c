@@ -174,12 +174,11 @@ static void serve_cas(struct connection *c, const struct wire_frame *f)
 static void serve_add(struct connection *c, const struct wire_frame *f)
 {
 	uint8_t payload[WIRE_FAR_WORD_SIZE];
-	struct wire_frame reply = *f;
 	uint64_t old = 0;
 	uint16_t st = far_add_word(c->member, f->slab, f->offset, get64(c->small), &old);
 
 	put64(payload, old);
-	connection_reply(c, &reply, st, payload, st == WIRE_OK ? sizeof(payload) : 0, NO_SLAB);
+	connection_reply(c, f, st, payload, st == WIRE_OK ? sizeof(payload) : 0, NO_SLAB);
 }
 
 static int serve_word(struct connection *c, const struct wire_frame *f)

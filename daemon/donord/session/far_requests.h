@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Serves the frames of far memory: those of connections whose HELLO has WIRE_FAR. */
+/* Serves the frames of far memory, on connections with WIRE_FAR in their HELLO. */
 #ifndef EBB_FAR_REQUESTS_H
 #define EBB_FAR_REQUESTS_H
 
@@ -15,7 +15,7 @@ uint16_t far_greet(struct connection *c);
  * whether there is one that can return; the caller drops @old.
  */
 bool far_succeed(struct connection *c, struct connection *old);
-/* Serves request @f, whose payload has arrived.  Returns 0 or -EPROTO. */
+/* Serves request @f; its payload has arrived.  Returns 0 or -EPROTO. */
 int far_request(struct connection *c, const struct wire_frame *f);
 
 #endif

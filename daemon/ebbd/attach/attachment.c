@@ -349,7 +349,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		return r ? r : detect_rebalance_below(a, t->cgroup.rel, e);
 	}
 	fresh.colocation.cpu = -1;
-	if (fresh.placement != PLACEMENT_OFF)
+	if (attachment_wants_placing(&fresh))
 		attachments_wake_placing(a);
 	set_benefit(a, &fresh, fresh.benefit);
 	fresh.user = stat(fresh.cgroup.path, &st) ? 0 : st.st_uid;

@@ -22,7 +22,7 @@ void colocation_recover(void);
 int colocation_start(struct colocation **c, struct attachments *a, struct error *e);
 /* Restores the affinity of all programs. */
 void colocation_stop(struct colocation **c);
-/* Returns "together", "no gain", ..., as in reports. */
+/* Returns "together", "apart", ..., as in reports. */
 const char *colocation_state_name(enum colocation_state state);
 
 #endif
