@@ -12,7 +12,6 @@
 #include "lib/wire/address.h"
 #include "lib/wire/local.h"
 #include "lib/wire/tcp.h"
-#include "quiet.h"
 
 int client_errno(uint16_t status)
 {
@@ -274,7 +273,7 @@ static int secure_as(struct client *c, const char *name)
 		       tls_start(&c->tls, c->context, c->fd);
 
 	while (!r) {
-		r = quiet_handshake(&c->tls);
+		r = tls_handshake(&c->tls);
 		if (r <= 0)
 			return r;
 		r = wait_for(c, c->tls.wants_write ? POLLOUT : POLLIN);
@@ -306,7 +305,7 @@ static int secure(struct client *c, const struct address *a, const char *key, st
 	if (r)
 		return fail(e, r, "donor %s: %s", a->text,
 			    r == -EACCES ? c->tls.why : strerror(-r));
-	c->rx.io = c->tx.io = &quiet_io;
+	c->rx.io = c->tx.io = &tls_io;
 	c->rx.channel = c->tx.channel = &c->tls;
 	return 0;
 }

@@ -4,9 +4,11 @@
 #include <malloc.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "tls.h"
 
@@ -293,15 +295,58 @@ static bool tls_pending(void *channel)
 
 const struct stream_io tls_io = { tls_receive, tls_send, tls_pending };
 
+/* As OpenSSL's own, but without SIGPIPE: its disposition is the program's. */
+static int write_quietly(BIO *b, const char *from, int n)
+{
+	ssize_t r = send(BIO_get_fd(b, NULL), from, (size_t)n, MSG_NOSIGNAL);
+
+	BIO_clear_retry_flags(b);
+	if (r <= 0 && BIO_sock_should_retry((int)r))
+		BIO_set_retry_write(b);
+	return (int)r;
+}
+
+static BIO_METHOD *method;
+
+static void make_method(void)
+{
+	const BIO_METHOD *its = BIO_s_socket();
+
+	method = BIO_meth_new(BIO_TYPE_SOCKET, "socket without SIGPIPE");
+	if (method && BIO_meth_set_write(method, write_quietly) &&
+	    BIO_meth_set_read(method, BIO_meth_get_read(its)) &&
+	    BIO_meth_set_ctrl(method, BIO_meth_get_ctrl(its)) &&
+	    BIO_meth_set_create(method, BIO_meth_get_create(its)) &&
+	    BIO_meth_set_destroy(method, BIO_meth_get_destroy(its)))
+		return;
+	BIO_meth_free(method);
+	method = NULL;
+}
+
+/* Returns the socket as OpenSSL reads and writes it, or NULL without memory; @fd stays open. */
+static BIO *socket_of(int fd)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	BIO *b;
+
+	pthread_once(&once, make_method);
+	b = method ? BIO_new(method) : NULL;
+	if (b)
+		BIO_set_fd(b, fd, BIO_NOCLOSE);
+	return b;
+}
+
 /* @k: the key that a borrower offers. */
 static int start(struct tls *t, struct tls_context *c, int fd, const struct key *k)
 {
 	SSL *ssl = SSL_new(c->ctx);
+	BIO *b = ssl ? socket_of(fd) : NULL;
 
-	if (!ssl || !SSL_set_fd(ssl, fd)) {
+	if (!b) {
 		SSL_free(ssl);
 		return -ENOMEM;
 	}
+	SSL_set_bio(ssl, b, b);
 	*t = (struct tls){ .ssl = ssl, .context = c };
 	SSL_set_app_data(ssl, t);
 	if (c->ring) {

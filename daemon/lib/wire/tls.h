@@ -7,7 +7,7 @@
  *
  * A struct tls belongs to one connection and one thread.  During the handshake the owner polls the
  * socket and calls tls_handshake(); then the streams (stream.h) get tls_io with it as their channel
- * and work as on a bare socket, but without descriptors.
+ * and work as on a bare socket, but without descriptors.  Nothing here raises SIGPIPE.
  *
  * OpenSSL allocates: in a handshake, and a little at any time.  A process that must not wait for
  * memory calls tls_reserve() first.
