@@ -14,13 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "far_world.h"
 #include "lib/base/clock.h"
 #include "lib/rules/far_memory.h"
-#include "userlib/far/ebbfar.h"
 
-/* Last: it makes a macro of fail(). */
-#include <cmocka.h>
+/* Last: cmocka.h makes a macro of fail(). */
+#include "far_library.h"
 
 /* The ABI: programs have these numbers. */
 _Static_assert(sizeof(struct ebbfar_extent) == 24, "names are stored and sent");
@@ -28,45 +26,6 @@ _Static_assert(offsetof(struct ebbfar_extent, generation) == 16, "names are stor
 _Static_assert(offsetof(struct ebbfar_options, size) == 0, "tells releases apart");
 _Static_assert(offsetof(struct ebbfar_options, error) == 40, "of release 0.2");
 _Static_assert(sizeof(struct ebbfar_options) == 552, "of release 0.2");
-
-static struct ebbfar_options options(const char *donor, unsigned flags)
-{
-	return (struct ebbfar_options){ .size = sizeof(struct ebbfar_options), .donor = donor,
-					.pool = "p", .flags = flags, .timeout_ms = 5000 };
-}
-
-static ebbfar_t *open_with(struct ebbfar_options o)
-{
-	ebbfar_t *far;
-
-	if (ebbfar_open(&o, &far))
-		fail_msg("%s", o.error);
-	return far;
-}
-
-static ebbfar_t *open_at(const char *donor, unsigned flags)
-{
-	return open_with(options(donor, flags));
-}
-
-/* A test for each transport gets its address by the setup. */
-static const char *at;
-
-static int by_tcp(void **state)
-{
-	int r = with_far_thread(state);
-
-	at = world.tcp;
-	return r;
-}
-
-static int by_mapping(void **state)
-{
-	int r = with_far_thread(state);
-
-	at = world.local;
-	return r;
-}
 
 /* The donor's image of the first arena. */
 static uint32_t words_of(uint32_t member)

@@ -15,54 +15,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "far_world.h"
 #include "lib/base/clock.h"
 #include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 #include "lib/wire/address.h"
 #include "lib/wire/wire_far.h"
-#include "userlib/far/ebbfar.h"
 
-/* Last: it makes a macro of fail(). */
-#include <cmocka.h>
-
-static struct ebbfar_options options(const char *donor, unsigned flags)
-{
-	return (struct ebbfar_options){ .size = sizeof(struct ebbfar_options), .donor = donor,
-					.pool = "p", .flags = flags, .timeout_ms = 5000 };
-}
-
-static ebbfar_t *open_at(const char *donor, unsigned flags)
-{
-	struct ebbfar_options o = options(donor, flags);
-	ebbfar_t *far;
-
-	if (ebbfar_open(&o, &far))
-		fail_msg("%s", o.error);
-	return far;
-}
+/* Last: cmocka.h makes a macro of fail(). */
+#include "far_library.h"
 
 /* Sections of all arenas but those that have the tables. */
 enum { FREE_SECTIONS = FAR_ARENAS * (FAR_SECTIONS - 1) };
-
-/* A test for each transport gets its address by the setup. */
-static const char *at;
-
-static int by_tcp(void **state)
-{
-	int r = with_far_thread(state);
-
-	at = world.tcp;
-	return r;
-}
-
-static int by_mapping(void **state)
-{
-	int r = with_far_thread(state);
-
-	at = world.local;
-	return r;
-}
 
 /* Destroys the pool when the donor has recovered its members. */
 static int end(void **state)
