@@ -3,9 +3,10 @@
 """
 check.py [--all] UNIT_TEST...: runs the tests and leaves the machine as it was.
 
-Unit tests, then the system tests on this kernel: those that use swap, one by one, while a guest
-uses the remaining processor time, then the others in parallel with the guests.  Ends with the
-skipped tests and their reasons; a skip that tests/allowed-skips does not list is a failure.
+The system tests on this kernel that use swap run one by one; unit tests and then a guest use the
+processor time that they leave.  The other system tests run in parallel, with the remaining guests.
+Ends with the skipped tests and their reasons; a skip that tests/allowed-skips does not list is a
+failure.
 
 V=1 names each test as it ends.
 
@@ -20,9 +21,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +36,7 @@ import unit
 REPORTS = machine.BUILD / "tests"
 SYSTEM_SECONDS = 1200
 PREPARE_SECONDS = 1200
-WORKERS = 5
+WORKERS = 8
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
 # Print a line for each test instead of a dot.
 VERBOSE = os.environ.get("V") == "1"
@@ -114,29 +116,8 @@ def process(argv, **options):
         p.wait()
 
 
-@contextmanager
-def guests_prepared():
-    """
-    Fetches the guests' kernels and headers and builds the module during a `with`.  Errors are
-    printed; the guests report them again.
-    """
-    log = REPORTS / "guests-prepared.log"
-    with open(log, "w") as output, process(
-            ["make", "--no-print-directory", "NO_DEPS=1", "KMOD_OLD=", "kmod-guest"],
-            stdout=output, stderr=subprocess.STDOUT,
-            env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}) as p:
-        yield
-        # System tests must have the machine to themselves.
-        try:
-            status = p.wait(PREPARE_SECONDS)
-        except subprocess.TimeoutExpired:
-            status = f"none after {PREPARE_SECONDS} s"
-    if status:
-        print(f"make kmod-guest: exit status {status}: {log.read_text().rstrip()}", flush=True)
-
-
 def may_have_usual_priority():
-    """Returns whether the process can restore its priority later."""
+    """Permits child processes to restore their priority later."""
     nice = 20 - os.getpriority(os.PRIO_PROCESS, 0)
     try:
         resource.setrlimit(resource.RLIMIT_NICE, (nice, nice))
@@ -144,22 +125,83 @@ def may_have_usual_priority():
         pass # boots.py reports it if it matters
 
 
-@contextmanager
-def guests():
-    """Runs one guest at a low priority until the block closes the process's input, then several."""
-    (REPORTS / "guests.xml").unlink(missing_ok=True)
-    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--meanwhile", "--report",
-                  str(REPORTS / "guests.xml")],
-                 stdin=subprocess.PIPE, preexec_fn=may_have_usual_priority) as p:
-        yield p
+class Remainder(threading.Thread):
+    """
+    Uses the processor time that system tests leave, at a low priority: fetches the guests' kernels
+    and headers, builds the module and runs the unit tests; then it runs guests, one at a time, and
+    several at once after no_longer_beside().
+    """
 
+    def __init__(self, tests, guests):
+        super().__init__()
+        self.tests, self.guests = tests, guests
+        self.unit_rows, self.guest_rows = [("unit tests", "failed", "not run")], []
+        self.lock = threading.Lock()
+        self.beside, self.ended, self.booting = True, False, None
 
-def run_beside_and_guests(running):
-    """Runs tests that mostly wait together with guests, which compute."""
-    running.stdin.close()
-    rows = run_beside()
-    print("== the remaining guests", flush=True)
-    return rows + guest_rows(running.wait())
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        with self.lock:
+            self.ended = True
+            unit.end()
+            if self.booting:
+                self.booting.terminate()
+        self.join()
+
+    def run(self):
+        with self.prepared() if self.guests else nullcontext():
+            start = time.monotonic()
+            self.unit_rows = unit.run_all(self.tests, VERBOSE, beside=True)
+            print(f"   unit tests: {time.monotonic() - start:.0f} s", flush=True)
+        if self.guests:
+            self.guest_rows = guest_rows(self.boot())
+
+    @contextmanager
+    def prepared(self):
+        """Errors are printed; the guests report them again."""
+        log = REPORTS / "guests-prepared.log"
+        with open(log, "w") as output, process(
+                ["nice", "-n", str(unit.LOW), "make", "--no-print-directory", "NO_DEPS=1", "KMOD_OLD=", "kmod-guest"],
+                stdout=output, stderr=subprocess.STDOUT,
+                env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}) as p:
+            yield
+            status = None
+            for _ in range(PREPARE_SECONDS):
+                if self.ended:
+                    return
+                with suppress(subprocess.TimeoutExpired):
+                    status = p.wait(1)
+                    break
+        if status != 0:
+            print(f"make kmod-guest: exit status {status}: {log.read_text().rstrip()}", flush=True)
+
+    def boot(self):
+        """Runs the guests; returns the exit status."""
+        (REPORTS / "guests.xml").unlink(missing_ok=True)
+        with self.lock:
+            if self.ended:
+                return 1
+            self.booting = subprocess.Popen(
+                as_caller([sys.executable, "-B", str(HERE / "guest/boots.py"), "--meanwhile", "--report",
+                           str(REPORTS / "guests.xml")]),
+                cwd=machine.REPO, stdin=subprocess.PIPE)
+            if not self.beside:
+                self.booting.stdin.close()
+        return self.booting.wait()
+
+    def no_longer_beside(self):
+        with self.lock:
+            self.beside = False
+            if self.booting:
+                self.booting.stdin.close()
+
+    def rows(self):
+        """Waits for the end; returns all results."""
+        self.join()
+        return self.unit_rows + self.guest_rows
 
 
 def run_all_guests():
@@ -252,15 +294,13 @@ def stage_once(name, run, rows):
 
 def run_check(tests, rows):
     wanted = not os.environ.get("EBB_SKIP_GUESTS")
-    with guests_prepared() if wanted else nullcontext():
-        stage("unit tests", lambda: unit.run_all(tests, VERBOSE), rows)
-    with guests() if wanted else nullcontext() as running:
+    may_have_usual_priority()
+    with Remainder(tests, wanted) as remainder:
         stage(f"system tests, kernel {os.uname().release}", run_system, rows)
-        if wanted:
-            stage("system tests beside each other, and guests",
-                  lambda: run_beside_and_guests(running), rows)
-    if not wanted:
+        remainder.no_longer_beside()
         stage("system tests beside each other", run_beside, rows)
+        stage("the remaining unit tests and guests", remainder.rows, rows)
+    if not wanted:
         rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
 
 

@@ -5,12 +5,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-TIMEOUT = 300
+# Ends programs that hang.  Beside other work some need minutes.
+TIMEOUT = 900
+# Nice value of programs in the time that others leave.
+LOW = 5
+
+running, ended = set(), threading.Event()
 
 
 def tests_of(report, program, status):
@@ -34,20 +40,39 @@ def tests_of(report, program, status):
     return rows
 
 
-def run(path):
+def finish(process):
+    """Waits for a program; returns its status and its output."""
+    running.add(process)
+    try:
+        if ended.is_set():
+            process.kill()
+        output, _ = process.communicate(timeout=TIMEOUT)
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return f"none after {TIMEOUT} s", process.communicate()[0]
+    finally:
+        running.discard(process)
+
+
+def end():
+    """Ends run_all() in another thread soon; its result is without meaning."""
+    ended.set()
+    for process in list(running):
+        process.kill()
+
+
+def run(path, nice=0):
     """Runs one program; returns its tests, its output and the seconds it took."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         report = os.path.join(scratch, "report.xml")
         env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="XML", CMOCKA_XML_FILE=report,
                    UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
-        try:
-            # make's caller may ignore signals, which children inherit.
-            done = subprocess.run(["env", "--default-signal", path], env=env, stdout=subprocess.PIPE, text=True,
-                                  stderr=subprocess.STDOUT, timeout=TIMEOUT, errors="replace")
-            status, output = done.returncode, done.stdout
-        except subprocess.TimeoutExpired as e:
-            status, output = f"none after {TIMEOUT} s", (e.stdout or b"").decode(errors="replace")
+        # make's caller may ignore signals, which children inherit.
+        with subprocess.Popen(["nice", "-n", str(nice), "env", "--default-signal", path], env=env, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace") as process:
+            status, output = finish(process)
         return tests_of(report, Path(path).name, status), output, time.monotonic() - start
 
 
@@ -70,12 +95,15 @@ def tell(program, tests, output, seconds, verbose):
             for name, outcome, reason in tests]
 
 
-def run_all(paths, verbose=True):
-    """Prints a line for each program, or for those that fail; returns [("program: test", outcome, reason)]."""
+def run_all(paths, verbose=True, beside=False):
+    """
+    Prints a line for each program, or for those that fail; returns [("program: test", outcome, reason)].
+    With @beside, one runs at a time, at a low priority.
+    """
     rows = []
-    pool = ThreadPoolExecutor(os.cpu_count())
+    pool = ThreadPoolExecutor(1 if beside else os.cpu_count())
     try:
-        for path, done in zip(paths, pool.map(run, paths)):
+        for path, done in zip(paths, pool.map(lambda path: run(path, LOW if beside else 0), paths)):
             rows += tell(Path(path).name, *done, verbose)
     finally:
         pool.shutdown(cancel_futures=True)

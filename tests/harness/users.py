@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Users without entries in a password file: processes with their own numbers."""
 import contextlib
+import errno
 import json
 import shutil
 import subprocess
@@ -90,6 +91,11 @@ class Place:
                 assert user.poll() is None
             finally:
                 user.kill()
+        # Requests that the user left behind are answered in turn; until then its connections count.
+        deadline = time.monotonic() + 60
+        while self.ask(groups, path, "status").get("code") == errno.EBUSY:
+            assert time.monotonic() < deadline, f"{path}: connections of a dead process still count"
+            time.sleep(0.05)
 
     def ctl(self, groups, *argv, **kwargs):
         return self.run(groups, self.ebbctl, *argv, **kwargs)
