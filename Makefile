@@ -44,6 +44,11 @@ endif
 .PHONY: all help deps check check-all check-kmod lint soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
 	bench-latency bench-device install clean
 
+# The commands that build all and then work for minutes; a -j of the caller takes precedence.
+ifneq ($(filter check check-all demo,$(MAKECMDGOALS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter
 override CFLAGS += -std=gnu11 $(WARN) -D_GNU_SOURCE -DEBB_VERSION='"$(VERSION)"' \

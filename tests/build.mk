@@ -112,13 +112,16 @@ $(error make $(MAKECMDGOALS): needs root for swap, namespaces, BPF and cgroups; 
 endif
 endif
 
+# Tests run make themselves: not with this one's flags.
+CHECK := env -u MAKEFLAGS -u MFLAGS $(PYTHON) -B tests/check.py
+
 # EBB_SKIP_GUESTS=1 skips the guests and reports it.
 check: lint test-build
-	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
+	$(Q)$(CHECK) $(UNIT_TESTS)
 
 # Resumes after an interruption or a failure: FRESH=1 runs all again.
 check-all: lint test-build deb kmod-guest $(B)/guest/container
-	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/check.py --all $(UNIT_TESTS)
+	$(Q)FRESH=$(FRESH) $(CHECK) --all $(UNIT_TESTS)
 
 lint: all
 	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies

@@ -165,8 +165,7 @@ class Remainder(threading.Thread):
         log = REPORTS / "guests-prepared.log"
         with open(log, "w") as output, process(
                 ["nice", "-n", str(unit.LOW), "make", "--no-print-directory", "NO_DEPS=1", "KMOD_OLD=", "kmod-guest"],
-                stdout=output, stderr=subprocess.STDOUT,
-                env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}) as p:
+                stdout=output, stderr=subprocess.STDOUT) as p:
             yield
             status = None
             for _ in range(PREPARE_SECONDS):
