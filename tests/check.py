@@ -34,7 +34,7 @@ import machine
 import unit
 
 REPORTS = machine.BUILD / "tests"
-SYSTEM_SECONDS = 1200
+SYSTEM_SECONDS = 3600
 PREPARE_SECONDS = 1200
 WORKERS = 8
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]

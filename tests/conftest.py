@@ -31,6 +31,13 @@ def pytest_sessionstart(session):
         pytest.exit("these tests need root; run sudo make check", 2)
 
 
+def pytest_runtest_logreport(report):
+    """Names each failure at once: all of a run that takes a quarter of an hour come at its end."""
+    if report.failed and not os.environ.get("PYTEST_XDIST_WORKER"):
+        print(f"\n{report.nodeid}: {report.when}: {getattr(report.longrepr, 'reprcrash', report.longrepr)}",
+              file=sys.__stderr__, flush=True)
+
+
 @pytest.fixture
 def ebbd_lock():
     """A lock held while an ebbd runs: one at a time on this machine."""

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <ebb/abi.h>
@@ -44,6 +45,15 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 int bpf_map_delete_elem(int fd, const void *key)
 {
 	memset(&map[*(const uint64_t *)key], 0, sizeof(map[0]));
+	return 0;
+}
+
+static uint64_t total_swap = 1024 * MIB, free_swap = 1024 * MIB;
+
+int sysinfo(struct sysinfo *s)
+{
+	*s = (struct sysinfo){ .totalswap = total_swap >> 12, .freeswap = free_swap >> 12,
+			       .mem_unit = 4096 };
 	return 0;
 }
 
@@ -219,6 +229,52 @@ static void much_under_writeback_stops_it(void **unused)
 	leaves_free(&l);
 }
 
+static void full_swap_stops_it(void **unused)
+{
+	struct leaves *l = leaves_new(0, HEADROOM);
+	struct leaf *child, *other;
+
+	limit("/slice", 0);
+	limit("/slice/child", 64);
+	limit("/slice/other", 0);
+	use("/slice/child", 10);
+	child = leaf_at(l, 1, "/slice/child", SECOND);
+	other = leaf_at(l, 2, "/slice/other", SECOND);
+	free_swap = 9 * MIB;
+	assert_true(leaf_make_room(child, 256));
+	assert_false(leaf_make_room(child, 257));
+	/* The machine's memory counts where the cgroup has no limit. */
+	assert_false(leaf_make_room(other, 257));
+	/* Of a small swap a part is enough. */
+	total_swap = 16 * MIB;
+	free_swap = 2 * MIB;
+	assert_true(leaf_make_room(child, 256));
+	assert_false(leaf_make_room(child, 257));
+	total_swap = free_swap = 1024 * MIB;
+	leaves_free(&l);
+}
+
+static void a_full_swap_limit_stops_it(void **unused)
+{
+	struct leaves *l = leaves_new(0, HEADROOM);
+	struct leaf *child;
+
+	limit("/slice", 0);
+	limit("/slice/child", 64);
+	use("/slice/child", 10);
+	write_file("/slice", "memory.swap.max", "67108864");
+	write_file("/slice", "memory.swap.current", "66060288");
+	child = leaf_at(l, 1, "/slice/child", SECOND);
+	assert_true(leaf_make_room(child, 256));
+	assert_false(leaf_make_room(child, 257));
+	/* A limit on swap is none on memory. */
+	assert_int_equal(leaf_limit(child), 64 * MIB);
+	assert_int_equal(leaf_unused(child), 54 * MIB);
+	write_file("/slice", "memory.swap.max", "max");
+	assert_true(leaf_make_room(leaf_find(l, 1, 2 * SECOND), 257));
+	leaves_free(&l);
+}
+
 static void unused_leaves_are_forgotten(void **unused)
 {
 	struct leaves *l = leaves_new(0, HEADROOM);
@@ -253,7 +309,8 @@ static int make_cgroups(void **unused)
 static int remove_cgroups(void **unused)
 {
 	static const char *const files[] = { "memory.max", "memory.current", "memory.reclaim",
-					     "memory.stat" };
+					     "memory.stat", "memory.swap.max",
+					     "memory.swap.current" };
 	char path[256];
 
 	for (size_t i = sizeof(directories) / sizeof(directories[0]); i-- > 0;) {
@@ -276,6 +333,8 @@ int main(void)
 		cmocka_unit_test(room_is_made_at_each_limit),
 		cmocka_unit_test(the_nearest_limit_tells_what_is_unused),
 		cmocka_unit_test(much_under_writeback_stops_it),
+		cmocka_unit_test(full_swap_stops_it),
+		cmocka_unit_test(a_full_swap_limit_stops_it),
 		cmocka_unit_test(unused_leaves_are_forgotten),
 	};
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <ebb/abi.h>
@@ -20,11 +21,15 @@
 #define UNUSED_NS 60000000000ULL
 #define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
 #define WRITEBACK_SHARE 4   /* more than limit / this under writeback stops prefetching */
+/* Swap that prefetching leaves unused: of that much, and of a small swap of this share. */
+#define SPARE_SWAP (8ULL << 20)
+#define SPARE_SHARE 16
 
 /* A limited cgroup: the first @length bytes of the leaf's path. */
 struct level {
 	size_t length;
-	uint64_t limit;
+	uint64_t limit;      /* UINT64_MAX = none */
+	uint64_t swap_limit; /* of cgroup_own_swap_limit() */
 };
 
 struct leaf {
@@ -135,9 +140,10 @@ static void read_limits(struct leaf *leaf)
 	snprintf(dir, sizeof(dir), "%s", leaf->path);
 	while (length >= leaf->top) {
 		uint64_t limit = cgroup_own_limit(dir, leaf->v2);
+		uint64_t swap = cgroup_own_swap_limit(dir, leaf->v2);
 
-		if (limit != UINT64_MAX && leaf->levels < LEVELS)
-			leaf->level[leaf->levels++] = (struct level){ length, limit };
+		if ((limit != UINT64_MAX || swap != UINT64_MAX) && leaf->levels < LEVELS)
+			leaf->level[leaf->levels++] = (struct level){ length, limit, swap };
 		leaf->limit = limit < leaf->limit ? limit : leaf->limit;
 		while (length && dir[length] != '/')
 			length--;
@@ -229,6 +235,8 @@ uint64_t leaf_unused(const struct leaf *leaf)
 	for (uint32_t i = 0; i < leaf->levels; i++) {
 		const struct level *l = &leaf->level[i];
 
+		if (l->limit == UINT64_MAX)
+			continue;
 		snprintf(path, sizeof(path), "%.*s/%s", (int)l->length, leaf->path, name);
 		used = (uint64_t)file_number(path, INT64_MAX);
 		unused = l->limit > used ? l->limit - used : 0;
@@ -284,6 +292,8 @@ static bool reclaim(const struct leaf *leaf, const struct level *level, uint64_t
 	uint64_t used;
 	int n;
 
+	if (level->limit == UINT64_MAX)
+		return true;
 	snprintf(path, sizeof(path), "%.*s/memory.current", (int)level->length, leaf->path);
 	used = (uint64_t)file_number(path, 0);
 	if (used + need <= level->limit)
@@ -298,6 +308,34 @@ static bool reclaim(const struct leaf *leaf, const struct level *level, uint64_t
 }
 
 /*
+ * A page that is read ahead keeps its place in swap until the program uses it.  If there is no
+ * place for another page, the charge of this one can reclaim nothing, and invokes the OOM killer.
+ */
+static bool swap_has_room(const struct leaf *leaf, uint64_t need)
+{
+	uint64_t spare = SPARE_SWAP;
+	struct sysinfo s;
+	char dir[PATH_MAX];
+
+	if (!sysinfo(&s)) {
+		if (spare > (uint64_t)s.totalswap * s.mem_unit / SPARE_SHARE)
+			spare = (uint64_t)s.totalswap * s.mem_unit / SPARE_SHARE;
+		if ((uint64_t)s.freeswap * s.mem_unit < spare + need)
+			return false;
+	}
+	for (uint32_t i = 0; i < leaf->levels; i++) {
+		const struct level *l = &leaf->level[i];
+
+		if (l->swap_limit == UINT64_MAX)
+			continue;
+		snprintf(dir, sizeof(dir), "%.*s", (int)l->length, leaf->path);
+		if (cgroup_swap_usage(dir, leaf->v2) + need > l->swap_limit)
+			return false;
+	}
+	return true;
+}
+
+/*
  * Over memory.high a charge would throttle this thread, and at memory.max it can invoke the OOM
  * killer although pages under writeback will be free soon: reclaims before the charge, and returns
  * false if that fails.  Version 1 has no such file; there the charge reclaims.
@@ -305,10 +343,10 @@ static bool reclaim(const struct leaf *leaf, const struct level *level, uint64_t
 bool leaf_make_room(struct leaf *leaf, uint32_t pages)
 {
 	uint64_t need = (uint64_t)pages << EBB_PAGE_SHIFT;
-	bool room = true;
+	bool room = swap_has_room(leaf, need);
 
-	if (leaf->limit == UINT64_MAX)
-		return true;
+	if (!room || leaf->limit == UINT64_MAX)
+		return room;
 	if (leaf->writeback > leaf->limit / WRITEBACK_SHARE)
 		refresh_stats(leaf);
 	if (leaf->writeback > leaf->limit / WRITEBACK_SHARE)

@@ -37,7 +37,10 @@ uint64_t leaf_limit(const struct leaf *leaf);
 uint64_t leaf_unused(const struct leaf *leaf);
 /* Returns how many of @wanted pages may be requested. */
 uint32_t leaf_take(struct leaves *l, struct leaf *leaf, uint32_t wanted);
-/* Frees memory for @pages near a limit; returns false to prefetch nothing. */
+/*
+ * Frees memory for @pages near a limit; returns false to prefetch nothing, as where swap or a limit
+ * on it is nearly full.
+ */
 bool leaf_make_room(struct leaf *leaf, uint32_t pages);
 /* @asked pages were requested and entered the prefetched set. */
 void leaf_settle(struct leaf *leaf, uint32_t asked);

@@ -329,6 +329,16 @@ uint64_t cgroup_own_limit(const char *dir, bool v2)
 	return high < max ? high : max;
 }
 
+uint64_t cgroup_own_swap_limit(const char *dir, bool v2)
+{
+	return number(dir, v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", UINT64_MAX);
+}
+
+uint64_t cgroup_swap_usage(const char *dir, bool v2)
+{
+	return number(dir, v2 ? "memory.swap.current" : "memory.memsw.usage_in_bytes", 0);
+}
+
 uint64_t cgroup_limit(const struct cgroup_ref *c)
 {
 	const char *mount = cgroup_memory_mount(NULL);

@@ -70,6 +70,12 @@ int cgroup_first_process(const struct cgroup_ref *c, char *comm, size_t size);
 uint64_t cgroup_limit(const struct cgroup_ref *c);
 /* Returns the limit of one directory alone, of the controller of version 2 if @v2. */
 uint64_t cgroup_own_limit(const char *dir, bool v2);
+/*
+ * The limit of cgroup @dir itself on swap, or in version 1 on memory and swap together, and what
+ * counts against it, bytes.  UINT64_MAX: no limit.
+ */
+uint64_t cgroup_own_swap_limit(const char *dir, bool v2);
+uint64_t cgroup_swap_usage(const char *dir, bool v2);
 uint64_t cgroup_usage(const struct cgroup_ref *c);
 uint64_t cgroup_peak(const struct cgroup_ref *c);      /* 0 if the kernel does not report it */
 uint64_t cgroup_oom_kills(const struct cgroup_ref *c);
