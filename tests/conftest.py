@@ -133,7 +133,7 @@ def ebbd(ebbd_lock, logs):
 
 @pytest.fixture
 def device(swap_lock, donor):
-    """A 256 MiB device on `donor`, switched on as swap."""
+    """A device on `donor`, switched on as swap."""
     d = parts.Device(donor)
     yield d
     d.destroy()

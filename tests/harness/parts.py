@@ -403,7 +403,10 @@ class Ebbd(Daemon):
 class Device:
     """A swap device of `ebbctl device create`, on until destroy()."""
 
-    def __init__(self, donor, name="test0", size="256M", slab="16M", options=()):
+    # Other programs of the machine may be swapped out to it, too.
+    SIZE = "1G"
+
+    def __init__(self, donor, name="test0", size=SIZE, slab="16M", options=()):
         self.name, self.donor = name, donor
         ebbctl("device", "create", name, "--size", size, "--slab", slab,
                "--donor", donor.address, *options)

@@ -132,7 +132,7 @@ def test_backup_of_a_device_that_ended_with_the_machine(swap_lock, donor):
                    says=["test0.backup", "exists"])
             assert left.read_text() == "old"
         d = parts.Device(donor)
-        assert left.stat().st_size == 256 << 20
+        assert left.stat().st_size == 1 << 30
         d.destroy()
     finally:
         left.unlink(missing_ok=True)
@@ -191,7 +191,7 @@ def test_device_life(device):
     [told] = [d for d in ebbctl_json("device", "list")["devices"] if d["name"] == device.name]
     assert told["state"] == "on" and told["on"]
     assert told["donor"] == device.donor.address
-    assert told["size"] == 256 << 20
+    assert told["size"] == 1 << 30
     assert told["server"]["pid"] == told["server_pid"] == device.server
     assert device.name in ebbctl("device", "list").stdout
     info = Path(f"/sys/block/{Path(device.block).name}")
@@ -232,7 +232,7 @@ def test_device_life(device):
 
 def adopted(device):
     """--adopt accepts an identical device, and names each difference."""
-    same = {"--size": "256M", "--slab": "16M", "--donors": device.donor.address}
+    same = {"--size": device.SIZE, "--slab": "16M", "--donors": device.donor.address}
     record = Path(f"/run/ebb/devices/{device.name}.json")
     before = record.read_text()
     told = json.loads(before)
@@ -243,7 +243,7 @@ def adopted(device):
 
     for others in ({}, {"seal": "auto", "backup": "/var/lib/ebb"}, {"priority": str(told["priority"])}):
         assert ebbctl_json(*again(**others)) | {"other_swap": None} == told | {"other_swap": None}
-    for others, has in (({"size": "512M"}, str(256 << 20)), ({"slab": "32M"}, str(16 << 20)),
+    for others, has in (({"size": "512M"}, str(1 << 30)), ({"slab": "32M"}, str(16 << 20)),
                         ({"priority": str(told["priority"] - 1)}, str(told["priority"])),
                         ({"frontend": "ublk"}, "fuse"), ({"durability": "none"}, "disk"),
                         ({"backup": "/srv"}, told["backup"]), ({"scope": "attached"}, "any"),
@@ -253,7 +253,7 @@ def adopted(device):
         [option] = others
         refuse(REFUSED, *again(**others), says=[device.name, f"--{option.replace('_', '-')} {has}, not "])
     # Without donors those of the configuration are meant.
-    refuse(REFUSED, "device", "create", device.name, "--adopt", "--size", "256M", "--slab", "16M",
+    refuse(REFUSED, "device", "create", device.name, "--adopt", "--size", device.SIZE, "--slab", "16M",
            says=["--donors", "ebbd's configuration"])
     # One of an older ebbctl.
     record.write_text(json.dumps({k: v for k, v in told.items() if k not in ("key", "seal")}))

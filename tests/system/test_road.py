@@ -134,13 +134,16 @@ sys.stdin.read()
 """
 
 
-def test_nothing_is_prefetched_while_swap_is_full(attached, device, cgroup):
+def test_nothing_is_prefetched_while_swap_is_full(ebbd, donor, cgroup):
     """The kernel then finds no place for the pages that a prefetched one drives out, and kills the program."""
     if sum(int(line.split()[2]) for line in Path("/proc/swaps").read_text().splitlines()[1:]) > 1 << 20:
         pytest.skip("this machine has more swap than the test's own")
-    c = attached("leap")
-    s = parts.Scan(cgroup=c, mib=MIB, passes=2)
+    device = parts.Device(donor, size="256M")
+    s = None
     try:
+        c = cgroup(limit_mib=LIMIT)
+        parts.ebbctl("policy", "attach", "leap", c.path)
+        s = parts.Scan(cgroup=c, mib=MIB, passes=2)
         before = parts.stats(c)
         filler = subprocess.Popen([sys.executable, "-c", FILLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   preexec_fn=cgroup(limit_mib=16).enter)
@@ -155,7 +158,9 @@ def test_nothing_is_prefetched_while_swap_is_full(attached, device, cgroup):
         assert after["misses"] - before["misses"] > 1000
         assert after["prefetched"] == before["prefetched"]
     finally:
-        s.kill()
+        if s:
+            s.kill()
+        device.destroy()
 
 
 def test_random_program_is_left_alone(attached):
