@@ -49,6 +49,7 @@ static struct {
 	struct ibv_mr *stays; /* that one's */
 	int queue_error;     /* of the next rdma_create_qp(); 0 = none */
 	int window_error;    /* of each ibv_dealloc_mw(); 0 = none */
+	enum ibv_wc_status send_status; /* of each work request that is posted to send */
 	int stop_error;      /* of each rdma_disconnect() and ibv_modify_qp(); 0 = none */
 	pthread_t makes, destroys; /* threads that did so with a queue pair last */
 	uint32_t number;     /* last one given to a key or a queue pair */
@@ -165,7 +166,8 @@ static int fake_post_send(struct ibv_qp *of, struct ibv_send_wr *wr, struct ibv_
 		memcpy(qp->sent, (void *)(uintptr_t)wr->sg_list->addr, qp->length);
 		qp->sends++;
 	}
-	fake_done(of->send_cq, &(struct ibv_wc){ .wr_id = wr->wr_id, .opcode = IBV_WC_SEND });
+	fake_done(of->send_cq, &(struct ibv_wc){ .wr_id = wr->wr_id, .opcode = IBV_WC_SEND,
+						 .status = fake.send_status });
 	return 0;
 }
 

@@ -185,7 +185,14 @@ static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 		donor_say(p->log, LOG_LVL_WARN, "borrower %s: RDMA: %s", b->name,
 			  ibv_wc_status_str(wc->status));
 		close_window(w);
-		pool_granted(p->x.pool, &w->reply, NULL);
+		/*
+		 * The queue pair takes no more work.  The slab of a resumed session has pages: a
+		 * refusal would lose them, but the next resumption finds the loan.
+		 */
+		if (w->reply.op == WIRE_REMAP)
+			end_queue(p, queue_of(b));
+		else
+			pool_granted(p->x.pool, &w->reply, NULL);
 		return;
 	}
 	g = (struct wire_rdma_grant){
