@@ -182,6 +182,23 @@ static void a_window_that_is_not_bound(void **state)
 	assert_int_equal(pool_remove(&pool, &borrower), 2);
 }
 
+/* Its descriptor is readable for ever: the donor must not wait for it. */
+static void a_device_that_is_removed(void **state)
+{
+	uint32_t lines = donor_log.notes.put;
+
+	assert_int_equal(rdma_place_event(place), 0);
+	/* Some devices wait until each program has closed them: it hears this alone. */
+	fake_happens(fake.listener, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, 0);
+	assert_int_equal(rdma_place_event(place), 0);
+	assert_int_equal(donor_log.notes.put, lines + 1);
+	fake.channel_error = EIO;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rdma_place_event(place), -EIO);
+	assert_int_equal(donor_log.notes.put, lines + 1);
+	pool_remove(&pool, &borrower);
+}
+
 static void no_trouble(void **state)
 {
 	assert_int_equal(pool_remove(&pool, &borrower), 2);
@@ -200,6 +217,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_remap_behind_the_end_of_its_queue, with_loans,
 						without),
 		cmocka_unit_test_setup_teardown(a_window_that_is_not_bound, with_loans, without),
+		cmocka_unit_test_setup_teardown(a_device_that_is_removed, with_loans, without),
 		cmocka_unit_test_setup_teardown(no_trouble, with_loans, without),
 	};
 
