@@ -235,6 +235,13 @@ static void note_last_words(struct supervisor *h)
 	*h->s->shared->last_words = '\0';
 }
 
+/* Returns what follows the death of the server, for the log. */
+static const char *next_server(const struct supervisor *h)
+{
+	return h->s->shared->aborted ? "the device was aborted" :
+	       h->standby.pid ? "failing over to the standby" : "no standby, starting one";
+}
+
 static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 {
 	bool crashes_on;
@@ -245,9 +252,7 @@ static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 	}
 	note(&h->notes, LOG_LVL_ERR, "device %s: server %d died (%s %d); %s",
 	     h->s->options.name, h->server.pid, WIFSIGNALED(status) ? "signal" : "exit status",
-	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-	     h->standby.pid ? "failing over to the standby" :
-			      "no standby, starting one");
+	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), next_server(h));
 	note_last_words(h);
 	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
 	h->server.pid = 0;
@@ -268,8 +273,8 @@ static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 
 static void standby_died(struct supervisor *h, uint64_t now)
 {
-	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d exited; starting another",
-	     h->s->options.name, h->standby.pid);
+	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d exited%s", h->s->options.name,
+	     h->standby.pid, h->s->shared->aborted ? "" : "; starting another");
 	note_last_words(h);
 	close(h->standby.alive_fd);
 	set_standby(h, (struct child){ .alive_fd = -1 });
