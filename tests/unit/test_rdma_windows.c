@@ -208,6 +208,24 @@ static void no_trouble(void **state)
 	assert_int_equal(fake.objects, 0);
 }
 
+/* Connections that strangers attempt, each of which is logged, do not hide an event. */
+static void an_event_among_strangers(void **state)
+{
+	struct notes *notes = &donor_log.notes;
+	uint32_t strangers;
+
+	for (int i = 0; i < 100; i++)
+		donor_say(&donor_log, LOG_LVL_WARN, "a stranger");
+	strangers = notes->put;
+	assert_in_range(strangers, 1, NOTES - 10);
+	donor_tell(&donor_log, EVENT_SLAB_REVOKED, LOG_LVL_WARN, "an event");
+	donor_say(&donor_log, LOG_LVL_ERR, "an error");
+	assert_true(notes->put > strangers + 1);
+	assert_string_equal(notes->ring[(notes->put - 2) % NOTES].text, "an event");
+	assert_string_equal(notes->ring[(notes->put - 1) % NOTES].text, "an error");
+	pool_remove(&pool, &borrower);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +236,7 @@ int main(void)
 						without),
 		cmocka_unit_test_setup_teardown(a_window_that_is_not_bound, with_loans, without),
 		cmocka_unit_test_setup_teardown(a_device_that_is_removed, with_loans, without),
+		cmocka_unit_test_setup_teardown(an_event_among_strangers, with_loans, without),
 		cmocka_unit_test_setup_teardown(no_trouble, with_loans, without),
 	};
 
