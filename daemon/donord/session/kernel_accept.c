@@ -534,7 +534,10 @@ static void connection_event(struct kernel_accept *l)
 
 static const char *end_text(int error)
 {
-	return error == -EBADMSG ? "a frame with a wrong message authentication code" : strerror(-error);
+	return error == -EBADMSG ? "a frame with a wrong message authentication code" :
+	       error == -EPROTO ? "a malformed frame" :
+	       error == -ETIMEDOUT ? "its machine does not answer" :
+	       error == -EIO ? "its RDMA connection failed" : strerror(-error);
 }
 
 /*

@@ -196,7 +196,7 @@ static int connect_link(struct rdma_links *ls, struct rdma_link *l)
 	l->events = rdma_create_event_channel();
 	if (!l->events || no_blocking(l->events->fd) ||
 	    rdma_create_id(l->events, &l->id, NULL, RDMA_PS_TCP))
-		return failed(l, "not here, load rdma_ucm", errno);
+		return failed(l, "unavailable here, load rdma_ucm", errno);
 	if (rdma_resolve_addr(l->id, NULL, (struct sockaddr *)&l->place, CONNECT_MS))
 		return failed(l, "no RDMA device leads there", errno);
 	r = await(l, RDMA_CM_EVENT_ADDR_RESOLVED, give_up);
@@ -400,7 +400,7 @@ int rdma_links_start(struct rdma_links **out, int count, uint32_t depth, void *m
 	}
 	if (r) {
 		rdma_links_stop(&ls);
-		return fail(e, r, "rdma: no thread for connections: %s", strerror(-r));
+		return fail(e, r, "rdma: no thread or descriptors for connections: %s", strerror(-r));
 	}
 	*out = ls;
 	return 0;
