@@ -173,6 +173,16 @@ static void take_timer(struct loop *l)
 		l->tick_due = true;
 }
 
+static void take_rdma(struct loop *l)
+{
+	int fds[2];
+
+	if (!rdma_place_event(l->sessions.rdma))
+		return;
+	rdma_place_fds(l->sessions.rdma, fds);
+	epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, fds[1], NULL);
+}
+
 static void wake_worker(struct loop *l)
 {
 	if (l->pool_thread.running && l->pool->tasks_put != l->pool_thread_knows) {
@@ -257,7 +267,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 		else if (key == KEY_TIMER)
 			take_timer(l);
 		else if (key == KEY_RDMA)
-			rdma_place_event(l->sessions.rdma);
+			take_rdma(l);
 		else if (key == KEY_FAR)
 			far_exits(l->far);
 		else if (key >= KEY_KERNELS)

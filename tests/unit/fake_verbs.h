@@ -49,11 +49,14 @@ static struct {
 	struct ibv_mr *stays; /* that one's */
 	int queue_error;     /* of the next rdma_create_qp(); 0 = none */
 	int window_error;    /* of each ibv_dealloc_mw(); 0 = none */
+	enum ibv_wc_status send_status; /* of each work request that is posted to send */
+	int channel_error;   /* of each ibv_get_cq_event(); 0 = none */
 	int stop_error;      /* of each rdma_disconnect() and ibv_modify_qp(); 0 = none */
 	pthread_t makes, destroys; /* threads that did so with a queue pair last */
 	uint32_t number;     /* last one given to a key or a queue pair */
 	int backlog;         /* of the last rdma_listen() */
 	uint32_t rejected;   /* connections */
+	struct rdma_cm_id *listener; /* or what the code under test made last */
 	/* The one event channel. */
 	struct rdma_event_channel channel;
 	struct fake_event {
@@ -165,7 +168,8 @@ static int fake_post_send(struct ibv_qp *of, struct ibv_send_wr *wr, struct ibv_
 		memcpy(qp->sent, (void *)(uintptr_t)wr->sg_list->addr, qp->length);
 		qp->sends++;
 	}
-	fake_done(of->send_cq, &(struct ibv_wc){ .wr_id = wr->wr_id, .opcode = IBV_WC_SEND });
+	fake_done(of->send_cq, &(struct ibv_wc){ .wr_id = wr->wr_id, .opcode = IBV_WC_SEND,
+						 .status = fake.send_status });
 	return 0;
 }
 
@@ -291,7 +295,8 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 {
 	eventfd_t ignored;
 
-	return eventfd_read(channel->fd, &ignored);
+	errno = fake.channel_error;
+	return fake.channel_error ? -1 : eventfd_read(channel->fd, &ignored);
 }
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
@@ -362,7 +367,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
 		   enum rdma_port_space space)
 {
-	*id = fake_id();
+	*id = fake.listener = fake_id();
 	return 0;
 }
 

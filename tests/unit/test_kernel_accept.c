@@ -838,6 +838,34 @@ static void too_many_kept(void **state)
 	assert_int_equal(resume_by(1, MOST), WIRE_OK);
 }
 
+/*
+ * A module whose HELLO is refused, and whose machine then fails, does not keep its place: the donor
+ * probes it, like the others, when places or memory run short.
+ */
+static void a_module_without_handshake_is_probed(void **state)
+{
+	hello(1, 7, WIRE_KEEP | WIRE_RESUME);
+	wait_until(session_of(1)->proven);
+	assert_false(session_of(1)->greeted);
+	assert_int_equal(session_of(1)->leaving, 0);
+	pool.refused = true;
+	kernel_accept_turn(loop->kernels);
+	assert_int_equal(session_of(1)->leaving, 1u << KERNEL_ASKED);
+	wait_until(!session_of(1)->leaving);
+}
+
+/* The listener's device: sessions end by events of their own. */
+static void a_listener_without_device_is_reported(void **state)
+{
+	uint32_t lines;
+
+	begin(1);
+	lines = loop->log.notes.put;
+	fake_happens(loop->kernels->listener, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, 0);
+	wait_until(loop->log.notes.put != lines);
+	assert_non_null(session_of(1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -877,6 +905,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_module_without_handshake_is_probed, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_listener_without_device_is_reported, with_donor,
+						without_donor),
 	};
 
 	log_setup("kernels", LOG_LVL_ERR);

@@ -19,12 +19,13 @@ static struct pool pool;
 static struct donor_log donor_log;
 static struct rdma_place *place;
 static struct rdma_queue queue;
-static uint32_t granted, joined;
+static uint32_t granted, refused, joined;
 
 static void take_grant(struct borrower *b, const struct wire_frame *request,
 		       const struct lend_grant *g)
 {
 	granted += g != NULL;
+	refused += !g;
 }
 
 static const struct borrower_ops borrower_ops = { .granted = take_grant };
@@ -58,7 +59,7 @@ static int with_loans(void **state)
 	struct error e = { 0 };
 
 	fake_reset();
-	granted = joined = 0;
+	granted = refused = joined = 0;
 	donor_log_init(&donor_log);
 	if (pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) ||
 	    rdma_place_open(&place, &pool, &donor_log, &host, &any, &e) ||
@@ -154,6 +155,50 @@ static void a_remap_behind_the_end_of_its_queue(void **state)
 	pool_remove(&pool, &borrower);
 }
 
+/*
+ * The queue pair fails, and with it the binding of a window.  The borrower's pages are still in a
+ * slab that it requested again.
+ */
+static void a_window_that_is_not_bound(void **state)
+{
+	struct wire_frame map = { .op = WIRE_MAP };
+	struct wire_frame remap = { .op = WIRE_REMAP, .generation = pool.slabs[0].generation };
+
+	fake.send_status = IBV_WC_WR_FLUSH_ERR;
+	assert_int_equal(pool_lend(&pool, &borrower, &map), WIRE_OK);
+	rdma_place_event(place);
+	assert_int_equal(refused, 1);
+	assert_int_equal(borrower.lent, 2);
+	assert_int_equal(pool_lend_again(&pool, &borrower, &remap), WIRE_OK);
+	rdma_place_event(place);
+	assert_int_equal(refused, 1);
+	assert_int_equal(borrower.lent, 2);
+	assert_null(queue.id);
+	fake.send_status = IBV_WC_SUCCESS;
+	let_join();
+	assert_int_equal(pool_lend_again(&pool, &borrower, &remap), WIRE_OK);
+	rdma_place_event(place);
+	assert_int_equal(granted, 3);
+	assert_int_equal(pool_remove(&pool, &borrower), 2);
+}
+
+/* Its descriptor is readable for ever: the donor must not wait for it. */
+static void a_device_that_is_removed(void **state)
+{
+	uint32_t lines = donor_log.notes.put;
+
+	assert_int_equal(rdma_place_event(place), 0);
+	/* Some devices wait until each program has closed them: it hears this alone. */
+	fake_happens(fake.listener, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL, 0);
+	assert_int_equal(rdma_place_event(place), 0);
+	assert_int_equal(donor_log.notes.put, lines + 1);
+	fake.channel_error = EIO;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rdma_place_event(place), -EIO);
+	assert_int_equal(donor_log.notes.put, lines + 1);
+	pool_remove(&pool, &borrower);
+}
+
 static void no_trouble(void **state)
 {
 	assert_int_equal(pool_remove(&pool, &borrower), 2);
@@ -161,6 +206,24 @@ static void no_trouble(void **state)
 	rdma_queue_end(place, &queue);
 	rdma_place_close(&place);
 	assert_int_equal(fake.objects, 0);
+}
+
+/* Connections that strangers attempt, each of which is logged, do not hide an event. */
+static void an_event_among_strangers(void **state)
+{
+	struct notes *notes = &donor_log.notes;
+	uint32_t strangers;
+
+	for (int i = 0; i < 100; i++)
+		donor_say(&donor_log, LOG_LVL_WARN, "a stranger");
+	strangers = notes->put;
+	assert_in_range(strangers, 1, NOTES - 10);
+	donor_tell(&donor_log, EVENT_SLAB_REVOKED, LOG_LVL_WARN, "an event");
+	donor_say(&donor_log, LOG_LVL_ERR, "an error");
+	assert_true(notes->put > strangers + 1);
+	assert_string_equal(notes->ring[(notes->put - 2) % NOTES].text, "an event");
+	assert_string_equal(notes->ring[(notes->put - 1) % NOTES].text, "an error");
+	pool_remove(&pool, &borrower);
 }
 
 int main(void)
@@ -171,6 +234,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(not_granted_again, with_loans, without),
 		cmocka_unit_test_setup_teardown(a_remap_behind_the_end_of_its_queue, with_loans,
 						without),
+		cmocka_unit_test_setup_teardown(a_window_that_is_not_bound, with_loans, without),
+		cmocka_unit_test_setup_teardown(a_device_that_is_removed, with_loans, without),
+		cmocka_unit_test_setup_teardown(an_event_among_strangers, with_loans, without),
 		cmocka_unit_test_setup_teardown(no_trouble, with_loans, without),
 	};
 

@@ -740,6 +740,31 @@ static void one_too_many(void **state)
 	assert_true(crashes_count(&c, DEATH_TAKING_OVER, now + 100 * SECOND));
 }
 
+/* --- no progress --------------------------------------------------------------------------- */
+
+static void a_standby_is_tried_before_an_abort(void **state)
+{
+	struct watchdog_tries t = { 0 };
+
+	/* It does not help. */
+	assert_int_equal(watchdog_remedy(&t, 7, true), WATCHDOG_REPLACE);
+	assert_int_equal(watchdog_remedy(&t, 7, true), WATCHDOG_ABORT);
+	/* It helps, for a while. */
+	assert_int_equal(watchdog_remedy(&t, 8, true), WATCHDOG_REPLACE);
+	assert_int_equal(watchdog_remedy(&t, 9, true), WATCHDOG_REPLACE);
+	assert_int_equal(watchdog_remedy(&t, 9, false), WATCHDOG_ABORT);
+	/* There is none. */
+	assert_int_equal(watchdog_remedy(&t, 10, false), WATCHDOG_WAIT);
+	assert_int_equal(watchdog_remedy(&t, 10, false), WATCHDOG_ABORT);
+	/* It comes late. */
+	assert_int_equal(watchdog_remedy(&t, 11, false), WATCHDOG_WAIT);
+	assert_int_equal(watchdog_remedy(&t, 11, true), WATCHDOG_REPLACE);
+	assert_int_equal(watchdog_remedy(&t, 11, true), WATCHDOG_ABORT);
+	/* An answer ends the wait for one. */
+	assert_int_equal(watchdog_remedy(&t, 12, false), WATCHDOG_WAIT);
+	assert_int_equal(watchdog_remedy(&t, 13, false), WATCHDOG_WAIT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -758,6 +783,7 @@ int main(void)
 		cmocka_unit_test(what_is_asked_again),
 		cmocka_unit_test(the_last_content_of_a_page),
 		cmocka_unit_test(one_too_many),
+		cmocka_unit_test(a_standby_is_tried_before_an_abort),
 	};
 
 	return cmocka_run_group_tests_name("takeover", tests, NULL, NULL);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 
 #include "donor_log.h"
 #include "lib/base/clock.h"
 
-/* Lines per second, and in a burst. */
+/* Lines per second, and in a burst, the last of which are for errors and events. */
 #define LOG_RATE 10
 #define LOG_BURST 40
+#define LOG_URGENT 10
 
 void donor_log_init(struct donor_log *l)
 {
@@ -25,6 +27,7 @@ void donor_tell(struct donor_log *l, enum log_event event, enum log_level level,
 		...)
 {
 	uint64_t now = now_ns(), more = (now - l->at) / (1000000000 / LOG_RATE);
+	bool urgent = event != EVENT_NONE || level == LOG_LVL_ERR;
 	char text[240];
 	va_list ap;
 
@@ -32,7 +35,8 @@ void donor_tell(struct donor_log *l, enum log_event event, enum log_level level,
 		l->left = l->left + more < LOG_BURST ? l->left + (uint32_t)more : LOG_BURST;
 		l->at = now;
 	}
-	if (!l->left) {
+	/* Strangers cause other lines, as many as they like. */
+	if (l->left <= (urgent ? 0 : LOG_URGENT)) {
 		l->dropped++;
 		return;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The log of the loop's thread.  The control thread writes the lines, from a ring, at a bounded
- * rate: strangers must not fill the disk.
+ * rate: strangers must not fill the disk, nor hide errors and events.
  */
 #ifndef EBB_DONOR_LOG_H
 #define EBB_DONOR_LOG_H
@@ -10,8 +10,8 @@
 
 struct donor_log {
 	struct notes notes;
-	uint64_t at;             /* ns: time of the last refill of the bucket */
-	uint32_t left, dropped;  /* lines in the bucket; lines not logged */
+	uint64_t at;             /* ns: .left last grew */
+	uint32_t left, dropped;  /* lines that may be logged; lines not logged */
 	int wake_fd;             /* eventfd of the control thread; -1 = none */
 };
 

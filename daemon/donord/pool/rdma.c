@@ -34,6 +34,7 @@ struct rdma_place {
 	struct rdma_cm_id *listener;
 	uint16_t port;
 	uint8_t reads;         /* most concurrent READs of a queue pair */
+	bool gone;             /* its device was removed */
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;     /* of all queue pairs: bound windows */
@@ -66,7 +67,7 @@ static int make_queue(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 static void requested(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads,
 		      const uint8_t *data, size_t length)
 {
-	const char *why = "not of a session here";
+	const char *why = "it does not belong to a session of this donor";
 	struct borrower *b = NULL;
 	struct wire_join j;
 	int r;
@@ -83,11 +84,19 @@ static void requested(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 		}
 		if (id->qp)
 			rdma_destroy_qp(id);
-		why = strerror(-r);
+		why = r == -EXDEV ? "it comes by another RDMA device than that of --rdma" : strerror(-r);
 	}
 	donor_say(p->log, LOG_LVL_WARN, "RDMA connection refused: %s", why);
 	rdma_reject(id, NULL, 0);
 	rdma_destroy_id(id);
+}
+
+static void device_gone(struct rdma_place *p)
+{
+	if (!p->gone)
+		donor_say(p->log, LOG_LVL_ERR,
+			  "rdma: its network device was removed: borrowers can neither connect by RDMA nor use their slabs; restart ebb-donord");
+	p->gone = true;
 }
 
 /* Handles one event only: making a queue pair blocks the loop for a millisecond. */
@@ -123,6 +132,8 @@ static void take_event(struct rdma_place *p)
 		/* The loans of a queue end with its control connection only. */
 		if (id != p->listener && id->context)
 			rdma_queue_end(p, queue_of(id->context));
+		else if (id == p->listener && kind == RDMA_CM_EVENT_DEVICE_REMOVAL)
+			device_gone(p);
 	}
 }
 
@@ -185,7 +196,14 @@ static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 		donor_say(p->log, LOG_LVL_WARN, "borrower %s: RDMA: %s", b->name,
 			  ibv_wc_status_str(wc->status));
 		close_window(w);
-		pool_granted(p->x.pool, &w->reply, NULL);
+		/*
+		 * The queue pair takes no more work.  The slab of a resumed session has pages: a
+		 * refusal would lose them, but the next resumption finds the loan.
+		 */
+		if (w->reply.op == WIRE_REMAP)
+			end_queue(p, queue_of(b));
+		else
+			pool_granted(p->x.pool, &w->reply, NULL);
 		return;
 	}
 	g = (struct wire_rdma_grant){
@@ -198,7 +216,7 @@ static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 		     &(struct lend_grant){ .bytes = payload, .length = sizeof(payload), .fd = -1 });
 }
 
-static void take_completions(struct rdma_place *p)
+static int take_completions(struct rdma_place *p)
 {
 	struct ibv_wc wc[16];
 	struct ibv_cq *cq;
@@ -208,16 +226,24 @@ static void take_completions(struct rdma_place *p)
 	if (!ibv_get_cq_event(p->channel, &cq, &context)) {
 		ibv_ack_cq_events(cq, 1);
 		ibv_req_notify_cq(p->cq, 0);
+	} else if (errno != EAGAIN) {
+		return -errno;
 	}
 	while ((n = ibv_poll_cq(p->cq, 16, wc)) > 0)
 		for (int i = 0; i < n; i++)
 			bound(p, &wc[i]);
+	return 0;
 }
 
-void rdma_place_event(struct rdma_place *p)
+int rdma_place_event(struct rdma_place *p)
 {
+	int r;
+
 	take_event(p);
-	take_completions(p);
+	r = take_completions(p);
+	if (r)
+		device_gone(p);
+	return r;
 }
 
 /* Ends the access of @b to @slab. */

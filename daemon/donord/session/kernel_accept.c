@@ -483,6 +483,14 @@ static void accept_one(struct kernel_accept *l, struct kernel_session **p)
 		session_end(l, p, "a connection failed");
 }
 
+static const char *event_text(enum rdma_cm_event_type kind)
+{
+	return kind == RDMA_CM_EVENT_DISCONNECTED ? "disconnected" :
+	       kind == RDMA_CM_EVENT_DEVICE_REMOVAL ? "the network device was removed" :
+	       kind == RDMA_CM_EVENT_ADDR_CHANGE ? "the network address changed" :
+	       rdma_event_str(kind);
+}
+
 /* Handles one event only: a call of the connection manager may take a millisecond. */
 static void connection_event(struct kernel_accept *l)
 {
@@ -517,13 +525,19 @@ static void connection_event(struct kernel_accept *l)
 	default:
 		p = session_of(l, id);
 		if (p)
-			session_lost(l, p, rdma_event_str(kind));
+			session_lost(l, p, event_text(kind));
+		else if (id == l->listener && kind == RDMA_CM_EVENT_DEVICE_REMOVAL)
+			donor_say(l->env.log, LOG_LVL_ERR,
+				  "rdma-kernel: its network device was removed: no kernel module can connect; restart ebb-donord");
 	}
 }
 
 static const char *end_text(int error)
 {
-	return error == -EBADMSG ? "a frame with a wrong message authentication code" : strerror(-error);
+	return error == -EBADMSG ? "a frame with a wrong message authentication code" :
+	       error == -EPROTO ? "a malformed frame" :
+	       error == -ETIMEDOUT ? "its machine does not answer" :
+	       error == -EIO ? "its RDMA connection failed" : strerror(-error);
 }
 
 /*
@@ -590,7 +604,8 @@ void kernel_accept_turn(struct kernel_accept *l)
 
 	for (uint32_t i = 0; i < KERNEL_SESSIONS; i++) {
 		struct kernel_session **p = &l->sessions[(first + i) % KERNEL_SESSIONS];
-		int r = *p && (*p)->greeted && l->env.pool->refused ? kernel_session_probe(*p) : 0;
+		/* Whatever the answer to HELLO was: its machine may have failed since. */
+		int r = *p && (*p)->proven && l->env.pool->refused ? kernel_session_probe(*p) : 0;
 
 		if (r)
 			session_lost(l, p, end_text(r));

@@ -19,6 +19,8 @@
 #define MS 1000000ull
 /* Timeout of address, route and connection together; the loop gives up earlier. */
 #define CONNECT_MS 2000
+/* Interval of looks whether the loop has given up. */
+#define LOOK_MS 50
 /*
  * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: an unresponsive donor is an
  * error after half a second.  Soft-RoCE retries forever with 7.
@@ -26,7 +28,9 @@
 #define ACK_TIMEOUT 14
 #define RETRIES 6
 #define READS_AT_ONCE 16
-#define DEVICES 8
+#define DEVICES 32
+/* Devices for which memory is registered at startup, used or not. */
+#define DEVICES_AHEAD 8
 /* The stack is locked. */
 #define STACK (256u << 10)
 
@@ -48,6 +52,7 @@ struct rdma_links {
 	pthread_t thread;
 	bool running;
 	/* Used by the thread only, once it runs. */
+	int last; /* link that it connected last */
 	struct device devices[DEVICES];
 	int device_count;
 	struct rdma_link link[];
@@ -122,7 +127,7 @@ static void register_ahead(struct rdma_links *ls)
 {
 	struct ibv_context **list = rdma_get_devices(NULL);
 
-	for (int i = 0; list && list[i]; i++)
+	for (int i = 0; list && list[i] && i < DEVICES_AHEAD; i++)
 		device_of(ls, list[i]);
 	if (list)
 		rdma_free_devices(list);
@@ -134,16 +139,17 @@ static int failed(struct rdma_link *l, const char *what, int error)
 	return -error;
 }
 
-/* Waits until the connection manager reports @wanted. */
+/* Waits until the connection manager reports @wanted, or the loop cancels @l. */
 static int await(struct rdma_link *l, enum rdma_cm_event_type wanted, uint64_t give_up)
 {
 	struct pollfd p = { .fd = l->events->fd, .events = POLLIN };
 	struct rdma_cm_event *event;
 	enum rdma_cm_event_type said;
-	uint64_t now = now_ns();
 
-	if (now >= give_up || poll(&p, 1, (int)((give_up - now) / MS) + 1) <= 0 ||
-	    rdma_get_cm_event(l->events, &event))
+	while (poll(&p, 1, LOOK_MS) <= 0)
+		if (now_ns() >= give_up || state_of(l) == RDMA_CANCELLED)
+			return failed(l, "no answer", ETIMEDOUT);
+	if (rdma_get_cm_event(l->events, &event))
 		return failed(l, "no answer", ETIMEDOUT);
 	said = event->event;
 	rdma_ack_cm_event(event);
@@ -190,7 +196,7 @@ static int connect_link(struct rdma_links *ls, struct rdma_link *l)
 	l->events = rdma_create_event_channel();
 	if (!l->events || no_blocking(l->events->fd) ||
 	    rdma_create_id(l->events, &l->id, NULL, RDMA_PS_TCP))
-		return failed(l, "not here, load rdma_ucm", errno);
+		return failed(l, "unavailable here, load rdma_ucm", errno);
 	if (rdma_resolve_addr(l->id, NULL, (struct sockaddr *)&l->place, CONNECT_MS))
 		return failed(l, "no RDMA device leads there", errno);
 	r = await(l, RDMA_CM_EVENT_ADDR_RESOLVED, give_up);
@@ -251,20 +257,35 @@ static void serve_want(struct rdma_links *ls, struct rdma_link *l)
 	set_state(l, RDMA_NONE);
 }
 
-static void tend(struct rdma_links *ls, struct rdma_link *l)
+/* Takes apart a link that the loop has closed. */
+static void clear(struct rdma_link *l)
 {
-	switch (state_of(l)) {
-	case RDMA_WANTED:
-		serve_want(ls, l);
-		break;
-	case RDMA_CANCELLED:
-		set_state(l, RDMA_NONE);
-		break;
-	case RDMA_OVER:
+	uint32_t state = state_of(l);
+
+	if (state == RDMA_OVER)
 		take_apart(l);
+	if (state == RDMA_OVER || state == RDMA_CANCELLED)
 		set_state(l, RDMA_NONE);
-		break;
+}
+
+/*
+ * Connects the next WANTED link in turn; returns false when there is none.  One at a time: an
+ * unresponsive donor takes up to CONNECT_MS, and the loop gives up on links that wait for longer.
+ */
+static bool tend(struct rdma_links *ls)
+{
+	for (int i = 0; i < ls->count; i++)
+		clear(&ls->link[i]);
+	for (int i = 1; i <= ls->count; i++) {
+		int at = (ls->last + i) % ls->count;
+
+		if (state_of(&ls->link[at]) != RDMA_WANTED)
+			continue;
+		ls->last = at;
+		serve_want(ls, &ls->link[at]);
+		return true;
 	}
+	return false;
 }
 
 static const char *why_over(enum rdma_cm_event_type said)
@@ -309,6 +330,7 @@ static void *links_main(void *data)
 	struct rdma_links *ls = data;
 	struct pollfd p[ls->count + 1];
 	struct rdma_link *of[ls->count + 1];
+	bool more = false;
 
 	prctl(PR_SET_NAME, "ebb-rdma");
 	while (!__atomic_load_n(&ls->stop, __ATOMIC_ACQUIRE)) {
@@ -322,15 +344,15 @@ static void *links_main(void *data)
 			p[n] = (struct pollfd){ .fd = ls->link[i].events->fd, .events = POLLIN };
 			of[n++] = &ls->link[i];
 		}
-		if (poll(p, (nfds_t)n, -1) < 0)
+		if (poll(p, (nfds_t)n, more ? 0 : -1) < 0)
 			continue;
 		for (int i = 1; i < n; i++)
 			if (p[i].revents)
 				hear(of[i]);
-		if (!p[0].revents || eventfd_read(ls->ask_fd, &ignored))
-			continue;
-		for (int i = 0; i < ls->count; i++)
-			tend(ls, &ls->link[i]);
+		if (p[0].revents && !eventfd_read(ls->ask_fd, &ignored))
+			more = true;
+		if (more)
+			more = tend(ls);
 	}
 	return NULL;
 }
@@ -378,7 +400,7 @@ int rdma_links_start(struct rdma_links **out, int count, uint32_t depth, void *m
 	}
 	if (r) {
 		rdma_links_stop(&ls);
-		return fail(e, r, "rdma: no thread for connections: %s", strerror(-r));
+		return fail(e, r, "rdma: no thread or descriptors for connections: %s", strerror(-r));
 	}
 	*out = ls;
 	return 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Queue pairs to donors that are reached by RDMA.  A thread creates and destroys them, because
- * that allocates and waits; the loop posts to them and polls them.  The memory of payloads is
- * registered at startup, on each RDMA device of the machine.
+ * that allocates and waits; the loop posts to them and polls them.  The thread connects one link
+ * at a time, in turn.  The memory of payloads is registered at startup on the first RDMA devices
+ * of the machine, on others when they are used.
  *
  * A link changes hands:
  *

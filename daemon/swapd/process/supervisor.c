@@ -191,6 +191,15 @@ static enum server_death cause_of_death(struct supervisor *h, int status)
 	return life == LIFE_SERVES ? DEATH_SERVING : DEATH_TAKING_OVER;
 }
 
+static void kill_servers(const struct supervisor *h)
+{
+	/* The standby first, or it would take over. */
+	if (h->standby.pid)
+		kill(h->standby.pid, SIGKILL);
+	if (h->server.pid)
+		kill(h->server.pid, SIGKILL);
+}
+
 /*
  * Ends service: errors are better than waiting forever.  A device that cannot be aborted ends when
  * it has no server and the supervisor cleans up.
@@ -199,13 +208,8 @@ static void cut(struct supervisor *h)
 {
 	h->s->shared->watchdog_works = false;
 	h->cut = !watchdog_abort(&h->watchdog, h->s->shared);
-	if (h->cut)
-		return;
-	/* The standby first, or it would take over. */
-	if (h->standby.pid)
-		kill(h->standby.pid, SIGKILL);
-	if (h->server.pid)
-		kill(h->server.pid, SIGKILL);
+	if (!h->cut)
+		kill_servers(h);
 }
 
 static void give_up(struct supervisor *h)
@@ -231,6 +235,13 @@ static void note_last_words(struct supervisor *h)
 	*h->s->shared->last_words = '\0';
 }
 
+/* Returns what follows the death of the server, for the log. */
+static const char *next_server(const struct supervisor *h)
+{
+	return h->s->shared->aborted ? "the device was aborted" :
+	       h->standby.pid ? "failing over to the standby" : "no standby, starting one";
+}
+
 static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 {
 	bool crashes_on;
@@ -241,9 +252,7 @@ static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 	}
 	note(&h->notes, LOG_LVL_ERR, "device %s: server %d died (%s %d); %s",
 	     h->s->options.name, h->server.pid, WIFSIGNALED(status) ? "signal" : "exit status",
-	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-	     h->standby.pid ? "failing over to the standby" :
-			      "no standby, starting one");
+	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), next_server(h));
 	note_last_words(h);
 	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
 	h->server.pid = 0;
@@ -264,8 +273,8 @@ static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 
 static void standby_died(struct supervisor *h, uint64_t now)
 {
-	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d exited; starting another",
-	     h->s->options.name, h->standby.pid);
+	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d exited%s", h->s->options.name,
+	     h->standby.pid, h->s->shared->aborted ? "" : "; starting another");
 	note_last_words(h);
 	close(h->standby.alive_fd);
 	set_standby(h, (struct child){ .alive_fd = -1 });
@@ -321,38 +330,36 @@ static void mend(struct supervisor *h, uint64_t now)
 	h->server = child;
 }
 
-/*
- * Fails over after half of options.watchdog without progress; aborts the device after all of it, if
- * that did not help or there is no standby.
- */
+/* Looks once a tick whether there is progress, and acts if not: watchdog.h. */
 static void watch(struct supervisor *h, uint64_t now)
 {
-	uint64_t completed = count_get(&h->s->count->completed);
+	bool standby = h->server.pid && h->standby.pid;
 	uint8_t life;
 
 	if (!h->s->shared->watchdog_works || now < h->bark_at)
 		return;
 	h->bark_at = now + h->watchdog.tick_ns;
-	if (completed != h->completed)
-		h->replaced = false;
 	life = h->server.pid ? h->s->shared->life[h->server.life] : LIFE_WAITS;
 	if (!watchdog_barks(&h->watchdog, h->s->shared, life))
 		return;
 	h->watchdog.state = (struct watchdog_state){ .answers_ns = 0 };
-	if (!h->replaced) {
-		h->replaced = true;
-		h->completed = completed;
-		if (!h->server.pid || !h->standby.pid)
-			return;
+	switch (watchdog_remedy(&h->tries, count_get(&h->s->count->completed), standby)) {
+	case WATCHDOG_WAIT:
+		return;
+	case WATCHDOG_REPLACE:
 		kill(h->server.pid, SIGKILL);
 		note(&h->notes, LOG_LVL_ERR,
 		     "device %s: watchdog: no answer for too long; server %d is killed",
 		     h->s->options.name, h->server.pid);
 		return;
+	case WATCHDOG_ABORT:
+		cut(h);
+		/* A server that hangs does not notice: it would stay, with its slabs at donors. */
+		kill_servers(h);
+		note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+			   "device %s: watchdog: no answer for too long, device aborted; programs with pages there get SIGBUS; swapoff, then destroy it",
+			   h->s->options.name);
 	}
-	cut(h);
-	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
-		   "watchdog: no answer for too long, device aborted");
 }
 
 /*

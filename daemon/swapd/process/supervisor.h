@@ -77,8 +77,7 @@ struct supervisor {
 	uint64_t beats;        /* the loop's beats at the last look */
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
-	bool replaced;         /* a server without progress was killed: a standby was ready ... */
-	uint64_t completed;    /* ... with so many requests done */
+	struct watchdog_tries tries;
 };
 
 /*

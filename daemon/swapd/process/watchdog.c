@@ -26,6 +26,20 @@ enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watc
 	       w->loop_ns >= limit_ns ? WATCHDOG_STOPPED : WATCHDOG_MOVES;
 }
 
+enum watchdog_remedy watchdog_remedy(struct watchdog_tries *t, uint64_t completed, bool standby)
+{
+	if (completed != t->completed)
+		*t = (struct watchdog_tries){ .completed = completed };
+	if (standby && !t->replaced) {
+		t->replaced = true;
+		return WATCHDOG_REPLACE;
+	}
+	if (t->replaced || t->waited)
+		return WATCHDOG_ABORT;
+	t->waited = true;
+	return WATCHDOG_WAIT;
+}
+
 static int open_control(uint32_t connection, const char *file, int flags)
 {
 	char path[64];

@@ -3,7 +3,7 @@
  * When requests wait and none is answered for half of options.watchdog, the supervisor
  * (supervisor.h) kills the server, so that the standby serves.  If that does not help in
  * the other half, it aborts the device: programs with pages there get SIGBUS instead of
- * sleeping for ever.
+ * sleeping for ever.  Without a standby it waits for one until the second half ends.
  */
 #ifndef EBB_WATCHDOG_H
 #define EBB_WATCHDOG_H
@@ -39,6 +39,21 @@ enum watchdog_verdict {
 
 enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watchdog_sight *now,
 				     uint64_t tick_ns, uint64_t limit_ns);
+
+/* What the supervisor has tried since the last answer. */
+struct watchdog_tries {
+	uint64_t completed; /* requests at that answer */
+	bool replaced;      /* a server was killed in favour of a standby */
+	bool waited;        /* half of the time passed without a standby */
+};
+
+enum watchdog_remedy { WATCHDOG_WAIT, WATCHDOG_REPLACE, WATCHDOG_ABORT };
+
+/*
+ * The remedy when the watchdog barks; @standby: a server can be replaced.  No device is aborted as
+ * long as a standby that could serve it has not been tried.
+ */
+enum watchdog_remedy watchdog_remedy(struct watchdog_tries *t, uint64_t completed, bool standby);
 
 struct watchdog {
 	uint32_t connection;     /* FUSE's; 0 = none */
