@@ -67,7 +67,7 @@ static const struct option_spec specs[] = {
 	OPTION("drain-timeout", OPTION_DURATION, lending.drain, "TIME",
 	       "after SIGTERM, wait up to TIME for borrowers to move their pages; remaining slabs are lost [60s]"),
 	OPTION("overdue", OPTION_DURATION, lending.eviction.overdue, "TIME",
-	       "report recalled slabs that are not released within TIME [5m]"),
+	       "log recalled slabs that are not released within TIME; 0: never [5m]"),
 	OPTION("revoke-after", OPTION_DURATION, lending.eviction.revoke, "TIME",
 	       "revoke recalled slabs after TIME when memory is about to run out; their pages may be lost [never]"),
 	OPTION("no-revoke", OPTION_FLAG, lending.eviction.no_emergency, NULL,

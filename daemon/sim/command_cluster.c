@@ -361,7 +361,7 @@ static const struct option_spec specs[] = {
 	CLUSTER_OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M, or 1G with more than 1000 machines]", .min = 1 << 20,
 	       .max = 1ull << 30),
 	CLUSTER_OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "memory that a donor keeps free [larger of 1G and 10 %]"),
-	CLUSTER_OPTION(hot, "hot", OPTION_UINT, "N", "page I/Os per second to map a slab; 0: at first use [0]",
+	CLUSTER_OPTION(hot, "hot", OPTION_UINT, "N", "map a slab at N page I/Os per second; 0: at first use [0]",
 	       .max = 1000000),
 	CLUSTER_OPTION(still, "still", OPTION_FLAG, NULL, "constant memory demand"),
 	CLUSTER_OPTION(mixes, "mixes", OPTION_UINT, "N", "instead: memory used at the first refusal in N mixes of programs",

@@ -190,7 +190,7 @@ static const struct option_spec specs[] = {
 	EXTENTS_OPTION(sections, "sections", OPTION_UINT, "N", "sections of 2 MiB [64]", .min = 1,
 		       .max = EBB_FAR_ARENA_SECTIONS),
 	EXTENTS_OPTION(fill, "fill", OPTION_UINT, "PERCENT", "extents in use before each burst [90]", .min = 1, .max = 99),
-	EXTENTS_OPTION(burst, "burst", OPTION_UINT, "N", "frees before as many allocations [8]",
+	EXTENTS_OPTION(burst, "burst", OPTION_UINT, "N", "extents that a client frees, then allocates again [8]",
 		       .min = 1, .max = 1000),
 	EXTENTS_OPTION(rounds, "rounds", OPTION_UINT, "N", "measured bursts of each client [20]",
 		       .min = 1, .max = 10000),

@@ -24,7 +24,7 @@ static const struct option_spec specs[] = {
 	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
 	       "redundancy if a donor is lost: local disk, replicas or none [disk]"),
 	OPTION("key", OPTION_STRING, key, "FILE",
-	       "key shared with the donors; enables TLS"),
+	       "key of this borrower, from which donors' keys are derived; enables TLS"),
 	OPTION("backup", OPTION_STRING, backup, "FILE", "backup file on a local disk"),
 	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
 	       "encrypt pages; auto: unless all donors are unix: [auto]"),

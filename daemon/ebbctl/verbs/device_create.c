@@ -78,7 +78,7 @@ static const struct option_spec specs[] = {
 	OPTION(create_options, plan.backup, "backup", OPTION_STRING, "DIR",
 	       .help = "directory of the local backup, block device with kmod [" DEVICE_BACKUP_DIR "]"),
 	OPTION(create_options, plan.extras.key, "key", OPTION_STRING, "FILE",
-	       .help = "key that the donors have, see ebbctl key create"),
+	       .help = "key of this borrower, from which donors' keys are derived; see ebbctl key create"),
 	OPTION(create_options, plan.extras.connections, "connections", OPTION_STRING, "N",
 	       .help = "with --key: data connections to each donor, 1 to 8 [1]"),
 	OPTION(create_options, plan.extras.seal, "seal", OPTION_STRING, "auto|on|off",

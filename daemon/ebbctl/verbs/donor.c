@@ -334,7 +334,7 @@ static const struct option_spec forget_specs[] = {
 
 const struct command command_donor_forget = {
 	.object = "donor", .action = "forget", .arguments = "NAME DONOR",
-	.help = "Declare a donor lost that is away: the device no longer waits for it",
+	.help = "Stop waiting for a donor that is away: it counts as lost",
 	.example = "  ebbctl donor forget ebb0 10.0.0.7:7070\n",
 	.options = forget_specs, .options_size = sizeof(struct forget_options), .run = run_forget,
 	.min_args = 2, .max_args = 2,
