@@ -133,7 +133,7 @@ def ebbd(ebbd_lock, logs):
 
 @pytest.fixture
 def device(swap_lock, donor):
-    """A device on `donor`, switched on as swap."""
-    d = parts.Device(donor)
+    """A device on `donor`, switched on as swap: large, since other programs are swapped out to it, too."""
+    d = parts.Device(donor, size="1G")
     yield d
     d.destroy()

@@ -403,11 +403,8 @@ class Ebbd(Daemon):
 class Device:
     """A swap device of `ebbctl device create`, on until destroy()."""
 
-    # Other programs of the machine may be swapped out to it, too.
-    SIZE = "1G"
-
-    def __init__(self, donor, name="test0", size=SIZE, slab="16M", options=()):
-        self.name, self.donor = name, donor
+    def __init__(self, donor, name="test0", size="256M", slab="16M", options=()):
+        self.name, self.donor, self.size = name, donor, size
         ebbctl("device", "create", name, "--size", size, "--slab", slab,
                "--donor", donor.address, *options)
         self.record = json.loads(Path(f"/run/ebb/devices/{name}.json").read_text())

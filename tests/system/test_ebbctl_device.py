@@ -132,7 +132,7 @@ def test_backup_of_a_device_that_ended_with_the_machine(swap_lock, donor):
                    says=["test0.backup", "exists"])
             assert left.read_text() == "old"
         d = parts.Device(donor)
-        assert left.stat().st_size == 1 << 30
+        assert left.stat().st_size == 256 << 20
         d.destroy()
     finally:
         left.unlink(missing_ok=True)
@@ -232,7 +232,7 @@ def test_device_life(device):
 
 def adopted(device):
     """--adopt accepts an identical device, and names each difference."""
-    same = {"--size": device.SIZE, "--slab": "16M", "--donors": device.donor.address}
+    same = {"--size": device.size, "--slab": "16M", "--donors": device.donor.address}
     record = Path(f"/run/ebb/devices/{device.name}.json")
     before = record.read_text()
     told = json.loads(before)
@@ -253,7 +253,7 @@ def adopted(device):
         [option] = others
         refuse(REFUSED, *again(**others), says=[device.name, f"--{option.replace('_', '-')} {has}, not "])
     # Without donors those of the configuration are meant.
-    refuse(REFUSED, "device", "create", device.name, "--adopt", "--size", device.SIZE, "--slab", "16M",
+    refuse(REFUSED, "device", "create", device.name, "--adopt", "--size", device.size, "--slab", "16M",
            says=["--donors", "ebbd's configuration"])
     # One of an older ebbctl.
     record.write_text(json.dumps({k: v for k, v in told.items() if k not in ("key", "seal")}))
