@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "donord/far/far_census.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
@@ -132,12 +133,33 @@ static struct json_object *throttled_json(const struct donor_status *s)
 	return list;
 }
 
+static struct json_object *far_requests_json(const struct far_counts *n)
+{
+	static const char *const names[] = {
+		"pool", [WIRE_FAR_LIST - WIRE_FAR_POOL] = "list",
+		[WIRE_FAR_ARENA - WIRE_FAR_POOL] = "arena", [WIRE_FAR_READ - WIRE_FAR_POOL] = "read",
+		[WIRE_FAR_WRITE - WIRE_FAR_POOL] = "write", [WIRE_FAR_CAS - WIRE_FAR_POOL] = "cas",
+		[WIRE_FAR_ADD - WIRE_FAR_POOL] = "add",
+		[WIRE_FAR_NOTIFY - WIRE_FAR_POOL] = "notify",
+		[WIRE_FAR_DEAD - WIRE_FAR_POOL] = "dead",
+	};
+	struct json_object *o = json_object_new_object();
+
+	for (uint32_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		json_add_int(o, names[i], n->requests[i]);
+	return o;
+}
+
 static struct json_object *far_json(const struct donor_status *s)
 {
 	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
 
 	json_add_int(o, "limit", s->far);
 	json_add_int(o, "used", s->far_used);
+	json_add_int(o, "fences", s->far_counts.fences);
+	json_add_int(o, "recovered", s->far_counts.recovered);
+	json_add_int(o, "freed", s->far_counts.freed);
+	json_object_object_add(o, "requests", far_requests_json(&s->far_counts));
 	for (uint32_t i = 0; i < s->far_pool_count; i++) {
 		const struct far_status *f = &s->far_pools[i];
 		struct json_object *p = json_object_new_object();
@@ -150,6 +172,9 @@ static struct json_object *far_json(const struct donor_status *s)
 		json_add_int(p, "live", f->pool.live);
 		json_add_int(p, "away", f->pool.away);
 		json_add_int(p, "dead", f->pool.dead);
+		json_add_int(p, "recovering", f->recovering);
+		json_add_int(p, "extents", f->extents);
+		json_add_int(p, "extent_bytes", f->extent_bytes);
 		json_object_array_add(list, p);
 	}
 	json_object_object_add(o, "pools", list);
@@ -244,13 +269,19 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	return 0;
 }
 
+/* Returns whether the request must wait for a count, which calls answer_request() again. */
+static bool waits_for_count(const struct donor_control *c)
+{
+	return c->request == DONOR_STATUS && c->loop->far && !far_counted(c->loop->far);
+}
+
 /* Loop thread: answers the pending request, if any. */
 static void answer_request(void *data)
 {
 	struct donor_control *c = data;
 
 	pthread_mutex_lock(&c->lock);
-	if (c->pending) {
+	if (c->pending && !waits_for_count(c)) {
 		if (c->request == DONOR_UNDRAIN)
 			loop_undrain(c->loop);
 		else if (c->request != DONOR_STATUS)

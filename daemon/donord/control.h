@@ -38,9 +38,15 @@
  *	             through the donor; connected: s
  *	"throttled": [{"name","ms"}, ...]  key or, without keys, address; for how long its requests
  *	             have waited for the rate
- *	"far":       {"limit","used","pools":[{"name","key","bytes","shared","live","away","dead"},
- *	             ...]}  absent without --far; bytes of arenas; live, away, dead: members; dead:
- *	             to be recovered, when the process that maps the pool's memory has exited
+ *	"far":       {"limit","used","fences","recovered","freed",
+ *	             "requests":{"pool","list","arena","read","write","cas","add","notify","dead"},
+ *	             "pools":[{"name","key","bytes","shared","live","away","dead","recovering",
+ *	             "extents","extent_bytes"}, ...]}
+ *	             absent without --far; limit, used, bytes: of arenas; fences, recovered: members
+ *	             since the start; freed: words of their extents; live, away, dead: members;
+ *	             dead: to be recovered, when the process that maps the memory has exited;
+ *	             recovering: dead ones that are fenced; extents: of members; drain and
+ *	             undrain answer with the extents of the last status
  */
 #ifndef EBB_DONOR_CONTROL_H
 #define EBB_DONOR_CONTROL_H

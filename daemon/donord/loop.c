@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "donord.h"
+#include "donord/far/far_census.h"
 #include "donord/session/far_requests.h"
 #include "donord/session/requests.h"
 #include "lib/base/cleanup.h"
@@ -209,6 +210,19 @@ static bool resume(struct loop *l)
 	return busy;
 }
 
+/* Counts extents for a status that waits for that.  True = there are more. */
+static bool count_extents(struct loop *l)
+{
+	if (!l->far || !l->far->census.running)
+		return false;
+	if (!far_census_turn(l->far))
+		return true;
+	if (l->woken)
+		l->woken(l->woken_data);
+	far_count_end(l->far);
+	return false;
+}
+
 /* Does the work that no event announces; returns ns until there is more. */
 static uint64_t before_sleep(struct loop *l)
 {
@@ -222,6 +236,8 @@ static uint64_t before_sleep(struct loop *l)
 	if (l->kernels)
 		wait = min64(wait, kernel_accept_wait(l->kernels, l->now));
 	if (l->far && far_turn(l->far))
+		busy = true;
+	if (count_extents(l))
 		busy = true;
 	connections_flush(&l->sessions);
 	if (l->far && l->far->words_due)

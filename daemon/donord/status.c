@@ -97,6 +97,7 @@ static void add_far(const struct far *far, struct donor_status *s)
 {
 	s->far = far->most * s->slab_size;
 	s->far_used = far->used * s->slab_size;
+	s->far_counts = far->counts;
 	for (uint32_t i = 0; i < FAR_POOLS; i++) {
 		const struct far_pool *fp = &far->pools[i];
 		struct far_status *to = &s->far_pools[s->far_pool_count];
@@ -105,6 +106,9 @@ static void add_far(const struct far *far, struct donor_status *s)
 			continue;
 		far_describe(fp, &to->pool);
 		memcpy(to->key, fp->borrower.key, sizeof(to->key));
+		to->recovering = fp->fenced;
+		to->extents = far_count_extents(&fp->extents);
+		to->extent_bytes = far_count_bytes(&fp->extents);
 		s->far_pool_count++;
 	}
 }

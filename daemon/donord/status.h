@@ -22,6 +22,8 @@ struct payer_status {
 struct far_status {
 	struct wire_far_listed pool;
 	char key[KEY_NAME]; /* "" = none */
+	uint32_t recovering; /* dead members that are fenced */
+	uint64_t extents, extent_bytes;
 };
 
 struct donor_status {
@@ -34,6 +36,7 @@ struct donor_status {
 	uint32_t keys, shared_keys;
 	uint64_t ends_in; /* s */
 	uint64_t far, far_used; /* bytes: limit of far memory, 0 = none; used by arenas */
+	struct far_counts far_counts;
 	uint32_t far_pool_count;
 	struct far_status far_pools[FAR_POOLS];
 	uint32_t payer_count;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "donord/far/far_access.h"
+#include "donord/far/far_census.h"
 #include "donord/far/far_members.h"
 #include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
@@ -769,6 +770,102 @@ static void returns_from_another_process(void **state)
 	close(pair[1]);
 }
 
+/* --- counts ----------------------------------------------------------------------- */
+
+static void count_all(void)
+{
+	assert_false(far_counted(far));
+	for (int i = 0; !far_census_turn(far); i++)
+		assert_true(i < 100);
+	assert_true(far_counted(far));
+	far_count_end(far);
+}
+
+static void extents_are_counted(void **state)
+{
+	struct far_pool *fp, *other;
+	struct far_member *a, *b, *c;
+	struct ebb_far_name name;
+	struct far_op op;
+
+	/* Without arenas there is nothing to count. */
+	assert_true(far_counted(far));
+	fp = one_pool(0);
+	assert_int_equal(create("l", "q", 0), WIRE_OK);
+	other = far_find(far, "l", "q");
+	assert_int_equal(far_arena(other, 0), WIRE_OK);
+	a = join(fp);
+	b = join(fp);
+	c = join(other);
+	count_all();
+	assert_int_equal(far_count_extents(&fp->extents), 0);
+	name = allocate(a, 0);
+	allocate(a, 0);
+	allocate(b, 0);
+	allocate(c, 3);
+	count_all();
+	assert_int_equal(fp->extents.extents[0], 3);
+	assert_int_equal(far_count_bytes(&fp->extents), 3 * EBB_PAGE);
+	assert_int_equal(other->extents.extents[3], 1);
+	assert_int_equal(far_count_bytes(&other->extents), 8 * EBB_PAGE);
+	far_free(&op, NULL, SECTIONS, a->number, &name, 1);
+	assert_int_equal(run(a, &op), 0);
+	far_left(b);
+	recover_all();
+	far_left(c);
+	recover_all();
+	count_all();
+	assert_int_equal(far_count_extents(&fp->extents), 1);
+	assert_int_equal(far_count_extents(&other->extents), 0);
+	assert_int_equal(far->counts.fences, 2);
+	assert_int_equal(far->counts.recovered, 2);
+	assert_int_equal(far->counts.freed, 2);
+	/* A new pool in the place of a counted one has none. */
+	far_left(a);
+	recover_all();
+	assert_int_equal(destroy("k", "p"), WIRE_OK);
+	assert_int_equal(create("k", "r", 0), WIRE_OK);
+	count_all();
+	assert_int_equal(far_count_extents(&far_find(far, "k", "r")->extents), 0);
+}
+
+/* A pool that ends while it is counted leaves nothing to the next one in its place. */
+static void pools_end_during_a_count(void **state)
+{
+	struct far_pool *fp = one_pool(0);
+	struct far_member *a = join(fp);
+
+	allocate(a, 0);
+	assert_int_equal(create("l", "q", 0), WIRE_OK);
+	assert_int_equal(far_arena(far_find(far, "l", "q"), 0), WIRE_OK);
+	assert_false(far_counted(far));
+	/* As if a piece had ended behind the first section. */
+	far->census.members[1].extents[0] = 1;
+	far->census.section = 1;
+	far_left(a);
+	recover_all();
+	assert_int_equal(destroy("k", "p"), WIRE_OK);
+	assert_int_equal(create("k", "r", 0), WIRE_OK);
+	while (!far_census_turn(far))
+		;
+	assert_int_equal(far_count_extents(&far_find(far, "k", "r")->extents), 0);
+}
+
+/* Words may hold anything. */
+static void hostile_words_are_counted(void **state)
+{
+	struct far_pool *fp = one_pool(0);
+	uint64_t *words = (uint64_t *)far_base(fp, 0), seed = 7;
+
+	for (int round = 0; round < 20; round++) {
+		for (uint32_t i = EBB_FAR_SECTIONS_AT / 8; i < ebb_far_table(SECTIONS) / 8; i++)
+			words[i] = (uint64_t)draw32(&seed) << 32 | draw32(&seed);
+		count_all();
+		assert_true(far_count_extents(&fp->extents) <= SECTIONS * EBB_FAR_SLOTS);
+		assert_true(far_count_bytes(&fp->extents) <= ARENA);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -790,6 +887,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(recovery_of_each_pool, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(declared_dead, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_numbers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(extents_are_counted, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(pools_end_during_a_count, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(hostile_words_are_counted, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(processes_that_map, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(returns_from_another_process, set_up, tear_down),
 	};

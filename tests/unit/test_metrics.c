@@ -146,6 +146,33 @@ static void absent_is_not_zero(void **unused)
 	free(text);
 }
 
+static void far_memory_of_the_donor(void **unused)
+{
+	static const char json[] =
+		"{\"ebbd\":null,\"cgroups\":[],\"devices\":[],\"donors\":[],\"lender\":{\"far\":{"
+		"\"limit\":8192,\"used\":4096,\"fences\":3,\"recovered\":2,\"freed\":40,"
+		"\"requests\":{\"read\":7,\"cas\":9},\"pools\":["
+		"{\"name\":\"a\\\"b\",\"key\":\"spark\",\"bytes\":4096,\"extents\":5,\"live\":2},"
+		"{\"name\":\"c\",\"bytes\":0,\"dead\":1,\"recovering\":1}]}}}";
+	char *text = expose(json, EXPOSITION_OPENMETRICS);
+
+	has(text, "\nebb_lender_far_limit_bytes 8192\n");
+	has(text, "\nebb_lender_far_used_bytes 4096\n");
+	has(text, "\nebb_lender_far_fences_total 3\n");
+	has(text, "\nebb_lender_far_recovered_total 2\n");
+	has(text, "\nebb_lender_far_freed_words_total 40\n");
+	has(text, "# TYPE ebb_lender_far_requests counter\n"
+		  "ebb_lender_far_requests_total{kind=\"read\"} 7\n"
+		  "ebb_lender_far_requests_total{kind=\"cas\"} 9\n");
+	has(text, "\nebb_lender_far_pool_bytes{pool=\"a\\\"b\",key=\"spark\"} 4096\n"
+		  "ebb_lender_far_pool_bytes{pool=\"c\",key=\"\"} 0\n");
+	has(text, "\nebb_lender_far_pool_extents{pool=\"a\\\"b\",key=\"spark\"} 5\n");
+	has(text, "\nebb_lender_far_pool_members{pool=\"a\\\"b\",key=\"spark\"} 2\n");
+	has(text, "\nebb_lender_far_pool_dead_members{pool=\"c\",key=\"\"} 1\n");
+	has(text, "\nebb_lender_far_pool_recovering_members{pool=\"c\",key=\"\"} 1\n");
+	free(text);
+}
+
 static void names_are_unique_and_proper(void **unused)
 {
 	for (const struct metric *a = metrics; a->name; a++) {
@@ -271,7 +298,8 @@ int main(void)
 		cmocka_unit_test(without_a_daemon), cmocka_unit_test(two_formats),
 		cmocka_unit_test(sources_of_requests), cmocka_unit_test(labels_are_escaped),
 		cmocka_unit_test(histograms_add_up),
-		cmocka_unit_test(absent_is_not_zero), cmocka_unit_test(names_are_unique_and_proper),
+		cmocka_unit_test(absent_is_not_zero), cmocka_unit_test(far_memory_of_the_donor),
+		cmocka_unit_test(names_are_unique_and_proper),
 		cmocka_unit_test(requests_are_judged), cmocka_unit_test(arbitrary_requests),
 		cmocka_unit_test(reading_is_bounded), cmocka_unit_test(an_answer),
 	};

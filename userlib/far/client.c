@@ -328,6 +328,8 @@ static int greet(struct client *c, const struct address *a, struct error *e)
 			payload, (struct client_reply){ .length = WIRE_DONOR_SIZE });
 	if (!r)
 		r = client_settle(c);
+	if (!r)
+		r = wire_parse_donor(c->small, WIRE_DONOR_SIZE, &c->donor);
 	/* A donor that does not know the flag takes it for a violation of the protocol. */
 	if (r == -ESHUTDOWN)
 		return fail(e, EPROTONOSUPPORT,

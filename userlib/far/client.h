@@ -43,6 +43,7 @@ struct client {
 	struct stream_tx tx;
 	struct tls tls;
 	struct tls_context *context;
+	struct wire_donor donor; /* its reply to HELLO */
 	struct client_reply replies[CLIENT_REQUESTS];
 	uint32_t first, count;
 	struct wire_far_word words[CLIENT_WORDS]; /* that the donor passed on */

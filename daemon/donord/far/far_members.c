@@ -123,6 +123,7 @@ static void fence_if_possible(struct far_member *m)
 	m->recovering = true;
 	m->pool->fenced++;
 	m->pool->far->fenced++;
+	m->pool->far->counts.fences++;
 }
 
 void far_lost(struct far_member *m)
@@ -232,6 +233,8 @@ static void end_recovery(struct far_pool *fp)
 		  "far pool %s: member %u: %llu words of its extents freed in %llu us", fp->name,
 		  r->member, (unsigned long long)r->freed,
 		  (unsigned long long)(now_ns() - r->since) / 1000);
+	fp->far->counts.recovered++;
+	fp->far->counts.freed += r->freed;
 	m->recovering = false;
 	fp->fenced--;
 	fp->far->fenced--;

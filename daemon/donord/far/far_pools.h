@@ -19,6 +19,7 @@
 
 #include "donord/pool/donor_log.h"
 #include "donord/pool/exports.h"
+#include "lib/rules/far_count.h"
 #include "lib/rules/far_step.h"
 #include "lib/wire/wire_far.h"
 
@@ -67,8 +68,25 @@ struct far_pool {
 	uint32_t in[EBB_FAR_DEAD + 1]; /* members by state; in[EBB_FAR_VACANT] is unused */
 	uint32_t fenced;          /* members to recover */
 	uint32_t notices;         /* members with .notified */
+	struct far_count extents; /* of all members, when far_census.h has counted them */
 	struct far_member members[EBB_FAR_MEMBERS];
 	struct far_recovery recovery;
+};
+
+/* Count of the extents of all pools (far_census.h). */
+struct far_census {
+	bool running, done;
+	uint32_t pool, arena, section; /* next one */
+	uint64_t identity;             /* of the pool */
+	struct far_count members[EBB_FAR_MEMBERS + 1]; /* of the pool, by number */
+};
+
+/* Since the start. */
+struct far_counts {
+	uint64_t requests[WIRE_FAR_OPS - WIRE_FAR_POOL]; /* served, by enum wire_far_op */
+	uint64_t fences;    /* members that have left or died */
+	uint64_t recovered; /* of these, members whose extents are free again */
+	uint64_t freed;     /* words of their extents */
 };
 
 /* Upcalls, with the member's connection. */
@@ -93,6 +111,8 @@ struct far {
 	uint32_t recovers;  /* pool that may recover first in the next turn */
 	int epoll_fd;       /* readable when a process of a member exits */
 	struct export export;
+	struct far_counts counts;
+	struct far_census census;
 	struct far_pool pools[FAR_POOLS];
 };
 

@@ -197,6 +197,7 @@ int far_request(struct connection *c, const struct wire_frame *f)
 {
 	uint16_t st;
 
+	c->sessions->far->counts.requests[f->op - WIRE_FAR_POOL]++;
 	if (f->op == WIRE_FAR_POOL)
 		return serve_pool(c, f);
 	if (f->op == WIRE_FAR_LIST)

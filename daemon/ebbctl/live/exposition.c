@@ -34,6 +34,7 @@
 #define DEVICE(name, text) COUNTER(ROWS_DEVICE, "ebb_device_" name, "stats." name, text)
 #define DONOR(name, path, text) GAUGE(ROWS_DONOR, "ebb_donor_" name, path, text)
 #define LENDER(name, path, text) GAUGE(ROWS_LENDER, "ebb_lender_" name, path, text)
+#define POOL(name, path, text) GAUGE(ROWS_POOL, "ebb_lender_far_pool_" name, path, text)
 #define LENT(name, path, text) COUNTER(ROWS_LENDER, "ebb_lender_" name, path, text)
 
 const struct metric metrics[] = {
@@ -220,6 +221,20 @@ const struct metric metrics[] = {
 	     "Revoked slabs whose pages were also on their borrower's disk."),
 	COUNTER(ROWS_THROTTLED, "ebb_lender_throttled_seconds", "ms",
 		"Time in which requests of a key, or address, waited for --rate.", .scale = 1e-3),
+	LENDER("far_limit_bytes", "far.limit", "Limit of far memory; absent: none is lent."),
+	LENDER("far_used_bytes", "far.used", "Arenas of pools."),
+	LENT("far_fences", "far.fences", "Members that have left or died and can change nothing any more."),
+	LENT("far_recovered", "far.recovered", "Those of them whose extents are free again."),
+	LENT("far_freed_words", "far.freed", "Words freed of their extents."),
+	LENT("far_requests", "far.requests", "Requests for far memory; mapped memory needs none."),
+	POOL("bytes", "bytes", "Arenas of the pool."),
+	POOL("extents", "extents", "Extents that members have."),
+	POOL("extent_bytes", "extent_bytes", "Size of these extents."),
+	POOL("members", "live", "Members that are connected."),
+	POOL("away_members", "away", "Members in their grace period."),
+	POOL("dead_members", "dead", "Dead members whose extents are not free yet."),
+	POOL("recovering_members", "recovering",
+	     "Those of them that are fenced: their extents are being freed."),
 	{ NULL },
 };
 
@@ -316,6 +331,10 @@ static void write_name(struct writer *w, const char *extra, const char *value)
 	}
 	if (m->rows == ROWS_THROTTLED)
 		write_label(w, "borrower", json_text(w->row, "name", "?"), &any);
+	if (m->rows == ROWS_POOL) {
+		write_label(w, "pool", json_text(w->row, "name", "?"), &any);
+		write_label(w, "key", json_text(w->row, "key", ""), &any);
+	}
 	for (int i = 0; m->type == METRIC_INFO && i < 4 && m->labels[i]; i++) {
 		struct json_object *v = json_member(w->row, m->labels[i]);
 
@@ -366,10 +385,10 @@ static void write_histogram(struct writer *w, struct json_object *buckets)
 	fprintf(w->f, "%" PRIu64 "\n", seen);
 }
 
-static void write_states(struct writer *w, struct json_object *states)
+static void write_each(struct writer *w, struct json_object *object, const char *label)
 {
-	json_object_object_foreach(states, key, value) {
-		write_name(w, "state", key);
+	json_object_object_foreach(object, key, value) {
+		write_name(w, label, key);
 		write_value(w, value);
 	}
 }
@@ -399,7 +418,9 @@ static void write_row(struct writer *w)
 			write_histogram(w, v);
 	} else if (m->type == METRIC_STATES) {
 		if (json_object_is_type(v, json_type_object))
-			write_states(w, v);
+			write_each(w, v, "state");
+	} else if (m->type == METRIC_COUNTER && json_object_is_type(v, json_type_object)) {
+		write_each(w, v, "kind");
 	} else {
 		write_name(w, NULL, NULL);
 		if (m->type == METRIC_IS)
@@ -415,7 +436,7 @@ static void write_metric(struct writer *w, struct json_object *snapshot)
 		[ROWS_DAEMON] = "ebbd", [ROWS_CGROUP] = "cgroups", [ROWS_SOURCE] = "sources",
 		[ROWS_DEVICE] = "devices",
 		[ROWS_DONOR] = "donors", [ROWS_LENDER] = "lender",
-		[ROWS_THROTTLED] = "lender.throttled",
+		[ROWS_THROTTLED] = "lender.throttled", [ROWS_POOL] = "lender.far.pools",
 	};
 	struct json_object *rows = find(snapshot, members[w->metric->rows]);
 

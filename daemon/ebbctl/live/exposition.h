@@ -23,7 +23,8 @@ void exposition_write(FILE *f, struct json_object *snapshot, enum exposition_for
 /* --- the table of metrics ---------------------------------------------------------------- */
 
 enum metric_type {
-	METRIC_COUNTER,   /* "_total" is added to its name */
+	/* "_total" is added to its name.  Of an object: one per member, with the label kind. */
+	METRIC_COUNTER,
 	METRIC_GAUGE,
 	METRIC_HISTOGRAM, /* of log2 buckets of ns; in seconds */
 	METRIC_IS,        /* gauge: 1 if the member is true, or is the text in .is */
@@ -39,6 +40,7 @@ enum metric_rows {
 	ROWS_DONOR,   /* labels device and donor */
 	ROWS_LENDER,  /* snapshot.lender, if present */
 	ROWS_THROTTLED, /* label borrower: a key or an address */
+	ROWS_POOL,    /* labels pool and key, "" without one */
 };
 
 struct metric {

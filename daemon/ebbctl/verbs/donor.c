@@ -77,6 +77,24 @@ static void add_known(struct json_object *rows, struct json_object *known)
 	}
 }
 
+static void print_far(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "name", "POOL", COLUMN_TEXT }, { "key", "KEY", COLUMN_TEXT },
+		{ "bytes", "HOLDS", COLUMN_BYTES }, { "extents", "EXTENTS", COLUMN_COUNT },
+		{ "extent_bytes", "IN USE", COLUMN_BYTES }, { "live", "MEMBERS", COLUMN_COUNT },
+		{ "away", "AWAY", COLUMN_COUNT }, { "dead", "DEAD", COLUMN_COUNT },
+		{ "recovering", "RECOVERING", COLUMN_COUNT }, { NULL },
+	};
+	char used[16], limit[16];
+
+	printf("\nfar memory: %s of %s in use, %lld members fenced, %lld of them recovered\n",
+	       size_format((uint64_t)json_int(o, "used", 0), used, sizeof(used)),
+	       size_format((uint64_t)json_int(o, "limit", 0), limit, sizeof(limit)),
+	       (long long)json_int(o, "fences", 0), (long long)json_int(o, "recovered", 0));
+	output_table(json_member(o, "pools"), columns, "no pools; see \"ebbctl far create\"");
+}
+
 static void print_local(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -101,6 +119,8 @@ static void print_local(struct json_object *o)
 	       json_object_get_boolean(json_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
 	output_table(json_member(o, "borrowers"), columns, "no borrowers");
+	if (json_member(o, "far"))
+		print_far(json_member(o, "far"));
 }
 
 /* Sets the state, such as "up, draining, stuck, unlisted, missing in etcd". */

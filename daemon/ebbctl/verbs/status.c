@@ -5,10 +5,14 @@
 #include "device_view.h"
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
+#include "lib/base/paths.h"
+#include "lib/base/size.h"
 #include "lib/base/text.h"
 #include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
+
+#define LENDER_MS 1000
 
 /* Formats {"leap": 1, "x": 2} as "leap=1 x=2". */
 static void flatten_params(struct json_object *row)
@@ -81,6 +85,18 @@ static void print_frozen(struct json_object *donors)
 		       (long long)json_int(donors, "known", 0));
 }
 
+/* Far memory that the donor on this machine lends. */
+static void print_far(struct json_object *far)
+{
+	struct json_object *pools = json_member(far, "pools");
+	char used[16], limit[16];
+
+	printf("far memory: %s of %s in use, %zu pools; see \"ebbctl donor list\"\n",
+	       size_format((uint64_t)json_int(far, "used", 0), used, sizeof(used)),
+	       size_format((uint64_t)json_int(far, "limit", 0), limit, sizeof(limit)),
+	       pools ? json_object_array_length(pools) : 0);
+}
+
 /* Prints the devices on which prefetches are limited: misses wait there. */
 static void print_pacing(struct json_object *list)
 {
@@ -115,6 +131,8 @@ static void print_status(struct json_object *o)
 		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
 	print_pacing(json_member(o, "pacing"));
 	print_frozen(json_member(o, "donors"));
+	if (json_member(o, "far"))
+		print_far(json_member(o, "far"));
 	printf("\n");
 	for (size_t i = 0; i < n; i++) {
 		flatten_params(json_object_array_get_idx(list, i));
@@ -127,6 +145,17 @@ static void print_status(struct json_object *o)
 	device_print_table(json_member(o, "devices"));
 }
 
+/* Adds the donor's object, if there is a donor with far memory. */
+static void add_far(struct json_object *o)
+{
+	_cleanup_json_ struct json_object *lender = control_ask(ebb_donor_socket(), "status",
+								LENDER_MS);
+	struct json_object *far = json_member(lender, "far");
+
+	if (far)
+		json_object_object_add(o, "far", json_object_get(far));
+}
+
 static int run_status(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
@@ -136,6 +165,7 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 	if (r)
 		return r;
 	json_object_object_add(answer, "devices", device_describe_all());
+	add_far(answer);
 	output(c->json, answer, print_status);
 	return 0;
 }
