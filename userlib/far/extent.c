@@ -14,6 +14,8 @@
 #define TRIES 4
 /* A thread that waits looks for words that another thread has received. */
 #define LOOK_MS 50
+/* Turns of receiving for words, of up to 1 MiB each. */
+#define RECEIVES 8
 
 /* A place is the arena's number and the offset in it. */
 #define ARENA_SHIFT 32
@@ -609,10 +611,12 @@ int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word)
 static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
 {
 	struct client *c = &far->client;
-	int r = client_receive(c);
 
+	/* A donor could send words faster than they are received. */
+	for (int i = 0; i < RECEIVES && client_go_on(c); i++)
+		;
 	if (!c->word_count)
-		return r ?: -EAGAIN;
+		return c->lost ?: -EAGAIN;
 	*member = c->words[c->first_word].member;
 	*word = c->words[c->first_word].word;
 	c->first_word = (c->first_word + 1) % CLIENT_WORDS;
@@ -620,23 +624,35 @@ static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
 	return 0;
 }
 
+/* Asks a donor that has been silent for a time-out for a sign of life. */
+static void look(struct client *c)
+{
+	if (!c->lost && !c->count && c->state == CLIENT_UP &&
+	    now_ms() - c->heard_at > c->timeout)
+		client_push(c, (struct wire_frame){ .op = WIRE_PING }, NULL,
+			    (struct client_reply){ .length = WIRE_DONOR_SIZE });
+}
+
 int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)
 {
 	int64_t end = now_ms() + timeout_ms;
 
 	for (;;) {
-		struct pollfd p = { .events = POLLIN };
+		struct pollfd p;
 		int64_t left;
-		int r = enter(far);
+		int ms, r = enter(far);
 
 		if (r)
 			return r;
 		r = take_word(far, member, word);
-		p.fd = far->client.fd;
+		if (r == -EAGAIN)
+			look(&far->client);
+		ms = client_poll(&far->client, &p);
 		leave(far, 0);
 		left = timeout_ms < 0 ? LOOK_MS : end - now_ms();
 		if (r != -EAGAIN || left <= 0)
 			return r;
-		poll(&p, 1, left < LOOK_MS ? (int)left : LOOK_MS);
+		ms = ms < LOOK_MS ? ms : LOOK_MS;
+		poll(&p, 1, left < ms ? (int)left : ms);
 	}
 }
