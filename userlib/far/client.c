@@ -193,7 +193,8 @@ bool client_go_on(struct client *c)
 int client_poll(const struct client *c, struct pollfd *p)
 {
 	int64_t until = c->state == CLIENT_CUT ? c->retry_at :
-			c->state == CLIENT_UP ? c->heard_at + c->timeout : c->attempt_end;
+			c->state != CLIENT_UP ? c->attempt_end :
+			c->count ? c->heard_at + c->timeout : INT64_MAX;
 	int64_t left = until - now_ms();
 
 	*p = (struct pollfd){ .fd = c->fd, .events = POLLIN };

@@ -200,6 +200,54 @@ EBBFAR_API int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uin
  */
 EBBFAR_API int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory);
 
+/* --- batches ------------------------------------------------------------------------------ */
+
+enum {
+	EBBFAR_READ = 1, /* .extent, .offset, .memory, .size */
+	EBBFAR_WRITE,
+	EBBFAR_CAS,      /* .extent, .offset, .expect, .desired; sets .old */
+	EBBFAR_ADD,      /* .extent, .offset, .desired, which is added; sets .old */
+	EBBFAR_ALLOC,    /* .size; sets .extent */
+	EBBFAR_FREE      /* .extent */
+};
+
+/* Zero it, set what is needed.  Its layout stays as it is. */
+struct ebbfar_request {
+	uint32_t op;
+	int result;                  /* 0 or a negative errno, as of the function */
+	struct ebbfar_extent extent;
+	uint64_t offset;
+	void *memory;                /* WRITE only reads it */
+	size_t size;
+	uint64_t expect, desired, old;
+	void *data;                  /* the program's */
+	/* Of the library, until completion. */
+	ebbfar_t *far;
+	struct ebbfar_request *next;
+	uint32_t parts, unused;
+};
+
+/*
+ * Submits @n requests, and does not wait for the donor, except while other calls do.  The requests
+ * and their memory are the library's until ebbfar_complete() has returned them, or ebbfar_close()
+ * has returned.  Any number may be submitted.  -EINVAL: a request has no such operation, and
+ * none is submitted.  Other errors are results.
+ *
+ * Order.  Requests of a handle take effect in the order of submission, with one exception: after a
+ * connection was cut, a READ may also see changes that were submitted after it and before its
+ * completion.  A request that fails does not stop others.  Other calls may overtake requests: they
+ * do not wait for those that are not sent yet.
+ */
+EBBFAR_API int ebbfar_submit(ebbfar_t *far, struct ebbfar_request *requests, size_t n);
+
+/*
+ * Waits up to @timeout_ms, -1 = without limit, for the completion of a request, and sets *@request
+ * to it; it is the program's again.  Executes ALLOC and FREE of this handle, which may take longer.
+ * Several threads may wait: each gets other requests.  -EAGAIN: none is complete; -ENOENT: none is
+ * submitted.  When the handle fails for good, all requests complete with that error.
+ */
+EBBFAR_API int ebbfar_complete(ebbfar_t *far, int timeout_ms, struct ebbfar_request **request);
+
 /* --- messages ----------------------------------------------------------------------------- */
 
 /*
