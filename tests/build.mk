@@ -26,7 +26,7 @@ TEST_PROGRAMS += $(B)/tests/count
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
 LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c daemon/sim/%,$(wildcard daemon/*/*.c daemon/*/*/*.c)) $(SIM_SOURCES))
-LIBTEST_OBJECTS += $(B)/obj/userlib/far/client.o # of ebbctl
+LIBTEST_OBJECTS += $(B)/obj/userlib/far/client.o $(B)/obj/userlib/far/connect.o # of ebbctl
 LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lelf -lcurl -laio -luring -lmnl -ldl -lz -lm -lpthread -lssl -lcrypto -lrdmacm -libverbs -lncursesw -ltinfo
 
 # Two programs may each have a stats.c: `q` keeps both where `r` would replace one.
@@ -52,8 +52,8 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 
 # Tests of far memory, too.
 FAR_WORLD := $(B)/obj/tests/unit/far_world.o
-$(patsubst %,$(B)/tests/unit/test_%,far_session far_library far_edges far_verbs): $(FAR_WORLD)
-$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_verbs): $(FAR_OBJECTS)
+$(patsubst %,$(B)/tests/unit/test_%,far_session far_library far_edges far_resume far_batch far_verbs): $(FAR_WORLD)
+$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_verbs): $(FAR_OBJECTS)
 
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))

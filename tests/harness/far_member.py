@@ -12,6 +12,9 @@ import sys
 import machine
 
 
+NO_RESUME = 4 # EBBFAR_NO_RESUME: the donor frees what a killed member had at once
+
+
 class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("donor", ctypes.c_char_p), ("key", ctypes.c_char_p),
                 ("pool", ctypes.c_char_p), ("flags", ctypes.c_uint), ("timeout_ms", ctypes.c_uint),
@@ -24,7 +27,7 @@ class Extent(ctypes.Structure):
 
 def main(donor, pool, *sizes):
     library = ctypes.CDLL(str(machine.BUILD / "lib" / "libebbfar.so.1"))
-    options = Options(ctypes.sizeof(Options), donor.encode(), None, pool.encode(), 0, 60000)
+    options = Options(ctypes.sizeof(Options), donor.encode(), None, pool.encode(), NO_RESUME, 60000)
     handle, extent = ctypes.c_void_p(), Extent()
     if library.ebbfar_open(ctypes.byref(options), ctypes.byref(handle)):
         sys.exit(options.error.decode())

@@ -106,7 +106,7 @@ def test_run_as_the_invoking_user(ebbd, device):
     assert run(*ask, options=["--root"], env=env).stdout.split()[0] == "0"
 
 
-def test_run_says_when_the_oom_killer_struck(ebbd, donor):
+def test_run_says_when_the_oom_killer_struck(swap_lock, ebbd, donor):
     """128 MiB of swap and 64 of memory do not hold 300."""
     ask = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = i >> 12 & 255"
     device = parts.Device(donor, size="128M")

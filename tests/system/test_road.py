@@ -134,7 +134,7 @@ sys.stdin.read()
 """
 
 
-def test_nothing_is_prefetched_while_swap_is_full(ebbd, donor, cgroup):
+def test_nothing_is_prefetched_while_swap_is_full(swap_lock, ebbd, donor, cgroup):
     """The kernel then finds no place for the pages that a prefetched one drives out, and kills the program."""
     if sum(int(line.split()[2]) for line in Path("/proc/swaps").read_text().splitlines()[1:]) > 1 << 20:
         pytest.skip("this machine has more swap than the test's own")

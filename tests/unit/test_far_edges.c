@@ -25,7 +25,8 @@ _Static_assert(sizeof(struct ebbfar_extent) == 24, "names are stored and sent");
 _Static_assert(offsetof(struct ebbfar_extent, generation) == 16, "names are stored and sent");
 _Static_assert(offsetof(struct ebbfar_options, size) == 0, "tells releases apart");
 _Static_assert(offsetof(struct ebbfar_options, error) == 40, "of release 0.2");
-_Static_assert(sizeof(struct ebbfar_options) == 552, "of release 0.2");
+_Static_assert(offsetof(struct ebbfar_options, resume_ms) == 552, "of release 0.2");
+_Static_assert(sizeof(struct ebbfar_options) == 560, "of release 0.2");
 
 /* The donor's image of the first arena. */
 static uint32_t words_of(uint32_t member)
@@ -81,8 +82,8 @@ static void wrong_options(void **state)
 	o = options(at, 0);
 	o.pool = NULL;
 	refused(&o, -EINVAL, "pool is NULL", "set it");
-	o = options(at, 4);
-	refused(&o, -EINVAL, "0x4", "update libebbfar");
+	o = options(at, 8);
+	refused(&o, -EINVAL, "0x8", "update libebbfar");
 	o = options(at, EBBFAR_SHARED);
 	refused(&o, -EINVAL, "EBBFAR_SHARED alone", "add EBBFAR_CREATE");
 	/* Not set, but not zero either. */
@@ -347,7 +348,7 @@ static void no_sigpipe(void **state)
 {
 	static uint8_t bytes[EBBFAR_EXTENT_MOST];
 	struct sigaction action = { .sa_handler = count }, before;
-	struct ebbfar_options o = options(world.tcp, EBBFAR_CREATE);
+	struct ebbfar_options o = options(world.tcp, EBBFAR_CREATE | EBBFAR_NO_RESUME);
 	struct ebbfar_extent x;
 	sigset_t pipe, mask;
 
@@ -387,7 +388,7 @@ static void no_sigpipe(void **state)
 /* Once the end is known, nothing new begins; mapped memory stays readable. */
 static void lost(void **state)
 {
-	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE | EBBFAR_NO_RESUME);
 	struct ebbfar_extent x, y;
 	uint32_t from;
 	uint64_t word;
@@ -402,6 +403,7 @@ static void lost(void **state)
 	assert_int_equal(ebbfar_withdraw(far, &x), -ESHUTDOWN);
 	assert_int_equal(ebbfar_take(far, 2, &x), -ESHUTDOWN);
 	assert_int_equal(ebbfar_read(far, &x, 0, &word, 8), at == world.tcp ? -ESHUTDOWN : 0);
+	assert_non_null(strstr(ebbfar_why(far), "the connection has ended"));
 	ebbfar_close(far);
 }
 
@@ -413,9 +415,10 @@ static void slow(void **state)
 	uint64_t since;
 	ebbfar_t *far;
 
-	o.timeout_ms = 50;
+	o.timeout_ms = o.resume_ms = 50;
 	far = open_with(o);
 	assert_int_equal(ebbfar_alloc(far, 1, &x), 0);
+	assert_string_equal(ebbfar_why(far), "");
 	freeze();
 	since = now_ns();
 	assert_int_equal(ebbfar_notify(far, 1, 1), -ETIMEDOUT);

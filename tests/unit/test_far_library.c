@@ -511,7 +511,7 @@ static void keys(void **state)
 /* The donor ends the connection: nothing works any more. */
 static void fenced(void **state)
 {
-	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE | EBBFAR_NO_RESUME);
 	struct ebbfar_extent x;
 	uint32_t from;
 	uint64_t word;
@@ -689,7 +689,7 @@ static void killed_at_random(void **state)
 		pid_t pid = fork();
 
 		if (!pid) {
-			ebbfar_t *own = open_at(where, 0);
+			ebbfar_t *own = open_at(where, EBBFAR_NO_RESUME);
 			struct ebbfar_extent y[16];
 
 			for (int i = 0;; i++) {
@@ -725,7 +725,7 @@ static void stopped_process(void **state)
 	assert_int_equal(pipe(ready), 0);
 	pid = fork();
 	if (!pid) {
-		ebbfar_t *own = open_at(world.local, 0);
+		ebbfar_t *own = open_at(world.local, EBBFAR_NO_RESUME);
 
 		if (ebbfar_alloc(own, EBBFAR_EXTENT_MOST, &x))
 			_exit(1);

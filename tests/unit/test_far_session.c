@@ -441,6 +441,53 @@ static void half_a_write(void **state)
 	part();
 }
 
+/* Requests that a member repeats after a cut take effect once, and have their first result. */
+static void repeated(void **state)
+{
+	struct wire_frame f = { .op = WIRE_FAR_ADD, .length = WIRE_FAR_WORD_SIZE };
+	uint8_t one[WIRE_FAR_WORD_SIZE];
+	uint32_t at;
+
+	two_members(WIRE_FAR_SHARED, WIRE_KEEP);
+	at = take_section(&a);
+	put64(one, 1);
+	f.offset = at;
+	for (uint64_t i = 0; i < 2 * WIRE_FAR_WINDOW; i++) {
+		uint64_t tag = a.tag + 1;
+
+		assert_int_equal(ask(&a, f, one), WIRE_OK);
+		assert_int_equal(get64(a.payload), 10 * i);
+		disconnect(&a);
+		connect_to(&a, world.tcp);
+		assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+		a.tag = tag - 1;
+		f.generation = WIRE_FAR_REPEATED;
+		assert_int_equal(ask(&a, f, one), WIRE_OK);
+		assert_int_equal(get64(a.payload), 10 * i);
+		/* One that has not arrived. */
+		assert_int_equal(ask(&a, f, one), WIRE_OK);
+		assert_int_equal(get64(a.payload), 10 * i + 1);
+		f.generation = 0;
+		put64(one, 8);
+		assert_int_equal(ask(&a, f, one), WIRE_OK);
+		put64(one, 1);
+	}
+	/* What another member has written meanwhile stays. */
+	assert_int_equal(write_at(&a, at, one, 8), WIRE_OK);
+	assert_int_equal(write_at(&b, at, "later...", 8), WIRE_OK);
+	a.tag--;
+	f = (struct wire_frame){ .op = WIRE_FAR_WRITE, .offset = at, .length = 8,
+				 .generation = WIRE_FAR_REPEATED };
+	assert_int_equal(ask(&a, f, one), WIRE_OK);
+	assert_int_equal(read_at(&b, at, 8), WIRE_OK);
+	assert_memory_equal(b.payload, "later...", 8);
+	/* A READ is not recorded: it says nothing of the first time. */
+	f.op = WIRE_FAR_READ;
+	push(&a, f, NULL);
+	assert_int_equal(recv(a.fd, one, 1, 0), 0);
+	part();
+}
+
 /* Sends the first @n bytes of request @f and disconnects. */
 static void cut(const char *address, struct wire_frame f, uint32_t n)
 {
@@ -774,6 +821,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(accesses, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(pipelined, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(half_a_write, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(repeated, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_in_each_request, with_far_donor,
 						end_far_donor),
 		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),

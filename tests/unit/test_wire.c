@@ -179,7 +179,11 @@ static void far_frames(void **state)
 			if (!good)
 				continue;
 			g = f;
-			g.generation = 1;
+			/* A repetition, of requests that take effect once. */
+			g.generation = WIRE_FAR_REPEATED;
+			assert_int_equal(parse_at(g, at),
+					 !direction && wire_far_once(&g) ? 1 : -EPROTO);
+			g.generation = 2;
 			assert_int_equal(parse_at(g, at), -EPROTO);
 			g = f;
 			g.offset = 8;

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <endian.h>
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "client.h"
 #include "lib/base/bytes.h"
-#include "lib/wire/address.h"
-#include "lib/wire/local.h"
-#include "lib/wire/tcp.h"
+#include "lib/base/clock.h"
+
+/*
+ * A reply may take several time-outs while bytes move, but not for ever: a donor could send a byte
+ * at a time.
+ */
+#define REPLY_TIMEOUTS 8
+#define RECEIVE_BYTES (1u << 20) /* at a time */
 
 int client_errno(uint16_t status)
 {
@@ -49,28 +54,41 @@ int client_errno(uint16_t status)
 
 /* --- replies ---------------------------------------------------------------------- */
 
+static bool is_hello_reply(const struct client *c, const struct wire_frame *f)
+{
+	return f->op == WIRE_HELLO && f->tag == c->hello_tag && !c->replied &&
+	       stream_tx_has_left(&c->tx, c->hello_entry) &&
+	       (f->status || f->length == WIRE_DONOR_SIZE);
+}
+
 static int arrived(void *data, const struct wire_frame *f, void **payload)
 {
 	struct client *c = data;
-	const struct client_reply *r = &c->replies[c->first];
+	const struct client_request *q = &c->requests[c->first];
 
-	if (f->op == WIRE_FAR_NOTIFIED) {
-		*payload = c->small;
+	*payload = c->small;
+	if (f->op == WIRE_FAR_NOTIFIED)
 		return 0;
-	}
-	if (!c->count || f->op != r->op || f->tag != r->tag ||
-	    !stream_tx_has_left(&c->tx, r->entry))
+	if (c->state == CLIENT_GREETING)
+		return is_hello_reply(c, f) ? 0 : -EPROTO;
+	if (!c->count || f->op != q->f.op || f->tag != q->f.tag ||
+	    !stream_tx_has_left(&c->tx, q->entry))
 		return -EPROTO;
-	if (!f->status && (r->any ? f->length > r->length : f->length != r->length))
+	if (!f->status && (q->reply.any ? f->length > q->reply.length :
+					  f->length != q->reply.length))
 		return -EPROTO;
-	*payload = r->to ?: c->small;
+	*payload = q->reply.to ?: c->small;
 	return 0;
 }
 
-static void keep_word(struct client *c)
+static void keep_word(struct client *c, uint64_t number)
 {
 	struct wire_far_word *at = &c->words[(c->first_word + c->word_count) % CLIENT_WORDS];
 
+	/* After a reconnection the donor repeats the last one. */
+	if (number && number <= c->last_word)
+		return;
+	c->last_word = number;
 	if (c->word_count == CLIENT_WORDS) {
 		c->first_word = (c->first_word + 1) % CLIENT_WORDS;
 		c->word_count--;
@@ -79,86 +97,127 @@ static void keep_word(struct client *c)
 		c->word_count++;
 }
 
+/* Returns the oldest request, which is not one that waits any more. */
+static struct client_request *pop(struct client *c)
+{
+	struct client_request *q = &c->requests[c->first];
+
+	c->first = (c->first + 1) % CLIENT_REQUESTS;
+	c->count--;
+	return q;
+}
+
 static int finished(void *data, const struct wire_frame *f)
 {
 	struct client *c = data;
-	const struct client_reply *r = &c->replies[c->first];
+	struct client_request *q;
+	struct client_reply *r;
 
 	if (f->op == WIRE_FAR_NOTIFIED) {
-		keep_word(c);
+		keep_word(c, f->tag);
 		return 0;
 	}
-	c->first = (c->first + 1) % CLIENT_REQUESTS;
-	c->count--;
-	if (f->status) {
-		c->refusal = c->refusal ?: f->status;
-		return 0;
+	if (c->state == CLIENT_GREETING) {
+		c->replied = true;
+		c->status = f->status;
+		return f->status ? 0 : wire_parse_donor(c->small, f->length, &c->told);
 	}
-	if (r->got)
+	q = pop(c);
+	r = &q->reply;
+	c->reply_at = now_ms();
+	if (!f->status && r->got)
 		*r->got = f->length;
-	if (r->fd)
+	if (!f->status && r->fd)
 		*r->fd = stream_take_fd(&c->rx);
-	for (uint32_t i = 0; r->words && i < r->length / 8; i++)
+	for (uint32_t i = 0; !f->status && r->words && i < r->length / 8; i++)
 		((uint64_t *)r->to)[i] = le64toh(((uint64_t *)r->to)[i]);
+	if (r->done)
+		r->done(r->data, client_errno(f->status));
+	else
+		c->refusal = c->refusal ?: f->status;
 	return 0;
 }
 
-static const struct stream_rx_ops rx_ops = { .arrived = arrived, .finished = finished };
+const struct stream_rx_ops client_rx_ops = { .arrived = arrived, .finished = finished };
 
-/* Ends the connection; returns @error. */
-static int lose(struct client *c, int error)
+void client_end(struct client *c, int error, const char *fmt, ...)
 {
-	c->lost = error == -ECONNRESET || error == -EPIPE ? -ESHUTDOWN : error;
-	if (c->fd >= 0)
-		close(c->fd);
-	c->fd = -1;
-	c->count = 0;
-	return c->lost;
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(c->why, sizeof(c->why), fmt, args);
+	va_end(args);
+	__atomic_store_n(&c->lost, error, __ATOMIC_RELEASE);
+	while (c->count) {
+		struct client_request *q = pop(c);
+
+		if (q->reply.done)
+			q->reply.done(q->reply.data, error);
+	}
 }
 
-/* Returns 1 when there may be more, 0 or -errno. */
-static int receive_some(struct client *c)
-{
-	int r = stream_receive(&c->rx, c->fd, 1 << 20, &rx_ops, c);
+/* --- requests --------------------------------------------------------------------- */
 
-	return r < 0 ? lose(c, r) : r;
+static void check_time(struct client *c)
+{
+	uint64_t moved = c->rx.moved + c->tx.moved;
+	int64_t now = now_ms();
+
+	c->driven_at = now;
+	if (moved != c->moved)
+		c->heard_at = now;
+	c->moved = moved;
+	if (c->count && (now - c->heard_at > c->timeout ||
+			 now - c->reply_at > REPLY_TIMEOUTS * (int64_t)c->timeout))
+		c->connector->cut(c, -ETIMEDOUT);
 }
 
-int client_receive(struct client *c)
+bool client_go_on(struct client *c)
 {
-	int r = c->lost ?: 1;
+	int r;
 
-	while (r == 1)
-		r = receive_some(c);
-	return r;
+	if (!c->lost && c->state != CLIENT_UP)
+		c->connector->resume(c);
+	if (c->lost || c->state != CLIENT_UP)
+		return false;
+	r = stream_flush(&c->tx, c->fd, NULL, NULL);
+	if (r >= 0)
+		r = stream_receive(&c->rx, c->fd, RECEIVE_BYTES, &client_rx_ops, c);
+	if (r < 0)
+		c->connector->cut(c, r);
+	else
+		check_time(c);
+	return !c->lost && (r == 1 || c->state != CLIENT_UP);
 }
 
-/* Waits for @events; a frame that is late ends the connection. */
-static int wait_for(struct client *c, short events)
+int client_poll(const struct client *c, struct pollfd *p)
 {
-	struct pollfd p = { .fd = c->fd, .events = events };
-	int n;
+	int64_t until = c->state == CLIENT_CUT ? c->retry_at :
+			c->state != CLIENT_UP ? c->attempt_end :
+			c->count ? c->heard_at + c->timeout : INT64_MAX;
+	int64_t left = until - now_ms();
 
-	do
-		n = poll(&p, 1, (int)c->timeout);
-	while (n < 0 && errno == EINTR);
-	return n == 1 ? 0 : lose(c, n ? -errno : -ETIMEDOUT);
+	*p = (struct pollfd){ .fd = c->fd, .events = POLLIN };
+	if (c->state == CLIENT_CONNECTING || (c->state == CLIENT_SECURING && c->tls.wants_write))
+		p->events = POLLOUT;
+	else if (c->state != CLIENT_SECURING && c->tx.count)
+		p->events |= POLLOUT;
+	return left < 0 ? 0 : left < INT_MAX ? (int)left + 1 : INT_MAX;
+}
+
+void client_pause(const struct client *c, int most_ms)
+{
+	struct pollfd p;
+	int ms = client_poll(c, &p);
+
+	poll(&p, 1, ms < most_ms ? ms : most_ms);
 }
 
 int client_settle(struct client *c)
 {
-	int r = 0;
-
-	while (c->count && !c->lost) {
-		int unsent = stream_flush(&c->tx, c->fd, NULL, NULL);
-
-		if (unsent < 0)
-			lose(c, unsent);
-		else
-			r = receive_some(c);
-		if (c->count && !c->lost && r == 0)
-			wait_for(c, (short)(POLLIN | (unsent ? POLLOUT : 0)));
-	}
+	while (c->count && !c->lost)
+		if (!client_go_on(c) && c->count && !c->lost)
+			client_pause(c, INT_MAX);
 	c->status = c->lost ? 0 : c->refusal;
 	c->refusal = 0;
 	return c->lost ?: client_errno(c->status);
@@ -167,24 +226,27 @@ int client_settle(struct client *c)
 int client_push(struct client *c, struct wire_frame f, const void *payload,
 		struct client_reply reply)
 {
-	struct client_reply *r;
+	uint32_t length = wire_payload(&f);
+	struct client_request *q;
 
-	if (c->count == CLIENT_REQUESTS) {
-		int settled = client_settle(c);
-
-		if (settled)
-			return settled;
-	}
+	while (c->count == CLIENT_REQUESTS && !c->lost)
+		if (!client_go_on(c) && c->count == CLIENT_REQUESTS && !c->lost)
+			client_pause(c, INT_MAX);
 	if (c->lost)
 		return c->lost;
 	f.tag = ++c->tag;
-	r = &c->replies[(c->first + c->count++) % CLIENT_REQUESTS];
-	*r = reply;
-	r->op = f.op;
-	r->tag = f.tag;
-	r->entry = stream_tx_next(&c->tx);
-	/* The queue has a place for each reply. */
-	stream_push(&c->tx, &f, payload, 0);
+	if (!c->count)
+		c->heard_at = c->reply_at = now_ms();
+	q = &c->requests[(c->first + c->count++) % CLIENT_REQUESTS];
+	q->f = f;
+	q->reply = reply;
+	q->payload = length > STREAM_INLINE ? payload : NULL;
+	if (length && length <= STREAM_INLINE)
+		memcpy(q->bytes, payload, length);
+	q->entry = stream_tx_next(&c->tx);
+	/* The queue has a place for each.  A connection that is made again sends them all. */
+	if (c->state == CLIENT_UP)
+		stream_push(&c->tx, &f, payload, 0);
 	return 0;
 }
 
@@ -241,150 +303,4 @@ int client_execute(struct client *c, uint32_t arena, const struct far_verb *verb
 							     .to = verb->read[i].to,
 							     .words = true });
 	return r ?: client_settle(c);
-}
-
-/* --- connecting ------------------------------------------------------------------- */
-
-static int connected(struct client *c)
-{
-	socklen_t len = sizeof(int);
-	int error = 0, r = wait_for(c, POLLOUT);
-
-	if (!r && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-		error = errno;
-	return r ?: -error;
-}
-
-static int connect_to(struct client *c, const struct address *a)
-{
-	c->fd = address_connect(a);
-	if (c->fd < 0)
-		return c->fd;
-	if (c->local)
-		return 0;
-	tcp_tune(c->fd);
-	return connected(c);
-}
-
-/* Offers the key derived for the donor if @name is given, else the shared one. */
-static int secure_as(struct client *c, const char *name)
-{
-	int r = name ? tls_start_derived(&c->tls, c->context, c->fd, name) :
-		       tls_start(&c->tls, c->context, c->fd);
-
-	while (!r) {
-		r = tls_handshake(&c->tls);
-		if (r <= 0)
-			return r;
-		r = wait_for(c, c->tls.wants_write ? POLLOUT : POLLIN);
-	}
-	return r;
-}
-
-static int secure(struct client *c, const struct address *a, const char *key, struct error *e)
-{
-	char name[KEY_DONOR];
-	struct key k;
-	bool derives;
-	int r = key_load_own(&k, key, e);
-
-	if (!r) {
-		r = tls_borrower(&c->context, &k, e);
-		key_forget(&k);
-	}
-	if (r)
-		return r;
-	derives = !key_donor_name(a->text, "donor", name, NULL);
-	r = secure_as(c, derives ? name : NULL);
-	if (r == -EACCES && c->tls.unknown && derives) {
-		/* As ebb-swapd does: it has the key that donors share. */
-		tls_stop(&c->tls);
-		close(c->fd);
-		r = connect_to(c, a) ?: secure_as(c, NULL);
-	}
-	if (r)
-		return fail(e, r, "donor %s: %s", a->text,
-			    r == -EACCES ? c->tls.why : strerror(-r));
-	c->rx.io = c->tx.io = &tls_io;
-	c->rx.channel = c->tx.channel = &c->tls;
-	return 0;
-}
-
-static int greet(struct client *c, const struct address *a, struct error *e)
-{
-	struct wire_hello h = { .version = WIRE_VERSION, .flags = WIRE_FAR };
-	uint8_t payload[WIRE_HELLO_SIZE];
-	int r;
-
-	if (getrandom(&h.borrower, sizeof(h.borrower), 0) != sizeof(h.borrower))
-		return fail(e, errno, "getrandom: %m");
-	for (int i = 0; i < WIRE_NAME - 1 && program_invocation_short_name[i]; i++) {
-		char ch = program_invocation_short_name[i];
-
-		h.name[i] = ch >= ' ' && ch <= '~' ? ch : '?';
-	}
-	wire_build_hello(payload, &h);
-	r = client_push(c, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
-			payload, (struct client_reply){ .length = WIRE_DONOR_SIZE });
-	if (!r)
-		r = client_settle(c);
-	if (!r)
-		r = wire_parse_donor(c->small, WIRE_DONOR_SIZE, &c->donor);
-	/* A donor that does not know the flag takes it for a violation of the protocol. */
-	if (r == -ESHUTDOWN)
-		return fail(e, EPROTONOSUPPORT,
-			    "donor %s: it closed the connection: it has no far memory if it is of release 0.2 or older; update it",
-			    a->text);
-	if (r == -ETIMEDOUT)
-		return fail(e, r, "donor %s: no reply in %u ms; raise timeout_ms", a->text,
-			    c->timeout);
-	return r ? fail(e, r, "donor %s: refused: %s", a->text,
-			c->status ? wire_status_text(c->status) : strerror(-r)) : 0;
-}
-
-int client_open(struct client *c, const char *donor, const char *key, uint32_t timeout,
-		struct error *e)
-{
-	struct address a;
-	int r = address_parse(donor, "donor", &a, e);
-
-	*c = (struct client){ .fd = -1, .timeout = timeout };
-	if (r)
-		return r;
-	if (address_is_rdma(&a))
-		return fail(e, EOPNOTSUPP, "donor %s: far memory is not reached by RDMA; use HOST:PORT",
-			    donor);
-	c->local = address_is_local(&a);
-	r = stream_rx_init(&c->rx, WIRE_AT_FAR_MEMBER);
-	if (!r)
-		r = stream_tx_init(&c->tx, CLIENT_REQUESTS);
-	c->rx.takes_fds = c->local;
-	if (!r)
-		r = connect_to(c, &a);
-	if (r)
-		fail(e, r, "donor %s: cannot connect: %s; is ebb-donord running there?", a.text,
-		     strerror(-r));
-	/* Its processes can read and change all memory of the pool. */
-	if (!r && c->local && !local_peer_trusted(c->fd))
-		r = fail(e, EPERM,
-			 "donor %s: its process is neither root's nor this user's; run ebb-donord as one of them",
-			 a.text);
-	if (!r && key && !c->local)
-		r = secure(c, &a, key, e);
-	if (!r)
-		r = greet(c, &a, e);
-	if (r)
-		client_close(c);
-	return r;
-}
-
-void client_close(struct client *c)
-{
-	if (c->fd >= 0)
-		close(c->fd);
-	c->fd = -1;
-	tls_stop(&c->tls);
-	tls_context_free(&c->context);
-	stream_rx_free(&c->rx);
-	stream_tx_free(&c->tx);
 }

@@ -20,19 +20,29 @@
  * noted; on failure they leave outputs unchanged, but the buffer of ebbfar_read().  Errors of every
  * function with a handle:
  *
- *	-ESHUTDOWN  the connection has ended: the donor frees the member's extents
- *	-ETIMEDOUT  the donor did not reply in time: it is unknown whether the operation took
- *		    effect, and the connection has ended
- *	-EPROTO     the donor broke the protocol: the connection has ended
+ *	-ESHUTDOWN  the member is fenced, or the donor has restarted or exited: the member's
+ *		    extents are not its own any more
+ *	-ETIMEDOUT  the donor could not be reached or did not reply within timeout_ms and then
+ *		    resume_ms: it is unknown whether this call's operation took effect
+ *	-EPROTO     the donor broke the protocol: as -ETIMEDOUT
  *	-ECHILD     the handle is that of the process before fork(2)
  *	-EINVAL     an extent, place or size that cannot be
  *	-EACCES     over TCP: the memory belongs to another member, or is free
  *	-ENOMEM, -EMFILE  memory of the pool cannot be mapped here; try again
  *
- * After the first three, all later calls return that error; close the handle, and open the pool
- * again as a new member.  With mapped memory only calls that use the connection notice its end,
- * such as ebbfar_wait() without a wait; allocations go on until then, and accesses after it.  When
- * the donor has exited, they reach memory that new members do not have.
+ * After the first three, all later calls return that error, and ebbfar_why() says the reason; close
+ * the handle, and open the pool again as a new member.  With mapped memory only calls that use the
+ * connection notice its end, such as ebbfar_wait() without a wait; allocations go on until then,
+ * and accesses after it.  When the donor has exited, they reach memory that new members do not
+ * have.
+ *
+ * Reconnection.  A connection that is cut, or on which the donor is silent for timeout_ms while a
+ * call waits, is made again by that call or the next one.  If the donor has not fenced the member
+ * meanwhile, all goes on: what was in flight takes effect exactly once, in its order, and the call
+ * returns its result.  The donor fences a member that is away for longer than its grace period
+ * (ebb-donord --keep, 30 s).  So it does for a process that exits without ebbfar_close(), unless
+ * the donor sees the exit: that of a process that maps memory.  A call lasts at most 2 * timeout_ms
+ * + resume_ms, or 8 * timeout_ms from reply to reply while bytes move.
  *
  * Names are checked when an extent is freed, taken or withdrawn.  An access checks only that the
  * place can be an extent, and over TCP that its owner is this member: a name of an extent that has
@@ -73,7 +83,9 @@ typedef struct ebbfar ebbfar_t;
 enum {
 	EBBFAR_CREATE = 1, /* create the pool if there is none of that name */
 	/* With CREATE: members may access the extents of others. */
-	EBBFAR_SHARED = 2
+	EBBFAR_SHARED = 2,
+	/* The end of the connection fences this member at once: it does not return. */
+	EBBFAR_NO_RESUME = 4
 };
 
 /* Zero it, set what is needed.  Later releases add fields at the end. */
@@ -85,6 +97,8 @@ struct ebbfar_options {
 	unsigned flags;
 	unsigned timeout_ms;  /* longest silence of the donor while a call waits; 0 = 10 s */
 	char error[512];      /* set on failure: "THING: CAUSE; REMEDY" */
+	/* How long a call tries to connect again; 0 = the donor's grace period, up to 300 s. */
+	unsigned resume_ms;
 };
 
 /*
@@ -99,8 +113,9 @@ EBBFAR_API int ebbfar_open(struct ebbfar_options *options, ebbfar_t **far);
 
 /*
  * Leaves the pool and frees the handle.  The donor frees the extents that this member has.  Mapped
- * memory is unmapped: no pointer of ebbfar_map() may be used after that.  Waits up to the timeout
- * for the donor's reply.  In a child of fork(2), frees the child's handle alone.  NULL is fine.
+ * memory is unmapped: no pointer of ebbfar_map() may be used after that.  Waits up to timeout_ms
+ * for the donor's reply, and as long for a cut connection.  In a child of fork(2), frees the
+ * child's handle alone.  NULL is fine.
  */
 EBBFAR_API void ebbfar_close(ebbfar_t *far);
 
@@ -116,6 +131,13 @@ EBBFAR_API int ebbfar_destroy(struct ebbfar_options *options);
  * member may have it when the donor has freed this one's extents.
  */
 EBBFAR_API uint32_t ebbfar_member(const ebbfar_t *far);
+
+/*
+ * Returns why all calls fail, as "THING: CAUSE; REMEDY", or "" while the handle can be used.  The
+ * text stays until ebbfar_close(); it tells a fence from a donor that has restarted.  Does not wait
+ * for other calls.
+ */
+EBBFAR_API const char *ebbfar_why(const ebbfar_t *far);
 
 /* --- extents ------------------------------------------------------------------------------ */
 
@@ -177,6 +199,54 @@ EBBFAR_API int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uin
  * that another extent is there, and after ebbfar_close() no memory.  -EOPNOTSUPP over TCP.
  */
 EBBFAR_API int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory);
+
+/* --- batches ------------------------------------------------------------------------------ */
+
+enum {
+	EBBFAR_READ = 1, /* .extent, .offset, .memory, .size */
+	EBBFAR_WRITE,
+	EBBFAR_CAS,      /* .extent, .offset, .expect, .desired; sets .old */
+	EBBFAR_ADD,      /* .extent, .offset, .desired, which is added; sets .old */
+	EBBFAR_ALLOC,    /* .size; sets .extent */
+	EBBFAR_FREE      /* .extent */
+};
+
+/* Zero it, set what is needed.  Its layout stays as it is. */
+struct ebbfar_request {
+	uint32_t op;
+	int result;                  /* 0 or a negative errno, as of the function */
+	struct ebbfar_extent extent;
+	uint64_t offset;
+	void *memory;                /* WRITE only reads it */
+	size_t size;
+	uint64_t expect, desired, old;
+	void *data;                  /* the program's */
+	/* Of the library, until completion. */
+	ebbfar_t *far;
+	struct ebbfar_request *next;
+	uint32_t parts, unused;
+};
+
+/*
+ * Submits @n requests, and does not wait for the donor, except while other calls do.  The requests
+ * and their memory are the library's until ebbfar_complete() has returned them, or ebbfar_close()
+ * has returned.  Any number may be submitted.  -EINVAL: a request has no such operation, and
+ * none is submitted.  Other errors are results.
+ *
+ * Order.  Requests of a handle take effect in the order of submission, with one exception: after a
+ * connection was cut, a READ may also see changes that were submitted after it and before its
+ * completion.  A request that fails does not stop others.  Other calls may overtake requests: they
+ * do not wait for those that are not sent yet.
+ */
+EBBFAR_API int ebbfar_submit(ebbfar_t *far, struct ebbfar_request *requests, size_t n);
+
+/*
+ * Waits up to @timeout_ms, -1 = without limit, for the completion of a request, and sets *@request
+ * to it; it is the program's again.  Executes ALLOC and FREE of this handle, which may take longer.
+ * Several threads may wait: each gets other requests.  -EAGAIN: none is complete; -ENOENT: none is
+ * submitted.  When the handle fails for good, all requests complete with that error.
+ */
+EBBFAR_API int ebbfar_complete(ebbfar_t *far, int timeout_ms, struct ebbfar_request **request);
 
 /* --- messages ----------------------------------------------------------------------------- */
 

@@ -8,12 +8,14 @@
 #include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 #include "lib/rules/far_words.h"
-#include "member.h"
+#include "extent.h"
 
 /* Searches of all arenas while other members are faster. */
 #define TRIES 4
 /* A thread that waits looks for words that another thread has received. */
 #define LOOK_MS 50
+/* Turns of receiving for words, of up to 1 MiB each. */
+#define RECEIVES 8
 
 /* A place is the arena's number and the offset in it. */
 #define ARENA_SHIFT 32
@@ -373,25 +375,30 @@ static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 	return r ?: allocate(far, class, x);
 }
 
-int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
+int extent_allocate(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 {
 	uint32_t class = ebb_far_class(size);
-	int r = enter_live(far);
+	int r;
 
-	if (r)
-		return r;
 	if (!size || class > EBB_FAR_WHOLE_CLASS)
-		return leave(far, -EINVAL);
+		return -EINVAL;
 	if (class < KEPT_CLASSES && kept_take(&far->kept[class], x))
-		return leave(far, 0);
+		return 0;
 	if (allocate_at_once(far, class, x))
-		return leave(far, 0);
+		return 0;
 	r = allocate(far, class, x);
 	for (int i = 0; i < TRIES && r == -EBUSY; i++)
 		r = allocate(far, class, x);
 	if (r == -ENOSPC)
 		r = allocate_more(far, class, x);
-	return leave(far, r == -EBUSY ? -EAGAIN : r);
+	return r == -EBUSY ? -EAGAIN : r;
+}
+
+int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
+{
+	int r = enter_live(far);
+
+	return r ?: leave(far, extent_allocate(far, size, x));
 }
 
 /* Begins to work on extent @x: *@n is its name.  On success the handle is taken. */
@@ -407,15 +414,23 @@ static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_na
 	return r ? leave(far, r) : 0;
 }
 
-int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
+int extent_free(ebbfar_t *far, const struct ebbfar_extent *x)
 {
 	struct ebb_far_name n;
-	int r = begin(far, x, &n);
+	int r = parse(far, x, &n);
 
-	if (r)
-		return r;
-	r = keep(far, x, &n);
-	return leave(far, r > 0 ? free_names(far, arena_of(x), &n, 1) : r);
+	if (!r)
+		r = member_reach(far, arena_of(x));
+	if (!r)
+		r = keep(far, x, &n);
+	return r > 0 ? free_names(far, arena_of(x), &n, 1) : r;
+}
+
+int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
+{
+	int r = enter_live(far);
+
+	return r ?: leave(far, extent_free(far, x));
 }
 
 int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *x)
@@ -471,6 +486,22 @@ static int reach(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, 
 		leave(far, 0);
 	}
 	return r;
+}
+
+int extent_find(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, size_t size,
+		struct wire_frame *f, uint8_t **base)
+{
+	struct ebb_far_name n;
+	int r = parse(far, x, &n);
+
+	if (r || offset > x->size || size > x->size - offset)
+		return -EINVAL;
+	r = member_reach(far, arena_of(x));
+	if (r)
+		return r;
+	*f = (struct wire_frame){ .slab = arena_of(x), .offset = offset_of(x) + (uint32_t)offset };
+	*base = member_memory(far, arena_of(x));
+	return 0;
 }
 
 /* The requests of a longer access are sent together. */
@@ -609,10 +640,12 @@ int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word)
 static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
 {
 	struct client *c = &far->client;
-	int r = client_receive(c);
 
+	/* A donor could send words faster than they are received. */
+	for (int i = 0; i < RECEIVES && client_go_on(c); i++)
+		;
 	if (!c->word_count)
-		return r ?: -EAGAIN;
+		return c->lost ?: -EAGAIN;
 	*member = c->words[c->first_word].member;
 	*word = c->words[c->first_word].word;
 	c->first_word = (c->first_word + 1) % CLIENT_WORDS;
@@ -620,23 +653,35 @@ static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
 	return 0;
 }
 
+/* Asks a donor that has been silent for a time-out for a sign of life. */
+static void look(struct client *c)
+{
+	if (!c->lost && !c->count && c->state == CLIENT_UP &&
+	    now_ms() - c->heard_at > c->timeout)
+		client_push(c, (struct wire_frame){ .op = WIRE_PING }, NULL,
+			    (struct client_reply){ .length = WIRE_DONOR_SIZE });
+}
+
 int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)
 {
 	int64_t end = now_ms() + timeout_ms;
 
 	for (;;) {
-		struct pollfd p = { .events = POLLIN };
+		struct pollfd p;
 		int64_t left;
-		int r = enter(far);
+		int ms, r = enter(far);
 
 		if (r)
 			return r;
 		r = take_word(far, member, word);
-		p.fd = far->client.fd;
+		if (r == -EAGAIN)
+			look(&far->client);
+		ms = client_poll(&far->client, &p);
 		leave(far, 0);
 		left = timeout_ms < 0 ? LOOK_MS : end - now_ms();
 		if (r != -EAGAIN || left <= 0)
 			return r;
-		poll(&p, 1, left < LOOK_MS ? (int)left : LOOK_MS);
+		ms = ms < LOOK_MS ? ms : LOOK_MS;
+		poll(&p, 1, left < ms ? (int)left : ms);
 	}
 }

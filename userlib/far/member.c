@@ -16,6 +16,8 @@
 #define TIMEOUT_MS 10000u
 /* A larger options.size is a mistake, such as one that was not set. */
 #define OPTIONS_MOST 4096u
+/* Without the fields after the text. */
+#define OPTIONS_LEAST offsetof(struct ebbfar_options, resume_ms)
 
 int member_check(const ebbfar_t *far)
 {
@@ -25,6 +27,11 @@ int member_check(const ebbfar_t *far)
 uint32_t ebbfar_member(const ebbfar_t *far)
 {
 	return far->member;
+}
+
+const char *ebbfar_why(const ebbfar_t *far)
+{
+	return __atomic_load_n(&far->client.lost, __ATOMIC_ACQUIRE) ? far->client.why : "";
 }
 
 /* --- arenas ----------------------------------------------------------------------- */
@@ -120,7 +127,7 @@ int member_reach(ebbfar_t *far, uint32_t arena)
 static int say(struct ebbfar_options *o, const struct error *e)
 {
 	/* A smaller struct has no room for the text. */
-	if (o->size >= sizeof(*o))
+	if (o->size >= OPTIONS_LEAST)
 		snprintf(o->error, sizeof(o->error), "%s", e->text);
 	return e->code;
 }
@@ -165,7 +172,7 @@ static int check_options(const struct ebbfar_options *o, struct error *e)
 {
 	char name[WIRE_FAR_NAME] = { 0 };
 
-	if (o->size < sizeof(*o) || o->size > OPTIONS_MOST)
+	if (o->size < OPTIONS_LEAST || o->size > OPTIONS_MOST)
 		return fail(e, EINVAL,
 			    "options: size %zu; set it to sizeof(struct ebbfar_options)", o->size);
 	if (!has_known_fields(o))
@@ -173,11 +180,11 @@ static int check_options(const struct ebbfar_options *o, struct error *e)
 			    "options: the program sets a field that this libebbfar lacks; update libebbfar");
 	if (!o->donor || !o->pool)
 		return fail(e, EINVAL, "options: %s is NULL; set it", o->donor ? "pool" : "donor");
-	if (o->flags & ~(unsigned)(EBBFAR_CREATE | EBBFAR_SHARED))
+	if (o->flags & ~(unsigned)(EBBFAR_CREATE | EBBFAR_SHARED | EBBFAR_NO_RESUME))
 		return fail(e, EINVAL,
 			    "options: flags 0x%x: not known to this libebbfar; update libebbfar",
 			    o->flags);
-	if (o->flags == EBBFAR_SHARED)
+	if ((o->flags & (EBBFAR_CREATE | EBBFAR_SHARED)) == EBBFAR_SHARED)
 		return fail(e, EINVAL,
 			    "options: EBBFAR_SHARED alone: it says how to create a pool; add EBBFAR_CREATE, or leave it out");
 	strncpy(name, o->pool, sizeof(name) - 1);
@@ -188,12 +195,13 @@ static int check_options(const struct ebbfar_options *o, struct error *e)
 	return 0;
 }
 
-static int connect_donor(struct client *c, const struct ebbfar_options *o, struct error *e)
+static int connect_donor(struct client *c, const struct ebbfar_options *o, bool keeps,
+			 struct error *e)
 {
 	uint32_t timeout = o->timeout_ms < INT_MAX ? o->timeout_ms : INT_MAX;
 	int r = check_options(o, e);
 
-	return r ?: client_open(c, o->donor, o->key, timeout ?: TIMEOUT_MS, e);
+	return r ?: client_open(c, o->donor, o->key, timeout ?: TIMEOUT_MS, keeps, e);
 }
 
 /* Numbers that the rest relies on. */
@@ -201,6 +209,11 @@ static bool is_sane(const struct wire_far_opened *o)
 {
 	return o->member && o->member <= EBB_FAR_MEMBERS && o->sections &&
 	       o->sections <= EBB_FAR_ARENA_SECTIONS && o->arenas <= MEMBER_ARENAS;
+}
+
+static uint32_t patience_of(const struct ebbfar_options *o)
+{
+	return o->size >= sizeof(*o) ? o->resume_ms : 0;
 }
 
 static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
@@ -227,9 +240,11 @@ static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
 		r = -EPROTO;
 	if (r)
 		return fail(e, r, "pool %s: cannot open: %s", o->pool, why(c, r));
-	if (o->flags & EBBFAR_CREATE && !(o->flags & EBBFAR_SHARED) != !opened.flags)
+	if (o->flags & EBBFAR_CREATE && !(o->flags & EBBFAR_SHARED) != !opened.flags) {
+		client_bye(c);
 		return fail(e, EEXIST, "pool %s: it exists and is %s; open it without EBBFAR_CREATE",
 			    o->pool, opened.flags ? "shared" : "not shared");
+	}
 	strcpy(far->name, o->pool);
 	far->maps = c->local;
 	far->identity = opened.identity;
@@ -237,6 +252,7 @@ static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
 	far->sections = opened.sections;
 	far->table = ebb_far_table(opened.sections);
 	far->arenas = opened.arenas;
+	client_resumes(c, patience_of(o));
 	return 0;
 }
 
@@ -280,7 +296,8 @@ int ebbfar_open(struct ebbfar_options *o, ebbfar_t **out)
 		fail(&e, errno, "memory: %m");
 	else if (getrandom(&far->seed, sizeof(far->seed), 0) != sizeof(far->seed))
 		fail(&e, errno, "getrandom: %m");
-	else if (!connect_donor(&far->client, o, &e) && join(far, o, &e))
+	else if (!connect_donor(&far->client, o, !(o->flags & EBBFAR_NO_RESUME), &e) &&
+		 join(far, o, &e))
 		client_close(&far->client);
 	if (e.code) {
 		discard(far);
@@ -301,9 +318,8 @@ void ebbfar_close(ebbfar_t *far)
 		far->memory[i] = NULL;
 	}
 	/* The connection is that of the parent, too. */
-	if (*far->alive && !client_push(&far->client, (struct wire_frame){ .op = WIRE_BYE }, NULL,
-					(struct client_reply){ 0 }))
-		client_settle(&far->client);
+	if (*far->alive)
+		client_bye(&far->client);
 	client_close(&far->client);
 	discard(far);
 }
@@ -315,7 +331,7 @@ int ebbfar_destroy(struct ebbfar_options *o)
 	struct client c;
 	int r;
 
-	if (connect_donor(&c, o, &e))
+	if (connect_donor(&c, o, false, &e))
 		return say(o, &e);
 	r = ask_pool(&c, o, WIRE_FAR_DESTROY, &opened);
 	if (r == -EBUSY)

@@ -19,6 +19,11 @@ struct member_view {
 	struct far_view view;
 };
 
+/* Requests of batches, the oldest first. */
+struct batch {
+	struct ebbfar_request *first, *last;
+};
+
 struct ebbfar {
 	pthread_mutex_t lock; /* of all but .memory[] and what is constant */
 	const uint32_t *alive; /* a page that is zero in a child of fork(2) */
@@ -32,6 +37,8 @@ struct ebbfar {
 	struct far_op op;
 	struct member_view views[EBB_FAR_WHOLE_CLASS + 1]; /* by class */
 	struct kept kept[KEPT_CLASSES]; /* by class; of mapped arenas */
+	struct batch waiting, complete;
+	uint32_t submitted; /* requests, until the program has their results */
 	uint8_t *memory[MEMBER_ARENAS]; /* of mapped arenas; set once */
 };
 

@@ -90,6 +90,13 @@ uint16_t far_will_map(struct far_member *m)
 
 /* --- joining and leaving ---------------------------------------------------------- */
 
+static void set_notified(struct far_member *m, bool notified)
+{
+	m->pool->notices += notified - m->notified;
+	m->pool->far->notices += notified - m->notified;
+	m->notified = notified;
+}
+
 uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far_member **out)
 {
 	for (uint32_t i = 0; i < EBB_FAR_MEMBERS; i++) {
@@ -100,19 +107,12 @@ uint16_t far_join(struct far_pool *fp, void *connection, int peer_fd, struct far
 		m->incarnation++;
 		m->connection = connection;
 		take_process(m, peer_fd);
-		m->word = m->touched = 0;
+		m->word = m->words = m->touched = 0;
 		far_set_state(m, EBB_FAR_LIVE);
 		*out = m;
 		return WIRE_OK;
 	}
 	return WIRE_NO_MEMBER;
-}
-
-static void set_notified(struct far_member *m, bool notified)
-{
-	m->pool->notices += notified - m->notified;
-	m->pool->far->notices += notified - m->notified;
-	m->notified = notified;
 }
 
 static void fence_if_possible(struct far_member *m)
@@ -154,6 +154,9 @@ bool far_return(struct far_member *m, void *connection, int peer_fd)
 	if (!m->maps)
 		take_process(m, peer_fd);
 	m->connection = connection;
+	/* The last word may have been lost with the old connection. */
+	if (m->words)
+		set_notified(m, true);
 	m->pool->far->words_due = true;
 	far_set_state(m, EBB_FAR_LIVE);
 	return true;
@@ -178,6 +181,7 @@ uint16_t far_notify(struct far_member *m, const struct wire_far_word *w)
 		return WIRE_NO_MEMBER;
 	to->notifier = m->number;
 	to->word = w->word;
+	to->words++;
 	set_notified(to, true);
 	m->pool->far->words_due = true;
 	far_put_word(to);

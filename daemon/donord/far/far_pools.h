@@ -43,6 +43,7 @@ struct far_member {
 	int32_t pid;
 	uint32_t notifier;
 	uint64_t word;
+	uint64_t words;       /* how many it has been sent: the number of .word */
 	uint64_t touched;     /* bit i: may have extents in arenas of number i modulo 64 */
 	void *connection;     /* the session's; NULL once the member is dead */
 };

@@ -14,8 +14,9 @@ static void end_connection(void *connection, const char *why)
 
 static bool notify(void *connection, const struct wire_far_word *w)
 {
-	const struct wire_frame f = { .op = WIRE_FAR_NOTIFIED, .length = WIRE_FAR_MEMBER_SIZE };
 	struct connection *c = connection;
+	const struct wire_frame f = { .op = WIRE_FAR_NOTIFIED, .tag = c->member->words,
+				      .length = WIRE_FAR_MEMBER_SIZE };
 	uint8_t payload[WIRE_FAR_MEMBER_SIZE];
 
 	/* One waits: the next is the last one at the time when that has left. */
@@ -36,18 +37,27 @@ uint16_t far_greet(struct connection *c)
 
 	if (!s->far)
 		return WIRE_NO_FAR;
-	if (c->far_buffers)
-		return WIRE_OK;
-	c->far_buffers = s->far_unused;
-	if (c->far_buffers)
+	if (!c->far_buffers && s->far_unused) {
+		c->far_buffers = s->far_unused;
 		s->far_unused = c->far_buffers->next;
-	else
+	} else if (!c->far_buffers) {
 		c->far_buffers = malloc(sizeof(*c->far_buffers));
-	return c->far_buffers ? WIRE_OK : WIRE_NO_SPACE;
+	}
+	if (!c->far_results && s->far_results_unused) {
+		c->far_results = s->far_results_unused;
+		s->far_results_unused = c->far_results->next;
+	} else if (!c->far_results) {
+		c->far_results = malloc(sizeof(*c->far_results));
+	}
+	if (!c->far_buffers || !c->far_results)
+		return WIRE_NO_SPACE;
+	memset(c->far_results, 0, sizeof(*c->far_results));
+	return WIRE_OK;
 }
 
 bool far_succeed(struct connection *c, struct connection *old)
 {
+	struct far_results *results = old->far_results;
 	struct far_member *m = old->member;
 	int fd = c->local ? c->fd : -1;
 
@@ -57,6 +67,8 @@ bool far_succeed(struct connection *c, struct connection *old)
 		return false;
 	old->member = NULL;
 	c->member = m;
+	old->far_results = c->far_results;
+	c->far_results = results;
 	return true;
 }
 
@@ -156,29 +168,47 @@ static void serve_arena(struct connection *c, const struct wire_frame *f)
 	stream_push_fd(&c->tx, &reply, pool_hand_over(p, fp->slabs[f->slab]), NO_SLAB);
 }
 
+/* Replies with the old words of a request that changes something. */
+static void reply_result(struct connection *c, const struct wire_frame *f, uint16_t st,
+			 const uint64_t *old, uint32_t n)
+{
+	if (st != WIRE_OK || !n) {
+		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		put64(c->far_buffers->replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
+	reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
+}
+
+/* ... and keeps the result for a member that repeats the request. */
+static void conclude(struct connection *c, const struct wire_frame *f, uint16_t st,
+		     const uint64_t *old, uint32_t n)
+{
+	if (c->keeps)
+		far_results_add(c->far_results, f, st, old, n);
+	reply_result(c, f, st, old, n);
+}
+
 static void serve_cas(struct connection *c, const struct wire_frame *f)
 {
 	uint32_t n = f->length / WIRE_FAR_SWAP_SIZE;
 	struct wire_far_swap swaps[WIRE_FAR_SWAPS] = { 0 };
-	uint64_t old[WIRE_FAR_SWAPS];
+	uint64_t old[WIRE_FAR_SWAPS] = { 0 };
 	uint16_t st;
 
 	for (uint32_t i = 0; i < n; i++)
 		swaps[i] = wire_get_far_swap(c->small, i);
 	st = far_cas(c->member, f->slab, swaps, n, old);
-	for (uint32_t i = 0; i < n && st == WIRE_OK; i++)
-		put64(c->far_buffers->replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
-	reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
+	conclude(c, f, st, old, n);
 }
 
 static void serve_add(struct connection *c, const struct wire_frame *f)
 {
-	uint8_t payload[WIRE_FAR_WORD_SIZE];
 	uint64_t old = 0;
 	uint16_t st = far_add_word(c->member, f->slab, f->offset, get64(c->small), &old);
 
-	put64(payload, old);
-	connection_reply(c, f, st, payload, st == WIRE_OK ? sizeof(payload) : 0, NO_SLAB);
+	conclude(c, f, st, &old, 1);
 }
 
 static int serve_word(struct connection *c, const struct wire_frame *f)
@@ -189,11 +219,11 @@ static int serve_word(struct connection *c, const struct wire_frame *f)
 	if (wire_parse_far_word(c->small, f->length, &w) || (f->op == WIRE_FAR_DEAD && w.word))
 		return -EPROTO;
 	st = f->op == WIRE_FAR_NOTIFY ? far_notify(c->member, &w) : far_kill(c->member, w.member);
-	connection_reply(c, f, st, NULL, 0, NO_SLAB);
+	conclude(c, f, st, NULL, 0);
 	return 0;
 }
 
-int far_request(struct connection *c, const struct wire_frame *f)
+static int serve(struct connection *c, const struct wire_frame *f)
 {
 	uint16_t st;
 
@@ -217,7 +247,7 @@ int far_request(struct connection *c, const struct wire_frame *f)
 		return 0;
 	case WIRE_FAR_WRITE:
 		st = far_write(c->member, f->slab, f->offset, c->far_buffers->arriving, f->length);
-		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+		conclude(c, f, st, NULL, 0);
 		return 0;
 	case WIRE_FAR_CAS:
 		serve_cas(c, f);
@@ -231,4 +261,18 @@ int far_request(struct connection *c, const struct wire_frame *f)
 	default:
 		return -EPROTO;
 	}
+}
+
+int far_request(struct connection *c, const struct wire_frame *f)
+{
+	const struct far_result *r = NULL;
+	struct wire_frame once = *f;
+
+	once.generation = 0;
+	if (f->generation == WIRE_FAR_REPEATED)
+		r = far_results_find(c->far_results, f);
+	if (!r)
+		return serve(c, &once);
+	reply_result(c, &once, r->status, r->old, r->words);
+	return 0;
 }

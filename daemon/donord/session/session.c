@@ -46,6 +46,12 @@ void sessions_free(struct sessions *s)
 		s->far_unused = b->next;
 		free(b);
 	}
+	while (s->far_results_unused) {
+		struct far_results *r = s->far_results_unused;
+
+		s->far_results_unused = r->next;
+		free(r);
+	}
 	free(s->connections);
 	free(s->payers);
 	s->connections = NULL;
@@ -217,6 +223,11 @@ void connection_drop(struct connection *c, const char *why)
 	if (c->member)
 		far_left(c->member);
 	c->member = NULL;
+	if (c->far_results) {
+		c->far_results->next = s->far_results_unused;
+		s->far_results_unused = c->far_results;
+	}
+	c->far_results = NULL;
 	slabs = pool_remove(s->pool, &c->borrower);
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",

@@ -18,6 +18,7 @@
 
 #include "access.h"
 #include "donord/far/far_members.h"
+#include "donord/far/far_results.h"
 #include "donord/pool/headroom_follow.h"
 #include "donord/pool/lending_options.h"
 #include "donord/pool/rdma.h"
@@ -78,6 +79,7 @@ struct connection {
 	bool is_far;         /* WIRE_FAR: it has these */
 	struct far_member *member; /* of a far pool; NULL = none */
 	struct far_buffers *far_buffers;
+	struct far_results *far_results; /* also in the grace period */
 	uint32_t far_used, far_waiting; /* of its replies: bytes; frames that refer to them */
 	uint32_t far_words;  /* frames with FAR_WORD that wait: at most one */
 	struct access access;
@@ -107,6 +109,7 @@ struct sessions {
 	const struct stream_rx_ops *requests; /* requests.h */
 	struct far *far;                /* NULL = no far memory */
 	struct far_buffers *far_unused; /* by no connection */
+	struct far_results *far_results_unused;
 	struct export stream, shared;
 	struct rdma_place *rdma;        /* NULL = no RDMA */
 	struct keyring keys;

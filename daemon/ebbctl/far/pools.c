@@ -47,10 +47,10 @@ int far_donor_open(struct far_donor *d, const char *address, const char *key, st
 	int r;
 
 	*d = (struct far_donor){ .address = address, .key = key };
-	r = client_open(&d->client, address, key, TIMEOUT_MS, &inner);
+	r = client_open(&d->client, address, key, TIMEOUT_MS, false, &inner);
 	if (r)
 		return cannot_open(d, r, &inner, e);
-	d->arena = d->client.donor.slab_size;
+	d->arena = d->client.told.slab_size;
 	return 0;
 }
 

@@ -130,7 +130,10 @@ static bool is_far(const struct wire_frame *f)
 		return false;
 	if (f->op == WIRE_FAR_NOTIFIED && f->direction != WIRE_REQUEST)
 		return false;
-	return far_length_fits(f) && !f->generation &&
+	if (f->generation && (f->generation != WIRE_FAR_REPEATED || !wire_far_once(f) ||
+			      f->direction != WIRE_REQUEST))
+		return false;
+	return far_length_fits(f) &&
 	       (!f->offset || wire_far_moves(f) || f->op == WIRE_FAR_ADD);
 }
 

@@ -227,11 +227,24 @@ struct wire_join {
 #define WIRE_FAR_SWAPS (WIRE_SMALL / WIRE_FAR_SWAP_SIZE) /* 42 of a CAS */
 #define WIRE_FAR_WORD_SIZE 8u
 #define WIRE_FAR_MEMBER_SIZE 16u
+#define WIRE_FAR_WINDOW 64u /* requests of a member without a reply, at most */
+/* The generation of a request that a member repeats after it has resumed; else 0. */
+#define WIRE_FAR_REPEATED 1u
 
 /* Returns whether @f moves bytes of arenas: at most WIRE_FAR_MOST. */
 static inline bool wire_far_moves(const struct wire_frame *f)
 {
 	return f->op == WIRE_FAR_READ || f->op == WIRE_FAR_WRITE;
+}
+
+/*
+ * Returns whether a request of @f's op takes effect once: if it is repeated, it says so, and the
+ * donor replies with the result of the first time.
+ */
+static inline bool wire_far_once(const struct wire_frame *f)
+{
+	return f->op == WIRE_FAR_WRITE || f->op == WIRE_FAR_CAS || f->op == WIRE_FAR_ADD ||
+	       f->op == WIRE_FAR_NOTIFY || f->op == WIRE_FAR_DEAD;
 }
 
 /*

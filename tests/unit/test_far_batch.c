@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Batches of libebbfar, over good links and over links that are cut. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "lib/base/clock.h"
+
+/* Last: cmocka.h makes a macro of fail(). */
+#include "far_proxy.h"
+
+enum { MANY = 300 };
+
+/* The ABI: programs have arrays of these. */
+_Static_assert(sizeof(struct ebbfar_request) == 112, "of release 0.2");
+
+static struct ebbfar_request requests[MANY];
+
+static int by_proxy(void **state)
+{
+	int r = with_far_thread(state);
+
+	start_proxy();
+	at = proxy.at;
+	return r;
+}
+
+static int end(void **state)
+{
+	stop_proxy();
+	return end_far_donor(state);
+}
+
+/* Waits for @n requests; each of them completes once, with @result. */
+static void all_complete(ebbfar_t *far, int n, int result)
+{
+	struct ebbfar_request *q;
+
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(ebbfar_complete(far, 20000, &q), 0);
+		assert_in_range(q - requests, 0, MANY - 1);
+		assert_ptr_equal(q->data, q);
+		assert_int_equal(q->result, result);
+		q->data = NULL;
+	}
+	assert_int_equal(ebbfar_complete(far, 0, &q), -ENOENT);
+}
+
+static struct ebbfar_request *prepare(int i, uint32_t op, const struct ebbfar_extent *x)
+{
+	requests[i] = (struct ebbfar_request){ .op = op, .data = &requests[i] };
+	if (x)
+		requests[i].extent = *x;
+	return &requests[i];
+}
+
+/* More requests than may be without a reply: in the order of submission. */
+static void in_order(void **state)
+{
+	static uint8_t bytes[600000], back[600000];
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_extent x, big;
+	uint64_t zero = 0;
+
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	assert_int_equal(ebbfar_alloc(far, sizeof(bytes), &big), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, &zero, 8), 0);
+	for (int i = 0; i < MANY; i++)
+		prepare(i, EBBFAR_ADD, &x)->desired = 2;
+	assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+	all_complete(far, MANY, 0);
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(requests[i].old, 2 * i);
+	memset(bytes, 7, sizeof(bytes));
+	*prepare(0, EBBFAR_WRITE, &big) = (struct ebbfar_request){
+		.op = EBBFAR_WRITE, .extent = big, .memory = bytes, .size = sizeof(bytes),
+		.data = &requests[0] };
+	*prepare(1, EBBFAR_READ, &big) = (struct ebbfar_request){
+		.op = EBBFAR_READ, .extent = big, .memory = back, .size = sizeof(back),
+		.data = &requests[1] };
+	prepare(2, EBBFAR_CAS, &x)->expect = 2 * MANY;
+	requests[2].desired = 5;
+	assert_int_equal(ebbfar_submit(far, requests, 3), 0);
+	all_complete(far, 3, 0);
+	assert_int_equal(requests[2].old, 2 * MANY);
+	assert_memory_equal(bytes, back, sizeof(bytes));
+	ebbfar_close(far);
+}
+
+static void allocations(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_extent x[MANY];
+
+	for (int i = 0; i < MANY; i++)
+		prepare(i, EBBFAR_ALLOC, NULL)->size = 4096u << i % 3;
+	assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+	all_complete(far, MANY, 0);
+	for (int i = 0; i < MANY; i++) {
+		x[i] = requests[i].extent;
+		for (int k = 0; k < i; k++)
+			assert_int_not_equal(x[k].place, x[i].place);
+		prepare(i, EBBFAR_FREE, &x[i]);
+	}
+	assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+	all_complete(far, MANY, 0);
+	for (int i = 0; i < MANY; i++)
+		prepare(i, EBBFAR_FREE, &x[i]);
+	assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+	all_complete(far, MANY, -ESTALE);
+	ebbfar_close(far);
+}
+
+/* A request that cannot be fails alone; one without an operation is not submitted. */
+static void failures(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_request *q;
+	struct ebbfar_extent x;
+	uint64_t word = 3, zero = 0;
+
+	assert_int_equal(ebbfar_complete(far, 0, &q), -ENOENT);
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, &zero, 8), 0);
+	prepare(0, EBBFAR_ADD, &x)->offset = 4;
+	prepare(1, EBBFAR_READ, &x)->offset = 4096;
+	requests[1].memory = &word;
+	requests[1].size = 1;
+	prepare(2, EBBFAR_ADD, &x)->desired = 9;
+	prepare(3, EBBFAR_FREE + 1, &x);
+	assert_int_equal(ebbfar_submit(far, requests, 4), -EINVAL);
+	assert_int_equal(ebbfar_submit(far, requests, 3), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(ebbfar_complete(far, 5000, &q), 0);
+		assert_int_equal(q->result, q == &requests[2] ? 0 : -EINVAL);
+	}
+	assert_int_equal(ebbfar_read(far, &x, 0, &word, 8), 0);
+	assert_int_equal(word, 9);
+	ebbfar_close(far);
+}
+
+/* Each request takes effect once, wherever the link is cut. */
+static void cuts(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	uint64_t word = 0;
+
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, &word, 8), 0);
+	for (int round = 0; round < 6; round++) {
+		for (int i = 0; i < MANY; i++)
+			prepare(i, EBBFAR_ADD, &x)->desired = 1;
+		set_link(round % 2 ? LINK_LOSES_REPLIES : LINK_LOSES_REQUESTS);
+		assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+		usleep(1000 * (unsigned)round);
+		set_link(LINK_CUT);
+		all_complete(far, MANY, 0);
+		for (int i = 0; i < MANY; i++)
+			assert_int_equal(requests[i].old, round * MANY + i);
+	}
+	assert_int_equal(ebbfar_read(far, &x, 0, &word, 8), 0);
+	assert_int_equal(word, 6 * MANY);
+	assert_true(proxy.cuts >= 6);
+	ebbfar_close(far);
+}
+
+/* When the handle fails for good, so do all requests. */
+static void lost(void **state)
+{
+	struct ebbfar_options o = options(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	ebbfar_t *far;
+
+	o.timeout_ms = o.resume_ms = 200;
+	far = open_with(o);
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	set_link(LINK_SILENT);
+	for (int i = 0; i < MANY; i++)
+		prepare(i, i % 100 == 99 ? EBBFAR_FREE : EBBFAR_ADD, &x);
+	assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+	all_complete(far, MANY, -ETIMEDOUT);
+	ebbfar_close(far);
+	set_link(LINK_GOOD);
+}
+
+int main(void)
+{
+#define BOTH(f) \
+	{ #f " by tcp", f, by_tcp, end_far_donor, NULL }, \
+	{ #f " by mapping", f, by_mapping, end_far_donor, NULL }
+	const struct CMUnitTest tests[] = {
+		BOTH(in_order),
+		BOTH(allocations),
+		BOTH(failures),
+		cmocka_unit_test_setup_teardown(cuts, by_proxy, end),
+		cmocka_unit_test_setup_teardown(lost, by_proxy, end),
+	};
+
+	return cmocka_run_group_tests_name("far batches", tests, NULL, NULL);
+}
