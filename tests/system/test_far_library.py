@@ -256,18 +256,11 @@ def forever(donor, verb, ready, go):
         do[verb]()
 
 
-@pytest.mark.parametrize("transport", ["tcp", "unix"])
-def test_killed_in_each_verb(donor_at, tmp_path, transport):
-    """Nothing of a killed member is left, and no byte of another one changes."""
-    port = free_port()
-    donor_at(port, keep="1s")
-    where = f"127.0.0.1:{port}" if transport == "tcp" else f"unix:{tmp_path}/donor.sock"
-    member = Member(f"127.0.0.1:{port}")
-    mine, content = member.allocate(4096), os.urandom(4096)
-    assert member.write(ctypes.byref(mine), 0, content, 4096) == 0
-    for verb in "alloc", "free", "write", "cas", "add", "withdraw", "notify":
-        children = []
-        waits, go = os.pipe()
+def kill_two(where, verb):
+    """Kills two members in the middle of @verb."""
+    children = []
+    waits, go = os.pipe()
+    try:
         for _ in range(2):
             ours, theirs = os.pipe()
             pid = os.fork()
@@ -278,18 +271,33 @@ def test_killed_in_each_verb(donor_at, tmp_path, transport):
                     traceback.print_exc()
                 finally:
                     os._exit(1)
+            children.append(pid)
             os.close(theirs)
             assert os.read(ours, 1) == b"r"
             os.close(ours)
-            children.append(pid)
         # The first one could leave no memory for the second.
         os.write(go, b"gg")
         time.sleep(random.uniform(0.005, 0.03))
+    finally:
         os.close(waits)
         os.close(go)
         for pid in children:
             os.kill(pid, signal.SIGKILL)
-            assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+        ends = [os.waitpid(pid, 0)[1] for pid in children]
+    assert ends == [signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_killed_in_each_verb(donor_at, tmp_path, transport):
+    """Nothing of a killed member is left, and no byte of another one changes."""
+    port = free_port()
+    donor_at(port, keep="1s")
+    where = f"127.0.0.1:{port}" if transport == "tcp" else f"unix:{tmp_path}/donor.sock"
+    member = Member(f"127.0.0.1:{port}")
+    mine, content = member.allocate(4096), os.urandom(4096)
+    assert member.write(ctypes.byref(mine), 0, content, 4096) == 0
+    for verb in "alloc", "free", "write", "cas", "add", "withdraw", "notify":
+        kill_two(where, verb)
     found = []
 
     def all_free():
