@@ -46,7 +46,7 @@ SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/s
 	$(addprefix daemon/lib/wire/,wire.c stream.c tls.c session.c key.c address.c local.c tcp.c) \
 	$(addprefix daemon/lib/base/,error.c log.c files.c)
 FAR_SOURCES := tests/fuzz/far.c tests/fuzz/fuzz_protocol.c $(wildcard daemon/donord/far/*.c) \
-	$(addprefix daemon/lib/rules/,far_step.c far_view.c far_memory.c) \
+	$(addprefix daemon/lib/rules/,far_step.c far_view.c far_memory.c far_count.c) \
 	$(addprefix daemon/lib/wire/,wire.c wire_far.c stream.c) $(addprefix daemon/donord/pool/,pool.c exports.c slab_memory.c donor_log.c) \
 	$(addprefix daemon/lib/base/,error.c log.c log_ring.c size.c)
 PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/lib/rules/far_*.h daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h) include/ebb/far.h
@@ -112,6 +112,9 @@ fuzz_one = short=$$((($(SECONDS) + 11) / 12)); $(FUZZ_ENV) $(FUZZ)/$1_counted $$
 		-artifact_prefix=$(FUZZ)/ $(FUZZ)/$1 tests/fuzz/corpus/$1 > $(FUZZ)/$1.log 2>&1; then \
 		echo "by coverage: $$(grep '^Done' $(FUZZ)/$1.log): nothing wrong"; \
 	else tail -50 $(FUZZ)/$1.log; exit 1; fi
+
+# So that a source that they lack is noticed at once.
+test-build: $(addprefix $(FUZZ)/,protocol_counted secure_counted far_counted)
 
 .PHONY: fuzz-protocol
 fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered far_counted far_covered)
