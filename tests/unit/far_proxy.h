@@ -141,4 +141,20 @@ static void stop_proxy(void)
 	close(proxy.listens);
 }
 
+/* Setup and teardown: members reach a donor through the proxy. */
+static int by_proxy(void **state)
+{
+	int r = with_far_thread(state);
+
+	start_proxy();
+	at = proxy.at;
+	return r;
+}
+
+static int end_by_proxy(void **state)
+{
+	stop_proxy();
+	return end_far_donor(state);
+}
+
 #endif

@@ -19,21 +19,6 @@ _Static_assert(sizeof(struct ebbfar_request) == 112, "of release 0.2");
 
 static struct ebbfar_request requests[MANY];
 
-static int by_proxy(void **state)
-{
-	int r = with_far_thread(state);
-
-	start_proxy();
-	at = proxy.at;
-	return r;
-}
-
-static int end(void **state)
-{
-	stop_proxy();
-	return end_far_donor(state);
-}
-
 /* Waits for @n requests; each of them completes once, with @result. */
 static void all_complete(ebbfar_t *far, int n, int result)
 {
@@ -196,8 +181,8 @@ int main(void)
 		BOTH(in_order),
 		BOTH(allocations),
 		BOTH(failures),
-		cmocka_unit_test_setup_teardown(cuts, by_proxy, end),
-		cmocka_unit_test_setup_teardown(lost, by_proxy, end),
+		cmocka_unit_test_setup_teardown(cuts, by_proxy, end_by_proxy),
+		cmocka_unit_test_setup_teardown(lost, by_proxy, end_by_proxy),
 	};
 
 	return cmocka_run_group_tests_name("far batches", tests, NULL, NULL);

@@ -13,15 +13,6 @@
 /* Last: cmocka.h makes a macro of fail(). */
 #include "far_proxy.h"
 
-static int by_proxy(void **state)
-{
-	int r = with_far_thread(state);
-
-	start_proxy();
-	at = proxy.at;
-	return r;
-}
-
 static int by_proxy_with_keys(void **state)
 {
 	int r = with_far_keys(state);
@@ -29,12 +20,6 @@ static int by_proxy_with_keys(void **state)
 	start_proxy();
 	at = proxy.at;
 	return r;
-}
-
-static int end(void **state)
-{
-	stop_proxy();
-	return end_far_donor(state);
 }
 
 /* The donor's loop stops and goes on, so that the test may change its state. */
@@ -281,10 +266,11 @@ static void cut_by_the_donor(void **state)
 
 int main(void)
 {
-#define LINKED(f) cmocka_unit_test_setup_teardown(f, by_proxy, end)
+#define LINKED(f) cmocka_unit_test_setup_teardown(f, by_proxy, end_by_proxy)
 	const struct CMUnitTest tests[] = {
 		LINKED(each_request),
-		cmocka_unit_test_setup_teardown(each_request_by_tls, by_proxy_with_keys, end),
+		cmocka_unit_test_setup_teardown(each_request_by_tls,
+						by_proxy_with_keys, end_by_proxy),
 		LINKED(short_cut),
 		LINKED(long_cut),
 		LINKED(silent_for_a_second),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Counts the extents of all pools for the status.  Members that map an arena allocate without the
- * donor, so the count reads the tables: when somebody asks, and in pieces, so that no borrower
+ * donor, so the count reads the tables: on request, and in pieces, so that no borrower
  * waits.  Words change meanwhile: the result is exact for memory that is not being allocated.
  *
  * The loop's thread calls all functions.

@@ -86,7 +86,7 @@ struct far_census {
 struct far_counts {
 	uint64_t requests[WIRE_FAR_OPS - WIRE_FAR_POOL]; /* served, by enum wire_far_op */
 	uint64_t fences;    /* members that have left or died */
-	uint64_t recovered; /* of these, members whose extents are free again */
+	uint64_t recovered; /* of these, members with all extents freed */
 	uint64_t freed;     /* words of their extents */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Results of a member's latest requests that changed something.  A member whose connection was cut
+ * Results of a member's latest requests that changed something.  A member that lost its connection
  * repeats what had no reply, and gets these results: each request takes effect once.
  */
 #ifndef EBB_FAR_RESULTS_H

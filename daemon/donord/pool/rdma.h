@@ -51,7 +51,7 @@ uint16_t rdma_place_port(const struct rdma_place *p);
 /* The export of borrowers with a queue. */
 struct export *rdma_place_export(struct rdma_place *p);
 /*
- * Handles what the descriptors announce.  Returns 0, or -errno when the network device was removed:
+ * Handles events of the descriptors.  Returns 0, or -errno when the network device was removed:
  * then the second descriptor stays readable, and the caller no longer waits for it.
  */
 int rdma_place_event(struct rdma_place *p);

@@ -12,7 +12,7 @@
 #define TIMEOUT_MS 5000
 #define DESTROY_NS 3000000000ull
 #define RETRY_NS 20000000
-/* Sections whose slot words are read in one round trip. */
+/* Sections per round trip that reads slot words. */
 #define BATCH 32u
 
 /* --- connection ------------------------------------------------------------------- */
@@ -186,14 +186,6 @@ static int join(struct far_donor *d, const char *name, struct wire_far_opened *o
 	return r ? failed(d, r, e) : 0;
 }
 
-/* Leaves the pool: the donor need not wait for a grace period. */
-static void leave(struct far_donor *d)
-{
-	if (!client_push(&d->client, (struct wire_frame){ .op = WIRE_BYE }, NULL,
-			 (struct client_reply){ 0 }))
-		client_settle(&d->client);
-}
-
 static int push_read(struct far_donor *d, uint32_t arena, uint64_t at, uint32_t words, void *to)
 {
 	return client_push(&d->client,
@@ -269,7 +261,7 @@ int far_pool_read(struct far_donor *d, const char *name, struct far_contents *c,
 	free(t);
 	if (r)
 		return failed(d, r, e);
-	leave(d);
+	client_bye(&d->client);
 	return 0;
 }
 
@@ -301,7 +293,7 @@ static int end_members(struct far_donor *d, const char *name, struct error *e)
 	}
 	if (r)
 		return failed(d, r, e);
-	leave(d);
+	client_bye(&d->client);
 	return 0;
 }
 
@@ -317,7 +309,7 @@ static int in_use(const char *name, const struct wire_far_listed *l, enum far_fo
 				 "pool %s: programs open it again faster than their members end; stop them first",
 				 name);
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
-			 "pool %s: it has %u members; end their programs, or pass --force to end them, and lose what they have there",
+			 "pool %s: it has %u members; end their programs, or pass --force to end them and lose their extents",
 			 name, l->live + l->away);
 }
 

@@ -30,7 +30,7 @@ int far_pool_create(struct far_donor *d, const char *name, uint32_t flags, struc
 /* Stores the pools and their number. */
 int far_pool_list(struct far_donor *d, struct wire_far_listed list[static WIRE_FAR_POOLS],
 		  uint32_t *n, struct error *e);
-/* Sets *@l to pool @name, and fails if there is none. */
+/* Finds pool @name and stores it in *@l; fails without one. */
 int far_pool_find(struct far_donor *d, const char *name, struct wire_far_listed *l,
 		  struct error *e);
 
