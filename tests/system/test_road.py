@@ -5,7 +5,6 @@ device, ebbd and a policy.  What kills or stops the server of a device is in tes
 """
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -119,48 +118,6 @@ def test_slabs_move_under_a_swapping_program(swap_lock, donor_factory, cgroup, d
         assert told["donor_losses"] == told["pages_read_failed"] == told["pages_write_failed"] == 0
     finally:
         d.destroy()
-
-
-# Writes to memory until little swap is left, says so, and keeps it.
-FILLER = """
-import sys
-def free():
-    return next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("SwapFree")) >> 10
-kept = []
-while free() > 6:
-    kept.append(bytes([1]) * (1 << 20))
-print(flush=True)
-sys.stdin.read()
-"""
-
-
-def test_nothing_is_prefetched_while_swap_is_full(swap_lock, ebbd, donor, cgroup):
-    """The kernel then finds no place for the pages that a prefetched one drives out, and kills the program."""
-    if sum(int(line.split()[2]) for line in Path("/proc/swaps").read_text().splitlines()[1:]) > 1 << 20:
-        pytest.skip("this machine has more swap than the test's own")
-    device = parts.Device(donor, size="256M")
-    s = None
-    try:
-        c = cgroup(limit_mib=LIMIT)
-        parts.ebbctl("policy", "attach", "leap", c.path)
-        s = parts.Scan(cgroup=c, mib=MIB, passes=2)
-        before = parts.stats(c)
-        filler = subprocess.Popen([sys.executable, "-c", FILLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  preexec_fn=cgroup(limit_mib=16).enter)
-        try:
-            assert filler.stdout.readline()
-            s.go()
-            assert s.result()["bad"] == 0
-        finally:
-            filler.kill()
-            filler.communicate()
-        after = parts.stats(c)
-        assert after["misses"] - before["misses"] > 1000
-        assert after["prefetched"] == before["prefetched"]
-    finally:
-        if s:
-            s.kill()
-        device.destroy()
 
 
 def test_random_program_is_left_alone(attached):

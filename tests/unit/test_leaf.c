@@ -240,7 +240,7 @@ static void full_swap_stops_it(void **unused)
 	use("/slice/child", 10);
 	child = leaf_at(l, 1, "/slice/child", SECOND);
 	other = leaf_at(l, 2, "/slice/other", SECOND);
-	free_swap = 9 * MIB;
+	free_swap = 33 * MIB;
 	assert_true(leaf_make_room(child, 256));
 	assert_false(leaf_make_room(child, 257));
 	/* The machine's memory counts where the cgroup has no limit. */

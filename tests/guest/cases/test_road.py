@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """All parts together on cgroup v2: an unmodified program, a donor, a device, a policy."""
 import json
+import subprocess
+import sys
 
 import parts
 
@@ -81,6 +83,52 @@ def test_small_cgroup_is_not_killed_by_prefetch(road):
     assert told["bad"] == 0
     assert parts.stats(c)["prefetched"] > 1000
     assert c.events("oom") == 0 and c.events("oom_kill") == 0
+
+
+# Writes to memory until little swap is left, says so, and keeps it.
+FILLER = """
+import sys
+def free():
+    return next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("SwapFree")) >> 10
+kept = []
+while free() > 16:
+    kept.append(bytes([1]) * (1 << 20))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_is_prefetched_while_swap_is_full(swap_lock, ebbd, donor, cgroup):
+    """
+    The kernel then finds no place for the pages that a prefetched one drives out, and kills the
+    program.  Only a guest has no other programs that take and return swap meanwhile.
+    """
+    # ebbd keeps a sixteenth free, 28 MiB; the filler leaves 16.  The scan takes 8 of these when each
+    # of its pages in memory is in swap, too, and returns what of that it held before.
+    device = parts.Device(donor, size="448M")
+    s = None
+    try:
+        c = cgroup(limit_mib=8)
+        parts.ebbctl("policy", "attach", "leap", c.path)
+        s = parts.Scan(cgroup=c, mib=24, passes=2)
+        before = parts.stats(c)
+        filler = subprocess.Popen([sys.executable, "-c", FILLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  preexec_fn=cgroup(limit_mib=16).enter)
+        try:
+            assert filler.stdout.readline()
+            s.go()
+            assert s.result()["bad"] == 0
+        finally:
+            filler.kill()
+            filler.communicate()
+        after = parts.stats(c)
+        assert after["misses"] - before["misses"] > 1000
+        assert after["prefetched"] == before["prefetched"]
+        assert c.events("oom_kill") == 0
+    finally:
+        if s:
+            s.kill()
+        device.destroy()
 
 
 def test_memory_high_is_not_hit_more_often(road):
