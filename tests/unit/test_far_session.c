@@ -673,23 +673,48 @@ static void grace_period(void **state)
 	disconnect(&a);
 }
 
-/* A connection takes the buffers of an earlier one: the loop does not wait for memory again. */
-static void buffers_of_another(void **state)
+static uint32_t unused_buffers(void)
 {
-	struct far_buffers *first;
+	uint32_t n = 0;
+
+	for (struct far_buffer *b = world.l->sessions.far_unused; b; b = b->next)
+		n++;
+	return n;
+}
+
+/*
+ * A connection has a buffer while it has requests in flight: many connections take the memory of
+ * few, and the loop does not wait for memory again.
+ */
+static void buffers_in_use(void **state)
+{
+	static struct peer many[20];
+	struct wire_frame f = { .op = WIRE_FAR_WRITE, .length = WIRE_FAR_MOST };
+	static uint8_t bytes[WIRE_HEADER + 100];
 
 	two_members(0, WIRE_KEEP);
-	assert_null(world.l->sessions.far_unused);
-	disconnect(&b);
-	first = world.l->sessions.far_unused;
-	assert_non_null(first);
-	connect_to(&b, world.tcp);
-	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
-	assert_null(world.l->sessions.far_unused);
+	f.offset = take_section(&a);
+	for (uint32_t i = 0; i < 20; i++) {
+		join(&many[i], world.tcp, 100 + i, WIRE_KEEP);
+		assert_int_equal(read_at(&many[i], 0, 4096), WIRE_OK);
+	}
+	assert_int_equal(unused_buffers(), 1);
+	/* A payload that is arriving. */
+	wire_build(bytes, &f);
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	far_world_turn();
+	assert_int_equal(unused_buffers(), 0);
+	assert_int_equal(read_at(&b, 0, 100), WIRE_OK);
+	assert_int_equal(unused_buffers(), 1);
+	disconnect(&a);
+	assert_int_equal(unused_buffers(), 2);
+	for (uint32_t i = 0; i < 20; i++)
+		disconnect(&many[i]);
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(read_at(&a, f.offset, 100), WIRE_OK);
+	assert_int_equal(unused_buffers(), 2);
 	part();
-	assert_ptr_equal(world.l->sessions.far_unused, first);
-	assert_non_null(first->next);
-	assert_null(first->next->next);
 }
 
 static void bye(void **state)
@@ -829,7 +854,7 @@ int main(void)
 						end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
-		cmocka_unit_test_setup_teardown(buffers_of_another, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(buffers_in_use, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),

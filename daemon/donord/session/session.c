@@ -41,7 +41,7 @@ void sessions_free(struct sessions *s)
 		free(c->delayed);
 	}
 	while (s->far_unused) {
-		struct far_buffers *b = s->far_unused;
+		struct far_buffer *b = s->far_unused;
 
 		s->far_unused = b->next;
 		free(b);
@@ -183,6 +183,15 @@ static void sent(struct connection *c)
 	c->unsent = false;
 }
 
+static void release_buffer(struct connection *c)
+{
+	if (!c->far_buffer)
+		return;
+	c->far_buffer->next = c->sessions->far_unused;
+	c->sessions->far_unused = c->far_buffer;
+	c->far_buffer = NULL;
+}
+
 void connection_hang_up(struct connection *c)
 {
 	struct sessions *s = c->sessions;
@@ -204,11 +213,7 @@ void connection_hang_up(struct connection *c)
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
-	if (c->far_buffers) {
-		c->far_buffers->next = s->far_unused;
-		s->far_unused = c->far_buffers;
-	}
-	c->far_buffers = NULL;
+	release_buffer(c);
 	eviction_forget(s->eviction, &c->borrower);
 }
 
@@ -315,6 +320,8 @@ void connection_flush(struct connection *c)
 	int r = stream_flush(&c->tx, c->fd, reply_sent, c);
 
 	sent(c);
+	if (!c->far_waiting && !c->rx.busy)
+		release_buffer(c);
 	if (r < 0)
 		connection_lost(c, r == -EPIPE ? "disconnected" : strerror(-r));
 	else if (c->ends && !r)
