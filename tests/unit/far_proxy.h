@@ -22,6 +22,8 @@ enum link {
 	LINK_CUT,            /* now; it is good after that */
 	LINK_DOWN,           /* as long as it is so: connections end at once */
 	LINK_SILENT,         /* bytes wait */
+	LINK_HELLO_ONLY,     /* each connection, also this one, ends after the first reply */
+	LINK_HELLO_AND_SILENT, /* ... is silent */
 };
 
 struct proxy {
@@ -30,6 +32,7 @@ struct proxy {
 	pthread_t thread;
 	enum link link;
 	uint32_t cuts;
+	uint32_t replies; /* pieces of them, on this connection */
 	bool stop;
 };
 
@@ -78,12 +81,18 @@ static void forward(int from, int to, enum link loses)
 		cut_link();
 }
 
+static bool is_past_hello(enum link link)
+{
+	return (link == LINK_HELLO_ONLY || link == LINK_HELLO_AND_SILENT) && proxy.replies;
+}
+
 static void accept_link(void)
 {
 	struct error e = { 0 };
 	struct address a;
 
 	cut_link();
+	proxy.replies = 0;
 	proxy.member = accept(proxy.listens, NULL, NULL);
 	if (address_parse(world.tcp, "donor", &a, &e))
 		return;
@@ -103,18 +112,23 @@ static void *run_proxy(void *data)
 			usleep(1000);
 			continue;
 		}
-		if (link == LINK_CUT || link == LINK_DOWN)
+		if (link == LINK_CUT || link == LINK_DOWN ||
+		    (link == LINK_HELLO_ONLY && is_past_hello(link)))
 			cut_link();
 		if (link == LINK_CUT)
 			set_link(LINK_GOOD);
 		if (poll(p, 3, 1) <= 0)
 			continue;
-		if (p[0].revents)
+		if (p[0].revents) {
 			accept_link();
-		else if (p[1].revents)
+		} else if (is_past_hello(link)) {
+			usleep(1000);
+		} else if (p[1].revents) {
 			forward(proxy.member, proxy.donor, LINK_LOSES_REQUESTS);
-		else if (p[2].revents)
+		} else if (p[2].revents) {
 			forward(proxy.donor, proxy.member, LINK_LOSES_REPLIES);
+			proxy.replies++;
+		}
 	}
 	cut_link();
 	return NULL;

@@ -240,6 +240,58 @@ static void silent_for_ever(void **state)
 	set_link(LINK_GOOD);
 }
 
+/* Each connection ends, or is silent, after the handshake: a call ends all the same. */
+static void cut_before_each_reply(enum link link, const char *why)
+{
+	struct ebbfar_options o = options(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	uint64_t since, word;
+	ebbfar_t *far;
+
+	o.timeout_ms = 400;
+	o.resume_ms = 900;
+	far = open_with(o);
+	assert_int_equal(ebbfar_alloc(far, 1, &x), 0);
+	set_link(link);
+	since = now_ns();
+	assert_int_equal(ebbfar_add(far, &x, 0, 1, &word), -ETIMEDOUT);
+	/* Other programs may use the processors. */
+	assert_in_range(now_ns() - since, 890 * SECOND / 1000, 20 * SECOND);
+	if (!strstr(ebbfar_why(far), why) || !strstr(ebbfar_why(far), "open the pool again"))
+		fail_msg("%s", ebbfar_why(far));
+	set_link(LINK_GOOD);
+	ebbfar_close(far);
+}
+
+static void connections_that_end(void **state)
+{
+	cut_before_each_reply(LINK_HELLO_ONLY, "no reply by several connections for 900 ms");
+}
+
+static void connections_that_are_silent(void **state)
+{
+	cut_before_each_reply(LINK_HELLO_AND_SILENT, "no reply by several connections for 900 ms");
+}
+
+/* The time in which a program makes no call is not the donor's. */
+static void without_calls(void **state)
+{
+	struct ebbfar_options o = options(at, EBBFAR_CREATE | EBBFAR_NO_RESUME);
+	struct ebbfar_extent x[4];
+	ebbfar_t *far;
+
+	o.timeout_ms = 250;
+	far = open_with(o);
+	/* A section, then its first free slot: that changes a hint. */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[i]), 0);
+	assert_int_equal(ebbfar_free(far, &x[0]), 0);
+	usleep(2300000);
+	assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[0]), 0);
+	assert_string_equal(ebbfar_why(far), "");
+	ebbfar_close(far);
+}
+
 /* The donor ends connections; mapped memory is used meanwhile. */
 static void cut_by_the_donor(void **state)
 {
@@ -275,6 +327,9 @@ int main(void)
 		LINKED(long_cut),
 		LINKED(silent_for_a_second),
 		LINKED(silent_for_ever),
+		LINKED(connections_that_end),
+		LINKED(connections_that_are_silent),
+		cmocka_unit_test_setup_teardown(without_calls, by_tcp, end_far_donor),
 		cmocka_unit_test_setup_teardown(cut_by_the_donor, by_tcp, end_far_donor),
 		cmocka_unit_test_setup_teardown(cut_by_the_donor, by_mapping, end_far_donor),
 	};

@@ -17,6 +17,8 @@
  */
 #define REPLY_TIMEOUTS 8
 #define RECEIVE_BYTES (1u << 20) /* at a time */
+/* Calls that wait go on more often, a time-out apart at most. */
+#define ABSENT_MS 100
 
 int client_errno(uint16_t status)
 {
@@ -125,6 +127,7 @@ static int finished(void *data, const struct wire_frame *f)
 	q = pop(c);
 	r = &q->reply;
 	c->reply_at = now_ms();
+	c->stalled = false;
 	if (!f->status && r->got)
 		*r->got = f->length;
 	if (!f->status && r->fd)
@@ -172,6 +175,17 @@ static void check_time(struct client *c)
 		c->connector->cut(c, -ETIMEDOUT);
 }
 
+/* The time since the last call of the program is not the donor's. */
+static void discount_absence(struct client *c)
+{
+	int64_t now = now_ms(), idle = now - c->driven_at;
+
+	if (!c->count || idle <= 2 * (int64_t)c->timeout + ABSENT_MS)
+		return;
+	c->heard_at = c->reply_at = now;
+	c->give_up_at += idle;
+}
+
 bool client_go_on(struct client *c)
 {
 	int r;
@@ -180,6 +194,7 @@ bool client_go_on(struct client *c)
 		c->connector->resume(c);
 	if (c->lost || c->state != CLIENT_UP)
 		return false;
+	discount_absence(c);
 	r = stream_flush(&c->tx, c->fd, NULL, NULL);
 	if (r >= 0)
 		r = stream_receive(&c->rx, c->fd, RECEIVE_BYTES, &client_rx_ops, c);

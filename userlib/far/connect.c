@@ -196,13 +196,32 @@ void client_resumes(struct client *c, uint32_t patience)
 	c->patience = patience < PATIENCE_MOST_MS ? patience : PATIENCE_MOST_MS;
 }
 
+/* An attempt to resume has failed by @error: the next one begins later, or there is no time left. */
+static void try_later(struct client *c, int error, int64_t now)
+{
+	if (now >= c->give_up_at)
+		client_end(c, -ETIMEDOUT,
+			   c->stalled ? "donor %s: no reply by several connections for %u ms: %s; check network and donor, and open the pool again" :
+					"donor %s: cannot connect again for %u ms: %s; check network and donor, and open the pool again",
+			   c->address.text, c->patience, strerror(-error));
+	c->retry_at = now + c->backoff;
+	c->backoff = 2 * c->backoff < BACKOFF_MOST_MS ? 2 * c->backoff : BACKOFF_MOST_MS;
+}
+
 static void cut(struct client *c, int error)
 {
+	int64_t now = now_ms();
+
 	drop_link(c);
-	c->cut_by = error;
-	c->backoff = BACKOFF_MS;
-	c->driven_at = c->retry_at = now_ms();
-	c->give_up_at = c->retry_at + c->patience;
+	c->driven_at = now;
+	if (!c->stalled) {
+		c->backoff = BACKOFF_MS;
+		c->retry_at = now;
+		c->give_up_at = now + c->patience;
+	} else if (error != -EPROTO) {
+		/* Connections that end before a reply are attempts that have failed. */
+		try_later(c, error, now);
+	}
 	if (error == -EPROTO)
 		client_end(c, error,
 			   "donor %s: it broke the protocol; update the older of donor and libebbfar, then open the pool again",
@@ -227,6 +246,7 @@ static void repeat(struct client *c)
 	}
 	c->heard_at = c->reply_at = now_ms();
 	c->moved = c->rx.moved + c->tx.moved;
+	c->stalled = c->count > 0;
 }
 
 /* At a unix socket that nothing listens to there is no donor, and the memory is lost. */
@@ -255,13 +275,7 @@ static void failed(struct client *c, int error, int64_t now)
 		cut(c, error);
 	if (c->lost)
 		return;
-	c->cut_by = error;
-	if (now >= c->give_up_at)
-		client_end(c, -ETIMEDOUT,
-			   "donor %s: cannot connect again for %u ms: %s; check network and donor, and open the pool again",
-			   c->address.text, c->patience, strerror(-error));
-	c->retry_at = now + c->backoff;
-	c->backoff = 2 * c->backoff < BACKOFF_MOST_MS ? 2 * c->backoff : BACKOFF_MOST_MS;
+	try_later(c, error, now);
 }
 
 static void resume(struct client *c)
