@@ -124,6 +124,9 @@ static int finished(void *data, const struct wire_frame *f)
 		c->status = f->status;
 		return f->status ? 0 : wire_parse_donor(c->small, f->length, &c->told);
 	}
+	/* A status that the request cannot have. */
+	if (client_errno(f->status) == -EPROTO)
+		return -EPROTO;
 	q = pop(c);
 	r = &q->reply;
 	c->reply_at = now_ms();

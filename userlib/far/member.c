@@ -46,6 +46,13 @@ static bool is_arena(const ebbfar_t *far, int fd)
 	       (uint64_t)st.st_size >= far->sections * EBB_FAR_SECTION;
 }
 
+/* The handle fails for good. */
+static int broke_protocol(ebbfar_t *far)
+{
+	far->client.connector->cut(&far->client, -EPROTO);
+	return -EPROTO;
+}
+
 static int map_arena(ebbfar_t *far, uint32_t arena, int fd)
 {
 	size_t size = far->sections * EBB_FAR_SECTION;
@@ -54,7 +61,7 @@ static int map_arena(ebbfar_t *far, uint32_t arena, int fd)
 	if (fd == -EMFILE)
 		return fd;
 	if (fd < 0 || !is_arena(far, fd))
-		return -EPROTO;
+		return broke_protocol(far);
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
 		return -errno;
@@ -104,7 +111,7 @@ static int refresh(ebbfar_t *far)
 	for (uint32_t i = 0; !r && i < length / WIRE_FAR_LISTED_SIZE; i++) {
 		if (wire_parse_far_listed(list + i * WIRE_FAR_LISTED_SIZE, WIRE_FAR_LISTED_SIZE,
 					  &l))
-			return -EPROTO;
+			return broke_protocol(far);
 		if (l.identity == far->identity && l.arenas > far->arenas)
 			far->arenas = l.arenas < MEMBER_ARENAS ? l.arenas : MEMBER_ARENAS;
 	}
