@@ -349,7 +349,7 @@ static int explain(const struct client *c, int r, struct error *e)
 	/* A donor that does not know the flag takes it for a violation of the protocol. */
 	if (r == -ECONNRESET || r == -EPIPE)
 		return fail(e, EPROTONOSUPPORT,
-			    "donor %s: it closed the connection: it has no far memory if it is of release 0.2 or older; update it",
+			    "donor %s: it closed the connection: it has too many (see its log), or no far memory because it is of release 0.2 or older; close some, or update it",
 			    text);
 	if (r == -ETIMEDOUT)
 		return fail(e, r, "donor %s: no reply in %u ms; raise timeout_ms", text, c->timeout);
