@@ -149,6 +149,50 @@ static void tables(void **state)
 	ebbfar_close(far);
 }
 
+static struct ebbfar_extent changing;
+static bool changes;
+
+static void *change_place(void *data)
+{
+	uint64_t right = changing.place;
+
+	while (__atomic_load_n(&changes, __ATOMIC_RELAXED)) {
+		__atomic_store_n(&changing.place, right + (3ull << 30), __ATOMIC_RELAXED);
+		__atomic_store_n(&changing.place, right, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* A name in memory that another member changes is right or wrong, not half of each. */
+static void names_that_change(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE | EBBFAR_SHARED);
+	uint64_t since = now_ns(), word = 0, old;
+	uint32_t right = 0, wrong = 0;
+	pthread_t thread;
+	void *memory;
+
+	assert_int_equal(ebbfar_alloc(far, 4096, &changing), 0);
+	changes = true;
+	pthread_create(&thread, NULL, change_place, NULL);
+	for (uint32_t i = 0; now_ns() - since < SECOND; i++) {
+		int r = i % 4 == 0 ? ebbfar_read(far, &changing, 0, &word, 8) :
+			i % 4 == 1 ? ebbfar_write(far, &changing, 0, &word, 8) :
+			i % 4 == 2 ? ebbfar_add(far, &changing, 0, 1, &old) :
+			at == world.tcp ? 0 : ebbfar_map(far, &changing, &memory);
+
+		if (i % 4 == 3 && !r && at != world.tcp)
+			*(volatile uint64_t *)memory = 0;
+		right += !r;
+		wrong += r == -EINVAL;
+		assert_true(!r || r == -EINVAL);
+	}
+	__atomic_store_n(&changes, false, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	assert_true(right + wrong > 0);
+	ebbfar_close(far);
+}
+
 static void no_bytes(void **state)
 {
 	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
@@ -440,6 +484,7 @@ int main(void)
 		BOTH(wrong_options),
 		BOTH(too_many_pools),
 		BOTH(tables),
+		BOTH(names_that_change),
 		BOTH(no_bytes),
 		BOTH(freed_extents),
 		BOTH(kept_in_one_section),
