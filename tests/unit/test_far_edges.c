@@ -308,6 +308,52 @@ static void found_again(void **state)
 	ebbfar_close(a);
 }
 
+enum { ALL = FAR_ARENAS * FAR_SECTIONS * EBB_FAR_SLOTS };
+
+static uint32_t fill(ebbfar_t *far, struct ebbfar_extent *x)
+{
+	uint32_t n = 0;
+
+	while (n < ALL && !ebbfar_alloc(far, 4096, &x[n]))
+		n++;
+	return n;
+}
+
+/* What member @a frees, the other one finds. */
+static void pass_extents(const char *where, bool hints)
+{
+	static struct ebbfar_extent x[ALL];
+	ebbfar_t *a = open_at(world.tcp, EBBFAR_CREATE), *b = open_at(where, 0);
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	uint32_t n = fill(b, x);
+
+	assert_in_range(n, ALL / 2, ALL - 1);
+	for (uint32_t i = 0; i < 10; i++) {
+		struct ebbfar_extent *y = &x[i * n / 10];
+
+		assert_int_equal(ebbfar_take(a, ebbfar_member(b), y), 0);
+		assert_int_equal(ebbfar_free(a, y), 0);
+		for (uint32_t k = 0; k < FAR_ARENAS && !hints; k++)
+			memset(far_base(pool, k) + ebb_far_hint_at(FAR_SECTIONS, 0), 0,
+			       8 * FAR_SECTIONS);
+		assert_int_equal(ebbfar_alloc(b, 4096, y), 0);
+	}
+	ebbfar_close(b);
+	ebbfar_close(a);
+}
+
+/* ... whether or not the first one makes a call after that. */
+static void freed_for_others(void **state)
+{
+	pass_extents(at, true);
+}
+
+/* A wrong hint costs time, never memory. */
+static void wrong_hints(void **state)
+{
+	pass_extents(at, false);
+}
+
 /* --- processes and signals -------------------------------------------------------- */
 
 static void child_of_fork(void **state)
@@ -489,6 +535,8 @@ int main(void)
 		BOTH(freed_extents),
 		BOTH(kept_in_one_section),
 		BOTH(found_again),
+		BOTH(freed_for_others),
+		BOTH(wrong_hints),
 		BOTH(child_of_fork),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),

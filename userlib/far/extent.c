@@ -318,14 +318,51 @@ static int is_empty(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t cl
 	return 1;
 }
 
+static bool has_usable(const uint64_t *words, uint32_t class)
+{
+	for (uint32_t i = 0; i < EBB_FAR_LINE; i++)
+		if (far_slot_usable(words[i], class))
+			return true;
+	return false;
+}
+
+/*
+ * Corrects the hints of a section of @class, which another member may do meanwhile.  Returns how
+ * many lines have slots that can be allocated, or -errno.
+ */
+static int mend_hints(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t class,
+		      uint64_t hints)
+{
+	uint64_t words[EBB_FAR_SLOTS];
+	uint32_t lines = ebb_far_lines(class);
+	int usable = 0, r = read_table(far, arena, ebb_far_slot_at(far->sections, section, 0),
+				       words, lines * EBB_FAR_LINE);
+
+	for (uint32_t line = 0; line < lines && !r; line++) {
+		const uint64_t *of_line = words + line * EBB_FAR_LINE;
+		int hint = far_hint_wanted(of_line, hints, line);
+		const struct far_verb verb = {
+			.kind = FAR_POST, .at = ebb_far_hint_at(far->sections, section) + line,
+			.word = (uint64_t)hint, .bytes = 1,
+		};
+
+		usable += has_usable(of_line, class);
+		r = hint < 0 ? 0 : execute(far, arena, &verb);
+	}
+	return r ?: usable;
+}
+
 /*
  * How to find empty sections: by hints, which may lack some, or by all words, which takes a round
  * trip or more for each section.
  */
 enum trim { TRIM_HINTED, TRIM_ALL };
 
-/* Makes empty sections of other classes free; returns how many, or -errno. */
-static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
+/*
+ * Makes memory that can be allocated in @class of empty sections of other classes, and of free
+ * slots that no hint shows.  Returns how many, or -errno.
+ */
+static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim how)
 {
 	uint64_t states[EBB_FAR_ARENA_SECTIONS], hints[EBB_FAR_ARENA_SECTIONS];
 	int trimmed = 0, r = member_reach(far, arena);
@@ -340,6 +377,12 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
 		if (ebb_far_section_state(states[s]) != EBB_FAR_OPEN ||
 		    class >= EBB_FAR_WHOLE_CLASS)
 			continue;
+		if (class == wanted && how == TRIM_ALL) {
+			r = mend_hints(far, arena, s, class, hints[s]);
+			trimmed += r > 0 ? r : 0;
+			r = r > 0 ? 0 : r;
+			continue;
+		}
 		r = how == TRIM_HINTED ? seems_empty(hints[s], class) :
 					 is_empty(far, arena, s, class);
 		if (r <= 0)
@@ -352,13 +395,13 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
 	return r ?: trimmed;
 }
 
-static int trim(ebbfar_t *far)
+static int trim(ebbfar_t *far, uint32_t class)
 {
 	int trimmed = 0;
 
 	for (enum trim how = TRIM_HINTED; how <= TRIM_ALL && !trimmed; how++)
 		for (uint32_t i = 0; i < far->arenas; i++) {
-			int r = trim_arena(far, i, how);
+			int r = trim_arena(far, i, class, how);
 
 			if (r < 0)
 				return r;
@@ -385,7 +428,7 @@ static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 		r = member_grow(far);
 	}
 	if (r == -ENOSPC)
-		r = free_kept(far) ?: trim(far);
+		r = free_kept(far) ?: trim(far, class);
 	return r ?: allocate(far, class, x);
 }
 
@@ -681,9 +724,10 @@ static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
 static void look(struct client *c)
 {
 	if (!c->lost && !c->count && c->state == CLIENT_UP &&
-	    now_ms() - c->heard_at > c->timeout)
-		client_push(c, (struct wire_frame){ .op = WIRE_PING }, NULL,
-			    (struct client_reply){ .length = WIRE_DONOR_SIZE });
+	    now_ms() - c->heard_at > c->timeout &&
+	    !client_push(c, (struct wire_frame){ .op = WIRE_PING }, NULL,
+			 (struct client_reply){ .length = WIRE_DONOR_SIZE }))
+		client_go_on(c);
 }
 
 int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)
