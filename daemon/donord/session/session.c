@@ -219,6 +219,7 @@ void connection_hang_up(struct connection *c)
 
 void connection_drop(struct connection *c, const char *why)
 {
+	const struct far_member *m = c->member;
 	struct sessions *s = c->sessions;
 	char peer[64];
 	uint32_t slabs;
@@ -237,6 +238,12 @@ void connection_drop(struct connection *c, const char *why)
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
 			  c->borrower.name, why);
+	else if (m)
+		donor_say(s->log, LOG_LVL_INFO, "far pool %s: member %u, %s: %s", m->pool->name,
+			  m->number, c->borrower.name, why);
+	else if (c->is_far)
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: far memory: %s", c->borrower.name,
+			  why);
 	else if (c->greeted)
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  c->borrower.name, why, slabs);
@@ -259,11 +266,17 @@ void connection_lost(struct connection *c, const char *why)
 	}
 	connection_hang_up(c);
 	access_end(&c->access);
-	if (c->member)
-		far_lost(c->member);
 	c->kept_until = s->now + s->options.keep;
-	donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
-		  c->borrower.name, why, slabs, (unsigned long long)(s->options.keep / SECOND));
+	if (!c->member) {
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
+			  c->borrower.name, why, slabs,
+			  (unsigned long long)(s->options.keep / SECOND));
+		return;
+	}
+	far_lost(c->member);
+	donor_say(s->log, LOG_LVL_INFO, "far pool %s: member %u, %s: %s; it can resume for %llu s",
+		  c->member->pool->name, c->member->number, c->borrower.name, why,
+		  (unsigned long long)(s->options.keep / SECOND));
 }
 
 /* Words for a member that works without the donor may wait for ever; replies may not. */
