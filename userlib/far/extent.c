@@ -605,8 +605,8 @@ int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offs
 	return 0;
 }
 
-int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, const void *from,
-		 size_t size)
+int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+		 const void *from, size_t size)
 {
 	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
