@@ -17,6 +17,7 @@
 #include "far_world.h"
 #include "lib/base/bytes.h"
 #include "lib/base/clock.h"
+#include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 #include "lib/wire/address.h"
 
@@ -717,6 +718,89 @@ static void buffers_in_use(void **state)
 	part();
 }
 
+/* --- any order of frames ------------------------------------------------------------ */
+
+enum { OUTSTANDING = 12 };
+
+struct model {
+	uint32_t at;                 /* of a section that the member has */
+	uint8_t bytes[EBB_FAR_SECTION];
+	struct wire_frame sent[OUTSTANDING];
+	uint8_t wanted[OUTSTANDING]; /* of a READ: all its bytes */
+	uint32_t first, count;
+};
+
+static struct model model;
+
+/* Takes the oldest reply.  READs are of ranges that hold one byte over and over. */
+static void take_oldest(void)
+{
+	const struct wire_frame *f = &model.sent[model.first];
+	struct wire_frame reply = take(&a, f->op);
+
+	assert_int_equal(reply.tag, f->tag);
+	assert_int_equal(reply.status, f->slab ? WIRE_NO_SLAB : WIRE_OK);
+	for (uint32_t i = 0; f->op == WIRE_FAR_READ && i < reply.length; i++)
+		if (a.payload[i] != model.wanted[model.first])
+			fail_msg("byte %u of a READ of %u", i, f->length);
+	model.first = (model.first + 1) % OUTSTANDING;
+	model.count--;
+}
+
+/* Sends a frame of a random kind: refused ones too, and those that have replies of their own. */
+static void send_any(uint64_t *seed)
+{
+	static uint8_t bytes[WIRE_FAR_MOST];
+	static const uint8_t ops[] = { WIRE_FAR_READ, WIRE_FAR_WRITE, WIRE_FAR_READ, WIRE_FAR_WRITE,
+				       WIRE_FAR_LIST, WIRE_PING, WIRE_FAR_ADD, WIRE_FAR_CAS };
+	uint32_t range = draw_below(seed, 8), last = (model.first + model.count) % OUTSTANDING;
+	struct wire_frame f = { .op = ops[draw_below(seed, 8)] };
+	const struct wire_far_swap swap = { model.at + EBB_FAR_SECTION - 8, 0, 0 };
+	uint8_t *stored = model.bytes + range * WIRE_FAR_MOST / 2;
+
+	if (wire_far_moves(&f)) {
+		f.length = 1 + draw_below(seed, draw_below(seed, 2) ? 100 : WIRE_FAR_MOST / 2);
+		f.offset = model.at + range * WIRE_FAR_MOST / 2;
+		f.slab = draw_below(seed, 8) == 0;
+	}
+	if (f.op == WIRE_FAR_WRITE && !f.slab) {
+		f.length = WIRE_FAR_MOST / 2;
+		memset(stored, (int)draw32(seed), f.length);
+	}
+	memcpy(bytes, stored, WIRE_FAR_MOST / 2);
+	if (f.op == WIRE_FAR_ADD || f.op == WIRE_FAR_CAS) {
+		f.length = f.op == WIRE_FAR_ADD ? 8 : 42 * WIRE_FAR_SWAP_SIZE;
+		f.offset = f.op == WIRE_FAR_ADD ? (uint32_t)swap.at : 0;
+		memset(bytes, 0, 8);
+		for (uint32_t i = 0; i < 42 && f.op == WIRE_FAR_CAS; i++)
+			wire_put_far_swap(bytes, i, &swap);
+	}
+	model.wanted[last] = *stored;
+	push(&a, f, bytes);
+	f.tag = a.tag;
+	model.sent[last] = f;
+	model.count++;
+}
+
+/* Frames of all lengths, pipelined and read late: each has its reply, in order. */
+static void any_order(void **state)
+{
+	uint64_t seed = 77;
+
+	two_members(0, WIRE_KEEP);
+	model = (struct model){ .at = take_section(&a) };
+	for (int i = 0; i < 4000; i++) {
+		if (model.count == OUTSTANDING || (model.count && draw_below(&seed, 2)))
+			take_oldest();
+		else
+			send_any(&seed);
+	}
+	while (model.count)
+		take_oldest();
+	assert_int_equal(unused_buffers(), 1);
+	part();
+}
+
 static void bye(void **state)
 {
 	two_members(0, WIRE_KEEP);
@@ -855,6 +939,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(buffers_in_use, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(any_order, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),
