@@ -277,6 +277,7 @@ static void connections_that_are_silent(void **state)
 static void without_calls(void **state)
 {
 	struct ebbfar_options o = options(at, EBBFAR_CREATE | EBBFAR_NO_RESUME);
+	struct ebbfar_request request, *done;
 	struct ebbfar_extent x[4];
 	ebbfar_t *far;
 
@@ -289,6 +290,16 @@ static void without_calls(void **state)
 	usleep(2300000);
 	assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[0]), 0);
 	assert_string_equal(ebbfar_why(far), "");
+	/* One that looks now and then learns that its donor is silent. */
+	hold_donor();
+	request = (struct ebbfar_request){ .op = EBBFAR_ADD, .extent = x[1] };
+	assert_int_equal(ebbfar_submit(far, &request, 1), 0);
+	for (int i = 0; i < 10 && !*ebbfar_why(far); i++) {
+		usleep(700000);
+		ebbfar_complete(far, 0, &done);
+	}
+	assert_int_equal(request.result, -ETIMEDOUT);
+	let_donor_go_on();
 	ebbfar_close(far);
 }
 

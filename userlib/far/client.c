@@ -178,15 +178,24 @@ static void check_time(struct client *c)
 		c->connector->cut(c, -ETIMEDOUT);
 }
 
-/* The time since the last call of the program is not the donor's. */
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * The time since the last call of the program is not the donor's.  It counts as half a time-out, so
+ * that a program that looks now and then learns that its donor is silent.
+ */
 static void discount_absence(struct client *c)
 {
-	int64_t now = now_ms(), idle = now - c->driven_at;
+	int64_t now = now_ms(), idle = now - c->driven_at, shift = idle - c->timeout / 2;
 
 	if (!c->count || idle <= 2 * (int64_t)c->timeout + ABSENT_MS)
 		return;
-	c->heard_at = c->reply_at = now;
-	c->give_up_at += idle;
+	c->heard_at = least(now, c->heard_at + shift);
+	c->reply_at = least(now, c->reply_at + shift);
+	c->give_up_at += shift;
 }
 
 bool client_go_on(struct client *c)
