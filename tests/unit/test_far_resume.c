@@ -170,6 +170,24 @@ static void short_cut(void **state)
 	assert_int_equal(in_state(EBB_FAR_AWAY), 0);
 }
 
+/* A link that is cut in the TLS handshake, too, is no refusal. */
+static void short_cut_by_tls(void **state)
+{
+	ebbfar_t *far = open_resuming(world.keys[0], 0);
+	struct ebbfar_extent x;
+	uint64_t word = 77;
+	uint32_t from;
+
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, &word, 8), 0);
+	set_link(LINK_DOWN);
+	assert_int_equal(ebbfar_wait(far, 500, &from, &word), -EAGAIN);
+	set_link(LINK_GOOD);
+	assert_int_equal(ebbfar_read(far, &x, 0, &word, 8), 0);
+	assert_int_equal(word, 77);
+	ebbfar_close(far);
+}
+
 /* One that is away for longer is fenced, and all its calls say so. */
 static void long_cut(void **state)
 {
@@ -335,6 +353,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(each_request_by_tls,
 						by_proxy_with_keys, end_by_proxy),
 		LINKED(short_cut),
+		cmocka_unit_test_setup_teardown(short_cut_by_tls,
+						by_proxy_with_keys, end_by_proxy),
 		LINKED(long_cut),
 		LINKED(silent_for_a_second),
 		LINKED(silent_for_ever),

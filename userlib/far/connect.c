@@ -110,6 +110,9 @@ static int securing(struct client *c)
 {
 	int r = tls_handshake(&c->tls);
 
+	/* The donor has accepted the key before: the link was cut. */
+	if (r == -EACCES && c->tls.closed && c->resumes)
+		return -ECONNRESET;
 	if (r == -EACCES && c->tls.unknown && *c->key_name) {
 		/* As ebb-swapd does: it has the key that donors share. */
 		*c->key_name = '\0';
