@@ -237,7 +237,7 @@ static void tables_of_arenas(void **state)
 	assert_int_equal(header.pool, fp->identity);
 	assert_int_equal(header.sections, SECTIONS);
 	assert_int_equal(far_arena(fp, 1), WIRE_OK);
-	/* Members are recorded in the first one, so that their changes cost the same in all pools. */
+	/* The first one has the members' records: a change costs the same in all pools. */
 	for (uint32_t arena = 0; arena < 2; arena++) {
 		assert_int_equal(far_read(m, arena, EBB_FAR_MEMBERS_AT, &record, sizeof(record)),
 				 WIRE_OK);

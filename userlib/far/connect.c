@@ -199,7 +199,7 @@ void client_resumes(struct client *c, uint32_t patience)
 	c->patience = patience < PATIENCE_MOST_MS ? patience : PATIENCE_MOST_MS;
 }
 
-/* An attempt to resume has failed by @error: the next one begins later, or there is no time left. */
+/* An attempt to resume has failed by @error: the next one begins later, unless time is over. */
 static void try_later(struct client *c, int error, int64_t now)
 {
 	if (now >= c->give_up_at)

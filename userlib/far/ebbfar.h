@@ -163,8 +163,9 @@ struct ebbfar_extent {
 /*
  * Allocates @size bytes, rounded up to a power of two from EBBFAR_EXTENT_LEAST on.  -EINVAL: @size
  * is 0 or above EBBFAR_EXTENT_MOST; -ENOSPC: the pool's memory and the donor's --far or --quota are
- * used up, which the library finds by reading the pool's words, over TCP with one round trip for
- * 2 MiB of the pool; -EAGAIN: other members were faster each time, try again.
+ * used up, or the pool has 4096 slabs of the donor.  The library finds that by reading the pool's
+ * words, over TCP with one round trip for 2 MiB of the pool.  -EAGAIN: other members were faster
+ * each time, try again.
  */
 EBBFAR_API int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent);
 
