@@ -48,9 +48,10 @@
  *
  * The donor fences a member that is away for longer than its grace period (ebb-donord --keep,
  * 30 s), or has exited without ebbfar_close() so long ago.  It fences a process that has mapped
- * memory when that exits, because a mapping cannot be revoked.  The library has no thread, and
- * connects again in calls alone: a program that makes no call for longer than the grace period can
- * be fenced after a short cut.  ebbfar_wait() with a wait of 0 prevents that.
+ * memory when that exits, because a mapping cannot be revoked; also if the process closes a handle
+ * that has failed, since the donor does not hear of that.  The library has no thread, and connects
+ * again in calls alone: a program that makes no call for longer than the grace period can be fenced
+ * after a short cut.  ebbfar_wait() with a wait of 0 prevents that.
  *
  * Names are checked when an extent is freed, taken or withdrawn.  An access checks only that the
  * place can be an extent, and over TCP that its owner is this member: a name of an extent that has
@@ -164,8 +165,8 @@ struct ebbfar_extent {
  * Allocates @size bytes, rounded up to a power of two from EBBFAR_EXTENT_LEAST on.  -EINVAL: @size
  * is 0 or above EBBFAR_EXTENT_MOST; -ENOSPC: the pool's memory and the donor's --far or --quota are
  * used up, or the pool has 4096 slabs of the donor.  The library finds that by reading the pool's
- * words, over TCP with one round trip for 2 MiB of the pool.  -EAGAIN: other members were faster
- * each time, try again.
+ * words, over TCP with one round trip for 2 MiB of the pool; if that takes longer than 200 ms, at
+ * most a tenth of the time.  -EAGAIN: other members were faster each time, try again.
  */
 EBBFAR_API int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent);
 

@@ -12,6 +12,9 @@
 
 /* Searches of all arenas while other members are faster. */
 #define TRIES 4
+/* A search of all words that takes longer is made again after as many times its duration. */
+#define SEARCH_MS 200
+#define SEARCH_PAUSE 10
 /* A thread that waits looks for words that another thread has received. */
 #define LOOK_MS 50
 /* Turns of receiving for words, of up to 1 MiB each. */
@@ -395,18 +398,34 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim 
 	return r ?: trimmed;
 }
 
-static int trim(ebbfar_t *far, uint32_t class)
+static int trim_arenas(ebbfar_t *far, uint32_t class, enum trim how)
 {
 	int trimmed = 0;
 
-	for (enum trim how = TRIM_HINTED; how <= TRIM_ALL && !trimmed; how++)
-		for (uint32_t i = 0; i < far->arenas; i++) {
-			int r = trim_arena(far, i, class, how);
+	for (uint32_t i = 0; i < far->arenas; i++) {
+		int r = trim_arena(far, i, class, how);
 
-			if (r < 0)
-				return r;
-			trimmed += r;
-		}
+		if (r < 0)
+			return r;
+		trimmed += r;
+	}
+	return trimmed;
+}
+
+static int trim(ebbfar_t *far, uint32_t class)
+{
+	int trimmed = trim_arenas(far, class, TRIM_HINTED);
+	int64_t since = now_ms(), took;
+
+	if (!trimmed && since >= far->search_at) {
+		trimmed = trim_arenas(far, class, TRIM_ALL);
+		took = now_ms() - since;
+		/* A program whose pool is large and full must not wait for this each time. */
+		if (!trimmed && took > SEARCH_MS)
+			far->search_at = since + SEARCH_PAUSE * took;
+	}
+	if (trimmed < 0)
+		return trimmed;
 	/* Their images of sections are old. */
 	for (uint32_t i = 0; i <= EBB_FAR_WHOLE_CLASS; i++)
 		far->views[i].used = false;
