@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "far_library.h"
+#include "lib/base/draw.h"
 #include "lib/wire/address.h"
 
 enum link {
@@ -24,6 +25,7 @@ enum link {
 	LINK_SILENT,         /* bytes wait */
 	LINK_HELLO_ONLY,     /* each connection, also this one, ends after the first reply */
 	LINK_HELLO_AND_SILENT, /* ... is silent */
+	LINK_FLIPS,          /* a bit of some pieces, both ways */
 };
 
 struct proxy {
@@ -33,6 +35,7 @@ struct proxy {
 	enum link link;
 	uint32_t cuts;
 	uint32_t replies; /* pieces of them, on this connection */
+	uint64_t seed;
 	bool stop;
 };
 
@@ -75,6 +78,10 @@ static void forward(int from, int to, enum link loses)
 		set_link(LINK_GOOD);
 		return;
 	}
+	/* A header's, mostly. */
+	if (n > 0 && link_state() == LINK_FLIPS && !draw_below(&proxy.seed, 4))
+		bytes[draw_below(&proxy.seed, n < 32 || !draw_below(&proxy.seed, 4) ? n : 32)] ^=
+			(uint8_t)(1u << draw_below(&proxy.seed, 8));
 	for (; sent < n && some > 0; sent += some)
 		some = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
 	if (n <= 0 || some <= 0)
@@ -139,7 +146,7 @@ static void start_proxy(void)
 	struct error e = { 0 };
 	struct address a;
 
-	proxy = (struct proxy){ .member = -1, .donor = -1 };
+	proxy = (struct proxy){ .member = -1, .donor = -1, .seed = 1 };
 	assert_int_equal(address_parse("127.0.0.1:0", "test", &a, &e), 0);
 	proxy.listens = address_listen(&a, ADDRESS_LOOPBACK, &e);
 	assert_true(proxy.listens >= 0);

@@ -79,7 +79,8 @@ static uint32_t any_place(void)
 	case 0:
 		return (uint32_t)ebb_far_section_at(any(FAR_SECTIONS));
 	case 1:
-		return (uint32_t)ebb_far_slot_at(FAR_SECTIONS, any(FAR_SECTIONS), any(EBB_FAR_SLOTS));
+		return (uint32_t)ebb_far_slot_at(FAR_SECTIONS, any(FAR_SECTIONS),
+						 any(EBB_FAR_SLOTS));
 	case 2:
 		return any((uint32_t)ebb_far_table(FAR_SECTIONS));
 	default:
@@ -203,7 +204,8 @@ static uint32_t build_any(void)
 	else if (f.op == WIRE_FAR_CAS)
 		fill_swaps(payload, f.length / WIRE_FAR_SWAP_SIZE);
 	else if (f.op == WIRE_FAR_NOTIFY || f.op == WIRE_FAR_DEAD)
-		wire_build_far_word(payload, &(struct wire_far_word){ any(2) ? any_member() : any(8), 0 });
+		wire_build_far_word(payload, &(struct wire_far_word){
+						     any(2) ? any_member() : any(8), 0 });
 	else if (f.op == WIRE_FAR_ADD)
 		put64(payload, any_word());
 	/* Other versions, reserved fields, lengths without end. */

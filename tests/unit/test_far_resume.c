@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Members of libebbfar whose links are cut: in each request, for a short time, for too long. */
+/* Members of libebbfar whose links are cut, for a short time or for too long, or change bits. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -345,6 +345,101 @@ static void cut_by_the_donor(void **state)
 	ebbfar_close(far);
 }
 
+/* --- bits that change ------------------------------------------------------------- */
+
+enum { HANDLES = 200, CALLS = 60 };
+
+static uint64_t seed = 1;
+
+static uint32_t any(uint32_t below)
+{
+	return draw_below(&seed, below);
+}
+
+static int any_call(ebbfar_t *far, struct ebbfar_extent *x)
+{
+	static uint8_t bytes[EBBFAR_EXTENT_MOST];
+	static struct ebbfar_request requests[8];
+	struct ebbfar_request *done;
+	uint64_t word, size = any(4) ? any(200) : any(1 << 19);
+	uint32_t from;
+	int r;
+
+	switch (any(9)) {
+	case 0:
+		return ebbfar_alloc(far, 1 + any(1 << 19), x);
+	case 1:
+		return ebbfar_free(far, x);
+	case 2:
+		return ebbfar_read(far, x, 0, bytes, size);
+	case 3:
+		return ebbfar_write(far, x, 0, bytes, size);
+	case 4:
+		return ebbfar_cas(far, x, 0, 0, 1, &word);
+	case 5:
+		return ebbfar_add(far, x, 8, 1, &word);
+	case 6:
+		return ebbfar_notify(far, 1 + any(3), 7);
+	case 7:
+		return ebbfar_wait(far, 0, &from, &word);
+	default:
+		break;
+	}
+	memset(requests, 0, sizeof(requests));
+	for (int i = 0; i < 8; i++) {
+		requests[i].op = EBBFAR_READ + any(6);
+		requests[i].extent = *x;
+		requests[i].memory = bytes;
+		requests[i].size = 1 + any(4096);
+	}
+	r = ebbfar_submit(far, requests, 8);
+	while (!r)
+		r = ebbfar_complete(far, -1, &done);
+	return r;
+}
+
+/*
+ * A link that changes bits of what donor and members say, without TLS: all of it may be wrong, but
+ * each call returns, and one that fails for good says why.
+ */
+static void flipped_bits(void **state)
+{
+	uint32_t opened = 0, failed = 0;
+
+	for (int i = 0; i < HANDLES; i++) {
+		struct ebbfar_options o = options(at, EBBFAR_CREATE |
+						      (any(2) ? EBBFAR_NO_RESUME : 0));
+		struct ebbfar_extent x = { 1 << 21, 4096, 0 };
+		uint64_t since = now_ns();
+		ebbfar_t *far;
+		bool lost = false;
+
+		o.timeout_ms = o.resume_ms = 100;
+		set_link(any(2) ? LINK_FLIPS : LINK_GOOD);
+		if (ebbfar_open(&o, &far)) {
+			assert_non_null(strchr(o.error, ':'));
+			assert_non_null(strchr(o.error, ';'));
+			continue;
+		}
+		opened++;
+		set_link(LINK_FLIPS);
+		for (int k = 0; k < CALLS && !lost; k++) {
+			any_call(far, &x);
+			lost = *ebbfar_why(far);
+		}
+		if (lost) {
+			assert_non_null(strchr(ebbfar_why(far), ';'));
+			failed++;
+		}
+		ebbfar_close(far);
+		/* Other programs may use the processors. */
+		assert_in_range(now_ns() - since, 0, 60 * SECOND);
+	}
+	assert_in_range(opened, HANDLES / 10, HANDLES);
+	assert_in_range(failed, HANDLES / 20, HANDLES);
+	set_link(LINK_GOOD);
+}
+
 int main(void)
 {
 #define LINKED(f) cmocka_unit_test_setup_teardown(f, by_proxy, end_by_proxy)
@@ -358,6 +453,7 @@ int main(void)
 		LINKED(long_cut),
 		LINKED(silent_for_a_second),
 		LINKED(silent_for_ever),
+		LINKED(flipped_bits),
 		LINKED(connections_that_end),
 		LINKED(connections_that_are_silent),
 		cmocka_unit_test_setup_teardown(without_calls, by_tcp, end_far_donor),

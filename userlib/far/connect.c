@@ -338,10 +338,12 @@ static int load_key(struct client *c, const char *key, struct error *e)
 /* Returns 0 or -errno with a text. */
 static int explain(const struct client *c, int r, struct error *e)
 {
-	const char *text = c->address.text;
+	const char *text = c->address.text, *status;
 
+	if (c->state == CLIENT_SECURING && r == -EACCES)
+		return fail(e, r, "donor %s: %s", text, c->tls.why);
 	if (c->state == CLIENT_SECURING)
-		return fail(e, r, "donor %s: %s", text, r == -EACCES ? c->tls.why : strerror(-r));
+		return fail(e, r, "donor %s: no handshake: %s; try again", text, strerror(-r));
 	if (c->state != CLIENT_GREETING && r == -EPERM)
 		return fail(e, r,
 			    "donor %s: its process is neither root's nor this user's; run ebb-donord as one of them",
@@ -356,8 +358,13 @@ static int explain(const struct client *c, int r, struct error *e)
 			    text);
 	if (r == -ETIMEDOUT)
 		return fail(e, r, "donor %s: no reply in %u ms; raise timeout_ms", text, c->timeout);
-	return fail(e, r, "donor %s: refused: %s", text,
-		    c->replied && c->status ? wire_status_text(c->status) : strerror(-r));
+	if (!c->replied || !c->status)
+		return fail(e, r,
+			    "donor %s: no handshake: %s; check that an ebb-donord listens there",
+			    text, strerror(-r));
+	status = wire_status_text(c->status);
+	return fail(e, r, "donor %s: refused: %s%s", text, status,
+		    strchr(status, ';') ? "" : "; see its log");
 }
 
 static int connect_first(struct client *c, struct error *e)
