@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
@@ -190,6 +191,63 @@ static void names_that_change(void **state)
 	__atomic_store_n(&changes, false, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	assert_true(right + wrong > 0);
+	ebbfar_close(far);
+}
+
+/* Writes words of any kind to all tables. */
+static void *spoil_tables(void *data)
+{
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	uint64_t seed = 3;
+
+	while (__atomic_load_n(&changes, __ATOMIC_RELAXED)) {
+		uint8_t *base = far_base(pool, draw_below(&seed, pool->arenas));
+		uint64_t from = ebb_far_section_at(0), end = ebb_far_table(FAR_SECTIONS);
+		uint64_t at = from + 8 * draw_below(&seed, (uint32_t)(end - from) / 8);
+		uint32_t owner = draw_below(&seed, 4), class = draw_below(&seed, 16);
+
+		if (draw_below(&seed, 2))
+			at = ebb_far_section_at(draw_below(&seed, 2 * FAR_SECTIONS));
+		far_swap(base, at, far_load(base, at), draw_below(&seed, 2) ?
+			 ebb_far_section(draw_below(&seed, 8), class, owner, draw32(&seed)) :
+			 ebb_far_slot(owner, class, draw_below(&seed, 4)));
+	}
+	return NULL;
+}
+
+/* Whatever a table says, calls return, and reach extents alone. */
+static void hostile_tables(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE), *other = open_at(world.local, 0);
+	struct ebbfar_extent x[32] = { 0 };
+	static uint8_t bytes[4096];
+	uint64_t since = now_ns(), seed = 5, old;
+	uint32_t done = 0;
+	pthread_t thread;
+
+	assert_int_equal(ebbfar_alloc(other, 4096, &x[0]), 0);
+	changes = true;
+	pthread_create(&thread, NULL, spoil_tables, NULL);
+	while (now_ns() - since < SECOND) {
+		struct ebbfar_extent *y = &x[draw_below(&seed, 32)];
+		ebbfar_t *by = draw_below(&seed, 4) ? far : other;
+
+		done += !ebbfar_alloc(by, 1 + draw_below(&seed, EBBFAR_EXTENT_MOST), y);
+		ebbfar_write(by, y, 0, bytes, 4096);
+		ebbfar_add(by, y, 4088, 1, &old);
+		ebbfar_read(by, y, 0, bytes, 4096);
+		ebbfar_take(by, 1 + draw_below(&seed, 3), &x[draw_below(&seed, 32)]);
+		ebbfar_withdraw(by, &x[draw_below(&seed, 32)]);
+		ebbfar_free(by, &x[draw_below(&seed, 32)]);
+	}
+	__atomic_store_n(&changes, false, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	assert_true(done > 0);
+	assert_string_equal(ebbfar_why(far), "");
+	for (uint32_t i = 0; i < far_find(world.l->far, "", "p")->arenas; i++)
+		assert_int_equal(far_load(far_base(far_find(world.l->far, "", "p"), i), 0),
+				 EBB_FAR_MAGIC);
+	ebbfar_close(other);
 	ebbfar_close(far);
 }
 
@@ -531,6 +589,7 @@ int main(void)
 		BOTH(too_many_pools),
 		BOTH(tables),
 		BOTH(names_that_change),
+		BOTH(hostile_tables),
 		BOTH(no_bytes),
 		BOTH(freed_extents),
 		BOTH(kept_in_one_section),
