@@ -109,7 +109,7 @@ struct ebbfar_options {
 	unsigned flags;
 	unsigned timeout_ms;  /* longest silence of the donor while a call waits; 0 = 10 s */
 	char error[512];      /* set on failure: "THING: CAUSE; REMEDY" */
-	/* How long a call tries to connect again; 0 = the donor's grace period, up to 300 s. */
+	/* How long a call tries to connect again, at most 300 s; 0 = the donor's grace period. */
 	unsigned resume_ms;
 };
 
