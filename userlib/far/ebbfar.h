@@ -60,8 +60,7 @@
  * Threads.  Any thread may use a handle; operations other than accesses of mapped memory wait for
  * each other, but not for ebbfar_wait().  Call ebbfar_close() when all other calls have returned.
  * Do not cancel a thread in a call.  Aligned words of 8 bytes are read and written atomically,
- * nothing larger is.  Order between members comes from ebbfar_cas() and ebbfar_add(), which are
- * sequentially consistent, and from messages.
+ * nothing larger is: order between members comes from ebbfar_cas(), ebbfar_add() and messages.
  *
  * Signals and processes.  A signal handler must not call the library.  Calls go on after a signal:
  * none returns -EINTR, and none raises SIGPIPE.  After fork(2) the child has no mapping, and its

@@ -492,15 +492,15 @@ static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_na
 
 int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	struct ebb_far_name n;
-	int r = parse(far, &x, &n);
+	int r = parse(far, x, &n);
 
 	if (!r)
-		r = member_reach(far, arena_of(&x));
+		r = member_reach(far, arena_of(x));
 	if (!r)
-		r = keep(far, &x, &n);
-	return r > 0 ? free_names(far, arena_of(&x), &n, 1) : r;
+		r = keep(far, x, &n);
+	return r > 0 ? free_names(far, arena_of(x), &n, 1) : r;
 }
 
 int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
@@ -512,33 +512,33 @@ int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 
 int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	struct ebb_far_name n;
-	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, &x, &n) : -EINVAL;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
 
 	if (r)
 		return r;
 	far_take(&far->op, far->sections, far->member, owner, &n, 1);
-	r = run(far, arena_of(&x));
+	r = run(far, arena_of(x));
 	if (!r)
-		name(extent, arena_of(&x), &n);
+		name(extent, arena_of(x), &n);
 	return leave(far, r);
 }
 
 int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	struct ebb_far_name n;
-	int r = begin(far, &x, &n);
+	int r = begin(far, x, &n);
 
 	if (r)
 		return r;
-	if (is_kept(far, &x, &n))
+	if (is_kept(far, x, &n))
 		return leave(far, -ESTALE);
 	far_withdraw(&far->op, far->sections, far->member, &n, 1);
-	r = run(far, arena_of(&x));
+	r = run(far, arena_of(x));
 	if (!r)
-		name(extent, arena_of(&x), &n);
+		name(extent, arena_of(x), &n);
 	return leave(far, r);
 }
 
@@ -570,18 +570,17 @@ static int reach(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, 
 int extent_find(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, size_t size,
 		struct wire_frame *f, uint8_t **base)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	struct ebb_far_name n;
-	int r = parse(far, &x, &n);
+	int r = parse(far, x, &n);
 
-	if (r || offset > x.size || size > x.size - offset)
+	if (r || offset > x->size || size > x->size - offset)
 		return -EINVAL;
-	r = member_reach(far, arena_of(&x));
+	r = member_reach(far, arena_of(x));
 	if (r)
 		return r;
-	*f = (struct wire_frame){ .slab = arena_of(&x),
-				  .offset = offset_of(&x) + (uint32_t)offset };
-	*base = member_memory(far, arena_of(&x));
+	*f = (struct wire_frame){ .slab = arena_of(x), .offset = offset_of(x) + (uint32_t)offset };
+	*base = member_memory(far, arena_of(x));
 	return 0;
 }
 
@@ -612,30 +611,30 @@ static int move(ebbfar_t *far, uint8_t op, const struct ebbfar_extent *x, uint64
 int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, void *to,
 		size_t size)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	uint8_t *base;
-	int r = reach(far, &x, offset, size, &base);
+	int r = reach(far, x, offset, size, &base);
 
 	if (r)
 		return r;
 	if (!base)
-		return leave(far, move(far, WIRE_FAR_READ, &x, offset, to, size));
-	far_copy_out(to, base, offset_of(&x) + offset, size);
+		return leave(far, move(far, WIRE_FAR_READ, x, offset, to, size));
+	far_copy_out(to, base, offset_of(x) + offset, size);
 	return 0;
 }
 
 int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
 		 const void *from, size_t size)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	uint8_t *base;
-	int r = reach(far, &x, offset, size, &base);
+	int r = reach(far, x, offset, size, &base);
 
 	if (r)
 		return r;
 	if (!base)
-		return leave(far, move(far, WIRE_FAR_WRITE, &x, offset, (uint8_t *)from, size));
-	far_copy_in(base, offset_of(&x) + offset, from, size);
+		return leave(far, move(far, WIRE_FAR_WRITE, x, offset, (uint8_t *)from, size));
+	far_copy_in(base, offset_of(x) + offset, from, size);
 	return 0;
 }
 
@@ -657,10 +656,10 @@ static int ask_word(ebbfar_t *far, struct wire_frame f, const void *payload, uin
 int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t expect,
 	       uint64_t desired, uint64_t *old)
 {
-	const struct ebbfar_extent x = copy_of(extent);
-	const struct wire_far_swap s = { offset_of(&x) + offset, expect, desired };
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct wire_far_swap s = { offset_of(x) + offset, expect, desired };
 	uint8_t payload[WIRE_FAR_SWAP_SIZE], *base;
-	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
+	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
 
 	if (r)
 		return r;
@@ -670,38 +669,38 @@ int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offse
 	}
 	wire_put_far_swap(payload, 0, &s);
 	return leave(far, ask_word(far, (struct wire_frame){
-					   .op = WIRE_FAR_CAS, .slab = arena_of(&x),
+					   .op = WIRE_FAR_CAS, .slab = arena_of(x),
 					   .length = sizeof(payload) }, payload, old));
 }
 
 int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t addend,
 	       uint64_t *old)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	uint8_t payload[WIRE_FAR_WORD_SIZE], *base;
-	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
+	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
 
 	if (r)
 		return r;
 	if (base) {
-		*old = far_add(base, offset_of(&x) + offset, addend);
+		*old = far_add(base, offset_of(x) + offset, addend);
 		return 0;
 	}
 	put64(payload, addend);
 	return leave(far, ask_word(far, (struct wire_frame){
-					   .op = WIRE_FAR_ADD, .slab = arena_of(&x),
-					   .offset = offset_of(&x) + (uint32_t)offset,
+					   .op = WIRE_FAR_ADD, .slab = arena_of(x),
+					   .offset = offset_of(x) + (uint32_t)offset,
 					   .length = sizeof(payload) }, payload, old));
 }
 
 int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent own = copy_of(extent), *x = &own;
 	uint8_t *base;
-	int r = far->maps ? reach(far, &x, 0, x.size, &base) : -EOPNOTSUPP;
+	int r = far->maps ? reach(far, x, 0, x->size, &base) : -EOPNOTSUPP;
 
 	if (!r)
-		*memory = base + offset_of(&x);
+		*memory = base + offset_of(x);
 	return r;
 }
 
