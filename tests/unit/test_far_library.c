@@ -72,34 +72,44 @@ static void refusals(void **state)
 	ebbfar_close(NULL);
 }
 
-/* A donor that knows no far memory hangs up; one without --far says so. */
-static void other_donors(void **state)
+/* A donor closes the connection after the first bytes: a program gets @error, and @text. */
+static void closes_at_once(const char *key, int error, const char *text)
 {
-	struct ebbfar_options o = options(world.tcp, 0);
 	struct address a;
 	struct error e = { 0 };
-	ebbfar_t *far;
-	char text[32];
+	char address[32];
 	int fd, r, status;
 
 	assert_int_equal(address_parse("127.0.0.1:0", "test", &a, &e), 0);
 	fd = address_listen(&a, ADDRESS_LOOPBACK, &e);
 	assert_true(fd >= 0);
-	snprintf(text, sizeof(text), "127.0.0.1:%u", 256 * ((uint8_t *)&a.sa)[2] +
+	snprintf(address, sizeof(address), "127.0.0.1:%u", 256 * ((uint8_t *)&a.sa)[2] +
 		 ((uint8_t *)&a.sa)[3]);
 	if (!fork()) {
-		struct ebbfar_options old = options(text, 0);
+		struct ebbfar_options o = options(address, 0);
+		ebbfar_t *far;
 
-		_exit(ebbfar_open(&old, &far) != -EPROTONOSUPPORT || !strstr(old.error, "update"));
+		o.key = key;
+		_exit(ebbfar_open(&o, &far) != error || !strstr(o.error, text));
 	}
 	for (r = -1; r < 0; r = accept(fd, NULL, NULL))
 		usleep(1000);
 	/* After the HELLO. */
-	assert_int_equal(recv(r, text, 32, MSG_WAITALL), 32);
+	assert_int_equal(recv(r, address, 32, MSG_WAITALL), 32);
 	close(r);
 	close(fd);
 	wait(&status);
 	assert_int_equal(status, 0);
+}
+
+/* A donor that knows no far memory hangs up; one without --far says so. */
+static void other_donors(void **state)
+{
+	struct ebbfar_options o = options(world.tcp, 0);
+	ebbfar_t *far;
+	int status;
+
+	closes_at_once(NULL, -EPROTONOSUPPORT, "has too many (see its log), or no far memory");
 	if (!fork()) {
 		_exit(ebbfar_open(&o, &far) != -EOPNOTSUPP || !strstr(o.error, "--far"));
 	}
@@ -537,6 +547,7 @@ static void keys(void **state)
 	o = options(world.tcp, 0);
 	o.key = "/nonexistent";
 	assert_int_equal(ebbfar_open(&o, &one), -ENOENT);
+	closes_at_once(world.keys[0], -EACCES, "has no keys, or too many connections");
 }
 
 /* The donor ends the connection: nothing works any more. */

@@ -340,6 +340,10 @@ static int explain(const struct client *c, int r, struct error *e)
 {
 	const char *text = c->address.text, *status;
 
+	if (c->state == CLIENT_SECURING && r == -EACCES && c->tls.closed)
+		return fail(e, r,
+			    "donor %s: it closed the connection: it has no keys, or too many connections; start it with --keys, leave the key out, or see its log",
+			    text);
 	if (c->state == CLIENT_SECURING && r == -EACCES)
 		return fail(e, r, "donor %s: %s", text, c->tls.why);
 	if (c->state == CLIENT_SECURING)
