@@ -299,13 +299,13 @@ static void without_calls(void **state)
 	struct ebbfar_extent x[4];
 	ebbfar_t *far;
 
-	o.timeout_ms = 250;
+	o.timeout_ms = 400;
 	far = open_with(o);
 	/* A section, then its first free slot: that changes a hint. */
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[i]), 0);
 	assert_int_equal(ebbfar_free(far, &x[0]), 0);
-	usleep(2300000);
+	usleep(3500000);
 	assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[0]), 0);
 	assert_string_equal(ebbfar_why(far), "");
 	/* One that looks now and then learns that its donor is silent. */
@@ -313,7 +313,7 @@ static void without_calls(void **state)
 	request = (struct ebbfar_request){ .op = EBBFAR_ADD, .extent = x[1] };
 	assert_int_equal(ebbfar_submit(far, &request, 1), 0);
 	for (int i = 0; i < 10 && !*ebbfar_why(far); i++) {
-		usleep(700000);
+		usleep(1200000);
 		ebbfar_complete(far, 0, &done);
 	}
 	assert_int_equal(request.result, -ETIMEDOUT);
@@ -347,7 +347,7 @@ static void cut_by_the_donor(void **state)
 
 /* --- bits that change ------------------------------------------------------------- */
 
-enum { HANDLES = 200, CALLS = 60 };
+enum { HANDLES = 300, CALLS = 60 };
 
 static uint64_t seed = 1;
 
