@@ -153,6 +153,59 @@ static void cuts(void **state)
 	ebbfar_close(far);
 }
 
+/* Words of an extent, as requests in their order leave them; and what each finds. */
+static uint64_t model[64], wanted[MANY], written[MANY];
+
+static void prepare_any(int i, const struct ebbfar_extent *x, uint64_t *seed)
+{
+	static const uint32_t ops[] = { EBBFAR_WRITE, EBBFAR_ADD, EBBFAR_CAS, EBBFAR_READ };
+	struct ebbfar_request *q = prepare(i, ops[draw_below(seed, 4)], x);
+	uint64_t *word = &model[draw_below(seed, 64)];
+	static uint64_t read;
+
+	q->offset = 8 * (uint64_t)(word - model);
+	q->desired = draw32(seed) % 5;
+	q->expect = draw_below(seed, 2) ? *word : 3;
+	q->memory = q->op == EBBFAR_READ ? &read : &written[i];
+	q->size = 8;
+	written[i] = q->desired;
+	wanted[i] = *word;
+	if (q->op == EBBFAR_WRITE || (q->op == EBBFAR_CAS && *word == q->expect))
+		*word = q->desired;
+	else if (q->op == EBBFAR_ADD)
+		*word += q->desired;
+}
+
+/* Requests of all kinds find what those before them have left, wherever the link is cut. */
+static void order_over_cuts(void **state)
+{
+	static const enum link losses[] = { LINK_LOSES_REPLIES, LINK_LOSES_REQUESTS, LINK_CUT };
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	uint64_t seed = 9, words[64];
+	struct ebbfar_extent x;
+
+	memset(model, 0, sizeof(model));
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, model, sizeof(model)), 0);
+	for (int round = 0; round < 60; round++) {
+		for (int i = 0; i < MANY; i++)
+			prepare_any(i, &x, &seed);
+		set_link(losses[draw_below(&seed, 3)]);
+		assert_int_equal(ebbfar_submit(far, requests, MANY), 0);
+		usleep(draw_below(&seed, 2000));
+		set_link(losses[draw_below(&seed, 3)]);
+		all_complete(far, MANY, 0);
+		for (int i = 0; i < MANY; i++)
+			if (requests[i].op == EBBFAR_CAS || requests[i].op == EBBFAR_ADD)
+				assert_int_equal(requests[i].old, wanted[i]);
+	}
+	set_link(LINK_GOOD);
+	assert_int_equal(ebbfar_read(far, &x, 0, words, sizeof(words)), 0);
+	assert_memory_equal(words, model, sizeof(words));
+	assert_true(proxy.cuts >= 60);
+	ebbfar_close(far);
+}
+
 /* When the handle fails for good, so do all requests. */
 static void lost(void **state)
 {
@@ -182,6 +235,7 @@ int main(void)
 		BOTH(allocations),
 		BOTH(failures),
 		cmocka_unit_test_setup_teardown(cuts, by_proxy, end_by_proxy),
+		cmocka_unit_test_setup_teardown(order_over_cuts, by_proxy, end_by_proxy),
 		cmocka_unit_test_setup_teardown(lost, by_proxy, end_by_proxy),
 	};
 
