@@ -135,6 +135,8 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 		io->cursor = io->run = 0;
 		io->on_backup = io->backup_tried = io->again = io->unmapped = io->waits = false;
 		io->sources = io->unopened = 0;
+		bitmap_zero(io->failed, EBB_IO_PAGES);
+		io->status = BLK_STS_OK;
 		io->writeback = NULL;
 		io->buffer = NULL;
 		io->turn = TURN_NONE;
