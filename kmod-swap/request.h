@@ -33,7 +33,8 @@ struct ebb_io {
 	bool backup_tried;        /* WRITE; READ: it has failed a run, and is not asked again */
 	bool again;               /* WRITE: repeated to other donors, since the first failed */
 	bool unmapped;            /* WRITE: a donor got nothing, for want of memory to map pages */
-	bool waits;               /* for a donor that is away, */
+	bool unsealed;            /* WRITE: its pages could not be sealed; nothing was written */
+	bool waits;               /* for a donor that is away, or to be sealed, */
 	unsigned long waits_since; /* since this time (jiffies) */
 	u8 sources;               /* enum ebb_swap_copy of all runs, for the trace */
 	u8 unopened;              /* READ: local decryption failures, not a donor's fault */

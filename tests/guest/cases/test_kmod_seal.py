@@ -151,6 +151,34 @@ def test_donor_is_not_blamed_for_errors_of_this_machine(kernel_device, donor, di
     assert d.session()["state"] == "live"
 
 
+def test_write_that_cannot_be_sealed_is_tried_again(kernel_device, donor, disk):
+    """It still goes to every place: an error of this machine must not cost the copy on the disk."""
+    lender = donor()
+    d = kernel_device(backup=disk().path, seal=True)
+    with faults("ebb_seal_encrypt", errno.ENOMEM, 3) as left:
+        d.write(0, 16, version=1)
+        assert left() == 0
+    d.map(d.connect(), BOTH)
+    with faults("ebb_seal_encrypt", errno.ENOMEM, 3) as left:
+        d.write(16, 16, version=1)
+        assert left() == 0
+    d.wait_behind()
+    n = d.counts()
+    assert (n["write_backup"], n["write_donor"], n["write_failed"], n["away_waits"]) == (32, 16, 0, 0)
+    lender.kill()
+    d.wait_closed()
+    assert d.bad(0, 32, 1) == []
+    with faults("ebb_seal_encrypt", errno.ENOMEM, 100000):
+        with pytest.raises(OSError) as e:
+            d.write(0, 4, version=2)
+        assert e.value.errno == errno.EIO
+    for page in range(4):
+        with pytest.raises(OSError):
+            d.read(page, 1)
+    d.write(0, 4, version=3)
+    assert d.bad(0, 4, 3) == d.bad(4, 28, 1) == []
+
+
 def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup):
     """Its donor is killed; the sealed pages are copied to another without re-encryption."""
     lender = donor()
