@@ -234,7 +234,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 }
 
 /* Returns whether a donor is away, or has ended and is still attached. */
-static bool has_ended_donor(const struct ebb_hold *hold)
+static bool has_absent_donor(const struct ebb_hold *hold)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
 		if (hold->at[i].session && !ebb_place_live(&hold->at[i]))
@@ -255,7 +255,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 
 	spin_lock_irqsave(&slab->lock, flags);
 	source = hold->at[AT_SOURCE];
-	if (source.session && has_ended_donor(hold)) {
+	if (source.session && has_absent_donor(hold)) {
 		c->all_done = false;
 		c->later |= ebb_hold_away(hold) != 0;
 	} else if (ebb_slab_count_lacking(d, slab - d->slabs, c->class, AT_PLACES) ||
