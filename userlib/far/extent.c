@@ -61,7 +61,8 @@ static int parse(const ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_
 	uint32_t class = ebb_far_class(x->size);
 
 	if (class > EBB_FAR_WHOLE_CLASS || x->size != ebb_far_bytes(class) ||
-	    offset_of(x) % x->size || offset_of(x) < far->table || arena_of(x) >= MEMBER_ARENAS)
+	    offset_of(x) & (x->size - 1) || offset_of(x) < far->table ||
+	    arena_of(x) >= MEMBER_ARENAS)
 		return -EINVAL;
 	*n = (struct ebb_far_name){
 		.section = offset_of(x) >> EBB_FAR_SECTION_SHIFT,
