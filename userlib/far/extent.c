@@ -177,24 +177,32 @@ static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
 
 /*
  * Sets *@word to a usable word of the view's line if there are two or more: after the last one,
- * far_allocate() has to mend the hint and to find another line.
+ * far_allocate() has to mend the hint and to find another line.  The search goes on where it found
+ * the second one; members that have the same image began at different words.
  */
-static bool choose_word(struct far_view *v, uint32_t class, uint32_t *word)
+static bool choose_word(struct member_view *mv, uint32_t class, uint32_t *word)
 {
-	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, usable = 0, n, start;
+	const struct far_view *v = &mv->view;
+	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, n, at;
+	bool found = false;
 
 	if (!v->has_line || first >= slots)
 		return false;
 	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
-	/* Members that have the same image choose different words. */
-	start = draw_below(&v->seed, n);
-	for (uint32_t i = 0; i < n && usable < 2; i++) {
-		uint32_t w = start + i < n ? start + i : start + i - n;
-
-		if (far_slot_usable(v->words[w], class) && !usable++)
-			*word = w;
+	at = mv->next < n ? mv->next : 0;
+	for (uint32_t i = 0; i < n; i++, at = at + 1 < n ? at + 1 : 0) {
+		if (!far_slot_usable(v->words[at], class))
+			continue;
+		if (found) {
+			mv->next = at;
+			return true;
+		}
+		*word = at;
+		found = true;
 	}
-	return usable == 2;
+	/* In the next line. */
+	mv->next = draw_below(&mv->view.seed, n);
+	return false;
 }
 
 /*
@@ -210,7 +218,7 @@ static bool allocate_at_once(ebbfar_t *far, uint32_t class, struct ebbfar_extent
 	uint64_t was, old;
 	uint32_t word;
 
-	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(v, class, &word))
+	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(mv, class, &word))
 		return false;
 	was = v->words[word];
 	n = (struct ebb_far_name){
