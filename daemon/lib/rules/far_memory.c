@@ -12,20 +12,6 @@ static uint64_t *word_at(const uint8_t *base, uint64_t at)
 	return (uint64_t *)(base + at);
 }
 
-uint64_t far_load(const uint8_t *base, uint64_t at)
-{
-	return le64toh(__atomic_load_n(word_at(base, at), __ATOMIC_ACQUIRE));
-}
-
-uint64_t far_swap(uint8_t *base, uint64_t at, uint64_t expect, uint64_t desired)
-{
-	uint64_t old = htole64(expect);
-
-	__atomic_compare_exchange_n(word_at(base, at), &old, htole64(desired), false,
-				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	return le64toh(old);
-}
-
 uint64_t far_add(uint8_t *base, uint64_t at, uint64_t addend)
 {
 	uint64_t old = far_load(base, at), seen;
