@@ -160,7 +160,8 @@ static void copy(uint8_t *to, const uint8_t *from, size_t n)
 static void measure_access(const char *donor, const char *op, uint32_t size, double seconds)
 {
 	bool reads = !strcmp(op, "read"), bare = !strcmp(donor, "memory");
-	uint8_t *mine = make_buffer(size), *pattern = make_buffer(size), *memory = make_buffer(size);
+	uint8_t *mine = make_buffer(size), *pattern = make_buffer(size);
+	uint8_t *memory = make_buffer(size);
 	ebbfar_t *far = bare ? NULL : open_pool(donor);
 	struct count before, sum = { 0 };
 	struct timing t = { 0 };
