@@ -201,12 +201,13 @@ static void work(struct job *j)
 		if (i != j->number)
 			close(x->clients[i]);
 	worker_begin(j->run);
-	for (; !worker_stops(j->run); n++) {
+	do {
 		send_all(fd, buffer, x->out);
 		if (!receive_all(fd, buffer, x->in))
 			give_up("the server has ended");
-	}
-	j->run->worker[j->number].done = n;
+		n++;
+	} while (!worker_stops(j->run));
+	worker_end(j, n);
 	free(buffer);
 }
 

@@ -72,11 +72,12 @@ INLINE void pairs(enum source s, struct job *j, ebbfar_t *far)
 	struct block b;
 	uint64_t n = 0;
 
-	for (; !worker_stops(j->run); n++) {
+	do {
 		get(s, far, LEAST, &b);
 		put(s, far, &b);
-	}
-	j->run->worker[j->number].done = n;
+		n++;
+	} while (!worker_stops(j->run));
+	worker_end(j, n);
 }
 
 /* Replaces one of @count blocks, at random. */
@@ -88,13 +89,14 @@ INLINE void replace(enum source s, struct job *j, ebbfar_t *far, uint32_t count,
 	for (uint32_t i = 0; i < count; i++)
 		get(s, far, sizes ? LEAST + draw_below(&seed, MOST - LEAST + 1) : LEAST, &b[i]);
 	worker_begin(j->run);
-	for (; !worker_stops(j->run); n++) {
+	do {
 		struct block *at = &b[draw_below(&seed, count)];
 
 		put(s, far, at);
 		get(s, far, sizes ? LEAST + draw_below(&seed, MOST - LEAST + 1) : LEAST, at);
-	}
-	j->run->worker[j->number].done = n;
+		n++;
+	} while (!worker_stops(j->run));
+	worker_end(j, n);
 	for (uint32_t i = 0; i < count; i++)
 		put(s, far, &b[i]);
 	free(b);
@@ -106,14 +108,14 @@ INLINE void threadtest(enum source s, struct job *j, ebbfar_t *far)
 	struct block b[THREADTEST];
 	uint64_t n = 0;
 
-	while (!worker_stops(j->run)) {
+	do {
 		for (int i = 0; i < THREADTEST; i++)
 			get(s, far, LEAST, &b[i]);
 		for (int i = 0; i < THREADTEST; i++)
 			put(s, far, &b[i]);
 		n += THREADTEST;
-	}
-	j->run->worker[j->number].done = n;
+	} while (!worker_stops(j->run));
+	worker_end(j, n);
 }
 
 static bool offer(struct worker *to, const struct offer *o)
@@ -144,12 +146,13 @@ INLINE void handover(enum source s, struct job *j, ebbfar_t *far)
 	struct worker *me = &j->run->worker[j->number];
 	struct worker *next = &j->run->worker[(j->number + 1) % j->run->workers];
 	uint32_t number = s == FAR ? ebbfar_member(far) : 0;
-	bool has = false;
+	bool has = false, ends = false;
 	struct offer o, mine;
 	struct block b;
 	uint64_t n = 0;
 
-	while (!worker_stops(j->run)) {
+	/* The first block may take long to come. */
+	while (!ends && (!n || !worker_stops(j->run))) {
 		bool moved = false;
 
 		if (!has)
@@ -161,6 +164,10 @@ INLINE void handover(enum source s, struct job *j, ebbfar_t *far)
 			int r = s == FAR && o.owner != number ?
 				ebbfar_take(far, o.owner, &other.x) : 0;
 
+			/* What it had is freed when it closes the pool. */
+			ends = r == -ESTALE && worker_stops(j->run);
+			if (ends)
+				break;
 			if (r)
 				give_up("take: %s", strerror(-r));
 			put(s, far, &other);
@@ -170,7 +177,7 @@ INLINE void handover(enum source s, struct job *j, ebbfar_t *far)
 		if (has && !moved)
 			sched_yield();
 	}
-	j->run->worker[j->number].done = n;
+	worker_end(j, n);
 }
 
 #define LOOPS(name, how)                                                                           \

@@ -35,8 +35,10 @@ struct offer {
 /* What workers share. */
 struct run {
 	uint32_t workers, ready, go, stop;
+	double since; /* of .go; of now_s() */
 	struct worker {
 		_Alignas(64) uint64_t done; /* what is counted; set at the end */
+		double seconds;             /* ... and how long it took */
 		_Alignas(64) uint64_t put;  /* offers for this worker: how many were stored, */
 		_Alignas(64) uint64_t taken; /* and how many of these it has taken */
 		struct offer offers[RING];
@@ -49,6 +51,7 @@ struct job {
 	const void *data;
 };
 
+/* Their rates, each in its own time, together are .done in .seconds. */
 struct timing {
 	uint64_t done; /* by all workers */
 	double seconds;
@@ -60,6 +63,9 @@ struct timing run_workers(enum kind kind, uint32_t n, double seconds, void (*wor
 
 /* Of a worker: it is prepared; returns when all are. */
 void worker_begin(struct run *run);
+
+/* It has done its last operation of @done. */
+void worker_end(struct job *j, uint64_t done);
 
 static inline int worker_stops(const struct run *run)
 {

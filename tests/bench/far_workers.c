@@ -28,6 +28,14 @@ void worker_begin(struct run *run)
 		pause_us(100);
 }
 
+void worker_end(struct job *j, uint64_t done)
+{
+	struct worker *w = &j->run->worker[j->number];
+
+	w->done = done;
+	w->seconds = now_s() - j->run->since;
+}
+
 static void *start_thread(void *data)
 {
 	struct start *s = data;
@@ -78,7 +86,7 @@ struct timing run_workers(enum kind kind, uint32_t n, double seconds, void (*wor
 	pthread_t threads[WORKERS_MOST];
 	pid_t pids[WORKERS_MOST];
 	struct timing t = { 0 };
-	double since;
+	double rate = 0;
 
 	if (run == MAP_FAILED)
 		give_up("memory: %s", strerror(errno));
@@ -91,12 +99,11 @@ struct timing run_workers(enum kind kind, uint32_t n, double seconds, void (*wor
 			give_up("cannot start a thread");
 	}
 	wait_until_ready(run, kind);
-	since = now_s();
+	run->since = now_s();
 	__atomic_store_n(&run->go, 1, __ATOMIC_RELEASE);
-	while (now_s() - since < seconds)
+	while (now_s() - run->since < seconds)
 		pause_us(1000);
 	__atomic_store_n(&run->stop, 1, __ATOMIC_RELEASE);
-	t.seconds = now_s() - since;
 	for (uint32_t i = 0; i < n; i++) {
 		int status = 0;
 
@@ -105,7 +112,9 @@ struct timing run_workers(enum kind kind, uint32_t n, double seconds, void (*wor
 		else if (waitpid(pids[i], &status, 0) == pids[i])
 			check_exit(pids[i], status);
 		t.done += run->worker[i].done;
+		rate += (double)run->worker[i].done / run->worker[i].seconds;
 	}
+	t.seconds = (double)t.done / rate;
 	munmap(run, sizeof(*run));
 	return t;
 }
