@@ -20,8 +20,8 @@ $(B)/tests/walks $(B)/tests/checker:
 WATCH_DONORS := $(B)/tests/watch_donors
 TEST_PROGRAMS += $(WATCH_DONORS)
 
-# Counts system calls: tests/bench/bench.mk.
-TEST_PROGRAMS += $(B)/tests/count
+# Counts system calls; measures far memory: tests/bench/bench.mk.
+TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed
 
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a

@@ -14,6 +14,8 @@
 #define TRIES 4
 /* A thread that waits looks for words that another thread has received. */
 #define LOOK_MS 50
+/* One in so many frees corrects a hint that is not 0. */
+#define FREES_PER_HINT 16
 /* Turns of receiving for words, of up to 1 MiB each. */
 #define RECEIVES 8
 
@@ -61,7 +63,8 @@ static int parse(const ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_
 	uint32_t class = ebb_far_class(x->size);
 
 	if (class > EBB_FAR_WHOLE_CLASS || x->size != ebb_far_bytes(class) ||
-	    offset_of(x) % x->size || offset_of(x) < far->table || arena_of(x) >= MEMBER_ARENAS)
+	    offset_of(x) & (x->size - 1) || offset_of(x) < far->table ||
+	    arena_of(x) >= MEMBER_ARENAS)
 		return -EINVAL;
 	*n = (struct ebb_far_name){
 		.section = offset_of(x) >> EBB_FAR_SECTION_SHIFT,
@@ -116,30 +119,77 @@ static int free_names(ebbfar_t *far, uint32_t arena, struct ebb_far_name *names,
 	return run(far, arena);
 }
 
-/* Frees the oldest of what is kept of @class, of one line together.  Returns 0 or -errno. */
+/* Writes the hint of @n's line if the line's words call for another one. */
+static void mend_hint(const ebbfar_t *far, uint8_t *base, const struct ebb_far_name *n)
+{
+	uint32_t line = n->word / EBB_FAR_LINE;
+	uint64_t hint_at = ebb_far_hint_at(far->sections, n->section), words[EBB_FAR_LINE];
+	uint64_t at = ebb_far_slot_at(far->sections, n->section, line * EBB_FAR_LINE);
+	uint8_t byte;
+	int hint;
+
+	for (uint32_t i = 0; i < EBB_FAR_LINE; i++)
+		words[i] = far_load(base, at + 8ull * i);
+	hint = far_hint_wanted(words, far_load(base, hint_at), line);
+	byte = (uint8_t)hint;
+	if (hint >= 0)
+		far_copy_in(base, hint_at + line, &byte, 1);
+}
+
+/*
+ * Frees the slot of mapped memory that is named @n by its compare-and-swap.  The hint of a line
+ * without free slots is corrected at once, that of another line now and then.  Returns 0 or
+ * -ESTALE.
+ */
+static int free_at_once(ebbfar_t *far, uint32_t arena, const struct ebb_far_name *n)
+{
+	struct member_view *mv = &far->views[n->class];
+	uint8_t *base = member_memory(far, arena);
+	uint64_t word = far_owned_word(n, far->member, n->generation), freed = far_freed_word(n);
+	uint32_t line = n->word / EBB_FAR_LINE;
+
+	if (far_swap(base, ebb_far_slot_at(far->sections, n->section, n->word), word, freed) !=
+	    word)
+		return -ESTALE;
+	if (mv->used && mv->arena == arena && mv->view.section == n->section &&
+	    mv->view.line == line)
+		mv->view.words[n->word % EBB_FAR_LINE] = freed;
+	if (!(far_load(base, ebb_far_hint_at(far->sections, n->section)) >> 8 * line & 0xff) ||
+	    !draw_below(&far->seed, FREES_PER_HINT))
+		mend_hint(far, base, n);
+	return 0;
+}
+
+/* Frees the older half of what is kept of @class.  Returns 0 or -errno. */
 static int free_oldest(ebbfar_t *far, uint32_t class)
 {
 	struct ebbfar_extent x[KEPT_MOST];
-	struct ebb_far_name names[KEPT_MOST];
 	uint32_t n = kept_evict(&far->kept[class], x);
+	struct ebb_far_name name;
 	int r = 0;
 
-	for (uint32_t i = 0; i < n && !r; i++)
-		r = parse(far, &x[i], &names[i]);
-	r = r ?: free_names(far, arena_of(&x[0]), names, n);
-	/* Another member that guessed a name could have taken that one. */
-	return r == -ESTALE ? 0 : r;
+	for (uint32_t i = 0; i < n && !r; i++) {
+		r = parse(far, &x[i], &name) ?: free_at_once(far, arena_of(&x[i]), &name);
+		/* Another member that guessed the name could have taken it. */
+		r = r == -ESTALE ? 0 : r;
+	}
+	return r;
 }
 
-/* Frees @x, which is named @n, by keeping it.  Returns 0, -errno, or 1: it has to be freed. */
+/*
+ * Frees @x, which is named @n, by keeping it, or at once.  Returns 0, -errno, or 1: far_free() has
+ * to do it.
+ */
 static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_far_name *n)
 {
 	uint8_t *base = member_memory(far, arena_of(x));
 	struct kept *k;
 	int r;
 
-	if (!base || n->class >= KEPT_CLASSES)
+	if (!base || n->class >= EBB_FAR_WHOLE_CLASS)
 		return 1;
+	if (n->class >= KEPT_CLASSES)
+		return free_at_once(far, arena_of(x), n);
 	k = &far->kept[n->class];
 	/* It is the next to be allocated again: older ones, and those of another section, go. */
 	while ((r = kept_add(k, base, far->sections, far->member, x, n)) > 0 && k->count) {
@@ -147,7 +197,7 @@ static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_f
 		if (r)
 			return r;
 	}
-	return r;
+	return r > 0 ? free_at_once(far, arena_of(x), n) : r;
 }
 
 /* Frees all that is kept: a section is not empty while the member has a slot of it. */
@@ -176,24 +226,32 @@ static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
 
 /*
  * Sets *@word to a usable word of the view's line if there are two or more: after the last one,
- * far_allocate() has to mend the hint and to find another line.
+ * far_allocate() has to mend the hint and to find another line.  The search goes on where it found
+ * the second one; members that have the same image began at different words.
  */
-static bool choose_word(struct far_view *v, uint32_t class, uint32_t *word)
+static bool choose_word(struct member_view *mv, uint32_t class, uint32_t *word)
 {
-	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, usable = 0, n, start;
+	const struct far_view *v = &mv->view;
+	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, n, at;
+	bool found = false;
 
 	if (!v->has_line || first >= slots)
 		return false;
 	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
-	/* Members that have the same image choose different words. */
-	start = draw_below(&v->seed, n);
-	for (uint32_t i = 0; i < n && usable < 2; i++) {
-		uint32_t w = start + i < n ? start + i : start + i - n;
-
-		if (far_slot_usable(v->words[w], class) && !usable++)
-			*word = w;
+	at = mv->next < n ? mv->next : 0;
+	for (uint32_t i = 0; i < n; i++, at = at + 1 < n ? at + 1 : 0) {
+		if (!far_slot_usable(v->words[at], class))
+			continue;
+		if (found) {
+			mv->next = at;
+			return true;
+		}
+		*word = at;
+		found = true;
 	}
-	return usable == 2;
+	/* In the next line. */
+	mv->next = draw_below(&mv->view.seed, n);
+	return false;
 }
 
 /*
@@ -209,7 +267,7 @@ static bool allocate_at_once(ebbfar_t *far, uint32_t class, struct ebbfar_extent
 	uint64_t was, old;
 	uint32_t word;
 
-	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(v, class, &word))
+	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(mv, class, &word))
 		return false;
 	was = v->words[word];
 	n = (struct ebb_far_name){

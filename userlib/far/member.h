@@ -16,6 +16,7 @@
 struct member_view {
 	bool used;
 	uint32_t arena;
+	uint32_t next; /* word of .view.line that is tried next */
 	struct far_view view;
 };
 
