@@ -196,8 +196,8 @@ static inline __u64 ebb_far_address(const struct ebb_far_name *n)
 }
 
 /*
- * A member's record, 64 bytes, which the donor alone writes.  A number is reused only after the
- * fence and the recovery of the member that had it.
+ * A member's record, 64 bytes, in arena 0 alone, which the donor alone writes.  A number is reused
+ * only after the fence and the recovery of the member that had it.
  */
 enum ebb_far_member_state {
 	EBB_FAR_VACANT,
@@ -209,7 +209,7 @@ enum ebb_far_member_state {
 struct ebb_far_member {
 	__u32 state;       /* enum ebb_far_member_state */
 	__u32 incarnation; /* raised each time that the number is given to a member */
-	__u64 notify;      /* last word of a NOTIFY; in arena 0 alone */
+	__u64 notify;      /* last word of a NOTIFY */
 	__u64 unused[6];
 };
 

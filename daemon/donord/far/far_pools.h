@@ -128,7 +128,7 @@ void far_pools_free(struct far **far);
 
 /*
  * Returns whether a POOL request may be served in this turn of the loop: one, because the end of a
- * pool looks at all slabs, and each open writes a record in all arenas.
+ * pool looks at all slabs.
  */
 static inline bool far_may_change(const struct far *far)
 {
@@ -166,9 +166,9 @@ static inline uint8_t *far_base(const struct far_pool *fp, uint32_t index)
 	return pool_memory(fp->far->pool, fp->slabs[index]);
 }
 
-/* Sets the member's state, in its records too. */
+/* Sets the member's state, in its record too: one, however many arenas the pool has. */
 void far_set_state(struct far_member *m, enum ebb_far_member_state state);
-/* Writes the last word for the member into its record of arena 0, the only one that has it. */
+/* Writes the last word for the member into its record. */
 void far_put_word(const struct far_member *m);
 
 #endif
