@@ -44,14 +44,17 @@
  * the donor sees the exit: that of a process that maps memory.  A call lasts at most 2 * timeout_ms
  * + resume_ms, or 8 * timeout_ms from reply to reply while bytes move.
  *
- * Names are checked when an extent is freed, taken or withdrawn.  An access checks only that the
- * place can be an extent, and over TCP that its owner is this member: a name of an extent that has
- * been freed accesses the extent that is there now.
+ * Names are checked when an extent is freed, taken or withdrawn, and by ebbfar_check().  An access
+ * checks only that the place can be an extent, and over TCP that its owner is this member: a name
+ * of an extent that has been freed accesses the extent that is there now.
  *
  * Threads.  Any thread may use a handle; operations other than accesses of mapped memory wait for
  * each other, but not for ebbfar_wait().  Call ebbfar_close() when all other calls have returned.
  * Do not cancel a thread in a call.  Aligned words of 8 bytes are read and written atomically,
- * nothing larger is: order between members comes from ebbfar_cas(), ebbfar_add() and messages.
+ * nothing larger is.  A thread's calls take effect in their order, but in mapped memory
+ * ebbfar_read() may overtake an ebbfar_write() before it: ebbfar_cas(), ebbfar_add() and messages
+ * keep their places.  Accesses by a pointer of ebbfar_map() have the order that the processor gives
+ * them.
  *
  * Signals and processes.  A signal handler must not call the library.  Calls go on after a signal:
  * none returns -EINTR, and none raises SIGPIPE.  After fork(2) the child has no mapping, and its
@@ -173,6 +176,13 @@ EBBFAR_API int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *
 
 /* Gives an extent of this member a new name, so that the old one cannot be taken. */
 EBBFAR_API int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent);
+
+/*
+ * Returns 0 if member @owner has the extent under this name now; -ESTALE: it is freed, taken or
+ * withdrawn, or the owner is dead and the donor has freed it.  After a read of another member's
+ * extent, 0 says that all of what was read was the extent's.  Over TCP: one round trip.
+ */
+EBBFAR_API int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *extent);
 
 /* --- access ------------------------------------------------------------------------------- */
 

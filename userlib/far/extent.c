@@ -463,6 +463,22 @@ int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *x)
 	return leave(far, r);
 }
 
+int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	uint64_t at, word;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+
+	if (r)
+		return r;
+	at = far_is_whole(&n) ? ebb_far_section_at(n.section) :
+				ebb_far_slot_at(far->sections, n.section, n.word);
+	r = read_table(far, arena_of(x), at, &word, 1);
+	if (!r && (word != far_owned_word(&n, owner, n.generation) || is_kept(far, x, &n)))
+		r = -ESTALE;
+	return leave(far, r);
+}
+
 /* --- access ----------------------------------------------------------------------- */
 
 /*
