@@ -52,8 +52,8 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 
 # Tests of far memory, too.
 FAR_WORLD := $(B)/obj/tests/unit/far_world.o
-$(patsubst %,$(B)/tests/unit/test_%,far_session far_library far_edges far_resume far_batch far_verbs): $(FAR_WORLD)
-$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_verbs): $(FAR_OBJECTS)
+$(patsubst %,$(B)/tests/unit/test_%,far_session far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_WORLD)
+$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
