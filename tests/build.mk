@@ -125,7 +125,7 @@ check-all: lint test-build deb kmod-guest $(B)/guest/container
 	$(Q)FRESH=$(FRESH) $(CHECK) --all $(UNIT_TESTS)
 
 lint: all
-	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies
+	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far
 
 check-kmod: all kmod-guest
 	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume kmod check-kmod
