@@ -25,9 +25,9 @@ SLOTS = 255
 class Process:
     """An example; .say() and .hear() are its input and output."""
 
-    def __init__(self, *argv, stdin=subprocess.PIPE):
+    def __init__(self, *argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE):
         self.popen = subprocess.Popen([EXAMPLES / argv[0], *argv[1:]], stdin=stdin, bufsize=0,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                      stdout=stdout, stderr=subprocess.PIPE)
         self.heard = b""
 
     def say(self, words):
@@ -185,6 +185,29 @@ def test_index(donor, start, writes, reads):
     for process in readers[1:] + [writer]:
         assert process.end() == (0, "")
     nothing_is_left(donor)
+
+
+@pytest.mark.parametrize("reads, count", [("unix", 200000), ("tcp", 2000)])
+def test_index_reads_are_whole(donor, start, tmp_path, reads, count):
+    """One entry that changes all the time, as fast as the writer can, and three readers."""
+    (tmp_path / "keys").write_text("7\n" * count)
+    updates = "".join(f"7 {text(turn)}\n" for turn in range(1000)).encode()
+    writer = start("index", "write", donor.at["unix"], "p")
+    name = writer.hear()
+    assert writer.ask(f"7 {text(0)}") == "7"
+    readers = []
+    for i in range(3):
+        with (tmp_path / "keys").open() as keys, (tmp_path / f"{i}").open("w") as out:
+            readers.append(start("index", "read", donor.at[reads], "p", name, stdin=keys, stdout=out))
+    while any(reader.popen.poll() is None for reader in readers):
+        writer.popen.stdin.write(updates)
+        while select.select([writer.popen.stdout], [], [], 0)[0]:
+            os.read(writer.popen.stdout.fileno(), 65536)
+    for i, reader in enumerate(readers):
+        assert reader.end() == (0, "")
+        answers = (tmp_path / f"{i}").read_text().splitlines()
+        assert len(answers) == count and len(set(answers)) > 10
+        assert [a for a in answers if not re.fullmatch(r"7 (\d{5})\1{7}", a)] == []
 
 
 @pytest.mark.parametrize("writes, reads", [("unix", "unix"), ("tcp", "tcp"), ("unix", "tcp"), ("tcp", "unix")])
