@@ -280,9 +280,9 @@ struct ebbfar_object {
  * of it.
  *
  * The library divides extents of 64 KiB, each for objects of one size, and remembers in this
- * process what is in use: 1 KiB and 2 bytes for each object that fits in an extent.  So allocating
- * and freeing takes no round trip, but for adding an extent and freeing an empty one: less than 0.1
- * us.  One empty extent is kept, and freed when the pool is full.
+ * process what is in use: 1 KiB, and 2 bytes for each object that fits, of each extent.  So
+ * allocating and freeing take no round trip, except to add an extent or to free an empty one.  One
+ * empty extent is kept, and freed when the pool is full.
  *
  * -ENOSPC, -EAGAIN: as ebbfar_alloc(); -ENOMEM: this process has no memory.
  */
