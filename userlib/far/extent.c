@@ -221,10 +221,14 @@ static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_f
 	return r > 0 ? free_at_once(far, arena_of(x), n) : r;
 }
 
-/* Frees all that is kept: a section is not empty while the member has a slot of it. */
+/*
+ * Frees all that the member has without use: a section is not empty while the member has a slot of
+ * it.
+ */
 static int free_kept(ebbfar_t *far)
 {
-	int r = 0;
+	struct ebbfar_extent x;
+	int r = small_evict(&far->small, &x) ? extent_free(far, &x) : 0;
 
 	for (uint32_t class = 0; class < KEPT_CLASSES; class++)
 		while (!r && far->kept[class].count)
@@ -554,6 +558,8 @@ int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 	struct ebb_far_name n;
 	int r = parse(far, &x, &n);
 
+	if (!r && small_has(&far->small, &x))
+		r = -EBUSY;
 	if (!r)
 		r = member_reach(far, arena_of(&x));
 	if (!r)
@@ -591,12 +597,28 @@ int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent)
 
 	if (r)
 		return r;
-	if (is_kept(far, &x, &n))
-		return leave(far, -ESTALE);
+	if (is_kept(far, &x, &n) || small_has(&far->small, &x))
+		return leave(far, is_kept(far, &x, &n) ? -ESTALE : -EBUSY);
 	far_withdraw(&far->op, far->sections, far->member, &n, 1);
 	r = run(far, arena_of(&x));
 	if (!r)
 		name(extent, arena_of(&x), &n);
+	return leave(far, r);
+}
+
+int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	uint64_t at, word;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+
+	if (r)
+		return r;
+	at = far_is_whole(&n) ? ebb_far_section_at(n.section) :
+				ebb_far_slot_at(far->sections, n.section, n.word);
+	r = read_table(far, arena_of(x), at, &word, 1);
+	if (!r && (word != far_owned_word(&n, owner, n.generation) || is_kept(far, x, &n)))
+		r = -ESTALE;
 	return leave(far, r);
 }
 
