@@ -84,7 +84,7 @@ static const struct option_spec specs[] = {
 
 const struct command command_report = {
 	.object = "report", .arguments = "[CGROUP]",
-	.help = "Write an HTML report about the faults of an attached cgroup",
+	.help = "Write an HTML report about the faults of an attached cgroup or a trace",
 	.options = specs, .example = "  ebbctl report spark.slice --seconds 10 -o spark\n",
 	.options_size = sizeof(struct report_options), .run = run, .max_args = 1,
 };
