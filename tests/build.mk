@@ -20,8 +20,8 @@ $(B)/tests/walks $(B)/tests/checker:
 WATCH_DONORS := $(B)/tests/watch_donors
 TEST_PROGRAMS += $(WATCH_DONORS)
 
-# Counts system calls: tests/bench/bench.mk.
-TEST_PROGRAMS += $(B)/tests/count
+# Counts system calls; measures far memory: tests/bench/bench.mk.
+TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed
 
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
@@ -52,8 +52,9 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 
 # Tests of far memory, too.
 FAR_WORLD := $(B)/obj/tests/unit/far_world.o
-$(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edges far_resume far_batch far_verbs): $(FAR_WORLD)
-$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_verbs): $(FAR_OBJECTS)
+$(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edges far_resume far_batch far_small far_verbs): \
+	$(FAR_WORLD)
+$(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
@@ -125,7 +126,7 @@ check-all: lint test-build deb kmod-guest $(B)/guest/container
 	$(Q)FRESH=$(FRESH) $(CHECK) --all $(UNIT_TESTS)
 
 lint: all
-	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies
+	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far
 
 check-kmod: all kmod-guest
 	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume kmod check-kmod

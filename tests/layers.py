@@ -85,6 +85,8 @@ ROOMS = {
                   "kmod-swap/shim"),
     "kmod-swap/shim": (),
     "userlib/far": ("include/ebb", "daemon/lib/base", "daemon/lib/rules", "daemon/lib/wire"),
+    # As a program that uses the library.
+    "userlib/far/examples": ("userlib/far/ebbfar.h",),
     "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
 }
 

@@ -104,8 +104,15 @@ $(FAR_SHARED): $(FAR_PIC) $(FAR_MAP)
 
 -include $(FAR_OBJECTS:.o=.d) $(FAR_PIC:.o=.d)
 
+# Examples, which are built as a program that uses the library is.
+FAR_EXAMPLES := $(patsubst userlib/far/examples/%.c,$(B)/examples/far/%,$(wildcard userlib/far/examples/*.c))
+$(B)/examples/far/%: userlib/far/examples/%.c userlib/far/examples/example.h userlib/far/ebbfar.h $(FAR_SHARED)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -Iuserlib/far -o $@ $< -L$(B)/lib -lebbfar \
+		-Wl,-rpath,'$$ORIGIN/../../lib'
+
 .PHONY: far
-far: $(FAR_OBJECTS) $(FAR_SHARED)
+far: $(FAR_OBJECTS) $(FAR_SHARED) $(FAR_EXAMPLES)
 all: far
 
 .PHONY: install-gc

@@ -33,6 +33,10 @@ class Extent(ctypes.Structure):
                 ("generation", ctypes.c_uint64)]
 
 
+class Object(ctypes.Structure):
+    _fields_ = [("extent", Extent), ("offset", ctypes.c_uint32), ("stamp", ctypes.c_uint32)]
+
+
 class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("donor", ctypes.c_char_p), ("key", ctypes.c_char_p),
                 ("pool", ctypes.c_char_p), ("flags", ctypes.c_uint), ("timeout_ms", ctypes.c_uint),
@@ -55,7 +59,9 @@ NAMES = {"free": [ctypes.POINTER(Extent)], "withdraw": [ctypes.POINTER(Extent)],
                  ctypes.POINTER(ctypes.c_uint64)],
          "add": [ctypes.POINTER(Extent), ctypes.c_uint64, ctypes.c_uint64,
                  ctypes.POINTER(ctypes.c_uint64)],
-         "notify": [ctypes.c_uint32, ctypes.c_uint64]}
+         "notify": [ctypes.c_uint32, ctypes.c_uint64],
+         "small_alloc": [ctypes.c_size_t, ctypes.POINTER(Object)],
+         "small_free": [ctypes.POINTER(Object)]}
 for name, arguments in NAMES.items():
     getattr(SO, f"ebbfar_{name}").argtypes = [ctypes.c_void_p, *arguments]
 
@@ -250,6 +256,17 @@ def forever(donor, verb, ready, go):
         if y:
             member.free(ctypes.byref(y))
     do["free"] = free
+    objects = []
+
+    def small():
+        """Blocks come and go."""
+        o = Object()
+        if len(objects) < 400 and member.small_alloc(random.randrange(1, 4096), ctypes.byref(o)) == 0:
+            objects.append(o)
+        else:
+            while objects:
+                assert member.small_free(ctypes.byref(objects.pop(random.randrange(len(objects))))) == 0
+    do["small"] = small
     os.write(ready, b"r")
     os.read(go, 1)
     while True:
@@ -296,7 +313,7 @@ def test_killed_in_each_verb(donor_at, tmp_path, transport):
     member = Member(f"127.0.0.1:{port}")
     mine, content = member.allocate(4096), os.urandom(4096)
     assert member.write(ctypes.byref(mine), 0, content, 4096) == 0
-    for verb in "alloc", "free", "write", "cas", "add", "withdraw", "notify":
+    for verb in "alloc", "free", "write", "cas", "add", "withdraw", "notify", "small":
         kill_two(where, verb)
     found = []
 

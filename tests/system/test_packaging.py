@@ -388,6 +388,24 @@ def test_what_embedding_md_begins_with(tree, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (0, "9999999\n", ""), link
 
 
+def test_the_examples_of_libebbfar(tree, tmp_path):
+    """They are compiled as their README says, against what is installed, and are in the packages."""
+    source = REPO / "userlib/far/examples"
+    command = re.search(r"`(cc index\.c .*?)`", " ".join((source / "README.md").read_text().split())).group(1)
+    env = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(tree),
+           "PKG_CONFIG_PATH": str(tree / "usr/lib/pkgconfig"),
+           "LD_LIBRARY_PATH": str(tree / "usr/lib")}
+    for path in source.glob("*.[ch]"):
+        shutil.copy(path, tmp_path)
+    for name in "index", "queue":
+        run = command.replace("index", name)
+        done = subprocess.run(["sh", "-ec", f"{run} -Wall -Wextra -Werror\n./{name}"], cwd=tmp_path, env=env,
+                              text=True, capture_output=True, timeout=100, check=False)
+        assert done.returncode == 2 and done.stderr.startswith(f"{name}: usage: "), done.stderr
+    assert "userlib/far/examples/*.[ch]\n" in (PACKAGING / "debian/ebb-doc.examples").read_text()
+    assert "userlib/far/examples" in (PACKAGING / "rpm/ebb.spec").read_text()
+
+
 @pytest.mark.parametrize("language", ["c -std=c99", "c -std=c17", "c++ -std=c++11",
                                       "c++ -std=c++20"])
 def test_the_header_is_for_every_language(tree, tmp_path, language):

@@ -423,6 +423,43 @@ static void members(void **state)
 	ebbfar_close(a);
 }
 
+/* Whether a name is that of an extent now, as its owner and as another member sees it. */
+static void checked_names(void **state)
+{
+	static const uint32_t sizes[] = { 4096, 65536, 1 << 20, EBBFAR_EXTENT_MOST };
+	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(world.tcp, 0);
+	ebbfar_t *both[] = { a, b };
+	uint32_t owner = ebbfar_member(a), other = ebbfar_member(b);
+	struct ebbfar_extent x, y;
+
+	for (int s = 0; s < 4; s++) {
+		assert_int_equal(ebbfar_alloc(a, sizes[s], &x), 0);
+		y = x;
+		assert_int_equal(ebbfar_withdraw(a, &y), 0);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(ebbfar_check(both[i], owner, &x), -ESTALE);
+			assert_int_equal(ebbfar_check(both[i], owner, &y), 0);
+			assert_int_equal(ebbfar_check(both[i], other, &y), -ESTALE);
+			assert_int_equal(ebbfar_check(both[i], 0, &y), -EINVAL);
+			assert_int_equal(ebbfar_check(both[i], 257, &y), -EINVAL);
+		}
+		/* Also if it is kept for the next allocation. */
+		assert_int_equal(ebbfar_free(a, &y), 0);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(ebbfar_check(both[i], owner, &y), -ESTALE);
+		y.generation++;
+		assert_int_equal(ebbfar_check(a, owner, &y), -ESTALE);
+		y.place++;
+		assert_int_equal(ebbfar_check(b, owner, &y), -EINVAL);
+	}
+	assert_int_equal(ebbfar_alloc(a, 4096, &x), 0);
+	ebbfar_close(a);
+	for (int i = 0; i < 5000 && !ebbfar_check(b, owner, &x); i++)
+		usleep(1000);
+	assert_int_equal(ebbfar_check(b, owner, &x), -ESTALE);
+	ebbfar_close(b);
+}
+
 /* Of a shared pool, each member uses the extents of all, by either transport. */
 static void shared_pool(void **state)
 {
@@ -808,6 +845,7 @@ int main(void)
 		BOTH(invalid_names),
 		BOTH(until_it_is_full),
 		BOTH(members),
+		BOTH(checked_names),
 		BOTH(shared_pool),
 		MAPPED(threads),
 		BOTH(after_a_fork),

@@ -144,7 +144,29 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-const struct stream_rx_ops client_rx_ops = { .arrived = arrived, .finished = finished };
+/*
+ * READs of bytes: their memory may hold anything until they complete, also if they are refused.
+ * That of words stays as it is then.
+ */
+static uint32_t expected(void *data, struct stream_expected *frames, uint32_t most)
+{
+	const struct client *c = data;
+	uint32_t n = 0, arriving = c->rx.busy && c->rx.frame.op != WIRE_FAR_NOTIFIED;
+
+	for (; arriving + n < c->count && n < most && c->state == CLIENT_UP; n++) {
+		const struct client_request *q =
+			&c->requests[(c->first + arriving + n) % CLIENT_REQUESTS];
+
+		if (q->f.op != WIRE_FAR_READ || q->reply.words)
+			break;
+		frames[n] = (struct stream_expected){ q->reply.to, q->reply.length };
+	}
+	return n;
+}
+
+const struct stream_rx_ops client_rx_ops = {
+	.arrived = arrived, .finished = finished, .expected = expected,
+};
 
 void client_end(struct client *c, int error, const char *fmt, ...)
 {

@@ -2,6 +2,7 @@
 /* Connections of a client: the first one, and those that resume its member. */
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -411,6 +412,11 @@ int client_open(struct client *c, const char *donor, const char *key, uint32_t t
 	if (!r)
 		r = stream_tx_init(&c->tx, CLIENT_REQUESTS);
 	c->rx.takes_fds = c->local;
+	/* Where memory is mapped, READs are not sent. */
+	if (!r && !c->local) {
+		c->rx.spill = malloc(STREAM_SPILL);
+		r = c->rx.spill ? 0 : -ENOMEM;
+	}
 	if (!r && getrandom(&c->number, sizeof(c->number), 0) != sizeof(c->number))
 		r = -errno;
 	if (r)
@@ -431,6 +437,7 @@ void client_close(struct client *c)
 	c->fd = -1;
 	tls_stop(&c->tls);
 	tls_context_free(&c->context);
+	free(c->rx.spill);
 	stream_rx_free(&c->rx);
 	stream_tx_free(&c->tx);
 }

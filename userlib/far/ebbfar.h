@@ -53,14 +53,17 @@
  * again in calls alone: a program that makes no call for longer than the grace period can be fenced
  * after a short cut.  ebbfar_wait() with a wait of 0 prevents that.
  *
- * Names are checked when an extent is freed, taken or withdrawn.  An access checks only that the
- * place can be an extent, and over TCP that its owner is this member: a name of an extent that has
- * been freed accesses the extent that is there now.
+ * Names are checked when an extent is freed, taken or withdrawn, and by ebbfar_check().  An access
+ * checks only that the place can be an extent, and over TCP that its owner is this member: a name
+ * of an extent that has been freed accesses the extent that is there now.
  *
  * Threads.  Any thread may use a handle; operations other than accesses of mapped memory wait for
  * each other, but not for ebbfar_wait().  Call ebbfar_close() when all other calls have returned.
  * Do not cancel a thread in a call.  Aligned words of 8 bytes are read and written atomically,
- * nothing larger is: order between members comes from ebbfar_cas(), ebbfar_add() and messages.
+ * nothing larger is.  A thread's calls take effect in their order, but in mapped memory
+ * ebbfar_read() may overtake an ebbfar_write() before it: ebbfar_cas(), ebbfar_add() and messages
+ * keep their places.  Order between members comes from these.  Accesses by a pointer of
+ * ebbfar_map() have the order that the processor gives them.
  *
  * Signals and processes.  A signal handler must not call the library.  Calls go on after a signal:
  * none returns -EINTR, and none raises SIGPIPE.  After fork(2) the child has no mapping, and its
@@ -191,6 +194,13 @@ EBBFAR_API int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *
  */
 EBBFAR_API int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent);
 
+/*
+ * Returns 0 if member @owner has the extent under this name now; -ESTALE: it is freed, taken or
+ * withdrawn, or the owner is dead and the donor has freed it.  After a read of another member's
+ * extent, 0 says that all of what was read was the extent's.  Over TCP: one round trip.
+ */
+EBBFAR_API int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *extent);
+
 /* --- access ------------------------------------------------------------------------------- */
 
 /*
@@ -265,6 +275,47 @@ EBBFAR_API int ebbfar_submit(ebbfar_t *far, struct ebbfar_request *requests, siz
  * submitted.  When the handle fails for good, all requests complete with that error.
  */
 EBBFAR_API int ebbfar_complete(ebbfar_t *far, int timeout_ms, struct ebbfar_request **request);
+
+/* --- small objects ------------------------------------------------------------------------ */
+
+#define EBBFAR_SMALL_MOST 4095u
+
+/*
+ * A name of an object, which no other object of the pool ever has.  Access the object by its extent
+ * and offset: ebbfar_write(far, &object.extent, object.offset, ...), or the pointer of ebbfar_map()
+ * plus .offset.  Do not access what is beside it.
+ */
+struct ebbfar_object {
+	struct ebbfar_extent extent; /* of 64 KiB; other objects are there, too */
+	uint32_t offset;             /* a multiple of 16 */
+	uint32_t stamp;
+};
+
+/*
+ * Allocates an object of @size bytes, 1 to EBBFAR_SMALL_MOST, else -EINVAL; it is not zeroed.
+ * Sizes are 16, 32, 48, 64, 80, 96, 112, 128, 160, 192 and so on: the rest of an object is less than
+ * a fifth of it above 64 bytes.  Objects whose size is a power of two have places that are multiples
+ * of it.
+ *
+ * The library divides extents of 64 KiB, each for objects of one size, and remembers in this
+ * process what is in use: 1 KiB, and 2 bytes for each object that fits, of each extent.  So
+ * allocating and freeing take no round trip, except to add an extent or to free an empty one.  One
+ * empty extent is kept, and freed when the pool is full.
+ *
+ * -ENOSPC, -EAGAIN: as ebbfar_alloc(); -ENOMEM: this process has no memory.
+ */
+EBBFAR_API int ebbfar_small_alloc(ebbfar_t *far, size_t size, struct ebbfar_object *object);
+
+/*
+ * Frees an object that this handle has allocated; only it can.  A member that is done with another
+ * one's object tells the owner, such as by ebbfar_notify().  When the owner closes the pool, exits
+ * or is fenced, its objects are freed with their extents.
+ *
+ * -ESTALE: it is not allocated by this handle, or freed already; -EINVAL: a name that was changed.
+ * ebbfar_free() and ebbfar_withdraw() of an object's extent return -EBUSY; other members must not
+ * take it.
+ */
+EBBFAR_API int ebbfar_small_free(ebbfar_t *far, const struct ebbfar_object *object);
 
 /* --- messages ----------------------------------------------------------------------------- */
 

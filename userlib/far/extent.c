@@ -17,6 +17,8 @@
 #define SEARCH_PAUSE 10
 /* A thread that waits looks for words that another thread has received. */
 #define LOOK_MS 50
+/* One in so many frees corrects a hint that is not 0. */
+#define FREES_PER_HINT 16
 /* Turns of receiving for words, of up to 1 MiB each. */
 #define RECEIVES 8
 
@@ -64,7 +66,8 @@ static int parse(const ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_
 	uint32_t class = ebb_far_class(x->size);
 
 	if (class > EBB_FAR_WHOLE_CLASS || x->size != ebb_far_bytes(class) ||
-	    offset_of(x) % x->size || offset_of(x) < far->table || arena_of(x) >= MEMBER_ARENAS)
+	    offset_of(x) & (x->size - 1) || offset_of(x) < far->table ||
+	    arena_of(x) >= MEMBER_ARENAS)
 		return -EINVAL;
 	*n = (struct ebb_far_name){
 		.section = offset_of(x) >> EBB_FAR_SECTION_SHIFT,
@@ -137,30 +140,77 @@ static int free_names(ebbfar_t *far, uint32_t arena, struct ebb_far_name *names,
 	return run(far, arena);
 }
 
-/* Frees the oldest of what is kept of @class, of one line together.  Returns 0 or -errno. */
+/* Writes the hint of @n's line if the line's words call for another one. */
+static void mend_hint(const ebbfar_t *far, uint8_t *base, const struct ebb_far_name *n)
+{
+	uint32_t line = n->word / EBB_FAR_LINE;
+	uint64_t hint_at = ebb_far_hint_at(far->sections, n->section), words[EBB_FAR_LINE];
+	uint64_t at = ebb_far_slot_at(far->sections, n->section, line * EBB_FAR_LINE);
+	uint8_t byte;
+	int hint;
+
+	for (uint32_t i = 0; i < EBB_FAR_LINE; i++)
+		words[i] = far_load(base, at + 8ull * i);
+	hint = far_hint_wanted(words, far_load(base, hint_at), line);
+	byte = (uint8_t)hint;
+	if (hint >= 0)
+		far_copy_in(base, hint_at + line, &byte, 1);
+}
+
+/*
+ * Frees the slot of mapped memory that is named @n by its compare-and-swap.  The hint of a line
+ * without free slots is corrected at once, that of another line now and then.  Returns 0 or
+ * -ESTALE.
+ */
+static int free_at_once(ebbfar_t *far, uint32_t arena, const struct ebb_far_name *n)
+{
+	struct member_view *mv = &far->views[n->class];
+	uint8_t *base = member_memory(far, arena);
+	uint64_t word = far_owned_word(n, far->member, n->generation), freed = far_freed_word(n);
+	uint32_t line = n->word / EBB_FAR_LINE;
+
+	if (far_swap(base, ebb_far_slot_at(far->sections, n->section, n->word), word, freed) !=
+	    word)
+		return -ESTALE;
+	if (mv->used && mv->arena == arena && mv->view.section == n->section &&
+	    mv->view.line == line)
+		mv->view.words[n->word % EBB_FAR_LINE] = freed;
+	if (!(far_load(base, ebb_far_hint_at(far->sections, n->section)) >> 8 * line & 0xff) ||
+	    !draw_below(&far->seed, FREES_PER_HINT))
+		mend_hint(far, base, n);
+	return 0;
+}
+
+/* Frees the older half of what is kept of @class.  Returns 0 or -errno. */
 static int free_oldest(ebbfar_t *far, uint32_t class)
 {
 	struct ebbfar_extent x[KEPT_MOST];
-	struct ebb_far_name names[KEPT_MOST];
 	uint32_t n = kept_evict(&far->kept[class], x);
+	struct ebb_far_name name;
 	int r = 0;
 
-	for (uint32_t i = 0; i < n && !r; i++)
-		r = parse(far, &x[i], &names[i]);
-	r = r ?: free_names(far, arena_of(&x[0]), names, n);
-	/* Another member that guessed a name could have taken that one. */
-	return r == -ESTALE ? 0 : r;
+	for (uint32_t i = 0; i < n && !r; i++) {
+		r = parse(far, &x[i], &name) ?: free_at_once(far, arena_of(&x[i]), &name);
+		/* Another member that guessed the name could have taken it. */
+		r = r == -ESTALE ? 0 : r;
+	}
+	return r;
 }
 
-/* Frees @x, which is named @n, by keeping it.  Returns 0, -errno, or 1: it has to be freed. */
+/*
+ * Frees @x, which is named @n, by keeping it, or at once.  Returns 0, -errno, or 1: far_free() has
+ * to do it.
+ */
 static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_far_name *n)
 {
 	uint8_t *base = member_memory(far, arena_of(x));
 	struct kept *k;
 	int r;
 
-	if (!base || n->class >= KEPT_CLASSES)
+	if (!base || n->class >= EBB_FAR_WHOLE_CLASS)
 		return 1;
+	if (n->class >= KEPT_CLASSES)
+		return free_at_once(far, arena_of(x), n);
 	k = &far->kept[n->class];
 	/* It is the next to be allocated again: older ones, and those of another section, go. */
 	while ((r = kept_add(k, base, far->sections, far->member, x, n)) > 0 && k->count) {
@@ -168,13 +218,17 @@ static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_f
 		if (r)
 			return r;
 	}
-	return r;
+	return r > 0 ? free_at_once(far, arena_of(x), n) : r;
 }
 
-/* Frees all that is kept: a section is not empty while the member has a slot of it. */
+/*
+ * Frees all that the member has without use: a section is not empty while the member has a slot of
+ * it.
+ */
 static int free_kept(ebbfar_t *far)
 {
-	int r = 0;
+	struct ebbfar_extent x;
+	int r = small_evict(&far->small, &x) ? extent_free(far, &x) : 0;
 
 	for (uint32_t class = 0; class < KEPT_CLASSES; class++)
 		while (!r && far->kept[class].count)
@@ -197,24 +251,32 @@ static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
 
 /*
  * Sets *@word to a usable word of the view's line if there are two or more: after the last one,
- * far_allocate() has to mend the hint and to find another line.
+ * far_allocate() has to mend the hint and to find another line.  The search goes on where it found
+ * the second one; members that have the same image began at different words.
  */
-static bool choose_word(struct far_view *v, uint32_t class, uint32_t *word)
+static bool choose_word(struct member_view *mv, uint32_t class, uint32_t *word)
 {
-	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, usable = 0, n, start;
+	const struct far_view *v = &mv->view;
+	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, n, at;
+	bool found = false;
 
 	if (!v->has_line || first >= slots)
 		return false;
 	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
-	/* Members that have the same image choose different words. */
-	start = draw_below(&v->seed, n);
-	for (uint32_t i = 0; i < n && usable < 2; i++) {
-		uint32_t w = start + i < n ? start + i : start + i - n;
-
-		if (far_slot_usable(v->words[w], class) && !usable++)
-			*word = w;
+	at = mv->next < n ? mv->next : 0;
+	for (uint32_t i = 0; i < n; i++, at = at + 1 < n ? at + 1 : 0) {
+		if (!far_slot_usable(v->words[at], class))
+			continue;
+		if (found) {
+			mv->next = at;
+			return true;
+		}
+		*word = at;
+		found = true;
 	}
-	return usable == 2;
+	/* In the next line. */
+	mv->next = draw_below(&mv->view.seed, n);
+	return false;
 }
 
 /*
@@ -230,7 +292,7 @@ static bool allocate_at_once(ebbfar_t *far, uint32_t class, struct ebbfar_extent
 	uint64_t was, old;
 	uint32_t word;
 
-	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(v, class, &word))
+	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(mv, class, &word))
 		return false;
 	was = v->words[word];
 	n = (struct ebb_far_name){
@@ -492,15 +554,17 @@ static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_na
 
 int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = parse(far, x, &n);
+	int r = parse(far, &x, &n);
 
+	if (!r && small_has(&far->small, &x))
+		r = -EBUSY;
 	if (!r)
-		r = member_reach(far, arena_of(x));
+		r = member_reach(far, arena_of(&x));
 	if (!r)
-		r = keep(far, x, &n);
-	return r > 0 ? free_names(far, arena_of(x), &n, 1) : r;
+		r = keep(far, &x, &n);
+	return r > 0 ? free_names(far, arena_of(&x), &n, 1) : r;
 }
 
 int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
@@ -512,33 +576,49 @@ int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 
 int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, &x, &n) : -EINVAL;
 
 	if (r)
 		return r;
 	far_take(&far->op, far->sections, far->member, owner, &n, 1);
-	r = run(far, arena_of(x));
+	r = run(far, arena_of(&x));
 	if (!r)
-		name(extent, arena_of(x), &n);
+		name(extent, arena_of(&x), &n);
 	return leave(far, r);
 }
 
 int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = begin(far, x, &n);
+	int r = begin(far, &x, &n);
 
 	if (r)
 		return r;
-	if (is_kept(far, x, &n))
-		return leave(far, -ESTALE);
+	if (is_kept(far, &x, &n) || small_has(&far->small, &x))
+		return leave(far, is_kept(far, &x, &n) ? -ESTALE : -EBUSY);
 	far_withdraw(&far->op, far->sections, far->member, &n, 1);
-	r = run(far, arena_of(x));
+	r = run(far, arena_of(&x));
 	if (!r)
-		name(extent, arena_of(x), &n);
+		name(extent, arena_of(&x), &n);
+	return leave(far, r);
+}
+
+int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *x)
+{
+	struct ebb_far_name n;
+	uint64_t at, word;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+
+	if (r)
+		return r;
+	at = far_is_whole(&n) ? ebb_far_section_at(n.section) :
+				ebb_far_slot_at(far->sections, n.section, n.word);
+	r = read_table(far, arena_of(x), at, &word, 1);
+	if (!r && (word != far_owned_word(&n, owner, n.generation) || is_kept(far, x, &n)))
+		r = -ESTALE;
 	return leave(far, r);
 }
 
@@ -570,17 +650,18 @@ static int reach(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, 
 int extent_find(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, size_t size,
 		struct wire_frame *f, uint8_t **base)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = parse(far, x, &n);
+	int r = parse(far, &x, &n);
 
-	if (r || offset > x->size || size > x->size - offset)
+	if (r || offset > x.size || size > x.size - offset)
 		return -EINVAL;
-	r = member_reach(far, arena_of(x));
+	r = member_reach(far, arena_of(&x));
 	if (r)
 		return r;
-	*f = (struct wire_frame){ .slab = arena_of(x), .offset = offset_of(x) + (uint32_t)offset };
-	*base = member_memory(far, arena_of(x));
+	*f = (struct wire_frame){ .slab = arena_of(&x),
+				  .offset = offset_of(&x) + (uint32_t)offset };
+	*base = member_memory(far, arena_of(&x));
 	return 0;
 }
 
@@ -611,30 +692,30 @@ static int move(ebbfar_t *far, uint8_t op, const struct ebbfar_extent *x, uint64
 int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, void *to,
 		size_t size)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
-	int r = reach(far, x, offset, size, &base);
+	int r = reach(far, &x, offset, size, &base);
 
 	if (r)
 		return r;
 	if (!base)
-		return leave(far, move(far, WIRE_FAR_READ, x, offset, to, size));
-	far_copy_out(to, base, offset_of(x) + offset, size);
+		return leave(far, move(far, WIRE_FAR_READ, &x, offset, to, size));
+	far_copy_out(to, base, offset_of(&x) + offset, size);
 	return 0;
 }
 
 int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
 		 const void *from, size_t size)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
-	int r = reach(far, x, offset, size, &base);
+	int r = reach(far, &x, offset, size, &base);
 
 	if (r)
 		return r;
 	if (!base)
-		return leave(far, move(far, WIRE_FAR_WRITE, x, offset, (uint8_t *)from, size));
-	far_copy_in(base, offset_of(x) + offset, from, size);
+		return leave(far, move(far, WIRE_FAR_WRITE, &x, offset, (uint8_t *)from, size));
+	far_copy_in(base, offset_of(&x) + offset, from, size);
 	return 0;
 }
 
@@ -656,10 +737,10 @@ static int ask_word(ebbfar_t *far, struct wire_frame f, const void *payload, uin
 int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t expect,
 	       uint64_t desired, uint64_t *old)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
-	const struct wire_far_swap s = { offset_of(x) + offset, expect, desired };
+	const struct ebbfar_extent x = copy_of(extent);
+	const struct wire_far_swap s = { offset_of(&x) + offset, expect, desired };
 	uint8_t payload[WIRE_FAR_SWAP_SIZE], *base;
-	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
+	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
 
 	if (r)
 		return r;
@@ -669,38 +750,38 @@ int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offse
 	}
 	wire_put_far_swap(payload, 0, &s);
 	return leave(far, ask_word(far, (struct wire_frame){
-					   .op = WIRE_FAR_CAS, .slab = arena_of(x),
+					   .op = WIRE_FAR_CAS, .slab = arena_of(&x),
 					   .length = sizeof(payload) }, payload, old));
 }
 
 int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t addend,
 	       uint64_t *old)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t payload[WIRE_FAR_WORD_SIZE], *base;
-	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
+	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
 
 	if (r)
 		return r;
 	if (base) {
-		*old = far_add(base, offset_of(x) + offset, addend);
+		*old = far_add(base, offset_of(&x) + offset, addend);
 		return 0;
 	}
 	put64(payload, addend);
 	return leave(far, ask_word(far, (struct wire_frame){
-					   .op = WIRE_FAR_ADD, .slab = arena_of(x),
-					   .offset = offset_of(x) + (uint32_t)offset,
+					   .op = WIRE_FAR_ADD, .slab = arena_of(&x),
+					   .offset = offset_of(&x) + (uint32_t)offset,
 					   .length = sizeof(payload) }, payload, old));
 }
 
 int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory)
 {
-	const struct ebbfar_extent own = copy_of(extent), *x = &own;
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
-	int r = far->maps ? reach(far, x, 0, x->size, &base) : -EOPNOTSUPP;
+	int r = far->maps ? reach(far, &x, 0, x.size, &base) : -EOPNOTSUPP;
 
 	if (!r)
-		*memory = base + offset_of(x);
+		*memory = base + offset_of(&x);
 	return r;
 }
 

@@ -285,6 +285,7 @@ static void discard(ebbfar_t *far)
 			munmap(far->memory[i], far->sections * EBB_FAR_SECTION);
 	if (far->alive)
 		munmap((void *)far->alive, EBB_PAGE);
+	small_end(&far->small);
 	pthread_mutex_destroy(&far->lock);
 	free(far);
 }

@@ -8,6 +8,7 @@
 #include "client.h"
 #include "ebbfar.h"
 #include "kept.h"
+#include "small.h"
 
 /* Arenas that a member can map, or allocate from. */
 #define MEMBER_ARENAS 4096u
@@ -16,6 +17,7 @@
 struct member_view {
 	bool used;
 	uint32_t arena;
+	uint32_t next; /* word of .view.line that is tried next */
 	struct far_view view;
 };
 
@@ -38,6 +40,7 @@ struct ebbfar {
 	struct far_op op;
 	struct member_view views[EBB_FAR_WHOLE_CLASS + 1]; /* by class */
 	struct kept kept[KEPT_CLASSES]; /* by class; of mapped arenas */
+	struct small small;
 	struct batch waiting, complete;
 	uint32_t submitted; /* requests, until the program has their results */
 	uint8_t *memory[MEMBER_ARENAS]; /* of mapped arenas; set once */

@@ -167,6 +167,14 @@ void far_describe(const struct far_pool *fp, struct wire_far_listed *l)
 	memcpy(l->name, fp->name, sizeof(l->name));
 }
 
+uint64_t far_metadata(const struct far_pool *fp)
+{
+	const struct far *far = fp->far;
+
+	return fp->arenas * ebb_far_table(far->sections) + sizeof(*fp) +
+	       far->most * sizeof(*fp->slabs);
+}
+
 uint32_t far_list(const struct far *far, const char *key,
 		  struct wire_far_listed list[static WIRE_FAR_POOLS])
 {

@@ -77,14 +77,14 @@ static const struct option_spec specs[] = {
 	OPTION(report_options, trace, "trace", OPTION_STRING, "FILE",
 	       .help = "use this trace instead of recording a new one"),
 	OPTION(report_options, sim.partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated trace"),
+	       .help = "accept a truncated or unfinished trace"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_report = {
 	.object = "report", .arguments = "[CGROUP]",
-	.help = "Write an HTML report about the faults of an attached cgroup",
+	.help = "Write an HTML report about the faults of an attached cgroup or a trace",
 	.options = specs, .example = "  ebbctl report spark.slice --seconds 10 -o spark\n",
 	.options_size = sizeof(struct report_options), .run = run, .max_args = 1,
 };
