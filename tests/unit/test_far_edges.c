@@ -158,7 +158,10 @@ static void *change_place(void *data)
 	uint64_t right = changing.place;
 
 	while (__atomic_load_n(&changes, __ATOMIC_RELAXED)) {
+		/* In the arena, and of an arena that no pool has. */
 		__atomic_store_n(&changing.place, right + (3ull << 30), __ATOMIC_RELAXED);
+		__atomic_store_n(&changing.place, right, __ATOMIC_RELAXED);
+		__atomic_store_n(&changing.place, right + (1ull << 60), __ATOMIC_RELAXED);
 		__atomic_store_n(&changing.place, right, __ATOMIC_RELAXED);
 	}
 	return NULL;
@@ -177,12 +180,13 @@ static void names_that_change(void **state)
 	changes = true;
 	pthread_create(&thread, NULL, change_place, NULL);
 	for (uint32_t i = 0; now_ns() - since < SECOND; i++) {
-		int r = i % 4 == 0 ? ebbfar_read(far, &changing, 0, &word, 8) :
-			i % 4 == 1 ? ebbfar_write(far, &changing, 0, &word, 8) :
-			i % 4 == 2 ? ebbfar_add(far, &changing, 0, 1, &old) :
+		int r = i % 5 == 0 ? ebbfar_read(far, &changing, 0, &word, 8) :
+			i % 5 == 1 ? ebbfar_write(far, &changing, 0, &word, 8) :
+			i % 5 == 2 ? ebbfar_add(far, &changing, 0, 1, &old) :
+			i % 5 == 3 ? ebbfar_check(far, ebbfar_member(far), &changing) :
 			at == world.tcp ? 0 : ebbfar_map(far, &changing, &memory);
 
-		if (i % 4 == 3 && !r && at != world.tcp)
+		if (i % 5 == 4 && !r && at != world.tcp)
 			*(volatile uint64_t *)memory = 0;
 		right += !r;
 		wrong += r == -EINVAL;

@@ -87,19 +87,6 @@ static void name(struct ebbfar_extent *x, uint32_t arena, const struct ebb_far_n
 	};
 }
 
-/*
- * Returns a copy: a name may be in memory that other members change, and is not to change between
- * its check and its use.
- */
-static struct ebbfar_extent copy_of(const struct ebbfar_extent *x)
-{
-	return (struct ebbfar_extent){
-		.place = __atomic_load_n(&x->place, __ATOMIC_RELAXED),
-		.size = __atomic_load_n(&x->size, __ATOMIC_RELAXED),
-		.generation = __atomic_load_n(&x->generation, __ATOMIC_RELAXED),
-	};
-}
-
 static int execute(ebbfar_t *far, uint32_t arena, const struct far_verb *verb)
 {
 	uint8_t *base = member_memory(far, arena);
@@ -554,7 +541,7 @@ static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_na
 
 int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	struct ebb_far_name n;
 	int r = parse(far, &x, &n);
 
@@ -576,7 +563,7 @@ int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 
 int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	struct ebb_far_name n;
 	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, &x, &n) : -EINVAL;
 
@@ -591,7 +578,7 @@ int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent)
 
 int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	struct ebb_far_name n;
 	int r = begin(far, &x, &n);
 
@@ -606,18 +593,19 @@ int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent)
 	return leave(far, r);
 }
 
-int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *x)
+int ebbfar_check(ebbfar_t *far, uint32_t owner, const struct ebbfar_extent *extent)
 {
+	const struct ebbfar_extent x = extent_copy(extent);
 	struct ebb_far_name n;
 	uint64_t at, word;
-	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, &x, &n) : -EINVAL;
 
 	if (r)
 		return r;
 	at = far_is_whole(&n) ? ebb_far_section_at(n.section) :
 				ebb_far_slot_at(far->sections, n.section, n.word);
-	r = read_table(far, arena_of(x), at, &word, 1);
-	if (!r && (word != far_owned_word(&n, owner, n.generation) || is_kept(far, x, &n)))
+	r = read_table(far, arena_of(&x), at, &word, 1);
+	if (!r && (word != far_owned_word(&n, owner, n.generation) || is_kept(far, &x, &n)))
 		r = -ESTALE;
 	return leave(far, r);
 }
@@ -650,7 +638,7 @@ static int reach(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, 
 int extent_find(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, size_t size,
 		struct wire_frame *f, uint8_t **base)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	struct ebb_far_name n;
 	int r = parse(far, &x, &n);
 
@@ -692,7 +680,7 @@ static int move(ebbfar_t *far, uint8_t op, const struct ebbfar_extent *x, uint64
 int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, void *to,
 		size_t size)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	uint8_t *base;
 	int r = reach(far, &x, offset, size, &base);
 
@@ -707,7 +695,7 @@ int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offs
 int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
 		 const void *from, size_t size)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	uint8_t *base;
 	int r = reach(far, &x, offset, size, &base);
 
@@ -737,7 +725,7 @@ static int ask_word(ebbfar_t *far, struct wire_frame f, const void *payload, uin
 int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t expect,
 	       uint64_t desired, uint64_t *old)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	const struct wire_far_swap s = { offset_of(&x) + offset, expect, desired };
 	uint8_t payload[WIRE_FAR_SWAP_SIZE], *base;
 	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
@@ -757,7 +745,7 @@ int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offse
 int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t addend,
 	       uint64_t *old)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	uint8_t payload[WIRE_FAR_WORD_SIZE], *base;
 	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
 
@@ -776,7 +764,7 @@ int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offse
 
 int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory)
 {
-	const struct ebbfar_extent x = copy_of(extent);
+	const struct ebbfar_extent x = extent_copy(extent);
 	uint8_t *base;
 	int r = far->maps ? reach(far, &x, 0, x.size, &base) : -EOPNOTSUPP;
 

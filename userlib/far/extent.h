@@ -5,6 +5,19 @@
 
 #include "member.h"
 
+/*
+ * Returns a copy: a name may be in memory that other members change, and is not to change between
+ * its check and its use.
+ */
+static inline struct ebbfar_extent extent_copy(const struct ebbfar_extent *x)
+{
+	return (struct ebbfar_extent){
+		.place = __atomic_load_n(&x->place, __ATOMIC_RELAXED),
+		.size = __atomic_load_n(&x->size, __ATOMIC_RELAXED),
+		.generation = __atomic_load_n(&x->generation, __ATOMIC_RELAXED),
+	};
+}
+
 int extent_allocate(ebbfar_t *far, size_t size, struct ebbfar_extent *x);
 int extent_free(ebbfar_t *far, const struct ebbfar_extent *x);
 /*

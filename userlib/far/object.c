@@ -58,12 +58,17 @@ int ebbfar_small_alloc(ebbfar_t *far, size_t size, struct ebbfar_object *object)
 
 int ebbfar_small_free(ebbfar_t *far, const struct ebbfar_object *object)
 {
+	const struct ebbfar_object own = {
+		.extent = extent_copy(&object->extent),
+		.offset = __atomic_load_n(&object->offset, __ATOMIC_RELAXED),
+		.stamp = __atomic_load_n(&object->stamp, __ATOMIC_RELAXED),
+	};
 	struct ebbfar_extent x;
 	int r = enter(far);
 
 	if (r)
 		return r;
-	r = small_give(&far->small, object, &x);
+	r = small_give(&far->small, &own, &x);
 	if (r > 0)
 		r = extent_free(far, &x);
 	return leave(far, r);
