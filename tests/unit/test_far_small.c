@@ -112,6 +112,9 @@ static void refused_names(void **state)
 	/* Freed, and allocated again. */
 	assert_int_equal(ebbfar_small_free(far, &o), 0);
 	assert_int_equal(ebbfar_small_free(far, &o), -ESTALE);
+	p = o;
+	p.stamp++;
+	assert_int_equal(ebbfar_small_free(far, &p), -ESTALE);
 	assert_int_equal(ebbfar_small_alloc(far, 33, &p), 0);
 	assert_int_equal(p.offset, o.offset);
 	assert_int_not_equal(p.stamp, o.stamp);
