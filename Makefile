@@ -27,7 +27,7 @@ endif
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
-	bench-guest bench-seal bench-policy bench \
+	bench-guest bench-seal bench-policy bench-far bench \
 	install install-gc install-far install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -113,6 +113,7 @@ help:
 ## make bench-results         write docs/results from build/bench
 ## make bench-policy          time a call of each policy, natively
 ## make bench-seal            time sealing and opening a page
+## sudo make bench-far        compare far memory with bare sockets and with malloc
 ## sudo make bench-scan       compare kernel readahead with ebb on sequential and strided scans
 ## sudo make bench-hooks      measure the cost of the BPF hooks per fault
 ## sudo make bench-idle       measure what ebbd costs while up to 1000 attached cgroups are idle

@@ -24,10 +24,10 @@ void ebb_bad_page(struct ebb_device *d, u64 page, u32 class, enum ebb_at from, u
 		first = atomic_inc_return(&hold->at[at].session->bad_pages) == 1;
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
-	if (session == EBB_NO_SESSION)
+	if (from == AT_BACKUP)
 		pr_warn_ratelimited("ebb%u: page %llu on the backup is not the one written\n",
 				    d->index, page);
-	else
+	else if (session != EBB_NO_SESSION)
 		pr_warn_ratelimited("ebb%u: page %llu of session %u is not the one written\n",
 				    d->index, page, session);
 	if (first)

@@ -267,8 +267,15 @@ int ebb_connections_open(struct ebb_session *s, const char **why)
 
 	/* The donor takes it for a new session until HELLO. */
 	s->number = get_random_u64();
-	for (u32 i = 0; !r && i < s->device->queues; i++)
-		r = queue_open(s, i, why);
+	for (u32 i = 0; !r && i < s->device->queues; i++) {
+		/* Each handshake may take seconds: DISCONNECT and DESTROY wait for one at most. */
+		if (READ_ONCE(s->life.broken)) {
+			*why = "session: it ended during the handshake";
+			r = -ENOTCONN;
+		} else {
+			r = queue_open(s, i, why);
+		}
+	}
 	if (!r)
 		r = ebb_messages_init(s, frame_taken);
 	return r ?: ebb_call_hello(s, why);

@@ -17,6 +17,9 @@
 #define SLAB_DEFAULT (64ull << 20)
 #define SLAB_MIN (1ull << 20)
 #define SLAB_MAX (1ull << 30)
+/* Slabs share no word of a bitmap: each slab's words are under its own lock. */
+static_assert((SLAB_MIN >> PAGE_SHIFT) % BITS_PER_LONG == 0,
+	      "ebb_swap: kernels with 64 KiB pages are not supported");
 /* 16 TiB: limits of the page's number in a seal's nonce, and of slab numbers. */
 #define PAGES_MAX (1ull << 32)
 #define SLABS_MAX (1u << 20)

@@ -164,12 +164,12 @@ static bool is_only_at(struct ebb_device *d, struct ebb_slab *slab, const struct
 }
 
 /*
- * Releases a slab of a session that goes on, once no request uses it; if a request hangs at another
- * place, the slab stays lent until the session ends.
+ * Releases a slab of a session that goes on, once no request uses it, at most until @end (jiffies).
+ * If a request hangs at another place, the slab stays lent until the session ends.
  */
-static void release(struct ebb_session *s, const struct detached *left)
+static void release(struct ebb_session *s, const struct detached *left, unsigned long end)
 {
-	unsigned long flags, end = jiffies + 2 * msecs_to_jiffies(s->device->deadline);
+	unsigned long flags;
 	bool used;
 
 	do {
@@ -189,6 +189,7 @@ static int leave(struct genl_info *info, struct ebb_device *d, struct ebb_sessio
 {
 	struct detached *left = kvcalloc(d->slab_count, sizeof(*left), GFP_KERNEL);
 	bool only = false;
+	unsigned long end;
 
 	if (!left)
 		return ebb_refuse_why(info, -ENOMEM, "session: out of memory");
@@ -197,10 +198,11 @@ static int leave(struct genl_info *info, struct ebb_device *d, struct ebb_sessio
 		only = is_only_at(d, &d->slabs[i], s, NULL);
 	for (u32 i = 0; !only && i < d->slab_count; i++)
 		only = is_only_at(d, &d->slabs[i], s, &left[i]);
-	/* A write came between. */
+	/* A write came between.  One limit for all: other commands of the device wait. */
+	end = jiffies + 2 * msecs_to_jiffies(d->deadline);
 	for (u32 i = 0; only && i < d->slab_count; i++)
 		if (left[i].slab)
-			release(s, &left[i]);
+			release(s, &left[i], end);
 	kvfree(left);
 	return only ? ebb_refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
 				 "session: its donor has the only copy of some pages; FORCE loses them") : 0;

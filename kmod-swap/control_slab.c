@@ -49,8 +49,11 @@ static bool donor_has_other(const struct ebb_hold *hold, const struct ebb_sessio
 	return false;
 }
 
-/* Returns where to put a place that replaces that of @epoch (0 = none); AT_DONORS = nowhere. */
-static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
+/*
+ * Returns where to put a place that replaces that of @epoch (0 = none), if writes go to @copies;
+ * AT_DONORS = nowhere.
+ */
+static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch, u32 copies)
 {
 	enum ebb_at old = ebb_hold_epoch(hold, epoch);
 
@@ -59,18 +62,17 @@ static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
 	/* The old place has ended, or is the source already. */
 	if (!hold->at[AT_DONOR].session)
 		return AT_DONOR;
-	return hold->copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND :
-										AT_DONORS;
+	return copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND : AT_DONORS;
 }
 
 /*
  * Maps @slab's pages of @class at the donor of @s, replacing the place of @epoch, which becomes the
- * source.  @s NULL = the pages migrate to the remaining places.
+ * source; from then on writes go to @copies.  @s NULL = the pages migrate to the remaining places.
  */
 static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab, u32 class,
-		struct ebb_session *s, u32 epoch)
+		struct ebb_session *s, u32 epoch, u32 copies)
 {
-	const struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
 	const char *why = NULL;
 	struct ebb_place place = {};
 	unsigned long flags;
@@ -80,14 +82,17 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 	if (r)
 		return ebb_refuse_why(info, r, why);
 	spin_lock_irqsave(&slab->lock, flags);
-	at = place_for(hold, epoch);
+	at = place_for(hold, epoch, copies);
 	/* It has failed since, or it was resumed, without this loan. */
 	if (s && (!ebb_session_live(s) || READ_ONCE(place.loan->gone)))
 		r = ebb_refuse_why(info, -ENOTCONN, "session: it has ended; connect again");
 	else if (at == AT_DONORS || (!s && !hold->at[at].session))
 		r = ebb_refuse_why(info, -EAGAIN, "slab: its donors have changed; try again");
-	else
+	if (!r) {
+		/* Not before: a refusal must not end writes to the backup. */
+		WRITE_ONCE(hold->copies, copies);
 		ebb_slab_move(d, slab, class, at, s ? &place : NULL);
+	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (r == -EAGAIN && s)
 		ebb_session_release(s, place.loan);
@@ -125,11 +130,8 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 			   "session: its donor has the slab; name another");
 	else
 		r = check_session(info, EBB_SWAP_A_SESSION, s);
-	if (r)
-		goto unlock;
-	/* Written only under device->control. */
-	WRITE_ONCE(ebb_slab_hold(d, slab, s->class)->copies, copies);
-	r = give(info, d, slab, s->class, s, 0);
+	if (!r)
+		r = give(info, d, slab, s->class, s, 0, copies);
 unlock:
 	ebb_netlink_end(d);
 	return r;
@@ -198,7 +200,7 @@ int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info)
 		hold = hold_now(d, slab, class);
 		r = find_place(info, d, &hold, EBB_SWAP_A_FROM, &at) ?:
 		    check_leave(info, d, &hold, at, s) ?:
-		    give(info, d, slab, class, s, hold.at[at].epoch);
+		    give(info, d, slab, class, s, hold.at[at].epoch, hold.copies);
 	}
 	ebb_netlink_end(d);
 	return r;

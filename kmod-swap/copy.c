@@ -189,6 +189,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	const struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
 	struct ebb_place source = {}, target = {};
 	enum ebb_at from, to;
+	enum outcome o;
 	unsigned long flags;
 	int r;
 
@@ -209,8 +210,10 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		target = hold->at[to];
 	/* An ended donor is about to be detached; one that is away may be back after a second. */
 	if (from < AT_DONORS && !ebb_place_take(&source)) {
+		/* Under the lock, which the session's end takes before it is freed. */
+		o = ebb_session_ended(source.session) ? COPY_BUSY : COPY_FAILED;
 		spin_unlock_irqrestore(&slab->lock, flags);
-		return ebb_session_ended(source.session) ? COPY_BUSY : COPY_FAILED;
+		return o;
 	}
 	/* A write in flight would make the copy stale or needless: try again later. */
 	if (!ebb_span_try(slab, &c->span)) {
@@ -231,7 +234,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 }
 
 /* Returns whether a donor is away, or has ended and is still attached. */
-static bool has_ended_donor(const struct ebb_hold *hold)
+static bool has_absent_donor(const struct ebb_hold *hold)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
 		if (hold->at[i].session && !ebb_place_live(&hold->at[i]))
@@ -252,7 +255,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 
 	spin_lock_irqsave(&slab->lock, flags);
 	source = hold->at[AT_SOURCE];
-	if (source.session && has_ended_donor(hold)) {
+	if (source.session && has_absent_donor(hold)) {
 		c->all_done = false;
 		c->later |= ebb_hold_away(hold) != 0;
 	} else if (ebb_slab_count_lacking(d, slab - d->slabs, c->class, AT_PLACES) ||

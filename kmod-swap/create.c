@@ -225,6 +225,8 @@ int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, con
 	d->class_copies[0] = s->copies;
 	for (u32 i = 0; !r && i < d->slab_count; i++)
 		d->slabs[i].hold.copies = s->copies;
+	if (!r)
+		*why = "device: out of memory";
 	if (!r && d->backup.bdev && s->pool)
 		r = ebb_writeback_init(d, s->pool >> PAGE_SHIFT);
 	if (!r)

@@ -42,10 +42,16 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	struct ebb_session *s = queue->session;
 	const struct ib_send_wr *bad = NULL;
 
+	/*
+	 * The transfers may end before ib_post_send() returns, and with their references the queue
+	 * pair would be destroyed under it.
+	 */
+	percpu_ref_get(&s->ref);
 	ebb_count(s->device, DOORBELLS, 1);
 	if (likely(!ib_post_send(queue->id->qp, first, &bad)))
-		return;
-	ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses work requests");
+		bad = NULL;
+	else
+		ebb_session_fail(s, EBB_SWAP_CAUSE_LOCAL, "the queue pair refuses work requests");
 	/* @bad and the work requests after it are not posted and get no completion. */
 	while (bad) {
 		struct ebb_transfer *t = container_of(bad->wr_cqe, struct ebb_transfer, cqe);
@@ -53,6 +59,7 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 		bad = bad->next;
 		part_end(t, -EIO);
 	}
+	percpu_ref_put(&s->ref);
 }
 
 /*

@@ -133,8 +133,11 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 		io->span.write = req_op(rq) == REQ_OP_WRITE;
 		io->span.class = io->span.write ? ebb_class_of_request(d, rq) : 0;
 		io->cursor = io->run = 0;
-		io->on_backup = io->backup_tried = io->again = io->unmapped = io->waits = false;
+		io->on_backup = io->backup_tried = io->again = io->unmapped = false;
+		io->unsealed = io->waits = false;
 		io->sources = io->unopened = 0;
+		bitmap_zero(io->failed, EBB_IO_PAGES);
+		io->status = BLK_STS_OK;
 		io->writeback = NULL;
 		io->buffer = NULL;
 		io->turn = TURN_NONE;

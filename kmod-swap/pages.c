@@ -141,9 +141,31 @@ void ebb_io_finish(struct ebb_io *io, blk_status_t status)
 	blk_mq_complete_request(blk_mq_rq_from_pdu(io));
 }
 
+/* Returns the end of the run of pages from @from on that have the result of page @from. */
+static u32 result_end(const struct ebb_io *io, u32 from, blk_status_t *status)
+{
+	if (test_bit(from, io->failed)) {
+		*status = io->status;
+		return find_next_zero_bit(io->failed, io->span.count, from);
+	}
+	*status = BLK_STS_OK;
+	return find_next_bit(io->failed, io->span.count, from);
+}
+
 void ebb_io_complete(struct request *rq)
 {
 	const struct ebb_io *io = blk_mq_rq_to_pdu(rq);
+	blk_status_t status = io->status;
+	u32 from, end = 0;
 
-	blk_mq_end_request(rq, io->status);
+	if (likely(io->span.write || !status)) {
+		blk_mq_end_request(rq, status);
+		return;
+	}
+	/* Of the bios merged into the request, only those with a failed page fail. */
+	do {
+		from = end;
+		end = result_end(io, from, &status);
+	} while (blk_update_request(rq, status, (end - from) << PAGE_SHIFT));
+	__blk_mq_end_request(rq, status);
 }

@@ -15,7 +15,7 @@
 #define POOL_RUN 8
 /* Jiffies between two looks whether a donor that is away is back. */
 #define AWAY_PAUSE DIV_ROUND_UP(HZ, 50)
-/* If decryption fails locally: reads of the run before EIO, and jiffies between them. */
+/* If decryption fails locally: tries of a request before EIO, and jiffies between them. */
 #define UNOPENED_MOST 10
 #define UNOPENED_PAUSE (HZ / 10)
 
@@ -29,8 +29,36 @@ static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
 	memzero_page(v->bv_page, v->bv_offset, v->bv_len);
 }
 
-/* Waits for a donor that is away, without buffer and admission, which other reads may need. */
-static void read_wait(struct ebb_io *io)
+/*
+ * Fails the next @count pages alone.  The request's other pages may belong to other programs, which
+ * would get SIGBUS for them.
+ */
+static void pages_fail(struct ebb_io *io, u32 count, blk_status_t status)
+{
+	bitmap_set(io->failed, io->cursor, count);
+	io->status = status;
+	io->cursor += count;
+}
+
+/* Called after a run: the next one may wait for away_timeout again, unless a page has failed. */
+static void wait_end(struct ebb_io *io)
+{
+	io->waits &= io->status != BLK_STS_OK;
+}
+
+static void run_next(struct ebb_io *io)
+{
+	if (io->cursor == io->span.count)
+		ebb_io_finish(io, io->status);
+	else
+		ebb_io_later(io, EBB_STEP_READ);
+}
+
+/*
+ * Waits for a donor that is away, without buffer and admission, which other reads may need.
+ * Returns false if the request has waited long enough: the current run has failed.
+ */
+static bool read_wait(struct ebb_io *io)
 {
 	if (!io->waits) {
 		io->waits = true;
@@ -38,12 +66,13 @@ static void read_wait(struct ebb_io *io)
 		ebb_count(io->device, AWAY_WAITS, 1);
 	}
 	if (time_after(jiffies, io->waits_since + msecs_to_jiffies(READ_ONCE(away_timeout)))) {
-		ebb_io_finish(io, BLK_STS_IOERR);
-		return;
+		pages_fail(io, io->run, BLK_STS_IOERR);
+		return false;
 	}
 	ebb_seal_put_buffer(io);
 	ebb_read_priority_end(io);
 	ebb_io_delay(io, EBB_STEP_READ, AWAY_PAUSE);
+	return true;
 }
 
 /*
@@ -72,11 +101,8 @@ static void run_done(struct ebb_io *io)
 		return;
 	}
 	io->cursor += io->run;
-	io->waits = false;
-	if (io->cursor == io->span.count)
-		ebb_io_finish(io, BLK_STS_OK);
-	else
-		ebb_io_later(io, EBB_STEP_READ);
+	wait_end(io);
+	run_next(io);
 }
 
 static void donor_done(struct ebb_transfer *t, int error)
@@ -102,7 +128,10 @@ static void backup_done(struct bio *bio)
 	bio_uninit(bio);
 	if (status) {
 		ebb_count(io->device, BACKUP_ERRORS, 1);
-		ebb_io_finish(io, status);
+		/* The disk may take its driver's time-out for each run. */
+		io->backup_tried = true;
+		pages_fail(io, io->run, status);
+		run_next(io);
 		return;
 	}
 	ebb_count(io->device, READ_BACKUP, io->run);
@@ -130,8 +159,9 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 		at = io->from = ebb_slab_source(d, page, &io->run, away);
 		if (at == WRITTEN && ebb_slab_is_at(d, page, away)) {
 			spin_unlock_irqrestore(&slab->lock, flags);
-			read_wait(io);
-			return;
+			if (read_wait(io))
+				return;
+			continue;
 		}
 		may = at < AT_DONORS ? ebb_read_priority_take(io) : U32_MAX;
 		if (!may) {
@@ -169,11 +199,16 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 				ebb_io_delay(io, EBB_STEP_READ, EBB_UNMAPPED_PAUSE);
 			return;
 		case AT_BACKUP:
+			if (io->backup_tried) {
+				pages_fail(io, io->run, BLK_STS_IOERR);
+				continue;
+			}
 			ebb_io_later(io, EBB_STEP_BACKUP);
 			return;
 		case WRITTEN:
-			ebb_io_finish(io, BLK_STS_IOERR);
-			return;
+			/* The rest of the run may be at a donor that is away. */
+			pages_fail(io, 1, BLK_STS_IOERR);
+			continue;
 		case EBB_BITS:
 			ebb_each_piece(io, io->cursor, io->run, zero_piece);
 			ebb_count(d, READ_ZERO, io->run);
@@ -181,7 +216,7 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 			continue;
 		}
 	}
-	ebb_io_finish(io, BLK_STS_OK);
+	ebb_io_finish(io, io->status);
 }
 
 void ebb_read_backup(struct ebb_io *io)
@@ -196,10 +231,10 @@ static void page_broken(struct ebb_io *io)
 
 	if (io->from == AT_POOL) {
 		ebb_count(io->device, SEAL_BROKEN, 1);
-		ebb_io_finish(io, BLK_STS_IOERR);
-		return;
+		pages_fail(io, 1, BLK_STS_IOERR);
+	} else {
+		ebb_bad_page(io->device, page, io->span.class, io->from, io->span.epoch[0]);
 	}
-	ebb_bad_page(io->device, page, io->span.class, io->from, io->span.epoch[0]);
 	ebb_read_go(io, NULL);
 }
 
@@ -211,10 +246,14 @@ static void run_unopened(struct ebb_io *io, int error)
 {
 	pr_warn_ratelimited("ebb%u: seal: cannot open page %llu: error %d\n", io->device->index,
 			    io->span.first + io->cursor, error);
-	if (++io->unopened == UNOPENED_MOST)
-		ebb_io_finish(io, BLK_STS_IOERR);
-	else
+	if (io->unopened + 1 < UNOPENED_MOST) {
+		io->unopened++;
 		ebb_io_delay(io, EBB_STEP_READ, UNOPENED_PAUSE);
+	} else {
+		/* The request has waited long enough: the next such run fails at once. */
+		pages_fail(io, io->run, BLK_STS_IOERR);
+		ebb_read_go(io, NULL);
+	}
 }
 
 void ebb_read_open(struct ebb_io *io)
@@ -229,7 +268,7 @@ void ebb_read_open(struct ebb_io *io)
 	io->copy_at = io->cursor << PAGE_SHIFT;
 	ebb_each_piece(io, io->cursor, opened, ebb_buffer_piece);
 	io->cursor += opened;
-	io->waits = false;
+	wait_end(io);
 	if (r)
 		page_broken(io);
 	else

@@ -107,11 +107,13 @@ u32 ebb_read_priority_take(struct ebb_io *io)
 	u32 most;
 
 	if (!is_prefetch(io)) {
-		if (io->turn == TURN_NONE)
+		/* Once per read: it comes back for each run, and for a buffer. */
+		if (io->turn == TURN_NONE) {
 			atomic_inc(&a->demands);
+			if (!list_empty_careful(&a->held))
+				ebb_count(d, OVERTAKES, 1);
+		}
 		WRITE_ONCE(io->turn, TURN_DEMAND);
-		if (!list_empty_careful(&a->held))
-			ebb_count(d, OVERTAKES, 1);
 		return U32_MAX;
 	}
 	most = window(a);

@@ -3,6 +3,8 @@
 #ifndef EBB_REQUEST_H
 #define EBB_REQUEST_H
 
+#include <linux/bitmap.h>
+
 #include "donor_io.h"
 #include "span.h"
 
@@ -28,15 +30,17 @@ struct ebb_io {
 	u64 since;                /* ns */
 	u32 cursor, run;          /* READ: pages done; pages of the current transfer */
 	bool on[EBB_COPIES], on_backup; /* WRITE: which copies succeeded */
-	bool backup_tried;        /* WRITE */
+	bool backup_tried;        /* WRITE; READ: it has failed a run, and is not asked again */
 	bool again;               /* WRITE: repeated to other donors, since the first failed */
 	bool unmapped;            /* WRITE: a donor got nothing, for want of memory to map pages */
-	bool waits;               /* for a donor that is away, */
+	bool unsealed;            /* WRITE: its pages could not be sealed; nothing was written */
+	bool waits;               /* for a donor that is away, or to be sealed, */
 	unsigned long waits_since; /* since this time (jiffies) */
 	u8 sources;               /* enum ebb_swap_copy of all runs, for the trace */
 	u8 unopened;              /* READ: local decryption failures, not a donor's fault */
 	atomic_t copies;          /* WRITE: copies in flight */
-	blk_status_t status;      /* of the ended request */
+	DECLARE_BITMAP(failed, EBB_IO_PAGES); /* READ: pages that cannot be read, */
+	blk_status_t status;      /* and why; result of the ended request */
 	enum ebb_step step;
 	struct delayed_work work; /* continues at step */
 	struct ebb_transfer transfer[EBB_COPIES]; /* READ: the first */

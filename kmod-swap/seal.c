@@ -6,8 +6,8 @@
  * the device and the page's number.  The page's last counter and tag stay in memory, 24 bytes per
  * page, and change together with its places, under the slab's lock.
  *
- * Ciphertext lies in a fixed number of buffers.  A request that finds no free buffer waits; a
- * request with a buffer never waits for a request without.
+ * Ciphertext lies in a fixed number of buffers, some of which WRITEs cannot have.  A request that
+ * finds no free buffer waits; a request with a buffer never waits for a request without.
  */
 #include <crypto/aead.h>
 #include <linux/err.h>
@@ -21,6 +21,8 @@
 #include "seal.h"
 
 #define BUFFERS 16
+/* Most of WRITEs, which may wait for a hung backup: reads from donors must go on. */
+#define WRITE_BUFFERS 12
 #define SEGMENT_ORDER 2
 #define SEGMENT_PAGES (1 << SEGMENT_ORDER)
 #define KEY 32
@@ -51,6 +53,7 @@ struct ebb_sealer {
 	struct ebb_seal *seals;   /* one per page of the device */
 	spinlock_t lock;          /* interrupts off; innermost */
 	struct list_head free, waiting; /* ebb_buffer; ebb_io */
+	u32 writes;               /* buffers that WRITEs have */
 	struct ebb_buffer *buffers[BUFFERS], *check; /* check: the copier's */
 };
 
@@ -171,6 +174,29 @@ fail:
 	return r;
 }
 
+/* The functions up to buffer_give() need sealer->lock. */
+static bool may_have_buffer(const struct ebb_sealer *s, const struct ebb_io *io)
+{
+	return !io->span.write || s->writes < WRITE_BUFFERS;
+}
+
+/* Returns the first waiting request that may have a buffer, or NULL. */
+static struct ebb_io *first_waiting(const struct ebb_sealer *s)
+{
+	struct ebb_io *io;
+
+	list_for_each_entry(io, &s->waiting, buffer_node)
+		if (may_have_buffer(s, io))
+			return io;
+	return NULL;
+}
+
+static void buffer_give(struct ebb_sealer *s, struct ebb_io *io, struct ebb_buffer *b)
+{
+	s->writes += io->span.write;
+	io->buffer = b;
+}
+
 bool ebb_seal_get_buffer(struct ebb_io *io, enum ebb_step step)
 {
 	struct ebb_sealer *s = io->device->sealer;
@@ -178,10 +204,11 @@ bool ebb_seal_get_buffer(struct ebb_io *io, enum ebb_step step)
 	unsigned long flags;
 
 	spin_lock_irqsave(&s->lock, flags);
-	b = list_first_entry_or_null(&s->free, struct ebb_buffer, node);
+	b = may_have_buffer(s, io) ?
+	    list_first_entry_or_null(&s->free, struct ebb_buffer, node) : NULL;
 	if (b) {
 		list_del(&b->node);
-		io->buffer = b;
+		buffer_give(s, io, b);
 	} else {
 		io->step = step;
 		list_add_tail(&io->buffer_node, &s->waiting);
@@ -202,10 +229,11 @@ void ebb_seal_put_buffer(struct ebb_io *io)
 		return;
 	io->buffer = NULL;
 	spin_lock_irqsave(&s->lock, flags);
-	next = list_first_entry_or_null(&s->waiting, struct ebb_io, buffer_node);
+	s->writes -= io->span.write;
+	next = first_waiting(s);
 	if (next) {
 		list_del(&next->buffer_node);
-		next->buffer = b;
+		buffer_give(s, next, b);
 	} else {
 		list_add(&b->node, &s->free);
 	}

@@ -194,7 +194,7 @@ static inline bool ebb_session_suspect(const struct ebb_session *s)
 
 static inline bool ebb_session_live(const struct ebb_session *s)
 {
-	/* What sees it live sees its connections, also new ones. */
+	/* Acquire: a reader that sees LIVE also sees the connections of its resumption. */
 	return atomic_read_acquire(&s->state) == EBB_SWAP_LIVE;
 }
 

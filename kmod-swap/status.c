@@ -128,16 +128,16 @@ static int put_status(struct sk_buff *skb, struct ebb_device *d)
 int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	int r = ebb_netlink_permitted(cb->skb, cb->extack);
-	struct ebb_device *d;
-	long i = 0;
 
 	if (r)
 		return r;
 	mutex_lock(&ebb_devices_lock);
-	list_for_each_entry(d, &ebb_devices, node) {
+	/* By index: a device destroyed between two messages must not hide another. */
+	for (; cb->args[0] < EBB_SWAP_DEVICES; cb->args[0]++) {
+		struct ebb_device *d = ebb_device_find(cb->args[0]);
 		void *head;
 
-		if (i++ < cb->args[0])
+		if (!d)
 			continue;
 		head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
 				   ebb_netlink_family(), NLM_F_MULTI, EBB_SWAP_CMD_STATUS);
@@ -149,7 +149,6 @@ int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
 			break;
 		}
 		genlmsg_end(skb, head);
-		cb->args[0] = i;
 	}
 	mutex_unlock(&ebb_devices_lock);
 	/* A device that does not fit the message must not look like the end of the dump. */

@@ -6,7 +6,10 @@
 #include "write.h"
 #include "writeback.h"
 
-/* A write that only donors which are away can take is held this long (jiffies), then fails. */
+/*
+ * A write that only donors which are away can take, or that cannot be sealed, is held this long
+ * (jiffies), then fails.
+ */
 #define HELD_MOST (2 * HZ)
 /* Jiffies between two tries of it. */
 #define HELD_PAUSE DIV_ROUND_UP(HZ, 50)
@@ -40,22 +43,23 @@ static bool has_other_donor(const struct ebb_io *io)
 }
 
 /*
- * Returns whether a write that no place has taken is held: a donor is away, or back already, or
- * another is mapped meanwhile.  slab->lock is held.
+ * Returns whether a write that no place has taken is held: it could not be sealed, or a donor is
+ * away, or back already, or another is mapped meanwhile.  slab->lock is held.
  */
 static bool is_held(struct ebb_io *io)
 {
 	const struct ebb_hold *hold = ebb_io_hold(io);
-	bool donors = false;
+	bool holds = io->unsealed;
 
 	for (int i = 0; i < EBB_COPIES; i++)
-		donors |= ebb_place_away(&hold->at[i]) || ebb_place_live(&hold->at[i]);
-	if (!donors)
+		holds |= ebb_place_away(&hold->at[i]) || ebb_place_live(&hold->at[i]);
+	if (!holds)
 		return false;
 	if (!io->waits) {
 		io->waits = true;
 		io->waits_since = jiffies;
-		ebb_count(io->device, AWAY_WAITS, 1);
+		if (!io->unsealed)
+			ebb_count(io->device, AWAY_WAITS, 1);
 	}
 	return time_before(jiffies, io->waits_since + HELD_MOST);
 }
@@ -97,7 +101,7 @@ static void write_settle(struct ebb_io *io)
 	struct ebb_slab *slab = io->slab;
 	struct ebb_writeback *writeback;
 	unsigned long flags;
-	bool wanting;
+	bool wanting, elsewhere;
 	u32 places;
 
 	spin_lock_irqsave(&slab->lock, flags);
@@ -110,20 +114,22 @@ static void write_settle(struct ebb_io *io)
 	places |= io->on_backup ? BIT(AT_BACKUP) : 0;
 	if (!places)
 		detach_ended(io);
-	if (!places && has_other_donor(io)) {
+	/* Nothing but a seal helps pages without one. */
+	elsewhere = !places && !io->unsealed;
+	if (elsewhere && has_other_donor(io)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->again = true;
 		ebb_io_later(io, EBB_STEP_WRITE);
 		return;
 	}
-	if (!places && !io->backup_tried && d->backup.bdev) {
+	if (elsewhere && !io->backup_tried && d->backup.bdev) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->backup_tried = true;
 		atomic_set(&io->copies, 1);
 		ebb_io_later(io, EBB_STEP_BACKUP);
 		return;
 	}
-	if (!places && io->unmapped) {
+	if (elsewhere && io->unmapped) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		ebb_io_delay(io, EBB_STEP_WRITE, EBB_UNMAPPED_PAUSE);
 		return;
@@ -264,6 +270,7 @@ static bool is_held_on(struct ebb_io *io)
 
 void ebb_write_seal(struct ebb_io *io)
 {
+	io->unsealed = false;
 	if (is_held_on(io)) {
 		ebb_seal_put_buffer(io);
 		ebb_io_delay(io, EBB_STEP_SEAL, HELD_PAUSE);
@@ -277,7 +284,7 @@ void ebb_write_seal(struct ebb_io *io)
 		ebb_write_go(io, NULL);
 		return;
 	}
-	/* Nothing was written: fail the write and make the older content unreadable. */
-	io->again = io->backup_tried = true;
+	/* Try again, then fail the write and make the older content unreadable. */
+	io->unsealed = true;
 	write_settle(io);
 }

@@ -20,8 +20,8 @@ $(B)/tests/walks $(B)/tests/checker:
 WATCH_DONORS := $(B)/tests/watch_donors
 TEST_PROGRAMS += $(WATCH_DONORS)
 
-# Counts system calls: tests/bench/bench.mk.
-TEST_PROGRAMS += $(B)/tests/count
+# Counts system calls; measures far memory: tests/bench/bench.mk.
+TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed
 
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
@@ -52,7 +52,8 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 
 # Tests of far memory, too.
 FAR_WORLD := $(B)/obj/tests/unit/far_world.o
-$(patsubst %,$(B)/tests/unit/test_%,far_session far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_WORLD)
+$(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edges far_resume far_batch far_small far_verbs): \
+	$(FAR_WORLD)
 $(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
 # The data plane's model has a world of its own.

@@ -25,7 +25,7 @@ struct advertise_options {
 	ADVERTISE_OPTION(of, member, "etcd-prefix", OPTION_STRING, prefix, "KEY", \
 			 "prefix of the donors' keys [" ETCD_PREFIX "]"), \
 	ADVERTISE_OPTION(of, member, "etcd-ca", OPTION_STRING, ca, "FILE", \
-			 "CA certificates that may sign etcd's [the system's]"), \
+			 "CA certificates for etcd [the system's]"), \
 	ADVERTISE_OPTION(of, member, "etcd-cert", OPTION_STRING, cert, "FILE", \
 			 "client certificate for etcd"), \
 	ADVERTISE_OPTION(of, member, "etcd-key", OPTION_STRING, key, "FILE", "key of the client certificate"), \

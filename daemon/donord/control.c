@@ -168,6 +168,7 @@ static struct json_object *far_json(const struct donor_status *s)
 		if (*f->key)
 			json_add_text(p, "key", f->key);
 		json_add_int(p, "bytes", f->pool.arenas * s->slab_size);
+		json_add_int(p, "metadata", f->metadata);
 		json_add_bool(p, "shared", f->pool.flags & WIRE_FAR_SHARED);
 		json_add_int(p, "live", f->pool.live);
 		json_add_int(p, "away", f->pool.away);

@@ -69,7 +69,7 @@ static const struct option_spec specs[] = {
 	OPTION("overdue", OPTION_DURATION, lending.eviction.overdue, "TIME",
 	       "log recalled slabs that are not released within TIME; 0: never [5m]"),
 	OPTION("revoke-after", OPTION_DURATION, lending.eviction.revoke, "TIME",
-	       "revoke recalled slabs after TIME when memory is about to run out; their pages may be lost [never]"),
+	       "when memory is short, revoke slabs recalled longer than TIME ago; their pages may be lost [never]"),
 	OPTION("no-revoke", OPTION_FLAG, lending.eviction.no_emergency, NULL,
 	       "when this machine is about to run out of memory, take no emergency measures (drop, recall, revoke): the OOM killer may act"),
 	ADVERTISE_OPTIONS(donord_options, advertise),

@@ -107,6 +107,7 @@ static void add_far(const struct far *far, struct donor_status *s)
 		far_describe(fp, &to->pool);
 		memcpy(to->key, fp->borrower.key, sizeof(to->key));
 		to->recovering = fp->fenced;
+		to->metadata = far_metadata(fp);
 		to->extents = far_count_extents(&fp->extents);
 		to->extent_bytes = far_count_bytes(&fp->extents);
 		s->far_pool_count++;

@@ -24,6 +24,7 @@ struct far_status {
 	char key[KEY_NAME]; /* "" = none */
 	uint32_t recovering; /* dead members that are fenced */
 	uint64_t extents, extent_bytes;
+	uint64_t metadata; /* bytes */
 };
 
 struct donor_status {

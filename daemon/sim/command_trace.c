@@ -174,7 +174,7 @@ static const struct option_spec specs[] = {
 	       .letter = 'l'),
 	TRACE_OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "bytes per second of the device [unlimited]"),
 	TRACE_OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "time from a request to its first read [20us]"),
-	TRACE_OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated trace"),
+	TRACE_OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated or unfinished trace"),
 	OPTION_JSON,
 	OPTIONS_END
 };

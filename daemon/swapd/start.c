@@ -80,7 +80,7 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 		return missing("donor", "127.0.0.1:7070", e);
 	if (o->size % PAGE || o->size / PAGE > INT32_MAX)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--size: must be whole pages of 4096 bytes, at most 8 TiB; round it");
+				 "--size: must be whole pages of 4096 bytes, less than 8 TiB; round it down");
 	if (o->slab % PAGE || o->slab < WIRE_MIN_SLAB || o->slab > WIRE_MAX_SLAB)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--slab: must be 1M to 1G in whole pages; use 64M");

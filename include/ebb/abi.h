@@ -51,7 +51,7 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_DECLARED = 1 << 5, /* by configuration or xattr; used by ebbd only */
 	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
 	EBB_CGROUP_TOGETHER = 1 << 7, /* placement=together; used by ebbd only */
-	EBB_CGROUP_PLACED = 1 << 8,   /* placement=auto; used by ebbd only */
+	EBB_CGROUP_UNPLACED = 1 << 8, /* placement=off; used by ebbd only */
 	EBB_CGROUP_BENEFIT = 1 << 9,  /* benefit=on: maps/sources counts */
 };
 

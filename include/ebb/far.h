@@ -135,11 +135,7 @@ static inline __u64 ebb_far_slot_generation(__u64 word)
 /* Returns the smallest class that holds @bytes: above EBB_FAR_WHOLE_CLASS if a section does not. */
 static inline __u32 ebb_far_class(__u64 bytes)
 {
-	__u32 class = 0;
-
-	while (class <= EBB_FAR_WHOLE_CLASS && (__u64)EBB_PAGE << class < bytes)
-		class++;
-	return class;
+	return bytes <= EBB_PAGE ? 0 : 64 - (__u32)__builtin_clzll((bytes - 1) >> EBB_PAGE_SHIFT);
 }
 
 /* Returns the bytes of an extent of @class, at most EBB_FAR_WHOLE_CLASS. */
@@ -168,11 +164,11 @@ static inline __u32 ebb_far_lines(__u32 class)
  */
 static inline __u32 ebb_far_page_of(__u32 word)
 {
-	__u32 page = 0;
-
-	for (int i = 0; i < EBB_FAR_SECTION_ORDER; i++)
-		page |= (word >> i & 1) << (EBB_FAR_SECTION_ORDER - 1 - i);
-	return page;
+	word = (word & 0x5555) << 1 | (word >> 1 & 0x5555);
+	word = (word & 0x3333) << 2 | (word >> 2 & 0x3333);
+	word = (word & 0x0f0f) << 4 | (word >> 4 & 0x0f0f);
+	word = (word & 0x00ff) << 8 | (word >> 8 & 0x00ff);
+	return word >> (16 - EBB_FAR_SECTION_ORDER);
 }
 
 static inline __u32 ebb_far_word_of(__u32 page)
@@ -200,8 +196,8 @@ static inline __u64 ebb_far_address(const struct ebb_far_name *n)
 }
 
 /*
- * A member's record, 64 bytes, which the donor alone writes.  A number is reused only after the
- * fence and the recovery of the member that had it.
+ * A member's record, 64 bytes, in arena 0 alone, which the donor alone writes.  A number is reused
+ * only after the fence and the recovery of the member that had it.
  */
 enum ebb_far_member_state {
 	EBB_FAR_VACANT,
@@ -213,7 +209,7 @@ enum ebb_far_member_state {
 struct ebb_far_member {
 	__u32 state;       /* enum ebb_far_member_state */
 	__u32 incarnation; /* raised each time that the number is given to a member */
-	__u64 notify;      /* last word of a NOTIFY; in arena 0 alone */
+	__u64 notify;      /* last word of a NOTIFY */
 	__u64 unused[6];
 };
 

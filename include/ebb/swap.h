@@ -221,9 +221,9 @@ enum ebb_swap_count {
 	EBB_SWAP_C_READ_POOL,	   /* of those, read from the pool */
 	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */
 	EBB_SWAP_C_SEAL_BROKEN,	   /* that failed authentication */
-	EBB_SWAP_C_AHEAD,	   /* prefetch reads at donors, by their I/O priority */
+	EBB_SWAP_C_AHEAD,	   /* requests: prefetch reads at donors, by their I/O priority */
 	EBB_SWAP_C_AHEAD_HELD,	   /* of those, held while others read */
-	EBB_SWAP_C_OVERTAKES,	   /* demand reads that overtook held prefetch reads */
+	EBB_SWAP_C_OVERTAKES,	   /* requests: demand reads that overtook held prefetch reads */
 	EBB_SWAP_C_AWAY_WAITS,	   /* waits of requests for a donor that is away */
 	EBB_SWAP_COUNTS
 };

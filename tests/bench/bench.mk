@@ -102,6 +102,18 @@ $(B)/tests/seal_speed: tests/bench/seal_speed.c $(LIBTEST) | deps
 bench-seal: $(B)/tests/seal_speed
 	$(Q)$(BENCH_PYTHON) tests/bench/speed.py seal $<
 
+# Links libebbfar as programs do.
+FAR_SPEED_SOURCES := $(patsubst %,tests/bench/far_%.c,speed workers loops exchange)
+
+$(B)/tests/far_speed: $(FAR_SPEED_SOURCES) tests/bench/far_speed.h $(FAR_SHARED) $(LIBEBB)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) -Iuserlib/far -o $@ $(FAR_SPEED_SOURCES) \
+		-L$(B)/lib -lebbfar $(LIBEBB) -lpthread -Wl,-rpath,'$$ORIGIN/../lib'
+
+.PHONY: bench-far
+bench-far: all $(B)/tests/far_speed
+	$(Q)$(BENCH_PYTHON) tests/bench/far.py
+
 # All benchmarks; then renders those with results.
 .PHONY: bench bench-results
 bench: all

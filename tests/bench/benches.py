@@ -25,6 +25,8 @@ class Bench:
 ALL = (
     Bench("seal", 0.2, "how long does it take to seal and open a page, and to compute its MAC?"),
     Bench("policy", 0.5, "how long does a call of each policy take?"),
+    Bench("far", 4, "how fast is far memory, compared with a socket and with malloc?", "bench-far",
+          "bare exchange / ebb; request / ebb; malloc / ebb"),
     Bench("drift", 3, "how often is a heap wrong about the residency of its pages?", "bench-drift"),
     Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
     Bench("idle", 6, "what does ebbd cost while a thousand attached cgroups are idle?", "bench-idle"),

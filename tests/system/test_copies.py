@@ -783,6 +783,30 @@ def test_a_promise_is_not_against_the_donors_own_need(world, simulated):
 
 
 @only_tcp
+def test_a_write_waits_for_every_promised_replica(world, simulated):
+    """Also the first write of a second slab, while the donor's refusal of the first one is recent."""
+    m = simulated(1024, 512)
+    a, b = world.donor(memory="16M"), world.donor(memory="16M", options=m.options(64))
+    m.follow(b, 500)
+    s = world.serve(a, b, size="16M", durability="replicas=2")
+    wait_slabs(b, 30, clean=16)
+    m.programs = 1024
+    wait_for(lambda: b.ask()["total"] == 0, 30, "nothing to lend")
+    p = world.open(s)
+    writers = [threading.Thread(target=p.write, args=(i * 256, os.urandom(8 * PAGE))) for i in range(4)]
+    for w in writers:
+        w.start()
+        time.sleep(0.1)
+    m.programs = 64
+    for w in writers:
+        w.join()
+    wait_for(lambda: whole(s), 10, "copies")
+    told = s.stats()
+    assert told["pages_repaired"] == told["pages_write_failed"] == 0
+    p.check()
+
+
+@only_tcp
 def test_durability_and_what_it_needs(tmp_path, donor_at):
     donor = donor_at(memory="16M").address
     refused(tmp_path, 2, "--backup: not given", donor=donor, drop=("backup",))

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "far_library.h"
+#include "lib/base/draw.h"
 #include "lib/wire/address.h"
 
 enum link {
@@ -22,6 +23,9 @@ enum link {
 	LINK_CUT,            /* now; it is good after that */
 	LINK_DOWN,           /* as long as it is so: connections end at once */
 	LINK_SILENT,         /* bytes wait */
+	LINK_HELLO_ONLY,     /* each connection, also this one, ends after the first reply */
+	LINK_HELLO_AND_SILENT, /* ... is silent */
+	LINK_FLIPS,          /* a bit of some pieces, both ways */
 };
 
 struct proxy {
@@ -30,6 +34,8 @@ struct proxy {
 	pthread_t thread;
 	enum link link;
 	uint32_t cuts;
+	uint32_t replies; /* pieces of them, on this connection */
+	uint64_t seed;
 	bool stop;
 };
 
@@ -72,10 +78,19 @@ static void forward(int from, int to, enum link loses)
 		set_link(LINK_GOOD);
 		return;
 	}
+	/* A header's, mostly. */
+	if (n > 0 && link_state() == LINK_FLIPS && !draw_below(&proxy.seed, 4))
+		bytes[draw_below(&proxy.seed, n < 32 || !draw_below(&proxy.seed, 4) ? n : 32)] ^=
+			(uint8_t)(1u << draw_below(&proxy.seed, 8));
 	for (; sent < n && some > 0; sent += some)
 		some = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
 	if (n <= 0 || some <= 0)
 		cut_link();
+}
+
+static bool is_past_hello(enum link link)
+{
+	return (link == LINK_HELLO_ONLY || link == LINK_HELLO_AND_SILENT) && proxy.replies;
 }
 
 static void accept_link(void)
@@ -84,6 +99,7 @@ static void accept_link(void)
 	struct address a;
 
 	cut_link();
+	proxy.replies = 0;
 	proxy.member = accept(proxy.listens, NULL, NULL);
 	if (address_parse(world.tcp, "donor", &a, &e))
 		return;
@@ -103,18 +119,23 @@ static void *run_proxy(void *data)
 			usleep(1000);
 			continue;
 		}
-		if (link == LINK_CUT || link == LINK_DOWN)
+		if (link == LINK_CUT || link == LINK_DOWN ||
+		    (link == LINK_HELLO_ONLY && is_past_hello(link)))
 			cut_link();
 		if (link == LINK_CUT)
 			set_link(LINK_GOOD);
 		if (poll(p, 3, 1) <= 0)
 			continue;
-		if (p[0].revents)
+		if (p[0].revents) {
 			accept_link();
-		else if (p[1].revents)
+		} else if (is_past_hello(link)) {
+			usleep(1000);
+		} else if (p[1].revents) {
 			forward(proxy.member, proxy.donor, LINK_LOSES_REQUESTS);
-		else if (p[2].revents)
+		} else if (p[2].revents) {
 			forward(proxy.donor, proxy.member, LINK_LOSES_REPLIES);
+			proxy.replies++;
+		}
 	}
 	cut_link();
 	return NULL;
@@ -125,7 +146,7 @@ static void start_proxy(void)
 	struct error e = { 0 };
 	struct address a;
 
-	proxy = (struct proxy){ .member = -1, .donor = -1 };
+	proxy = (struct proxy){ .member = -1, .donor = -1, .seed = 1 };
 	assert_int_equal(address_parse("127.0.0.1:0", "test", &a, &e), 0);
 	proxy.listens = address_listen(&a, ADDRESS_LOOPBACK, &e);
 	assert_true(proxy.listens >= 0);

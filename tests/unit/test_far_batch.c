@@ -127,6 +127,56 @@ static void failures(void **state)
 	ebbfar_close(far);
 }
 
+/*
+ * READs whose replies are received where they belong, among refusals, words and messages, which
+ * come in other places than they seem to.
+ */
+static void reads_among_others(void **state)
+{
+	enum { SIZE = 70000, READS = 40 };
+	static uint8_t bytes[SIZE], back[READS][SIZE];
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE), *other = open_at(at, 0);
+	struct ebbfar_extent x, theirs;
+	uint32_t from;
+	uint64_t word = 0;
+
+	for (int i = 0; i < SIZE; i++)
+		bytes[i] = (uint8_t)(i * 37 + (i >> 8));
+	assert_int_equal(ebbfar_alloc(far, SIZE, &x), 0);
+	assert_int_equal(ebbfar_alloc(other, SIZE, &theirs), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, bytes, SIZE), 0);
+	for (int round = 0; round < 5; round++) {
+		struct ebbfar_request *q;
+
+		memset(back, 0, sizeof(back));
+		for (int i = 0; i < READS; i++) {
+			prepare(i, i % 9 == 8 ? EBBFAR_ADD : EBBFAR_READ,
+				i % 4 == 3 ? &theirs : &x)->memory = back[i];
+			requests[i].offset = i % 9 == 8 ? SIZE + 104 - SIZE % 8 : (unsigned)i;
+			requests[i].size = i % 3 ? (unsigned)(SIZE / 2 + i) : (unsigned)i % 5;
+		}
+		assert_int_equal(ebbfar_submit(far, requests, READS / 2), 0);
+		assert_int_equal(ebbfar_notify(other, ebbfar_member(far), 9), 0);
+		assert_int_equal(ebbfar_submit(far, requests + READS / 2, READS / 2), 0);
+		for (int i = 0; i < READS; i++)
+			assert_int_equal(ebbfar_complete(far, 20000, &q), 0);
+		for (int i = 0; i < READS; i++) {
+			q = &requests[i];
+			if (i % 4 == 3 && (i % 9 == 8 || q->size)) {
+				assert_int_equal(q->result, -EACCES);
+				continue;
+			}
+			assert_int_equal(q->result, 0);
+			if (q->op == EBBFAR_READ)
+				assert_memory_equal(back[i], bytes + i, q->size);
+		}
+		assert_int_equal(ebbfar_wait(far, 5000, &from, &word), 0);
+		assert_int_equal(word, 9);
+	}
+	ebbfar_close(other);
+	ebbfar_close(far);
+}
+
 /* Each request takes effect once, wherever the link is cut. */
 static void cuts(void **state)
 {
@@ -181,6 +231,7 @@ int main(void)
 		BOTH(in_order),
 		BOTH(allocations),
 		BOTH(failures),
+		{ "reads_among_others by tcp", reads_among_others, by_tcp, end_far_donor, NULL },
 		cmocka_unit_test_setup_teardown(cuts, by_proxy, end_by_proxy),
 		cmocka_unit_test_setup_teardown(lost, by_proxy, end_by_proxy),
 	};

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
@@ -149,6 +150,107 @@ static void tables(void **state)
 	ebbfar_close(far);
 }
 
+static struct ebbfar_extent changing;
+static bool changes;
+
+static void *change_place(void *data)
+{
+	uint64_t right = changing.place;
+
+	while (__atomic_load_n(&changes, __ATOMIC_RELAXED)) {
+		__atomic_store_n(&changing.place, right + (3ull << 30), __ATOMIC_RELAXED);
+		__atomic_store_n(&changing.place, right, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* A name in memory that another member changes is right or wrong, not half of each. */
+static void names_that_change(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE | EBBFAR_SHARED);
+	uint64_t since = now_ns(), word = 0, old;
+	uint32_t right = 0, wrong = 0;
+	pthread_t thread;
+	void *memory;
+
+	assert_int_equal(ebbfar_alloc(far, 4096, &changing), 0);
+	changes = true;
+	pthread_create(&thread, NULL, change_place, NULL);
+	for (uint32_t i = 0; now_ns() - since < SECOND; i++) {
+		int r = i % 4 == 0 ? ebbfar_read(far, &changing, 0, &word, 8) :
+			i % 4 == 1 ? ebbfar_write(far, &changing, 0, &word, 8) :
+			i % 4 == 2 ? ebbfar_add(far, &changing, 0, 1, &old) :
+			at == world.tcp ? 0 : ebbfar_map(far, &changing, &memory);
+
+		if (i % 4 == 3 && !r && at != world.tcp)
+			*(volatile uint64_t *)memory = 0;
+		right += !r;
+		wrong += r == -EINVAL;
+		assert_true(!r || r == -EINVAL);
+	}
+	__atomic_store_n(&changes, false, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	assert_true(right + wrong > 0);
+	ebbfar_close(far);
+}
+
+/* Writes words of any kind to all tables. */
+static void *spoil_tables(void *data)
+{
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	uint64_t seed = 3;
+
+	while (__atomic_load_n(&changes, __ATOMIC_RELAXED)) {
+		uint8_t *base = far_base(pool, draw_below(&seed, pool->arenas));
+		uint64_t from = ebb_far_section_at(0), end = ebb_far_table(FAR_SECTIONS);
+		uint64_t at = from + 8 * draw_below(&seed, (uint32_t)(end - from) / 8);
+		uint32_t owner = draw_below(&seed, 4), class = draw_below(&seed, 16);
+
+		if (draw_below(&seed, 2))
+			at = ebb_far_section_at(draw_below(&seed, 2 * FAR_SECTIONS));
+		far_swap(base, at, far_load(base, at), draw_below(&seed, 2) ?
+			 ebb_far_section(draw_below(&seed, 8), class, owner, draw32(&seed)) :
+			 ebb_far_slot(owner, class, draw_below(&seed, 4)));
+	}
+	return NULL;
+}
+
+/* Whatever a table says, calls return, and reach extents alone. */
+static void hostile_tables(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE), *other = open_at(world.local, 0);
+	struct ebbfar_extent x[32] = { 0 };
+	static uint8_t bytes[4096];
+	uint64_t since = now_ns(), seed = 5, old;
+	uint32_t done = 0;
+	pthread_t thread;
+
+	assert_int_equal(ebbfar_alloc(other, 4096, &x[0]), 0);
+	changes = true;
+	pthread_create(&thread, NULL, spoil_tables, NULL);
+	while (now_ns() - since < SECOND) {
+		struct ebbfar_extent *y = &x[draw_below(&seed, 32)];
+		ebbfar_t *by = draw_below(&seed, 4) ? far : other;
+
+		done += !ebbfar_alloc(by, 1 + draw_below(&seed, EBBFAR_EXTENT_MOST), y);
+		ebbfar_write(by, y, 0, bytes, 4096);
+		ebbfar_add(by, y, 4088, 1, &old);
+		ebbfar_read(by, y, 0, bytes, 4096);
+		ebbfar_take(by, 1 + draw_below(&seed, 3), &x[draw_below(&seed, 32)]);
+		ebbfar_withdraw(by, &x[draw_below(&seed, 32)]);
+		ebbfar_free(by, &x[draw_below(&seed, 32)]);
+	}
+	__atomic_store_n(&changes, false, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	assert_true(done > 0);
+	assert_string_equal(ebbfar_why(far), "");
+	for (uint32_t i = 0; i < far_find(world.l->far, "", "p")->arenas; i++)
+		assert_int_equal(far_load(far_base(far_find(world.l->far, "", "p"), i), 0),
+				 EBB_FAR_MAGIC);
+	ebbfar_close(other);
+	ebbfar_close(far);
+}
+
 static void no_bytes(void **state)
 {
 	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
@@ -262,6 +364,52 @@ static void found_again(void **state)
 	assert_int_equal(pool->arenas, 1);
 	ebbfar_close(b);
 	ebbfar_close(a);
+}
+
+enum { ALL = FAR_ARENAS * FAR_SECTIONS * EBB_FAR_SLOTS };
+
+static uint32_t fill(ebbfar_t *far, struct ebbfar_extent *x)
+{
+	uint32_t n = 0;
+
+	while (n < ALL && !ebbfar_alloc(far, 4096, &x[n]))
+		n++;
+	return n;
+}
+
+/* What member @a frees, the other one finds. */
+static void pass_extents(const char *where, bool hints)
+{
+	static struct ebbfar_extent x[ALL];
+	ebbfar_t *a = open_at(world.tcp, EBBFAR_CREATE), *b = open_at(where, 0);
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	uint32_t n = fill(b, x);
+
+	assert_in_range(n, ALL / 2, ALL - 1);
+	for (uint32_t i = 0; i < 10; i++) {
+		struct ebbfar_extent *y = &x[i * n / 10];
+
+		assert_int_equal(ebbfar_take(a, ebbfar_member(b), y), 0);
+		assert_int_equal(ebbfar_free(a, y), 0);
+		for (uint32_t k = 0; k < FAR_ARENAS && !hints; k++)
+			memset(far_base(pool, k) + ebb_far_hint_at(FAR_SECTIONS, 0), 0,
+			       8 * FAR_SECTIONS);
+		assert_int_equal(ebbfar_alloc(b, 4096, y), 0);
+	}
+	ebbfar_close(b);
+	ebbfar_close(a);
+}
+
+/* ... whether or not the first one makes a call after that. */
+static void freed_for_others(void **state)
+{
+	pass_extents(at, true);
+}
+
+/* A wrong hint costs time, never memory. */
+static void wrong_hints(void **state)
+{
+	pass_extents(at, false);
 }
 
 /* --- processes and signals -------------------------------------------------------- */
@@ -440,10 +588,14 @@ int main(void)
 		BOTH(wrong_options),
 		BOTH(too_many_pools),
 		BOTH(tables),
+		BOTH(names_that_change),
+		BOTH(hostile_tables),
 		BOTH(no_bytes),
 		BOTH(freed_extents),
 		BOTH(kept_in_one_section),
 		BOTH(found_again),
+		BOTH(freed_for_others),
+		BOTH(wrong_hints),
 		BOTH(child_of_fork),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),

@@ -110,7 +110,9 @@ static void other_donors(void **state)
 
 /* What an impostor replies to the request for a pool. */
 enum lie { TRUE_REPLY, OTHER_TAG, OTHER_OP, TOO_LONG, NO_NUMBER, NO_SECTIONS, HUGE_ARENAS,
-	   MANY_ARENAS, HALF_A_REPLY, TWO_REPLIES, LATE_REPLY, LIES };
+	   MANY_ARENAS, HALF_A_REPLY, TWO_REPLIES, LATE_REPLY, LIES,
+	   /* To all else. */
+	   STRANGE_STATUS };
 
 struct impostor {
 	int listens;
@@ -181,6 +183,7 @@ static void *impose(void *data)
 			lie_about_pool(fd, f, im->lie);
 		} else {
 			f.length = 0;
+			f.status = im->lie == STRANGE_STATUS ? WIRE_STALE : WIRE_OK;
 			reply(fd, f, payload, 0);
 		}
 	}
@@ -188,19 +191,47 @@ static void *impose(void *data)
 	return NULL;
 }
 
+static void listen_as(struct impostor *im, char *text, size_t size)
+{
+	struct error e = { 0 };
+	struct address a;
+
+	assert_int_equal(address_parse("127.0.0.1:0", "test", &a, &e), 0);
+	im->listens = address_listen(&a, ADDRESS_LOOPBACK, &e);
+	assert_true(im->listens >= 0);
+	snprintf(text, size, "127.0.0.1:%u", 256 * ((uint8_t *)&a.sa)[2] +
+		 ((uint8_t *)&a.sa)[3]);
+}
+
+/* A status that a request cannot have: the handle fails for good. */
+static void strange_status(void **state)
+{
+	struct impostor im = { .lie = STRANGE_STATUS };
+	struct ebbfar_extent x = { EBBFAR_EXTENT_MOST, 4096, 0 };
+	pthread_t thread;
+	ebbfar_t *far;
+	uint64_t word;
+	char text[32];
+
+	listen_as(&im, text, sizeof(text));
+	pthread_create(&thread, NULL, impose, &im);
+	far = open_with(options(text, 0));
+	assert_int_equal(ebbfar_add(far, &x, 0, 1, &word), -EPROTO);
+	if (!strstr(ebbfar_why(far), "broke the protocol"))
+		fail_msg("why: \"%s\"", ebbfar_why(far));
+	assert_int_equal(ebbfar_notify(far, 1, 1), -EPROTO);
+	ebbfar_close(far);
+	pthread_join(thread, NULL);
+	close(im.listens);
+}
+
 /* A donor that breaks the protocol, or is not one. */
 static void impostors(void **state)
 {
 	struct impostor im = { 0 };
-	struct error e = { 0 };
-	struct address a;
 	char text[32];
 
-	assert_int_equal(address_parse("127.0.0.1:0", "test", &a, &e), 0);
-	im.listens = address_listen(&a, ADDRESS_LOOPBACK, &e);
-	assert_true(im.listens >= 0);
-	snprintf(text, sizeof(text), "127.0.0.1:%u", 256 * ((uint8_t *)&a.sa)[2] +
-		 ((uint8_t *)&a.sa)[3]);
+	listen_as(&im, text, sizeof(text));
 	for (im.lie = TRUE_REPLY; im.lie < LIES; im.lie++) {
 		struct ebbfar_options o = options(text, 0);
 		int wanted = im.lie == HALF_A_REPLY ? -ESHUTDOWN :
@@ -798,6 +829,7 @@ int main(void)
 		BOTH(refusals),
 		cmocka_unit_test_setup_teardown(other_donors, without_far_memory, end_far_donor),
 		cmocka_unit_test(impostors),
+		cmocka_unit_test(strange_status),
 		BOTH(allocate_and_access),
 		BOTH(invalid_names),
 		BOTH(until_it_is_full),

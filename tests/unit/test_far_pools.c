@@ -237,11 +237,12 @@ static void tables_of_arenas(void **state)
 	assert_int_equal(header.pool, fp->identity);
 	assert_int_equal(header.sections, SECTIONS);
 	assert_int_equal(far_arena(fp, 1), WIRE_OK);
+	/* The first one has the members' records: a change costs the same in all pools. */
 	for (uint32_t arena = 0; arena < 2; arena++) {
 		assert_int_equal(far_read(m, arena, EBB_FAR_MEMBERS_AT, &record, sizeof(record)),
 				 WIRE_OK);
-		assert_int_equal(record.state, EBB_FAR_LIVE);
-		assert_int_equal(record.incarnation, 1);
+		assert_int_equal(record.state, arena ? EBB_FAR_VACANT : EBB_FAR_LIVE);
+		assert_int_equal(record.incarnation, !arena);
 	}
 }
 
@@ -372,6 +373,27 @@ static void words_of_the_table(void **state)
 			 WIRE_NOT_OWNER);
 	assert_int_equal(swap_section(a, 0, ebb_far_section(EBB_FAR_WHOLE, 9, a->number, 0)),
 			 WIRE_OK);
+	/* Of another member's words, a member may take an extent, and that is all. */
+	assert_int_equal(swap_slot(b, ebb_far_slot(a->number, 0, 0), ebb_far_slot(0, 0, 1)),
+			 WIRE_NOT_OWNER);
+	assert_int_equal(swap_slot(b, ebb_far_slot(a->number, 0, 0),
+				   ebb_far_slot(EBB_FAR_CLOSED, 0, 1)), WIRE_NOT_OWNER);
+	assert_int_equal(swap_slot(b, ebb_far_slot(a->number, 0, 0), ebb_far_slot(b->number, 0, 0)),
+			 WIRE_NOT_OWNER);
+	assert_int_equal(swap_slot(b, ebb_far_slot(a->number, 0, 0), ebb_far_slot(b->number, 0, 1)),
+			 WIRE_OK);
+	assert_int_equal(swap_section(b, ebb_far_section(EBB_FAR_WHOLE, 9, a->number, 0),
+				      ebb_far_section(EBB_FAR_FREE, 0, 0, 1)), WIRE_NOT_OWNER);
+	assert_int_equal(swap_section(b, ebb_far_section(EBB_FAR_WHOLE, 9, a->number, 0),
+				      ebb_far_section(EBB_FAR_WHOLE, 9, b->number, 0)),
+			 WIRE_NOT_OWNER);
+	assert_int_equal(swap_section(b, ebb_far_section(EBB_FAR_OPENING, 1, a->number, 0),
+				      ebb_far_section(EBB_FAR_OPEN, 1, 0, 0)), WIRE_NOT_OWNER);
+	assert_int_equal(swap_section(b, ebb_far_section(EBB_FAR_CLOSING, 1, a->number, 0),
+				      ebb_far_section(EBB_FAR_WHOLE, 9, b->number, 1)),
+			 WIRE_NOT_OWNER);
+	assert_int_equal(swap_section(b, ebb_far_section(EBB_FAR_WHOLE, 9, a->number, 0),
+				      ebb_far_section(EBB_FAR_WHOLE, 9, b->number, 1)), WIRE_OK);
 	/* Of hints, one word or less. */
 	assert_int_equal(far_write(a, 0, ebb_far_hint_at(SECTIONS, 1), &word, 8), WIRE_OK);
 	assert_int_equal(far_write(a, 0, ebb_far_hint_at(SECTIONS, 1) + 7, &word, 1), WIRE_OK);

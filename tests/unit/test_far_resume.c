@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Members of libebbfar whose links are cut: in each request, for a short time, for too long. */
+/* Members of libebbfar whose links are cut, for a short time or for too long, or change bits. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,6 +170,24 @@ static void short_cut(void **state)
 	assert_int_equal(in_state(EBB_FAR_AWAY), 0);
 }
 
+/* A link that is cut in the TLS handshake, too, is no refusal. */
+static void short_cut_by_tls(void **state)
+{
+	ebbfar_t *far = open_resuming(world.keys[0], 0);
+	struct ebbfar_extent x;
+	uint64_t word = 77;
+	uint32_t from;
+
+	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
+	assert_int_equal(ebbfar_write(far, &x, 0, &word, 8), 0);
+	set_link(LINK_DOWN);
+	assert_int_equal(ebbfar_wait(far, 500, &from, &word), -EAGAIN);
+	set_link(LINK_GOOD);
+	assert_int_equal(ebbfar_read(far, &x, 0, &word, 8), 0);
+	assert_int_equal(word, 77);
+	ebbfar_close(far);
+}
+
 /* One that is away for longer is fenced, and all its calls say so. */
 static void long_cut(void **state)
 {
@@ -240,6 +258,69 @@ static void silent_for_ever(void **state)
 	set_link(LINK_GOOD);
 }
 
+/* Each connection ends, or is silent, after the handshake: a call ends all the same. */
+static void cut_before_each_reply(enum link link, const char *why)
+{
+	struct ebbfar_options o = options(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	uint64_t since, word;
+	ebbfar_t *far;
+
+	o.timeout_ms = 400;
+	o.resume_ms = 900;
+	far = open_with(o);
+	assert_int_equal(ebbfar_alloc(far, 1, &x), 0);
+	set_link(link);
+	since = now_ns();
+	assert_int_equal(ebbfar_add(far, &x, 0, 1, &word), -ETIMEDOUT);
+	/* Other programs may use the processors. */
+	assert_in_range(now_ns() - since, 890 * SECOND / 1000, 20 * SECOND);
+	if (!strstr(ebbfar_why(far), why) || !strstr(ebbfar_why(far), "open the pool again"))
+		fail_msg("%s", ebbfar_why(far));
+	set_link(LINK_GOOD);
+	ebbfar_close(far);
+}
+
+static void connections_that_end(void **state)
+{
+	cut_before_each_reply(LINK_HELLO_ONLY, "no reply by several connections for 900 ms");
+}
+
+static void connections_that_are_silent(void **state)
+{
+	cut_before_each_reply(LINK_HELLO_AND_SILENT, "no reply by several connections for 900 ms");
+}
+
+/* The time in which a program makes no call is not the donor's. */
+static void without_calls(void **state)
+{
+	struct ebbfar_options o = options(at, EBBFAR_CREATE | EBBFAR_NO_RESUME);
+	struct ebbfar_request request, *done;
+	struct ebbfar_extent x[4];
+	ebbfar_t *far;
+
+	o.timeout_ms = 250;
+	far = open_with(o);
+	/* A section, then its first free slot: that changes a hint. */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[i]), 0);
+	assert_int_equal(ebbfar_free(far, &x[0]), 0);
+	usleep(2300000);
+	assert_int_equal(ebbfar_alloc(far, 1 << 19, &x[0]), 0);
+	assert_string_equal(ebbfar_why(far), "");
+	/* One that looks now and then learns that its donor is silent. */
+	hold_donor();
+	request = (struct ebbfar_request){ .op = EBBFAR_ADD, .extent = x[1] };
+	assert_int_equal(ebbfar_submit(far, &request, 1), 0);
+	for (int i = 0; i < 10 && !*ebbfar_why(far); i++) {
+		usleep(700000);
+		ebbfar_complete(far, 0, &done);
+	}
+	assert_int_equal(request.result, -ETIMEDOUT);
+	let_donor_go_on();
+	ebbfar_close(far);
+}
+
 /* The donor ends connections; mapped memory is used meanwhile. */
 static void cut_by_the_donor(void **state)
 {
@@ -264,6 +345,101 @@ static void cut_by_the_donor(void **state)
 	ebbfar_close(far);
 }
 
+/* --- bits that change ------------------------------------------------------------- */
+
+enum { HANDLES = 200, CALLS = 60 };
+
+static uint64_t seed = 1;
+
+static uint32_t any(uint32_t below)
+{
+	return draw_below(&seed, below);
+}
+
+static int any_call(ebbfar_t *far, struct ebbfar_extent *x)
+{
+	static uint8_t bytes[EBBFAR_EXTENT_MOST];
+	static struct ebbfar_request requests[8];
+	struct ebbfar_request *done;
+	uint64_t word, size = any(4) ? any(200) : any(1 << 19);
+	uint32_t from;
+	int r;
+
+	switch (any(9)) {
+	case 0:
+		return ebbfar_alloc(far, 1 + any(1 << 19), x);
+	case 1:
+		return ebbfar_free(far, x);
+	case 2:
+		return ebbfar_read(far, x, 0, bytes, size);
+	case 3:
+		return ebbfar_write(far, x, 0, bytes, size);
+	case 4:
+		return ebbfar_cas(far, x, 0, 0, 1, &word);
+	case 5:
+		return ebbfar_add(far, x, 8, 1, &word);
+	case 6:
+		return ebbfar_notify(far, 1 + any(3), 7);
+	case 7:
+		return ebbfar_wait(far, 0, &from, &word);
+	default:
+		break;
+	}
+	memset(requests, 0, sizeof(requests));
+	for (int i = 0; i < 8; i++) {
+		requests[i].op = EBBFAR_READ + any(6);
+		requests[i].extent = *x;
+		requests[i].memory = bytes;
+		requests[i].size = 1 + any(4096);
+	}
+	r = ebbfar_submit(far, requests, 8);
+	while (!r)
+		r = ebbfar_complete(far, -1, &done);
+	return r;
+}
+
+/*
+ * A link that changes bits of what donor and members say, without TLS: all of it may be wrong, but
+ * each call returns, and one that fails for good says why.
+ */
+static void flipped_bits(void **state)
+{
+	uint32_t opened = 0, failed = 0;
+
+	for (int i = 0; i < HANDLES; i++) {
+		struct ebbfar_options o = options(at, EBBFAR_CREATE |
+						      (any(2) ? EBBFAR_NO_RESUME : 0));
+		struct ebbfar_extent x = { 1 << 21, 4096, 0 };
+		uint64_t since = now_ns();
+		ebbfar_t *far;
+		bool lost = false;
+
+		o.timeout_ms = o.resume_ms = 100;
+		set_link(any(2) ? LINK_FLIPS : LINK_GOOD);
+		if (ebbfar_open(&o, &far)) {
+			assert_non_null(strchr(o.error, ':'));
+			assert_non_null(strchr(o.error, ';'));
+			continue;
+		}
+		opened++;
+		set_link(LINK_FLIPS);
+		for (int k = 0; k < CALLS && !lost; k++) {
+			any_call(far, &x);
+			lost = *ebbfar_why(far);
+		}
+		if (lost) {
+			assert_non_null(strchr(ebbfar_why(far), ';'));
+			failed++;
+		}
+		ebbfar_close(far);
+		/* Other programs may use the processors. */
+		assert_in_range(now_ns() - since, 0, 60 * SECOND);
+	}
+	assert_in_range(opened, HANDLES / 10, HANDLES);
+	assert_in_range(failed, HANDLES / 20, HANDLES);
+	set_link(LINK_GOOD);
+}
+
 int main(void)
 {
 #define LINKED(f) cmocka_unit_test_setup_teardown(f, by_proxy, end_by_proxy)
@@ -272,9 +448,15 @@ int main(void)
 		cmocka_unit_test_setup_teardown(each_request_by_tls,
 						by_proxy_with_keys, end_by_proxy),
 		LINKED(short_cut),
+		cmocka_unit_test_setup_teardown(short_cut_by_tls,
+						by_proxy_with_keys, end_by_proxy),
 		LINKED(long_cut),
 		LINKED(silent_for_a_second),
 		LINKED(silent_for_ever),
+		LINKED(flipped_bits),
+		LINKED(connections_that_end),
+		LINKED(connections_that_are_silent),
+		cmocka_unit_test_setup_teardown(without_calls, by_tcp, end_far_donor),
 		cmocka_unit_test_setup_teardown(cut_by_the_donor, by_tcp, end_far_donor),
 		cmocka_unit_test_setup_teardown(cut_by_the_donor, by_mapping, end_far_donor),
 	};

@@ -17,6 +17,7 @@
 #include "far_world.h"
 #include "lib/base/bytes.h"
 #include "lib/base/clock.h"
+#include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
 #include "lib/wire/address.h"
 
@@ -673,23 +674,131 @@ static void grace_period(void **state)
 	disconnect(&a);
 }
 
-/* A connection takes the buffers of an earlier one: the loop does not wait for memory again. */
-static void buffers_of_another(void **state)
+static uint32_t unused_buffers(void)
 {
-	struct far_buffers *first;
+	uint32_t n = 0;
+
+	for (struct far_buffer *b = world.l->sessions.far_unused; b; b = b->next)
+		n++;
+	return n;
+}
+
+/*
+ * A connection has a buffer while it has requests in flight: many connections take the memory of
+ * few, and the loop does not wait for memory again.
+ */
+static void buffers_in_use(void **state)
+{
+	static struct peer many[20];
+	struct wire_frame f = { .op = WIRE_FAR_WRITE, .length = WIRE_FAR_MOST };
+	static uint8_t bytes[WIRE_HEADER + 100];
 
 	two_members(0, WIRE_KEEP);
-	assert_null(world.l->sessions.far_unused);
-	disconnect(&b);
-	first = world.l->sessions.far_unused;
-	assert_non_null(first);
-	connect_to(&b, world.tcp);
-	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
-	assert_null(world.l->sessions.far_unused);
+	f.offset = take_section(&a);
+	for (uint32_t i = 0; i < 20; i++) {
+		join(&many[i], world.tcp, 100 + i, WIRE_KEEP);
+		assert_int_equal(read_at(&many[i], 0, 4096), WIRE_OK);
+	}
+	assert_int_equal(unused_buffers(), 1);
+	/* A payload that is arriving. */
+	wire_build(bytes, &f);
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	far_world_turn();
+	assert_int_equal(unused_buffers(), 0);
+	assert_int_equal(read_at(&b, 0, 100), WIRE_OK);
+	assert_int_equal(unused_buffers(), 1);
+	disconnect(&a);
+	assert_int_equal(unused_buffers(), 2);
+	for (uint32_t i = 0; i < 20; i++)
+		disconnect(&many[i]);
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	assert_int_equal(read_at(&a, f.offset, 100), WIRE_OK);
+	assert_int_equal(unused_buffers(), 2);
 	part();
-	assert_ptr_equal(world.l->sessions.far_unused, first);
-	assert_non_null(first->next);
-	assert_null(first->next->next);
+}
+
+/* --- any order of frames ------------------------------------------------------------ */
+
+enum { OUTSTANDING = 12 };
+
+struct model {
+	uint32_t at;                 /* of a section that the member has */
+	uint8_t bytes[EBB_FAR_SECTION];
+	struct wire_frame sent[OUTSTANDING];
+	uint8_t wanted[OUTSTANDING]; /* of a READ: all its bytes */
+	uint32_t first, count;
+};
+
+static struct model model;
+
+/* Takes the oldest reply.  READs are of ranges that hold one byte over and over. */
+static void take_oldest(void)
+{
+	const struct wire_frame *f = &model.sent[model.first];
+	struct wire_frame reply = take(&a, f->op);
+
+	assert_int_equal(reply.tag, f->tag);
+	assert_int_equal(reply.status, f->slab ? WIRE_NO_SLAB : WIRE_OK);
+	for (uint32_t i = 0; f->op == WIRE_FAR_READ && i < reply.length; i++)
+		if (a.payload[i] != model.wanted[model.first])
+			fail_msg("byte %u of a READ of %u", i, f->length);
+	model.first = (model.first + 1) % OUTSTANDING;
+	model.count--;
+}
+
+/* Sends a frame of a random kind: refused ones too, and those that have replies of their own. */
+static void send_any(uint64_t *seed)
+{
+	static uint8_t bytes[WIRE_FAR_MOST];
+	static const uint8_t ops[] = { WIRE_FAR_READ, WIRE_FAR_WRITE, WIRE_FAR_READ, WIRE_FAR_WRITE,
+				       WIRE_FAR_LIST, WIRE_PING, WIRE_FAR_ADD, WIRE_FAR_CAS };
+	uint32_t range = draw_below(seed, 8), last = (model.first + model.count) % OUTSTANDING;
+	struct wire_frame f = { .op = ops[draw_below(seed, 8)] };
+	const struct wire_far_swap swap = { model.at + EBB_FAR_SECTION - 8, 0, 0 };
+	uint8_t *stored = model.bytes + range * WIRE_FAR_MOST / 2;
+
+	if (wire_far_moves(&f)) {
+		f.length = 1 + draw_below(seed, draw_below(seed, 2) ? 100 : WIRE_FAR_MOST / 2);
+		f.offset = model.at + range * WIRE_FAR_MOST / 2;
+		f.slab = draw_below(seed, 8) == 0;
+	}
+	if (f.op == WIRE_FAR_WRITE && !f.slab) {
+		f.length = WIRE_FAR_MOST / 2;
+		memset(stored, (int)draw32(seed), f.length);
+	}
+	memcpy(bytes, stored, WIRE_FAR_MOST / 2);
+	if (f.op == WIRE_FAR_ADD || f.op == WIRE_FAR_CAS) {
+		f.length = f.op == WIRE_FAR_ADD ? 8 : 42 * WIRE_FAR_SWAP_SIZE;
+		f.offset = f.op == WIRE_FAR_ADD ? (uint32_t)swap.at : 0;
+		memset(bytes, 0, 8);
+		for (uint32_t i = 0; i < 42 && f.op == WIRE_FAR_CAS; i++)
+			wire_put_far_swap(bytes, i, &swap);
+	}
+	model.wanted[last] = *stored;
+	push(&a, f, bytes);
+	f.tag = a.tag;
+	model.sent[last] = f;
+	model.count++;
+}
+
+/* Frames of all lengths, pipelined and read late: each has its reply, in order. */
+static void any_order(void **state)
+{
+	uint64_t seed = 77;
+
+	two_members(0, WIRE_KEEP);
+	model = (struct model){ .at = take_section(&a) };
+	for (int i = 0; i < 4000; i++) {
+		if (model.count == OUTSTANDING || (model.count && draw_below(&seed, 2)))
+			take_oldest();
+		else
+			send_any(&seed);
+	}
+	while (model.count)
+		take_oldest();
+	assert_int_equal(unused_buffers(), 1);
+	part();
 }
 
 static void bye(void **state)
@@ -829,7 +938,8 @@ int main(void)
 						end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
-		cmocka_unit_test_setup_teardown(buffers_of_another, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(buffers_in_use, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(any_order, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(bye, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_arenas, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),

@@ -17,6 +17,8 @@
  */
 #define REPLY_TIMEOUTS 8
 #define RECEIVE_BYTES (1u << 20) /* at a time */
+/* Calls that wait go on more often, a time-out apart at most. */
+#define ABSENT_MS 100
 
 int client_errno(uint16_t status)
 {
@@ -122,9 +124,13 @@ static int finished(void *data, const struct wire_frame *f)
 		c->status = f->status;
 		return f->status ? 0 : wire_parse_donor(c->small, f->length, &c->told);
 	}
+	/* A status that the request cannot have. */
+	if (client_errno(f->status) == -EPROTO)
+		return -EPROTO;
 	q = pop(c);
 	r = &q->reply;
 	c->reply_at = now_ms();
+	c->stalled = false;
 	if (!f->status && r->got)
 		*r->got = f->length;
 	if (!f->status && r->fd)
@@ -138,7 +144,29 @@ static int finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
-const struct stream_rx_ops client_rx_ops = { .arrived = arrived, .finished = finished };
+/*
+ * READs of bytes: their memory may hold anything until they complete, also if they are refused.
+ * That of words stays as it is then.
+ */
+static uint32_t expected(void *data, struct stream_expected *frames, uint32_t most)
+{
+	const struct client *c = data;
+	uint32_t n = 0, arriving = c->rx.busy && c->rx.frame.op != WIRE_FAR_NOTIFIED;
+
+	for (; arriving + n < c->count && n < most && c->state == CLIENT_UP; n++) {
+		const struct client_request *q =
+			&c->requests[(c->first + arriving + n) % CLIENT_REQUESTS];
+
+		if (q->f.op != WIRE_FAR_READ || q->reply.words)
+			break;
+		frames[n] = (struct stream_expected){ q->reply.to, q->reply.length };
+	}
+	return n;
+}
+
+const struct stream_rx_ops client_rx_ops = {
+	.arrived = arrived, .finished = finished, .expected = expected,
+};
 
 void client_end(struct client *c, int error, const char *fmt, ...)
 {
@@ -172,6 +200,26 @@ static void check_time(struct client *c)
 		c->connector->cut(c, -ETIMEDOUT);
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * The time since the last call of the program is not the donor's.  It counts as half a time-out, so
+ * that a program that looks now and then learns that its donor is silent.
+ */
+static void discount_absence(struct client *c)
+{
+	int64_t now = now_ms(), idle = now - c->driven_at, shift = idle - c->timeout / 2;
+
+	if (!c->count || idle <= 2 * (int64_t)c->timeout + ABSENT_MS)
+		return;
+	c->heard_at = least(now, c->heard_at + shift);
+	c->reply_at = least(now, c->reply_at + shift);
+	c->give_up_at += shift;
+}
+
 bool client_go_on(struct client *c)
 {
 	int r;
@@ -180,6 +228,7 @@ bool client_go_on(struct client *c)
 		c->connector->resume(c);
 	if (c->lost || c->state != CLIENT_UP)
 		return false;
+	discount_absence(c);
 	r = stream_flush(&c->tx, c->fd, NULL, NULL);
 	if (r >= 0)
 		r = stream_receive(&c->rx, c->fd, RECEIVE_BYTES, &client_rx_ops, c);

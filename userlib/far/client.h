@@ -102,7 +102,7 @@ struct client {
 	struct wire_donor told;
 	int64_t attempt_end, retry_at, give_up_at;
 	uint32_t backoff;
-	int cut_by;        /* -errno of the last connection or attempt */
+	bool stalled;      /* the connection repeated requests, and none of them has a reply */
 	int64_t driven_at; /* last client_go_on() */
 	int64_t heard_at;  /* bytes moved last, or a request began to wait */
 	int64_t reply_at;  /* last reply, or a request began to wait */

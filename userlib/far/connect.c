@@ -2,6 +2,7 @@
 /* Connections of a client: the first one, and those that resume its member. */
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -110,6 +111,9 @@ static int securing(struct client *c)
 {
 	int r = tls_handshake(&c->tls);
 
+	/* The donor has accepted the key before: the link was cut. */
+	if (r == -EACCES && c->tls.closed && c->resumes)
+		return -ECONNRESET;
 	if (r == -EACCES && c->tls.unknown && *c->key_name) {
 		/* As ebb-swapd does: it has the key that donors share. */
 		*c->key_name = '\0';
@@ -196,13 +200,32 @@ void client_resumes(struct client *c, uint32_t patience)
 	c->patience = patience < PATIENCE_MOST_MS ? patience : PATIENCE_MOST_MS;
 }
 
+/* An attempt to resume has failed by @error: the next one begins later, unless time is over. */
+static void try_later(struct client *c, int error, int64_t now)
+{
+	if (now >= c->give_up_at)
+		client_end(c, -ETIMEDOUT,
+			   c->stalled ? "donor %s: no reply by several connections for %u ms: %s; check network and donor, and open the pool again" :
+					"donor %s: cannot connect again for %u ms: %s; check network and donor, and open the pool again",
+			   c->address.text, c->patience, strerror(-error));
+	c->retry_at = now + c->backoff;
+	c->backoff = 2 * c->backoff < BACKOFF_MOST_MS ? 2 * c->backoff : BACKOFF_MOST_MS;
+}
+
 static void cut(struct client *c, int error)
 {
+	int64_t now = now_ms();
+
 	drop_link(c);
-	c->cut_by = error;
-	c->backoff = BACKOFF_MS;
-	c->driven_at = c->retry_at = now_ms();
-	c->give_up_at = c->retry_at + c->patience;
+	c->driven_at = now;
+	if (!c->stalled) {
+		c->backoff = BACKOFF_MS;
+		c->retry_at = now;
+		c->give_up_at = now + c->patience;
+	} else if (error != -EPROTO) {
+		/* Connections that end before a reply are attempts that have failed. */
+		try_later(c, error, now);
+	}
 	if (error == -EPROTO)
 		client_end(c, error,
 			   "donor %s: it broke the protocol; update the older of donor and libebbfar, then open the pool again",
@@ -227,6 +250,7 @@ static void repeat(struct client *c)
 	}
 	c->heard_at = c->reply_at = now_ms();
 	c->moved = c->rx.moved + c->tx.moved;
+	c->stalled = c->count > 0;
 }
 
 /* At a unix socket that nothing listens to there is no donor, and the memory is lost. */
@@ -255,13 +279,7 @@ static void failed(struct client *c, int error, int64_t now)
 		cut(c, error);
 	if (c->lost)
 		return;
-	c->cut_by = error;
-	if (now >= c->give_up_at)
-		client_end(c, -ETIMEDOUT,
-			   "donor %s: cannot connect again for %u ms: %s; check network and donor, and open the pool again",
-			   c->address.text, c->patience, strerror(-error));
-	c->retry_at = now + c->backoff;
-	c->backoff = 2 * c->backoff < BACKOFF_MOST_MS ? 2 * c->backoff : BACKOFF_MOST_MS;
+	try_later(c, error, now);
 }
 
 static void resume(struct client *c)
@@ -321,10 +339,12 @@ static int load_key(struct client *c, const char *key, struct error *e)
 /* Returns 0 or -errno with a text. */
 static int explain(const struct client *c, int r, struct error *e)
 {
-	const char *text = c->address.text;
+	const char *text = c->address.text, *status;
 
+	if (c->state == CLIENT_SECURING && r == -EACCES)
+		return fail(e, r, "donor %s: %s", text, c->tls.why);
 	if (c->state == CLIENT_SECURING)
-		return fail(e, r, "donor %s: %s", text, r == -EACCES ? c->tls.why : strerror(-r));
+		return fail(e, r, "donor %s: no handshake: %s; try again", text, strerror(-r));
 	if (c->state != CLIENT_GREETING && r == -EPERM)
 		return fail(e, r,
 			    "donor %s: its process is neither root's nor this user's; run ebb-donord as one of them",
@@ -335,12 +355,17 @@ static int explain(const struct client *c, int r, struct error *e)
 	/* A donor that does not know the flag takes it for a violation of the protocol. */
 	if (r == -ECONNRESET || r == -EPIPE)
 		return fail(e, EPROTONOSUPPORT,
-			    "donor %s: it closed the connection: it has no far memory if it is of release 0.2 or older; update it",
+			    "donor %s: it closed the connection: it has too many (see its log), or no far memory because it is of release 0.2 or older; close some, or update it",
 			    text);
 	if (r == -ETIMEDOUT)
 		return fail(e, r, "donor %s: no reply in %u ms; raise timeout_ms", text, c->timeout);
-	return fail(e, r, "donor %s: refused: %s", text,
-		    c->replied && c->status ? wire_status_text(c->status) : strerror(-r));
+	if (!c->replied || !c->status)
+		return fail(e, r,
+			    "donor %s: no handshake: %s; check that an ebb-donord listens there",
+			    text, strerror(-r));
+	status = wire_status_text(c->status);
+	return fail(e, r, "donor %s: refused: %s%s", text, status,
+		    strchr(status, ';') ? "" : "; see its log");
 }
 
 static int connect_first(struct client *c, struct error *e)
@@ -383,6 +408,11 @@ int client_open(struct client *c, const char *donor, const char *key, uint32_t t
 	if (!r)
 		r = stream_tx_init(&c->tx, CLIENT_REQUESTS);
 	c->rx.takes_fds = c->local;
+	/* Where memory is mapped, READs are not sent. */
+	if (!r && !c->local) {
+		c->rx.spill = malloc(STREAM_SPILL);
+		r = c->rx.spill ? 0 : -ENOMEM;
+	}
 	if (!r && getrandom(&c->number, sizeof(c->number), 0) != sizeof(c->number))
 		r = -errno;
 	if (r)
@@ -403,6 +433,7 @@ void client_close(struct client *c)
 	c->fd = -1;
 	tls_stop(&c->tls);
 	tls_context_free(&c->context);
+	free(c->rx.spill);
 	stream_rx_free(&c->rx);
 	stream_tx_free(&c->tx);
 }

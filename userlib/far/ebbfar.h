@@ -2,14 +2,16 @@
 /*
  * ebbfar: memory of an ebb-donord (8) that programs allocate, address and share.
  *
- * A pool has a name at its donor and belongs to the key of the program that created it.  It stays
- * until it is destroyed or the donor exits.  A process that opens a pool is a member of it.
- * Members allocate extents, of 4 KiB to 2 MiB, each by one compare-and-swap of a word that holds
- * its owner, after FineMem (Wang et al., OSDI 2025) without its bitmaps and logs.  A member's
- * extents are freed when it closes the pool, exits or is lost: the donor reads the words.
+ * A pool has a name at its donor and belongs to the key of the program that created it, at a unix
+ * socket to no key.  It stays until it is destroyed or the donor exits.  Each handle is a member of
+ * its pool.  Members allocate extents, of 4 KiB to 2 MiB, each by one compare-and-swap of a word
+ * that holds its owner, after FineMem (Wang et al., OSDI 2025) without its bitmaps and logs.  When
+ * a member closes the pool, exits or is lost, the donor finds its extents by these words and frees
+ * them.
  *
- * At a unix socket the donor's memory is mapped: all but opening and adding memory is done here, by
- * the processor's atomics.  Over TCP the donor executes each operation: one round trip.
+ * At a unix socket the donor's memory is mapped: all but opening, adding memory and messages is
+ * done here, by the processor's atomics.  Over TCP the donor executes each operation: one round
+ * trip, or a few for an allocation that finds most memory used.
  *
  * An extent's name says where it is and which allocation it is; no other allocation ever has the
  * same name.  Send a name, and the number of its owner, to another member by a channel of your own,
@@ -20,29 +22,36 @@
  * noted; on failure they leave outputs unchanged, but the buffer of ebbfar_read().  Errors of every
  * function with a handle:
  *
- *	-ESHUTDOWN  the member is fenced, or the donor has restarted or exited: the member's
- *		    extents are not its own any more
+ *	-ESHUTDOWN  the member is fenced (the donor takes no more requests from it, and frees its
+ *		    extents), or the donor has restarted or exited
  *	-ETIMEDOUT  the donor could not be reached or did not reply within timeout_ms and then
  *		    resume_ms: it is unknown whether this call's operation took effect
  *	-EPROTO     the donor broke the protocol: as -ETIMEDOUT
  *	-ECHILD     the handle is that of the process before fork(2)
- *	-EINVAL     an extent, place or size that cannot be
+ *	-EINVAL     the pool cannot have an extent of that name, or the extent no such offset
  *	-EACCES     over TCP: the memory belongs to another member, or is free
  *	-ENOMEM, -EMFILE  memory of the pool cannot be mapped here; try again
+ *	-ESRCH      memory of the pool cannot be mapped: the donor cannot watch this process, such
+ *		    as one of another PID namespace before Linux 6.5; connect over TCP
  *
  * After the first three, all later calls return that error, and ebbfar_why() says the reason; close
- * the handle, and open the pool again as a new member.  With mapped memory only calls that use the
- * connection notice its end, such as ebbfar_wait() without a wait; allocations go on until then,
- * and accesses after it.  When the donor has exited, they reach memory that new members do not
- * have.
+ * the handle, and open the pool again as a new member.  Allocations and accesses of mapped memory
+ * do not use the connection, and so do not notice its end: ebbfar_wait() does, also with a wait of
+ * 0.  After that, allocations fail, and accesses go on.  When the donor has exited, they reach
+ * memory that no new member shares.
  *
  * Reconnection.  A connection that is cut, or on which the donor is silent for timeout_ms while a
  * call waits, is made again by that call or the next one.  If the donor has not fenced the member
  * meanwhile, all goes on: what was in flight takes effect exactly once, in its order, and the call
- * returns its result.  The donor fences a member that is away for longer than its grace period
- * (ebb-donord --keep, 30 s).  So it does for a process that exits without ebbfar_close(), unless
- * the donor sees the exit: that of a process that maps memory.  A call lasts at most 2 * timeout_ms
- * + resume_ms, or 8 * timeout_ms from reply to reply while bytes move.
+ * returns its result.  A call lasts at most 2 * timeout_ms + resume_ms, or 8 * timeout_ms from
+ * reply to reply while bytes move; in addition, it waits for calls of other threads.
+ *
+ * The donor fences a member that is away for longer than its grace period (ebb-donord --keep,
+ * 30 s), or has exited without ebbfar_close() so long ago.  It fences a process that has mapped
+ * memory when that exits, because a mapping cannot be revoked; also if the process closes a handle
+ * that has failed, since the donor does not hear of that.  The library has no thread, and connects
+ * again in calls alone: a program that makes no call for longer than the grace period can be fenced
+ * after a short cut.  ebbfar_wait() with a wait of 0 prevents that.
  *
  * Names are checked when an extent is freed, taken or withdrawn, and by ebbfar_check().  An access
  * checks only that the place can be an extent, and over TCP that its owner is this member: a name
@@ -53,14 +62,15 @@
  * Do not cancel a thread in a call.  Aligned words of 8 bytes are read and written atomically,
  * nothing larger is.  A thread's calls take effect in their order, but in mapped memory
  * ebbfar_read() may overtake an ebbfar_write() before it: ebbfar_cas(), ebbfar_add() and messages
- * keep their places.  Accesses by a pointer of ebbfar_map() have the order that the processor gives
- * them.
+ * keep their places.  Order between members comes from these.  Accesses by a pointer of
+ * ebbfar_map() have the order that the processor gives them.
  *
  * Signals and processes.  A signal handler must not call the library.  Calls go on after a signal:
  * none returns -EINTR, and none raises SIGPIPE.  After fork(2) the child has no mapping, and its
  * calls with the handle return -ECHILD; the child opens the pool itself.  Until it calls
  * ebbfar_close() or execve(2), it keeps the parent's connection open, so that over TCP the donor
- * does not notice the parent's exit.
+ * does not notice the parent's exit.  A member closes its handles before it calls execve(2), since
+ * extents of a process that has mapped memory are else freed at its exit.
  *
  * Trust.  Members of a pool trust each other and the donor.  Over TCP the donor refuses accesses to
  * the extents of others, unless the pool is shared; it cannot refuse those of a mapping.
@@ -95,7 +105,8 @@ enum {
 struct ebbfar_options {
 	size_t size;          /* sizeof(struct ebbfar_options) */
 	const char *donor;    /* "HOST:PORT" or "unix:/PATH" */
-	const char *key;      /* key file, which a donor with keys requires over TCP; else NULL */
+	const char *key;      /* key file, which a donor with keys requires over TCP; else NULL.  No
+			       * effect at a unix socket: there pools belong to no key */
 	const char *pool;     /* 1 to 31 printable characters without blanks */
 	unsigned flags;
 	unsigned timeout_ms;  /* longest silence of the donor while a call waits; 0 = 10 s */
@@ -107,10 +118,12 @@ struct ebbfar_options {
 /*
  * Connects to the donor and joins the pool.  options->error says more than these: -ENOENT: no such
  * pool, socket or key file; -EEXIST: with CREATE, it exists and is shared where that was not asked
- * for, or the other way round; -ENOSPC: with CREATE, the donor has 16 pools; -EUSERS: the pool has
- * 256 members; -EOPNOTSUPP: the donor has no far memory; -EPROTONOSUPPORT: it is too old; -EACCES:
- * the key was refused; -EPERM: the unix socket is another user's; -EINVAL: an option is wrong, or a
- * later release's; -ENOMEM; other errno of sockets.  The handle does not refer to *@options.
+ * for, or the other way round; -ENOSPC: with CREATE, the key has 16 pools, or the donor 64;
+ * -EUSERS: the pool has 256 members; -EOPNOTSUPP: the donor has no far memory; -EPROTONOSUPPORT: it
+ * closed the connection, because it is too old or has too many (256; --peer-connections and
+ * --key-connections of ebb-donord); -EACCES: the key was refused; -EPERM: the process at the unix
+ * socket is another user's; -EINVAL: an option is wrong, or a later release's; -ENOMEM; other errno
+ * of sockets.  The handle does not refer to *@options.
  */
 EBBFAR_API int ebbfar_open(struct ebbfar_options *options, ebbfar_t **far);
 
@@ -124,8 +137,7 @@ EBBFAR_API void ebbfar_close(ebbfar_t *far);
 
 /*
  * Destroys a pool: its memory returns to the donor.  -EBUSY: it has members, or the donor is still
- * freeing the extents of one; others as ebbfar_open().  Flags have
- * no effect.
+ * freeing the extents of one; others as ebbfar_open().  Flags have no effect.
  */
 EBBFAR_API int ebbfar_destroy(struct ebbfar_options *options);
 
@@ -152,9 +164,11 @@ struct ebbfar_extent {
 };
 
 /*
- * Allocates at least @size bytes, 1 to EBBFAR_EXTENT_MOST, else -EINVAL.  -ENOSPC: the pool's
- * memory and the donor's --far or --quota are used up; -EAGAIN: other members were faster each
- * time.
+ * Allocates @size bytes, rounded up to a power of two from EBBFAR_EXTENT_LEAST on.  -EINVAL: @size
+ * is 0 or above EBBFAR_EXTENT_MOST; -ENOSPC: the pool's memory and the donor's --far or --quota are
+ * used up, or the pool has 4096 slabs of the donor.  The library finds that by reading the pool's
+ * words, over TCP with one round trip for 2 MiB of the pool; if that takes longer than 200 ms, at
+ * most a tenth of the time.  -EAGAIN: other members were faster each time, try again.
  */
 EBBFAR_API int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent);
 
@@ -174,7 +188,10 @@ EBBFAR_API int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent);
  */
 EBBFAR_API int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent);
 
-/* Gives an extent of this member a new name, so that the old one cannot be taken. */
+/*
+ * Gives an extent of this member a new name, so that the old one cannot be taken.  -ESTALE: it has
+ * been taken or freed.
+ */
 EBBFAR_API int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent);
 
 /*
@@ -241,7 +258,8 @@ struct ebbfar_request {
  * Submits @n requests, and does not wait for the donor, except while other calls do.  The requests
  * and their memory are the library's until ebbfar_complete() has returned them, or ebbfar_close()
  * has returned.  Any number may be submitted.  -EINVAL: a request has no such operation, and
- * none is submitted.  Other errors are results.
+ * none is submitted.  Other errors are results.  Call ebbfar_complete() within seconds: a donor
+ * whose replies are not received for 10 s cuts the connection, and its grace period begins.
  *
  * Order.  Requests of a handle take effect in the order of submission, with one exception: after a
  * connection was cut, a READ may also see changes that were submitted after it and before its
@@ -310,7 +328,7 @@ EBBFAR_API int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word);
 
 /*
  * Waits up to @timeout_ms, -1 = without limit, for a word; *@member is its sender.  -EAGAIN: none
- * came.  -ESHUTDOWN, also when the wait is 0: the connection has ended.
+ * came.  Other errors, also with a wait of 0: the handle has failed for good.
  */
 EBBFAR_API int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
 

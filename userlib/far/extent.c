@@ -12,8 +12,13 @@
 
 /* Searches of all arenas while other members are faster. */
 #define TRIES 4
+/* A search of all words that takes longer is made again after as many times its duration. */
+#define SEARCH_MS 200
+#define SEARCH_PAUSE 10
 /* A thread that waits looks for words that another thread has received. */
 #define LOOK_MS 50
+/* One in so many frees corrects a hint that is not 0. */
+#define FREES_PER_HINT 16
 /* Turns of receiving for words, of up to 1 MiB each. */
 #define RECEIVES 8
 
@@ -61,7 +66,8 @@ static int parse(const ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_
 	uint32_t class = ebb_far_class(x->size);
 
 	if (class > EBB_FAR_WHOLE_CLASS || x->size != ebb_far_bytes(class) ||
-	    offset_of(x) % x->size || offset_of(x) < far->table || arena_of(x) >= MEMBER_ARENAS)
+	    offset_of(x) & (x->size - 1) || offset_of(x) < far->table ||
+	    arena_of(x) >= MEMBER_ARENAS)
 		return -EINVAL;
 	*n = (struct ebb_far_name){
 		.section = offset_of(x) >> EBB_FAR_SECTION_SHIFT,
@@ -81,21 +87,39 @@ static void name(struct ebbfar_extent *x, uint32_t arena, const struct ebb_far_n
 	};
 }
 
+/*
+ * Returns a copy: a name may be in memory that other members change, and is not to change between
+ * its check and its use.
+ */
+static struct ebbfar_extent copy_of(const struct ebbfar_extent *x)
+{
+	return (struct ebbfar_extent){
+		.place = __atomic_load_n(&x->place, __ATOMIC_RELAXED),
+		.size = __atomic_load_n(&x->size, __ATOMIC_RELAXED),
+		.generation = __atomic_load_n(&x->generation, __ATOMIC_RELAXED),
+	};
+}
+
+static int execute(ebbfar_t *far, uint32_t arena, const struct far_verb *verb)
+{
+	uint8_t *base = member_memory(far, arena);
+
+	if (!base)
+		return client_execute(&far->client, arena, verb);
+	far_execute(base, verb);
+	return 0;
+}
+
 /* Runs far->op on an arena that is known. */
 static int run(ebbfar_t *far, uint32_t arena)
 {
 	struct far_verb verb = extent_next(&far->op, FAR_OK);
-	uint8_t *base = member_memory(far, arena);
 
-	while (verb.kind != FAR_DONE) {
-		int r = 0;
-
-		if (base)
-			far_execute(base, &verb);
-		else
-			r = client_execute(&far->client, arena, &verb);
-		verb = extent_next(&far->op, r);
-	}
+	while (verb.kind != FAR_DONE)
+		verb = extent_next(&far->op, execute(far, arena, &verb));
+	/* A hint that waits for this member's next call would hide memory from others. */
+	if (far->client.count)
+		client_go_on(&far->client);
 	return far->op.result;
 }
 
@@ -116,30 +140,77 @@ static int free_names(ebbfar_t *far, uint32_t arena, struct ebb_far_name *names,
 	return run(far, arena);
 }
 
-/* Frees the oldest of what is kept of @class, of one line together.  Returns 0 or -errno. */
+/* Writes the hint of @n's line if the line's words call for another one. */
+static void mend_hint(const ebbfar_t *far, uint8_t *base, const struct ebb_far_name *n)
+{
+	uint32_t line = n->word / EBB_FAR_LINE;
+	uint64_t hint_at = ebb_far_hint_at(far->sections, n->section), words[EBB_FAR_LINE];
+	uint64_t at = ebb_far_slot_at(far->sections, n->section, line * EBB_FAR_LINE);
+	uint8_t byte;
+	int hint;
+
+	for (uint32_t i = 0; i < EBB_FAR_LINE; i++)
+		words[i] = far_load(base, at + 8ull * i);
+	hint = far_hint_wanted(words, far_load(base, hint_at), line);
+	byte = (uint8_t)hint;
+	if (hint >= 0)
+		far_copy_in(base, hint_at + line, &byte, 1);
+}
+
+/*
+ * Frees the slot of mapped memory that is named @n by its compare-and-swap.  The hint of a line
+ * without free slots is corrected at once, that of another line now and then.  Returns 0 or
+ * -ESTALE.
+ */
+static int free_at_once(ebbfar_t *far, uint32_t arena, const struct ebb_far_name *n)
+{
+	struct member_view *mv = &far->views[n->class];
+	uint8_t *base = member_memory(far, arena);
+	uint64_t word = far_owned_word(n, far->member, n->generation), freed = far_freed_word(n);
+	uint32_t line = n->word / EBB_FAR_LINE;
+
+	if (far_swap(base, ebb_far_slot_at(far->sections, n->section, n->word), word, freed) !=
+	    word)
+		return -ESTALE;
+	if (mv->used && mv->arena == arena && mv->view.section == n->section &&
+	    mv->view.line == line)
+		mv->view.words[n->word % EBB_FAR_LINE] = freed;
+	if (!(far_load(base, ebb_far_hint_at(far->sections, n->section)) >> 8 * line & 0xff) ||
+	    !draw_below(&far->seed, FREES_PER_HINT))
+		mend_hint(far, base, n);
+	return 0;
+}
+
+/* Frees the older half of what is kept of @class.  Returns 0 or -errno. */
 static int free_oldest(ebbfar_t *far, uint32_t class)
 {
 	struct ebbfar_extent x[KEPT_MOST];
-	struct ebb_far_name names[KEPT_MOST];
 	uint32_t n = kept_evict(&far->kept[class], x);
+	struct ebb_far_name name;
 	int r = 0;
 
-	for (uint32_t i = 0; i < n && !r; i++)
-		r = parse(far, &x[i], &names[i]);
-	r = r ?: free_names(far, arena_of(&x[0]), names, n);
-	/* Another member that guessed a name could have taken that one. */
-	return r == -ESTALE ? 0 : r;
+	for (uint32_t i = 0; i < n && !r; i++) {
+		r = parse(far, &x[i], &name) ?: free_at_once(far, arena_of(&x[i]), &name);
+		/* Another member that guessed the name could have taken it. */
+		r = r == -ESTALE ? 0 : r;
+	}
+	return r;
 }
 
-/* Frees @x, which is named @n, by keeping it.  Returns 0, -errno, or 1: it has to be freed. */
+/*
+ * Frees @x, which is named @n, by keeping it, or at once.  Returns 0, -errno, or 1: far_free() has
+ * to do it.
+ */
 static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_far_name *n)
 {
 	uint8_t *base = member_memory(far, arena_of(x));
 	struct kept *k;
 	int r;
 
-	if (!base || n->class >= KEPT_CLASSES)
+	if (!base || n->class >= EBB_FAR_WHOLE_CLASS)
 		return 1;
+	if (n->class >= KEPT_CLASSES)
+		return free_at_once(far, arena_of(x), n);
 	k = &far->kept[n->class];
 	/* It is the next to be allocated again: older ones, and those of another section, go. */
 	while ((r = kept_add(k, base, far->sections, far->member, x, n)) > 0 && k->count) {
@@ -147,7 +218,7 @@ static int keep(ebbfar_t *far, const struct ebbfar_extent *x, const struct ebb_f
 		if (r)
 			return r;
 	}
-	return r;
+	return r > 0 ? free_at_once(far, arena_of(x), n) : r;
 }
 
 /*
@@ -180,24 +251,32 @@ static struct far_view *view_of(ebbfar_t *far, uint32_t class, uint32_t arena)
 
 /*
  * Sets *@word to a usable word of the view's line if there are two or more: after the last one,
- * far_allocate() has to mend the hint and to find another line.
+ * far_allocate() has to mend the hint and to find another line.  The search goes on where it found
+ * the second one; members that have the same image began at different words.
  */
-static bool choose_word(struct far_view *v, uint32_t class, uint32_t *word)
+static bool choose_word(struct member_view *mv, uint32_t class, uint32_t *word)
 {
-	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, usable = 0, n, start;
+	const struct far_view *v = &mv->view;
+	uint32_t slots = ebb_far_slots(class), first = v->line * EBB_FAR_LINE, n, at;
+	bool found = false;
 
 	if (!v->has_line || first >= slots)
 		return false;
 	n = slots - first < EBB_FAR_LINE ? slots - first : EBB_FAR_LINE;
-	/* Members that have the same image choose different words. */
-	start = draw_below(&v->seed, n);
-	for (uint32_t i = 0; i < n && usable < 2; i++) {
-		uint32_t w = start + i < n ? start + i : start + i - n;
-
-		if (far_slot_usable(v->words[w], class) && !usable++)
-			*word = w;
+	at = mv->next < n ? mv->next : 0;
+	for (uint32_t i = 0; i < n; i++, at = at + 1 < n ? at + 1 : 0) {
+		if (!far_slot_usable(v->words[at], class))
+			continue;
+		if (found) {
+			mv->next = at;
+			return true;
+		}
+		*word = at;
+		found = true;
 	}
-	return usable == 2;
+	/* In the next line. */
+	mv->next = draw_below(&mv->view.seed, n);
+	return false;
 }
 
 /*
@@ -213,7 +292,7 @@ static bool allocate_at_once(ebbfar_t *far, uint32_t class, struct ebbfar_extent
 	uint64_t was, old;
 	uint32_t word;
 
-	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(v, class, &word))
+	if (!base || class >= EBB_FAR_WHOLE_CLASS || !choose_word(mv, class, &word))
 		return false;
 	was = v->words[word];
 	n = (struct ebb_far_name){
@@ -269,12 +348,8 @@ static int read_table(ebbfar_t *far, uint32_t arena, uint64_t at, uint64_t *to, 
 {
 	const struct far_verb verb = { .kind = FAR_EXECUTE, .reads = 1,
 				       .read = { { at, to, words } } };
-	uint8_t *base = member_memory(far, arena);
 
-	if (!base)
-		return client_execute(&far->client, arena, &verb);
-	far_execute(base, &verb);
-	return 0;
+	return execute(far, arena, &verb);
 }
 
 /* Returns whether most slots of @class are free by @hints, which may be half of the truth. */
@@ -308,14 +383,51 @@ static int is_empty(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t cl
 	return 1;
 }
 
+static bool has_usable(const uint64_t *words, uint32_t class)
+{
+	for (uint32_t i = 0; i < EBB_FAR_LINE; i++)
+		if (far_slot_usable(words[i], class))
+			return true;
+	return false;
+}
+
+/*
+ * Corrects the hints of a section of @class, which another member may do meanwhile.  Returns how
+ * many lines have slots that can be allocated, or -errno.
+ */
+static int mend_hints(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t class,
+		      uint64_t hints)
+{
+	uint64_t words[EBB_FAR_SLOTS];
+	uint32_t lines = ebb_far_lines(class);
+	int usable = 0, r = read_table(far, arena, ebb_far_slot_at(far->sections, section, 0),
+				       words, lines * EBB_FAR_LINE);
+
+	for (uint32_t line = 0; line < lines && !r; line++) {
+		const uint64_t *of_line = words + line * EBB_FAR_LINE;
+		int hint = far_hint_wanted(of_line, hints, line);
+		const struct far_verb verb = {
+			.kind = FAR_POST, .at = ebb_far_hint_at(far->sections, section) + line,
+			.word = (uint64_t)hint, .bytes = 1,
+		};
+
+		usable += has_usable(of_line, class);
+		r = hint < 0 ? 0 : execute(far, arena, &verb);
+	}
+	return r ?: usable;
+}
+
 /*
  * How to find empty sections: by hints, which may lack some, or by all words, which takes a round
  * trip or more for each section.
  */
 enum trim { TRIM_HINTED, TRIM_ALL };
 
-/* Makes empty sections of other classes free; returns how many, or -errno. */
-static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
+/*
+ * Makes memory that can be allocated in @class of empty sections of other classes, and of free
+ * slots that no hint shows.  Returns how many, or -errno.
+ */
+static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim how)
 {
 	uint64_t states[EBB_FAR_ARENA_SECTIONS], hints[EBB_FAR_ARENA_SECTIONS];
 	int trimmed = 0, r = member_reach(far, arena);
@@ -330,6 +442,12 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
 		if (ebb_far_section_state(states[s]) != EBB_FAR_OPEN ||
 		    class >= EBB_FAR_WHOLE_CLASS)
 			continue;
+		if (class == wanted && how == TRIM_ALL) {
+			r = mend_hints(far, arena, s, class, hints[s]);
+			trimmed += r > 0 ? r : 0;
+			r = r > 0 ? 0 : r;
+			continue;
+		}
 		r = how == TRIM_HINTED ? seems_empty(hints[s], class) :
 					 is_empty(far, arena, s, class);
 		if (r <= 0)
@@ -342,18 +460,34 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, enum trim how)
 	return r ?: trimmed;
 }
 
-static int trim(ebbfar_t *far)
+static int trim_arenas(ebbfar_t *far, uint32_t class, enum trim how)
 {
 	int trimmed = 0;
 
-	for (enum trim how = TRIM_HINTED; how <= TRIM_ALL && !trimmed; how++)
-		for (uint32_t i = 0; i < far->arenas; i++) {
-			int r = trim_arena(far, i, how);
+	for (uint32_t i = 0; i < far->arenas; i++) {
+		int r = trim_arena(far, i, class, how);
 
-			if (r < 0)
-				return r;
-			trimmed += r;
-		}
+		if (r < 0)
+			return r;
+		trimmed += r;
+	}
+	return trimmed;
+}
+
+static int trim(ebbfar_t *far, uint32_t class)
+{
+	int trimmed = trim_arenas(far, class, TRIM_HINTED);
+	int64_t since = now_ms(), took;
+
+	if (!trimmed && since >= far->search_at) {
+		trimmed = trim_arenas(far, class, TRIM_ALL);
+		took = now_ms() - since;
+		/* A program whose pool is large and full must not wait for this each time. */
+		if (!trimmed && took > SEARCH_MS)
+			far->search_at = since + SEARCH_PAUSE * took;
+	}
+	if (trimmed < 0)
+		return trimmed;
 	/* Their images of sections are old. */
 	for (uint32_t i = 0; i <= EBB_FAR_WHOLE_CLASS; i++)
 		far->views[i].used = false;
@@ -375,7 +509,7 @@ static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 		r = member_grow(far);
 	}
 	if (r == -ENOSPC)
-		r = free_kept(far) ?: trim(far);
+		r = free_kept(far) ?: trim(far, class);
 	return r ?: allocate(far, class, x);
 }
 
@@ -418,54 +552,57 @@ static int begin(ebbfar_t *far, const struct ebbfar_extent *x, struct ebb_far_na
 	return r ? leave(far, r) : 0;
 }
 
-int extent_free(ebbfar_t *far, const struct ebbfar_extent *x)
+int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = parse(far, x, &n);
+	int r = parse(far, &x, &n);
 
-	if (!r && small_has(&far->small, x))
+	if (!r && small_has(&far->small, &x))
 		r = -EBUSY;
 	if (!r)
-		r = member_reach(far, arena_of(x));
+		r = member_reach(far, arena_of(&x));
 	if (!r)
-		r = keep(far, x, &n);
-	return r > 0 ? free_names(far, arena_of(x), &n, 1) : r;
+		r = keep(far, &x, &n);
+	return r > 0 ? free_names(far, arena_of(&x), &n, 1) : r;
 }
 
-int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *x)
+int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 {
 	int r = enter_live(far);
 
-	return r ?: leave(far, extent_free(far, x));
+	return r ?: leave(far, extent_free(far, extent));
 }
 
-int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *x)
+int ebbfar_take(ebbfar_t *far, uint32_t owner, struct ebbfar_extent *extent)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, x, &n) : -EINVAL;
+	int r = owner && owner <= EBB_FAR_MEMBERS ? begin(far, &x, &n) : -EINVAL;
 
 	if (r)
 		return r;
 	far_take(&far->op, far->sections, far->member, owner, &n, 1);
-	r = run(far, arena_of(x));
+	r = run(far, arena_of(&x));
 	if (!r)
-		name(x, arena_of(x), &n);
+		name(extent, arena_of(&x), &n);
 	return leave(far, r);
 }
 
-int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *x)
+int ebbfar_withdraw(ebbfar_t *far, struct ebbfar_extent *extent)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = begin(far, x, &n);
+	int r = begin(far, &x, &n);
 
 	if (r)
 		return r;
-	if (is_kept(far, x, &n) || small_has(&far->small, x))
-		return leave(far, is_kept(far, x, &n) ? -ESTALE : -EBUSY);
+	if (is_kept(far, &x, &n) || small_has(&far->small, &x))
+		return leave(far, is_kept(far, &x, &n) ? -ESTALE : -EBUSY);
 	far_withdraw(&far->op, far->sections, far->member, &n, 1);
-	r = run(far, arena_of(x));
+	r = run(far, arena_of(&x));
 	if (!r)
-		name(x, arena_of(x), &n);
+		name(extent, arena_of(&x), &n);
 	return leave(far, r);
 }
 
@@ -510,19 +647,21 @@ static int reach(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, 
 	return r;
 }
 
-int extent_find(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, size_t size,
+int extent_find(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, size_t size,
 		struct wire_frame *f, uint8_t **base)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	struct ebb_far_name n;
-	int r = parse(far, x, &n);
+	int r = parse(far, &x, &n);
 
-	if (r || offset > x->size || size > x->size - offset)
+	if (r || offset > x.size || size > x.size - offset)
 		return -EINVAL;
-	r = member_reach(far, arena_of(x));
+	r = member_reach(far, arena_of(&x));
 	if (r)
 		return r;
-	*f = (struct wire_frame){ .slab = arena_of(x), .offset = offset_of(x) + (uint32_t)offset };
-	*base = member_memory(far, arena_of(x));
+	*f = (struct wire_frame){ .slab = arena_of(&x),
+				  .offset = offset_of(&x) + (uint32_t)offset };
+	*base = member_memory(far, arena_of(&x));
 	return 0;
 }
 
@@ -550,31 +689,33 @@ static int move(ebbfar_t *far, uint8_t op, const struct ebbfar_extent *x, uint64
 	return r ?: settled;
 }
 
-int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, void *to,
+int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, void *to,
 		size_t size)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
-	int r = reach(far, x, offset, size, &base);
+	int r = reach(far, &x, offset, size, &base);
 
 	if (r)
 		return r;
 	if (!base)
-		return leave(far, move(far, WIRE_FAR_READ, x, offset, to, size));
-	far_copy_out(to, base, offset_of(x) + offset, size);
+		return leave(far, move(far, WIRE_FAR_READ, &x, offset, to, size));
+	far_copy_out(to, base, offset_of(&x) + offset, size);
 	return 0;
 }
 
-int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, const void *from,
-		 size_t size)
+int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+		 const void *from, size_t size)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
-	int r = reach(far, x, offset, size, &base);
+	int r = reach(far, &x, offset, size, &base);
 
 	if (r)
 		return r;
 	if (!base)
-		return leave(far, move(far, WIRE_FAR_WRITE, x, offset, (uint8_t *)from, size));
-	far_copy_in(base, offset_of(x) + offset, from, size);
+		return leave(far, move(far, WIRE_FAR_WRITE, &x, offset, (uint8_t *)from, size));
+	far_copy_in(base, offset_of(&x) + offset, from, size);
 	return 0;
 }
 
@@ -593,12 +734,13 @@ static int ask_word(ebbfar_t *far, struct wire_frame f, const void *payload, uin
 	return r;
 }
 
-int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, uint64_t expect,
+int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t expect,
 	       uint64_t desired, uint64_t *old)
 {
-	const struct wire_far_swap s = { offset_of(x) + offset, expect, desired };
+	const struct ebbfar_extent x = copy_of(extent);
+	const struct wire_far_swap s = { offset_of(&x) + offset, expect, desired };
 	uint8_t payload[WIRE_FAR_SWAP_SIZE], *base;
-	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
+	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
 
 	if (r)
 		return r;
@@ -608,36 +750,38 @@ int ebbfar_cas(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, ui
 	}
 	wire_put_far_swap(payload, 0, &s);
 	return leave(far, ask_word(far, (struct wire_frame){
-					   .op = WIRE_FAR_CAS, .slab = arena_of(x),
+					   .op = WIRE_FAR_CAS, .slab = arena_of(&x),
 					   .length = sizeof(payload) }, payload, old));
 }
 
-int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *x, uint64_t offset, uint64_t addend,
+int ebbfar_add(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, uint64_t addend,
 	       uint64_t *old)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t payload[WIRE_FAR_WORD_SIZE], *base;
-	int r = offset % 8 ? -EINVAL : reach(far, x, offset, 8, &base);
+	int r = offset % 8 ? -EINVAL : reach(far, &x, offset, 8, &base);
 
 	if (r)
 		return r;
 	if (base) {
-		*old = far_add(base, offset_of(x) + offset, addend);
+		*old = far_add(base, offset_of(&x) + offset, addend);
 		return 0;
 	}
 	put64(payload, addend);
 	return leave(far, ask_word(far, (struct wire_frame){
-					   .op = WIRE_FAR_ADD, .slab = arena_of(x),
-					   .offset = offset_of(x) + (uint32_t)offset,
+					   .op = WIRE_FAR_ADD, .slab = arena_of(&x),
+					   .offset = offset_of(&x) + (uint32_t)offset,
 					   .length = sizeof(payload) }, payload, old));
 }
 
-int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *x, void **memory)
+int ebbfar_map(ebbfar_t *far, const struct ebbfar_extent *extent, void **memory)
 {
+	const struct ebbfar_extent x = copy_of(extent);
 	uint8_t *base;
-	int r = far->maps ? reach(far, x, 0, x->size, &base) : -EOPNOTSUPP;
+	int r = far->maps ? reach(far, &x, 0, x.size, &base) : -EOPNOTSUPP;
 
 	if (!r)
-		*memory = base + offset_of(x);
+		*memory = base + offset_of(&x);
 	return r;
 }
 
@@ -679,9 +823,10 @@ static int take_word(ebbfar_t *far, uint32_t *member, uint64_t *word)
 static void look(struct client *c)
 {
 	if (!c->lost && !c->count && c->state == CLIENT_UP &&
-	    now_ms() - c->heard_at > c->timeout)
-		client_push(c, (struct wire_frame){ .op = WIRE_PING }, NULL,
-			    (struct client_reply){ .length = WIRE_DONOR_SIZE });
+	    now_ms() - c->heard_at > c->timeout &&
+	    !client_push(c, (struct wire_frame){ .op = WIRE_PING }, NULL,
+			 (struct client_reply){ .length = WIRE_DONOR_SIZE }))
+		client_go_on(c);
 }
 
 int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)

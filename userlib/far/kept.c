@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <string.h>
 
 #include "kept.h"
 #include "lib/rules/far_memory.h"
@@ -26,7 +27,7 @@ int kept_add(struct kept *k, uint8_t *base, uint32_t sections, uint32_t member,
 	uint64_t at = ebb_far_slot_at(sections, n->section, n->word);
 	uint64_t word = far_owned_word(n, member, n->generation), renamed;
 
-	if (kept_has(k, x))
+	if (k->section == n->section && kept_has(k, x))
 		return -ESTALE;
 	/* An extent with the last generation is freed, and its memory not used again. */
 	if (n->generation + 1 >= far_generation_last(n) || !has_room(k, base, n))
@@ -56,23 +57,13 @@ bool kept_take(struct kept *k, struct ebbfar_extent *x)
 	return false;
 }
 
-/* Where the words of the extent's line begin: lines begin at multiples of their size. */
-static uint64_t line_of(const struct kept *k, uint32_t i)
-{
-	return k->extents[i].at / (8 * EBB_FAR_LINE);
-}
-
 uint32_t kept_evict(struct kept *k, struct ebbfar_extent *x)
 {
-	uint32_t left = 0, n = 0, most = (k->count + 1) / 2;
-	uint64_t line = line_of(k, 0);
+	uint32_t n = (k->count + 1) / 2;
 
-	for (uint32_t i = 0; i < k->count; i++) {
-		if (n < most && line_of(k, i) == line)
-			x[n++] = k->extents[i].x;
-		else
-			k->extents[left++] = k->extents[i];
-	}
-	k->count = left;
+	for (uint32_t i = 0; i < n; i++)
+		x[i] = k->extents[i].x;
+	k->count -= n;
+	memmove(k->extents, k->extents + n, k->count * sizeof(*k->extents));
 	return n;
 }

@@ -43,10 +43,7 @@ int kept_add(struct kept *k, uint8_t *base, uint32_t sections, uint32_t member,
 /* Takes an extent out: it is the member's, named *@x.  False without any. */
 bool kept_take(struct kept *k, struct ebbfar_extent *x);
 
-/*
- * Takes out the oldest extent and those of its line, up to half of what is kept, to be freed
- * together.  Returns how many they are: 0 only if none is kept.
- */
+/* Takes out the older half, to be freed.  Returns how many they are: 0 only if none is kept. */
 uint32_t kept_evict(struct kept *k, struct ebbfar_extent *x);
 
 /* Returns whether @x is kept, so that the program cannot have that name. */

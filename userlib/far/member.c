@@ -46,6 +46,13 @@ static bool is_arena(const ebbfar_t *far, int fd)
 	       (uint64_t)st.st_size >= far->sections * EBB_FAR_SECTION;
 }
 
+/* The handle fails for good. */
+static int broke_protocol(ebbfar_t *far)
+{
+	far->client.connector->cut(&far->client, -EPROTO);
+	return -EPROTO;
+}
+
 static int map_arena(ebbfar_t *far, uint32_t arena, int fd)
 {
 	size_t size = far->sections * EBB_FAR_SECTION;
@@ -54,7 +61,7 @@ static int map_arena(ebbfar_t *far, uint32_t arena, int fd)
 	if (fd == -EMFILE)
 		return fd;
 	if (fd < 0 || !is_arena(far, fd))
-		return -EPROTO;
+		return broke_protocol(far);
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
 		return -errno;
@@ -104,7 +111,7 @@ static int refresh(ebbfar_t *far)
 	for (uint32_t i = 0; !r && i < length / WIRE_FAR_LISTED_SIZE; i++) {
 		if (wire_parse_far_listed(list + i * WIRE_FAR_LISTED_SIZE, WIRE_FAR_LISTED_SIZE,
 					  &l))
-			return -EPROTO;
+			return broke_protocol(far);
 		if (l.identity == far->identity && l.arenas > far->arenas)
 			far->arenas = l.arenas < MEMBER_ARENAS ? l.arenas : MEMBER_ARENAS;
 	}
@@ -227,7 +234,7 @@ static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
 			    "pool %s: cannot create: the donor has %u pools; destroy one with ebbfar_destroy()",
 			    o->pool, WIRE_FAR_POOLS);
 	if (r && r != -EEXIST)
-		return fail(e, r, "pool %s: cannot create: %s", o->pool, why(c, r));
+		return fail(e, r, "pool %s: cannot create: %s; see the donor's log", o->pool, why(c, r));
 	r = ask_pool(c, o, WIRE_FAR_OPEN, &opened);
 	if (r == -ESRCH)
 		return fail(e, EUSERS, "pool %s: it has %u members; close one", o->pool,
@@ -239,7 +246,7 @@ static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
 	if (!r && !is_sane(&opened))
 		r = -EPROTO;
 	if (r)
-		return fail(e, r, "pool %s: cannot open: %s", o->pool, why(c, r));
+		return fail(e, r, "pool %s: cannot open: %s; see the donor's log", o->pool, why(c, r));
 	if (o->flags & EBBFAR_CREATE && !(o->flags & EBBFAR_SHARED) != !opened.flags) {
 		client_bye(c);
 		return fail(e, EEXIST, "pool %s: it exists and is %s; open it without EBBFAR_CREATE",
@@ -294,7 +301,7 @@ int ebbfar_open(struct ebbfar_options *o, ebbfar_t **out)
 	}
 	pthread_mutex_init(&far->lock, NULL);
 	if (mark_process(far))
-		fail(&e, errno, "memory: %m");
+		fail(&e, errno, "memory: %m; try again");
 	else if (getrandom(&far->seed, sizeof(far->seed), 0) != sizeof(far->seed))
 		fail(&e, errno, "getrandom: %m");
 	else if (!connect_donor(&far->client, o, !(o->flags & EBBFAR_NO_RESUME), &e) &&
@@ -340,7 +347,7 @@ int ebbfar_destroy(struct ebbfar_options *o)
 		     "pool %s: cannot destroy: it has members; close them, and end processes that have mapped it",
 		     o->pool);
 	else if (r)
-		fail(&e, r, "pool %s: cannot destroy: %s", o->pool, why(&c, r));
+		fail(&e, r, "pool %s: cannot destroy: %s; see the donor's log", o->pool, why(&c, r));
 	client_close(&c);
 	return e.code ? say(o, &e) : 0;
 }

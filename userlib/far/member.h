@@ -17,6 +17,7 @@
 struct member_view {
 	bool used;
 	uint32_t arena;
+	uint32_t next; /* word of .view.line that is tried next */
 	struct far_view view;
 };
 
@@ -34,6 +35,7 @@ struct ebbfar {
 	uint32_t member, sections;
 	uint64_t table; /* bytes of each arena's table: the donor's, no extent begins there */
 	uint32_t arenas; /* known so far */
+	int64_t search_at; /* ms, of now_ms(): when all words may be searched for memory again */
 	struct client client;
 	struct far_op op;
 	struct member_view views[EBB_FAR_WHOLE_CLASS + 1]; /* by class */

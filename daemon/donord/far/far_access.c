@@ -99,14 +99,21 @@ uint16_t far_write(const struct far_member *m, uint32_t arena, uint64_t at, cons
 
 /*
  * Returns whether a section word may become @desired: free, open, or @owner's.  The donor's own
- * words stay, and no generation goes back.
+ * words stay, no generation goes back, and of another member's words only an extent can be taken.
  */
 static bool may_set_section(uint32_t owner, uint64_t expect, uint64_t desired)
 {
-	if (ebb_far_section_owner(expect) == EBB_FAR_DONOR ||
-	    ebb_far_section_generation(desired) < ebb_far_section_generation(expect))
+	uint32_t has = ebb_far_section_owner(expect), state = ebb_far_section_state(desired);
+	uint64_t was = ebb_far_section_generation(expect),
+		 becomes = ebb_far_section_generation(desired);
+
+	if (has != EBB_FAR_NONE && has != owner)
+		return has != EBB_FAR_DONOR && ebb_far_section_state(expect) == EBB_FAR_WHOLE &&
+		       state == EBB_FAR_WHOLE && ebb_far_section_owner(desired) == owner &&
+		       becomes > was;
+	if (becomes < was)
 		return false;
-	switch (ebb_far_section_state(desired)) {
+	switch (state) {
 	case EBB_FAR_FREE:
 	case EBB_FAR_OPEN:
 		return ebb_far_section_owner(desired) == EBB_FAR_NONE;
@@ -121,10 +128,12 @@ static bool may_set_section(uint32_t owner, uint64_t expect, uint64_t desired)
 
 static bool may_set_slot(uint32_t owner, uint64_t expect, uint64_t desired)
 {
-	uint32_t next = ebb_far_slot_owner(desired);
+	uint32_t has = ebb_far_slot_owner(expect), next = ebb_far_slot_owner(desired);
+	uint64_t was = ebb_far_slot_generation(expect), becomes = ebb_far_slot_generation(desired);
 
-	return ebb_far_slot_owner(expect) != EBB_FAR_DONOR &&
-	       ebb_far_slot_generation(desired) >= ebb_far_slot_generation(expect) &&
+	if (has != EBB_FAR_NONE && has != EBB_FAR_CLOSED && has != owner)
+		return has != EBB_FAR_DONOR && next == owner && becomes > was;
+	return becomes >= was &&
 	       (next == owner || next == EBB_FAR_NONE || next == EBB_FAR_CLOSED);
 }
 

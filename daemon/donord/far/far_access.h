@@ -4,9 +4,10 @@
  * atomics, as members that map it do.  It checks the owner of each extent unless the pool is
  * shared.
  *
- * In the table, a member reads anything, writes hints, and swaps words to and from itself: a word
- * of another member only as the rules of far_step.h do.  That prevents accidents: members of a pool
- * have one key, and one that takes another's extent breaks only its own pool.
+ * In the table, a member reads anything, writes hints, and swaps words of its own, free and closed
+ * ones.  A word of another member it can only take, under a new generation, as the receiver of an
+ * offer does.  That prevents accidents: members of a pool have one key, and one that takes what it
+ * was not offered breaks only its own pool.
  */
 #ifndef EBB_FAR_ACCESS_H
 #define EBB_FAR_ACCESS_H

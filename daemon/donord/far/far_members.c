@@ -121,6 +121,7 @@ static void fence_if_possible(struct far_member *m)
 		return;
 	forget_process(m);
 	m->recovering = true;
+	m->fenced_at = now_ns();
 	m->pool->fenced++;
 	m->pool->far->fenced++;
 	m->pool->far->counts.fences++;
@@ -222,7 +223,7 @@ static bool begin_recovery(struct far_pool *fp)
 	for (uint32_t i = 0; i < EBB_FAR_MEMBERS && fp->fenced; i++) {
 		if (!fp->members[i].recovering)
 			continue;
-		fp->recovery = (struct far_recovery){ .member = i + 1, .since = now_ns() };
+		fp->recovery = (struct far_recovery){ .member = i + 1 };
 		return true;
 	}
 	return false;
@@ -234,9 +235,9 @@ static void end_recovery(struct far_pool *fp)
 	struct far_member *m = &fp->members[r->member - 1];
 
 	donor_say(fp->far->log, LOG_LVL_INFO,
-		  "far pool %s: member %u: %llu words of its extents freed in %llu us", fp->name,
-		  r->member, (unsigned long long)r->freed,
-		  (unsigned long long)(now_ns() - r->since) / 1000);
+		  "far pool %s: member %u: %llu words of its extents freed %llu us after its fence",
+		  fp->name, r->member, (unsigned long long)r->freed,
+		  (unsigned long long)(now_ns() - m->fenced_at) / 1000);
 	fp->far->counts.recovered++;
 	fp->far->counts.freed += r->freed;
 	m->recovering = false;

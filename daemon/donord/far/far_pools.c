@@ -167,6 +167,14 @@ void far_describe(const struct far_pool *fp, struct wire_far_listed *l)
 	memcpy(l->name, fp->name, sizeof(l->name));
 }
 
+uint64_t far_metadata(const struct far_pool *fp)
+{
+	const struct far *far = fp->far;
+
+	return fp->arenas * ebb_far_table(far->sections) + sizeof(*fp) +
+	       far->most * sizeof(*fp->slabs);
+}
+
 uint32_t far_list(const struct far *far, const char *key,
 		  struct wire_far_listed list[static WIRE_FAR_POOLS])
 {
@@ -180,29 +188,32 @@ uint32_t far_list(const struct far *far, const char *key,
 
 /* --- arenas ----------------------------------------------------------------------- */
 
-static struct ebb_far_member *record_of(uint8_t *base, const struct far_member *m)
+/* Returns NULL while the pool has no arena. */
+static struct ebb_far_member *record_of(const struct far_member *m)
 {
-	return (void *)(base + EBB_FAR_MEMBERS_AT +
+	if (!m->pool->arenas)
+		return NULL;
+	return (void *)(far_base(m->pool, 0) + EBB_FAR_MEMBERS_AT +
 			(m->number - 1) * sizeof(struct ebb_far_member));
 }
 
-static void put_record(uint8_t *base, const struct far_member *m)
-{
-	struct ebb_far_member *record = record_of(base, m);
-
-	record->incarnation = htole32(m->incarnation);
-	__atomic_store_n(&record->state, htole32(m->state), __ATOMIC_RELEASE);
-}
-
-/* Any member may send words at any rate: the cost must not depend on the number of arenas. */
 void far_put_word(const struct far_member *m)
 {
-	struct ebb_far_member *record;
+	struct ebb_far_member *record = record_of(m);
 
-	if (!m->pool->arenas)
+	if (record)
+		__atomic_store_n(&record->notify, htole64(m->word), __ATOMIC_RELEASE);
+}
+
+static void put_record(const struct far_member *m)
+{
+	struct ebb_far_member *record = record_of(m);
+
+	if (!record)
 		return;
-	record = record_of(far_base(m->pool, 0), m);
-	__atomic_store_n(&record->notify, htole64(m->word), __ATOMIC_RELEASE);
+	record->incarnation = htole32(m->incarnation);
+	__atomic_store_n(&record->state, htole32(m->state), __ATOMIC_RELEASE);
+	far_put_word(m);
 }
 
 void far_set_state(struct far_member *m, enum ebb_far_member_state state)
@@ -210,9 +221,7 @@ void far_set_state(struct far_member *m, enum ebb_far_member_state state)
 	m->pool->in[m->state] -= m->state != EBB_FAR_VACANT;
 	m->pool->in[state] += state != EBB_FAR_VACANT;
 	m->state = (uint8_t)state;
-	for (uint32_t i = 0; i < m->pool->arenas; i++)
-		put_record(far_base(m->pool, i), m);
-	far_put_word(m);
+	put_record(m);
 }
 
 bool far_may_grow(const struct far_pool *fp)
@@ -225,7 +234,6 @@ uint16_t far_arena(struct far_pool *fp, uint32_t index)
 	struct wire_frame request = { .op = WIRE_MAP };
 	struct far *far = fp->far;
 	enum wire_status st;
-	uint8_t *base;
 
 	if (index < fp->arenas)
 		return WIRE_OK;
@@ -237,13 +245,10 @@ uint16_t far_arena(struct far_pool *fp, uint32_t index)
 	if (st != WIRE_OK)
 		return st;
 	fp->slabs[index] = request.slab;
-	base = far_base(fp, index);
-	far_format_table(base, far->sections, fp->identity, index);
-	for (uint32_t i = 0; i < EBB_FAR_MEMBERS; i++)
-		put_record(base, &fp->members[i]);
+	far_format_table(far_base(fp, index), far->sections, fp->identity, index);
 	fp->arenas++;
 	for (uint32_t i = 0; i < EBB_FAR_MEMBERS && !index; i++)
-		far_put_word(&fp->members[i]);
+		put_record(&fp->members[i]);
 	far->used++;
 	return WIRE_OK;
 }

@@ -45,6 +45,7 @@ struct far_member {
 	uint64_t word;
 	uint64_t words;       /* how many it has been sent: the number of .word */
 	uint64_t touched;     /* bit i: may have extents in arenas of number i modulo 64 */
+	uint64_t fenced_at;   /* ns, CLOCK_MONOTONIC; with .recovering */
 	void *connection;     /* the session's; NULL once the member is dead */
 };
 
@@ -54,7 +55,6 @@ struct far_recovery {
 	uint32_t arena;
 	bool begun;      /* .op is that of .arena */
 	uint64_t freed;  /* words */
-	uint64_t since;  /* ns */
 	struct far_op op;
 };
 
@@ -128,7 +128,7 @@ void far_pools_free(struct far **far);
 
 /*
  * Returns whether a POOL request may be served in this turn of the loop: one, because the end of a
- * pool looks at all slabs, and each open writes a record in all arenas.
+ * pool looks at all slabs.
  */
 static inline bool far_may_change(const struct far *far)
 {
@@ -149,6 +149,8 @@ struct far_pool *far_find(struct far *far, const char *key, const char *name);
 uint32_t far_list(const struct far *far, const char *key,
 		  struct wire_far_listed list[static WIRE_FAR_POOLS]);
 void far_describe(const struct far_pool *fp, struct wire_far_listed *l);
+/* Returns the bytes that describe the pool: its arenas' tables, and its record outside of them. */
+uint64_t far_metadata(const struct far_pool *fp);
 
 /* Returns whether an arena can be added in this turn of the loop. */
 bool far_may_grow(const struct far_pool *fp);
@@ -164,9 +166,9 @@ static inline uint8_t *far_base(const struct far_pool *fp, uint32_t index)
 	return pool_memory(fp->far->pool, fp->slabs[index]);
 }
 
-/* Sets the member's state, in its records too. */
+/* Sets the member's state, in its record too: one, however many arenas the pool has. */
 void far_set_state(struct far_member *m, enum ebb_far_member_state state);
-/* Writes the last word for the member into its record of arena 0, the only one that has it. */
+/* Writes the last word for the member into its record. */
 void far_put_word(const struct far_member *m);
 
 #endif

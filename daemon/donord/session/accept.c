@@ -67,13 +67,16 @@ static struct connection *find_place(struct sessions *s, const struct sockaddr_s
 			neighbour = older(neighbour, c);
 		}
 	}
-	*why = !found ? "too many borrowers" : "too many from its address";
+	*why = !found ? "all connections are in use" :
+			"too many from its address; see --peer-connections";
 	if (s->options.peer_connections && same >= s->options.peer_connections)
 		found = neighbour ? neighbour : kept;
 	else if (!found)
 		found = stranger ? stranger : kept;
 	if (found && !connection_is_free(found))
-		connection_drop(found, "no handshake, and others want its place");
+		connection_drop(found, found == kept ?
+				"away, and another one from its address wants its place" :
+				"no handshake, and others want its place");
 	return found;
 }
 

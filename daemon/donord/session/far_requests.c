@@ -37,22 +37,35 @@ uint16_t far_greet(struct connection *c)
 
 	if (!s->far)
 		return WIRE_NO_FAR;
-	if (!c->far_buffers && s->far_unused) {
-		c->far_buffers = s->far_unused;
-		s->far_unused = c->far_buffers->next;
-	} else if (!c->far_buffers) {
-		c->far_buffers = malloc(sizeof(*c->far_buffers));
-	}
 	if (!c->far_results && s->far_results_unused) {
 		c->far_results = s->far_results_unused;
 		s->far_results_unused = c->far_results->next;
 	} else if (!c->far_results) {
 		c->far_results = malloc(sizeof(*c->far_results));
 	}
-	if (!c->far_buffers || !c->far_results)
+	if (!c->far_results)
 		return WIRE_NO_SPACE;
 	memset(c->far_results, 0, sizeof(*c->far_results));
 	return WIRE_OK;
+}
+
+bool far_begin(struct connection *c, const struct wire_frame *f, void **payload)
+{
+	struct sessions *s = c->sessions;
+
+	if (!c->far_buffer && s->far_unused) {
+		c->far_buffer = s->far_unused;
+		s->far_unused = c->far_buffer->next;
+	} else if (!c->far_buffer) {
+		c->far_buffer = malloc(sizeof(*c->far_buffer));
+	}
+	if (!c->far_buffer)
+		return false;
+	/* No request is served before this payload is complete: nothing else uses the place. */
+	c->far_arriving = c->far_buffer->bytes + c->far_used;
+	if (f->op == WIRE_FAR_WRITE)
+		*payload = c->far_arriving;
+	return true;
 }
 
 bool far_succeed(struct connection *c, struct connection *old)
@@ -75,7 +88,7 @@ bool far_succeed(struct connection *c, struct connection *old)
 /* Replies with the first @n bytes of the unused part of its replies, or with a refusal. */
 static void reply_copy(struct connection *c, const struct wire_frame *f, uint16_t st, uint32_t n)
 {
-	const uint8_t *payload = c->far_buffers->replies + c->far_used;
+	const uint8_t *payload = c->far_buffer->bytes + c->far_used;
 
 	if (st != WIRE_OK) {
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
@@ -139,7 +152,7 @@ static int serve_list(struct connection *c, const struct wire_frame *f)
 {
 	struct wire_far_listed list[WIRE_FAR_POOLS];
 	uint32_t n = far_list(c->sessions->far, c->borrower.key, list);
-	uint8_t *to = c->far_buffers->replies + c->far_used;
+	uint8_t *to = c->far_buffer->bytes + c->far_used;
 
 	for (uint32_t i = 0; i < n; i++)
 		wire_build_far_listed(to + i * WIRE_FAR_LISTED_SIZE, &list[i]);
@@ -177,7 +190,7 @@ static void reply_result(struct connection *c, const struct wire_frame *f, uint1
 		return;
 	}
 	for (uint32_t i = 0; i < n; i++)
-		put64(c->far_buffers->replies + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
+		put64(c->far_buffer->bytes + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
 	reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
 }
 
@@ -241,12 +254,12 @@ static int serve(struct connection *c, const struct wire_frame *f)
 		serve_arena(c, f);
 		return 0;
 	case WIRE_FAR_READ:
-		st = far_read(c->member, f->slab, f->offset, c->far_buffers->replies + c->far_used,
+		st = far_read(c->member, f->slab, f->offset, c->far_buffer->bytes + c->far_used,
 			      f->length);
 		reply_copy(c, f, st, f->length);
 		return 0;
 	case WIRE_FAR_WRITE:
-		st = far_write(c->member, f->slab, f->offset, c->far_buffers->arriving, f->length);
+		st = far_write(c->member, f->slab, f->offset, c->far_arriving, f->length);
 		conclude(c, f, st, NULL, 0);
 		return 0;
 	case WIRE_FAR_CAS:

@@ -15,7 +15,12 @@ uint16_t far_greet(struct connection *c);
  * whether there is one that can return; the caller drops @old.
  */
 bool far_succeed(struct connection *c, struct connection *old);
-/* Serves request @f; its payload has arrived.  Returns 0 or -EPROTO. */
+/*
+ * Prepares @c for request @f: to send its reply and, if it is a WRITE, to receive its payload at
+ * *@payload.  Returns false without memory.
+ */
+bool far_begin(struct connection *c, const struct wire_frame *f, void **payload);
+/* Serves request @f; far_begin() was called, and its payload has arrived.  Returns 0 or -EPROTO. */
 int far_request(struct connection *c, const struct wire_frame *f);
 
 #endif

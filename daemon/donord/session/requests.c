@@ -358,14 +358,13 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 		return -EPROTO;
 	if (is_traffic(f))
 		payer_charge(c->payer, c->sessions->options.rate, f->length, c->sessions->now);
+	*payload = f->op == WIRE_WRITE || f->op == WIRE_FAR_WRITE ? NULL : c->small;
 	if (c->verdict != WIRE_OK)
-		*payload = f->op == WIRE_WRITE ? NULL : c->small;
-	else if (f->op == WIRE_WRITE)
+		return 0;
+	if (f->op == WIRE_WRITE)
 		begin_write(c, f, payload);
-	else if (f->op == WIRE_FAR_WRITE)
-		*payload = c->far_buffers->arriving;
-	else
-		*payload = c->small;
+	else if (f->op >= WIRE_FAR_POOL && !far_begin(c, f, payload))
+		c->verdict = WIRE_NO_SPACE;
 	return 0;
 }
 

@@ -41,7 +41,7 @@ void sessions_free(struct sessions *s)
 		free(c->delayed);
 	}
 	while (s->far_unused) {
-		struct far_buffers *b = s->far_unused;
+		struct far_buffer *b = s->far_unused;
 
 		s->far_unused = b->next;
 		free(b);
@@ -183,6 +183,15 @@ static void sent(struct connection *c)
 	c->unsent = false;
 }
 
+static void release_buffer(struct connection *c)
+{
+	if (!c->far_buffer)
+		return;
+	c->far_buffer->next = c->sessions->far_unused;
+	c->sessions->far_unused = c->far_buffer;
+	c->far_buffer = NULL;
+}
+
 void connection_hang_up(struct connection *c)
 {
 	struct sessions *s = c->sessions;
@@ -204,16 +213,13 @@ void connection_hang_up(struct connection *c)
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
-	if (c->far_buffers) {
-		c->far_buffers->next = s->far_unused;
-		s->far_unused = c->far_buffers;
-	}
-	c->far_buffers = NULL;
+	release_buffer(c);
 	eviction_forget(s->eviction, &c->borrower);
 }
 
 void connection_drop(struct connection *c, const char *why)
 {
+	const struct far_member *m = c->member;
 	struct sessions *s = c->sessions;
 	char peer[64];
 	uint32_t slabs;
@@ -232,6 +238,12 @@ void connection_drop(struct connection *c, const char *why)
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
 			  c->borrower.name, why);
+	else if (m)
+		donor_say(s->log, LOG_LVL_INFO, "far pool %s: member %u, %s: %s", m->pool->name,
+			  m->number, c->borrower.name, why);
+	else if (c->is_far)
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: far memory: %s", c->borrower.name,
+			  why);
 	else if (c->greeted)
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  c->borrower.name, why, slabs);
@@ -254,11 +266,17 @@ void connection_lost(struct connection *c, const char *why)
 	}
 	connection_hang_up(c);
 	access_end(&c->access);
-	if (c->member)
-		far_lost(c->member);
 	c->kept_until = s->now + s->options.keep;
-	donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
-		  c->borrower.name, why, slabs, (unsigned long long)(s->options.keep / SECOND));
+	if (!c->member) {
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; retaining its %u slabs for %llu s",
+			  c->borrower.name, why, slabs,
+			  (unsigned long long)(s->options.keep / SECOND));
+		return;
+	}
+	far_lost(c->member);
+	donor_say(s->log, LOG_LVL_INFO, "far pool %s: member %u, %s: %s; it can resume for %llu s",
+		  c->member->pool->name, c->member->number, c->borrower.name, why,
+		  (unsigned long long)(s->options.keep / SECOND));
 }
 
 /* Words for a member that works without the donor may wait for ever; replies may not. */
@@ -315,6 +333,8 @@ void connection_flush(struct connection *c)
 	int r = stream_flush(&c->tx, c->fd, reply_sent, c);
 
 	sent(c);
+	if (!c->far_waiting && !c->rx.busy)
+		release_buffer(c);
 	if (r < 0)
 		connection_lost(c, r == -EPIPE ? "disconnected" : strerror(-r));
 	else if (c->ends && !r)

@@ -34,7 +34,7 @@
  */
 #define CONNECTION_TURN (1u << 20)
 #define NO_SLAB UINT32_MAX
-/* Cookie of a reply whose payload is in far_buffers->replies. */
+/* Cookie of a reply whose payload is in far_buffer->bytes. */
 #define FAR_REPLY (UINT32_MAX - 1)
 /* Cookie of a NOTIFIED. */
 #define FAR_WORD (UINT32_MAX - 2)
@@ -42,13 +42,14 @@
 #define FAR_REPLIES (2 * WIRE_FAR_MOST)
 
 /*
- * Of a connection for far memory.  They are used again and freed at the end: to allocate, which
- * locks the memory, may have to wait for memory, and the loop with it.
+ * Payloads of a connection for far memory, while it has any: the replies that wait, and a WRITE
+ * that is arriving.  Connections without requests in flight have none, so there are as many as have
+ * been in use at a time.  They are used again and freed at the end: to allocate, which locks the
+ * memory, may have to wait for memory, and the loop with it.
  */
-struct far_buffers {
-	struct far_buffers *next; /* unused ones */
-	uint8_t arriving[WIRE_FAR_MOST]; /* payload of a WRITE */
-	uint8_t replies[FAR_REPLIES];
+struct far_buffer {
+	struct far_buffer *next; /* unused ones */
+	uint8_t bytes[FAR_REPLIES];
 };
 
 struct delayed {
@@ -76,9 +77,10 @@ struct connection {
 	bool local;          /* unix socket: may map slabs */
 	bool by_rdma;        /* moves pages by RDMA, when its queue has joined */
 	struct rdma_queue queue;
-	bool is_far;         /* WIRE_FAR: it has these */
+	bool is_far;         /* WIRE_FAR: it may have these */
 	struct far_member *member; /* of a far pool; NULL = none */
-	struct far_buffers *far_buffers;
+	struct far_buffer *far_buffer;
+	uint8_t *far_arriving; /* there: the payload of a WRITE */
 	struct far_results *far_results; /* also in the grace period */
 	uint32_t far_used, far_waiting; /* of its replies: bytes; frames that refer to them */
 	uint32_t far_words;  /* frames with FAR_WORD that wait: at most one */
@@ -108,7 +110,7 @@ struct sessions {
 	struct donor_log *log;
 	const struct stream_rx_ops *requests; /* requests.h */
 	struct far *far;                /* NULL = no far memory */
-	struct far_buffers *far_unused; /* by no connection */
+	struct far_buffer *far_unused;  /* by no connection */
 	struct far_results *far_results_unused;
 	struct export stream, shared;
 	struct rdma_place *rdma;        /* NULL = no RDMA */

@@ -113,7 +113,7 @@ static const struct option_spec specs[] = {
 	OPTION(advise_options, sizes, "sizes", OPTION_STRING, "PERCENT,...",
 	       .help = "shares of the memory that the program needs [100,75,50,25]"),
 	OPTION(advise_options, floor, "floor", OPTION_UINT, "PERCENT", .min = 1, .max = 100,
-	       .help = "share to record with [smallest of --sizes]"),
+	       .help = "share of that memory in the recorded run [smallest of --sizes]"),
 	OPTION(advise_options, plan.start, "start", OPTION_FLAG, NULL,
 	       .help = "start ebbd, a donor on loopback and a device as needed"),
 	OPTION(advise_options, plan.as_root, "root", OPTION_FLAG, NULL, .help = "with sudo, run the program as root"),

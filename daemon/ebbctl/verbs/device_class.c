@@ -90,7 +90,7 @@ static const struct option_spec specs[] = {
 
 const struct command command_device_class = {
 	.object = "device", .action = "class", .arguments = "NAME [CGROUP]",
-	.help = "Set donors and durability of a cgroup's pages",
+	.help = "Set donors, durability and seals of a cgroup's pages, or show them",
 	.example = "  ebbctl device class ebb0 /spark.slice --durability none \\\n"
 		   "      --donors rdma:10.9.0.8:7070\n",
 	.options = specs, .options_size = sizeof(struct class_options), .run = run, .min_args = 1,

@@ -362,7 +362,7 @@ const struct command command_donor_forget = {
 
 const struct command command_donor_list = {
 	.object = "donor", .action = "list",
-	.help = "List the donors that this machine uses, and what it lends",
+	.help = "List the donors that this machine uses, and the memory that it lends",
 	JSON_OPTIONS, .run = run_list,
 };
 

@@ -103,7 +103,7 @@ static const struct option_spec create_specs[] = {
 
 const struct command command_key_create = {
 	.object = "key", .action = "create", .arguments = "FILE",
-	.help = "Create a borrower's key, to derive its donors' keys from",
+	.help = "Create a borrower's key, from which its donors' keys are derived",
 	.example = "  ebbctl key create /etc/ebb/spark.key --name spark\n",
 	.options = create_specs, .options_size = sizeof(struct key_options), .run = run_create,
 	.min_args = 1, .max_args = 1,

@@ -246,7 +246,7 @@ const struct command command_policy_unload = {
 };
 
 const struct command command_policy_attach = {
-	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT] [placement=MODE] [benefit=on]",
+	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT] [placement=MODE] [benefit=on|off]",
 	.help = "Attach a policy to a cgroup and its descendants",
 	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,

@@ -59,7 +59,7 @@ static const struct option_spec specs[] = {
 	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "TIME", .min = 1,
 	       .help = "duration, such as 10s or 500ms [until ^C]"),
 	OPTION(record_options, full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
-	       .help = "limit the cgroup to SIZE while recording, so that more accesses fault"),
+	       .help = "limit the cgroup to SIZE while recording, so that more accesses are faults"),
 	OPTION_JSON,
 	OPTIONS_END
 };

@@ -77,7 +77,7 @@ static const struct option_spec specs[] = {
 	OPTION(report_options, trace, "trace", OPTION_STRING, "FILE",
 	       .help = "use this trace instead of recording a new one"),
 	OPTION(report_options, sim.partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated trace"),
+	       .help = "accept a truncated or unfinished trace"),
 	OPTION_JSON,
 	OPTIONS_END
 };

@@ -45,8 +45,8 @@ static int write_entry(struct attachments *a, struct attachment *t)
 		c.flags |= EBB_CGROUP_DETECT;
 	if (t->placement == PLACEMENT_TOGETHER)
 		c.flags |= EBB_CGROUP_TOGETHER;
-	if (t->placement == PLACEMENT_AUTO)
-		c.flags |= EBB_CGROUP_PLACED;
+	if (t->placement == PLACEMENT_OFF)
+		c.flags |= EBB_CGROUP_UNPLACED;
 	if (t->benefit)
 		c.flags |= EBB_CGROUP_BENEFIT | t->paused << EBB_CGROUP_PAUSED_SHIFT;
 	if (t->recording)
@@ -708,7 +708,7 @@ void attachments_restore(struct attachments *a)
 		take_params(t, &params);
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
 		set_placement(a, t, entry.flags & EBB_CGROUP_TOGETHER ? PLACEMENT_TOGETHER :
-			      entry.flags & EBB_CGROUP_PLACED ? PLACEMENT_AUTO : PLACEMENT_OFF);
+			      entry.flags & EBB_CGROUP_UNPLACED ? PLACEMENT_OFF : PLACEMENT_AUTO);
 		set_benefit(a, t, entry.flags & EBB_CGROUP_BENEFIT);
 		write_maps(a, t, NULL);
 		/* Pages outstanding at the restart count as expired. */

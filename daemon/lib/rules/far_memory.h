@@ -6,15 +6,28 @@
 #ifndef EBB_FAR_MEMORY_H
 #define EBB_FAR_MEMORY_H
 
+#include <endian.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "far_step.h"
 
 /* Words at @at, a multiple of 8, of the arena at @base. */
-uint64_t far_load(const uint8_t *base, uint64_t at);
+static inline uint64_t far_load(const uint8_t *base, uint64_t at)
+{
+	return le64toh(__atomic_load_n((const uint64_t *)(base + at), __ATOMIC_ACQUIRE));
+}
+
 /* Returns the old word: the swap was made if that is @expect. */
-uint64_t far_swap(uint8_t *base, uint64_t at, uint64_t expect, uint64_t desired);
+static inline uint64_t far_swap(uint8_t *base, uint64_t at, uint64_t expect, uint64_t desired)
+{
+	uint64_t old = htole64(expect);
+
+	__atomic_compare_exchange_n((uint64_t *)(base + at), &old, htole64(desired), false,
+				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return le64toh(old);
+}
+
 /* Returns the old word. */
 uint64_t far_add(uint8_t *base, uint64_t at, uint64_t addend);
 

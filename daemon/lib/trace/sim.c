@@ -2,7 +2,7 @@
 #include "sim.h"
 
 #define PARTIAL(of) \
-	OPTION(of, partial, "partial", OPTION_FLAG, NULL, .help = "accept a truncated trace")
+	OPTION(of, partial, "partial", OPTION_FLAG, NULL, .help = "accept a truncated or unfinished trace")
 
 const struct option_spec sim_show_options[] = {
 	OPTION(sim_show, csv, "csv", OPTION_FLAG, NULL, .help = "print one line per record"),

@@ -385,6 +385,7 @@ static void explain(struct tls *t, int result)
 	if (*t->why)
 		return;
 	if (!malformed) {
+		t->closed = true;
 		snprintf(t->why, sizeof(t->why), "connection closed during the TLS handshake%s",
 			 donor ? "" : "; start the donor with --keys, or leave --key out");
 		return;

@@ -36,6 +36,7 @@ struct tls {
 	uint8_t key[KEY_BYTES];       /* borrower only, with the identity that it offers */
 	char identity[KEY_IDENTITY];
 	bool unknown;         /* borrower only: the donor does not know that identity */
+	bool closed;          /* the handshake failed because the connection ended */
 	char why[192];        /* reason of a failed handshake: "CAUSE; REMEDY" */
 };
 

@@ -47,6 +47,8 @@ static bool has_neighbour(const struct replicas *rs, uint32_t index, const struc
 }
 
 enum among { OTHER_MACHINES, ALL_MACHINES };
+/* Whether a donor counts that has just refused a slab that it promised. */
+enum trusted { WILLING, PATIENT };
 
 static bool is_candidate(const struct replicas *rs, uint32_t index, enum among among,
 			 const struct donor *d)
@@ -56,8 +58,15 @@ static bool is_candidate(const struct replicas *rs, uint32_t index, enum among a
 	       (among == ALL_MACHINES || !has_neighbour(rs, index, d));
 }
 
+static bool is_trusted(const struct donor *d, enum trusted trusted, uint64_t now)
+{
+	return now >= d->short_until ||
+	       (trusted == PATIENT && d->short_since && now - d->short_since < PROMISE_PATIENCE);
+}
+
 /* Returns the donor that has promised most, or -1. */
-static int choose_promised(const struct replicas *rs, uint32_t index, enum among among)
+static int choose_promised(const struct replicas *rs, uint32_t index, enum among among,
+			   enum trusted trusted)
 {
 	uint64_t now = now_ns();
 	uint32_t most = 0;
@@ -66,7 +75,7 @@ static int choose_promised(const struct replicas *rs, uint32_t index, enum among
 	for (int i = 0; i < rs->donors->count; i++) {
 		const struct donor *d = &rs->donors->donor[i];
 
-		if (donor_promised(d) <= most || now < d->short_until || d->version < 4 ||
+		if (donor_promised(d) <= most || !is_trusted(d, trusted, now) || d->version < 4 ||
 		    !is_candidate(rs, index, among, d))
 			continue;
 		most = donor_promised(d);
@@ -94,7 +103,7 @@ static int choose_among(struct replicas *rs, uint32_t index, enum among among, u
 {
 	struct place_rule rule = { rs->choices, rs->spread };
 	struct place_donor candidates[MAX_DONORS];
-	int promised = only_promises(rs) ? choose_promised(rs, index, among) : -1;
+	int promised = only_promises(rs) ? choose_promised(rs, index, among, WILLING) : -1;
 
 	if (promised >= 0)
 		return promised;
@@ -117,14 +126,15 @@ static int choose_among(struct replicas *rs, uint32_t index, enum among among, u
  * Replicas that one machine can lose together are better than a single one.  A promised slab may
  * have to be made, where none is free.
  */
-static int choose(struct replicas *rs, uint32_t index, uint64_t *seed)
+static int choose(struct replicas *rs, uint32_t index, enum trusted trusted, uint64_t *seed)
 {
 	int donor = -1;
 
 	for (int among = OTHER_MACHINES; among <= ALL_MACHINES && donor < 0; among++)
 		donor = choose_among(rs, index, among, seed);
-	for (int among = OTHER_MACHINES; among <= ALL_MACHINES && donor < 0; among++)
-		donor = rs->reserves ? choose_promised(rs, index, among) : -1;
+	for (int t = WILLING; t <= (int)trusted && rs->reserves; t++)
+		for (int among = OTHER_MACHINES; among <= ALL_MACHINES && donor < 0; among++)
+			donor = choose_promised(rs, index, among, t);
 	return donor;
 }
 
@@ -286,7 +296,7 @@ bool mapping_add(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	const struct donor *d;
 
 	if (donor < 0)
-		donor = choose(rs, index, &rs->seed);
+		donor = choose(rs, index, PATIENT, &rs->seed);
 	d = donor < 0 ? NULL : &rs->donors->donor[donor];
 	if (!d || !donor_takes(d) || !donor_has_room(d) || slab_copy_at(slab, d->index) >= 0 ||
 	    !ask(rs, index, donor, now)) {
@@ -318,7 +328,7 @@ bool mapping_possible(struct replicas *rs, uint32_t index)
 {
 	uint64_t seed = rs->seed;
 
-	return choose(rs, index, &seed) >= 0;
+	return choose(rs, index, WILLING, &seed) >= 0;
 }
 
 /* Returns whether one more REMAP may be sent to @d. */

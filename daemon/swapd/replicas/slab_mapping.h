@@ -38,7 +38,7 @@ void mapping_tell_unbacked(struct replicas *rs);
 /* Retries all slabs at once: a donor that is up may have free capacity again. */
 void mapping_retry(struct replicas *rs);
 
-/* Returns whether mapping_add() would find a donor. */
+/* Returns whether a donor may have a slab for another copy of @index now. */
 bool mapping_possible(struct replicas *rs, uint32_t index);
 
 /* Handles the reply of @d to MAP.  Returns 0 or -errno. */

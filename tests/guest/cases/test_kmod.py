@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebb_swap.ko: pages at a donor (Soft-RoCE) and on a backup disk, and their failures."""
+import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import random
 import signal
@@ -20,6 +22,7 @@ from test_kmod_seal import memory_of
 
 BOTH = DONOR | BACKUP
 BLKDISCARD, BLKZEROOUT = 0x1277, 0x127f
+IO_SETUP, IO_DESTROY, IO_GETEVENTS, IO_SUBMIT = 206, 207, 208, 209 # system calls of x86-64
 
 
 def test_every_page_by_the_donor_alone(kernel_device, donor):
@@ -176,6 +179,59 @@ def test_pages_of_the_donor_alone_die_with_it_and_are_not_read_stale(kernel_devi
     assert d.bad(8, 8, 1) == []
     d.write(0, 8, version=3)              # written again: to the backup
     assert d.bad(0, 8, 3) == []
+
+
+def syscall(number, *arguments):
+    result = ctypes.CDLL(None, use_errno=True).syscall(number, *arguments)
+    assert result >= 0, os.strerror(ctypes.get_errno())
+    return result
+
+
+def read_merged(d, first, count):
+    """Reads each page by a bio of its own, submitted together; returns bytes, or an errno, of each."""
+    context = ctypes.c_ulong()
+    syscall(IO_SETUP, count, ctypes.byref(context))
+    try:
+        with mmap.mmap(-1, count * PAGE) as memory:
+            held = ctypes.c_char.from_buffer(memory)
+            # struct iocb: number, opcode PREAD, file, buffer, length, offset
+            blocks = [ctypes.create_string_buffer(struct.pack(
+                "<QIiHhIQQqQII", i, 0, 0, 0, 0, d.open(), ctypes.addressof(held) + i * PAGE, PAGE,
+                (first + i) * PAGE, 0, 0, 0), 64) for i in range(count)]
+            pointers = (ctypes.c_void_p * count)(*map(ctypes.addressof, blocks))
+            assert syscall(IO_SUBMIT, context, count, pointers) == count
+            events = ctypes.create_string_buffer(32 * count)
+            assert syscall(IO_GETEVENTS, context, count, count, events, None) == count
+            got = {}
+            for i, _, result, _ in struct.iter_unpack("<QQqq", events.raw):
+                got[i] = memory[i * PAGE:(i + 1) * PAGE] if result == PAGE else -result
+            del held
+            return [got[i] for i in range(count)]
+    finally:
+        syscall(IO_DESTROY, context)
+
+
+def test_lost_page_fails_alone(kernel_device, donor):
+    """Pages that were merged into one request with it are read: they may be of other programs."""
+    lender = donor()
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    d.write(0, 12, version=1)
+    lender.kill()
+    d.wait_closed()
+    donor(port=7472)
+    d.map(d.connect(7472), DONOR)
+    for page in range(1, 12, 3):
+        d.write(page, 2, version=2)
+    before = d.counts()
+    got = read_merged(d, 0, 16)
+    requests, failed = (d.counts()[name] - before[name] for name in ("requests", "read_failed"))
+    assert requests == failed == 1, "not merged"
+    assert got == [bytes(PAGE) if page >= 12 else content(page, 2) if page % 3 else errno.EIO
+                   for page in range(16)]
+    # One bio of many pages fails as a whole.
+    with pytest.raises(OSError):
+        d.read(0, 4)
 
 
 def test_write_to_a_lost_donor_goes_to_the_backup(kernel_device, donor, disk):

@@ -15,7 +15,7 @@ import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from key import shared_key
-from kmodule import ADDRESS, BACKUP, DONOR, PORT, run
+from kmodule import ADDRESS, BACKUP, DONOR, PORT, SECOND, run
 from kswap import ATTRIBUTE, COMMAND, Kswap, Refused, attribute, encode
 from kswap_fuzz import Messages
 from machine import wait_for
@@ -213,6 +213,22 @@ def test_map_refuses(kernel_device, donor):
     lender.kill()
     d.wait_closed()
     assert call() == (errno.ENOTCONN, "session: it has ended; connect again")
+
+
+def test_refused_second_donor_changes_nothing(kernel_device, donor, disk):
+    """Writes still go to the backup: the slab has one donor as before."""
+    donor(memory="4M")
+    donor(memory="4M", port=7472)
+    d = kernel_device(mib=8, backup=disk(8).path)
+    first, full = d.connect(), d.connect(7472)
+    d.map(first, DONOR | BACKUP, [0])
+    d.map(full, DONOR | BACKUP, [1])
+    told = refused(d.netlink.call, "map", device=d.number, slab=0, session=full, copies=DONOR | SECOND)
+    assert told == (errno.ENOSPC, "no free slab")
+    assert d.slab_table()[0]["copies"] == DONOR | BACKUP
+    d.write(0, 16, version=1)
+    d.wait_behind()
+    assert d.counts()["write_backup"] == 16
 
 
 def test_slab_of_the_device_larger_than_the_donors(kernel_device, donor):

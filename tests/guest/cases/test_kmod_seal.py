@@ -4,11 +4,13 @@ import errno
 import os
 import re
 import socket
+import threading
+import time
 
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, PAGE, SECOND, content, faults, module_path, run
-from machine import read
+from machine import read, wait_for
 from test_kmod_class import assign, refused, scanned, swapping, within, written
 
 BOTH = DONOR | BACKUP
@@ -151,6 +153,34 @@ def test_donor_is_not_blamed_for_errors_of_this_machine(kernel_device, donor, di
     assert d.session()["state"] == "live"
 
 
+def test_write_that_cannot_be_sealed_is_tried_again(kernel_device, donor, disk):
+    """It still goes to every place: an error of this machine must not cost the copy on the disk."""
+    lender = donor()
+    d = kernel_device(backup=disk().path, seal=True)
+    with faults("ebb_seal_encrypt", errno.ENOMEM, 3) as left:
+        d.write(0, 16, version=1)
+        assert left() == 0
+    d.map(d.connect(), BOTH)
+    with faults("ebb_seal_encrypt", errno.ENOMEM, 3) as left:
+        d.write(16, 16, version=1)
+        assert left() == 0
+    d.wait_behind()
+    n = d.counts()
+    assert (n["write_backup"], n["write_donor"], n["write_failed"], n["away_waits"]) == (32, 16, 0, 0)
+    lender.kill()
+    d.wait_closed()
+    assert d.bad(0, 32, 1) == []
+    with faults("ebb_seal_encrypt", errno.ENOMEM, 100000):
+        with pytest.raises(OSError) as e:
+            d.write(0, 4, version=2)
+        assert e.value.errno == errno.EIO
+    for page in range(4):
+        with pytest.raises(OSError):
+            d.read(page, 1)
+    d.write(0, 4, version=3)
+    assert d.bad(0, 4, 3) == d.bad(4, 28, 1) == []
+
+
 def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup):
     """Its donor is killed; the sealed pages are copied to another without re-encryption."""
     lender = donor()
@@ -201,6 +231,29 @@ def test_more_requests_than_buffers(kernel_device, donor, cgroup):
 
     within(g, users)
     assert d.counts()["seal_broken"] == 0
+
+
+def test_hung_disk_leaves_buffers_for_reads(kernel_device, donor, disk):
+    """Writes that wait for the disk, since the pool is full, do not delay reads from the donor."""
+    donor()
+    d = kernel_device(backup=disk(delay_us=4_000_000).path, pool=16 * PAGE, seal=True)
+    d.map(d.connect(), BOTH)
+    d.open()
+    d.write(0, 16, version=1)
+    writers = [threading.Thread(target=d.write, args=(64 + i * 4, 4, 2)) for i in range(24)]
+    began = time.monotonic()
+    for w in writers:
+        w.start()
+    try:
+        wait_for(lambda: d.counts()["pool_full"] >= 12, 5, "the writes do not wait for the disk")
+        assert d.bad(0, 16, 1) == []
+        assert time.monotonic() - began < 3 and all(w.is_alive() for w in writers)
+    finally:
+        for w in writers:
+            w.join()
+    assert d.bad(64, 96, 2) == []
+    n = d.counts()
+    assert n["read_donor"] == 112 and n["write_failed"] == 0
 
 
 def test_device_that_is_sealed(kernel_device, donor, disk, cgroup, raw):
