@@ -106,10 +106,13 @@ $(FAR_SHARED): $(FAR_PIC) $(FAR_MAP)
 
 # Examples, which are built as a program that uses the library is.
 FAR_EXAMPLES := $(patsubst userlib/far/examples/%.c,$(B)/examples/far/%,$(wildcard userlib/far/examples/*.c))
-$(B)/examples/far/%: userlib/far/examples/%.c userlib/far/examples/example.h userlib/far/ebbfar.h $(FAR_SHARED)
-	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -Iuserlib/far -o $@ $< -L$(B)/lib -lebbfar \
-		-Wl,-rpath,'$$ORIGIN/../../lib'
+FAR_EXAMPLE_OBJECTS := $(FAR_EXAMPLES:$(B)/examples/far/%=$(B)/obj/userlib/far/examples/%.o)
+$(FAR_EXAMPLE_OBJECTS): override CFLAGS += -Iuserlib/far
+$(B)/examples/far/%: $(B)/obj/userlib/far/examples/%.o $(FAR_SHARED)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< -L$(B)/lib -lebbfar -Wl,-rpath,'$$ORIGIN/../../lib'
+
+-include $(FAR_EXAMPLE_OBJECTS:.o=.d)
 
 .PHONY: far
 far: $(FAR_OBJECTS) $(FAR_SHARED) $(FAR_EXAMPLES)

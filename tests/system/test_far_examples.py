@@ -353,7 +353,8 @@ def test_queue_whose_consumer_is_killed(donor, start, tmp_path, produces, consum
     assert more == sorted(set(more)) and set(told) | set(more) == set(range(1, 1501)) and last == 1500
     assert second.end() == (0, "")
     status, said = producer.end()
-    assert status == 0 and "the consumer has exited" in said, said
+    # The first one may have been killed before its first doorbell: then the producer knew none.
+    assert status == 0 and ("the consumer has exited" in said or not said), said
     nothing_is_left(donor)
 
 

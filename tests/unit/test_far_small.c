@@ -112,6 +112,9 @@ static void refused_names(void **state)
 	/* Freed, and allocated again. */
 	assert_int_equal(ebbfar_small_free(far, &o), 0);
 	assert_int_equal(ebbfar_small_free(far, &o), -ESTALE);
+	p = o;
+	p.stamp++;
+	assert_int_equal(ebbfar_small_free(far, &p), -ESTALE);
 	assert_int_equal(ebbfar_small_alloc(far, 33, &p), 0);
 	assert_int_equal(p.offset, o.offset);
 	assert_int_not_equal(p.stamp, o.stamp);
@@ -163,6 +166,22 @@ static void until_it_is_full(void **state)
 	everything_is_free(far);
 	ebbfar_close(far);
 	free(o);
+}
+
+/* The extent that is kept for objects is not lost for extents. */
+static void spare_extent(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_object o;
+	struct ebbfar_extent x;
+
+	assert_int_equal(ebbfar_small_alloc(far, 100, &o), 0);
+	assert_int_equal(ebbfar_small_free(far, &o), 0);
+	for (int i = 0; i < BLOCKS; i++)
+		assert_int_equal(ebbfar_alloc(far, SMALL_EXTENT, &x), 0);
+	assert_int_equal(ebbfar_alloc(far, SMALL_EXTENT, &x), -ENOSPC);
+	assert_int_equal(ebbfar_small_free(far, &o), -ESTALE);
+	ebbfar_close(far);
 }
 
 /* A member that exits without a word: its extents are freed, others' objects stay. */
@@ -462,6 +481,7 @@ int main(void)
 		BOTH(sizes),
 		BOTH(refused_names),
 		BOTH(until_it_is_full),
+		BOTH(spare_extent),
 		BOTH(killed),
 		BOTH(last_stamps),
 		cmocka_unit_test(last_epoch),

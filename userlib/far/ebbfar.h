@@ -293,9 +293,9 @@ struct ebbfar_object {
 
 /*
  * Allocates an object of @size bytes, 1 to EBBFAR_SMALL_MOST, else -EINVAL; it is not zeroed.
- * Sizes are 16, 32, 48, 64, 80, 96, 112, 128, 160, 192 and so on: the rest of an object is less than
- * a fifth of it above 64 bytes.  Objects whose size is a power of two have places that are multiples
- * of it.
+ * Sizes are 16, 32, 48, 64, 80, 96, 112, 128, 160, 192 and so on: above 64 bytes, less than a fifth
+ * of an object is unused.  Objects whose size is a power of two have places that are multiples of
+ * it.
  *
  * The library divides extents of 64 KiB, each for objects of one size, and remembers in this
  * process what is in use: 1 KiB, and 2 bytes for each object that fits, of each extent.  So

@@ -57,9 +57,9 @@ static bool is_pair(const uint64_t *p)
 #ifdef __x86_64__
 static size_t pairs_out(uint8_t *to, const uint64_t *from, size_t words)
 {
-	size_t i = 0;
+	size_t i = 0, n = __builtin_cpu_supports("avx") ? words & ~(size_t)1 : 0;
 
-	for (; i + 2 <= words && __builtin_cpu_supports("avx"); i += 2) {
+	for (; i < n; i += 2) {
 		__m128i pair = *(const volatile __m128i *)&from[i];
 
 		memcpy(to + 8 * i, &pair, sizeof(pair));
@@ -69,9 +69,9 @@ static size_t pairs_out(uint8_t *to, const uint64_t *from, size_t words)
 
 static size_t pairs_in(uint64_t *to, const uint8_t *from, size_t words)
 {
-	size_t i = 0;
+	size_t i = 0, n = __builtin_cpu_supports("avx") ? words & ~(size_t)1 : 0;
 
-	for (; i + 2 <= words && __builtin_cpu_supports("avx"); i += 2) {
+	for (; i < n; i += 2) {
 		__m128i pair;
 
 		memcpy(&pair, from + 8 * i, sizeof(pair));

@@ -6,10 +6,10 @@
  *					prints "confirmed N" when the consumer has printed N lines
  *	queue consume DONOR POOL NAME	prints each line with its number
  *
- * Each process changes its own memory alone: the other's may be a third member's after an exit.  The
- * producer has a ring of items and counts those that it has sent, the consumer counts those that it
- * has printed.  Each reads the other's, and then checks its name: if the other one still has the
- * extent, what was read is its item or count.
+ * Each process changes its own memory alone: the other's may be a third member's after an exit.
+ * The producer has a ring of items and counts those that it has sent, the consumer counts those
+ * that it has printed.  Each reads the other's, and then checks its name: if the other one still
+ * has the extent, what was read is its item or count.
  *
  * Doorbells.  A word of ebbfar_notify() says "look again"; the consumer's is the place of its count.
  * They are needed only where the other one may wait: when the queue was empty, or full.  Additions
