@@ -140,6 +140,7 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 		io->status = BLK_STS_OK;
 		io->writeback = NULL;
 		io->buffer = NULL;
+		io->slow = io->span.write;
 		io->turn = TURN_NONE;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);

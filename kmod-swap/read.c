@@ -169,8 +169,10 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 			return;
 		}
 		io->run = min(io->run, may);
-		if (ebb_io_sealed(io) && !io->buffer) {
+		if (ebb_io_sealed(io) && (!io->buffer || (at == AT_BACKUP && !io->slow))) {
 			spin_unlock_irqrestore(&slab->lock, flags);
+			ebb_seal_put_buffer(io);
+			io->slow = at == AT_BACKUP;
 			if (!ebb_seal_get_buffer(io, EBB_STEP_READ))
 				return;
 			continue;

@@ -47,6 +47,7 @@ struct ebb_io {
 	struct ebb_writeback *writeback; /* WRITE: the copy for the backup; READ: the copy read */
 	u32 copy_at;              /* offset into writeback or buffer, bytes */
 	struct ebb_buffer *buffer; /* sealed class: ciphertext */
+	bool slow;                /* WRITE, or READ from the backup: may have the buffer for long */
 	struct list_head buffer_node; /* in the queue for a buffer */
 	enum ebb_at from;         /* READ: place of the current run */
 	/* READ: kind of admission to donors, if any. */

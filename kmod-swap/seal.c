@@ -6,8 +6,9 @@
  * the device and the page's number.  The page's last counter and tag stay in memory, 24 bytes per
  * page, and change together with its places, under the slab's lock.
  *
- * Ciphertext lies in a fixed number of buffers, some of which WRITEs cannot have.  A request that
- * finds no free buffer waits; a request with a buffer never waits for a request without.
+ * Ciphertext lies in a fixed number of buffers, some of which WRITEs and reads from the backup
+ * cannot have.  A request that finds no free buffer waits; a request with a buffer never waits for
+ * a request without.
  */
 #include <crypto/aead.h>
 #include <linux/err.h>
@@ -21,8 +22,8 @@
 #include "seal.h"
 
 #define BUFFERS 16
-/* Most of WRITEs, which may wait for a hung backup: reads from donors must go on. */
-#define WRITE_BUFFERS 12
+/* Most of requests that may wait for a hung backup: reads from donors must go on. */
+#define SLOW_BUFFERS 12
 #define SEGMENT_ORDER 2
 #define SEGMENT_PAGES (1 << SEGMENT_ORDER)
 #define KEY 32
@@ -53,7 +54,7 @@ struct ebb_sealer {
 	struct ebb_seal *seals;   /* one per page of the device */
 	spinlock_t lock;          /* interrupts off; innermost */
 	struct list_head free, waiting; /* ebb_buffer; ebb_io */
-	u32 writes;               /* buffers that WRITEs have */
+	u32 slow;                 /* buffers of requests with ebb_io.slow */
 	struct ebb_buffer *buffers[BUFFERS], *check; /* check: the copier's */
 };
 
@@ -177,7 +178,7 @@ fail:
 /* The functions up to buffer_give() need sealer->lock. */
 static bool may_have_buffer(const struct ebb_sealer *s, const struct ebb_io *io)
 {
-	return !io->span.write || s->writes < WRITE_BUFFERS;
+	return !io->slow || s->slow < SLOW_BUFFERS;
 }
 
 /* Returns the first waiting request that may have a buffer, or NULL. */
@@ -193,7 +194,7 @@ static struct ebb_io *first_waiting(const struct ebb_sealer *s)
 
 static void buffer_give(struct ebb_sealer *s, struct ebb_io *io, struct ebb_buffer *b)
 {
-	s->writes += io->span.write;
+	s->slow += io->slow;
 	io->buffer = b;
 }
 
@@ -229,7 +230,7 @@ void ebb_seal_put_buffer(struct ebb_io *io)
 		return;
 	io->buffer = NULL;
 	spin_lock_irqsave(&s->lock, flags);
-	s->writes -= io->span.write;
+	s->slow -= io->slow;
 	next = first_waiting(s);
 	if (next) {
 		list_del(&next->buffer_node);

@@ -119,7 +119,7 @@ struct ebb_session {
 	unsigned long back_at;    /* jiffies: its last resumption */
 	bool resuming;            /* away, connecting */
 	struct sockaddr_storage to;
-	struct percpu_ref ref;    /* held by I/O in flight */
+	struct percpu_ref ref;    /* held by transfers in flight, and while they are posted */
 	struct completion idle, closed;
 	struct delayed_work close; /* suspends, resumes, ends */
 	struct delayed_work keepalive;

@@ -256,6 +256,30 @@ def test_hung_disk_leaves_buffers_for_reads(kernel_device, donor, disk):
     assert n["read_donor"] == 112 and n["write_failed"] == 0
 
 
+def test_hung_disk_leaves_buffers_while_it_is_read(kernel_device, donor, disk):
+    """Reads of pages that only the disk has do not delay reads from the donor."""
+    donor()
+    d = kernel_device(backup=disk(delay_us=4_000_000).path, seal=True)
+    d.map(d.connect(), DONOR, [1])
+    first = d.pages // d.slabs
+    d.write(0, 48, version=1)             # this slab has no donor
+    d.write(first, 16, version=2)
+    wrong, before = [], d.counts()["requests"]
+    readers = [threading.Thread(target=lambda i=i: wrong.extend(d.bad(i * 2, 2, 1))) for i in range(24)]
+    began = time.monotonic()
+    for r in readers:
+        r.start()
+    try:
+        wait_for(lambda: d.counts()["requests"] >= before + 24, 3, "the reads do not begin")
+        assert d.bad(first, 16, 2) == []
+        assert time.monotonic() - began < 3 and all(r.is_alive() for r in readers)
+    finally:
+        for r in readers:
+            r.join()
+    n = d.counts()
+    assert wrong == [] and (n["read_donor"], n["read_backup"], n["read_failed"]) == (16, 48, 0)
+
+
 def test_device_that_is_sealed(kernel_device, donor, disk, cgroup, raw):
     """All pages of class 0 are sealed; another class as configured."""
     lender = donor(memory="32M")
