@@ -254,7 +254,7 @@ def tcp(kept):
     first = next(iter(CPUS))
     one = runs.told[f"tcp, {first}"][0]
     params = {"sent": measure.rounded(per("sent")(one)), "received": measure.rounded(per("received")(one)),
-              "requests": one["requests"], "allocations": one["done"]}
+              "hints": measure.rounded(per("hints")(one)), "requests": one["requests"], "allocations": one["done"]}
     yield runs.plain("tcp: round trips of an allocation", f"tcp, {first}", "trips", per("trips"), 1.01, **params)
     yield filled.plain("tcp: round trips of an allocation while a pool is filled", "fill", "trips", per("trips"),
                        extents=EXTENTS // 5)

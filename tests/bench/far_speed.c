@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "far_speed.h"
+#include "lib/wire/wire.h"
 
 enum { LEAST = 4096, MOST = 65536 };
 /* Extents of `allocate` at a time: half of a section, so that none is formatted meanwhile. */
@@ -51,22 +52,38 @@ double now_s(void)
 
 /* --- round trips ------------------------------------------------------------------ */
 
-/* What the library has sent and received: a round trip begins when it sends after it received. */
+/*
+ * What the library has sent and received: a round trip begins when it sends after it received.  A
+ * hint that is sent alone begins none: no call waits for its reply.
+ */
 static struct count {
-	uint64_t trips, sent, received;
-	bool sends; /* the last call sent */
+	uint64_t trips, hints, sent, received;
+	bool sends; /* the last call sent, other than a hint */
 } count;
+
+static bool is_hint(const struct msghdr *m, ssize_t n)
+{
+	struct wire_frame f;
+
+	return m->msg_iovlen && wire_parse(m->msg_iov->iov_base, m->msg_iov->iov_len,
+					   WIRE_AT_FAR_DONOR, &f) > 0 &&
+	       f.op == WIRE_FAR_WRITE && f.length <= 8 && n == WIRE_HEADER + (ssize_t)f.length;
+}
 
 /* The library's calls come here: the program's symbols precede those of libc. */
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	ssize_t n = syscall(SYS_sendmsg, fd, m, flags);
 
-	if (n > 0) {
-		count.trips += !count.sends;
-		count.sent += (uint64_t)n;
-		count.sends = true;
+	if (n <= 0)
+		return n;
+	count.sent += (uint64_t)n;
+	if (is_hint(m, n)) {
+		count.hints++;
+		return n;
 	}
+	count.trips += !count.sends;
+	count.sends = true;
 	return n;
 }
 
@@ -84,6 +101,7 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 static void add_count(struct count *sum, const struct count *before)
 {
 	sum->trips += count.trips - before->trips;
+	sum->hints += count.hints - before->hints;
 	sum->sent += count.sent - before->sent;
 	sum->received += count.received - before->received;
 }
@@ -127,10 +145,10 @@ static void tell(const struct timing *t)
 
 static void tell_trips(uint64_t done, double seconds, const struct count *c)
 {
-	printf("{\"done\": %llu, \"seconds\": %.6f, \"trips\": %llu, \"sent\": %llu, "
-	       "\"received\": %llu}\n", (unsigned long long)done, seconds,
-	       (unsigned long long)c->trips, (unsigned long long)c->sent,
-	       (unsigned long long)c->received);
+	printf("{\"done\": %llu, \"seconds\": %.6f, \"trips\": %llu, \"hints\": %llu, "
+	       "\"sent\": %llu, \"received\": %llu}\n", (unsigned long long)done, seconds,
+	       (unsigned long long)c->trips, (unsigned long long)c->hints,
+	       (unsigned long long)c->sent, (unsigned long long)c->received);
 }
 
 static void fill_pattern(uint8_t *p, size_t n)
