@@ -263,7 +263,7 @@ static void lost(void **state)
 	struct ebbfar_extent x;
 	ebbfar_t *far;
 
-	o.timeout_ms = o.resume_ms = 200;
+	o.timeout_ms = o.resume_ms = 1000;
 	far = open_with(o);
 	assert_int_equal(ebbfar_alloc(far, 4096, &x), 0);
 	set_link(LINK_SILENT);

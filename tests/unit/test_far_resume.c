@@ -243,8 +243,8 @@ static void silent_for_ever(void **state)
 	uint32_t from;
 	ebbfar_t *far;
 
-	o.timeout_ms = 100;
-	o.resume_ms = 300;
+	o.timeout_ms = 500;
+	o.resume_ms = 1000;
 	far = open_with(o);
 	assert_int_equal(ebbfar_alloc(far, 1, &x), 0);
 	set_link(LINK_SILENT);
@@ -252,7 +252,7 @@ static void silent_for_ever(void **state)
 	/* Without a request, too: the donor is asked for a sign of life. */
 	assert_int_equal(ebbfar_wait(far, -1, &from, &word), -ETIMEDOUT);
 	assert_in_range(now_ns() - since, 500 * SECOND / 1000, 20 * SECOND);
-	assert_non_null(strstr(ebbfar_why(far), "cannot connect again for 300 ms"));
+	assert_non_null(strstr(ebbfar_why(far), "cannot connect again for 1000 ms"));
 	assert_int_equal(ebbfar_read(far, &x, 0, &word, 8), -ETIMEDOUT);
 	ebbfar_close(far);
 	set_link(LINK_GOOD);
