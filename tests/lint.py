@@ -70,6 +70,17 @@ def pyflakes(files):
         "imported but unused" in w and fixture(w)))
 
 
+def man_pages(files):
+    """Runs mandoc; drops what only says something of the machine that it runs on."""
+    said = run("mandoc", "-T", "lint", *files).splitlines()
+    wrong = [line for line in said if not re.search("referenced manual not found|outdated mandoc.db", line)]
+    for f in files:
+        for name, section in re.findall(r"^\.Xr (ebb\S*) (\d)", (REPO / f).read_text(), re.M):
+            if f"docs/man/{name}.{section}" not in files:
+                wrong.append(f"{f}: no such page: {name}({section})")
+    return "\n".join(wrong)
+
+
 def shell_files():
     """Returns files with a shell's suffix or first line; sourced files have a directive."""
     return [f for f in listed() if f.endswith(".sh") or
@@ -141,7 +152,7 @@ def main():
         ("style", lambda: style(listed("*.c", "*.h", "*.py", "*.sh", "*.mk", "Makefile"))),
         ("pyflakes", lambda: pyflakes(listed("*.py"))),
         ("shellcheck", lambda: run("shellcheck", "-x", *shell_files())),
-        ("mandoc", lambda: run("mandoc", "-T", "lint", "-W", "warning", *listed("docs/man/*"))),
+        ("mandoc", lambda: man_pages(listed("docs/man/*"))),
     ]
     start, bad = time.monotonic(), 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -21,8 +21,6 @@ pytestmark = pytest.mark.beside
 MAN = REPO / "docs" / "man"
 PACKAGING = REPO / "packaging"
 SIM_COMMANDS = ("show", "plot", "report", "advise", "trace", "policies", "cluster", "extents")
-# What only says something of the machine that mandoc runs on.
-NOT_OURS = re.compile("referenced manual not found|outdated mandoc.db")
 # systemd-analyze security: 0 is best, 10 is worst.
 MOST_EXPOSED = {
     "ebbd.service": 4.0,
@@ -67,14 +65,6 @@ def files(tree):
 
 
 # --- man pages -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("page", sorted(p.name for p in MAN.iterdir()))
-def test_man_page_is_clean(page):
-    lines = said("mandoc", "-T", "lint", MAN / page).splitlines()
-    assert [l for l in lines if not NOT_OURS.search(l)] == []
-    for name, section in re.findall(r"^\.Xr (ebb\S*) (\d)", (MAN / page).read_text(), re.M):
-        assert (MAN / f"{name}.{section}").exists(), f"{page}: {name}({section})"
 
 
 def table_options(*argv):
