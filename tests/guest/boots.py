@@ -58,7 +58,6 @@ BOOTS = (
     # Tests that only a guest can run, once: `make check` has no time for more.
     Boot("smoke", ("test_boot.py",
                    "test_road.py::test_sequential_program_comes_back_before_it_asks",
-                   "test_road.py::test_nothing_is_prefetched_while_swap_is_full",
                    "test_faults.py::test_donor_killed",
                    "test_faults.py::test_control_plane_killed",
                    "test_faults.py::test_server_killed",

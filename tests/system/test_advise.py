@@ -183,6 +183,7 @@ def test_full_recording_shows_more(ebbd, device, cgroup, tmp_path):
     assert none[0]["misses"] < told["misses"] / 2
 
 
+@pytest.mark.long
 def test_full_recording_ends_with_who_began_it(ebbd, device, cgroup, tmp_path):
     """Killed, it leaves no limit behind."""
     c = cgroup(limit_mib=96)

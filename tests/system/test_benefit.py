@@ -90,6 +90,7 @@ def test_a_policy_that_gains(ebbd, program):
     assert not source(c, "streams")["paused"] and "used" not in source(c, "streams")
 
 
+@pytest.mark.long
 def test_auto_tells_its_sources(ebbd, program):
     """Sequential accesses are the work of streams."""
     c = program("auto", "benefit=on")

@@ -144,6 +144,7 @@ def test_concurrent_requests(world):
     assert told["pages_read_backup"] == told["donor_losses"] == 0
 
 
+@only_tcp
 def test_small_reads_pass_large_ones(world):
     """Eight read 64 pages at a time, as prefetches do, and one a page, as a miss does."""
     s = world.serve(world.donor())
@@ -159,7 +160,6 @@ def test_small_reads_pass_large_ones(world):
 
     def passed():
         told = s.stats()
-        # With shm they are rarely in flight.
         return told["large_reads_held"] > 50 and told["overtakes"] > 2 and min(reads) > 5
 
     crew = [threading.Thread(target=read, args=(i,)) for i in range(8)]
@@ -429,7 +429,7 @@ def test_a_slab_that_cannot_be_taken_costs_no_other(world):
 def test_failing_backup_disk(world):
     """Served from the donor meanwhile; afterwards an error, never an old page."""
     donor = world.donor()
-    s = world.serve(donor)
+    s = world.serve(donor, options=["--away-timeout", "2s"])
     p = world.open(s)
     p.write(0, os.urandom(MIB))
     p.write(2048, os.urandom(MIB))

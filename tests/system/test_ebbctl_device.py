@@ -380,6 +380,7 @@ def test_destroy_shows_progress_on_a_terminal(slow):
         t.close()
 
 
+@pytest.mark.long
 def test_destroy_for_programs_prints_its_result_only(slow):
     done = ebbctl("device", "destroy", slow.name, "--json")
     assert json.loads(done.stdout) == {"name": slow.name, "destroyed": True} and done.stderr == ""

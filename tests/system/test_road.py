@@ -94,7 +94,7 @@ def test_memory_comes_back_when_a_program_ends(device, cgroup):
     assert device.stats()["donor_losses"] == 0
 
 
-@pytest.mark.parametrize("durability", ["disk", "replicas=2"])
+@pytest.mark.parametrize("durability", ["disk", pytest.param("replicas=2", marks=pytest.mark.long)])
 def test_slabs_move_under_a_swapping_program(swap_lock, donor_factory, cgroup, durability):
     """One donor after the other is drained while its pages are in use."""
     donors = [donor_factory(port=port) for port in (7070, 7071, 7072)]
