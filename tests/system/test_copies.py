@@ -789,7 +789,7 @@ def test_a_write_waits_for_every_promised_replica(world, simulated):
     m.follow(b, 500)
     s = world.serve(a, b, size="16M", durability="replicas=2")
     wait_slabs(b, 30, clean=16)
-    m.programs = 1024 - 64 - 8
+    m.programs = 1024
     wait_for(lambda: b.ask()["total"] == 0, 30, "nothing to lend")
     p = world.open(s)
     writers = [threading.Thread(target=p.write, args=(i * 256, os.urandom(8 * PAGE))) for i in range(4)]
