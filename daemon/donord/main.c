@@ -53,7 +53,7 @@ static const struct option_spec specs[] = {
 	       "ignored; use --rdma-kernel with --keys"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow from --memory"),
 	OPTION("far", OPTION_SIZE, lending.far, "SIZE",
-	       "limit of far memory, part of --memory, for programs that use libebbfar [none]"),
+	       "lend up to SIZE of --memory as far memory, to programs that use libebbfar [none]"),
 	OPTION("quota", OPTION_SIZE, lending.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
 	{ .name = "rate", .type = OPTION_SIZE, .offset = offsetof(struct donord_options, lending.sessions.rate),
 	  .metavar = "SIZE", .min = RATE_LEAST,

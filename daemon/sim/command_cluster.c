@@ -368,7 +368,7 @@ static const struct option_spec specs[] = {
 	       .min = 1, .max = MIXES_MOST),
 	CLUSTER_OPTION(churn, "churn", OPTION_UINT, "N", "instead: lent and live memory in N mixes, to their end",
 	       .min = 1, .max = MIXES_MOST),
-	CLUSTER_OPTION(run, "run", OPTION_SIZE, "SIZE", "of a mix: largest run of pages swapped in and out [2M]",
+	CLUSTER_OPTION(run, "run", OPTION_SIZE, "SIZE", "of a mix: largest run of pages swapped out and freed together [2M]",
 	       .min = EBB_PAGE, .max = STORE_RUN * EBB_PAGE),
 	CLUSTER_OPTION(miss, "miss", OPTION_DURATION, "TIME", "of a mix: cost of a page in and out; 0: programs do not page [40us]",
 	       .max = 1000000000),

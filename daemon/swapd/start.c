@@ -75,7 +75,7 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 				 "--backup: not used with --durability %s; leave it out, or pass --durability disk",
 				 o->durability);
 	if (!o->mount)
-		return missing("mount", "/run/ebb/devices/ebb0", e);
+		return missing("mount", "/run/ebb/mnt/ebb0", e);
 	if (!o->donors.n)
 		return missing("donor", "127.0.0.1:7070", e);
 	if (o->size % PAGE || o->size / PAGE > INT32_MAX)
