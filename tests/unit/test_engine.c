@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Requests among others: many at once, and with donors that are late, lost or away. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -235,10 +236,41 @@ static void a_write_without_a_place_waits_two_seconds(void **state)
 	device_end();
 }
 
+/* The first failed read and the first failed write are logged, whichever comes first. */
+static void a_failing_backup_is_logged(void **state)
+{
+	uint32_t lines;
+
+	begin(1, true);
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	back_up(1);
+	lose(&s.donors.donor[0]);
+	lose(&s.donors.donor[1]);
+	lines = s.notes.put;
+	disk = -EIO;
+	for (int i = 0; i < 2; i++) {
+		request(SLOT_READ, 0, 1);
+		back_up(1);
+		assert_int_equal(s.notes.put, lines + 1);
+	}
+	assert_non_null(strstr(s.notes.ring[lines % NOTES].text, "cannot be read"));
+	assert_int_equal(s.count->backup_errors, 2);
+	for (uint32_t i = 1; i < 3; i++) {
+		request(SLOT_WRITE, i, 1);
+		back_up(1);
+		assert_int_equal(s.notes.put, lines + 2);
+	}
+	assert_non_null(strstr(s.notes.ring[(lines + 1) % NOTES].text, "at the donors only"));
+	disk = 0;
+	device_end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_crowd_for_one_page),
+		cmocka_unit_test(a_failing_backup_is_logged),
 		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(pages_that_nobody_asked_for),
 		cmocka_unit_test(a_reply_by_another_connection),

@@ -650,6 +650,17 @@ static void read_on(struct engine *e, struct slot *slot)
 	answer_read(e, slot, 0);
 }
 
+/* Counts a failure of the backup; the first of its kind, of which @told tells, is logged. */
+static void backup_failed(struct engine *e, bool *told, int error, const char *effect)
+{
+	count_add(&e->counters->backup_errors, 1);
+	if (!*told)
+		note_event(e->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
+			   "backup %s: %s; %s, watch `status`", e->backup.path, strerror(-error),
+			   effect);
+	*told = true;
+}
+
 static void read_backed(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
@@ -661,7 +672,8 @@ static void read_backed(struct engine *e, struct slot *slot)
 	e->need_backup--;
 	slot->wait = WAIT_NONE;
 	if (slot->backup_result) {
-		count_add(&e->counters->backup_errors, 1);
+		backup_failed(e, &e->told_read, slot->backup_result,
+			      "pages that no donor has cannot be read");
 		stale = true;
 	}
 	if (!stale && take_backed(e, slot)) {
@@ -972,13 +984,9 @@ static void answer_next(struct engine *e)
 static void write_backed(struct engine *e, struct slot *slot)
 {
 	page_map_backed(e->map, slot->first, slot->count, slot->backup_result);
-	if (slot->backup_result) {
-		count_add(&e->counters->backup_errors, 1);
-		if (e->counters->backup_errors == 1)
-			note_event(e->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
-				   "backup %s: %s; pages are safe at the donors only, watch `status`",
-				   e->backup.path, strerror(-slot->backup_result));
-	}
+	if (slot->backup_result)
+		backup_failed(e, &e->told_write, slot->backup_result,
+			      "pages are safe at the donors only");
 	if (slot->answered) {
 		e->backlog--;
 		slot_put(&e->slots, slot);

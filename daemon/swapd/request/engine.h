@@ -57,6 +57,7 @@ struct engine {
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
 	uint32_t held;           /* slots that wait for a donor, free capacity or BACKUP_RETRY */
 	uint32_t resyncs_held;   /* RESYNCs among them */
+	bool told_read, told_write; /* logged: that a read or a write of the backup failed */
 	uint32_t small_expected; /* large reads that end until no small one is expected; 0 = none */
 	uint64_t now;            /* ns: of the last engine_tick() */
 	uint64_t away_timeout;   /* ns */
