@@ -62,8 +62,10 @@ static const struct option_spec specs[] = {
 	       "limit of connections per address, not counting authenticated ones [64]"),
 	OPTION("key-connections", OPTION_UINT, lending.sessions.key_connections, "N",
 	       "limit of connections with keys of one name [192]"),
-	OPTION("keep", OPTION_DURATION, lending.sessions.keep, "TIME",
-	       "session grace period: retain a lost borrower's slabs for TIME [30s]"),
+	/* Borrowers are told the grace period in 32 bits of ms. */
+	{ .name = "keep", .type = OPTION_DURATION, .offset = offsetof(struct donord_options, lending.sessions.keep),
+	  .metavar = "TIME", .max = UINT32_MAX * 1000000ull,
+	  .help = "session grace period: retain a lost borrower's slabs for TIME [30s]" },
 	OPTION("drain-timeout", OPTION_DURATION, lending.drain, "TIME",
 	       "after SIGTERM, wait up to TIME for borrowers to move their pages; remaining slabs are lost [60s]"),
 	OPTION("overdue", OPTION_DURATION, lending.eviction.overdue, "TIME",

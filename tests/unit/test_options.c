@@ -31,7 +31,7 @@ static const struct option_spec specs[] = {
 	{ .name = "mem", .letter = 'm', .type = OPTION_SIZE, AT(mem), .metavar = "SIZE", .help = "h",
 	  .min = 4096, .max = 1ULL << 30 },
 	{ .name = "timeout", .type = OPTION_DURATION, AT(timeout), .metavar = "TIME", .help = "h",
-	  .min = 1 },
+	  .min = 1, .max = 90000000000ULL },
 	{ .name = "priority", .type = OPTION_UINT, AT(priority), .metavar = "N", .help = "h",
 	  .min = 1, .max = 32767 },
 	{ .name = "donor", .type = OPTION_LIST, AT(donors), .metavar = "HOST:PORT", .help = "h" },
@@ -122,6 +122,7 @@ static void bad_input(void **state)
 	REFUSED(ERANGE, "--mem: '12' is out of range; give 4.0 KiB", "--mem=12");
 	REFUSED(ERANGE, "out of range", "--mem=2G");
 	REFUSED(ERANGE, "--timeout: '0' is too short", "--timeout=0");
+	REFUSED(ERANGE, "--timeout: '2m' is too long; give at most 90.0 s", "--timeout=2m");
 	REFUSED(EINVAL, "--bogus", "--bogus=1");
 	REFUSED(EINVAL, "--me:", "--me", "1M");
 	REFUSED(EINVAL, "-x", "-fx");

@@ -33,13 +33,6 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 	       must_pay(c, f);
 }
 
-static uint32_t grace_ms(const struct sessions *s)
-{
-	uint64_t ms = s->options.keep / 1000000;
-
-	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-}
-
 static void put_donor(struct connection *c, const struct wire_frame *f)
 {
 	struct sessions *s = c->sessions;
@@ -51,7 +44,7 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	d.version = c->version;
 	d.session = c->access.session;
 	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
-	d.grace = c->keeps ? grace_ms(s) : 0;
+	d.grace = c->keeps ? (uint32_t)(s->options.keep / 1000000) : 0;
 	connection_reply(c, &reply, WIRE_OK, buf, wire_build_donor(buf, &d), NO_SLAB);
 }
 

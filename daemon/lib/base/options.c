@@ -55,10 +55,12 @@ static int check_range(const struct option_spec *s, const char *what, const char
 
 	if (n >= s->min && (!s->max || n <= s->max))
 		return 0;
-	/* A duration with a range must only be longer than 0. */
+	if (s->type == OPTION_DURATION && n < s->min)
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too short; give at least %s", what,
+				 value, duration_format(s->min, min, sizeof(min)));
 	if (s->type == OPTION_DURATION)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too short; give a longer time", what,
-				 value);
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too long; give at most %s", what,
+				 value, duration_format(s->max, max, sizeof(max)));
 	if (s->type == OPTION_SIZE) {
 		size_format(s->min, min, sizeof(min));
 		size_format(s->max, max, sizeof(max));
