@@ -96,7 +96,25 @@ static void give_up(struct borrower *b, const char *why)
 	connection_drop(connection_of(b), why);
 }
 
-const struct borrower_ops requests_borrower = { granted, ask, give_up };
+/* A borrower that has stopped in the midst of a WRITE must not keep the memory. */
+static void loan_ended(struct borrower *b, uint32_t slab)
+{
+	struct connection *control = connection_of(b);
+	struct sessions *s = control->sessions;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &s->connections[i];
+
+		if (c->fd < 0 || c->home != control->number || c->arriving != slab)
+			continue;
+		stream_rx_discard(&c->rx);
+		connection_end_arrival(c);
+		c->verdict = pool_check(s->pool, b, (struct wire_loan){ slab,
+									c->rx.frame.generation });
+	}
+}
+
+const struct borrower_ops requests_borrower = { granted, ask, give_up, loan_ended };
 
 /* Serves MAP or REMAP @f.  Sets *@st, or returns -EPROTO. */
 static int lend(struct connection *c, const struct wire_frame *f, enum wire_status *st)

@@ -557,8 +557,33 @@ static bool grace_is_over(const struct connection *c, uint64_t now)
 	return c->kept_until && now >= c->kept_until - keep + most;
 }
 
+/* Returns the connection of @b, or NULL: it is no borrower of @s. */
+static struct connection *connection_among(struct sessions *s, struct borrower *b)
+{
+	struct connection *c = b ? connection_of(b) : NULL;
+
+	return c >= s->connections && c < s->connections + CONNECTIONS ? c : NULL;
+}
+
+/*
+ * Ends sessions whose unread replies keep the memory of a slab that was revoked long ago: a peer
+ * that reads a reply now and then is never silent for STALL_NS.
+ */
+static void end_hoarders(struct sessions *s, uint64_t now)
+{
+	for (uint32_t i = 0; s->pool->in[LEND_DIRTY] && i < s->pool->count; i++) {
+		const struct lend_slab *slab = &s->pool->slabs[i];
+		struct connection *c = connection_among(s, slab->owner);
+
+		if (c && slab->state == LEND_DIRTY && slab->revoked && slab->pins &&
+		    now > slab->revoked_at && now - slab->revoked_at > STALL_NS)
+			connection_lost(c, "does not read replies");
+	}
+}
+
 void connections_tick(struct sessions *s, uint64_t now)
 {
+	end_hoarders(s, now);
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[i];
 
