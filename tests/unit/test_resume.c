@@ -74,6 +74,7 @@ static void cut(void)
 {
 	donor_part(d, "cut");
 	close(peer);
+	frame_count = 0;
 	assert_true(donor_is_away(d));
 }
 
@@ -137,6 +138,123 @@ static void a_few_round_trips(void **state)
 	assert_in_range(rounds, 1, SLABS / 512 + 2);
 	assert_int_equal(d->copies, SLABS);
 	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	end();
+}
+
+/* A donor's answer to the first of its frames, a REMAP; then the connection's end, if it is one. */
+static int answer_remap(enum wire_status status)
+{
+	struct wire_frame f = frames[0];
+	int r;
+
+	assert_int_equal(f.op, WIRE_REMAP);
+	f.direction = WIRE_REPLY;
+	f.status = status;
+	f.length = 0;
+	r = donor_frame(d, &f, NULL);
+	frame_count = 0;
+	if (r) {
+		donor_part(d, d->why);
+		close(peer);
+	}
+	run();
+	return r;
+}
+
+static void resume_all(void)
+{
+	for (int rounds = 0; donor_is_away(d) && rounds < SLABS; rounds++) {
+		deliver();
+		reply(frame_count);
+	}
+	assert_false(donor_is_away(d));
+}
+
+/*
+ * The donor's queue pair fails before it comes to a REMAP: it retains the slab, whose pages are
+ * nowhere else.
+ */
+static void what_is_put_off_is_not_lost(void **state)
+{
+	static const enum wire_status others[] = { WIRE_NOT_HERE, WIRE_NO_SPACE };
+
+	begin(&transport_fake);
+	cut();
+	for (int i = 0; i < 2; i++) {
+		come_back();
+		deliver();
+		assert_int_equal(answer_remap(others[i]), -ECONNREFUSED);
+		assert_true(donor_is_away(d));
+		assert_int_equal(d->copies, SLABS);
+		assert_true(page_map_is_stored(s.engine.map, 0, 1));
+	}
+	come_back();
+	resume_all();
+	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	read_page(0);
+	assert_int_equal(answered, 1);
+	assert_int_equal(failed, 0);
+	end();
+}
+
+/* At the end of the grace period it is, and what is confirmed stays. */
+static void what_is_put_off_for_too_long(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	come_back();
+	deliver();
+	d->away_until = now_ns() + SECOND / 2;
+	assert_int_equal(answer_remap(WIRE_NO_SPACE), 0);
+	assert_int_equal(d->state, DONOR_UP);
+	assert_int_equal(d->copies, SLABS - 1);
+	assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
+	end();
+}
+
+/* A loan that has ended is not asked for again. */
+static void what_has_ended_is_lost(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	come_back();
+	deliver();
+	assert_int_equal(answer_remap(WIRE_NO_SLAB), 0);
+	assert_int_equal(d->copies, SLABS - 1);
+	assert_false(page_map_is_stored(s.engine.map, 0, 1));
+	end();
+}
+
+/*
+ * The donor's grace period begins again whenever a resumed session's connection ends, however often
+ * that happens before all is confirmed.
+ */
+static void a_link_that_flaps(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	for (int i = 0; i < 3; i++) {
+		come_back();
+		deliver();
+		reply(10);
+		/* The first absence began long ago. */
+		d->away_until = now_ns() - SECOND;
+		cut();
+		assert_int_equal(d->copies, SLABS);
+		d->retry_at = UINT64_MAX;
+		donors_tick(&s.donors, now_ns());
+		assert_int_equal(d->copies, SLABS);
+	}
+	come_back();
+	resume_all();
+	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	/* A donor that confirms nothing has no more time. */
+	cut();
+	come_back();
+	d->away_until = now_ns() - SECOND;
+	donor_part(d, "cut");
+	assert_false(donor_is_away(d));
+	assert_int_equal(d->copies, 0);
 	end();
 }
 
@@ -308,6 +426,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_few_round_trips),
+		cmocka_unit_test(what_is_put_off_is_not_lost),
+		cmocka_unit_test(what_is_put_off_for_too_long),
+		cmocka_unit_test(what_has_ended_is_lost),
+		cmocka_unit_test(a_link_that_flaps),
 		cmocka_unit_test(requests_come_first),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),

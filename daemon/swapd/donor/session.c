@@ -121,6 +121,12 @@ void donor_part(struct donor *d, const char *why)
 	/* Its absence goes on until it has confirmed its replicas. */
 	bool away = donor_is_away(d) && !(was_up && d->release == RELEASE_ANSWERED);
 
+	/*
+	 * It has resumed the session, so that its grace period begins again.  One that only puts
+	 * slabs off is not waited for longer.
+	 */
+	if (away && was_up && d->confirmed && !d->put_off && d->away_until < now + d->grace)
+		d->away_until = now + d->grace;
 	if ((d->leaving & DONOR_SUSPECT && ds->events->backed(ds->owner)) ||
 	    d->resume == RESUME_REFUSED ||
 	    (away ? now >= d->away_until : !was_up || !d->grace || !d->copies)) {
@@ -415,6 +421,7 @@ void donor_ready(void *owner)
 	d->ping_at = d->since + PING_INTERVAL;
 	ds->events->up(ds->owner);
 	d->release = RELEASE_UNSENT;
+	d->confirmed = d->put_off = false;
 	if (donor_is_away(d))
 		ds->events->resume(ds->owner, d);
 	else
