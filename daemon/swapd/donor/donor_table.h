@@ -102,7 +102,8 @@ struct donor {
 	uint64_t reserve_at;     /* ns: no RESERVE before; it has promised less than was asked */
 	uint64_t unbacked_since; /* ns: it cannot lend all that it has promised; 0 = it can */
 	uint64_t short_since;    /* ns: first refusal of a promised slab; 0 = one was granted */
-	uint64_t short_until;    /* ns: after a refusal, until then its promise is not relied on */
+	/* ns: until then its promise is not relied on, after it refused or revoked a slab */
+	uint64_t short_until;
 	bool promises_nothing;   /* below version 4; has been logged */
 	uint64_t memory, used;   /* bytes of its machine, as last reported; 0 = not reported */
 	uint64_t latency;        /* ns: of recent reads; decays, so that it is measured again */

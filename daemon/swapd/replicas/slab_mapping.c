@@ -680,8 +680,9 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 		page_map_replica_gone(rs->engine->map, i, c);
 		d->copies--;
 		d->revoked++;
-		/* It is short of memory; the next PING tells. */
+		/* It is short of memory, whatever it has promised; the next PING tells. */
 		d->free = d->room = 0;
+		d->short_until = now_ns() + SECOND;
 		count_add(&rs->engine->counters->revocations, 1);
 		tell_revoked(rs, d);
 		engine_slab_settled(rs->engine, i);
