@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* How a session with many slabs is resumed: REMAPs in flight, and requests meanwhile. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "device_world.h"
+#include "swapd/donor/connect.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
@@ -258,6 +262,77 @@ static void a_link_that_flaps(void **state)
 	end();
 }
 
+/* Connects @d by TCP; returns the donor's end, at which HELLO has arrived. */
+static int greet_by_tcp(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
+	uint8_t hello[WIRE_HEADER + WIRE_HELLO_SIZE];
+	socklen_t len = sizeof(at);
+
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+	memcpy(&d->link.at.sa, &at, sizeof(at));
+	d->link.at.len = sizeof(at);
+	assert_int_equal(connect_open(d), 0);
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	donor_event(d, EPOLLOUT);
+	assert_int_equal(d->state, DONOR_GREETING);
+	assert_int_equal(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
+	close(listener);
+	return fd;
+}
+
+static void answer_hello(int fd)
+{
+	const struct wire_donor told = { .version = WIRE_VERSION,
+					 .slab_size = s.options.slab, .grace = 30000 };
+	struct wire_frame f = { .op = WIRE_HELLO, .direction = WIRE_REPLY,
+				.tag = (uint64_t)TAG_HELLO << TAG_KIND,
+				.length = WIRE_DONOR_SIZE };
+	uint8_t reply[WIRE_HEADER + WIRE_DONOR_SIZE];
+	struct pollfd p = { .fd = d->link.fd, .events = POLLIN };
+
+	wire_build(reply, &f);
+	wire_build_donor(reply + WIRE_HEADER, &told);
+	assert_int_equal(send(fd, reply, sizeof(reply), 0), sizeof(reply));
+	assert_int_equal(poll(&p, 1, 5000), 1);
+	donor_event(d, EPOLLIN);
+}
+
+/*
+ * A HELLO that is lost is not sent again once its connection is closed: it would end the next one,
+ * with its loans.  Behind an answered one, what is queued still arrives.
+ */
+static void no_late_hello(void **state)
+{
+	char rest[4096];
+	ssize_t n;
+	int fd;
+
+	begin(&transport_tcp);
+	s.donors.env.epoll_fd = epoll_create1(0);
+	cut();
+	fd = greet_by_tcp();
+	donor_part(d, "no answer");
+	assert_int_equal(recv(fd, rest, sizeof(rest), 0), -1);
+	assert_int_equal(errno, ECONNRESET);
+	close(fd);
+	fd = greet_by_tcp();
+	answer_hello(fd);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_flush(&s.donors);
+	donor_part(d, "cut");
+	while ((n = recv(fd, rest, sizeof(rest), 0)) > 0)
+		;
+	assert_int_equal(n, 0);
+	close(fd);
+	close(s.donors.env.epoll_fd);
+	end();
+}
+
 /* What a request waits for is confirmed first, and the request does not wait for the others. */
 static void requests_come_first(void **state)
 {
@@ -430,6 +505,7 @@ int main(void)
 		cmocka_unit_test(what_is_put_off_for_too_long),
 		cmocka_unit_test(what_has_ended_is_lost),
 		cmocka_unit_test(a_link_that_flaps),
+		cmocka_unit_test(no_late_hello),
 		cmocka_unit_test(requests_come_first),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),

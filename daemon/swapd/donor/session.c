@@ -422,6 +422,7 @@ void donor_ready(void *owner)
 	ds->events->up(ds->owner);
 	d->release = RELEASE_UNSENT;
 	d->confirmed = d->put_off = false;
+	link_greeted(&d->link);
 	if (donor_is_away(d))
 		ds->events->resume(ds->owner, d);
 	else
