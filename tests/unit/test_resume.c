@@ -333,6 +333,29 @@ static void no_late_hello(void **state)
 	end();
 }
 
+/* However often a donor comes and goes, it does not fill the log. */
+static void a_line_now_and_then(void **state)
+{
+	begin(&transport_fake);
+	donor_lose(d, "cut");
+	for (int i = 0; i < 1000; i++) {
+		close(peer);
+		connect_donor();
+		donor_ready(d);
+		donor_lose(d, "cut");
+		/* Nobody takes lines from the ring. */
+		s.notes.taken = s.notes.put;
+	}
+	assert_in_range(s.notes.put, 100, 200);
+	/* The next one says how many are missing. */
+	d->lines_at -= 60 * SECOND;
+	donor_ready(d);
+	assert_non_null(strstr(s.notes.ring[(s.notes.put - 2) % NOTES].text, "lines were not logged"));
+	assert_non_null(strstr(s.notes.ring[(s.notes.put - 1) % NOTES].text, "is back"));
+	d->link.fd = dup(peer);
+	end();
+}
+
 /* What a request waits for is confirmed first, and the request does not wait for the others. */
 static void requests_come_first(void **state)
 {
@@ -506,6 +529,7 @@ int main(void)
 		cmocka_unit_test(what_has_ended_is_lost),
 		cmocka_unit_test(a_link_that_flaps),
 		cmocka_unit_test(no_late_hello),
+		cmocka_unit_test(a_line_now_and_then),
 		cmocka_unit_test(requests_come_first),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),

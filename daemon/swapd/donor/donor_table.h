@@ -80,6 +80,9 @@ struct donor {
 	bool shared_key;         /* this connection offers the key that donors share */
 	bool greeted;            /* has answered the last HELLO of this connection */
 	bool explained;          /* the reason why it cannot be used has been logged */
+	/* Lines in the log about it: left at .lines_at (ns), and omitted since the last one. */
+	uint32_t lines_left, lines_omitted;
+	uint64_t lines_at;
 	struct asks asks;
 	uint8_t rates[WIRE_SMALL]; /* reply to the ACTIVITY in flight */
 	uint8_t leaving;         /* enum donor_leaving bits */
@@ -261,6 +264,12 @@ bool donor_has_room(const struct donor *d);
 
 /* Bytes of a small read, which takes hardly longer than one of a page: a miss with readahead. */
 #define DONOR_SMALL (32u << 10)
+
+/*
+ * Returns whether a line about what @d does may be logged.  The log is in memory, on tmpfs, and
+ * a donor that comes and goes could fill it.
+ */
+bool donor_may_log(struct donor *d);
 
 /* Counts the latency of a transfer of @d that has ended. */
 void donor_count(struct donor *d, const struct transfer *t);
