@@ -214,6 +214,19 @@ static void greet_with(struct end *b, int key, uint64_t number, uint32_t flags)
 	assert_int_equal(tls_export(&b->tls, SESSION_LABEL, b->key, sizeof(b->key)), 0);
 }
 
+/* Returns whether the donor closes the connection of a borrower that it has no place for. */
+static bool greet_in_vain(struct end *b, int key, uint64_t number, uint32_t flags)
+{
+	const struct wire_hello h = { .version = w.version, .borrower = number, .slab_size = SLAB,
+				      .name = "unit", .flags = flags };
+	uint8_t payload[WIRE_HELLO_SIZE];
+
+	shake_hands(b, key);
+	wire_build_hello(payload, &h);
+	return ask(b, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+		   payload) < 0;
+}
+
 static void greet(struct end *b, int key, uint64_t number)
 {
 	greet_with(b, key, number, 0);
@@ -729,9 +742,7 @@ static void places_are_the_keys(void **state)
 	for (int i = 0; i < 4; i++)
 		assert_true(spark[i].c->greeted);
 	/* Five are enough for one key: neither a session more nor a data connection. */
-	shake_hands(&silent[0], 0);
-	turn();
-	assert_true(hung_up(&silent[0]));
+	assert_true(greet_in_vain(&silent[0], SPARK, 5, 0));
 	j = ticket(&spark[1], 0);
 	end_open(&silent[1]);
 	assert_int_equal(say_join(&silent[1], &j), WIRE_NO_SESSION);
@@ -745,15 +756,99 @@ static void places_are_the_keys(void **state)
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(hung_up(&silent[i]), i < 2);
 	/* With one less there is a place. */
-	end_close(&data);
-	greet(&data, 0, 7);
-	assert_int_equal(map(&data), WIRE_OK);
-	end_close(&data);
+	end_close(&spark[3]);
+	greet(&spark[3], 0, 7);
+	assert_int_equal(map(&spark[3]), WIRE_OK);
 	for (int i = 0; i < 5; i++)
 		end_close(&silent[i]);
+	end_close(&data);
 	for (int i = 0; i < 4; i++)
 		end_close(&spark[i]);
 	end_close(&flink);
+}
+
+/* A borrower with its data connection, and a loan. */
+static void begin_session(struct end *control, struct end *data, uint64_t number)
+{
+	greet_with(control, SPARK, number, WIRE_KEEP);
+	assert_int_equal(map(control), WIRE_OK);
+	join(data, control, 0);
+}
+
+/* It resumes the session with @loan. */
+static void resume_session(struct end *control, struct end *data, uint64_t number,
+			   struct wire_frame loan)
+{
+	greet_with(control, SPARK, number, WIRE_KEEP | WIRE_RESUME);
+	assert_int_equal(ask(control, (struct wire_frame){ .op = WIRE_REMAP, .slab = loan.slab,
+			     .generation = loan.generation }, NULL), WIRE_OK);
+	join(data, control, 0);
+}
+
+/* A session keeps its places while its borrower is away, or has not been missed yet. */
+static void a_place_to_return_to(void **state)
+{
+	struct end control, data, again[2], again_data, other, more;
+	struct wire_frame loan;
+
+	/* The key has five places: two for each of these, and one. */
+	begin_session(&control, &data, 1);
+	loan = control.last;
+	greet_with(&other, SPARK, 2, WIRE_KEEP);
+	join(&more, &other, 0);
+	greet(&again[1], SPARK, 3);
+	/* The donor does not know yet that the connection is broken. */
+	resume_session(&again[0], &again_data, 1, loan);
+	assert_true(hung_up(&control));
+	end_close(&control);
+	end_close(&data);
+	end_close(&again_data);
+	end_close(&again[0]);
+	end_close(&again[1]);
+	/* Away, it has its two places, of which nobody gets one. */
+	greet(&again[1], SPARK, 3);
+	assert_true(greet_in_vain(&again[0], SPARK, 4, 0));
+	end_close(&again[0]);
+	resume_session(&control, &data, 1, loan);
+	end_close(&data);
+	end_close(&control);
+	end_close(&more);
+	end_close(&other);
+	end_close(&again[1]);
+}
+
+/* When all places are taken, borrowers that are away still find theirs. */
+static void a_donor_that_is_full(void **state)
+{
+	enum { SESSIONS = CONNECTIONS - CONNECTIONS_SPARE };
+	static struct end all[SESSIONS], late, control, strangers[CONNECTIONS_SPARE];
+	struct wire_frame loan;
+	int r;
+
+	w.l->sessions.options.key_connections = 0;
+	w.l->sessions.options.peer_connections = 0;
+	greet_with(&all[0], SPARK, 1, WIRE_KEEP);
+	assert_int_equal(map(&all[0]), WIRE_OK);
+	loan = all[0].last;
+	for (int i = 1; i < SESSIONS; i++)
+		greet_with(&all[i], FLINK, (uint64_t)i + 1, WIRE_KEEP);
+	assert_true(greet_in_vain(&late, SPARK, 1000, 0));
+	end_close(&late);
+	for (int i = 0; i < CONNECTIONS_SPARE; i++)
+		end_open(&strangers[i]);
+	end_close(&all[0]);
+	assert_true(all[0].c->kept_until != 0);
+	assert_true(greet_in_vain(&late, SPARK, 1000, 0));
+	end_close(&late);
+	greet_with(&control, SPARK, 1, WIRE_KEEP | WIRE_RESUME);
+	r = ask(&control, (struct wire_frame){ .op = WIRE_REMAP, .slab = loan.slab,
+		.generation = loan.generation }, NULL);
+	assert_int_equal(r, WIRE_OK);
+	end_close(&control);
+	for (int i = 0; i < CONNECTIONS_SPARE; i++)
+		end_close(&strangers[i]);
+	for (int i = 1; i < SESSIONS; i++)
+		end_close(&all[i]);
 }
 
 /* Removing the last key closes all sessions and refuses new ones. */
@@ -857,6 +952,8 @@ int main(void)
 		TEST(the_last_key_is_taken_away),
 		TEST(one_of_two_keys_of_a_name_is_taken_away),
 		TEST(places_are_the_keys),
+		TEST(a_place_to_return_to),
+		TEST(a_donor_that_is_full),
 	};
 
 	return cmocka_run_group_tests_name("access", tests, NULL, NULL);

@@ -234,6 +234,108 @@ static void announced_when_there_is_room(void **state)
 	close(b.fd);
 }
 
+/* Sends @n bytes, of a frame that has more of them. */
+static void send_some(struct donor *d, const struct peer *p, const void *bytes, size_t n)
+{
+	assert_int_equal(send(p->fd, bytes, n, 0), n);
+	turn(d->l);
+}
+
+/* Stops in the midst of a WRITE to the first page of @loan. */
+static void begin_write(struct donor *d, const struct peer *p, struct wire_loan loan)
+{
+	const struct wire_frame f = { .op = WIRE_WRITE, .slab = loan.slab,
+				      .generation = loan.generation, .length = WIRE_PAGE };
+	uint8_t bytes[WIRE_HEADER + 100];
+
+	memset(bytes, 'w', sizeof(bytes));
+	wire_build(bytes, &f);
+	send_some(d, p, bytes, sizeof(bytes));
+	assert_int_equal(d->pool.slabs[loan.slab].pins, 1);
+}
+
+static void end_write(struct donor *d, const struct peer *p)
+{
+	uint8_t bytes[WIRE_PAGE - 100];
+
+	memset(bytes, 'w', sizeof(bytes));
+	send_some(d, p, bytes, sizeof(bytes));
+}
+
+/* Returns whether the slab can be lent to others, or its memory given back. */
+static bool is_free(const struct donor *d, uint32_t slab)
+{
+	return (d->pool.slabs[slab].state == LEND_DIRTY || d->pool.slabs[slab].state == LEND_CLEAN) &&
+	       !d->pool.slabs[slab].pins;
+}
+
+/*
+ * A borrower that stops in the midst of a WRITE does not keep memory that is revoked, and what it
+ * sends later does not reach it.
+ */
+static void a_write_that_stops(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+	struct wire_loan loan;
+
+	connect_peer(d, &a, 1, 1);
+	loan = a.loans[0];
+	begin_write(d, &a, loan);
+	revoke_slab(d, loan.slab);
+	assert_true(is_free(d, loan.slab));
+	take(&a, WIRE_REVOKED);
+	while (d->pool.slabs[loan.slab].state != LEND_CLEAN)
+		turn(d->l);
+	connect_peer(d, &b, 2, 1);
+	assert_int_equal(b.loans[0].slab, loan.slab);
+	end_write(d, &a);
+	assert_int_equal(take(&a, WIRE_WRITE).status, WIRE_STALE);
+	for (uint32_t i = 0; i < WIRE_PAGE; i++)
+		assert_int_equal(pool_memory(&d->pool, loan.slab)[i], 0);
+	/* The connection goes on. */
+	assert_int_equal(map(d, &a), WIRE_OK);
+	begin_write(d, &a, a.loans[1]);
+	end_write(d, &a);
+	assert_int_equal(take(&a, WIRE_WRITE).status, WIRE_OK);
+	assert_int_equal(pool_memory(&d->pool, a.loans[1].slab)[WIRE_PAGE - 1], 'w');
+	close(a.fd);
+	close(b.fd);
+}
+
+/* Nor does one that reads replies so slowly that it never stops. */
+static void replies_that_are_read_slowly(void **state)
+{
+	enum { READS = 64 };
+	struct donor *d = *state;
+	struct lend_slab *slab;
+	struct peer a;
+	int little = 4096;
+
+	d->l->sessions.options.keep = 30 * SECOND;
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	slab = &d->pool.slabs[a.loans[0].slab];
+	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
+	for (int i = 0; i < READS; i++)
+		send_frame(d, &a, (struct wire_frame){ .op = WIRE_READ, .slab = a.loans[0].slab,
+			   .generation = a.loans[0].generation, .length = WIRE_PAGE }, NULL);
+	assert_in_range(slab->pins, READS / 2, READS);
+	revoke_slab(d, a.loans[0].slab);
+	/* It has just read one. */
+	a.c->sent_at = now_ns() + 9 * SECOND;
+	connections_tick(&d->l->sessions, now_ns() + 9 * SECOND);
+	assert_true(slab->pins > 0);
+	a.c->sent_at = now_ns() + 11 * SECOND;
+	connections_tick(&d->l->sessions, now_ns() + 11 * SECOND);
+	assert_int_equal(slab->pins, 0);
+	/* It may come back for the other slab. */
+	assert_int_equal(a.c->fd, -1);
+	assert_int_equal(d->pool.in[LEND_LENT], 1);
+	close(a.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -244,6 +346,9 @@ int main(void)
 						without_donor),
 		cmocka_unit_test_setup_teardown(revocation_is_announced, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(announced_when_there_is_room, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(a_write_that_stops, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(replies_that_are_read_slowly, with_donor,
 						without_donor),
 	};
 

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* How a session with many slabs is resumed: REMAPs in flight, and requests meanwhile. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "device_world.h"
+#include "swapd/donor/connect.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
@@ -74,6 +78,7 @@ static void cut(void)
 {
 	donor_part(d, "cut");
 	close(peer);
+	frame_count = 0;
 	assert_true(donor_is_away(d));
 }
 
@@ -137,6 +142,217 @@ static void a_few_round_trips(void **state)
 	assert_in_range(rounds, 1, SLABS / 512 + 2);
 	assert_int_equal(d->copies, SLABS);
 	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	end();
+}
+
+/* A donor's answer to the first of its frames, a REMAP; then the connection's end, if it is one. */
+static int answer_remap(enum wire_status status)
+{
+	struct wire_frame f = frames[0];
+	int r;
+
+	assert_int_equal(f.op, WIRE_REMAP);
+	f.direction = WIRE_REPLY;
+	f.status = status;
+	f.length = 0;
+	r = donor_frame(d, &f, NULL);
+	frame_count = 0;
+	if (r) {
+		donor_part(d, d->why);
+		close(peer);
+	}
+	run();
+	return r;
+}
+
+static void resume_all(void)
+{
+	for (int rounds = 0; donor_is_away(d) && rounds < SLABS; rounds++) {
+		deliver();
+		reply(frame_count);
+	}
+	assert_false(donor_is_away(d));
+}
+
+/*
+ * The donor's queue pair fails before it comes to a REMAP: it retains the slab, whose pages are
+ * nowhere else.
+ */
+static void what_is_put_off_is_not_lost(void **state)
+{
+	static const enum wire_status others[] = { WIRE_NOT_HERE, WIRE_NO_SPACE };
+
+	begin(&transport_fake);
+	cut();
+	for (int i = 0; i < 2; i++) {
+		come_back();
+		deliver();
+		assert_int_equal(answer_remap(others[i]), -ECONNREFUSED);
+		assert_true(donor_is_away(d));
+		assert_int_equal(d->copies, SLABS);
+		assert_true(page_map_is_stored(s.engine.map, 0, 1));
+	}
+	come_back();
+	resume_all();
+	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	read_page(0);
+	assert_int_equal(answered, 1);
+	assert_int_equal(failed, 0);
+	end();
+}
+
+/* At the end of the grace period it is, and what is confirmed stays. */
+static void what_is_put_off_for_too_long(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	come_back();
+	deliver();
+	d->away_until = now_ns() + SECOND / 2;
+	assert_int_equal(answer_remap(WIRE_NO_SPACE), 0);
+	assert_int_equal(d->state, DONOR_UP);
+	assert_int_equal(d->copies, SLABS - 1);
+	assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
+	end();
+}
+
+/* A loan that has ended is not asked for again. */
+static void what_has_ended_is_lost(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	come_back();
+	deliver();
+	assert_int_equal(answer_remap(WIRE_NO_SLAB), 0);
+	assert_int_equal(d->copies, SLABS - 1);
+	assert_false(page_map_is_stored(s.engine.map, 0, 1));
+	end();
+}
+
+/*
+ * The donor's grace period begins again whenever a resumed session's connection ends, however often
+ * that happens before all is confirmed.
+ */
+static void a_link_that_flaps(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	for (int i = 0; i < 3; i++) {
+		come_back();
+		deliver();
+		reply(10);
+		/* The first absence began long ago. */
+		d->away_until = now_ns() - SECOND;
+		cut();
+		assert_int_equal(d->copies, SLABS);
+		d->retry_at = UINT64_MAX;
+		donors_tick(&s.donors, now_ns());
+		assert_int_equal(d->copies, SLABS);
+	}
+	come_back();
+	resume_all();
+	assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), SLABS);
+	/* A donor that confirms nothing has no more time. */
+	cut();
+	come_back();
+	d->away_until = now_ns() - SECOND;
+	donor_part(d, "cut");
+	assert_false(donor_is_away(d));
+	assert_int_equal(d->copies, 0);
+	end();
+}
+
+/* Connects @d by TCP; returns the donor's end, at which HELLO has arrived. */
+static int greet_by_tcp(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
+	uint8_t hello[WIRE_HEADER + WIRE_HELLO_SIZE];
+	socklen_t len = sizeof(at);
+
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+	memcpy(&d->link.at.sa, &at, sizeof(at));
+	d->link.at.len = sizeof(at);
+	assert_int_equal(connect_open(d), 0);
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	donor_event(d, EPOLLOUT);
+	assert_int_equal(d->state, DONOR_GREETING);
+	assert_int_equal(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
+	close(listener);
+	return fd;
+}
+
+static void answer_hello(int fd)
+{
+	const struct wire_donor told = { .version = WIRE_VERSION,
+					 .slab_size = s.options.slab, .grace = 30000 };
+	struct wire_frame f = { .op = WIRE_HELLO, .direction = WIRE_REPLY,
+				.tag = (uint64_t)TAG_HELLO << TAG_KIND,
+				.length = WIRE_DONOR_SIZE };
+	uint8_t reply[WIRE_HEADER + WIRE_DONOR_SIZE];
+	struct pollfd p = { .fd = d->link.fd, .events = POLLIN };
+
+	wire_build(reply, &f);
+	wire_build_donor(reply + WIRE_HEADER, &told);
+	assert_int_equal(send(fd, reply, sizeof(reply), 0), sizeof(reply));
+	assert_int_equal(poll(&p, 1, 5000), 1);
+	donor_event(d, EPOLLIN);
+}
+
+/*
+ * A HELLO that is lost is not sent again once its connection is closed: it would end the next one,
+ * with its loans.  Behind an answered one, what is queued still arrives.
+ */
+static void no_late_hello(void **state)
+{
+	char rest[4096];
+	ssize_t n;
+	int fd;
+
+	begin(&transport_tcp);
+	s.donors.env.epoll_fd = epoll_create1(0);
+	cut();
+	fd = greet_by_tcp();
+	donor_part(d, "no answer");
+	assert_int_equal(recv(fd, rest, sizeof(rest), 0), -1);
+	assert_int_equal(errno, ECONNRESET);
+	close(fd);
+	fd = greet_by_tcp();
+	answer_hello(fd);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_flush(&s.donors);
+	donor_part(d, "cut");
+	while ((n = recv(fd, rest, sizeof(rest), 0)) > 0)
+		;
+	assert_int_equal(n, 0);
+	close(fd);
+	close(s.donors.env.epoll_fd);
+	end();
+}
+
+/* However often a donor comes and goes, it does not fill the log. */
+static void a_line_now_and_then(void **state)
+{
+	begin(&transport_fake);
+	donor_lose(d, "cut");
+	for (int i = 0; i < 1000; i++) {
+		close(peer);
+		connect_donor();
+		donor_ready(d);
+		donor_lose(d, "cut");
+		/* Nobody takes lines from the ring. */
+		s.notes.taken = s.notes.put;
+	}
+	assert_in_range(s.notes.put, 100, 200);
+	/* The next one says how many are missing. */
+	d->lines_at -= 60 * SECOND;
+	donor_ready(d);
+	assert_non_null(strstr(s.notes.ring[(s.notes.put - 2) % NOTES].text, "lines were not logged"));
+	assert_non_null(strstr(s.notes.ring[(s.notes.put - 1) % NOTES].text, "is back"));
+	d->link.fd = dup(peer);
 	end();
 }
 
@@ -308,6 +524,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_few_round_trips),
+		cmocka_unit_test(what_is_put_off_is_not_lost),
+		cmocka_unit_test(what_is_put_off_for_too_long),
+		cmocka_unit_test(what_has_ended_is_lost),
+		cmocka_unit_test(a_link_that_flaps),
+		cmocka_unit_test(no_late_hello),
+		cmocka_unit_test(a_line_now_and_then),
 		cmocka_unit_test(requests_come_first),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* REVOKED at any time: while its slab is requested, used, released, or its donor away. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -240,6 +241,41 @@ static void while_its_donor_is_away(void **state)
 	}
 }
 
+static void deny(struct link *l, const struct mapping *m, struct transfer *t)
+{
+	t->remote = m->remote;
+	t->generation = m->generation;
+	t->result = -ESTALE;
+	l->ops->done(l->owner, t);
+}
+
+/*
+ * A donor that promises slabs, lends them and denies each at once does not keep a write waiting:
+ * the watchdog would abort the device, with the pages that other donors have.
+ */
+static void a_donor_that_denies_what_it_lends(void **state)
+{
+	static const struct transport transport_denies = { .name = "denies", .submit = deny };
+	uint32_t loans = 0;
+
+	device_begin(&(struct device_setup){ .slabs = SLABS, .slab_pages = SLAB_PAGES,
+					     .donors = 1, .replicas = 1, .queue = QUEUE,
+					     .version = WIRE_VERSION,
+					     .transport = &transport_denies });
+	s.replicas.reserves = true;
+	d->reserved = SLABS;
+	request(SLOT_WRITE, 0, 1);
+	while (!answered && loans < 100) {
+		loans++;
+		grant(d, loans, loans);
+		run();
+	}
+	assert_int_equal(loans, 1);
+	assert_int_equal(failed, 1);
+	assert_int_equal(d->copies, 0);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +284,7 @@ int main(void)
 		cmocka_unit_test(behind_unmap),
 		cmocka_unit_test(of_a_recalled_slab),
 		cmocka_unit_test(while_its_donor_is_away),
+		cmocka_unit_test(a_donor_that_denies_what_it_lends),
 	};
 
 	return cmocka_run_group_tests_name("revoked", tests, NULL, NULL);

@@ -25,7 +25,7 @@ static void give_up(struct borrower *b, const char *why)
 {
 }
 
-static const struct borrower_ops lent_ops = { granted, ask, give_up };
+static const struct borrower_ops lent_ops = { granted, ask, give_up, NULL };
 
 int far_pools_new(struct far **out, struct pool *pool, struct donor_log *log,
 		  const struct far_ops *ops, uint64_t bytes, uint64_t key_quota)

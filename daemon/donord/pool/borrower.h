@@ -36,6 +36,11 @@ struct borrower_ops {
 	bool (*ask)(struct borrower *b, const struct wire_frame *f, const void *payload);
 	/* Ends the borrower, because its export failed. */
 	void (*fail)(struct borrower *b, const char *why);
+	/*
+	 * The loan of @slab has ended: payloads that are arriving there are to be discarded, because
+	 * their pins keep the memory.  May be NULL.
+	 */
+	void (*ended)(struct borrower *b, uint32_t slab);
 };
 
 struct borrower {

@@ -357,6 +357,8 @@ static void end_loan(struct pool *p, uint32_t slab)
 	set_state(p, s, LEND_DIRTY);
 	if (x->ops->revoke)
 		x->ops->revoke(x, s->owner, slab);
+	if (s->pins && s->owner->ops->ended)
+		s->owner->ops->ended(s->owner, slab);
 }
 
 uint32_t pool_remove(struct pool *p, struct borrower *b)

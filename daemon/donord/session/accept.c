@@ -37,9 +37,10 @@ static struct connection *older(struct connection *a, struct connection *b)
 
 /*
  * Returns a place for a connection from @peer, or NULL and the reason.  A connection without a
- * handshake gives way to others.  Keys limit authenticated connections, since one address may have
- * many borrowers behind it.  A kept session counts, and gives way only to a connection from its own
- * address.
+ * handshake gives way to others: as sessions leave CONNECTIONS_SPARE places, there is always one
+ * such place or a free one.  Keys limit authenticated connections, since one address may have many
+ * borrowers behind it.  Without keys a kept session counts, and gives way only to a connection from
+ * its own address.
  */
 static struct connection *find_place(struct sessions *s, const struct sockaddr_storage *peer,
 				     const char **why)
@@ -72,7 +73,7 @@ static struct connection *find_place(struct sessions *s, const struct sockaddr_s
 	if (s->options.peer_connections && same >= s->options.peer_connections)
 		found = neighbour ? neighbour : kept;
 	else if (!found)
-		found = stranger ? stranger : kept;
+		found = stranger;
 	if (found && !connection_is_free(found))
 		connection_drop(found, found == kept ?
 				"away, and another one from its address wants its place" :
@@ -109,6 +110,7 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	c->local = peer->ss_family == AF_UNIX;
 	access_begin(&c->access, c->local ? NULL : s->tls);
 	c->home = c->number;
+	c->data_places = 0;
 	c->id = 0;
 	c->borrower = (struct borrower){
 		.quota = s->options.quota, .reports_activity = true, .recallable = true,

@@ -341,7 +341,7 @@ static bool ask(struct borrower *b, const struct wire_frame *f, const void *payl
 	return true;
 }
 
-static const struct borrower_ops ops = { granted, ask, fail_session };
+static const struct borrower_ops ops = { granted, ask, fail_session, NULL };
 
 int kernel_session_probe(struct kernel_session *s)
 {

@@ -89,7 +89,25 @@ static void give_up(struct borrower *b, const char *why)
 	connection_drop(connection_of(b), why);
 }
 
-const struct borrower_ops requests_borrower = { granted, ask, give_up };
+/* A borrower that has stopped in the midst of a WRITE must not keep the memory. */
+static void loan_ended(struct borrower *b, uint32_t slab)
+{
+	struct connection *control = connection_of(b);
+	struct sessions *s = control->sessions;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &s->connections[i];
+
+		if (c->fd < 0 || c->home != control->number || c->arriving != slab)
+			continue;
+		stream_rx_discard(&c->rx);
+		connection_end_arrival(c);
+		c->verdict = pool_check(s->pool, b, (struct wire_loan){ slab,
+									c->rx.frame.generation });
+	}
+}
+
+const struct borrower_ops requests_borrower = { granted, ask, give_up, loan_ended };
 
 /* Serves MAP or REMAP @f.  Sets *@st, or returns -EPROTO. */
 static int lend(struct connection *c, const struct wire_frame *f, enum wire_status *st)
@@ -191,7 +209,7 @@ static bool succeed(struct connection *c, struct connection *old)
 static int greet(struct connection *c, const struct wire_frame *f)
 {
 	struct sessions *s = c->sessions;
-	uint32_t reserved = 0;
+	uint32_t reserved = 0, data_places = 0;
 	bool resumed = false, is_far;
 	struct wire_hello h;
 	uint16_t st;
@@ -222,12 +240,17 @@ static int greet(struct connection *c, const struct wire_frame *f)
 			continue;
 		resumed |= h.flags & WIRE_RESUME && succeed(c, old);
 		reserved = old->borrower.reserved;
+		data_places = old->data_places;
 		connection_drop(old, "replaced by a newer connection");
 	}
 	if (h.flags & WIRE_RESUME && !resumed) {
 		connection_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
 		return 0;
 	}
+	/* One that resumes has the places of the session. */
+	if (!resumed && connection_is_too_many(c))
+		return -EUSERS;
+	c->data_places = resumed ? data_places : 0;
 	if (access_greeted(&c->access))
 		return -EIO;
 	c->version = h.version;
@@ -269,7 +292,7 @@ static int join(struct connection *c, const struct wire_frame *f)
 		if (c->sessions->connections[i].fd >= 0 && j.session &&
 		    c->sessions->connections[i].access.session == j.session)
 			control = &c->sessions->connections[i];
-	st = control && connection_too_many(control, 1) ? WIRE_NO_SESSION :
+	st = control && connection_data_is_too_many(control) ? WIRE_NO_SESSION :
 	     access_join(&c->access, control ? &control->access : NULL, &j,
 			 control ? control->version : 0);
 	connection_reply(c, f, st, NULL, 0, NO_SLAB);
@@ -279,6 +302,7 @@ static int join(struct connection *c, const struct wire_frame *f)
 		return 0;
 	}
 	c->home = control->number;
+	connection_data_joined(control);
 	c->version = control->version;
 	c->greeted = control->answers = true;
 	connection_pays(c, control->borrower.key);

@@ -76,19 +76,48 @@ const char *connection_peer_text(const struct connection *c, char *buf, size_t s
 	return buf;
 }
 
-/* Connections with keys of @name, data connections included. */
-static uint64_t connections_with_key(const struct sessions *s, const char *name)
+/* Returns whether @c is, or is to be, the control connection of a session with a key of @name. */
+static bool has_key(const struct connection *c, const char *name)
+{
+	if (c->kept_until)
+		return *name && !strcmp(c->borrower.key, name);
+	return c->fd >= 0 && !connection_is_data(c) && access_known(&c->access) &&
+	       !strcmp(c->access.tls.name, name);
+}
+
+/* Counts places of sessions with keys of @name, with their data connections. */
+static uint64_t places_with_key(const struct sessions *s, const char *name)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < CONNECTIONS; i++)
+		if (has_key(&s->connections[i], name))
+			n += 1 + s->connections[i].data_places;
+	return n;
+}
+
+/* Counts places of all sessions. */
+static uint64_t places_taken(const struct sessions *s)
 {
 	uint64_t n = 0;
 
 	for (int i = 0; i < CONNECTIONS; i++) {
 		const struct connection *c = &s->connections[i];
 
-		if (c->kept_until)
-			n += *name && !strcmp(c->borrower.key, name);
-		else
-			n += c->fd >= 0 && access_known(&c->access) &&
-			     !strcmp(s->connections[c->home].access.tls.name, name);
+		if (!connection_is_free(c) && c->greeted && !connection_is_data(c))
+			n += 1 + c->data_places;
+	}
+	return n;
+}
+
+static uint32_t data_connections(const struct connection *c)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		const struct connection *data = &c->sessions->connections[i];
+
+		n += data != c && data->fd >= 0 && data->home == c->number;
 	}
 	return n;
 }
@@ -315,17 +344,45 @@ void connection_unsent(struct connection *c)
 	c->unsent = true;
 }
 
-bool connection_too_many(const struct connection *c, uint64_t more)
+/* Returns whether @more places would exceed the limit of @c's key by more than @spare. */
+static bool key_exceeds(const struct connection *c, uint64_t more, uint64_t spare)
 {
 	const struct sessions *s = c->sessions;
 	const char *name = c->access.tls.name;
 
 	if (!s->options.key_connections ||
-	    connections_with_key(s, name) + more <= s->options.key_connections)
+	    places_with_key(s, name) + more <= s->options.key_connections + spare)
 		return false;
 	donor_say(s->log, LOG_LVL_WARN, "key %s: more than %llu connections; see --key-connections",
 		  name, (unsigned long long)s->options.key_connections);
 	return true;
+}
+
+static bool is_full(const struct sessions *s)
+{
+	if (places_taken(s) < CONNECTIONS - CONNECTIONS_SPARE)
+		return false;
+	donor_say(s->log, LOG_LVL_WARN, "%d connections are in use; a borrower gets none",
+		  CONNECTIONS - CONNECTIONS_SPARE);
+	return true;
+}
+
+bool connection_is_too_many(const struct connection *c)
+{
+	return key_exceeds(c, 0, 0) || is_full(c->sessions);
+}
+
+bool connection_data_is_too_many(const struct connection *c)
+{
+	return data_connections(c) >= c->data_places &&
+	       (key_exceeds(c, 1, 0) || is_full(c->sessions));
+}
+
+void connection_data_joined(struct connection *c)
+{
+	uint32_t n = data_connections(c);
+
+	c->data_places = n > c->data_places ? n : c->data_places;
 }
 
 void connection_flush(struct connection *c)
@@ -375,6 +432,8 @@ static void receive(struct connection *c)
 	r = stream_receive(&c->rx, c->fd, CONNECTION_TURN, c->sessions->requests, c);
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");
+	else if (r == -EUSERS)
+		connection_drop(c, "no place for its session");
 	else if (r == -EBADMSG)
 		drop_altered(c);
 	else if (r == -ECONNRESET)
@@ -393,7 +452,7 @@ static bool let_in(struct connection *c)
 	if (r < 0)
 		connection_drop(c, r == -EACCES ? c->access.tls.why : r == -ECONNRESET ?
 				"disconnected" : strerror(-r));
-	else if (!r && access_known(&c->access) && connection_too_many(c, 0))
+	else if (!r && access_known(&c->access) && key_exceeds(c, 0, CONNECTIONS_SPARE))
 		connection_drop(c, "too many connections with its key");
 	else
 		watch(c, true, r == 1 && c->access.tls.wants_write);
@@ -557,8 +616,33 @@ static bool grace_is_over(const struct connection *c, uint64_t now)
 	return c->kept_until && now >= c->kept_until - keep + most;
 }
 
+/* Returns the connection of @b, or NULL: it is no borrower of @s. */
+static struct connection *connection_among(struct sessions *s, struct borrower *b)
+{
+	struct connection *c = b ? connection_of(b) : NULL;
+
+	return c >= s->connections && c < s->connections + CONNECTIONS ? c : NULL;
+}
+
+/*
+ * Ends sessions whose unread replies keep the memory of a slab that was revoked long ago: a peer
+ * that reads a reply now and then is never silent for STALL_NS.
+ */
+static void end_hoarders(struct sessions *s, uint64_t now)
+{
+	for (uint32_t i = 0; s->pool->in[LEND_DIRTY] && i < s->pool->count; i++) {
+		const struct lend_slab *slab = &s->pool->slabs[i];
+		struct connection *c = connection_among(s, slab->owner);
+
+		if (c && slab->state == LEND_DIRTY && slab->revoked && slab->pins &&
+		    now > slab->revoked_at && now - slab->revoked_at > STALL_NS)
+			connection_lost(c, "does not read replies");
+	}
+}
+
 void connections_tick(struct sessions *s, uint64_t now)
 {
+	end_hoarders(s, now);
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[i];
 

@@ -26,6 +26,12 @@
 #include "rate.h"
 
 #define CONNECTIONS 256
+/*
+ * Of these, the ones that sessions do not take.  A borrower that reconnects needs one until HELLO
+ * says whose session it resumes, also while all sessions are in use: otherwise it would lose its
+ * loans for lack of a place that it has already.
+ */
+#define CONNECTIONS_SPARE 8
 /* Most replies of a connection in flight; a borrower that pipelines more waits. */
 #define CONNECTION_REPLIES 1024
 /*
@@ -86,6 +92,8 @@ struct connection {
 	uint32_t far_words;  /* frames with FAR_WORD that wait: at most one */
 	struct access access;
 	uint32_t home;       /* number of the control connection of its session */
+	/* Its session's places beside this one: the most data connections that it has had. */
+	uint32_t data_places;
 	uint64_t id;         /* the borrower's number */
 	char fingerprint[KEY_FINGERPRINT]; /* of its key, also in the grace period; "" without */
 	struct sockaddr_storage peer;
@@ -183,8 +191,14 @@ void connection_pays(struct connection *c, const char *key);
 bool connection_must_pay(const struct connection *c);
 /* The arriving payload is complete, or cancelled. */
 void connection_end_arrival(struct connection *c);
-/* Returns whether @more connections would exceed the limit of @c's key. */
-bool connection_too_many(const struct connection *c, uint64_t more);
+/*
+ * Return whether there is no place for the new session of @c, which counts already for its key; for
+ * one more data connection of the session of @c, which keeps the places that it has had.
+ */
+bool connection_is_too_many(const struct connection *c);
+bool connection_data_is_too_many(const struct connection *c);
+/* A data connection has joined the session of @c. */
+void connection_data_joined(struct connection *c);
 
 /* In a new turn: continues held requests; returns true when there are more. */
 bool connections_resume(struct sessions *s);

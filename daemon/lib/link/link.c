@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "lib/base/clock.h"
@@ -131,6 +132,23 @@ void link_reset(struct link *l, const struct transport *transport, const struct 
 	*l = fresh;
 }
 
+/*
+ * Sets whether closing sends what is queued.  Not before HELLO is answered: TCP would repeat a lost
+ * one, even after the process has exited, and it would arrive behind the HELLO of the next
+ * connection, whose loans it ends.
+ */
+static void set_lingers(struct link *l, bool lingers)
+{
+	const struct linger at_once = { .l_onoff = !lingers, .l_linger = 0 };
+
+	setsockopt(l->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
+void link_greeted(struct link *l)
+{
+	set_lingers(l, true);
+}
+
 int link_open(struct link *l)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = link_key(l, 0) };
@@ -145,6 +163,7 @@ int link_open(struct link *l)
 		return r;
 	}
 	l->fd = fd;
+	set_lingers(l, false);
 	l->refusal = NULL;
 	l->refuses_one = false;
 	l->watched_for_write = true;

@@ -60,6 +60,11 @@ void stream_rx_free(struct stream_rx *rx)
 	*rx = (struct stream_rx){ 0 };
 }
 
+void stream_rx_discard(struct stream_rx *rx)
+{
+	rx->dst = NULL;
+}
+
 int stream_take_fd(struct stream_rx *rx)
 {
 	int fd = rx->fd_count ? rx->fds[0] : -ENODATA;

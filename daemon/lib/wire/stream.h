@@ -129,6 +129,9 @@ int stream_rx_init(struct stream_rx *rx, enum wire_side side);
 void stream_rx_reset(struct stream_rx *rx); /* for a new connection */
 void stream_rx_free(struct stream_rx *rx);
 
+/* Discards the rest of the payload that is arriving; its MAC is checked all the same. */
+void stream_rx_discard(struct stream_rx *rx);
+
 /*
  * Returns the descriptor that came with the current frame, owned by the caller; -ENODATA = none
  * came, -EMFILE = this process could not have it.  Must be called in finished() of every frame that

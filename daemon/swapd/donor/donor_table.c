@@ -11,6 +11,10 @@
 #include "swapd/page/counters.h"
 #include "swapd/page/shared.h"
 
+/* Lines about a donor in a burst, and the time after which there may be one more. */
+#define LINES 128
+#define LINE_EVERY 30000000000ull
+
 /* The newest read has a weight of 1 / this in a donor's recent latency. */
 #define LATENCY_SHARE 8
 
@@ -83,6 +87,29 @@ void donors_record(struct donors *ds)
 {
 	for (int i = 0; i < ds->count; i++)
 		donor_record_one(&ds->donor[i]);
+}
+
+bool donor_may_log(struct donor *d)
+{
+	uint64_t now = now_ns(), more = (now - d->lines_at) / LINE_EVERY;
+
+	if (!d->lines_at)
+		d->lines_left = LINES;
+	if (!d->lines_at || more) {
+		d->lines_left = more < LINES - d->lines_left ? d->lines_left + (uint32_t)more :
+							       LINES;
+		d->lines_at = now;
+	}
+	if (!d->lines_left) {
+		d->lines_omitted++;
+		return false;
+	}
+	d->lines_left--;
+	if (d->lines_omitted)
+		note(d->table->notes, LOG_LVL_WARN, "donor %s: %u lines were not logged",
+		     d->address.text, d->lines_omitted);
+	d->lines_omitted = 0;
+	return true;
 }
 
 void donor_blame(struct donor *d, uint32_t page)

@@ -80,6 +80,9 @@ struct donor {
 	bool shared_key;         /* this connection offers the key that donors share */
 	bool greeted;            /* has answered the last HELLO of this connection */
 	bool explained;          /* the reason why it cannot be used has been logged */
+	/* Lines in the log about it: left at .lines_at (ns), and omitted since the last one. */
+	uint32_t lines_left, lines_omitted;
+	uint64_t lines_at;
 	struct asks asks;
 	uint8_t rates[WIRE_SMALL]; /* reply to the ACTIVITY in flight */
 	uint8_t leaving;         /* enum donor_leaving bits */
@@ -102,7 +105,8 @@ struct donor {
 	uint64_t reserve_at;     /* ns: no RESERVE before; it has promised less than was asked */
 	uint64_t unbacked_since; /* ns: it cannot lend all that it has promised; 0 = it can */
 	uint64_t short_since;    /* ns: first refusal of a promised slab; 0 = one was granted */
-	uint64_t short_until;    /* ns: after a refusal, until then its promise is not relied on */
+	/* ns: until then its promise is not relied on, after it refused or revoked a slab */
+	uint64_t short_until;
 	bool promises_nothing;   /* below version 4; has been logged */
 	uint64_t memory, used;   /* bytes of its machine, as last reported; 0 = not reported */
 	uint64_t latency;        /* ns: of recent reads; decays, so that it is measured again */
@@ -124,6 +128,7 @@ struct donor {
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one have been requested again */
 	uint8_t release;         /* enum donor_release, of this connection */
+	bool confirmed, put_off; /* this connection's REMAPs: one has succeeded; one is to be repeated */
 	uint64_t released_at;    /* ns: RELEASE_SENT since */
 	uint64_t unmapped_since; /* ns: a predecessor's slab could not be mapped; 0 = all could */
 	int unreachable;         /* -errno when this process cannot reach an only replica, else 0 */
@@ -259,6 +264,12 @@ bool donor_has_room(const struct donor *d);
 
 /* Bytes of a small read, which takes hardly longer than one of a page: a miss with readahead. */
 #define DONOR_SMALL (32u << 10)
+
+/*
+ * Returns whether a line about what @d does may be logged.  The log is in memory, on tmpfs, and
+ * a donor that comes and goes could fill it.
+ */
+bool donor_may_log(struct donor *d);
 
 /* Counts the latency of a transfer of @d that has ended. */
 void donor_count(struct donor *d, const struct transfer *t);

@@ -40,7 +40,7 @@ static void say_bye(struct donor *d)
 /* Logs once, until @d is usable, why it needs an operator's action. */
 static void explain(struct donor *d, const char *why)
 {
-	if (!d->explained)
+	if (!d->explained && donor_may_log(d))
 		note(d->table->notes, LOG_LVL_ERR, "donor %s: %s", d->address.text, why);
 	d->explained = true;
 }
@@ -81,18 +81,19 @@ void donor_lose(struct donor *d, const char *why)
 		return;
 	d->losses++;
 	count_add(&ds->counters->donor_losses, 1);
-	note_event(ds->notes, EVENT_DONOR_LOST, LOG_LVL_WARN, "donor %s lost: %s; %s",
-		   d->address.text, why,
-		   ds->backup ? "reading its pages from other replicas or the backup" :
-		   ds->replicas > 1 ? "reading its pages from other replicas" :
-				   "its pages are lost, as there is neither a backup nor another replica");
+	if (donor_may_log(d))
+		note_event(ds->notes, EVENT_DONOR_LOST, LOG_LVL_WARN, "donor %s lost: %s; %s",
+			   d->address.text, why,
+			   ds->backup ? "reading its pages from other replicas or the backup" :
+			   ds->replicas > 1 ? "reading its pages from other replicas" :
+			   "its pages are lost, as there is neither a backup nor another replica");
 	ds->events->lost(ds->owner, d);
 	link_cancel(&d->link);
 }
 
 static void tell_back(struct donor *d)
 {
-	if (d->connects > 1)
+	if (d->connects > 1 && donor_may_log(d))
 		note_event(d->table->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back",
 			   d->address.text);
 }
@@ -108,9 +109,10 @@ static void go_away(struct donor *d, const char *why, uint64_t now)
 	d->backoff = RESUME_RETRY;
 	d->absences++;
 	count_add(&ds->counters->donor_absences, 1);
-	note_event(ds->notes, EVENT_DONOR_AWAY, LOG_LVL_WARN,
-		   "donor %s away: %s; it retains its slabs for %llu ms", d->address.text, why,
-		   (unsigned long long)(d->grace / MS));
+	if (donor_may_log(d))
+		note_event(ds->notes, EVENT_DONOR_AWAY, LOG_LVL_WARN,
+			   "donor %s away: %s; it retains its slabs for %llu ms", d->address.text,
+			   why, (unsigned long long)(d->grace / MS));
 }
 
 void donor_part(struct donor *d, const char *why)
@@ -121,6 +123,12 @@ void donor_part(struct donor *d, const char *why)
 	/* Its absence goes on until it has confirmed its replicas. */
 	bool away = donor_is_away(d) && !(was_up && d->release == RELEASE_ANSWERED);
 
+	/*
+	 * It has resumed the session, so that its grace period begins again.  One that only puts
+	 * slabs off is not waited for longer.
+	 */
+	if (away && was_up && d->confirmed && !d->put_off && d->away_until < now + d->grace)
+		d->away_until = now + d->grace;
 	if ((d->leaving & DONOR_SUSPECT && ds->events->backed(ds->owner)) ||
 	    d->resume == RESUME_REFUSED ||
 	    (away ? now >= d->away_until : !was_up || !d->grace || !d->copies)) {
@@ -214,7 +222,9 @@ static void look_for_alert(struct donor *d, uint64_t now)
 {
 	if (!alert_came(&d->alert, now))
 		return;
-	note(d->table->notes, LOG_LVL_WARN, "donor %s: %s", d->address.text, control_altered);
+	if (donor_may_log(d))
+		note(d->table->notes, LOG_LVL_WARN, "donor %s: %s", d->address.text,
+		     control_altered);
 	count_altered(d, control_altered);
 	donor_record_one(d);
 }
@@ -415,6 +425,8 @@ void donor_ready(void *owner)
 	d->ping_at = d->since + PING_INTERVAL;
 	ds->events->up(ds->owner);
 	d->release = RELEASE_UNSENT;
+	d->confirmed = d->put_off = false;
+	link_greeted(&d->link);
 	if (donor_is_away(d))
 		ds->events->resume(ds->owner, d);
 	else

@@ -33,7 +33,7 @@ static bool may_ask(struct replicas *rs, struct donor *d, uint32_t cost)
 		return true;
 	}
 	count_add(&rs->engine->counters->asks_ignored, 1);
-	if (!a->told)
+	if (!a->told && donor_may_log(d))
 		note(rs->engine->notes, LOG_LVL_WARN,
 		     "donor %s: recalls slabs too often, and gets none until it slows down; see its log",
 		     d->address.text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/clock.h"
@@ -21,6 +22,8 @@
  */
 #define REMAPS 512u
 #define REMAPS_HERE 4u
+/* Part of a grace period that is left for what its donor has confirmed. */
+#define GRACE_LEFT SECOND
 /* copy.since of a MAPPING that was refused for now, to be requested again. */
 #define LATER UINT64_MAX
 /* Position of the copy in a tag; the slab's index is below. */
@@ -476,6 +479,22 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 	return 0;
 }
 
+/*
+ * Returns whether to ask again for a loan that @d does not call ended, by resuming once more: its
+ * queue pair may have failed, which this process may learn after that reply.  At the end of the
+ * grace period, only that loan is given up.
+ */
+static bool is_put_off(struct donor *d, enum wire_status status)
+{
+	if (status == WIRE_OK || status == WIRE_NO_SLAB || status == WIRE_STALE ||
+	    now_ns() + GRACE_LEFT >= d->away_until)
+		return false;
+	d->put_off = true;
+	snprintf(d->why, sizeof(d->why), "a slab cannot be resumed now: %s",
+		 wire_status_text(status));
+	return true;
+}
+
 int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f)
 {
 	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
@@ -487,6 +506,8 @@ int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_fr
 	    slab->copy[c].mapping.remote != f->slab ||
 	    slab->copy[c].mapping.generation != f->generation)
 		return -EPROTO;
+	if (is_put_off(d, f->status))
+		return -ECONNREFUSED;
 	if (!f->status && d->link.transport->map)
 		r = d->link.transport->map(&d->link, &slab->copy[c].mapping);
 	if (r == -EPROTO)
@@ -495,6 +516,7 @@ int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_fr
 	d->moves = true;
 	d->mapping--;
 	if (!f->status && !r) {
+		d->confirmed = true;
 		slab_back(slab, (int)c);
 		if (!page_map_live(rs->engine->map, index))
 			page_map_note_emptied(rs->engine->map, index);
@@ -658,8 +680,9 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 		page_map_replica_gone(rs->engine->map, i, c);
 		d->copies--;
 		d->revoked++;
-		/* It is short of memory; the next PING tells. */
+		/* It is short of memory, whatever it has promised; the next PING tells. */
 		d->free = d->room = 0;
+		d->short_until = now_ns() + SECOND;
 		count_add(&rs->engine->counters->revocations, 1);
 		tell_revoked(rs, d);
 		engine_slab_settled(rs->engine, i);

@@ -47,8 +47,9 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 /*
  * mapping_resume() asks @d, which is up, for the copies that are AWAY there, as many at a time as
  * may be in flight, first those that requests wait for, and finally releases all others.  The
- * second function handles a reply: 0 or -errno.  A confirmed copy that this process cannot reach is
- * requested again for a while, then given up, unless it is the only one: donor.unreachable.
+ * second function handles a reply: 0 or -errno, with -ECONNREFUSED to resume again, and donor.why.
+ * A confirmed copy that this process cannot reach is requested again for a while, then given up,
+ * unless it is the only one: donor.unreachable.
  */
 void mapping_resume(struct replicas *rs, struct donor *d);
 int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f);
