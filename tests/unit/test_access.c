@@ -805,7 +805,7 @@ static void a_place_to_return_to(void **state)
 	end_close(&again_data);
 	end_close(&again[0]);
 	end_close(&again[1]);
-	/* Away, it has its two places, of which nobody gets one. */
+	/* Away, it has its two places, which no other session gets. */
 	greet(&again[1], SPARK, 3);
 	assert_true(greet_in_vain(&again[0], SPARK, 4, 0));
 	end_close(&again[0]);

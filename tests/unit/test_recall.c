@@ -262,11 +262,12 @@ static void end_write(struct donor *d, const struct peer *p)
 	send_some(d, p, bytes, sizeof(bytes));
 }
 
-/* Returns whether the slab can be lent to others, or its memory given back. */
+/* Returns whether the slab can be lent to others, or its memory released. */
 static bool is_free(const struct donor *d, uint32_t slab)
 {
-	return (d->pool.slabs[slab].state == LEND_DIRTY || d->pool.slabs[slab].state == LEND_CLEAN) &&
-	       !d->pool.slabs[slab].pins;
+	const struct lend_slab *s = &d->pool.slabs[slab];
+
+	return (s->state == LEND_DIRTY || s->state == LEND_CLEAN) && !s->pins;
 }
 
 /*

@@ -265,7 +265,8 @@ static void a_link_that_flaps(void **state)
 /* Connects @d by TCP; returns the donor's end, at which HELLO has arrived. */
 static int greet_by_tcp(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
 	uint8_t hello[WIRE_HEADER + WIRE_HELLO_SIZE];
 	socklen_t len = sizeof(at);
@@ -343,7 +344,7 @@ static void a_line_now_and_then(void **state)
 		connect_donor();
 		donor_ready(d);
 		donor_lose(d, "cut");
-		/* Nobody takes lines from the ring. */
+		/* The ring always has room. */
 		s.notes.taken = s.notes.put;
 	}
 	assert_in_range(s.notes.put, 100, 200);

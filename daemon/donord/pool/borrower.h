@@ -37,8 +37,8 @@ struct borrower_ops {
 	/* Ends the borrower, because its export failed. */
 	void (*fail)(struct borrower *b, const char *why);
 	/*
-	 * The loan of @slab has ended: payloads that are arriving there are to be discarded, because
-	 * their pins keep the memory.  May be NULL.
+	 * The loan of @slab has ended: discards payloads that are arriving there, because their
+	 * pins keep the memory.  May be NULL.
 	 */
 	void (*ended)(struct borrower *b, uint32_t slab);
 };

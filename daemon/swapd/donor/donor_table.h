@@ -128,7 +128,7 @@ struct donor {
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one have been requested again */
 	uint8_t release;         /* enum donor_release, of this connection */
-	bool confirmed, put_off; /* this connection's REMAPs: one has succeeded; one is to be repeated */
+	bool confirmed, put_off; /* REMAPs of this connection: one succeeded; one is repeated */
 	uint64_t released_at;    /* ns: RELEASE_SENT since */
 	uint64_t unmapped_since; /* ns: a predecessor's slab could not be mapped; 0 = all could */
 	int unreachable;         /* -errno when this process cannot reach an only replica, else 0 */
