@@ -1,0 +1,739 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "heap_far.h"
+
+#define UNIT 16u			/* of names */
+#define REGION_UNITS (HEAP_REGION / UNIT)
+#define SPACE (UINT64_C(1) << 36)	/* all that a name can say */
+#define REGIONS ((uint32_t)(SPACE / HEAP_REGION))
+#define LARGE 255u			/* a region's class: part of one object */
+#define LEAST_REGIONS 32u
+#define WAITING 4u			/* one in so many local regions is leaving */
+
+enum state {
+	LOCAL,		/* the only one without a slow path */
+	MIXED,		/* local; some of its objects are elsewhere */
+	LEAVING,	/* local and read-only */
+	FAR,
+	FREE,
+};
+
+enum list { NO_LIST, ARRIVED, GOING, LISTS };
+
+struct region {
+	uint32_t next, before;
+	uint8_t list, class;
+	uint16_t used, alive;	/* slots given out; objects that live here, near or far */
+	uint16_t forwards;	/* live objects that were born here and are elsewhere */
+	uint16_t rank;		/* of the last fetch, + 1 */
+	bool open;
+	uint32_t packed;	/* bytes at the donor */
+	uint32_t span;		/* LARGE: regions of the object, in its first one */
+	uint64_t fetched[2];	/* the last fetches, by number, the older one first */
+	uint64_t *here, *tablet; /* slots with live objects; those at the donor when it left */
+	uint64_t place[HEAP_PLACE / 8];
+};
+
+enum { ARRIVALS, BIRTHS, OPEN };
+#define CLASSES 32u
+
+struct heap_far {
+	struct heap_far_options o;
+	uint8_t *state, *memory;
+	struct region *region;	/* the heads of lists are the last LISTS */
+	uint32_t regions, length[LISTS], free;	/* used so far; list of free ones */
+	uint32_t open[OPEN][CLASSES];
+	uint64_t resident, *forward, forward_slots, tables;
+	uint8_t *buffer;
+	struct heap_far_stats s;
+};
+
+static void give_up(const char *what, int r)
+{
+	fprintf(stderr, "far store: %s%s%s\n", what, r ? ": " : "", r ? strerror(-r) : "");
+	exit(2);
+}
+
+/* --- sizes of slots: 16 apart up to 128 bytes, then a quarter of the power of two below ------ */
+
+static unsigned int class_of(size_t size)
+{
+	unsigned int log;
+
+	if (size <= 128)
+		return (unsigned int)((size + 15) / 16 - 1);
+	log = 63 - (unsigned int)__builtin_clzl(size - 1);
+	return 8 + (log - 7) * 4 + (unsigned int)((size - 1 - (1u << log)) >> (log - 2));
+}
+
+static size_t slot_size(unsigned int class)
+{
+	if (class < 8)
+		return 16 * ((size_t)class + 1);
+	return (((size_t)(class - 8) % 4) + 5) << ((class - 8) / 4 + 5);
+}
+
+static unsigned int slots_of(unsigned int class)
+{
+	return class == LARGE ? 1 : (unsigned int)(HEAP_REGION / slot_size(class));
+}
+
+static size_t words_of(unsigned int class)
+{
+	return (slots_of(class) + 63) / 64;
+}
+
+/* --- bitmaps ------------------------------------------------------------------------------- */
+
+static bool has(const uint64_t *bits, unsigned int slot)
+{
+	return bits[slot / 64] >> slot % 64 & 1;
+}
+
+static void set(uint64_t *bits, unsigned int slot)
+{
+	bits[slot / 64] |= UINT64_C(1) << slot % 64;
+}
+
+static void clear(uint64_t *bits, unsigned int slot)
+{
+	bits[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+}
+
+/* Returns how many bits are set below @slot. */
+static unsigned int rank_of(const uint64_t *bits, unsigned int slot)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < slot / 64; i++)
+		n += (unsigned int)__builtin_popcountl(bits[i]);
+	return n + (unsigned int)__builtin_popcountl(bits[slot / 64] &
+						    ((UINT64_C(1) << slot % 64) - 1));
+}
+
+/* --- lists of regions ------------------------------------------------------------------------ */
+
+static void list_take(struct heap_far *f, uint32_t r)
+{
+	struct region *g = &f->region[r];
+
+	f->region[g->before].next = g->next;
+	f->region[g->next].before = g->before;
+	f->length[g->list]--;
+	g->list = NO_LIST;
+}
+
+static void list_append(struct heap_far *f, uint32_t r, uint8_t list)
+{
+	uint32_t head = REGIONS + list;
+	struct region *g = &f->region[r];
+
+	g->list = list;
+	g->next = head;
+	g->before = f->region[head].before;
+	f->region[g->before].next = r;
+	f->region[head].before = r;
+	f->length[list]++;
+}
+
+static uint32_t list_first(const struct heap_far *f, unsigned int list)
+{
+	return f->region[REGIONS + list].next;
+}
+
+/* --- forwards: first address -> address, 8 bytes each ---------------------------------------- */
+
+static uint64_t forward_begin(const struct heap_far *f, uint32_t born)
+{
+	return (born * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (f->forward_slots - 1);
+}
+
+/* Returns the entry of @born, or the empty one where it would be. */
+static uint64_t *forward_at(const struct heap_far *f, uint32_t born)
+{
+	uint64_t i = forward_begin(f, born);
+
+	while (f->forward[i] && f->forward[i] >> 32 != born)
+		i = (i + 1) & (f->forward_slots - 1);
+	return &f->forward[i];
+}
+
+static void forward_remove(struct heap_far *f, uint32_t born)
+{
+	uint64_t mask = f->forward_slots - 1;
+	uint64_t hole = (uint64_t)(forward_at(f, born) - f->forward), i = hole;
+
+	/* Later entries of the run move up, unless they would come before their begin. */
+	for (;;) {
+		i = (i + 1) & mask;
+		if (!f->forward[i])
+			break;
+		if (((i - forward_begin(f, (uint32_t)(f->forward[i] >> 32))) & mask) <
+		    ((i - hole) & mask))
+			continue;
+		f->forward[hole] = f->forward[i];
+		hole = i;
+	}
+	f->forward[hole] = 0;
+	f->s.forwards--;
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+static void *reserve(uint64_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void account(struct heap_far *f)
+{
+	f->s.bytes = f->resident * HEAP_REGION + f->tables;
+	if (f->s.bytes > f->s.bytes_most)
+		f->s.bytes_most = f->s.bytes;
+	if (f->tables > f->s.tables_most)
+		f->s.tables_most = f->tables;
+}
+
+static void *table_new(struct heap_far *f, size_t bytes)
+{
+	void *p = calloc(1, bytes);
+
+	if (!p)
+		give_up("no memory", -ENOMEM);
+	f->tables += bytes;
+	return p;
+}
+
+static void table_free(struct heap_far *f, void *p, size_t bytes)
+{
+	if (p)
+		f->tables -= bytes;
+	free(p);
+}
+
+static uint8_t *memory_of(const struct heap_far *f, uint32_t r)
+{
+	return f->memory + (uint64_t)r * HEAP_REGION;
+}
+
+static void memory_in(struct heap_far *f, uint32_t r)
+{
+	if (madvise(memory_of(f, r), HEAP_REGION, MADV_POPULATE_WRITE))
+		give_up("no memory for a region", -errno);
+	f->resident++;
+	account(f);
+}
+
+static void memory_out(struct heap_far *f, uint32_t r)
+{
+	if (madvise(memory_of(f, r), HEAP_REGION, MADV_DONTNEED))
+		give_up("MADV_DONTNEED", -errno);
+	f->resident--;
+	account(f);
+}
+
+/* The region is nothing's any more, unless there are forwards for its addresses. */
+static void region_retire(struct heap_far *f, uint32_t r)
+{
+	struct region *g = &f->region[r];
+
+	if (g->alive || g->forwards || g->open || f->state[r] != FREE)
+		return;
+	table_free(f, g->here, words_of(g->class) * 8);
+	g->here = NULL;
+	g->next = f->free;
+	f->free = r;
+}
+
+/* Its last object has died or has moved. */
+static void region_empty(struct heap_far *f, uint32_t r)
+{
+	struct region *g = &f->region[r];
+	int e;
+
+	if (f->state[r] == FAR) {
+		e = f->o.donor.drop(f->o.donor.arg, g->place);
+		if (e)
+			give_up("freeing an extent", e);
+		f->s.far -= g->packed;
+		table_free(f, g->tablet, words_of(g->class) * 8);
+		g->tablet = NULL;
+	} else {
+		if (g->list)
+			list_take(f, r);
+		memory_out(f, r);
+		f->s.left_empty++;
+	}
+	f->state[r] = FREE;
+	region_retire(f, r);
+}
+
+/* The object in @slot is here no longer. */
+static void slot_vacate(struct heap_far *f, uint32_t r, unsigned int slot)
+{
+	struct region *g = &f->region[r];
+
+	clear(g->here, slot);
+	if (!--g->alive && !g->open)
+		region_empty(f, r);
+}
+
+/* --- leaving --------------------------------------------------------------------------------- */
+
+/* Packs the live slots of a region; returns the bytes. */
+static uint32_t region_pack(const struct heap_far *f, uint32_t r, const void **packed)
+{
+	const struct region *g = &f->region[r];
+	size_t size;
+	uint32_t bytes = 0;
+
+	if (g->class == LARGE) {
+		*packed = memory_of(f, r);
+		return HEAP_REGION;
+	}
+	size = slot_size(g->class);
+	for (unsigned int slot = 0; slot < g->used; slot++) {
+		if (!has(g->here, slot))
+			continue;
+		memcpy(f->buffer + bytes, memory_of(f, r) + slot * size, size);
+		bytes += (uint32_t)size;
+	}
+	*packed = f->buffer;
+	return bytes;
+}
+
+static void region_leave(struct heap_far *f, uint32_t r)
+{
+	struct region *g = &f->region[r];
+	const void *packed;
+	int e;
+
+	list_take(f, r);
+	g->packed = region_pack(f, r, &packed);
+	e = f->o.donor.put(f->o.donor.arg, packed, g->packed, g->place);
+	if (e)
+		give_up("writing a region to the donor", e);
+	g->tablet = table_new(f, words_of(g->class) * 8);
+	memcpy(g->tablet, g->here, words_of(g->class) * 8);
+	g->rank = 0;
+	g->fetched[0] = g->fetched[1] = 0;
+	f->state[r] = FAR;
+	f->s.left++;
+	f->s.left_bytes += g->packed;
+	f->s.far += g->packed;
+	if (f->s.far > f->s.far_most)
+		f->s.far_most = f->s.far;
+	memory_out(f, r);
+}
+
+static void announce_one(struct heap_far *f)
+{
+	uint32_t r = list_first(f, ARRIVED);
+
+	list_take(f, r);
+	list_append(f, r, GOING);
+	f->state[r] = LEAVING;
+}
+
+/* Keeps a share of the local regions on their way out. */
+static void announce(struct heap_far *f)
+{
+	while (f->length[GOING] < f->resident / WAITING && f->length[ARRIVED])
+		announce_one(f);
+}
+
+static void leave_one(struct heap_far *f)
+{
+	if (!f->length[GOING]) {
+		if (!f->length[ARRIVED])
+			give_up("the budget is too small for the regions in use", 0);
+		announce_one(f);
+	}
+	region_leave(f, list_first(f, GOING));
+}
+
+/* Makes room for @bytes. */
+static void make_room(struct heap_far *f, uint64_t bytes)
+{
+	announce(f);
+	while (f->resident * HEAP_REGION + f->tables + bytes > f->o.budget) {
+		leave_one(f);
+		announce(f);
+	}
+}
+
+void heap_far_leave_all(struct heap_far *f)
+{
+	while (f->length[GOING] || f->length[ARRIVED])
+		leave_one(f);
+}
+
+/* --- arriving -------------------------------------------------------------------------------- */
+
+/* Takes a region, with memory.  @fresh: its number is above those of all others so far. */
+static uint32_t region_new(struct heap_far *f, uint8_t class, bool fresh)
+{
+	uint32_t r;
+	struct region *g;
+
+	make_room(f, HEAP_REGION + sizeof(*g) + 1 + words_of(class) * 8);
+	if (f->free && !fresh) {
+		r = f->free;
+		f->free = f->region[r].next;
+	} else {
+		if (f->regions == REGIONS)
+			give_up("more regions than names can say", 0);
+		r = f->regions++;
+		f->tables += sizeof(*g) + 1;
+	}
+	g = &f->region[r];
+	*g = (struct region){ .class = class };
+	g->here = table_new(f, words_of(class) * 8);
+	f->state[r] = LOCAL;
+	memory_in(f, r);
+	return r;
+}
+
+/* Returns the name of a new slot, which is taken. */
+static uint32_t slot_new(struct heap_far *f, unsigned int which, unsigned int class)
+{
+	uint32_t r = f->open[which][class];
+	struct region *g = &f->region[r];
+	unsigned int slot;
+
+	if (!r || g->used == slots_of(class)) {
+		if (r) {
+			g->open = false;
+			if (g->alive)
+				list_append(f, r, ARRIVED);
+			else
+				region_empty(f, r);
+		}
+		r = f->open[which][class] = region_new(f, (uint8_t)class, false);
+		g = &f->region[r];
+		g->open = true;
+	}
+	slot = g->used++;
+	set(g->here, slot);
+	g->alive++;
+	return r * REGION_UNITS + (uint32_t)(slot * slot_size(class) / UNIT);
+}
+
+static uint8_t *address(const struct heap_far *f, uint32_t name)
+{
+	return f->memory + (uint64_t)name * UNIT;
+}
+
+static unsigned int slot_of(const struct heap_far *f, uint32_t name)
+{
+	return (unsigned int)(name % REGION_UNITS * UNIT /
+			      slot_size(f->region[name / REGION_UNITS].class));
+}
+
+static void forwards_grow(struct heap_far *f)
+{
+	uint64_t *old = f->forward, slots = f->forward_slots;
+
+	if ((f->s.forwards + 1) * 4 <= slots * 3)
+		return;
+	make_room(f, 2 * slots * 8);
+	f->forward = table_new(f, 2 * slots * 8);
+	f->forward_slots = 2 * slots;
+	for (uint64_t i = 0; i < slots; i++)
+		if (old[i])
+			*forward_at(f, (uint32_t)(old[i] >> 32)) = old[i];
+	account(f);
+	table_free(f, old, slots * 8);
+}
+
+/* The object has been copied to @to. */
+static void move(struct heap_far *f, struct heap_name *name, uint32_t to)
+{
+	uint32_t from = name->now;
+
+	forwards_grow(f);
+	if (name->now == name->born) {
+		f->region[name->born / REGION_UNITS].forwards++;
+		if (++f->s.forwards > f->s.forwards_most)
+			f->s.forwards_most = f->s.forwards;
+	}
+	*forward_at(f, name->born) = (uint64_t)name->born << 32 | to;
+	name->now = to;
+	slot_vacate(f, from / REGION_UNITS, slot_of(f, from));
+}
+
+static void far_read(struct heap_far *f, const struct region *g, size_t offset, void *to, size_t size)
+{
+	int e = f->o.donor.get(f->o.donor.arg, g->place, offset, to, size);
+	struct timespec t;
+	uint64_t end;
+
+	if (e)
+		give_up("reading from the donor", e);
+	if (!f->o.delay_ns)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	end = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec + f->o.delay_ns;
+	do {
+		clock_gettime(CLOCK_MONOTONIC, &t);
+	} while ((uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec < end);
+}
+
+/* Brings a region home, to its own addresses. */
+static void region_home(struct heap_far *f, uint32_t r)
+{
+	struct region *g = &f->region[r];
+	size_t size, at = 0;
+	int e;
+
+	make_room(f, HEAP_REGION);
+	memory_in(f, r);
+	if (g->class == LARGE) {
+		far_read(f, g, 0, memory_of(f, r), HEAP_REGION);
+	} else {
+		size = slot_size(g->class);
+		far_read(f, g, 0, f->buffer, g->packed);
+		for (unsigned int slot = 0; slot < g->used; slot++) {
+			if (!has(g->tablet, slot))
+				continue;
+			if (has(g->here, slot))
+				memcpy(memory_of(f, r) + slot * size, f->buffer + at, size);
+			at += size;
+		}
+	}
+	f->s.homes++;
+	f->s.home_bytes += g->packed;
+	f->s.far -= g->packed;
+	e = f->o.donor.drop(f->o.donor.arg, g->place);
+	if (e)
+		give_up("freeing an extent", e);
+	table_free(f, g->tablet, words_of(g->class) * 8);
+	g->tablet = NULL;
+	f->state[r] = g->forwards ? MIXED : LOCAL;
+	list_append(f, r, ARRIVED);
+}
+
+/* Is this fetch, of the object with @rank in the region, a reason to bring all of it home? */
+static bool comes_home(struct heap_far *f, struct region *g, unsigned int rank)
+{
+	uint64_t number = f->s.fetches + f->s.homes + 1;
+	bool home = (f->o.neighbours && g->rank && g->rank == rank) ||
+		    (g->fetched[0] && number - g->fetched[0] < f->o.home);
+
+	g->rank = (uint16_t)(rank + 1);
+	g->fetched[0] = g->fetched[1];
+	g->fetched[1] = number;
+	return home;
+}
+
+/* Copies a leaving or far object into a slot of its own. */
+static void bring(struct heap_far *f, struct heap_name *name, uint32_t r, unsigned int slot)
+{
+	struct region *g = &f->region[r];
+	size_t size = slot_size(g->class);
+	uint32_t to = slot_new(f, ARRIVALS, g->class);
+
+	/* That may have made room by this very region. */
+	if (f->state[r] == FAR) {
+		far_read(f, g, rank_of(g->tablet, slot) * size, address(f, to), size);
+		f->s.fetches++;
+		f->s.fetched_bytes += size;
+	} else {
+		memcpy(address(f, to), address(f, name->now), size);
+		f->s.rescues++;
+	}
+	move(f, name, to);
+}
+
+static void *touch_large(struct heap_far *f, const struct heap_name *name, size_t offset)
+{
+	uint32_t r = name->now / REGION_UNITS + (uint32_t)(offset / HEAP_REGION);
+
+	if (f->state[r] == LEAVING) {
+		list_take(f, r);
+		list_append(f, r, ARRIVED);
+		f->state[r] = LOCAL;
+		f->s.rescues++;
+	} else if (f->state[r] == FAR) {
+		region_home(f, r);
+	}
+	return address(f, name->now) + offset;
+}
+
+static void *touch_slow(struct heap_far *f, struct heap_name *name, size_t offset)
+{
+	uint32_t r;
+	unsigned int slot;
+
+	f->s.slow++;
+	if (!f->o.heal) {
+		uint64_t entry = *forward_at(f, name->born);
+
+		if (entry ? (uint32_t)entry != name->now : name->born != name->now)
+			give_up("a forward is wrong", 0);
+	}
+	r = name->now / REGION_UNITS;
+	if (f->region[r].class == LARGE)
+		return touch_large(f, name, offset);
+	slot = slot_of(f, name->now);
+	if (f->state[r] == FAR &&
+	    comes_home(f, &f->region[r], rank_of(f->region[r].tablet, slot)))
+		region_home(f, r);
+	else if (f->state[r] == FAR || f->state[r] == LEAVING)
+		bring(f, name, r, slot);
+	return address(f, name->now) + offset;
+}
+
+void *heap_far_touch(struct heap_far *f, struct heap_name *name, size_t offset)
+{
+	uint32_t at = f->o.heal ? name->now : name->born;
+
+	if (f->state[at / REGION_UNITS + offset / HEAP_REGION] == LOCAL)
+		return address(f, at) + offset;
+	return touch_slow(f, name, offset);
+}
+
+static void born_large(struct heap_far *f, size_t size, struct heap_name *name)
+{
+	uint32_t span = (uint32_t)((size + HEAP_REGION - 1) / HEAP_REGION), first = f->regions;
+
+	for (uint32_t i = 0; i < span; i++) {
+		uint32_t r = region_new(f, LARGE, true);
+
+		f->region[r].used = f->region[r].alive = 1;
+		set(f->region[r].here, 0);
+		list_append(f, r, ARRIVED);
+	}
+	f->region[first].span = span;
+	name->born = name->now = first * REGION_UNITS;
+}
+
+void *heap_far_born(struct heap_far *f, size_t size, struct heap_name *name)
+{
+	if (size > HEAP_SLOT_MOST) {
+		born_large(f, size, name);
+		return heap_far_touch(f, name, 0);
+	}
+	name->born = name->now = slot_new(f, BIRTHS, class_of(size));
+	return address(f, name->now);
+}
+
+void heap_far_died(struct heap_far *f, struct heap_name *name)
+{
+	uint32_t r = name->now / REGION_UNITS, born = name->born / REGION_UNITS;
+
+	if (f->region[r].class == LARGE) {
+		for (uint32_t i = f->region[r].span; i-- > 0;)
+			slot_vacate(f, r + i, 0);
+	} else {
+		slot_vacate(f, r, slot_of(f, name->now));
+	}
+	if (name->born != name->now) {
+		forward_remove(f, name->born);
+		if (!--f->region[born].forwards && f->state[born] == MIXED)
+			f->state[born] = LOCAL;
+		region_retire(f, born);
+	}
+	*name = (struct heap_name){ 0 };
+}
+
+struct heap_far *heap_far_new(const struct heap_far_options *options)
+{
+	struct heap_far *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->o = *options;
+	f->regions = 1;
+	f->forward_slots = 4096;
+	f->memory = reserve(SPACE);
+	f->state = reserve(REGIONS);
+	f->region = reserve((uint64_t)(REGIONS + LISTS) * sizeof(*f->region));
+	f->buffer = reserve(HEAP_REGION);
+	f->forward = calloc(f->forward_slots, 8);
+	if (!f->memory || !f->state || !f->region || !f->buffer || !f->forward ||
+	    options->budget < LEAST_REGIONS * HEAP_REGION) {
+		heap_far_free(f);
+		return NULL;
+	}
+	madvise(f->memory, SPACE, MADV_NOHUGEPAGE);
+	f->tables = f->forward_slots * 8 + HEAP_REGION;
+	for (uint32_t head = REGIONS; head < REGIONS + LISTS; head++)
+		f->region[head].next = f->region[head].before = head;
+	return f;
+}
+
+static void unmap(void *p, uint64_t bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
+
+void heap_far_free(struct heap_far *f)
+{
+	for (uint32_t r = 1; f->region && r < f->regions; r++) {
+		if (f->state[r] == FAR)
+			f->o.donor.drop(f->o.donor.arg, f->region[r].place);
+		free(f->region[r].here);
+		free(f->region[r].tablet);
+	}
+	unmap(f->memory, SPACE);
+	unmap(f->state, REGIONS);
+	unmap(f->region, (uint64_t)(REGIONS + LISTS) * sizeof(*f->region));
+	unmap(f->buffer, HEAP_REGION);
+	free(f->forward);
+	free(f);
+}
+
+const struct heap_far_stats *heap_far_stats(const struct heap_far *f)
+{
+	return &f->s;
+}
+
+/* --- a donor in this process --------------------------------------------------------------- */
+
+static int memory_put(void *arg, const void *bytes, size_t size, void *place)
+{
+	void *p = malloc(size);
+
+	(void)arg;
+	if (!p)
+		return -ENOMEM;
+	memcpy(p, bytes, size);
+	memcpy(place, &p, sizeof(p));
+	return 0;
+}
+
+static int memory_get(void *arg, const void *place, size_t offset, void *to, size_t size)
+{
+	const char *p;
+
+	(void)arg;
+	memcpy(&p, place, sizeof(p));
+	memcpy(to, p + offset, size);
+	return 0;
+}
+
+static int memory_drop(void *arg, const void *place)
+{
+	void *p;
+
+	(void)arg;
+	memcpy(&p, place, sizeof(p));
+	free(p);
+	return 0;
+}
+
+void heap_donor_memory(struct heap_donor *donor)
+{
+	*donor = (struct heap_donor){ NULL, memory_put, memory_get, memory_drop };
+}
