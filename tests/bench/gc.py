@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import gc_table
 import measure
 import road
-from gc_programs import PROGRAMS
+from gc_programs import PROGRAMS, Program
 from gc_table import BASE, JUDGED, WEAK
 
 PROGRAMS_DIR = road.machine.BUILD / "tests" / "gc"

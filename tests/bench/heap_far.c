@@ -30,12 +30,13 @@ struct region {
 	uint32_t next, before;
 	uint8_t list, class;
 	uint16_t used, alive;	/* slots given out; objects that live here, near or far */
-	uint16_t forwards;	/* live objects that were born here and are elsewhere */
+	uint16_t forwards, forward_room; /* live objects that were born here and are elsewhere */
 	uint16_t rank;		/* of the last fetch, + 1 */
 	bool open;
 	uint32_t packed;	/* bytes at the donor */
 	uint32_t span;		/* LARGE: regions of the object, in its first one */
 	uint64_t fetched[2];	/* the last fetches, by number, the older one first */
+	uint64_t *forward;
 	uint64_t *here, *tablet; /* slots with live objects; those at the donor when it left */
 	uint64_t place[HEAP_PLACE / 8];
 };
@@ -49,7 +50,7 @@ struct heap_far {
 	struct region *region;	/* the heads of lists are the last LISTS */
 	uint32_t regions, length[LISTS], free;	/* used so far; list of free ones */
 	uint32_t open[OPEN][CLASSES];
-	uint64_t resident, *forward, forward_slots, tables;
+	uint64_t resident, tables;
 	uint8_t *buffer;
 	struct heap_far_stats s;
 };
@@ -147,43 +148,6 @@ static uint32_t list_first(const struct heap_far *f, unsigned int list)
 	return f->region[REGIONS + list].next;
 }
 
-/* --- forwards: first address -> address, 8 bytes each ---------------------------------------- */
-
-static uint64_t forward_begin(const struct heap_far *f, uint32_t born)
-{
-	return (born * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (f->forward_slots - 1);
-}
-
-/* Returns the entry of @born, or the empty one where it would be. */
-static uint64_t *forward_at(const struct heap_far *f, uint32_t born)
-{
-	uint64_t i = forward_begin(f, born);
-
-	while (f->forward[i] && f->forward[i] >> 32 != born)
-		i = (i + 1) & (f->forward_slots - 1);
-	return &f->forward[i];
-}
-
-static void forward_remove(struct heap_far *f, uint32_t born)
-{
-	uint64_t mask = f->forward_slots - 1;
-	uint64_t hole = (uint64_t)(forward_at(f, born) - f->forward), i = hole;
-
-	/* Later entries of the run move up, unless they would come before their begin. */
-	for (;;) {
-		i = (i + 1) & mask;
-		if (!f->forward[i])
-			break;
-		if (((i - forward_begin(f, (uint32_t)(f->forward[i] >> 32))) & mask) <
-		    ((i - hole) & mask))
-			continue;
-		f->forward[hole] = f->forward[i];
-		hole = i;
-	}
-	f->forward[hole] = 0;
-	f->s.forwards--;
-}
-
 /* --- memory ---------------------------------------------------------------------------------- */
 
 static void *reserve(uint64_t bytes)
@@ -239,6 +203,89 @@ static void memory_out(struct heap_far *f, uint32_t r)
 		give_up("MADV_DONTNEED", -errno);
 	f->resident--;
 	account(f);
+}
+
+/*
+ * --- forwards: by the region that an object was born in --------------------------------------
+ *
+ * Few: a sorted list of slot << 32 | address, 8 bytes each.  Many: an address for each slot.
+ */
+
+static bool is_dense(const struct region *g)
+{
+	return g->forward_room * 8 > slots_of(g->class) * 4;
+}
+
+static size_t forward_bytes(const struct region *g, unsigned int room)
+{
+	return room * 8 > slots_of(g->class) * 4 ? slots_of(g->class) * 4 : room * 8;
+}
+
+/* Returns the first place in the list whose slot is not below @slot. */
+static unsigned int forward_place(const struct region *g, unsigned int slot)
+{
+	unsigned int low = 0, high = g->forwards;
+
+	while (low < high) {
+		unsigned int middle = (low + high) / 2;
+
+		if (g->forward[middle] >> 32 < slot)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Returns the address of the object that was born in @slot; 0: it is where it was born. */
+static uint32_t forward_of(const struct region *g, unsigned int slot)
+{
+	unsigned int at;
+
+	if (!g->forwards)
+		return 0;
+	if (is_dense(g))
+		return ((const uint32_t *)g->forward)[slot];
+	at = forward_place(g, slot);
+	return at < g->forwards && g->forward[at] >> 32 == slot ? (uint32_t)g->forward[at] : 0;
+}
+
+/* There is room, and a place for the slot if it has one. */
+static void forward_put(struct region *g, unsigned int slot, uint32_t to)
+{
+	unsigned int at;
+
+	if (is_dense(g)) {
+		uint32_t *all = (uint32_t *)g->forward;
+
+		g->forwards += !all[slot];
+		all[slot] = to;
+		return;
+	}
+	at = forward_place(g, slot);
+	if (at == g->forwards || g->forward[at] >> 32 != slot) {
+		memmove(&g->forward[at + 1], &g->forward[at], (g->forwards - at) * 8ul);
+		g->forwards++;
+	}
+	g->forward[at] = (uint64_t)slot << 32 | to;
+}
+
+static void forward_remove(struct heap_far *f, struct region *g, unsigned int slot)
+{
+	unsigned int at;
+
+	if (is_dense(g)) {
+		((uint32_t *)g->forward)[slot] = 0;
+	} else {
+		at = forward_place(g, slot);
+		memmove(&g->forward[at], &g->forward[at + 1], (g->forwards - at - 1) * 8ul);
+	}
+	f->s.forwards--;
+	if (--g->forwards)
+		return;
+	table_free(f, g->forward, forward_bytes(g, g->forward_room));
+	g->forward = NULL;
+	g->forward_room = 0;
 }
 
 /* The region is nothing's any more, unless there are forwards for its addresses. */
@@ -322,8 +369,6 @@ static void region_leave(struct heap_far *f, uint32_t r)
 	e = f->o.donor.put(f->o.donor.arg, packed, g->packed, g->place);
 	if (e)
 		give_up("writing a region to the donor", e);
-	g->tablet = table_new(f, words_of(g->class) * 8);
-	memcpy(g->tablet, g->here, words_of(g->class) * 8);
 	g->rank = 0;
 	g->fetched[0] = g->fetched[1] = 0;
 	f->state[r] = FAR;
@@ -333,6 +378,9 @@ static void region_leave(struct heap_far *f, uint32_t r)
 	if (f->s.far > f->s.far_most)
 		f->s.far_most = f->s.far;
 	memory_out(f, r);
+	g->tablet = table_new(f, words_of(g->class) * 8);
+	memcpy(g->tablet, g->here, words_of(g->class) * 8);
+	account(f);
 }
 
 static void announce_one(struct heap_far *f)
@@ -439,34 +487,36 @@ static unsigned int slot_of(const struct heap_far *f, uint32_t name)
 			      slot_size(f->region[name / REGION_UNITS].class));
 }
 
-static void forwards_grow(struct heap_far *f)
+/* Makes room for one more forward of a region's objects. */
+static void forwards_grow(struct heap_far *f, struct region *g)
 {
-	uint64_t *old = f->forward, slots = f->forward_slots;
+	unsigned int room = g->forward_room < 4 ? 4 : g->forward_room * 3u / 2;
+	struct region old = *g;
 
-	if ((f->s.forwards + 1) * 4 <= slots * 3)
+	if (is_dense(g) || g->forwards < g->forward_room)
 		return;
-	make_room(f, 2 * slots * 8);
-	f->forward = table_new(f, 2 * slots * 8);
-	f->forward_slots = 2 * slots;
-	for (uint64_t i = 0; i < slots; i++)
-		if (old[i])
-			*forward_at(f, (uint32_t)(old[i] >> 32)) = old[i];
+	make_room(f, forward_bytes(g, room));
+	g->forward = table_new(f, forward_bytes(g, room));
+	g->forward_room = (uint16_t)room;
+	g->forwards = 0;
+	for (unsigned int i = 0; i < old.forwards; i++)
+		forward_put(g, (unsigned int)(old.forward[i] >> 32), (uint32_t)old.forward[i]);
 	account(f);
-	table_free(f, old, slots * 8);
+	table_free(f, old.forward, forward_bytes(&old, old.forward_room));
 }
 
 /* The object has been copied to @to. */
 static void move(struct heap_far *f, struct heap_name *name, uint32_t to)
 {
 	uint32_t from = name->now;
+	struct region *born = &f->region[name->born / REGION_UNITS];
 
-	forwards_grow(f);
 	if (name->now == name->born) {
-		f->region[name->born / REGION_UNITS].forwards++;
+		forwards_grow(f, born);
 		if (++f->s.forwards > f->s.forwards_most)
 			f->s.forwards_most = f->s.forwards;
 	}
-	*forward_at(f, name->born) = (uint64_t)name->born << 32 | to;
+	forward_put(born, slot_of(f, name->born), to);
 	name->now = to;
 	slot_vacate(f, from / REGION_UNITS, slot_of(f, from));
 }
@@ -576,9 +626,9 @@ static void *touch_slow(struct heap_far *f, struct heap_name *name, size_t offse
 
 	f->s.slow++;
 	if (!f->o.heal) {
-		uint64_t entry = *forward_at(f, name->born);
+		uint32_t to = forward_of(&f->region[name->born / REGION_UNITS], slot_of(f, name->born));
 
-		if (entry ? (uint32_t)entry != name->now : name->born != name->now)
+		if ((to ? to : name->born) != name->now)
 			give_up("a forward is wrong", 0);
 	}
 	r = name->now / REGION_UNITS;
@@ -638,8 +688,8 @@ void heap_far_died(struct heap_far *f, struct heap_name *name)
 		slot_vacate(f, r, slot_of(f, name->now));
 	}
 	if (name->born != name->now) {
-		forward_remove(f, name->born);
-		if (!--f->region[born].forwards && f->state[born] == MIXED)
+		forward_remove(f, &f->region[born], slot_of(f, name->born));
+		if (!f->region[born].forwards && f->state[born] == MIXED)
 			f->state[born] = LOCAL;
 		region_retire(f, born);
 	}
@@ -654,19 +704,17 @@ struct heap_far *heap_far_new(const struct heap_far_options *options)
 		return NULL;
 	f->o = *options;
 	f->regions = 1;
-	f->forward_slots = 4096;
 	f->memory = reserve(SPACE);
 	f->state = reserve(REGIONS);
 	f->region = reserve((uint64_t)(REGIONS + LISTS) * sizeof(*f->region));
 	f->buffer = reserve(HEAP_REGION);
-	f->forward = calloc(f->forward_slots, 8);
-	if (!f->memory || !f->state || !f->region || !f->buffer || !f->forward ||
+	if (!f->memory || !f->state || !f->region || !f->buffer ||
 	    options->budget < LEAST_REGIONS * HEAP_REGION) {
 		heap_far_free(f);
 		return NULL;
 	}
 	madvise(f->memory, SPACE, MADV_NOHUGEPAGE);
-	f->tables = f->forward_slots * 8 + HEAP_REGION;
+	f->tables = HEAP_REGION;
 	for (uint32_t head = REGIONS; head < REGIONS + LISTS; head++)
 		f->region[head].next = f->region[head].before = head;
 	return f;
@@ -685,12 +733,12 @@ void heap_far_free(struct heap_far *f)
 			f->o.donor.drop(f->o.donor.arg, f->region[r].place);
 		free(f->region[r].here);
 		free(f->region[r].tablet);
+		free(f->region[r].forward);
 	}
 	unmap(f->memory, SPACE);
 	unmap(f->state, REGIONS);
 	unmap(f->region, (uint64_t)(REGIONS + LISTS) * sizeof(*f->region));
 	unmap(f->buffer, HEAP_REGION);
-	free(f->forward);
 	free(f);
 }
 

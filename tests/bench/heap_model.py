@@ -18,6 +18,9 @@ BARRIER = 1.05
 MIB = 1 << 20
 # What leaves of the limit for regions: less the process, 4 MiB, and a sixteenth.
 PROCESS, RESERVE = 2 * MIB, 4 * MIB
+# A read of a page through the device over TCP takes so much longer than from shm (docs/limits.md);
+# what a far fetch is then given in addition.
+TCP_PAGE_US, ADDED_US = 98 - 46, 40
 POLICIES = ("auto", "none", "leap")
 MODES = ("concurrent", "ebb")
 LIVE_MIB = 128
@@ -33,11 +36,11 @@ class Known:
     page_us: float = None       # per page swapped in
     source: str = ""
 
-    def swapped(self, pages, mib=LIVE_MIB):
+    def swapped(self, pages, mib=LIVE_MIB, more_us=0):
         """Returns the modelled seconds with @pages swapped in; None if a page's price is not known."""
         if self.local is None or self.page_us is None:
             return None
-        return self.local * mib / LIVE_MIB + pages * self.page_us / 1e6
+        return self.local * mib / LIVE_MIB + pages * (self.page_us + more_us) / 1e6
 
 
 def budget(limit):
@@ -84,6 +87,15 @@ def predicted(local, told, how=EXPECTED):
     fetch_us, in_ms, out_ms = how
     return (local * 1.05 * BARRIER + told["fetches"] * fetch_us / 1e6
             + told["home_bytes"] / MIB * in_ms / 1e3 + told["left_bytes"] / MIB * out_ms / 1e3)
+
+
+def delayed(seconds, told, followed):
+    """
+    Returns the seconds with ADDED_US for each read of the donor; @followed: it sends an object and
+    those that the program then follows references to in one reply, at best all of them.
+    """
+    reads = told["fetches"] + told["homes"] - (told["followed"] if followed else 0)
+    return seconds + reads * ADDED_US / 1e6
 
 
 def replayed(local, plain, seconds):
