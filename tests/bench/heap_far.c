@@ -12,7 +12,7 @@
 #define REGION_UNITS (HEAP_REGION / UNIT)
 #define SPACE (UINT64_C(1) << 36)	/* all that a name can say */
 #define REGIONS ((uint32_t)(SPACE / HEAP_REGION))
-#define LARGE 255u			/* a region's class: part of one object */
+#define LARGE 255u			/* a region's kind: part of one object */
 #define LEAST_REGIONS 32u
 #define WAITING 4u			/* one in so many local regions is leaving */
 
@@ -28,7 +28,7 @@ enum list { NO_LIST, ARRIVED, GOING, LISTS };
 
 struct region {
 	uint32_t next, before;
-	uint8_t list, class;
+	uint8_t list, kind;
 	uint16_t used, alive;	/* slots given out; objects that live here, near or far */
 	uint16_t forwards, forward_room; /* live objects that were born here and are elsewhere */
 	uint16_t rank;		/* of the last fetch, + 1 */
@@ -73,21 +73,21 @@ static unsigned int class_of(size_t size)
 	return 8 + (log - 7) * 4 + (unsigned int)((size - 1 - (1u << log)) >> (log - 2));
 }
 
-static size_t slot_size(unsigned int class)
+static size_t slot_size(unsigned int kind)
 {
-	if (class < 8)
-		return 16 * ((size_t)class + 1);
-	return (((size_t)(class - 8) % 4) + 5) << ((class - 8) / 4 + 5);
+	if (kind < 8)
+		return 16 * ((size_t)kind + 1);
+	return (((size_t)(kind - 8) % 4) + 5) << ((kind - 8) / 4 + 5);
 }
 
-static unsigned int slots_of(unsigned int class)
+static unsigned int slots_of(unsigned int kind)
 {
-	return class == LARGE ? 1 : (unsigned int)(HEAP_REGION / slot_size(class));
+	return kind == LARGE ? 1 : (unsigned int)(HEAP_REGION / slot_size(kind));
 }
 
-static size_t words_of(unsigned int class)
+static size_t words_of(unsigned int kind)
 {
-	return (slots_of(class) + 63) / 64;
+	return (slots_of(kind) + 63) / 64;
 }
 
 /* --- bitmaps ------------------------------------------------------------------------------- */
@@ -213,12 +213,12 @@ static void memory_out(struct heap_far *f, uint32_t r)
 
 static bool is_dense(const struct region *g)
 {
-	return g->forward_room * 8 > slots_of(g->class) * 4;
+	return g->forward_room * 8 > slots_of(g->kind) * 4;
 }
 
 static size_t forward_bytes(const struct region *g, unsigned int room)
 {
-	return room * 8 > slots_of(g->class) * 4 ? slots_of(g->class) * 4 : room * 8;
+	return room * 8 > slots_of(g->kind) * 4 ? slots_of(g->kind) * 4 : room * 8;
 }
 
 /* Returns the first place in the list whose slot is not below @slot. */
@@ -295,7 +295,7 @@ static void region_retire(struct heap_far *f, uint32_t r)
 
 	if (g->alive || g->forwards || g->open || f->state[r] != FREE)
 		return;
-	table_free(f, g->here, words_of(g->class) * 8);
+	table_free(f, g->here, words_of(g->kind) * 8);
 	g->here = NULL;
 	g->next = f->free;
 	f->free = r;
@@ -312,7 +312,7 @@ static void region_empty(struct heap_far *f, uint32_t r)
 		if (e)
 			give_up("freeing an extent", e);
 		f->s.far -= g->packed;
-		table_free(f, g->tablet, words_of(g->class) * 8);
+		table_free(f, g->tablet, words_of(g->kind) * 8);
 		g->tablet = NULL;
 	} else {
 		if (g->list)
@@ -343,11 +343,11 @@ static uint32_t region_pack(const struct heap_far *f, uint32_t r, const void **p
 	size_t size;
 	uint32_t bytes = 0;
 
-	if (g->class == LARGE) {
+	if (g->kind == LARGE) {
 		*packed = memory_of(f, r);
 		return HEAP_REGION;
 	}
-	size = slot_size(g->class);
+	size = slot_size(g->kind);
 	for (unsigned int slot = 0; slot < g->used; slot++) {
 		if (!has(g->here, slot))
 			continue;
@@ -378,8 +378,8 @@ static void region_leave(struct heap_far *f, uint32_t r)
 	if (f->s.far > f->s.far_most)
 		f->s.far_most = f->s.far;
 	memory_out(f, r);
-	g->tablet = table_new(f, words_of(g->class) * 8);
-	memcpy(g->tablet, g->here, words_of(g->class) * 8);
+	g->tablet = table_new(f, words_of(g->kind) * 8);
+	memcpy(g->tablet, g->here, words_of(g->kind) * 8);
 	account(f);
 }
 
@@ -428,12 +428,12 @@ void heap_far_leave_all(struct heap_far *f)
 /* --- arriving -------------------------------------------------------------------------------- */
 
 /* Takes a region, with memory.  @fresh: its number is above those of all others so far. */
-static uint32_t region_new(struct heap_far *f, uint8_t class, bool fresh)
+static uint32_t region_new(struct heap_far *f, uint8_t kind, bool fresh)
 {
 	uint32_t r;
 	struct region *g;
 
-	make_room(f, HEAP_REGION + sizeof(*g) + 1 + words_of(class) * 8);
+	make_room(f, HEAP_REGION + sizeof(*g) + 1 + words_of(kind) * 8);
 	if (f->free && !fresh) {
 		r = f->free;
 		f->free = f->region[r].next;
@@ -444,21 +444,21 @@ static uint32_t region_new(struct heap_far *f, uint8_t class, bool fresh)
 		f->tables += sizeof(*g) + 1;
 	}
 	g = &f->region[r];
-	*g = (struct region){ .class = class };
-	g->here = table_new(f, words_of(class) * 8);
+	*g = (struct region){ .kind = kind };
+	g->here = table_new(f, words_of(kind) * 8);
 	f->state[r] = LOCAL;
 	memory_in(f, r);
 	return r;
 }
 
 /* Returns the name of a new slot, which is taken. */
-static uint32_t slot_new(struct heap_far *f, unsigned int which, unsigned int class)
+static uint32_t slot_new(struct heap_far *f, unsigned int which, unsigned int kind)
 {
-	uint32_t r = f->open[which][class];
+	uint32_t r = f->open[which][kind];
 	struct region *g = &f->region[r];
 	unsigned int slot;
 
-	if (!r || g->used == slots_of(class)) {
+	if (!r || g->used == slots_of(kind)) {
 		if (r) {
 			g->open = false;
 			if (g->alive)
@@ -466,14 +466,14 @@ static uint32_t slot_new(struct heap_far *f, unsigned int which, unsigned int cl
 			else
 				region_empty(f, r);
 		}
-		r = f->open[which][class] = region_new(f, (uint8_t)class, false);
+		r = f->open[which][kind] = region_new(f, (uint8_t)kind, false);
 		g = &f->region[r];
 		g->open = true;
 	}
 	slot = g->used++;
 	set(g->here, slot);
 	g->alive++;
-	return r * REGION_UNITS + (uint32_t)(slot * slot_size(class) / UNIT);
+	return r * REGION_UNITS + (uint32_t)(slot * slot_size(kind) / UNIT);
 }
 
 static uint8_t *address(const struct heap_far *f, uint32_t name)
@@ -484,7 +484,7 @@ static uint8_t *address(const struct heap_far *f, uint32_t name)
 static unsigned int slot_of(const struct heap_far *f, uint32_t name)
 {
 	return (unsigned int)(name % REGION_UNITS * UNIT /
-			      slot_size(f->region[name / REGION_UNITS].class));
+			      slot_size(f->region[name / REGION_UNITS].kind));
 }
 
 /* Makes room for one more forward of a region's objects. */
@@ -521,7 +521,8 @@ static void move(struct heap_far *f, struct heap_name *name, uint32_t to)
 	slot_vacate(f, from / REGION_UNITS, slot_of(f, from));
 }
 
-static void far_read(struct heap_far *f, const struct region *g, size_t offset, void *to, size_t size)
+static void far_read(struct heap_far *f, const struct region *g, size_t offset, void *to,
+		     size_t size)
 {
 	int e = f->o.donor.get(f->o.donor.arg, g->place, offset, to, size);
 	struct timespec t;
@@ -547,10 +548,10 @@ static void region_home(struct heap_far *f, uint32_t r)
 
 	make_room(f, HEAP_REGION);
 	memory_in(f, r);
-	if (g->class == LARGE) {
+	if (g->kind == LARGE) {
 		far_read(f, g, 0, memory_of(f, r), HEAP_REGION);
 	} else {
-		size = slot_size(g->class);
+		size = slot_size(g->kind);
 		far_read(f, g, 0, f->buffer, g->packed);
 		for (unsigned int slot = 0; slot < g->used; slot++) {
 			if (!has(g->tablet, slot))
@@ -566,7 +567,7 @@ static void region_home(struct heap_far *f, uint32_t r)
 	e = f->o.donor.drop(f->o.donor.arg, g->place);
 	if (e)
 		give_up("freeing an extent", e);
-	table_free(f, g->tablet, words_of(g->class) * 8);
+	table_free(f, g->tablet, words_of(g->kind) * 8);
 	g->tablet = NULL;
 	f->state[r] = g->forwards ? MIXED : LOCAL;
 	list_append(f, r, ARRIVED);
@@ -589,8 +590,8 @@ static bool comes_home(struct heap_far *f, struct region *g, unsigned int rank)
 static void bring(struct heap_far *f, struct heap_name *name, uint32_t r, unsigned int slot)
 {
 	struct region *g = &f->region[r];
-	size_t size = slot_size(g->class);
-	uint32_t to = slot_new(f, ARRIVALS, g->class);
+	size_t size = slot_size(g->kind);
+	uint32_t to = slot_new(f, ARRIVALS, g->kind);
 
 	/* That may have made room by this very region. */
 	if (f->state[r] == FAR) {
@@ -626,13 +627,14 @@ static void *touch_slow(struct heap_far *f, struct heap_name *name, size_t offse
 
 	f->s.slow++;
 	if (!f->o.heal) {
-		uint32_t to = forward_of(&f->region[name->born / REGION_UNITS], slot_of(f, name->born));
+		uint32_t to = forward_of(&f->region[name->born / REGION_UNITS],
+					 slot_of(f, name->born));
 
 		if ((to ? to : name->born) != name->now)
 			give_up("a forward is wrong", 0);
 	}
 	r = name->now / REGION_UNITS;
-	if (f->region[r].class == LARGE)
+	if (f->region[r].kind == LARGE)
 		return touch_large(f, name, offset);
 	slot = slot_of(f, name->now);
 	if (f->state[r] == FAR &&
@@ -681,7 +683,7 @@ void heap_far_died(struct heap_far *f, struct heap_name *name)
 {
 	uint32_t r = name->now / REGION_UNITS, born = name->born / REGION_UNITS;
 
-	if (f->region[r].class == LARGE) {
+	if (f->region[r].kind == LARGE) {
 		for (uint32_t i = f->region[r].span; i-- > 0;)
 			slot_vacate(f, r + i, 0);
 	} else {

@@ -45,7 +45,7 @@ struct heap_far_options {
 	 */
 	uint64_t home;
 	bool neighbours;	/* ... also if two neighbours are fetched in order */
-	/* Every reference is current after its first use; else all keep an object's first address. */
+	/* References are current after their first use; else all keep an object's first address. */
 	bool heal;
 	uint64_t delay_ns;	/* added to each read of the donor, by spinning */
 };

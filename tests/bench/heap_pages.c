@@ -39,7 +39,8 @@ struct heap_pages *heap_pages_new(uint64_t pages, uint64_t room, enum heap_lru l
 	p->pages = (uint32_t)pages;
 	p->room = room;
 	for (unsigned int list = 0; list < LISTS; list++)
-		p->page[head_of(p, list)].next = p->page[head_of(p, list)].before = head_of(p, list);
+		p->page[head_of(p, list)].next = p->page[head_of(p, list)].before =
+			head_of(p, list);
 	return p;
 }
 

@@ -200,8 +200,8 @@ struct counted {
 	struct heap_pages *exact, *kernel;
 };
 
-static void touch_pages(const struct counted *c, size_t n, uint64_t place, uint64_t size, bool write,
-			bool born)
+static void touch_pages(const struct counted *c, size_t n, uint64_t place, uint64_t size,
+			bool write, bool born)
 {
 	for (uint64_t page = place / HEAP_PAGE; page <= (place + size - 1) / HEAP_PAGE; page++)
 		for (size_t i = 0; i < n; i++) {
@@ -313,7 +313,8 @@ static void plain(struct replay *r)
 				break;
 			case HEAP_READ_LARGE:
 			case HEAP_WRITE_LARGE:
-				check_word(memory + place, heap_number(e), kind == HEAP_WRITE_LARGE);
+				check_word(memory + place, heap_number(e),
+					   kind == HEAP_WRITE_LARGE);
 				r->touches++;
 				break;
 			case HEAP_DROP:
@@ -383,7 +384,7 @@ static void donor_open(struct heap_donor *donor, const char *address)
 	*donor = (struct heap_donor){ far, far_put, far_get, far_drop };
 }
 
-/* The references of the program, which are no part of the store; and the places of large objects. */
+/* The references of the program, which are no part of the store; and the places of objects. */
 struct known {
 	struct heap_name name;
 	uint64_t place;
@@ -460,7 +461,8 @@ static void far(struct replay *r, char **argv)
 				break;
 			case HEAP_READ_LARGE:
 			case HEAP_WRITE_LARGE:
-				check_word(heap_far_touch(f, &known[n].name, place - known[n].place),
+				check_word(heap_far_touch(f, &known[n].name,
+							  place - known[n].place),
 					   n, kind == HEAP_WRITE_LARGE);
 				r->touches++;
 				break;

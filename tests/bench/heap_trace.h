@@ -28,7 +28,7 @@
 
 struct heap_trace_head {
 	uint64_t magic, events, objects;
-	uint64_t low, bytes;		/* first place used, a multiple of 64 KiB; extent from there on */
+	uint64_t low, bytes;		/* first place, a multiple of 64 KiB; extent */
 	/* Most bytes of objects, and most pages with objects, at a time; bytes of all objects. */
 	uint64_t peak_bytes, peak_pages, born_bytes;
 };

@@ -243,7 +243,8 @@ static inline void *recorded_written(ebbgc_ref_t r)
 	return p;
 }
 
-static inline ebbgc_ref_t recorded_load(ebbgc_mutator_t *c, ebbgc_ref_t object, const ebbgc_ref_t *slot)
+static inline ebbgc_ref_t recorded_load(ebbgc_mutator_t *c, ebbgc_ref_t object,
+					const ebbgc_ref_t *slot)
 {
 	ebbgc_ref_t r = ebbgc_load(c, object, slot);
 

@@ -175,7 +175,8 @@ static inline ref refs_new(ctx c, size_t n)
 	return r;
 #else
 	COLLECT(c);
-	return BORN(checked(ebbgc_alloc_length(c, refs_type, n)), sizeof(struct refs) + n * sizeof(ref));
+	return BORN(checked(ebbgc_alloc_length(c, refs_type, n)),
+		    sizeof(struct refs) + n * sizeof(ref));
 #endif
 }
 

@@ -60,6 +60,39 @@ def test_replays_without_swap(short, monkeypatch, program):
     assert unhealed["slow"] >= healed["slow"]
 
 
+class Place:
+    """Stands in for road.Road: runs programs without a limit."""
+
+    def __init__(self, directory, size, address=None):
+        assert directory == measure.BENCH and size == 1 << 30 and address == heap.road.SHM
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, workload, inputs, limit, policy):
+        subprocess.run(workload.argv(inputs), check=True)
+        swapped = 100 if workload.name.endswith("-swap") else 1
+        return heap.road.Outcome(1, "", {"swapped_in": swapped, "misses": swapped // 2})
+
+
+def test_both_are_replayed_in_swap(short, monkeypatch):
+    """But for swap: the programs, their references outside of the limit, and the rows."""
+    monkeypatch.setattr(heap.road, "check_machine", lambda *_: None)
+    monkeypatch.setattr(heap.road, "Road", Place)
+    for name, value in (("MODES", "count,swap"), ("ONLY", "quads"), ("RUNS", "2")):
+        monkeypatch.setenv(name, value)
+    assert measure.main("heap", heap.bench) == 0
+    told = json.loads((short / "heap.json").read_text())
+    [row] = told["rows"]
+    assert render.wrong(told) is None and row["runs"] == 2 and row["ratio"] > 0
+    assert row["params"]["swap_swapped_in"] == 100 and row["params"]["far_swapped_in"] == 1
+    assert len(row["params"]["replay_far_s"]) == 2 and row["params"]["counted"]["kernel"]["swapped_in"] > 0
+    assert row["target"] == ">= 1.0"
+
+
 def test_a_trace_that_is_cut_short_is_refused(short, monkeypatch):
     program = next(p for p in heap.PROGRAMS if p.name == "orders")
     trace = heap.record(program)

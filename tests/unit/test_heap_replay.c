@@ -28,7 +28,8 @@ static uint64_t next_random(uint64_t *s)
 
 static void events_keep_what_they_say(void **state)
 {
-	uint64_t e = heap_event(HEAP_WRITE, HEAP_OBJECTS_MOST - 1, UINT64_C(0x7fffffff8)) | HEAP_VIA;
+	uint64_t e = HEAP_VIA | heap_event(HEAP_WRITE, HEAP_OBJECTS_MOST - 1,
+					   UINT64_C(0x7fffffff8));
 
 	assert_int_equal(heap_kind(e), HEAP_WRITE);
 	assert_int_equal(heap_number(e), HEAP_OBJECTS_MOST - 1);
@@ -90,7 +91,8 @@ static void exact_lru_is_as_defined(void **state)
 	assert_non_null(p);
 	for (int i = 0; i < 20000; i++) {
 		/* Mostly the lower pages. */
-		unsigned int page = (unsigned int)(next_random(&seed) % (1 + next_random(&seed) % PAGES));
+		unsigned int some = (unsigned int)(1 + next_random(&seed) % PAGES);
+		unsigned int page = (unsigned int)(next_random(&seed) % some);
 		bool write = next_random(&seed) % 3 == 0;
 
 		if (next_random(&seed) % 50 == 0) {
@@ -231,7 +233,8 @@ enum { OBJECTS = 30000 };
 
 static void objects_keep_their_contents(const struct heap_far_options *options)
 {
-	uint64_t seed = options->home * 2 + options->heal + options->neighbours * 77 + 1, numbers = 0;
+	uint64_t seed = options->home * 2 + options->heal + options->neighbours * 77 + 1;
+	uint64_t numbers = 0;
 	struct heap_far *f = heap_far_new(options);
 	static struct object objects[OBJECTS];
 	const struct heap_far_stats *s;
