@@ -37,13 +37,14 @@ STORES = ("kv-write", "kv-read", "orders")
 GAIN, LOSS = 2.5, 1.0
 FOLLOWED_GAIN = {"kv-read": 1.2}    # with ADDED_US for each read
 NAME_BYTES = 16
-# What brings a region home: three fetches of it among the last so many, neighbours in order; and
-# whether references are healed.  The first is judged; the others are tried where there are targets.
-# The first plan was three fetches in 10 ms, in which about 5000 take place, besides neighbours.
-STORES_BY = {"neighbours": (0, 1, 1), "3 of 64": (64, 1, 1), "3 of 5000": (5000, 1, 1),
-             "no healing": (0, 1, 0)}
+# What brings a region home: so many fetches of it among so many of all, neighbours in order; and
+# whether references are healed.  The first is judged: for 32 fetches a region can be read.  The
+# others are tried where there are targets.  The first plan was three fetches in 10 ms, in which
+# about 5000 take place, besides neighbours.
+STORES_BY = {"32 of 1024": (32, 1024, 1, 1), "neighbours": (0, 1, 1, 1), "3 of 64": (3, 64, 1, 1),
+             "3 of 5000": (3, 5000, 1, 1), "no healing": (32, 1024, 1, 0)}
 TOO_SMALL = "the budget is too small"
-JUDGED, JUDGED_AT = "neighbours", 25
+JUDGED, JUDGED_AT = "32 of 1024", 25
 
 
 def chosen():
@@ -147,8 +148,10 @@ def replay_limited(r, name, argv, limit, policy):
     return json.loads(told.read_text()), outcome.stats
 
 
-def ways(percent):
-    return STORES_BY if percent == JUDGED_AT else (JUDGED,)
+def ways(name, percent):
+    if percent != JUDGED_AT:
+        return (JUDGED,)
+    return STORES_BY if name in STORES else (JUDGED, "neighbours")
 
 
 class Heap:
@@ -179,14 +182,12 @@ class Heap:
         self.counted = dict(zip(percents, told["limits"]))
 
     def far_argv(self, percent, donor, names, how):
-        home, neighbours, heal = STORES_BY[how]
-        return ["far", self.trace, model.budget(self.limit(percent)), donor, names, home, neighbours,
-                heal, 0]
+        return ["far", self.trace, model.budget(self.limit(percent)), donor, names, *STORES_BY[how], 0]
 
     def replay_far(self, percents, donor):
         self.plain = replay("plain", self.trace)
         for percent in percents:
-            for how in ways(percent):
+            for how in ways(self.name, percent):
                 told = self.far[percent, how] = fitting(*self.far_argv(percent, donor, "-", how))
                 if told is None:
                     road.say(f"{self.name}, {percent} %, {how}: {TOO_SMALL}")
@@ -214,7 +215,7 @@ class Heap:
     def far_rows(self, percent):
         """Modelled time in swap against the far store's, by CPU time."""
         swapped = self.swapped(percent)
-        for how in ways(percent):
+        for how in ways(self.name, percent):
             told, seconds = self.far[percent, how], self.seconds(percent, how)
             if told is None:
                 yield measure.plain_row(f"{self.name}, {percent} %, {how}", self.params(

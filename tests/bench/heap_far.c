@@ -35,7 +35,8 @@ struct region {
 	bool open;
 	uint32_t packed;	/* bytes at the donor */
 	uint32_t span;		/* LARGE: regions of the object, in its first one */
-	uint64_t fetched[2];	/* the last fetches, by number, the older one first */
+	uint64_t since;		/* a fetch, by number */
+	uint32_t fetched;	/* fetches from then on */
 	uint64_t *forward;
 	uint64_t *here, *tablet; /* slots with live objects; those at the donor when it left */
 	uint64_t place[HEAP_PLACE / 8];
@@ -370,7 +371,7 @@ static void region_leave(struct heap_far *f, uint32_t r)
 	if (e)
 		give_up("writing a region to the donor", e);
 	g->rank = 0;
-	g->fetched[0] = g->fetched[1] = 0;
+	g->fetched = 0;
 	f->state[r] = FAR;
 	f->s.left++;
 	f->s.left_bytes += g->packed;
@@ -577,13 +578,15 @@ static void region_home(struct heap_far *f, uint32_t r)
 static bool comes_home(struct heap_far *f, struct region *g, unsigned int rank)
 {
 	uint64_t number = f->s.fetches + f->s.homes + 1;
-	bool home = (f->o.neighbours && g->rank && g->rank == rank) ||
-		    (g->fetched[0] && number - g->fetched[0] < f->o.home);
+	bool home = f->o.neighbours && g->rank && g->rank == rank;
 
 	g->rank = (uint16_t)(rank + 1);
-	g->fetched[0] = g->fetched[1];
-	g->fetched[1] = number;
-	return home;
+	if (!g->fetched || number - g->since >= f->o.home) {
+		g->fetched = 0;
+		g->since = number;
+	}
+	g->fetched++;
+	return home || (f->o.few && g->fetched >= f->o.few);
 }
 
 /* Copies a leaving or far object into a slot of its own. */

@@ -40,9 +40,10 @@ struct heap_far_options {
 	struct heap_donor donor;
 	uint64_t budget;	/* bytes */
 	/*
-	 * A region with three fetches among the last `home` fetches of all regions comes home
-	 * whole; 0: never for that reason.
+	 * A region comes home whole at the `few`th fetch of its objects, if these were among at most
+	 * `home` fetches of all regions; 0: never for that reason.
 	 */
+	uint32_t few;
 	uint64_t home;
 	bool neighbours;	/* ... also if two neighbours are fetched in order */
 	/* References are current after their first use; else all keep an object's first address. */

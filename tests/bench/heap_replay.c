@@ -4,7 +4,7 @@
  *
  *   heap_replay count TRACE LIMIT...       swap-ins and swap-outs with LIMIT bytes of local memory
  *   heap_replay plain TRACE                at the recorded places, in plain memory
- *   heap_replay far TRACE BUDGET DONOR NAMES HOME NEIGHBOURS HEAL DELAY_NS
+ *   heap_replay far TRACE BUDGET DONOR NAMES FEW HOME NEIGHBOURS HEAL DELAY_NS
  *                                          in a far store (heap_far.h); DONOR: an address of
  *                                          ebb-donord, or "memory"; NAMES: a file
  *                                          of 16 bytes per object, so that the program's references
@@ -421,10 +421,11 @@ static void far_born(struct heap_far *f, struct known *k, uint32_t number, uint6
 static void far(struct replay *r, char **argv)
 {
 	struct heap_far_options o = { .budget = strtoull(argv[0], NULL, 10),
-				      .home = strtoull(argv[3], NULL, 10),
-				      .neighbours = atoi(argv[4]) != 0,
-				      .heal = atoi(argv[5]) != 0,
-				      .delay_ns = strtoull(argv[6], NULL, 10) };
+				      .few = (uint32_t)strtoul(argv[3], NULL, 10),
+				      .home = strtoull(argv[4], NULL, 10),
+				      .neighbours = atoi(argv[5]) != 0,
+				      .heal = atoi(argv[6]) != 0,
+				      .delay_ns = strtoull(argv[7], NULL, 10) };
 	struct known *known = known_open(argv[2], r->head.objects);
 	uint64_t event = 0, fetches = 0, last_fetch = 0, followed = 0;
 	const struct heap_far_stats *s;
@@ -500,7 +501,7 @@ int main(int argc, char **argv)
 		count(&r, argv + 3, (size_t)argc - 3);
 	else if (!strcmp(argv[1], "plain") && argc == 3)
 		plain(&r);
-	else if (!strcmp(argv[1], "far") && argc == 10)
+	else if (!strcmp(argv[1], "far") && argc == 11)
 		far(&r, argv + 3);
 	else
 		fail("usage: heap_replay count|plain|far TRACE ...");

@@ -233,7 +233,7 @@ enum { OBJECTS = 30000 };
 
 static void objects_keep_their_contents(const struct heap_far_options *options)
 {
-	uint64_t seed = options->home * 2 + options->heal + options->neighbours * 77 + 1;
+	uint64_t seed = options->few * 2 + options->heal + options->neighbours * 77 + 1;
 	uint64_t numbers = 0;
 	struct heap_far *f = heap_far_new(options);
 	static struct object objects[OBJECTS];
@@ -283,7 +283,8 @@ static void contents_and_budget(void **state)
 
 	heap_donor_memory(&o.donor);
 	for (int i = 0; i < 8; i++) {
-		o.home = i & 1 ? 64 : 0;
+		o.few = i & 1 ? 3 : 0;
+		o.home = 64;
 		o.neighbours = i & 2;
 		o.heal = i & 4;
 		objects_keep_their_contents(&o);
@@ -325,7 +326,7 @@ static struct heap_far *all_far(struct heap_far_options *o, struct object *objec
 
 static void neighbours_bring_their_region_home(void **state)
 {
-	struct heap_far_options o = { .neighbours = true, .heal = true };
+	struct heap_far_options o = { .home = 1, .neighbours = true, .heal = true };
 	static struct object objects[REGION_OBJECTS];
 	struct heap_far *f = all_far(&o, objects, REGION_OBJECTS);
 	const struct heap_far_stats *s = heap_far_stats(f);
@@ -351,7 +352,7 @@ static void neighbours_bring_their_region_home(void **state)
 
 static void fetches_bring_their_region_home(void **state)
 {
-	struct heap_far_options o = { .home = 3, .heal = true };
+	struct heap_far_options o = { .few = 3, .home = 3, .heal = true };
 	static struct object objects[REGION_OBJECTS];
 	struct heap_far *f = all_far(&o, objects, REGION_OBJECTS);
 
@@ -373,7 +374,7 @@ static void fetches_bring_their_region_home(void **state)
 /* The dead are not sent; the living are found by their rank. */
 static void regions_are_packed(void **state)
 {
-	struct heap_far_options o = { .heal = false };
+	struct heap_far_options o = { .home = 1, .heal = false };
 	static struct object objects[REGION_OBJECTS];
 	struct heap_far *f = all_far(&o, objects, REGION_OBJECTS);
 	const struct heap_far_stats *s = heap_far_stats(f);
