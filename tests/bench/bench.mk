@@ -136,6 +136,7 @@ $(B)/tests/unit/test_heap_replay: $(HEAP_PARTS)
 
 .PHONY: bench-heap heap-programs
 heap-programs: $(B)/tests/heap_replay $(HEAP_RECORDED)
+test-programs: heap-programs
 bench-heap: all heap-programs
 	$(Q)$(BENCH_PYTHON) tests/bench/heap.py
 

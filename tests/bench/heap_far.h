@@ -40,8 +40,8 @@ struct heap_far_options {
 	struct heap_donor donor;
 	uint64_t budget;	/* bytes */
 	/*
-	 * A region comes home whole at the `few`th fetch of its objects, if these were among at most
-	 * `home` fetches of all regions; 0: never for that reason.
+	 * A region comes home whole at the `few`th fetch of its objects, if these were among at
+	 * most `home` fetches of all regions; 0: never for that reason.
 	 */
 	uint32_t few;
 	uint64_t home;
