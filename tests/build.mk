@@ -21,7 +21,7 @@ WATCH_DONORS := $(B)/tests/watch_donors
 TEST_PROGRAMS += $(WATCH_DONORS)
 
 # Counts system calls; measures far memory: tests/bench/bench.mk.
-TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed
+TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed $(B)/tests/heap_replay
 
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a

@@ -114,6 +114,32 @@ $(B)/tests/far_speed: $(FAR_SPEED_SOURCES) tests/bench/far_speed.h $(FAR_SHARED)
 bench-far: all $(B)/tests/far_speed
 	$(Q)$(BENCH_PYTHON) tests/bench/far.py
 
+# Programs of tests/gc that record what they do with their heap, and the replay of that.
+HEAP_RECORDED := $(patsubst %,$(B)/tests/gc/%-recorded,$(filter-out gcbench,$(GC_COMPARED)))
+HEAP_PARTS := $(patsubst %,$(B)/obj/tests/bench/heap_%.o,pages far)
+HEAP_REPLAY := $(B)/obj/tests/bench/heap_replay.o
+
+$(HEAP_REPLAY): override CFLAGS += -Iuserlib/far
+$(B)/tests/gc/%-recorded: tests/gc/%.c tests/gc/system.h tests/gc/record.h tests/bench/heap_trace.h \
+	userlib/gc/ebbgc.h $(GC_STATIC)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) -DRECORDED -DEBBGC_NO_NOTES -Iuserlib/gc -o $@ $< \
+		$(GC_STATIC) $(GC_LIBS)
+
+$(B)/tests/heap_replay: $(HEAP_REPLAY) $(HEAP_PARTS) $(FAR_SHARED)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(HEAP_REPLAY) $(HEAP_PARTS) \
+		-L$(B)/lib -lebbfar -Wl,-rpath,'$$ORIGIN/../lib'
+
+$(B)/tests/unit/test_heap_replay: $(HEAP_PARTS)
+-include $(HEAP_REPLAY:.o=.d) $(HEAP_PARTS:.o=.d)
+
+.PHONY: bench-heap heap-programs
+heap-programs: $(B)/tests/heap_replay $(HEAP_RECORDED)
+test-programs: heap-programs
+bench-heap: all heap-programs
+	$(Q)$(BENCH_PYTHON) tests/bench/heap.py
+
 # All benchmarks; then renders those with results.
 .PHONY: bench bench-results
 bench: all

@@ -38,6 +38,7 @@ ALL = (
           "floor / this mode"),
     Bench("cost-guest", 20, "what does a page take on cgroup v2, and with ublk, by counts?",
           "bench-cost-guest", "first / second"),
+    Bench("heap", 18, "does a heap gain if objects leave it, not pages?", "bench-heap", "swap / far objects"),
     Bench("scan", 15, "what do perfect access patterns gain, and what do random ones lose?",
           "method"),
     Bench("guest", 30, "what does a page cost, compared with other kernel and user-space data paths?", "bench-guest",

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 import gc_table
 import measure
 import road
+from gc_programs import PROGRAMS, Program
 from gc_table import BASE, JUDGED, WEAK
 
 PROGRAMS_DIR = road.machine.BUILD / "tests" / "gc"
@@ -40,33 +41,6 @@ GROWTH, ROOMY_GROWTH = 1.5, 3
 PAPER_SLOWDOWN, PROBE = 2.17, 200
 # At 100 % nothing may be swapped, however much a mode lets the heap grow.
 ROOMY = 3
-
-
-@dataclass(frozen=True)
-class Program:
-    """@size: -n per live MiB; rounds, or @share per cent of one, for a run of some seconds."""
-    name: str
-    binary: str
-    size: int
-    rounds: int
-    share: int = 100
-    env: tuple = ()
-    own: bool = False           # uses libebbgc's interface: not on bdwgc
-
-
-PROGRAMS = (
-    Program("regression", "regression", 5400, 3),
-    Program("kmeans", "kmeans", 6500, 4),
-    Program("closure", "closure", 1750, 2),
-    Program("pagerank", "pagerank", 4700, 1),
-    Program("triangles", "triangles", 2800, 2),
-    Program("kv-write", "kv", 3400, 1, 75, ("KV_WRITES=60",)),
-    Program("kv-read", "kv", 3400, 1, 75, ("KV_WRITES=20",)),
-    Program("orders", "orders", 8200, 1, 8),
-    Program("quads", "quads", 21900, 4),
-    Program(WEAK[0], "intern", 9000, 1, 40, own=True),
-    Program(WEAK[1], "properties", 4500, 1, 30, own=True),
-)
 
 
 @dataclass(frozen=True)

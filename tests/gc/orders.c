@@ -133,8 +133,8 @@ static void trade(ctx c, struct book *b, ref taker, ref maker)
 	ROOTS(c, slots, 2);
 	made = object_new(c, &trade_type);
 	UNROOT(c);
-	t = PTR(slots[0]);
-	m = PTR(slots[1]);
+	t = WRITTEN(slots[0]);
+	m = WRITTEN(slots[1]);
 	d = PTR(made);
 	d->price = m->price;
 	d->quantity = t->left < m->left ? t->left : m->left;

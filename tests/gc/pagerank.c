@@ -113,7 +113,7 @@ static void give(ctx c, ref relation)
 	ref to = LOAD(c, relation, &r->to);
 	ref box = LOAD(c, to, &((struct vertex *)PTR(to))->next);
 
-	((struct box *)PTR(box))->value += r->share;
+	((struct box *)WRITTEN(box))->value += r->share;
 }
 
 static void iterate(ctx c, ref parts, size_t n)

@@ -56,10 +56,22 @@ typedef int ctx;
 #define SYSTEM "ebbgc"
 typedef ebbgc_ref_t ref;
 typedef ebbgc_mutator_t *ctx;
+#ifdef RECORDED
+#include "record.h"
+#define LOAD(c, object, slot) recorded_load(c, object, slot)
+#define STORE(c, object, slot, value) recorded_store(c, object, slot, value)
+#define PTR(r) recorded_ptr(r)
+#define WRITTEN(r) recorded_written(r)
+#define COLLECT(c) record_collect(c)
+#define BORN(r, bytes) recorded_born(r, bytes)
+#else
 #define LOAD(c, object, slot) (computed(), ebbgc_load(c, object, slot))
 #define STORE(c, object, slot, value) (computed(), ebbgc_store(c, object, slot, value))
-#define INIT(slot, value) ebbgc_init(slot, value)
 #define PTR(r) ebbgc_ptr(r)
+#define COLLECT(c) ((void)0)
+#define BORN(r, bytes) (r)
+#endif
+#define INIT(slot, value) ebbgc_init(slot, value)
 #define IS_NULL(r) ebbgc_is_null(r)
 #define NONE EBBGC_NULL
 #define ROOTS(c, slots, n) struct ebbgc_frame frame; ebbgc_frame_push(c, &frame, slots, n)
@@ -67,6 +79,11 @@ typedef ebbgc_mutator_t *ctx;
 #define POLL(c) ebbgc_poll(c)
 static ebbgc_heap_t *heap;
 static ebbgc_type_t refs_type, leaf_type;
+#endif
+
+/* PTR() of an object whose numbers the program changes: references change by STORE(). */
+#ifndef WRITTEN
+#define WRITTEN(r) PTR(r)
 #endif
 
 /* Arrays: a length, then elements. */
@@ -144,7 +161,8 @@ static inline ref object_new(ctx c, const struct type *t)
 #ifdef ON_BDWGC
 	return checked(t->bitmap ? GC_MALLOC(t->size) : GC_MALLOC_ATOMIC(t->size));
 #else
-	return checked(ebbgc_alloc(c, t->id));
+	COLLECT(c);
+	return BORN(checked(ebbgc_alloc(c, t->id)), t->size);
 #endif
 }
 
@@ -156,7 +174,9 @@ static inline ref refs_new(ctx c, size_t n)
 	r->length = n;
 	return r;
 #else
-	return checked(ebbgc_alloc_length(c, refs_type, n));
+	COLLECT(c);
+	return BORN(checked(ebbgc_alloc_length(c, refs_type, n)),
+		    sizeof(struct refs) + n * sizeof(ref));
 #endif
 }
 
@@ -169,7 +189,8 @@ static inline ref leaf_new(ctx c, size_t n)
 	b->length = n;
 	return b;
 #else
-	return checked(ebbgc_alloc_length(c, leaf_type, n));
+	COLLECT(c);
+	return BORN(checked(ebbgc_alloc_length(c, leaf_type, n)), sizeof(struct bytes) + n);
 #endif
 }
 
@@ -234,6 +255,9 @@ static inline void built(ctx c)
 		built_at = seconds_now();
 	ebbgc_blocked_end(c);
 #endif
+#ifdef RECORDED
+	record_put(heap_event(HEAP_MARK, HEAP_BUILT, 0));
+#endif
 	cpu_at = seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
@@ -264,9 +288,15 @@ static void *program_thread(void *arg)
 #ifndef ON_BDWGC
 	if (ebbgc_attach(heap, &c))
 		exit(2);
+#ifdef RECORDED
+	ebbgc_cycles_suspend(c);
+#endif
 #endif
 	sums[thread] = program->work(c, thread);
 	mutator_seconds[thread] = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_at;
+#ifdef RECORDED
+	ebbgc_cycles_resume(c);
+#endif
 #ifndef ON_BDWGC
 	ebbgc_detach(c);
 #endif
@@ -395,6 +425,11 @@ static int program_main(struct program *p, int argc, char **argv)
 	}
 	if (size < threads || !rounds || !threads || threads > THREADS_MAX || optind != argc)
 		return usage();
+#ifdef RECORDED
+	if (threads != 1)
+		record_fail("threads would mix; use -t 1");
+	record_open();
+#endif
 #ifdef ON_BDWGC
 	GC_INIT();
 #else
@@ -414,6 +449,9 @@ static int program_main(struct program *p, int argc, char **argv)
 	for (unsigned int i = 0; i < threads; i++)
 		sum += sums[i];
 	printf("%s %.10g\n", p->name, sum);
+#ifdef RECORDED
+	record_close();
+#endif
 	report(json, began, ended);
 #ifndef ON_BDWGC
 	ebbgc_heap_destroy(heap);
