@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
@@ -47,6 +48,7 @@ struct world {
 	ebbgc_ref_t shared; /* a root range: an array that all threads store to, then own slots */
 	size_t spread;			/* its slots between two that are used */
 	unsigned int steps;
+	bool moves;			/* objects of most types may move */
 };
 
 struct worker {
@@ -68,10 +70,23 @@ static uint64_t next(uint64_t *s)
 	return *s;
 }
 
-/* Objects carry a checksum of their address, which reveals freed and reused ones. */
+/* The thread's, in a heap whose objects move. */
+static __thread ebbgc_mutator_t *hasher;
+
+/*
+ * Objects carry a checksum of their address, or of their identity, which reveals freed and reused
+ * ones.
+ */
 static uint64_t stamp(ebbgc_ref_t r)
 {
-	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
+	uint64_t identity = hasher ? ebbgc_hash(hasher, r) : (uint64_t)(uintptr_t)ebbgc_ptr(r);
+
+	return identity * 0x9e3779b97f4a7c15u;
+}
+
+static ebbgc_ref_t slot_load(const ebbgc_ref_t *slot)
+{
+	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 }
 
 /* Writes what ebbd's BPF programs write when a page was swapped out. */
@@ -197,17 +212,12 @@ static void array(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint6
 		ebbgc_store(m, roots[c], slot, roots[a]);
 	} else if (next(s) & 1) {
 		/* No other thread has the array. */
-		ebbgc_overwrite(m, next(s) % 64 ? roots[c] : EBBGC_NULL, *slot);
+		ebbgc_overwrite(m, next(s) % 64 ? roots[c] : EBBGC_NULL, slot_load(slot));
 		ebbgc_init(slot, roots[a]);
 	} else {
 		roots[a] = ebbgc_load(m, roots[c], slot);
 		check(roots[a]);
 	}
-}
-
-static ebbgc_ref_t slot_load(const ebbgc_ref_t *slot)
-{
-	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 }
 
 static void table_edges(void *object, struct ebbgc_edges *e)
@@ -341,6 +351,7 @@ static void *visitor(void *arg)
 	ebbgc_ref_t r;
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	hasher = w->moves ? m : NULL;
 	r = new_node(w, m);
 	ebbgc_init(&node_of(r)->left,
 		   ebbgc_load(m, w->shared, &refs_of(w->shared)->slots[w->spread]));
@@ -519,6 +530,7 @@ static void *worker(void *arg)
 	ebbgc_mutator_t *m;
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	hasher = w->moves ? m : NULL;
 	ebbgc_frame_push(m, &frame, roots, ALL_ROOTS);
 	/* In both orders, so that heaps are also released again. */
 	for (size_t i = 0; i < OTHERS && w->others[i].heap; i++)
@@ -534,6 +546,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
+/* Options; with "+move" behind, objects of most types may move. */
 static const char *const graph_options[] = {
 	"mode=concurrent",
 	"mode=stop",
@@ -554,6 +567,11 @@ static const char *const graph_options[] = {
 	"mode=memliner,nursery=64K",
 	"mode=memliner,park,residency=simulated,drop,nursery=64K",
 	"mode=memliner,park,arrivals,hints,residency=simulated,nursery=128K",
+	"mode=concurrent+move",
+	"mode=stop,address+move",
+	"mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6+move",
+	"mode=memliner,park,arrivals,hints,residency=simulated,drop+move",
+	"mode=concurrent,nursery=64K+move",
 };
 
 #define GRAPH_OPTIONS (sizeof(graph_options) / sizeof(*graph_options))
@@ -561,27 +579,35 @@ static const char *const graph_options[] = {
 /* Each thread takes so many steps; returns the heap's statistics. */
 static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned int steps)
 {
-	static const struct ebbgc_layout leaf = {
+	struct ebbgc_layout leaf = {
 		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
 	};
 	static const struct ebbgc_layout table = {
 		.name = "table", .size = sizeof(struct table), .edges = table_edges,
 	};
-	struct world w = { .steps = steps, .spread = 1 };
-	struct ebbgc_layout node = node_layout;
+	const char *move = strstr(options, "+move");
+	struct world w = { .steps = steps, .spread = 1, .moves = move };
+	struct ebbgc_layout node = node_layout, refs = refs_layout;
 	struct worker workers[THREADS];
 	pthread_t threads[THREADS];
 	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
 	/* Some heaps are destroyed during a cycle. */
 	bool in_the_midst = seed % 7 < 3;
+	char words[128];
 
 	if (strstr(options, "park")) {
 		/* The array is on several pages, and so are nodes at a page's end. */
 		w.spread = 20;
 		node.size += 16;
 	}
-	w.heap = checked_heap_with(options, 64 << 20);
+	if (move) {
+		node.flags |= EBBGC_MOVABLE;
+		refs.flags |= EBBGC_MOVABLE;
+		leaf.flags |= seed % 2 ? EBBGC_MOVABLE : 0;
+	}
+	snprintf(words, sizeof(words), "%.*s", (int)(move ? move - options : 127), options);
+	w.heap = checked_heap_with(words, 64 << 20);
 	/* Pauses without time leave more to concurrent marking and clearing. */
 	if (seed % 2)
 		w.heap->options.pause_budget_ns = 0;
@@ -593,11 +619,11 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 		pthread_mutex_unlock(&w.heap->lock);
 	}
 	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
-	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &refs, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
 	w.table = TYPE_NONE;
 	assert_int_equal(ebbgc_type_register(w.heap, &table, &w.table),
-			 strstr(options, "nursery") ? -ENOTSUP : 0);
+			 move || strstr(options, "nursery") ? -ENOTSUP : 0);
 	for (size_t i = 0; i < OTHERS && seed % 3 == 0; i++) {
 		w.others[i].heap = checked_heap(i ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
 		assert_int_equal(
@@ -606,6 +632,7 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 				 0);
 	}
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
+	hasher = move ? m : NULL;
 	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
 	w.shared = ebbgc_alloc_length(m, w.refs, SHARED * w.spread + THREADS);
 	assert_int_equal(ebbgc_blocked_begin(m), 0);
@@ -644,6 +671,7 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(s.live_bytes, 0);
 	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
 end:
+	hasher = NULL;
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 	free(w.ring);

@@ -261,8 +261,8 @@ ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type, size
 		return EBBGC_NULL;
 	}
 	if (total <= SMALL_MAX)
-		ref = alloc_small(m, type, 2 * h->class_of[(total + GRANULE - 1) / GRANULE] +
-					   ((t->flags & EBBGC_LEAF) != 0));
+		ref = alloc_small(m, type,
+				  2 * h->class_of[(total + GRANULE - 1) / GRANULE] + t->kinds);
 	else
 		ref = alloc_large(h, m, type, total);
 	if (ebbgc_is_null(ref))

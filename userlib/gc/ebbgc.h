@@ -2,7 +2,7 @@
 /*
  * ebbgc: a garbage-collected heap for C programs and language runtimes.
  *
- * Objects do not move in this version.  A type's layout is data (struct ebbgc_layout), from which
+ * Objects move only if their type allows it (EBBGC_MOVABLE).  A type's layout is data (struct ebbgc_layout), from which
  * the collector finds references precisely.  It scans stacks precisely (frames) or conservatively;
  * each heap chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle
  * begins (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs
@@ -21,7 +21,8 @@
  *
  * References.  A reference in a variable of an attached thread stays valid across safepoints as
  * long as its object is reachable from a frame, a handle, a root range or a reachable object; in
- * heaps with conservative stacks, also from any local variable or register.  Heaps of one process
+ * heaps with conservative stacks, also from any local variable or register.  For an object that may
+ * move, one of these must refer to it directly: see EBBGC_MOVABLE.  Heaps of one process
  * share nothing: never store a reference of one heap in an object, root or handle of another.
  * References to 8-byte aligned memory outside of all heaps, such as static objects, are allowed
  * everywhere: the collector neither reads that memory nor follows references in it.
@@ -76,8 +77,8 @@ typedef struct ebbgc_reference {
 
 /*
  * Returns the address of the object's first byte (8-byte aligned); NULL for the null reference.  An
- * address is no identity: later versions may move objects of types that allow it.  Compare with
- * ebbgc_same(), hash with ebbgc_hash().
+ * address is no identity if the type is EBBGC_MOVABLE, and valid as long as the reference is.
+ * Compare with ebbgc_same(), hash with ebbgc_hash().
  */
 static inline void *ebbgc_ptr(ebbgc_ref_t ref)
 {
@@ -368,6 +369,23 @@ enum {
 	EBBGC_LEAF = 1 << 0,	/* no references: the collector never reads such objects */
 	EBBGC_WEAK = 1 << 1,	/* weak references: set to null when their targets die */
 	EBBGC_FIBRE = 1 << 2,	/* a fibre: see ebbgc_fibre_touch(); needs edges() */
+#ifndef EBBGC_NO_NOTES
+	/*
+	 * Objects may move at the end of a cycle, with all threads stopped.  An object stays where
+	 * it is while a frame, a handle, a root range or callback, a ready finalizer or, in heaps
+	 * with conservative stacks, a word on a stack refers to it.  Any other reference in a
+	 * variable is invalid after the thread's next safepoint, although the object lives:
+	 * ebbgc_load() it again.  Types whose objects do not move may hold references to such
+	 * objects.  A cycle moves objects of at most 8184 bytes out of regions that are mostly
+	 * free; with `check`, every object that may move.
+	 *
+	 * Not with EBBGC_WEAK, EBBGC_FIBRE, slots, trace() or edges(): -EINVAL.  -ENOTSUP in a heap
+	 * that has a type with slots or edges(), whose words the program reads by plain loads; such
+	 * a type is refused, too, once a type is EBBGC_MOVABLE.  All code that accesses the heap
+	 * must be compiled with this version or a later one, and without EBBGC_NO_NOTES.
+	 */
+	EBBGC_MOVABLE = 1 << 3,
+#endif
 };
 
 /* `count` of a run that has one reference for each element of the object's variable part. */
@@ -457,7 +475,7 @@ typedef void (*ebbgc_visit_fn)(void *arg, ebbgc_ref_t *slot);
  */
 struct ebbgc_layout {
 	const char *name;	/* copied */
-	uint32_t flags;		/* EBBGC_LEAF, EBBGC_WEAK, EBBGC_FIBRE */
+	uint32_t flags;		/* EBBGC_LEAF, ... */
 	size_t size;		/* fixed part, > 0 */
 	size_t element_size;	/* of the variable part, which follows the fixed one */
 	uint32_t length_offset;	/* of the length field: unsigned, in elements, never changed */
@@ -492,8 +510,8 @@ struct ebbgc_layout {
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
  * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
- * -ENOTSUP for slots, edges() and EBBGC_FIBRE in a heap with nursery_bytes, -ENOSPC beyond 65533
- * types, -ENOMEM, -ECHILD.
+ * -ENOTSUP for slots, edges() and EBBGC_FIBRE in a heap with nursery_bytes or with objects that may
+ * move, and for the latter in a heap with the former, -ENOSPC beyond 65533 types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
 				       size_t layout_size, ebbgc_type_t *type);
@@ -521,6 +539,8 @@ typedef struct ebbgc_mutator {
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
 	struct ebbgc_entered *fibres;	/* that the thread has entered */
 	struct ebbgc_supply *supplies;	/* by kind of slot: see ebbgc_alloc_site() */
+	const uint8_t *states;	/* of the heap's blocks: see ebbgc_may_have_moved() */
+	uint64_t base, blocks;	/* address of the first block; number, or 0 */
 } ebbgc_mutator_t;
 
 #define EBBGC_STAMP_SHIFT 60
@@ -529,6 +549,7 @@ typedef struct ebbgc_mutator {
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
 #define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
 #define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */
+#define EBBGC_MOVED UINT32_C(8)		/* slots may name where objects were; as EBBGC_MARKING */
 
 /*
  * Attaches the calling thread, at most once to each heap; -EALREADY otherwise, -ENOMEM, -ECHILD.
@@ -624,8 +645,8 @@ EBBGC_API uint32_t ebbgc_hash(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
  * Read and write every reference inside an object by these functions.  `object` is the object that
  * holds `slot`.  Stores release, and reads through a loaded reference are ordered after the load:
  * a thread that sees a reference sees the object's contents.  Racing stores lose no reference: a
- * store exchanges the old value and the new one.  A load may write the slot: the same reference
- * with another stamp.
+ * store exchanges the old value and the new one.  A load, and the collector, may write the slot: the
+ * same reference with another stamp, or to where the object is now.
  */
 
 /*
@@ -676,6 +697,16 @@ static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t re
 	return (ref.bits ^ stamp) >> EBBGC_STAMP_SHIFT && ref.bits;
 }
 
+#define EBBGC_BLOCK_SHIFT 16
+
+/* Has any object moved out of the block of the heap that the reference names? */
+static inline bool ebbgc_may_have_moved(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
+{
+	uint64_t block = ((ref.bits & EBBGC_ADDRESS_MASK) - mutator->base) >> EBBGC_BLOCK_SHIFT;
+
+	return block < mutator->blocks && mutator->states[block];
+}
+
 #ifdef EBBGC_NO_NOTES
 /*
  * A program compiled with EBBGC_NO_NOTES notes none of its loads: a load is one instruction, and
@@ -704,10 +735,13 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 				     const ebbgc_ref_t *slot)
 {
 	ebbgc_ref_t ref = ebbgc_read(slot);
-	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_NOTING | EBBGC_STAMPED);
+	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_NOTING | EBBGC_STAMPED | EBBGC_MOVED);
 
 	/* The first test does not wait for the reference, which may take a cache miss. */
-	if (EBBGC_UNLIKELY(flags) && ((flags & EBBGC_NOTING) || ebbgc_is_stale(mutator, ref)))
+	if (EBBGC_UNLIKELY(flags) &&
+	    (((flags & (EBBGC_NOTING | EBBGC_MOVED)) &&
+	      ((flags & EBBGC_NOTING) || ebbgc_may_have_moved(mutator, ref))) ||
+	     ebbgc_is_stale(mutator, ref)))
 		return ebbgc_load_slow(mutator, object, slot, ref);
 	return ref;
 }
@@ -744,7 +778,7 @@ static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc
 {
 	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & (EBBGC_MARKING | EBBGC_MOVED)))
 		return ebbgc_cas_slow(mutator, object, slot, expected, value);
 	/* Stamps may differ between two references to one object. */
 	while (ebbgc_same(was, *expected)) {
@@ -1013,6 +1047,10 @@ struct ebbgc_stats {
 	uint64_t reclaimed_bytes;	/* freed by minor cycles */
 	/* Older objects, and pages of large ones, in which references to new ones were stored. */
 	uint64_t remembered;
+
+	/* EBBGC_MOVABLE. */
+	uint64_t moved_objects, moved_bytes;
+	uint64_t pinned_objects;	/* times that an object stayed, as a root referred to it */
 };
 
 /*

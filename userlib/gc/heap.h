@@ -35,8 +35,12 @@
 #define SMALL_MAX 8192u		/* largest slot of a small object, header included */
 #define RUN_BYTES 8192u		/* most that a thread takes at a time: stays in its L1 cache */
 
-/* Kind of a region: 2 * class + leaf for small objects, or one of these. */
-#define SMALL_KINDS (2 * CLASSES)
+/*
+ * Kind of a region: for small objects 2 * class + leaf, plus KIND_MOVABLE for types that allow
+ * moving; or one of these.
+ */
+#define KIND_MOVABLE (2 * CLASSES)
+#define SMALL_KINDS (4 * CLASSES)
 enum {
 	KIND_LARGE = SMALL_KINDS, KIND_LARGE_LEAF, KIND_TAIL,
 	KIND_RELEASED = 253,		/* free, but its memory is being returned to the kernel */
@@ -172,6 +176,16 @@ struct nursery {
 	bool started;
 };
 
+/* See move.h. */
+struct moving {
+	/* World stopped; NULL: no type allows moving. */
+	uint8_t *states;		/* a byte a region: 1 if objects of it have moved, else 0 */
+	uint64_t **forwards;		/* by region: see forward.h */
+	bool active;			/* some objects are not where a slot may say */
+	bool plain;			/* types with slots, edges() or EBBGC_FIBRE exist; lock */
+	struct region_list regions;	/* whose objects move or have moved; the collector's */
+};
+
 #define PAUSE_BUCKETS 256		/* four to an octave of nanoseconds */
 
 struct ebbgc_heap {
@@ -234,6 +248,7 @@ struct ebbgc_heap {
 	struct backing backing;		/* for regions that are not committed */
 
 	struct nursery nursery;
+	struct moving moving;
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <sys/mman.h>
+#include "forward.h"
 #include "heap.h"
 #include "hints.h"
 #include "object.h"
@@ -15,7 +16,8 @@ void hints_open(struct ebbgc_heap *h)
 /* Adds the page that a word may refer to, if the page is swapped out. */
 static void hint(const struct ebbgc_heap *h, struct hints *hints, uint64_t word)
 {
-	uint64_t offset = (word & EBBGC_ADDRESS_MASK) - (uint64_t)(uintptr_t)h->base;
+	uint64_t object = forward(h, word & EBBGC_ADDRESS_MASK);
+	uint64_t offset = object - (uint64_t)(uintptr_t)h->base;
 	unsigned int i = hints->count;
 	uint32_t page;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include "check.h"
 #include "finalize.h"
+#include "forward.h"
 #include "minor.h"
 #include "object.h"
 #include "region.h"
@@ -65,14 +66,16 @@ static void promote(void *arg, uint64_t object)
 
 static void strong_slot(void *arg, ebbgc_ref_t *slot)
 {
-	promote(arg, ref_load(slot));
+	struct minor *c = arg;
+
+	promote(c, slot_current(c->h, slot));
 }
 
 static void weak_slot(void *arg, ebbgc_ref_t *slot)
 {
 	struct minor *c = arg;
 
-	if (!lives(c->h, ref_load(slot)))
+	if (!lives(c->h, slot_current(c->h, slot)))
 		push(c, &c->weak, (uint64_t)(uintptr_t)slot);
 }
 
@@ -89,7 +92,7 @@ static void trace(struct minor *c, uint64_t object)
 	if (id == TYPE_EPHEMERON) {
 		ebbgc_ref_t *slots = ephemeron_slots(object);
 
-		if (lives(c->h, ref_load(&slots[0])))
+		if (lives(c->h, slot_current(c->h, &slots[0])))
 			strong_slot(c, &slots[1]);
 		else
 			push(c, &c->ephemerons, object);
@@ -128,8 +131,9 @@ static void keys_build(struct minor *c)
 	for (size_t i = 0; i < c->ephemerons.count; i++) {
 		ebbgc_ref_t *slots = ephemeron_slots(c->ephemerons.items[i]);
 
-		if (ref_load(&slots[1]))
-			keys_add(&c->keys, ref_load(&slots[0]), ref_load(&slots[1]));
+		if (slot_current(c->h, &slots[1]))
+			keys_add(&c->keys, slot_current(c->h, &slots[0]),
+				 slot_current(c->h, &slots[1]));
 	}
 }
 
@@ -142,8 +146,8 @@ static bool ephemerons_follow(struct minor *c)
 	for (size_t i = 0; i < count; i++) {
 		ebbgc_ref_t *slots = ephemeron_slots(v->items[i]);
 
-		if (lives(c->h, ref_load(&slots[0])))
-			push(c, &c->values, ref_load(&slots[1]));
+		if (lives(c->h, slot_current(c->h, &slots[0])))
+			push(c, &c->values, slot_current(c->h, &slots[1]));
 		else
 			v->items[kept++] = v->items[i];
 	}
@@ -178,7 +182,7 @@ static void weak_clear_young(struct minor *c, struct ebbgc_stats *s)
 		ebbgc_ref_t *slot =
 			(ebbgc_ref_t *)(uintptr_t)c->weak.items[c->weak.count - 1];
 
-		if (lives(c->h, ref_load(slot)))
+		if (lives(c->h, slot_current(c->h, slot)))
 			continue;
 		slot_clear(slot);
 		s->weak_cleared++;

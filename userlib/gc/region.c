@@ -41,7 +41,8 @@ static void classes_fill(struct ebbgc_heap *h)
 		for (size_t i = 1; i <= 4; i++)
 			sizes[n++] = base + base / 4 * i;
 	for (size_t c = 0, granules = 0; c < CLASSES; c++) {
-		h->slot_size[2 * c] = h->slot_size[2 * c + 1] = sizes[c];
+		for (size_t k = 2 * c; k < SMALL_KINDS; k += KIND_MOVABLE)
+			h->slot_size[k] = h->slot_size[k + 1] = sizes[c];
 		for (; granules * GRANULE <= sizes[c]; granules++)
 			h->class_of[granules] = (uint8_t)c;
 	}
@@ -69,7 +70,7 @@ int regions_create(struct ebbgc_heap *h)
 	}
 	for (unsigned int k = 0; k < SMALL_KINDS; k++)
 		h->partial[k] = h->full[k] = h->unswept[k] = h->skipped[k] = h->recycled[k] = empty;
-	h->large = h->large_unswept = h->large_dead = empty;
+	h->large = h->large_unswept = h->large_dead = h->moving.regions = empty;
 	h->nursery.young = REGION_NONE;
 	return 0;
 }
