@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "gc_test.h"
+#include <ebb/abi.h>
 #include "forward.h"
 
 #define NODES 100
@@ -569,6 +570,127 @@ static void pauses_are_short(void **state)
 	world_close(&w);
 }
 
+static size_t pages_with_hot(struct world *w, size_t every)
+{
+	size_t pages = 0;
+	static uint64_t seen[MANY];
+
+	for (size_t i = 0; i < MANY; i += every) {
+		uint64_t page = at(w, w->roots[0], i).bits >> PAGE_SHIFT;
+		size_t k = 0;
+
+		while (k < pages && seen[k] != page)
+			k++;
+		if (k == pages)
+			seen[pages++] = page;
+	}
+	return pages;
+}
+
+static void heat(struct world *w, size_t every)
+{
+	for (size_t i = 0; i < MANY; i += every)
+		heat_add(w->heap, at(w, w->roots[0], i).bits & EBBGC_ADDRESS_MASK);
+}
+
+static void hot_objects_are_packed(void **state)
+{
+	const size_t every = 40, hot = MANY / every, least = hot * 32 / PAGE_BYTES;
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap;
+	uint64_t moved;
+	struct world w;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,exact,max=64M"), 0);
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	world_open_heap(&w, heap);
+	/* No scans: the test says whether memory is scarce. */
+	pthread_mutex_lock(&heap->update_lock);
+	nodes_fill(&w, MANY);
+	collect(&w);
+	assert_int_equal(stats_of(heap).moved_objects, 0);
+	assert_true(pages_with_hot(&w, every) > 300);
+	/* With all in memory, it does not matter where they are. */
+	heat(&w, every);
+	collect(&w);
+	assert_int_equal(stats_of(heap).moved_objects, 0);
+	/* Once cold they are like others. */
+	__atomic_store_n(&heap->residency.scarce, true, __ATOMIC_RELAXED);
+	collect(&w);
+	assert_int_equal(stats_of(heap).moved_objects, 0);
+	/* Too few for a pause. */
+	heat(&w, 10 * every);
+	collect(&w);
+	assert_int_equal(stats_of(heap).moved_objects, 0);
+	heat(&w, every);
+	collect(&w);
+	moved = stats_of(heap).moved_objects;
+	assert_int_equal(moved, hot);
+	assert_true(pages_with_hot(&w, every) <= least + 2);
+	nodes_check(&w, MANY);
+	/* Together they stay together. */
+	heat(&w, every);
+	collect(&w);
+	assert_int_equal(stats_of(heap).moved_objects, moved);
+	/* Where most are hot, nothing is gained. */
+	heat(&w, 2);
+	collect(&w);
+	assert_int_equal(stats_of(heap).moved_objects, moved);
+	nodes_check(&w, MANY);
+	pthread_mutex_unlock(&heap->update_lock);
+	world_close(&w);
+}
+
+/* In checking mode all move, the hot ones to regions of their own. */
+static void hot_objects_move_apart(void **state)
+{
+	const size_t every = 40, least = MANY / every * 32 / PAGE_BYTES;
+	struct world w;
+
+	world_open(&w, "mode=memliner,residency=simulated,exact");
+	nodes_fill(&w, MANY);
+	collect(&w);
+	heat(&w, every);
+	collect(&w);
+	assert_true(pages_with_hot(&w, every) <= least + 2);
+	nodes_check(&w, MANY);
+	world_close(&w);
+}
+
+/* Faults of the program make objects hot. */
+static void arrivals_heat(void **state)
+{
+	static struct ebb_arrivals ring;
+	uint64_t object;
+	struct world w;
+
+	world_open(&w, "mode=memliner,exact,arrivals,hints");
+	pthread_mutex_lock(&w.heap->update_lock);
+	pthread_mutex_lock(&w.heap->lock);
+	arrivals_open(&w.heap->arrivals, &ring);
+	pthread_mutex_unlock(&w.heap->lock);
+	nodes_fill(&w, NODES);
+	collect(&w);
+	object = at(&w, w.roots[0], 3).bits & EBBGC_ADDRESS_MASK;
+	assert_false(bit_test(w.heap->moving.hot, granule_of(w.heap, object)));
+	__atomic_store_n(&ring.entry[0], ebb_arrival(0, object, EBB_MISS, EBB_ROLE_APP),
+			 __ATOMIC_RELEASE);
+	__atomic_store_n(&ring.head, 1, __ATOMIC_RELEASE);
+	/* The collector's thread reads the ring. */
+	while (!bit_test(w.heap->moving.hot, granule_of(w.heap, object)))
+		usleep(1000);
+	/* The next cycle's move makes all cold again. */
+	collect(&w);
+	object = at(&w, w.roots[0], 3).bits & EBBGC_ADDRESS_MASK;
+	assert_false(bit_test(w.heap->moving.hot, granule_of(w.heap, object)));
+	pthread_mutex_lock(&w.heap->lock);
+	arrivals_open(&w.heap->arrivals, NULL);
+	pthread_mutex_unlock(&w.heap->lock);
+	pthread_mutex_unlock(&w.heap->update_lock);
+	world_close(&w);
+}
+
 static size_t fill_up(struct world *w)
 {
 	size_t count = 0;
@@ -733,6 +855,52 @@ static void forks_in_the_middle(void **state)
 	world_close(&w);
 }
 
+static size_t copies_seen;
+
+/* Threads have flags and tables by now.  The only one waits for the cycle's end. */
+static void copies_are_kept(void *arg, const struct ebbgc_event *event)
+{
+	const ebbgc_heap_t *h = *(ebbgc_heap_t **)arg;
+
+	if (event->kind != EBBGC_EVENT_PAUSE_END || !h || !h->moving.active)
+		return;
+	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next) {
+		size_t size = h->slot_size[h->kinds[r]];
+
+		for (size_t i = 0; i < REGION_SIZE / size; i++) {
+			uint64_t object = (uint64_t)(uintptr_t)region_start(h, r) + i * size + 8;
+			uint64_t now = forward(h, object);
+
+			if (now == object)
+				continue;
+			copies_seen++;
+			assert_memory_equal(header_of(object), header_of(now), size);
+		}
+	}
+}
+
+/* A child of fork() in the pause, without the flag, uses the old copies. */
+static void pauses_keep_old_copies(void **state)
+{
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap = NULL;
+	struct world w;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, *state), 0);
+	o.check = true;
+	o.max_bytes = 64 << 20;
+	o.event = copies_are_kept;
+	o.event_arg = &heap;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	world_open_heap(&w, heap);
+	nodes_fill(&w, NODES);
+	copies_seen = 0;
+	collect(&w);
+	assert_int_equal(copies_seen, NODES);
+	world_close(&w);
+}
+
 static size_t failures;
 
 static void count_failures(void *arg, const struct ebbgc_event *event)
@@ -792,10 +960,15 @@ int main(void)
 		cmocka_unit_test(sparse_regions_are_emptied),
 		cmocka_unit_test(minor_cycles_forward),
 		cmocka_unit_test(pauses_are_short),
+		cmocka_unit_test(hot_objects_are_packed),
+		cmocka_unit_test(hot_objects_move_apart),
+		cmocka_unit_test(arrivals_heat),
 		cmocka_unit_test(full_heaps_keep_their_room),
 		cmocka_unit_test(threads_attach_after_a_move),
 		WITH(forks_in_the_middle, "mode=stop"),
 		WITH(forks_in_the_middle, "mode=concurrent,nursery=64K"),
+		WITH(pauses_keep_old_copies, "mode=stop"),
+		WITH(pauses_keep_old_copies, "mode=concurrent,nursery=64K"),
 		cmocka_unit_test(a_root_that_is_none_is_found),
 	};
 

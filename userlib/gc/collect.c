@@ -204,7 +204,7 @@ static void move(struct ebbgc_heap *h, enum cycle_kind kind)
 {
 	uint64_t since, ready;
 
-	if (!move_choose(h, kind == CYCLE_FULL))
+	if (!move_choose(h, kind == CYCLE_FULL, location_is_scarce(h)))
 		return;
 	since = stop(h);
 	ready = minor_collect(h);

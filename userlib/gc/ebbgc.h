@@ -377,7 +377,8 @@ enum {
 	 * variable is invalid after the thread's next safepoint, although the object lives:
 	 * ebbgc_load() it again.  Types whose objects do not move may hold references to such
 	 * objects.  A cycle moves objects of at most 8184 bytes out of regions that are mostly
-	 * free; with `check`, every object that may move.
+	 * free, and packs those that notes and arrivals of EBBGC_MEMLINER find in use; with
+	 * `check`, it moves every object that may move.
 	 *
 	 * Not with EBBGC_WEAK, EBBGC_FIBRE, slots, trace() or edges(): -EINVAL.  -ENOTSUP in a heap
 	 * that has a type with slots or edges(), whose words the program reads by plain loads; such

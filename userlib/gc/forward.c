@@ -5,6 +5,18 @@
 #include "forward.h"
 #include "os.h"
 
+static size_t granule_bytes(const struct ebbgc_heap *h)
+{
+	return (size_t)h->region_count * REGION_WORDS * sizeof(uint64_t);
+}
+
+/* Without memory no object is hot. */
+static void heat_create(struct ebbgc_heap *h)
+{
+	if (h->options.mode == EBBGC_MEMLINER)
+		__atomic_store_n(&h->moving.hot, os_map(granule_bytes(h)), __ATOMIC_RELAXED);
+}
+
 int forwards_create(struct ebbgc_heap *h)
 {
 	struct moving *v = &h->moving;
@@ -15,8 +27,10 @@ int forwards_create(struct ebbgc_heap *h)
 	if (!v->forwards)
 		return -ENOMEM;
 	v->states = os_map(h->region_count);
-	if (v->states)
+	if (v->states) {
+		heat_create(h);
 		return 0;
+	}
 	munmap(v->forwards, h->region_count * sizeof(*v->forwards));
 	v->forwards = NULL;
 	return -ENOMEM;
@@ -34,6 +48,8 @@ void forwards_destroy(struct ebbgc_heap *h)
 			forwards_drop(h, r);
 	munmap(v->forwards, h->region_count * sizeof(*v->forwards));
 	munmap(v->states, h->region_count);
+	if (v->hot)
+		munmap(v->hot, granule_bytes(h));
 	*v = (struct moving){ 0 };
 }
 
@@ -54,6 +70,7 @@ bool forwards_add(struct ebbgc_heap *h, uint32_t region)
 void forwards_drop(struct ebbgc_heap *h, uint32_t region)
 {
 	h->moving.states[region] = 0;
+	h->regions[region].hot_only = false;
 	free(h->moving.forwards[region]);
 	h->moving.forwards[region] = NULL;
 }

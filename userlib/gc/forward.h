@@ -52,6 +52,15 @@ static inline uint64_t slot_heal(const struct ebbgc_heap *h, ebbgc_ref_t *slot)
 	return EBBGC_UNLIKELY(h->moving.active) ? slot_heal_slow(h, slot, bits) : bits;
 }
 
+/* Records that the program has touched an object.  A thread of the collector. */
+static inline void heat_add(const struct ebbgc_heap *h, uint64_t object)
+{
+	uint64_t *hot = __atomic_load_n(&h->moving.hot, __ATOMIC_RELAXED);
+
+	if (EBBGC_UNLIKELY(hot != NULL))
+		bit_set(hot, granule_of(h, object));
+}
+
 /* slot_heal() without the stamp. */
 static inline uint64_t slot_current(const struct ebbgc_heap *h, ebbgc_ref_t *slot)
 {

@@ -68,6 +68,7 @@ struct region {
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
 	bool skipped;			/* holes before the cursor are free: see supply_take() */
+	bool hot_only;			/* only hot objects move out */
 	bool young;			/* on the list of young regions, and on no other */
 	bool recycled;			/* on a list of this name, or so before the sweep */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
@@ -181,6 +182,11 @@ struct moving {
 	/* World stopped; NULL: no type allows moving. */
 	uint8_t *states;		/* a byte a region: 1 if objects of it have moved, else 0 */
 	uint64_t **forwards;		/* by region: see forward.h */
+	/*
+	 * Bitmap, a bit a granule: objects that the program has touched since the last cycle ended,
+	 * as notes and arrivals tell.  Atomic; NULL: neither exists.
+	 */
+	uint64_t *hot;
 	bool active;			/* some objects are not where a slot may say */
 	bool plain;			/* types with slots, edges() or EBBGC_FIBRE exist; lock */
 	struct region_list regions;	/* whose objects move or have moved; the collector's */

@@ -89,6 +89,15 @@ void hints_send(struct ebbgc_heap *h, struct hints *hints)
 	hints->count = 0;
 }
 
+/* An object may be there that will be swept: it does not move. */
+static void heat_at(const struct ebbgc_heap *h, uint64_t address)
+{
+	uint64_t object = old_object_containing(h, address);
+
+	if (object)
+		heat_add(h, object);
+}
+
 void hints_between_cycles(struct ebbgc_heap *h)
 {
 	struct hints hints = { .count = 0 };
@@ -100,8 +109,10 @@ void hints_between_cycles(struct ebbgc_heap *h)
 	while (arrivals_next(&h->arrivals, h->base, used_bytes(h), &a)) {
 		any = true;
 		residency_touched(&h->residency, page_of(h, a.address));
-		if (!a.collectors)
+		if (!a.collectors) {
 			hints_add(h, &hints, a.address);
+			heat_at(h, a.address);
+		}
 		if (hints.count == HINT_PAGES)
 			hints_send(h, &hints);
 	}

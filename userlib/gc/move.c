@@ -12,6 +12,8 @@
 
 #define SPARSE 2u			/* slots for each object, at least */
 #define REGIONS_LEAST 4u		/* less is not worth a pause */
+#define MIXED 4u			/* objects for each hot one, at least */
+#define HOT_LEAST (16u << 10)		/* bytes of hot objects: less is not worth a pause */
 #define MOVE_MOST ((size_t)1 << 20)	/* bytes copied in a pause of a concurrent cycle */
 #define LOOK_MOST 4096u			/* regions examined for it while the lock is held */
 #define FREE_SHARE 4u			/* one free region in so many may be taken */
@@ -21,6 +23,7 @@ static const struct region_list empty = { REGION_NONE, REGION_NONE };
 /* What may still be chosen. */
 struct choice {
 	bool full;
+	bool hot_only;
 	size_t looks;		/* regions to be examined */
 	size_t bytes;		/* to be copied */
 	uint32_t regions;	/* to be taken */
@@ -41,25 +44,43 @@ static size_t objects_in(const struct ebbgc_heap *h, uint32_t region)
 	return count;
 }
 
-/* Can a pause read the region's objects without waiting? */
-static bool in_memory(const struct ebbgc_heap *h, uint32_t region)
+static size_t hot_in(const struct ebbgc_heap *h, uint32_t region)
 {
-	uint32_t live = pages_live(h, region, h->kinds[region]);
+	size_t count = 0;
 
-	return os_page_bytes() != PAGE_BYTES ||
-	       !(live & ~residency_pages(region_start(h, region), REGION_PAGES));
+	for (size_t i = (size_t)region * REGION_WORDS; i < (region + 1) * REGION_WORDS; i++)
+		count += (size_t)__builtin_popcountll(h->moving.hot[i] & h->allocated[i]);
+	return count;
 }
 
-static bool is_wanted(const struct ebbgc_heap *h, uint32_t region, const struct choice *c)
+/* Can a pause read the region's objects without waiting? */
+static bool in_memory(const struct ebbgc_heap *h, uint32_t region, const uint64_t *objects)
+{
+	uint32_t pages = pages_of(h, region, h->kinds[region], objects);
+
+	return os_page_bytes() != PAGE_BYTES ||
+	       !(pages & ~residency_pages(region_start(h, region), REGION_PAGES));
+}
+
+/* Returns how many of the region's objects are to move. */
+static size_t wanted(const struct ebbgc_heap *h, uint32_t region, const struct choice *c)
 {
 	uint8_t kind = h->kinds[region];
-	size_t objects = objects_in(h, region);
+	size_t objects = objects_in(h, region), hot = 0;
 
+	if (c->hot_only) {
+		hot = hot_in(h, region);
+		if (hot * MIXED > objects)
+			return 0;
+		objects = hot;
+	}
 	if (!objects || objects * h->slot_size[kind] > c->bytes)
-		return false;
+		return 0;
 	if (h->options.check)
-		return true;
-	return objects * SPARSE <= slots_of(h, kind) && (c->full || in_memory(h, region));
+		return objects;
+	if (!hot && objects * SPARSE > slots_of(h, kind))
+		return 0;
+	return c->full || in_memory(h, region, hot ? h->moving.hot : h->allocated) ? objects : 0;
 }
 
 static void append(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
@@ -79,20 +100,23 @@ static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned in
 	struct choice left = *c;
 
 	for (; left.looks && (region = region_list_pop(h, l)) != REGION_NONE; left.looks--) {
-		if (!is_wanted(h, region, &left) || !forwards_add(h, region)) {
+		size_t n = wanted(h, region, &left);
+
+		if (!n || !forwards_add(h, region)) {
 			append(h, &rest, region);
 			continue;
 		}
 		append(h, &found, region);
+		h->regions[region].hot_only = c->hot_only;
 		count++;
-		objects += objects_in(h, region);
+		objects += n;
 		left.bytes = c->bytes - objects * h->slot_size[kind];
 	}
 	c->looks = left.looks;
 	region_list_append(h, &rest, l);
 	*l = rest;
 	needed = (uint32_t)((objects + slots - 1) / slots);
-	if (needed <= c->regions && (count >= REGIONS_LEAST || h->options.check)) {
+	if (needed <= c->regions && (c->hot_only || count >= REGIONS_LEAST || h->options.check)) {
 		left.regions = c->regions - needed;
 		*c = left;
 		region_list_append(h, &h->moving.regions, &found);
@@ -103,7 +127,43 @@ static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned in
 	region_list_append(h, l, &found);
 }
 
-bool move_choose(struct ebbgc_heap *h, bool full)
+/* Lock held: chooses regions with some hot objects. */
+static void choose_hot(struct ebbgc_heap *h, struct choice *c)
+{
+	struct region_list others = h->moving.regions, hot;
+	const size_t bytes = c->bytes;
+	uint32_t region;
+
+	c->hot_only = true;
+	h->moving.regions = empty;
+	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++) {
+		choose_from(h, &h->partial[k], k, c);
+		choose_from(h, &h->full[k], k, c);
+	}
+	hot = h->moving.regions;
+	h->moving.regions = others;
+	if (bytes - c->bytes >= HOT_LEAST) {
+		region_list_append(h, &h->moving.regions, &hot);
+		return;
+	}
+	while ((region = region_list_pop(h, &hot)) != REGION_NONE) {
+		uint8_t kind = h->kinds[region];
+
+		forwards_drop(h, region);
+		region_list_push(h, objects_in(h, region) == slots_of(h, kind) ? &h->full[kind] :
+				    &h->partial[kind], region);
+	}
+}
+
+/* The next cycle finds again what is hot. */
+static void cool(struct ebbgc_heap *h)
+{
+	for (size_t i = 0; i < used_bytes(h) / (64 * GRANULE); i++)
+		if (h->moving.hot[i])
+			__atomic_store_n(&h->moving.hot[i], 0, __ATOMIC_RELAXED);
+}
+
+bool move_choose(struct ebbgc_heap *h, bool full, bool scarce)
 {
 	const bool all = full || h->options.check;
 	struct choice c = {
@@ -118,8 +178,14 @@ bool move_choose(struct ebbgc_heap *h, bool full)
 		if (h->options.check)
 			choose_from(h, &h->full[k], k, &c);
 	}
+	if (h->moving.hot && scarce)
+		choose_hot(h, &c);
 	pthread_mutex_unlock(&h->lock);
-	return h->moving.regions.head != REGION_NONE;
+	if (h->moving.regions.head != REGION_NONE)
+		return true;
+	if (h->moving.hot)
+		cool(h);
+	return false;
 }
 
 /* A region that objects are copied to. */
@@ -130,7 +196,7 @@ struct target {
 
 struct mover {
 	struct ebbgc_heap *h;
-	struct target targets[SMALL_KINDS - KIND_MOVABLE];
+	struct target targets[SMALL_KINDS - KIND_MOVABLE][2];	/* for cold and hot objects */
 	bool failed;		/* no more memory: the other objects stay */
 };
 
@@ -167,9 +233,9 @@ static bool target_begin(struct ebbgc_heap *h, struct target *t, uint8_t kind)
 }
 
 /* Returns a free slot, or NULL. */
-static char *place(struct mover *v, uint8_t kind)
+static char *place(struct mover *v, uint8_t kind, bool hot)
 {
-	struct target *t = &v->targets[kind - KIND_MOVABLE];
+	struct target *t = &v->targets[kind - KIND_MOVABLE][hot];
 	char *slot;
 
 	if (t->next == t->end) {
@@ -188,10 +254,15 @@ static void bit_clear(uint64_t *bits, size_t i)
 	__atomic_fetch_and(&bits[i >> 6], ~(UINT64_C(1) << (i & 63)), __ATOMIC_RELAXED);
 }
 
+static bool is_hot(const struct ebbgc_heap *h, uint64_t object)
+{
+	return h->moving.hot && bit_test(h->moving.hot, granule_of(h, object));
+}
+
 static void move_object(struct mover *v, uint64_t object, uint8_t kind, uint64_t *entry)
 {
 	struct ebbgc_heap *h = v->h;
-	char *slot = place(v, kind);
+	char *slot = place(v, kind, is_hot(h, object));
 	uint64_t now = (uint64_t)(uintptr_t)slot + HEADER;
 
 	if (!slot) {
@@ -226,7 +297,8 @@ static void region_move(struct mover *v, uint32_t region)
 			if (*entry)
 				h->counting.pinned_objects++;
 			/* A thread's supply may have slots without objects here. */
-			else if (type_id(object) != TYPE_NONE)
+			else if ((!h->regions[region].hot_only || is_hot(h, object)) &&
+				 type_id(object) != TYPE_NONE)
 				move_object(v, object, kind, entry);
 		}
 	}
@@ -237,7 +309,7 @@ void move_objects(struct ebbgc_heap *h)
 	struct mover v = { .h = h };
 
 	for (size_t i = 0; i < SMALL_KINDS - KIND_MOVABLE; i++)
-		v.targets[i].region = REGION_NONE;
+		v.targets[i][0].region = v.targets[i][1].region = REGION_NONE;
 	check_move(h);
 	roots_each(h, pin, h);
 	stacks_each(h, pin, h);
@@ -246,7 +318,8 @@ void move_objects(struct ebbgc_heap *h)
 		h->moving.states[r] = 1;
 	}
 	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++)
-		target_end(h, &v.targets[k - KIND_MOVABLE], (uint8_t)k);
+		for (unsigned int i = 0; i < 2; i++)
+			target_end(h, &v.targets[k - KIND_MOVABLE][i], (uint8_t)k);
 	h->moving.active = true;
 	finalizers_moved(h);
 	check_moved(h);
@@ -261,6 +334,8 @@ void move_done(struct ebbgc_heap *h)
 	pthread_mutex_lock(&h->lock);
 	h->stats.released_bytes += released;
 	pthread_mutex_unlock(&h->lock);
+	if (h->moving.hot)
+		cool(h);
 }
 
 void move_forget(struct ebbgc_heap *h)

@@ -5,6 +5,9 @@
  *
  *	1. Regions that are at most half full are chosen, if there are several with slots of one
  *	   size.  They leave all lists, so no thread takes their slots.
+ *	   Also chosen are regions in which at most a quarter of the objects is hot: the program has
+ *	   touched them in this cycle, as its notes and page faults tell (moving.hot).  Only these
+ *	   move, to regions of their own, so that fewer pages hold what the program uses.
  *	2. In a pause, each object there that a root refers to is pinned.  The others are copied to
  *	   new regions, and their new addresses entered in side tables (forward.h).
  *	3. Pages that are empty now return to the kernel.
@@ -29,9 +32,10 @@ struct ebbgc_heap;
 
 /*
  * The collector, after a sweep: chooses what to move.  @full: also what is swapped out, and without
- * a limit.  Returns false if nothing is to move.
+ * a limit; @scarce: also hot objects, as some of the heap is swapped out.  Returns false if nothing
+ * is to move.
  */
-bool move_choose(struct ebbgc_heap *h, bool full);
+bool move_choose(struct ebbgc_heap *h, bool full, bool scarce);
 
 /* World stopped, no object is young: moves the objects of the chosen regions. */
 void move_objects(struct ebbgc_heap *h);

@@ -6,7 +6,7 @@
 #include "region.h"
 
 #define SIDE_LOCK_STEP 64u	/* regions per mlock() of side tables: 4 MiB of heap */
-#define SIDES 14
+#define SIDES 17
 #define RELEASE_MOST 64u	/* regions per madvise() */
 #define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
@@ -113,6 +113,8 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 		{ h->marks, granules }, { h->allocated, granules }, { h->kinds, 1 },
 		{ h->regions, sizeof(*h->regions) },
 		{ h->nursery.old, granules }, { h->nursery.remembered, granules },
+		{ h->moving.states, 1 }, { h->moving.forwards, sizeof(*h->moving.forwards) },
+		{ h->moving.hot, granules },
 		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
 		{ h->park.slices, pages / 8 },
 		{ r->out, pages / 8 }, { r->cached, pages / 8 }, { r->last, pages / 8 },

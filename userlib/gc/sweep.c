@@ -77,24 +77,23 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
 #define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
-uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+uint32_t pages_of(const struct ebbgc_heap *h, uint32_t region, uint8_t kind, const uint64_t *objects)
 {
-	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	const uint64_t *words = objects + (size_t)region * REGION_WORDS;
 	size_t size = h->slot_size[kind];
-	uint32_t live = 0;
+	uint32_t pages = 0;
 
 	for (size_t w = 0; w < REGION_WORDS; w++) {
 		size_t first = w / WORDS_PER_PAGE, last;
 
-		if (!allocated[w])
+		if (!words[w])
 			continue;
 		/* A word's objects begin on one page; only the last may end on a later page. */
-		last = ((64 * w + 63 - (size_t)__builtin_clzll(allocated[w])) * GRANULE + size -
-			1) /
+		last = ((64 * w + 63 - (size_t)__builtin_clzll(words[w])) * GRANULE + size - 1) /
 		       PAGE_BYTES;
-		live |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
+		pages |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
 	}
-	return live;
+	return pages;
 }
 
 static void pages_advise(const struct ebbgc_heap *h, uint32_t region, uint32_t pages, int advice)
@@ -115,7 +114,7 @@ static void pages_advise(const struct ebbgc_heap *h, uint32_t region, uint32_t p
  */
 static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
-	uint32_t dead = ~pages_live(h, region, kind) & ALL_PAGES;
+	uint32_t dead = ~pages_of(h, region, kind, h->allocated) & ALL_PAGES;
 	uint32_t fresh = dead & ~(uint32_t)h->regions[region].dropped;
 
 	pages_advise(h, region, fresh, MADV_FREE);
@@ -126,7 +125,7 @@ uint64_t sweep_moved(struct ebbgc_heap *h, uint32_t region)
 {
 	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
 	uint8_t kind = h->kinds[region];
-	uint32_t dead = ~pages_live(h, region, kind) & ALL_PAGES;
+	uint32_t dead = ~pages_of(h, region, kind, h->allocated) & ALL_PAGES;
 	size_t size = h->slot_size[kind];
 
 	h->regions[region].zero = false;
