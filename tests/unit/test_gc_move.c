@@ -691,6 +691,93 @@ static void arrivals_heat(void **state)
 	world_close(&w);
 }
 
+#define LINKED 5000
+
+/* Returns how many nodes lie right behind the one that leads to them. */
+static size_t behind(struct world *w)
+{
+	uint64_t before = w->roots[1].bits & EBBGC_ADDRESS_MASK;
+	size_t count = 0, nodes = 0;
+	ebbgc_ref_t r = w->roots[1];
+
+	while (!ebbgc_is_null(r = ebbgc_load(w->m, r, &node_of(r)->left))) {
+		uint64_t object = r.bits & EBBGC_ADDRESS_MASK;
+
+		assert_int_equal(node_of(r)->value, ++nodes);
+		count += object == before + 32;
+		before = object;
+	}
+	assert_int_equal(nodes, LINKED - 1);
+	return count;
+}
+
+/* A list whose order in memory is random lies in its own order after a move. */
+static void lists_are_straightened(void **state)
+{
+	static uint32_t order[LINKED];
+	uint64_t seed = 1;
+	struct world w;
+
+	world_open(&w, *state);
+	nodes_fill(&w, LINKED);
+	for (uint32_t i = 0; i < LINKED; i++)
+		order[i] = i;
+	for (uint32_t i = LINKED - 1; i; i--) {
+		uint32_t k, was = order[i];
+
+		seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		k = (uint32_t)(seed >> 33) % (i + 1);
+		order[i] = order[k];
+		order[k] = was;
+	}
+	for (size_t i = 0; i < LINKED; i++) {
+		ebbgc_ref_t r = at(&w, w.roots[0], order[i]);
+
+		node_of(r)->value = i;
+		if (i + 1 < LINKED)
+			ebbgc_store(w.m, r, &node_of(r)->left, at(&w, w.roots[0], order[i + 1]));
+	}
+	w.roots[1] = at(&w, w.roots[0], order[0]);
+	w.roots[0] = EBBGC_NULL;
+	assert_true(behind(&w) < LINKED / 20);
+	collect(&w);
+	assert_true(behind(&w) > LINKED - LINKED / 20);
+	collect(&w);
+	assert_true(behind(&w) > LINKED - LINKED / 20);
+	world_close(&w);
+}
+
+/* The left branch comes first, and all of it before the right one. */
+static void branches_follow_their_trunk(void **state)
+{
+	/* Children of the nodes 0 .. 6, by breadth; the order of the places is another. */
+	static const size_t depth_first[] = { 0, 1, 3, 4, 2, 5, 6 };
+	static const size_t born[] = { 0, 6, 2, 5, 1, 4, 3 };
+	ebbgc_ref_t tree[7] = { 0 }, r;
+	struct ebbgc_frame frame;
+	struct world w;
+
+	world_open(&w, "mode=stop");
+	w.roots[0] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_frame_push(w.m, &frame, tree, 7);
+	for (size_t i = 0; i < 7; i++)
+		tree[born[i]] = node_new(&w, born[i]);
+	for (size_t i = 0; i < 3; i++) {
+		ebbgc_store(w.m, tree[i], &node_of(tree[i])->left, tree[2 * i + 1]);
+		ebbgc_store(w.m, tree[i], &node_of(tree[i])->right, tree[2 * i + 2]);
+	}
+	ebbgc_store(w.m, w.roots[0], slot_of(w.roots[0], 0), tree[0]);
+	ebbgc_frame_pop(w.m, &frame);
+	collect(&w);
+	r = at(&w, w.roots[0], 0);
+	for (size_t i = 0; i < 7; i++) {
+		ebbgc_ref_t next = { r.bits + i * 32 };
+
+		assert_int_equal(node_of(next)->value, depth_first[i]);
+	}
+	world_close(&w);
+}
+
 static size_t fill_up(struct world *w)
 {
 	size_t count = 0;
@@ -963,6 +1050,9 @@ int main(void)
 		cmocka_unit_test(hot_objects_are_packed),
 		cmocka_unit_test(hot_objects_move_apart),
 		cmocka_unit_test(arrivals_heat),
+		WITH(lists_are_straightened, "mode=stop"),
+		WITH(lists_are_straightened, "mode=concurrent,nursery=1M"),
+		cmocka_unit_test(branches_follow_their_trunk),
 		cmocka_unit_test(full_heaps_keep_their_room),
 		cmocka_unit_test(threads_attach_after_a_move),
 		WITH(forks_in_the_middle, "mode=stop"),

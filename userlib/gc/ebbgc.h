@@ -2,13 +2,13 @@
 /*
  * ebbgc: a garbage-collected heap for C programs and language runtimes.
  *
- * Objects move only if their type allows it (EBBGC_MOVABLE).  A type's layout is data (struct ebbgc_layout), from which
- * the collector finds references precisely.  It scans stacks precisely (frames) or conservatively;
- * each heap chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle
- * begins (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs
- * the reference that it overwrites, a load costs a comparison, and objects allocated during a cycle
- * survive it.  Mark bits and allocation bits live outside the heap's pages, so sweeping and
- * barriers touch no page that the program does not touch.
+ * Objects move only if their type allows it (EBBGC_MOVABLE).  A type's layout is data (struct
+ * ebbgc_layout), from which the collector finds references precisely.  It scans stacks precisely
+ * (frames) or conservatively; each heap chooses.  Threads named `ebb-gc...` mark concurrently on a
+ * snapshot taken when a cycle begins (Yuasa, "Real-time garbage collection on general-purpose
+ * machines", 1990): a store logs the reference that it overwrites, a load costs a comparison, and
+ * objects allocated during a cycle survive it.  Mark bits and allocation bits live outside the
+ * heap's pages, so sweeping and barriers touch no page that the program does not touch.
  *
  * Conventions.  Sizes are in bytes, times in nanoseconds.  Functions return 0 or a negative errno
  * unless noted; on failure they leave outputs unchanged.
@@ -646,7 +646,7 @@ EBBGC_API uint32_t ebbgc_hash(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
  * Read and write every reference inside an object by these functions.  `object` is the object that
  * holds `slot`.  Stores release, and reads through a loaded reference are ordered after the load:
  * a thread that sees a reference sees the object's contents.  Racing stores lose no reference: a
- * store exchanges the old value and the new one.  A load, and the collector, may write the slot: the
+ * store exchanges the old value and the new one.  A load and the collector may write the slot: the
  * same reference with another stamp, or to where the object is now.
  */
 

@@ -9,6 +9,7 @@
 #include "roots.h"
 #include "supply.h"
 #include "sweep.h"
+#include "type.h"
 
 #define SPARSE 2u			/* slots for each object, at least */
 #define REGIONS_LEAST 4u		/* less is not worth a pause */
@@ -198,15 +199,19 @@ struct mover {
 	struct ebbgc_heap *h;
 	struct target targets[SMALL_KINDS - KIND_MOVABLE][2];	/* for cold and hot objects */
 	bool failed;		/* no more memory: the other objects stay */
+	struct vector stack;	/* objects to be moved next, the last one first */
 };
 
 static void pin(void *arg, ebbgc_ref_t *slot)
 {
-	const struct ebbgc_heap *h = arg;
-	uint64_t object = ref_load(slot);
+	struct ebbgc_heap *h = arg;
+	uint64_t object = ref_load(slot), *entry;
 
-	if (in_heap(h, object) && h->moving.forwards[region_of(h, object)])
-		*forward_entry(h, region_of(h, object), object) = object;
+	if (!in_heap(h, object) || !h->moving.forwards[region_of(h, object)])
+		return;
+	entry = forward_entry(h, region_of(h, object), object);
+	h->counting.pinned_objects += !*entry;
+	*entry = object;
 }
 
 static void target_end(struct ebbgc_heap *h, struct target *t, uint8_t kind)
@@ -281,25 +286,81 @@ static void move_object(struct mover *v, uint64_t object, uint8_t kind, uint64_t
 	h->counting.moved_bytes += h->slot_size[kind];
 }
 
+static void reverse(struct vector *v, size_t from)
+{
+	for (size_t to = v->count; from + 1 < to; from++) {
+		uint64_t item = v->items[from];
+
+		v->items[from] = v->items[--to];
+		v->items[to] = item;
+	}
+}
+
+/* Is it one of the objects that are to move?  Accepts any address. */
+static bool moves(const struct ebbgc_heap *h, uint64_t object)
+{
+	uint32_t region;
+
+	if (!in_heap(h, object))
+		return false;
+	region = region_of(h, object);
+	/* A thread's supply may have slots without objects here. */
+	return h->moving.forwards[region] && !*forward_entry(h, region, object) &&
+	       (!h->regions[region].hot_only || is_hot(h, object)) &&
+	       object_at(h, object) && type_id(object) != TYPE_NONE;
+}
+
+static void push_target(void *arg, ebbgc_ref_t *slot)
+{
+	struct mover *v = arg;
+	uint64_t object = ref_load(slot);
+
+	/* Without memory it moves in its turn. */
+	if (moves(v->h, object))
+		(void)vector_push(&v->stack, object);
+}
+
+/*
+ * Moves an object and, right behind it, what it leads to, depth first: lists and the branches of
+ * trees then lie in the order in which the program follows them.
+ */
+static void move_from(struct mover *v, uint64_t object)
+{
+	struct ebbgc_heap *h = v->h;
+	size_t count = v->stack.count;
+
+	for (;;) {
+		uint8_t kind = h->kinds[region_of(h, object)];
+		uint64_t *entry = forward_entry(h, region_of(h, object), object);
+
+		/* It may have been pushed twice. */
+		if (!*entry) {
+			size_t first = v->stack.count;
+
+			move_object(v, object, kind, entry);
+			if (*entry && !kind_is_leaf(kind))
+				type_visit(&h->types[type_id(*entry)], *entry, push_target, v);
+			reverse(&v->stack, first);
+		}
+		if (v->failed || v->stack.count == count)
+			break;
+		object = v->stack.items[--v->stack.count];
+	}
+}
+
 static void region_move(struct mover *v, uint32_t region)
 {
 	struct ebbgc_heap *h = v->h;
 	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
-	uint8_t kind = h->kinds[region];
 
 	for (size_t w = 0; w < REGION_WORDS; w++) {
 		for (uint64_t bits = allocated[w]; bits && !v->failed; bits &= bits - 1) {
 			size_t granule = 64 * w + (size_t)__builtin_ctzll(bits);
 			uint64_t object = (uint64_t)(uintptr_t)region_start(h, region) +
 					  (granule << GRANULE_SHIFT) + HEADER;
-			uint64_t *entry = forward_entry(h, region, object);
 
-			if (*entry)
-				h->counting.pinned_objects++;
-			/* A thread's supply may have slots without objects here. */
-			else if ((!h->regions[region].hot_only || is_hot(h, object)) &&
-				 type_id(object) != TYPE_NONE)
-				move_object(v, object, kind, entry);
+			if (moves(h, object))
+				move_from(v, object);
 		}
 	}
 }
@@ -317,6 +378,7 @@ void move_objects(struct ebbgc_heap *h)
 		region_move(&v, r);
 		h->moving.states[r] = 1;
 	}
+	vector_free(&v.stack);
 	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++)
 		for (unsigned int i = 0; i < 2; i++)
 			target_end(h, &v.targets[k - KIND_MOVABLE][i], (uint8_t)k);

@@ -10,6 +10,7 @@
  *	   move, to regions of their own, so that fewer pages hold what the program uses.
  *	2. In a pause, each object there that a root refers to is pinned.  The others are copied to
  *	   new regions, and their new addresses entered in side tables (forward.h).
+ *	   What a moved object refers to is moved next, depth first.
  *	3. Pages that are empty now return to the kernel.
  *
  * Threads then run with EBBGC_MOVED in their flags: each load heals its slot.  The next cycle heals

@@ -77,7 +77,8 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
 #define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
-uint32_t pages_of(const struct ebbgc_heap *h, uint32_t region, uint8_t kind, const uint64_t *objects)
+uint32_t pages_of(const struct ebbgc_heap *h, uint32_t region, uint8_t kind,
+		  const uint64_t *objects)
 {
 	const uint64_t *words = objects + (size_t)region * REGION_WORDS;
 	size_t size = h->slot_size[kind];
