@@ -691,6 +691,57 @@ static void arrivals_heat(void **state)
 	world_close(&w);
 }
 
+struct watched {
+	ebbgc_heap_t *heap;
+	struct ebb_arrivals ring;
+	uint64_t object;
+	bool hot;
+};
+
+/* The program faults on the object as a cycle marks. */
+static void fault(void *arg, const struct ebbgc_event *event)
+{
+	struct watched *t = arg;
+
+	if (!t->object)
+		return;
+	if (event->kind == EBBGC_EVENT_MARK_BEGIN) {
+		__atomic_store_n(&t->ring.entry[0],
+				 ebb_arrival(0, t->object, EBB_MISS, EBB_ROLE_APP),
+				 __ATOMIC_RELEASE);
+		__atomic_store_n(&t->ring.head, 1, __ATOMIC_RELEASE);
+	} else if (event->kind == EBBGC_EVENT_MARK_END) {
+		t->hot = bit_test(t->heap->moving.hot, granule_of(t->heap, t->object));
+	}
+}
+
+static void marking_finds_heat(void **state)
+{
+	static struct watched t;
+	struct ebbgc_options o;
+	struct world w;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,arrivals,max=64M"), 0);
+	o.check = true;
+	o.event = fault;
+	o.event_arg = &t;
+	assert_int_equal(ebbgc_heap_create(&o, &t.heap), 0);
+	world_open_heap(&w, t.heap);
+	nodes_fill(&w, NODES);
+	collect(&w);
+	pthread_mutex_lock(&w.heap->lock);
+	arrivals_open(&w.heap->arrivals, &t.ring);
+	pthread_mutex_unlock(&w.heap->lock);
+	t.object = at(&w, w.roots[0], 3).bits & EBBGC_ADDRESS_MASK;
+	collect(&w);
+	assert_true(t.hot);
+	pthread_mutex_lock(&w.heap->lock);
+	arrivals_open(&w.heap->arrivals, NULL);
+	pthread_mutex_unlock(&w.heap->lock);
+	world_close(&w);
+}
+
 #define LINKED 5000
 
 /* Returns how many nodes lie right behind the one that leads to them. */
@@ -1050,6 +1101,7 @@ int main(void)
 		cmocka_unit_test(hot_objects_are_packed),
 		cmocka_unit_test(hot_objects_move_apart),
 		cmocka_unit_test(arrivals_heat),
+		cmocka_unit_test(marking_finds_heat),
 		WITH(lists_are_straightened, "mode=stop"),
 		WITH(lists_are_straightened, "mode=concurrent,nursery=1M"),
 		cmocka_unit_test(branches_follow_their_trunk),
