@@ -703,7 +703,7 @@ static void visit_no_edges(void *object, struct ebbgc_edges *edges)
 	(void)edges;
 }
 
-/* Minor cycles do not follow them. */
+/* Without EBBGC_ALL_STORES. */
 static void types_are_refused(void **state)
 {
 	static const struct ebbgc_slots slots = {

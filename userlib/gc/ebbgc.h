@@ -308,11 +308,11 @@ struct ebbgc_options {
 	 * visits old objects in which references to new ones were stored.  pause_budget_ns does not
 	 * limit it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
 	 *
-	 * Types with slots, edges() or EBBGC_FIBRE are refused: ebbgc_type_register() fails with
-	 * -ENOTSUP.  ebbgc_overwrite() is then needed before every store that bypasses
-	 * ebbgc_store(), over null, too: the next minor cycle visits all of the object or, if that
-	 * is unknown, frees nothing.  It frees nothing either after ebbgc_log_old(), which
-	 * ebbgc_cas() of 0.1.0 calls.
+	 * Types with slots or edges() need EBBGC_ALL_STORES: otherwise ebbgc_type_register() fails
+	 * with -ENOTSUP.  ebbgc_replace() or ebbgc_overwrite() is needed before every store that
+	 * bypasses ebbgc_store(), over null, too: after ebbgc_overwrite() the next minor cycle
+	 * visits all of the object or, if that is unknown, frees nothing.  It frees nothing either
+	 * after ebbgc_log_old(), which ebbgc_cas() of 0.1.0 calls.
 	 *
 	 * A thread of its own runs minor cycles, also during a cycle: it calls `event` with
 	 * PAUSE_BEGIN, PAUSE_END and FINALIZERS_READY, perhaps while the collector's calls it.
@@ -368,6 +368,12 @@ enum {
 	EBBGC_LEAF = 1 << 0,	/* no references: the collector never reads such objects */
 	EBBGC_WEAK = 1 << 1,	/* weak references: set to null when their targets die */
 	EBBGC_FIBRE = 1 << 2,	/* a fibre: see ebbgc_fibre_touch(); needs edges() */
+	/*
+	 * Allows the type in heaps with a nursery: before each store of a reference in its slots,
+	 * or where its edges() reads, also over null, the program calls ebbgc_replace() or
+	 * ebbgc_overwrite() with the object.  Fibres need ebbgc_fibre_touch() only.
+	 */
+	EBBGC_ALL_STORES = 1 << 4,
 };
 
 /* `count` of a run that has one reference for each element of the object's variable part. */
@@ -457,7 +463,7 @@ typedef void (*ebbgc_visit_fn)(void *arg, ebbgc_ref_t *slot);
  */
 struct ebbgc_layout {
 	const char *name;	/* copied */
-	uint32_t flags;		/* EBBGC_LEAF, EBBGC_WEAK, EBBGC_FIBRE */
+	uint32_t flags;		/* EBBGC_LEAF, ... */
 	size_t size;		/* fixed part, > 0 */
 	size_t element_size;	/* of the variable part, which follows the fixed one */
 	uint32_t length_offset;	/* of the length field: unsigned, in elements, never changed */
@@ -492,8 +498,8 @@ struct ebbgc_layout {
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
  * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
- * -ENOTSUP for slots, edges() and EBBGC_FIBRE in a heap with nursery_bytes, -ENOSPC beyond 65533
- * types, -ENOMEM, -ECHILD.
+ * -ENOTSUP for slots and edges() without EBBGC_ALL_STORES in a heap with nursery_bytes, -ENOSPC
+ * beyond 65533 types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
 				       size_t layout_size, ebbgc_type_t *type);
@@ -768,8 +774,8 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
  * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
- * holds the slot, or null if it is unknown, and the old reference, or null.  Types that a heap with
- * a nursery refuses need no call where the old reference is null.
+ * holds the slot, or null if it is unknown, and the old reference, or null.  Types without
+ * EBBGC_ALL_STORES need no call where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
@@ -826,6 +832,20 @@ EBBGC_API ebbgc_handle_t *ebbgc_handle_new(ebbgc_mutator_t *mutator, ebbgc_ref_t
 EBBGC_API void ebbgc_handle_free(ebbgc_mutator_t *mutator, ebbgc_handle_t *handle);
 EBBGC_API ebbgc_ref_t ebbgc_handle_get(const ebbgc_handle_t *handle);
 EBBGC_API void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref);
+
+/*
+ * ebbgc_overwrite() that finds the object by the slot's address: `slot` is the word in an object
+ * whose type describes it, or a word that a fibre or a root callback visits.  `value` is the
+ * reference that is stored, or null: a nursery has work only if its object is new.
+ */
+EBBGC_API void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+				  ebbgc_ref_t value);
+static inline void ebbgc_replace(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+				 ebbgc_ref_t value)
+{
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_replace_slow(mutator, slot, old, value);
+}
 
 /*
  * Makes `count` references in the caller's memory, for instance static variables, roots until they

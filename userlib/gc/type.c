@@ -64,7 +64,7 @@ static bool layout_is_valid(const struct ebbgc_layout *l)
 	bool references = l->bitmap || l->run_count || l->trace || l->slot_count || l->edges;
 
 	if (!l->size || l->size > UINT32_MAX ||
-	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE)))
+	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE | EBBGC_ALL_STORES)))
 		return false;
 	if (((l->flags & EBBGC_LEAF) != 0) == references || (l->run_count && !l->runs))
 		return false;
@@ -141,8 +141,9 @@ int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout,
 		return r;
 	if (!layout_is_valid(&known))
 		return -EINVAL;
-	/* Minor cycles follow references of other layouts only. */
-	if (h->nursery.old && (known.slot_count || known.edges))
+	/* A program that does not say so may store references over null without ebbgc_overwrite(). */
+	if (h->nursery.old && (known.slot_count || known.edges) &&
+	    !(known.flags & EBBGC_ALL_STORES))
 		return -ENOTSUP;
 	if (os_forked(h->pid))
 		return -ECHILD;
