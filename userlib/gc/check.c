@@ -244,6 +244,12 @@ void check_snapshot(struct ebbgc_heap *h)
 	walk_all(&w);
 }
 
+void check_listed(struct ebbgc_heap *h)
+{
+	if (h->check)
+		memcpy(h->check->before, h->check->existed, bitmap_bytes(h));
+}
+
 static void minor_slot(void *arg, ebbgc_ref_t *slot)
 {
 	const struct walk *w = arg;

@@ -268,8 +268,8 @@ struct ebbgc_options {
 	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
-	 * Called on the collector's thread, on that of minor cycles, and on the allocating one for
-	 * OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not call functions of the
+	 * Called on the collector's thread, on that of minor cycles, in ebbgc_heap_walk(), and on
+	 * the allocating one for OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not call functions of the
 	 * heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END attached threads are
 	 * stopped: a handler deadlocks that takes a lock which one of them holds at a safepoint.
 	 */
@@ -611,6 +611,53 @@ static inline ebbgc_ref_t ebbgc_alloc_site(ebbgc_mutator_t *mutator, const struc
 			  __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED));
 }
 
+/* The slot of a small object.  No version changes it. */
+struct ebbgc_slot_size {
+	uint32_t kind, bytes;
+};
+
+/* What inline allocation needs to know of a type with a length field.  No version changes it. */
+struct ebbgc_length_site {
+	ebbgc_type_t type;
+	uint32_t length_offset, length_width;
+	uint32_t unused;
+	size_t fixed;		/* bytes of an object without elements, to be rounded down */
+	size_t element_size;
+	size_t most;		/* the greatest length of objects that are allocated inline */
+	const struct ebbgc_slot_size *sizes;	/* by bytes / 16; of the heap */
+};
+
+/* -EINVAL: the type has no length field, or its fixed part is larger than 8184 bytes. */
+EBBGC_API int ebbgc_length_site_init(ebbgc_heap_t *heap, ebbgc_type_t type,
+				     struct ebbgc_length_site *site);
+
+/* ebbgc_alloc_length(), inline for objects of up to 8184 bytes while the supply lasts. */
+static inline ebbgc_ref_t ebbgc_alloc_length_site(ebbgc_mutator_t *mutator,
+						  const struct ebbgc_length_site *site,
+						  size_t length)
+{
+	const struct ebbgc_slot_size *size;
+	struct ebbgc_supply *supply;
+	char *slot, *field;
+
+	if (EBBGC_UNLIKELY(length > site->most))
+		return ebbgc_alloc_length(mutator, site->type, length);
+	size = &site->sizes[(site->fixed + length * site->element_size) / 16];
+	supply = &mutator->supplies[size->kind];
+	slot = supply->next;
+	if (EBBGC_UNLIKELY(slot == supply->end))
+		return ebbgc_alloc_length(mutator, site->type, length);
+	supply->next = slot + size->bytes;
+	__atomic_store_n((uint64_t *)(void *)slot, site->type, __ATOMIC_RELAXED);
+	field = slot + 8 + site->length_offset;
+	if (site->length_width == 4)
+		__atomic_store_n((uint32_t *)(void *)field, (uint32_t)length, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n((uint64_t *)(void *)field, length, __ATOMIC_RELAXED);
+	return EBBGC_BITS((uint64_t)(uintptr_t)(slot + 8) |
+			  __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED));
+}
+
 /* Returns the type that an object of a heap was allocated with. */
 EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);
 
@@ -785,6 +832,20 @@ static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 }
 
 /*
+ * ebbgc_overwrite() that finds the object by the slot's address: `slot` is the word in an object
+ * whose type describes it, or a word that a fibre or a root callback visits.  `value` is the
+ * reference that is stored, or null: a nursery has work only if its object is new.
+ */
+EBBGC_API void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+				  ebbgc_ref_t value);
+static inline void ebbgc_replace(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+				 ebbgc_ref_t value)
+{
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_replace_slow(mutator, slot, old, value);
+}
+
+/*
  * Returns a reference that the program has read from a weak or ephemeron slot of edges(), or null
  * if its target is dead and the slot not cleared yet.  Call it before anything else is done with
  * the reference, even if that is only copied to another weak slot.  What it returned lives until
@@ -832,20 +893,6 @@ EBBGC_API ebbgc_handle_t *ebbgc_handle_new(ebbgc_mutator_t *mutator, ebbgc_ref_t
 EBBGC_API void ebbgc_handle_free(ebbgc_mutator_t *mutator, ebbgc_handle_t *handle);
 EBBGC_API ebbgc_ref_t ebbgc_handle_get(const ebbgc_handle_t *handle);
 EBBGC_API void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref);
-
-/*
- * ebbgc_overwrite() that finds the object by the slot's address: `slot` is the word in an object
- * whose type describes it, or a word that a fibre or a root callback visits.  `value` is the
- * reference that is stored, or null: a nursery has work only if its object is new.
- */
-EBBGC_API void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
-				  ebbgc_ref_t value);
-static inline void ebbgc_replace(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
-				 ebbgc_ref_t value)
-{
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-		ebbgc_replace_slow(mutator, slot, old, value);
-}
 
 /*
  * Makes `count` references in the caller's memory, for instance static variables, roots until they
@@ -979,6 +1026,17 @@ EBBGC_API void ebbgc_external_bytes(ebbgc_mutator_t *mutator, int64_t bytes);
  * but must not call functions of the heap.  -ECHILD, -EBUSY during another call.
  */
 EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
+			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
+
+/*
+ * Stops all threads, but collects nothing, and calls fn(arg, object) for each object that was not
+ * freed yet, reachable or not, in address order.  fn may read the objects' bytes, but must store no
+ * reference in the heap and call no function of the heap but ebbgc_type_of().  An object that fn
+ * notes down may be unreachable: before the caller's next safepoint, pass it to ebbgc_weak_read()
+ * with EBBGC_CLEAR_LAST, which returns null if it is dead, and keep what that returns.  A
+ * safepoint.  -ECHILD.
+ */
+EBBGC_API int ebbgc_heap_walk(ebbgc_mutator_t *mutator,
 			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
 
 struct ebbgc_stats {

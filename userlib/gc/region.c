@@ -42,8 +42,13 @@ static void classes_fill(struct ebbgc_heap *h)
 			sizes[n++] = base + base / 4 * i;
 	for (size_t c = 0, granules = 0; c < CLASSES; c++) {
 		h->slot_size[2 * c] = h->slot_size[2 * c + 1] = sizes[c];
-		for (; granules * GRANULE <= sizes[c]; granules++)
+		for (; granules * GRANULE <= sizes[c]; granules++) {
 			h->class_of[granules] = (uint8_t)c;
+			for (uint32_t leaf = 0; leaf < 2; leaf++)
+				h->slot_sizes[leaf][granules] = (struct ebbgc_slot_size){
+					(uint32_t)(2 * c) + leaf, (uint32_t)sizes[c]
+				};
+		}
 	}
 }
 
