@@ -138,7 +138,7 @@ static void begin(struct fixture *f, const char *words)
 	o.check = true;
 	o.event = on_event;
 	o.event_arg = f;
-	assert_int_equal(ebbgc_options_parse(&o, words), 0);
+	assert_int_equal(ebbgc_debug(&o, words), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &f->heap), 0);
 	assert_int_equal(ebbgc_type_register(f->heap, &node_layout, &f->node), 0);
 	assert_int_equal(ebbgc_type_register(f->heap, &words_layout, &f->words), 0);
@@ -316,7 +316,8 @@ static ebbgc_ref_t table_new(struct fixture *f, uint64_t mode, uint64_t length)
 	return r;
 }
 
-static void put(struct fixture *f, ebbgc_ref_t table, uint64_t i, ebbgc_ref_t key, ebbgc_ref_t value)
+static void put(struct fixture *f, ebbgc_ref_t table, uint64_t i, ebbgc_ref_t key,
+		ebbgc_ref_t value)
 {
 	struct entry *n = &table_of(table)->entries[i];
 
@@ -337,6 +338,7 @@ static void edges_keep_young_objects(void **state)
 		last = large ? 2 * REGION_SIZE / sizeof(struct entry) : 3;
 		f.roots[0] = table_new(&f, 's', last + 1);
 		for (int round = 0; round < 2; round++) {
+			struct entry *entries = table_of(f.roots[0])->entries;
 			ebbgc_ref_t dead = node(&f, 9);
 
 			put(&f, f.roots[0], 1, node(&f, 1), node(&f, 2));
@@ -344,11 +346,10 @@ static void edges_keep_young_objects(void **state)
 			/* Once, though the entries are on several pages. */
 			assert_int_equal(minor(&f), round);
 			assert_false(exists(&f, dead));
-			assert_int_equal(node_of(table_of(f.roots[0])->entries[1].key)->value, 1);
-			assert_int_equal(node_of(table_of(f.roots[0])->entries[1].value)->value, 2);
-			assert_int_equal(node_of(table_of(f.roots[0])->entries[last].key)->value, 3);
-			assert_int_equal(node_of(table_of(f.roots[0])->entries[last].value)->value,
-					 4);
+			assert_int_equal(node_of(entries[1].key)->value, 1);
+			assert_int_equal(node_of(entries[1].value)->value, 2);
+			assert_int_equal(node_of(entries[last].key)->value, 3);
+			assert_int_equal(node_of(entries[last].value)->value, 4);
 		}
 	}
 	end(&f);

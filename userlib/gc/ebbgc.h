@@ -110,83 +110,33 @@ typedef struct ebbgc_heap ebbgc_heap_t;
 
 /* How collections run. */
 enum ebbgc_mode {
-	EBBGC_CONCURRENT,	/* concurrent marking, two short pauses a cycle */
-	EBBGC_STOP_WORLD,	/* all marking in one pause, on all markers */
+	EBBGC_CONCURRENT = 0,	/* concurrent marking, two short pauses a cycle */
+	EBBGC_STOP_WORLD = 1,	/* all marking in one pause, on all markers */
 	/*
-	 * Concurrent, and in the program's order: objects that it has just touched are marked
-	 * first, objects that are probably swapped out are postponed (MemLiner, OSDI 2022;
-	 * chapter 4 of Ma's dissertation).  As published, for comparisons.
+	 * For heaps that may be larger than local memory.  Concurrent, and in the program's order:
+	 * objects that it has just touched are marked first (MemLiner, OSDI 2022; chapter 4 of Ma's
+	 * dissertation).  Work on swapped-out pages waits until they come in, and at last they are
+	 * fetched in batches.  Pages that hold only garbage are dropped, not written to swap.
 	 */
-	EBBGC_MEMLINER,
-	/* For heaps that may be larger than local memory: EBBGC_MEMLINER with PARK and DROP. */
-	EBBGC_SWAPPING,
+	EBBGC_SWAPPING = 3,
 };
 
-/* Switches for struct ebbgc_options.features: what a program needs. */
+/* Switches for struct ebbgc_options.features. */
 enum {
 	/*
-	 * Any mode: grow without asking whether the kernel can back the heap.  By default, a heap
-	 * is full not only at max_bytes but also when the machine or a cgroup of the process has
-	 * neither memory nor swap left: it collects, then calls `oom`, then fails the allocation,
-	 * instead of being killed by the kernel.
+	 * Grow without asking whether the kernel can back the heap.  By default, a heap is full not
+	 * only at max_bytes but also when the machine or a cgroup of the process has neither memory
+	 * nor swap left: it collects, then calls `oom`, then fails the allocation, instead of being
+	 * killed by the kernel.
 	 */
 	EBBGC_OVERCOMMIT = 1 << 7,
 	/*
-	 * Any mode: references carry no stamps, so that ebbgc_ref_t.bits is the address, which code
-	 * may use as a C pointer.  Implies EBBGC_EXACT with EBBGC_MEMLINER.
+	 * References carry no stamps, so that ebbgc_ref_t.bits is the address, which code may use
+	 * as a C pointer.
 	 */
 	EBBGC_PLAIN = 1 << 10,
 	/* Finalizers of objects that died together are ready in reverse order, the newest first. */
 	EBBGC_NEWEST_FIRST = 1 << 11,
-};
-
-/*
- * Further switches, for experiments and comparisons: a mode has set those that a program needs.
- * Later versions may ignore them.  What is said of EBBGC_MEMLINER holds for EBBGC_SWAPPING.
- */
-enum {
-	/*
-	 * Any mode: ask the kernel which pages are swapped out.  New objects then avoid swapped-out
-	 * pages with live objects; EBBGC_MEMLINER uses no stamps.
-	 */
-	EBBGC_EXACT = 1 << 0,
-	/*
-	 * EBBGC_MEMLINER: park work by page while its page is swapped out, resume it when the page
-	 * comes in, and at last fetch pages in batches, in address order.  Implies EBBGC_EXACT.
-	 */
-	EBBGC_PARK = 1 << 1,
-	/*
-	 * Any mode: while some of the process is swapped out, drop pages that hold only garbage
-	 * instead of writing them to swap.  In checking mode always.
-	 */
-	EBBGC_DROP = 1 << 2,
-	/* Any mode: do not name the threads `ebb-gc...`: ebb treats them as the program's. */
-	EBBGC_INCOGNITO = 1 << 3,
-	/* EBBGC_PARK: deactivate (MADV_COLD) pages that the collector fetched and has traced. */
-	EBBGC_COLD = 1 << 4,
-	/*
-	 * EBBGC_MEMLINER, requires ebbd: mark next the objects that the program faults on, and
-	 * resume at once work that is parked on their page.  Needs no read barrier.  No effect
-	 * without ebbd.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's faults must be
-	 * distinguishable from the program's.
-	 */
-	EBBGC_ARRIVALS = 1 << 5,
-	/*
-	 * EBBGC_MEMLINER, requires ebbd, also between cycles: prefetch up to 64 swapped-out pages
-	 * that references on the page of a fault of the program point to.  Implies EBBGC_EXACT;
-	 * not with EBBGC_INCOGNITO.
-	 */
-	EBBGC_HINTS = 1 << 6,
-	/*
-	 * Any mode: count the major faults of allocation (stats.allocation_faults), apart from the
-	 * program's own.  Costs two system calls for each 8 KiB.
-	 */
-	EBBGC_COUNT_FAULTS = 1 << 8,
-	/*
-	 * EBBGC_CONCURRENT, EBBGC_STOP_WORLD: mark in address order, as G1 of the JVM does, instead
-	 * of depth first.  Each page is read about once; not with EBBGC_MEMLINER (-EINVAL).
-	 */
-	EBBGC_ADDRESS_ORDER = 1 << 9,
 };
 
 /* The source of page residency.  If the kernel lacks one, the heap uses the next. */
@@ -199,7 +149,7 @@ enum ebbgc_residency {
 
 /* The source of epochs: see struct ebbgc_stats. */
 enum ebbgc_epoch_source {
-	EBBGC_EPOCH_NONE,		/* not EBBGC_MEMLINER, or EBBGC_EXACT */
+	EBBGC_EPOCH_NONE,		/* residency is asked of the kernel, or not needed */
 	EBBGC_EPOCH_EBBD,		/* ebb's BPF programs, by a plain load */
 	EBBGC_EPOCH_OWN,		/* this library, by pages that changed between two scans */
 };
@@ -269,9 +219,10 @@ struct ebbgc_options {
 	bool check;			/* verify each cycle independently; slow */
 	/*
 	 * Called on the collector's thread, on that of minor cycles, in ebbgc_heap_walk(), and on
-	 * the allocating one for OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not call functions of the
-	 * heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END attached threads are
-	 * stopped: a handler deadlocks that takes a lock which one of them holds at a safepoint.
+	 * the allocating one for OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not
+	 * call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END
+	 * attached threads are stopped: a handler deadlocks that takes a lock which one of them
+	 * holds at a safepoint.
 	 */
 	void (*event)(void *arg, const struct ebbgc_event *event);
 	void *event_arg;
@@ -283,17 +234,14 @@ struct ebbgc_options {
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
 
-	uint32_t features;		/* EBBGC_EXACT, ... */
+	uint32_t features;		/* EBBGC_OVERCOMMIT, ... */
+	/* See ebbgc_debug(), which sets them. */
 	enum ebbgc_residency residency;
-
-	/* EBBGC_MEMLINER, named as in the paper, which gives no value for N and delta. */
-	unsigned int depth;		/* MAX_Depth: hops explored from a touched object; <= 64 */
-	/* MAX_DL while > 50 %, 15 to 50 %, and < 15 % of the target are unused; <= 6 */
+	unsigned int depth;
 	unsigned int delays[3];
-	unsigned int delta; /* a stamp at most this many epochs away means local; <= 7 */
-	unsigned int epoch_percent;	/* N: share of pages that changes in an epoch; EPOCH_OWN */
-
-	unsigned int scan_percent;	/* greatest share of a marker's time spent on scans */
+	unsigned int delta;
+	unsigned int epoch_percent;
+	unsigned int scan_percent;
 	uint32_t unused;		/* padding in 0.1.0: never read */
 
 	/*
@@ -322,7 +270,7 @@ struct ebbgc_options {
 
 /*
  * Fills in the defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's
- * memory; no features, no nursery, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
+ * memory; no features, no nursery.
  */
 EBBGC_API void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size);
 
@@ -332,24 +280,66 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
 }
 
 /*
- * Changes options by a text such as "mode=swapping,max=4G,delta=2":
+ * Changes options by a text such as "mode=swapping,max=4G":
  *
- *	mode=concurrent|stop|memliner|swapping  sizing=fixed|growable  growth=REAL
- *	max, min, budget, nursery=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
- *	residency=pagemap_scan|pagemap|mincore|simulated
- *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, count, address,
- *	plain, newest, lock, check
+ *	mode=concurrent|stop|swapping  sizing=fixed|growable  growth=REAL
+ *	max, min, budget, nursery=BYTES[KMG]  markers=N
+ *	overcommit, plain, newest, lock, check
  *
  * -EINVAL, and no option changes, for any other word or without ebbgc_options_init().
  */
-EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *text);
+EBBGC_API int ebbgc_options_words(struct ebbgc_options *options, const char *text);
+
+static inline int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
+{
+	return ebbgc_options_words(options, text);
+}
+
+/*
+ * For debugging, experiments and comparisons: no program needs it.  Changes options by words as
+ * above and the following, which later versions may change or ignore.
+ *
+ *	mode=memliner	follow the program as published, by stamps in references; mode=swapping is
+ *			this with park and drop
+ *	exact		any mode: ask the kernel which pages are swapped out.  New objects then
+ *			avoid swapped-out pages with live objects; no stamps.  With memliner, plain
+ *			implies it.
+ *	park		memliner: park work by page while its page is swapped out, resume it when
+ *			the page comes in, and at last fetch pages in batches, in address order.
+ *			Implies exact.
+ *	cold		park: deactivate (MADV_COLD) pages that the collector fetched and has traced
+ *	drop		any mode: while some of the process is swapped out, drop pages of garbage
+ *			instead of writing them to swap.  With check always.
+ *	arrivals	memliner, requires ebbd: mark next the objects that the program faults on,
+ *			and resume at once work that is parked on their page.  Needs no read
+ *			barrier.  No effect without ebbd.
+ *	hints		memliner, requires ebbd, also between cycles: prefetch up to 64 swapped-out
+ *			pages that references on the page of a fault point to.  Implies exact.
+ *	incognito	any mode: do not name the threads `ebb-gc...`: ebb treats them as the
+ *			program's.  Not with arrivals or hints: the collector's faults must be
+ *			distinguishable from the program's.
+ *	count		any mode: count the major faults of allocation (stats.allocation_faults);
+ *			costs two system calls for each 8 KiB
+ *	address		not with memliner: mark in address order, as G1 of the JVM does, instead of
+ *			depth first.  Each page is read about once.
+ *	depth=N		memliner: MAX_Depth, hops explored from a touched object [3]; <= 64
+ *	delays=N:N:N	memliner: MAX_DL while > 50 %, 15 to 50 %, and < 15 % of the target are
+ *			unused [4:2:0]; <= 6
+ *	delta=N		a stamp at most so many epochs away means local [1]; <= 7
+ *	epoch=N		share of pages that changes in an epoch of the heap's own [10 %]
+ *	scan=N		greatest share of a marker's time spent on scans [5 %]
+ *	residency=pagemap_scan|pagemap|mincore|simulated
+ *
+ * -EINVAL as above; ebbgc_heap_create() fails with -EINVAL for words that exclude each other.
+ */
+EBBGC_API int ebbgc_debug(struct ebbgc_options *options, const char *text);
 
 /*
  * Creates a heap and its collector threads; NULL options are the defaults.  The environment
- * variable EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them; setuid programs ignore it.
- * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_MEMLINER,
- * EBBGC_DROP, EBBGC_EXACT and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM,
- * -EAGAIN if no thread can be created.
+ * variable EBBGC_OPTIONS, as for ebbgc_debug(), overrides them; setuid programs ignore it.
+ * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_SWAPPING
+ * and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM, -EAGAIN if no thread can be
+ * created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
@@ -732,7 +722,7 @@ static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t re
 #ifdef EBBGC_NO_NOTES
 /*
  * A program compiled with EBBGC_NO_NOTES notes none of its loads: a load is one instruction, and
- * EBBGC_MEMLINER follows the program by arrivals and residency only.
+ * EBBGC_SWAPPING follows the program by residency only.
  */
 static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				     const ebbgc_ref_t *slot)
@@ -1057,7 +1047,7 @@ struct ebbgc_stats {
 	uint64_t side_bytes, side_locked;
 	uint64_t checks, check_failures;	/* of the checking mode; minor cycles, too */
 
-	/* EBBGC_MEMLINER; figures of marking are as of the end of the last cycle. */
+	/* EBBGC_SWAPPING; figures of marking are as of the end of the last cycle. */
 	enum ebbgc_epoch_source epoch_source;
 	enum ebbgc_residency residency;	/* the provider in use */
 	uint64_t epoch;
@@ -1068,17 +1058,17 @@ struct ebbgc_stats {
 	uint64_t parked_objects, woken_objects;	/* woken: the page came in without a fetch */
 	uint64_t fetch_calls, fetched_pages;	/* for the other parked objects, in batches */
 	uint64_t scans, scan_total_ns;	/* of residency */
-	uint64_t dropped_bytes;		/* EBBGC_DROP: MADV_FREE */
-	uint64_t cooled_pages;		/* EBBGC_COLD: deactivated */
+	uint64_t dropped_bytes;		/* of garbage: MADV_FREE */
+	uint64_t cooled_pages;		/* ebbgc_debug(), cold: deactivated */
 
-	/* EBBGC_ARRIVALS, EBBGC_HINTS. */
+	/* ebbgc_debug(), arrivals and hints. */
 	uint64_t arrivals_shared;	/* 1 if ebbd shares the faults of the process, else 0 */
 	uint64_t arrivals, arrivals_lost; /* faults in this heap; lost faults of the process */
 	uint64_t arrived_objects;	/* marked because the program faulted on them */
 	uint64_t hint_calls, hinted_pages;	/* prefetched for the program */
 
 	/*
-	 * EBBGC_COUNT_FAULTS: faults that waited for a read while memory for new objects was
+	 * ebbgc_debug(), count: faults that waited for a read while memory for new objects was
 	 * zeroed.  Neither the program's accesses nor the collector's threads cause them.
 	 */
 	uint64_t allocation_faults;

@@ -21,6 +21,7 @@
 #include "keys.h"
 #include "residency.h"
 #include "share.h"
+#include "switches.h"
 #include "vector.h"
 
 #define GRANULE_SHIFT 4

@@ -35,8 +35,8 @@
  * 0.1.0 calls, does not tell the slot: then the next minor cycle frees nothing (nursery.blind).
  * The same goes for lack of memory.
  *
- * Types with slots or edges() need EBBGC_ALL_STORES: without it, their barrier may be left out where
- * null is overwritten.  ebbgc_overwrite() enters the whole object; without an object, it makes the
+ * Types with slots or edges() need EBBGC_ALL_STORES: without it, their barrier may be left out
+ * where null is overwritten.  ebbgc_overwrite() enters the whole object; without an object, it makes the
  * next minor cycle free nothing.  ebbgc_replace() enters what it finds at the slot's address.
  * Fibres change without a barrier: touching one enters it, and each minor cycle enters again those
  * that threads are in, which may change until they are left.

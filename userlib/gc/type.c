@@ -141,7 +141,7 @@ int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout,
 		return r;
 	if (!layout_is_valid(&known))
 		return -EINVAL;
-	/* A program that does not say so may store references over null without ebbgc_overwrite(). */
+	/* Otherwise the program may store over null without ebbgc_overwrite(). */
 	if (h->nursery.old && (known.slot_count || known.edges) &&
 	    !(known.flags & EBBGC_ALL_STORES))
 		return -ENOTSUP;
