@@ -925,11 +925,12 @@ void luaC_checkmode(lua_State *L, Table *t)
 struct found {
 	global_State *g;
 	Table **tables;
+	ebbgc_handle_t **handles;	/* that keep them */
 	size_t count, capacity;
 	int failed;
 };
 
-/* World stopped. */
+/* World stopped; the table may be unreachable. */
 static void find_changed(void *arg, ebbgc_ref_t object)
 {
 	struct found *f = arg;
@@ -960,17 +961,43 @@ void luaC_metachanged(lua_State *L, const TValue *key)
 	}
 }
 
+/* Keeps those of the tables that are not dead, before anything is allocated. */
+static int keep_found(lua_State *L, struct found *f)
+{
+	size_t kept = 0;
+	int all = 1;
+
+	f->handles = malloc(f->count * sizeof(*f->handles) + 1);
+	for (size_t i = 0; f->handles && i < f->count; i++) {
+		ebbgc_ref_t t = ebbgc_weak_read(luaC_mutator(L), luaC_ref(f->tables[i]),
+						EBBGC_CLEAR_LAST);
+
+		if (ebbgc_is_null(t))
+			continue;
+		f->handles[kept] = ebbgc_handle_new(luaC_mutator(L), t);
+		if (f->handles[kept])
+			kept++;
+		else
+			all = 0;
+	}
+	f->count = kept;
+	return all && f->handles;
+}
+
 /* Rare: a metatable got its __mode after tables had got the metatable. */
 static void check_modes(lua_State *L)
 {
 	struct found f = { .g = G(L) };
 
 	G(L)->gc.modes = 0;
-	if (ebbgc_heap_each(luaC_mutator(L), find_changed, &f))
+	if (ebbgc_heap_walk(luaC_mutator(L), find_changed, &f))
 		return;
-	/* They were reachable, and what is reachable does not change here. */
+	f.failed |= !keep_found(L, &f);
 	for (size_t i = 0; i < f.count; i++)
-		luaC_checkmode(L, f.tables[i]);
+		luaC_checkmode(L, ebbgc_ptr(ebbgc_handle_get(f.handles[i])));
+	for (size_t i = 0; i < f.count; i++)
+		ebbgc_handle_free(luaC_mutator(L), f.handles[i]);
 	G(L)->gc.modes = f.failed;
 	free(f.tables);
+	free(f.handles);
 }
