@@ -21,7 +21,9 @@
 #define MINE (ROOTS + 2 * WATCHES + ARRAYS)	/* what is in the thread's own shared slot */
 #define TABLE (MINE + 1)	/* a table with weak entries, then what it must have */
 #define ENTRIES 4
-#define ALL_ROOTS (TABLE + 1 + 3 * ENTRIES)
+#define FIBRE (TABLE + 1 + 3 * ENTRIES)
+#define ALL_ROOTS (FIBRE + 1)
+#define STACK 8
 #define SHARED 64
 #define OTHERS 2	/* further heaps: with three, a thread may have to release one again */
 
@@ -36,11 +38,16 @@ struct table {
 	struct entry entries[ENTRIES];
 };
 
+/* A program's fibre, which no other thread has. */
+struct fibre {
+	uint64_t state;
+	ebbgc_ref_t stack[STACK];
+};
+
 struct world {
 	struct ebb_arrivals *ring;	/* NULL: no faults are shared */
 	ebbgc_heap_t *heap;
-	ebbgc_type_t node, refs, leaf;
-	ebbgc_type_t table;		/* TYPE_NONE with a nursery, which refuses it */
+	ebbgc_type_t node, refs, leaf, table, fibre;
 	struct {			/* further heaps that threads are attached to, if any */
 		ebbgc_heap_t *heap;
 		ebbgc_type_t node, leaf;
@@ -59,6 +66,8 @@ struct worker {
 		struct ebbgc_frame frame;	/* for it */
 	} others[OTHERS];
 	size_t slot;			/* of the shared array: no other thread stores there */
+	struct ebbgc_entered entered;
+	bool inside;			/* the fibre is entered */
 	uint64_t seed;
 };
 
@@ -240,7 +249,10 @@ static void table_edges(void *object, struct ebbgc_edges *e)
 
 static void slot_put(ebbgc_mutator_t *m, ebbgc_ref_t table, ebbgc_ref_t *slot, ebbgc_ref_t value)
 {
-	ebbgc_overwrite(m, table, slot_load(slot));
+	if (stamp(value) & 64)
+		ebbgc_overwrite(m, table, slot_load(slot));
+	else
+		ebbgc_replace(m, slot, slot_load(slot), value);
 	ebbgc_init(slot, value);
 }
 
@@ -329,6 +341,43 @@ static void table(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint6
 		break;
 	}
 	table_check(m, roots, i);
+}
+
+static void fibre_edges(void *object, struct ebbgc_edges *e)
+{
+	struct fibre *f = object;
+
+	for (size_t i = 0; i < STACK; i++)
+		e->strong(e, &f->stack[i], f->stack[i]);
+}
+
+/* Plain loads and stores on a fibre's stack, which is entered at times. */
+static void fibre(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
+{
+	uint64_t *s = &self->seed;
+	unsigned int a = next(s) % ROOTS;
+	ebbgc_ref_t *slot;
+
+	if (self->inside && next(s) % 8 == 0) {
+		ebbgc_fibre_leave(m, &self->entered);
+		self->inside = false;
+	}
+	if (!self->inside && (ebbgc_is_null(roots[FIBRE]) || next(s) % 256 == 0)) {
+		roots[FIBRE] = ebbgc_alloc(m, self->world->fibre);
+		assert_false(ebbgc_is_null(roots[FIBRE]));
+	}
+	if (!self->inside && next(s) % 8 == 0) {
+		ebbgc_fibre_enter(m, &self->entered, roots[FIBRE]);
+		self->inside = true;
+	}
+	if (!self->inside)
+		ebbgc_fibre_touch(m, roots[FIBRE]);
+	slot = &((struct fibre *)ebbgc_ptr(roots[FIBRE]))->stack[next(s) % STACK];
+	check(*slot);
+	if (next(s) & 1)
+		*slot = roots[a];
+	else
+		roots[a] = *slot;
 }
 
 /* A load by another thread may write the slot, but not undo a store. */
@@ -499,8 +548,11 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 		own(self, m, roots);
 		break;
 	}
-	if (w->table != TYPE_NONE && next(s) % 8 == 0)
+	/* Heaps whose objects move refuse both. */
+	if (!w->moves && next(s) % 8 == 0)
 		table(w, m, roots, s);
+	if (!w->moves && next(s) % 8 == 0)
+		fibre(self, m, roots);
 	if (w->others[0].heap)
 		other_heap(self, m);
 	if (next(s) % 64 == 0)
@@ -537,6 +589,8 @@ static void *worker(void *arg)
 		other_attach(self, (i + self->slot) % OTHERS);
 	for (unsigned int i = 0; i < w->steps; i++)
 		step(self, m, roots);
+	if (self->inside)
+		ebbgc_fibre_leave(m, &self->entered);
 	ebbgc_frame_pop(m, &frame);
 	/* Otherwise the thread's exit detaches it. */
 	if (next(&self->seed) & 1)
@@ -583,7 +637,13 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
 	};
 	static const struct ebbgc_layout table = {
-		.name = "table", .size = sizeof(struct table), .edges = table_edges,
+		.name = "table", .flags = EBBGC_ALL_STORES, .size = sizeof(struct table),
+		.edges = table_edges,
+	};
+	static const struct ebbgc_layout fibre = {
+		.name = "fibre", .flags = EBBGC_FIBRE | EBBGC_ALL_STORES,
+		.size = sizeof(struct fibre), .edges = fibre_edges,
+		.fibre_offset = offsetof(struct fibre, state),
 	};
 	const char *move = strstr(options, "+move");
 	struct world w = { .steps = steps, .spread = 1, .moves = move };
@@ -621,9 +681,8 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
-	w.table = TYPE_NONE;
-	assert_int_equal(ebbgc_type_register(w.heap, &table, &w.table),
-			 move || strstr(options, "nursery") ? -ENOTSUP : 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &table, &w.table), move ? -ENOTSUP : 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &fibre, &w.fibre), move ? -ENOTSUP : 0);
 	for (size_t i = 0; i < OTHERS && seed % 3 == 0; i++) {
 		w.others[i].heap = checked_heap(i ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
 		assert_int_equal(

@@ -467,6 +467,24 @@ static void large_objects_stay(void **state)
 	world_close(&w);
 }
 
+/* Inline allocation with a length takes slots of the right kind. */
+static void sites_with_a_length(void **state)
+{
+	struct ebbgc_length_site site;
+	ebbgc_ref_t moves, stays;
+	struct world w;
+
+	world_open(&w, "mode=stop");
+	assert_int_equal(ebbgc_length_site_init(w.heap, w.refs, &site), 0);
+	moves = ebbgc_alloc_length_site(w.m, &site, 3);
+	assert_in_range(w.heap->kinds[region_of(w.heap, moves.bits)], KIND_MOVABLE,
+			SMALL_KINDS - 1);
+	assert_int_equal(ebbgc_length_site_init(w.heap, w.fixed, &site), 0);
+	stays = ebbgc_alloc_length_site(w.m, &site, 3);
+	assert_in_range(w.heap->kinds[region_of(w.heap, stays.bits)], 0, KIND_MOVABLE - 1);
+	world_close(&w);
+}
+
 #define MANY 40000
 
 static ebbgc_heap_t *plain_heap(size_t max)
@@ -602,7 +620,7 @@ static void hot_objects_are_packed(void **state)
 	struct world w;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,exact,max=64M"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,exact,max=64M"), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	world_open_heap(&w, heap);
 	/* No scans: the test says whether memory is scarce. */
@@ -722,7 +740,7 @@ static void marking_finds_heat(void **state)
 	struct world w;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,arrivals,max=64M"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,arrivals,max=64M"), 0);
 	o.check = true;
 	o.event = fault;
 	o.event_arg = &t;
@@ -1095,6 +1113,7 @@ int main(void)
 		WITH(weak_references, "mode=stop"),
 		WITH(weak_references, "mode=concurrent,nursery=64K"),
 		cmocka_unit_test(large_objects_stay),
+		cmocka_unit_test(sites_with_a_length),
 		cmocka_unit_test(sparse_regions_are_emptied),
 		cmocka_unit_test(minor_cycles_forward),
 		cmocka_unit_test(pauses_are_short),

@@ -93,6 +93,17 @@ void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 		barrier_log(m, old);
 }
 
+void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+			ebbgc_ref_t value)
+{
+	struct mutator *m = mutator_of(mutator);
+
+	if (remembers(m->heap))
+		remember_slot(m, slot, value);
+	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
+		barrier_log(m, old);
+}
+
 /* Before the program gets an object that was not found when others became null. */
 static void find(struct ebbgc_heap *h)
 {

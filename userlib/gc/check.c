@@ -251,6 +251,12 @@ void check_snapshot(struct ebbgc_heap *h)
 	walk_all(&w);
 }
 
+void check_listed(struct ebbgc_heap *h)
+{
+	if (h->check)
+		memcpy(h->check->before, h->check->existed, bitmap_bytes(h));
+}
+
 static void minor_slot(void *arg, ebbgc_ref_t *slot)
 {
 	const struct walk *w = arg;
@@ -260,6 +266,55 @@ static void minor_slot(void *arg, ebbgc_ref_t *slot)
 		return;
 	if (!is_object(w->h, object) || !bit_test(w->h->nursery.old, granule_of(w->h, object)))
 		failed(w->h, w->from ? w->from : object, "refers to what a minor cycle frees");
+}
+
+static void minor_reference(struct walk *w, uint64_t object)
+{
+	ebbgc_ref_t ref = { object };
+
+	/* Other words are no references. */
+	if (object_at(w->h, object))
+		minor_slot(w, &ref);
+}
+
+static void minor_target(void *arg, uint32_t kind, uint64_t target)
+{
+	struct walk *w = arg;
+
+	minor_reference(w, kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(w->h, target) : target);
+}
+
+/* Weak references to what is freed were cleared. */
+static void minor_edge(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	(void)slot;
+	minor_reference(((struct walking *)edges)->w, value.bits & EBBGC_ADDRESS_MASK);
+}
+
+static void minor_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		       enum ebbgc_clear when)
+{
+	(void)when;
+	minor_edge(edges, slot, value);
+}
+
+static void minor_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			    ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	(void)when;
+	minor_edge(edges, key_slot, key);
+	minor_edge(edges, value_slot, value);
+}
+
+static void minor_object(struct walk *w)
+{
+	struct walking walking = { { minor_edge, minor_weak, minor_ephemeron }, w };
+	const struct type *type = &w->h->types[type_id(w->from)];
+
+	type_visit(type, w->from, minor_slot, w);
+	slots_visit(type, w->from, w->from, UINT64_MAX, minor_target, w);
+	if (type->edges)
+		type->edges((void *)(uintptr_t)w->from, &walking.edges);
 }
 
 void check_minor(struct ebbgc_heap *h)
@@ -277,7 +332,7 @@ void check_minor(struct ebbgc_heap *h)
 			w.from = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
 			if (type_id(w.from) == TYPE_NONE)
 				failed(h, w.from, "is old, but no object");
-			type_visit(&h->types[type_id(w.from)], w.from, minor_slot, &w);
+			minor_object(&w);
 		}
 	}
 }

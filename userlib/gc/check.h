@@ -38,4 +38,7 @@ void check_moved(struct ebbgc_heap *h);
 /* World stopped, marking has ended; @exact: of a full cycle.  Nothing without the checking mode. */
 void check_marks(struct ebbgc_heap *h, bool exact);
 
+/* World stopped: the program learns of all objects, and may keep any. */
+void check_listed(struct ebbgc_heap *h);
+
 #endif

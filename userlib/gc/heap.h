@@ -21,6 +21,7 @@
 #include "keys.h"
 #include "residency.h"
 #include "share.h"
+#include "switches.h"
 #include "vector.h"
 
 #define GRANULE_SHIFT 4
@@ -210,6 +211,7 @@ struct ebbgc_heap {
 	uint32_t type_count;		/* written atomically under lock */
 	size_t slot_size[SMALL_KINDS];
 	uint8_t class_of[SMALL_MAX / GRANULE + 1];
+	struct ebbgc_slot_size slot_sizes[4][SMALL_MAX / GRANULE + 1];	/* by leaf, movable; granules */
 
 	/* Taken before `lock`: belongs to the thread that stops the world, or is about to. */
 	pthread_mutex_t pausing;

@@ -43,8 +43,14 @@ static void classes_fill(struct ebbgc_heap *h)
 	for (size_t c = 0, granules = 0; c < CLASSES; c++) {
 		for (size_t k = 2 * c; k < SMALL_KINDS; k += KIND_MOVABLE)
 			h->slot_size[k] = h->slot_size[k + 1] = sizes[c];
-		for (; granules * GRANULE <= sizes[c]; granules++)
+		for (; granules * GRANULE <= sizes[c]; granules++) {
 			h->class_of[granules] = (uint8_t)c;
+			for (uint32_t k = 0; k < 4; k++)
+				h->slot_sizes[k][granules] = (struct ebbgc_slot_size){
+					(uint32_t)(2 * c) + k / 2 * KIND_MOVABLE + k % 2,
+					(uint32_t)sizes[c]
+				};
+		}
 	}
 }
 

@@ -64,7 +64,8 @@ static bool layout_is_valid(const struct ebbgc_layout *l)
 	bool references = l->bitmap || l->run_count || l->trace || l->slot_count || l->edges;
 
 	if (!l->size || l->size > UINT32_MAX ||
-	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE | EBBGC_MOVABLE)))
+	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE | EBBGC_MOVABLE |
+				    EBBGC_ALL_STORES)))
 		return false;
 	/* Their references may lie elsewhere, or are read by plain loads. */
 	if ((l->flags & EBBGC_MOVABLE) &&
@@ -140,8 +141,8 @@ static int type_fits(struct ebbgc_heap *h, const struct ebbgc_layout *l)
 {
 	bool plain = l->slot_count || l->edges, movable = l->flags & EBBGC_MOVABLE;
 
-	/* Minor cycles follow references of other layouts only. */
-	if (plain && h->nursery.old)
+	/* Otherwise the program may store over null without ebbgc_overwrite(). */
+	if (plain && h->nursery.old && !(l->flags & EBBGC_ALL_STORES))
 		return -ENOTSUP;
 	/* Plain loads do not notice that an object has moved. */
 	if ((plain && h->moving.states) || (movable && h->moving.plain))
