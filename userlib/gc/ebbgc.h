@@ -747,9 +747,17 @@ static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t re
 /* Has any object moved out of the block of the heap that the reference names? */
 static inline bool ebbgc_may_have_moved(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
-	uint64_t block = ((ref.bits & EBBGC_ADDRESS_MASK) - mutator->base) >> EBBGC_BLOCK_SHIFT;
+	/* Without the stamp. */
+	uint64_t block = (ref.bits - mutator->base) << 4 >> (4 + EBBGC_BLOCK_SHIFT);
 
 	return block < mutator->blocks && mutator->states[block];
+}
+
+/* With EBBGC_NOTING or EBBGC_MOVED: must a load take the slow path? */
+static inline bool ebbgc_must_look(const ebbgc_mutator_t *mutator, uint32_t flags, ebbgc_ref_t ref)
+{
+	return (flags & EBBGC_NOTING) || EBBGC_UNLIKELY(ebbgc_may_have_moved(mutator, ref)) ||
+	       ((flags & EBBGC_STAMPED) && ebbgc_is_stale(mutator, ref));
 }
 
 #ifdef EBBGC_NO_NOTES
@@ -783,10 +791,9 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_NOTING | EBBGC_STAMPED | EBBGC_MOVED);
 
 	/* The first test does not wait for the reference, which may take a cache miss. */
-	if (EBBGC_UNLIKELY(flags) &&
-	    (((flags & (EBBGC_NOTING | EBBGC_MOVED)) &&
-	      ((flags & EBBGC_NOTING) || ebbgc_may_have_moved(mutator, ref))) ||
-	     ebbgc_is_stale(mutator, ref)))
+	if (EBBGC_UNLIKELY(flags) && (flags & (EBBGC_NOTING | EBBGC_MOVED) ?
+				      ebbgc_must_look(mutator, flags, ref) :
+				      ebbgc_is_stale(mutator, ref)))
 		return ebbgc_load_slow(mutator, object, slot, ref);
 	return ref;
 }
