@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Programs linked with an older libebbgc run on this one."""
+"""Programs linked with an older libebbgc run on this one; what their inline functions cost."""
 import os
+import platform
 import re
 import subprocess
 
 import machine
 
+HEADER = machine.REPO / "userlib" / "gc"
 MAP = machine.REPO / "userlib" / "gc" / "libebbgc.map"
 SYMBOLS = machine.REPO / "packaging" / "debian" / "libebbgc1.symbols"
 LIBRARY = machine.BUILD / "lib"
@@ -86,3 +88,31 @@ def test_every_symbol_has_a_version_and_is_packaged():
     assert exported == versions()
     packaged = dict(re.findall(r"^ (ebbgc_\w+)@(\S+)", SYMBOLS.read_text(), re.M))
     assert packaged == exported
+
+
+LOAD = r"""
+#include <ebbgc.h>
+
+ebbgc_ref_t load(ebbgc_mutator_t *m, ebbgc_ref_t object, const ebbgc_ref_t *slot)
+{
+	return ebbgc_load(m, object, slot);
+}
+"""
+
+
+def instructions(tmp_path, *flags):
+    """Returns those of load() up to its first return."""
+    (tmp_path / "load.c").write_text(LOAD)
+    text = subprocess.run(["cc", "-O2", "-S", "-fcf-protection=none", f"-I{HEADER}", *flags, "-o", "-", "load.c"],
+                          cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    body = text.split("\nload:", 1)[1]
+    names = re.findall(r"^\t([a-z]\w*)\b", body, re.M)
+    return names[:names.index("ret")]
+
+
+def test_notes_stamps_and_moved_objects_share_one_test_of_a_load(tmp_path):
+    """A heap without any of them pays for one test of the thread's flags."""
+    assert platform.machine() == "x86_64"
+    assert [name[:3] for name in instructions(tmp_path, "-DEBBGC_NO_NOTES")] == ["mov"]
+    names = [name[:4] for name in instructions(tmp_path)]
+    assert sorted(names) == ["jne", "movl", "movq", "test"]

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
@@ -20,7 +21,9 @@
 #define MINE (ROOTS + 2 * WATCHES + ARRAYS)	/* what is in the thread's own shared slot */
 #define TABLE (MINE + 1)	/* a table with weak entries, then what it must have */
 #define ENTRIES 4
-#define ALL_ROOTS (TABLE + 1 + 3 * ENTRIES)
+#define FIBRE (TABLE + 1 + 3 * ENTRIES)
+#define ALL_ROOTS (FIBRE + 1)
+#define STACK 8
 #define SHARED 64
 #define OTHERS 2	/* further heaps: with three, a thread may have to release one again */
 
@@ -35,11 +38,16 @@ struct table {
 	struct entry entries[ENTRIES];
 };
 
+/* A program's fibre, which no other thread has. */
+struct fibre {
+	uint64_t state;
+	ebbgc_ref_t stack[STACK];
+};
+
 struct world {
 	struct ebb_arrivals *ring;	/* NULL: no faults are shared */
 	ebbgc_heap_t *heap;
-	ebbgc_type_t node, refs, leaf;
-	ebbgc_type_t table;		/* TYPE_NONE with a nursery, which refuses it */
+	ebbgc_type_t node, refs, leaf, table, fibre;
 	struct {			/* further heaps that threads are attached to, if any */
 		ebbgc_heap_t *heap;
 		ebbgc_type_t node, leaf;
@@ -47,6 +55,7 @@ struct world {
 	ebbgc_ref_t shared; /* a root range: an array that all threads store to, then own slots */
 	size_t spread;			/* its slots between two that are used */
 	unsigned int steps;
+	bool moves;			/* objects of most types may move */
 };
 
 struct worker {
@@ -57,6 +66,8 @@ struct worker {
 		struct ebbgc_frame frame;	/* for it */
 	} others[OTHERS];
 	size_t slot;			/* of the shared array: no other thread stores there */
+	struct ebbgc_entered entered;
+	bool inside;			/* the fibre is entered */
 	uint64_t seed;
 };
 
@@ -68,10 +79,23 @@ static uint64_t next(uint64_t *s)
 	return *s;
 }
 
-/* Objects carry a checksum of their address, which reveals freed and reused ones. */
+/* The thread's, in a heap whose objects move. */
+static __thread ebbgc_mutator_t *hasher;
+
+/*
+ * Objects carry a checksum of their address, or of their identity, which reveals freed and reused
+ * ones.
+ */
 static uint64_t stamp(ebbgc_ref_t r)
 {
-	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
+	uint64_t identity = hasher ? ebbgc_hash(hasher, r) : (uint64_t)(uintptr_t)ebbgc_ptr(r);
+
+	return identity * 0x9e3779b97f4a7c15u;
+}
+
+static ebbgc_ref_t slot_load(const ebbgc_ref_t *slot)
+{
+	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 }
 
 /* Writes what ebbd's BPF programs write when a page was swapped out. */
@@ -197,17 +221,12 @@ static void array(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint6
 		ebbgc_store(m, roots[c], slot, roots[a]);
 	} else if (next(s) & 1) {
 		/* No other thread has the array. */
-		ebbgc_overwrite(m, next(s) % 64 ? roots[c] : EBBGC_NULL, *slot);
+		ebbgc_overwrite(m, next(s) % 64 ? roots[c] : EBBGC_NULL, slot_load(slot));
 		ebbgc_init(slot, roots[a]);
 	} else {
 		roots[a] = ebbgc_load(m, roots[c], slot);
 		check(roots[a]);
 	}
-}
-
-static ebbgc_ref_t slot_load(const ebbgc_ref_t *slot)
-{
-	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 }
 
 static void table_edges(void *object, struct ebbgc_edges *e)
@@ -230,7 +249,10 @@ static void table_edges(void *object, struct ebbgc_edges *e)
 
 static void slot_put(ebbgc_mutator_t *m, ebbgc_ref_t table, ebbgc_ref_t *slot, ebbgc_ref_t value)
 {
-	ebbgc_overwrite(m, table, slot_load(slot));
+	if (stamp(value) & 64)
+		ebbgc_overwrite(m, table, slot_load(slot));
+	else
+		ebbgc_replace(m, slot, slot_load(slot), value);
 	ebbgc_init(slot, value);
 }
 
@@ -321,6 +343,43 @@ static void table(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint6
 	table_check(m, roots, i);
 }
 
+static void fibre_edges(void *object, struct ebbgc_edges *e)
+{
+	struct fibre *f = object;
+
+	for (size_t i = 0; i < STACK; i++)
+		e->strong(e, &f->stack[i], f->stack[i]);
+}
+
+/* Plain loads and stores on a fibre's stack, which is entered at times. */
+static void fibre(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
+{
+	uint64_t *s = &self->seed;
+	unsigned int a = next(s) % ROOTS;
+	ebbgc_ref_t *slot;
+
+	if (self->inside && next(s) % 8 == 0) {
+		ebbgc_fibre_leave(m, &self->entered);
+		self->inside = false;
+	}
+	if (!self->inside && (ebbgc_is_null(roots[FIBRE]) || next(s) % 256 == 0)) {
+		roots[FIBRE] = ebbgc_alloc(m, self->world->fibre);
+		assert_false(ebbgc_is_null(roots[FIBRE]));
+	}
+	if (!self->inside && next(s) % 8 == 0) {
+		ebbgc_fibre_enter(m, &self->entered, roots[FIBRE]);
+		self->inside = true;
+	}
+	if (!self->inside)
+		ebbgc_fibre_touch(m, roots[FIBRE]);
+	slot = &((struct fibre *)ebbgc_ptr(roots[FIBRE]))->stack[next(s) % STACK];
+	check(*slot);
+	if (next(s) & 1)
+		*slot = roots[a];
+	else
+		roots[a] = *slot;
+}
+
 /* A load by another thread may write the slot, but not undo a store. */
 static void own(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 {
@@ -341,6 +400,7 @@ static void *visitor(void *arg)
 	ebbgc_ref_t r;
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	hasher = w->moves ? m : NULL;
 	r = new_node(w, m);
 	ebbgc_init(&node_of(r)->left,
 		   ebbgc_load(m, w->shared, &refs_of(w->shared)->slots[w->spread]));
@@ -488,8 +548,11 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 		own(self, m, roots);
 		break;
 	}
-	if (w->table != TYPE_NONE && next(s) % 8 == 0)
+	/* Heaps whose objects move refuse both. */
+	if (!w->moves && next(s) % 8 == 0)
 		table(w, m, roots, s);
+	if (!w->moves && next(s) % 8 == 0)
+		fibre(self, m, roots);
 	if (w->others[0].heap)
 		other_heap(self, m);
 	if (next(s) % 64 == 0)
@@ -519,12 +582,15 @@ static void *worker(void *arg)
 	ebbgc_mutator_t *m;
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	hasher = w->moves ? m : NULL;
 	ebbgc_frame_push(m, &frame, roots, ALL_ROOTS);
 	/* In both orders, so that heaps are also released again. */
 	for (size_t i = 0; i < OTHERS && w->others[i].heap; i++)
 		other_attach(self, (i + self->slot) % OTHERS);
 	for (unsigned int i = 0; i < w->steps; i++)
 		step(self, m, roots);
+	if (self->inside)
+		ebbgc_fibre_leave(m, &self->entered);
 	ebbgc_frame_pop(m, &frame);
 	/* Otherwise the thread's exit detaches it. */
 	if (next(&self->seed) & 1)
@@ -534,6 +600,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
+/* Options; with "+move" behind, objects of most types may move. */
 static const char *const graph_options[] = {
 	"mode=concurrent",
 	"mode=stop",
@@ -554,6 +621,11 @@ static const char *const graph_options[] = {
 	"mode=memliner,nursery=64K",
 	"mode=memliner,park,residency=simulated,drop,nursery=64K",
 	"mode=memliner,park,arrivals,hints,residency=simulated,nursery=128K",
+	"mode=concurrent+move",
+	"mode=stop,address+move",
+	"mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6+move",
+	"mode=memliner,park,arrivals,hints,residency=simulated,drop+move",
+	"mode=concurrent,nursery=64K+move",
 };
 
 #define GRAPH_OPTIONS (sizeof(graph_options) / sizeof(*graph_options))
@@ -561,27 +633,41 @@ static const char *const graph_options[] = {
 /* Each thread takes so many steps; returns the heap's statistics. */
 static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned int steps)
 {
-	static const struct ebbgc_layout leaf = {
+	struct ebbgc_layout leaf = {
 		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
 	};
 	static const struct ebbgc_layout table = {
-		.name = "table", .size = sizeof(struct table), .edges = table_edges,
+		.name = "table", .flags = EBBGC_ALL_STORES, .size = sizeof(struct table),
+		.edges = table_edges,
 	};
-	struct world w = { .steps = steps, .spread = 1 };
-	struct ebbgc_layout node = node_layout;
+	static const struct ebbgc_layout fibre = {
+		.name = "fibre", .flags = EBBGC_FIBRE | EBBGC_ALL_STORES,
+		.size = sizeof(struct fibre), .edges = fibre_edges,
+		.fibre_offset = offsetof(struct fibre, state),
+	};
+	const char *move = strstr(options, "+move");
+	struct world w = { .steps = steps, .spread = 1, .moves = move };
+	struct ebbgc_layout node = node_layout, refs = refs_layout;
 	struct worker workers[THREADS];
 	pthread_t threads[THREADS];
 	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
 	/* Some heaps are destroyed during a cycle. */
 	bool in_the_midst = seed % 7 < 3;
+	char words[128];
 
 	if (strstr(options, "park")) {
 		/* The array is on several pages, and so are nodes at a page's end. */
 		w.spread = 20;
 		node.size += 16;
 	}
-	w.heap = checked_heap_with(options, 64 << 20);
+	if (move) {
+		node.flags |= EBBGC_MOVABLE;
+		refs.flags |= EBBGC_MOVABLE;
+		leaf.flags |= seed % 2 ? EBBGC_MOVABLE : 0;
+	}
+	snprintf(words, sizeof(words), "%.*s", (int)(move ? move - options : 127), options);
+	w.heap = checked_heap_with(words, 64 << 20);
 	/* Pauses without time leave more to concurrent marking and clearing. */
 	if (seed % 2)
 		w.heap->options.pause_budget_ns = 0;
@@ -593,11 +679,10 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 		pthread_mutex_unlock(&w.heap->lock);
 	}
 	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
-	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &refs, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
-	w.table = TYPE_NONE;
-	assert_int_equal(ebbgc_type_register(w.heap, &table, &w.table),
-			 strstr(options, "nursery") ? -ENOTSUP : 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &table, &w.table), move ? -ENOTSUP : 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &fibre, &w.fibre), move ? -ENOTSUP : 0);
 	for (size_t i = 0; i < OTHERS && seed % 3 == 0; i++) {
 		w.others[i].heap = checked_heap(i ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
 		assert_int_equal(
@@ -606,6 +691,7 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 				 0);
 	}
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
+	hasher = move ? m : NULL;
 	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
 	w.shared = ebbgc_alloc_length(m, w.refs, SHARED * w.spread + THREADS);
 	assert_int_equal(ebbgc_blocked_begin(m), 0);
@@ -644,6 +730,7 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(s.live_bytes, 0);
 	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
 end:
+	hasher = NULL;
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 	free(w.ring);

@@ -51,7 +51,7 @@ static inline struct refs *refs_of(ebbgc_ref_t r)
 
 /*
  * Creates a heap in checking mode, in which a fault aborts the test unless there is an event
- * handler; @words as for ebbgc_options_parse().
+ * handler; @words as for ebbgc_debug().
  */
 static inline ebbgc_heap_t *checked_heap_with(const char *words, size_t max)
 {
@@ -59,7 +59,7 @@ static inline ebbgc_heap_t *checked_heap_with(const char *words, size_t max)
 	ebbgc_heap_t *heap;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, words), 0);
+	assert_int_equal(ebbgc_debug(&o, words), 0);
 	o.check = true;
 	o.max_bytes = max;
 	o.min_bytes = 1 << 20;

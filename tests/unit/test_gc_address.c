@@ -36,7 +36,7 @@ static void begin(struct fixture *f, const char *options)
 
 	memset(f, 0, sizeof(*f));
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, options), 0);
+	assert_int_equal(ebbgc_debug(&o, options), 0);
 	o.max_bytes = 16 << 20;
 	o.markers = 1;
 	assert_int_equal(ebbgc_heap_create(&o, &f->heap), 0);
@@ -101,7 +101,7 @@ static void it_is_no_order_of_memliner(void **state)
 	struct ebbgc_options o;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,address"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,address"), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 }
 

@@ -519,7 +519,7 @@ static uint64_t cycles_after(const char *options, size_t bytes, bool expected)
 	uint64_t cycles;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, options), 0);
+	assert_int_equal(ebbgc_debug(&o, options), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
 	assert_int_equal(ebbgc_attach(heap, &m), 0);
@@ -560,7 +560,7 @@ static void minimum_above_maximum(void **state)
 	ebbgc_type_t node;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "max=8M,min=64M"), 0);
+	assert_int_equal(ebbgc_debug(&o, "max=8M,min=64M"), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
 	assert_int_equal(ebbgc_attach(heap, &m), 0);
@@ -638,7 +638,7 @@ static void side_tables_are_locked(void **state)
 		size_t pages;
 
 		ebbgc_options_init(&o);
-		assert_int_equal(ebbgc_options_parse(&o, words[i]), 0);
+		assert_int_equal(ebbgc_debug(&o, words[i]), 0);
 		heap = heap_of(512 << 20, EBBGC_FIXED, &o);
 		assert_int_equal(ebbgc_type_register(heap, &bytes_layout, &bytes), 0);
 		assert_int_equal(ebbgc_attach(heap, &m), 0);
@@ -680,7 +680,7 @@ static int child_without_lock(void)
 	if (setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){ 16 << 10, 16 << 10 }) || setuid(65534))
 		return 2;
 	ebbgc_options_init(&o);
-	if (ebbgc_options_parse(&o, "lock,mode=memliner,park,max=64M") || ebbgc_heap_create(&o, &heap) ||
+	if (ebbgc_debug(&o, "lock,mode=memliner,park,max=64M") || ebbgc_heap_create(&o, &heap) ||
 	    ebbgc_type_register(heap, &bytes_layout, &bytes) || ebbgc_attach(heap, &m))
 		return 3;
 	for (int i = 0; i < 4; i++)

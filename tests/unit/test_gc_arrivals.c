@@ -419,10 +419,10 @@ static void without_ebbd_nothing_arrives(void **state)
 	assert_int_equal(s.arrivals + s.arrivals_lost + s.hinted_pages + s.arrived_objects, 0);
 	/* Faults of hidden collectors would pass for the program's. */
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,arrivals,incognito"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,arrivals,incognito"), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,hints,incognito"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,hints,incognito"), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 }
 

@@ -226,7 +226,7 @@ static ebbgc_mutator_t *allow(uint64_t bytes, const char *more, ebbgc_type_t *no
 
 	ebbgc_options_init(&o);
 	snprintf(options, sizeof(options), "sizing=fixed,max=64M,min=1M,check%s", more);
-	assert_int_equal(ebbgc_options_parse(&o, options), 0);
+	assert_int_equal(ebbgc_debug(&o, options), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &allowed.heap), 0);
 	allowed.bytes = bytes;
 	assert_int_equal(ebbgc_type_register(allowed.heap, &node_layout, node), 0);

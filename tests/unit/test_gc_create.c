@@ -91,7 +91,7 @@ static void other_page_sizes(void **state)
 		int r;
 
 		ebbgc_options_init(&o);
-		assert_int_equal(ebbgc_options_parse(&o, heaps[i].words), 0);
+		assert_int_equal(ebbgc_debug(&o, heaps[i].words), 0);
 		o.max_bytes = 16 << 20;
 		page_bytes = 16384;
 		r = ebbgc_heap_create(&o, &heap);
@@ -114,7 +114,7 @@ static void heap_is_all_or_nothing(void **state)
 		skip();
 	here = pthread_self();
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, *state), 0);
+	assert_int_equal(ebbgc_debug(&o, *state), 0);
 	o.max_bytes = 16 << 20;
 	o.markers = 2;
 	/* Memory that libc keeps for itself is allocated here. */

@@ -691,6 +691,71 @@ static void allocation_is_inline(void **state)
 	world_close(&w);
 }
 
+struct text {
+	uint32_t hash, length;
+	char bytes[];
+};
+
+static const struct ebbgc_layout text_layout = {
+	.name = "text", .flags = EBBGC_LEAF, .size = sizeof(struct text), .element_size = 1,
+	.length_offset = 4, .length_width = 4,
+};
+
+/* Every length up to the largest, and some beyond, with a length field of 4 or 8 bytes. */
+static void allocation_with_a_length_is_inline(void **state)
+{
+	struct ebbgc_length_site texts, arrays, site;
+	struct ebbgc_layout big = text_layout;
+	ebbgc_type_t text, large;
+	struct world w;
+	uint64_t before;
+
+	world_open(&w, *state);
+	big.size = 8192;
+	assert_int_equal(ebbgc_type_register(w.heap, &big, &large), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &text_layout, &text), 0);
+	assert_int_equal(ebbgc_length_site_init(w.heap, large, &site), -22);
+	assert_int_equal(ebbgc_length_site_init(w.heap, w.node, &site), -22);
+	assert_int_equal(ebbgc_length_site_init(w.heap, 12345, &site), -22);
+	assert_int_equal(ebbgc_length_site_init(w.heap, text, &texts), 0);
+	assert_int_equal(ebbgc_length_site_init(w.heap, w.refs, &arrays), 0);
+	assert_int_equal(texts.most, 8192 - 8 - sizeof(struct text));
+	for (uint32_t n = 0; n < 8300; n++) {
+		struct text *t;
+
+		w.roots[0] = ebbgc_alloc_length_site(w.m, &texts, n);
+		t = ebbgc_ptr(w.roots[0]);
+		assert_int_equal(ebbgc_type_of(w.roots[0]), text);
+		assert_int_equal(t->length, n);
+		assert_int_equal(ebbgc_size_of(w.m, w.roots[0]), sizeof(*t) + n);
+		/* Zeroed, and no object that comes later lies in it. */
+		for (uint32_t i = 0; i < n; i += 1 + n / 16)
+			assert_int_equal(t->bytes[i], 0);
+		memset(t->bytes, 0xff, n);
+		w.roots[1] = ebbgc_alloc_length_site(w.m, &arrays, n % 1024);
+		assert_int_equal(refs_of(w.roots[1])->length, n % 1024);
+		if (n % 1024)
+			assert_true(ebbgc_is_null(refs_of(w.roots[1])->slots[n % 1024 - 1]));
+		assert_int_equal(t->length, n);
+	}
+	/* What overflows is left to ebbgc_alloc_length(). */
+	assert_true(ebbgc_is_null(ebbgc_alloc_length_site(w.m, &texts, SIZE_MAX)));
+	/* Arrays that are replaced again and again, while cycles run. */
+	before = stats_of(w.heap).cycles;
+	for (uint64_t i = 0; stats_of(w.heap).cycles < before + 6; i++) {
+		ebbgc_ref_t r = ebbgc_alloc_length_site(w.m, &arrays, 1 + i % 40);
+
+		if (i % 5000 == 0)
+			ebbgc_collect_start(w.m);
+		ebbgc_init(&refs_of(r)->slots[i % 40], i % 100 ? w.roots[2] : EBBGC_NULL);
+		w.roots[2] = r;
+		for (uint64_t k = i; !ebbgc_is_null(r) && k + 10 > i;
+		     r = refs_of(r)->slots[k % 40], k--)
+			assert_int_equal(refs_of(r)->length, 1 + k % 40);
+	}
+	world_close(&w);
+}
+
 /* A type each for a program's records. */
 static void there_may_be_many_types(void **state)
 {
@@ -807,6 +872,7 @@ int main(void)
 		cmocka_unit_test(all_finalizers_run),
 		IN_MODES(suspended_cycles_do_not_begin),
 		IN_MODES(allocation_is_inline),
+		IN_MODES(allocation_with_a_length_is_inline),
 		cmocka_unit_test(there_may_be_many_types),
 		cmocka_unit_test(external_bytes_begin_cycles),
 		IN_MODES(live_objects_are_listed),

@@ -15,6 +15,8 @@ static void random_programs(void **state)
 		if (strstr(options, "nursery"))
 			assert_true(s.promoted_bytes && s.reclaimed_bytes && s.remembered &&
 				    (strstr(options, "mode=stop") || s.minor_concurrent));
+		if (strstr(options, "+move"))
+			assert_true(s.moved_objects && s.pinned_objects);
 		/* A cycle that never waits may be over before another thread has run. */
 		assert_true(!strstr(options, "arrivals,hints") || s.arrivals > 0);
 	}

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
 #include "gc_test.h"
@@ -699,7 +700,7 @@ static void options_are_words(void **state)
 	ebbgc_heap_t *heap;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,max=3M,delays=6:1:0,park,lock,epoch=7,"
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,max=3M,delays=6:1:0,park,lock,epoch=7,"
 					      "residency=mincore,growth=1.5,,sizing=fixed"), 0);
 	assert_int_equal(o.mode, EBBGC_MEMLINER);
 	assert_int_equal(o.max_bytes, 3 << 20);
@@ -713,7 +714,7 @@ static void options_are_words(void **state)
 	assert_int_equal(o.sizing, EBBGC_FIXED);
 	before = o;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_int_equal(ebbgc_options_parse(&o, bad[i]), -EINVAL);
+		assert_int_equal(ebbgc_debug(&o, bad[i]), -EINVAL);
 		assert_memory_equal(&o, &before, sizeof(o));
 	}
 	assert_int_equal(setenv("EBBGC_OPTIONS", "mode=nothing", 1), 0);
@@ -725,6 +726,32 @@ static void options_are_words(void **state)
 	assert_int_equal(unsetenv("EBBGC_OPTIONS"), 0);
 }
 
+/* Words for experiments are accepted by one call and the environment. */
+static void programs_have_three_modes(void **state)
+{
+	static const char *const words[] = {
+		"mode=memliner", "exact", "park", "drop", "incognito", "cold", "arrivals", "hints", "count",
+		"address", "depth=2", "delays=1:1:1", "delta=2", "epoch=5", "scan=4",
+		"residency=mincore",
+	};
+	struct ebbgc_options o, before;
+	char text[64];
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, "mode=concurrent,overcommit,plain,newest"), 0);
+	assert_int_equal(ebbgc_options_parse(&o, "mode=stop,sizing=fixed,max=4M,markers=2"), 0);
+	assert_int_equal(ebbgc_options_parse(&o, "mode=swapping,min=1M,budget=1M,nursery=1M"), 0);
+	assert_int_equal(ebbgc_options_parse(&o, "growth=3,lock,check"), 0);
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		before = o;
+		snprintf(text, sizeof(text), "max=8M,%s", words[i]);
+		assert_int_equal(ebbgc_options_parse(&o, text), -EINVAL);
+		assert_memory_equal(&o, &before, sizeof(o));
+		assert_int_equal(ebbgc_debug(&o, words[i]), 0);
+		assert_memory_not_equal(&o, &before, sizeof(o));
+	}
+}
+
 /* The mode sets its switches, unless a later word of the environment chooses another one. */
 static void swapping_is_a_mode(void **state)
 {
@@ -734,7 +761,7 @@ static void swapping_is_a_mode(void **state)
 
 	ebbgc_options_init(&o);
 	o.max_bytes = 16 << 20;
-	assert_int_equal(ebbgc_options_parse(&o, "mode=swapping,newest"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=swapping,newest"), 0);
 	assert_int_equal(o.mode, EBBGC_SWAPPING);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	assert_int_equal(heap->options.mode, EBBGC_MEMLINER);
@@ -778,6 +805,7 @@ int main(void)
 		cmocka_unit_test(epochs_are_churn),
 		cmocka_unit_test(garbage_pages_are_dropped),
 		cmocka_unit_test(options_are_words),
+		cmocka_unit_test(programs_have_three_modes),
 		cmocka_unit_test(swapping_is_a_mode),
 	};
 

@@ -84,7 +84,7 @@ static void begin(struct fixture *f, const char *words)
 	o.check = true;
 	o.event = on_event;
 	o.event_arg = &f->watch;
-	assert_int_equal(ebbgc_options_parse(&o, words), 0);
+	assert_int_equal(ebbgc_debug(&o, words), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &f->heap), 0);
 	weak.flags = EBBGC_WEAK;
 	assert_int_equal(ebbgc_type_register(f->heap, &node_layout, &f->node), 0);
@@ -703,7 +703,7 @@ static void visit_no_edges(void *object, struct ebbgc_edges *edges)
 	(void)edges;
 }
 
-/* Minor cycles do not follow them. */
+/* Without EBBGC_ALL_STORES. */
 static void types_are_refused(void **state)
 {
 	static const struct ebbgc_slots slots = {
@@ -1181,12 +1181,12 @@ static void options_are_checked(void **state)
 
 	ebbgc_options_init(&o);
 	assert_int_equal(o.nursery_bytes, 0);
-	assert_int_equal(ebbgc_options_parse(&o, "nursery=8M,max=16M"), 0);
+	assert_int_equal(ebbgc_debug(&o, "nursery=8M,max=16M"), 0);
 	assert_int_equal(o.nursery_bytes, 8 * MIB);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	assert_int_equal(heap->options.nursery_bytes, 4 * MIB);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
-	assert_int_equal(ebbgc_options_parse(&o, "nursery"), -EINVAL);
+	assert_int_equal(ebbgc_debug(&o, "nursery"), -EINVAL);
 	o.nursery_bytes = 1000;
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	o.nursery_bytes = 0;

@@ -38,7 +38,7 @@ static struct world world_open(const char *words)
 	struct world w;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, words), 0);
+	assert_int_equal(ebbgc_debug(&o, words), 0);
 	/* No cycles but the test's own, on this thread. */
 	o.sizing = EBBGC_FIXED;
 	o.max_bytes = 64 << 20;

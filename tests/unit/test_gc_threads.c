@@ -333,7 +333,7 @@ static void *is_cancelled_around_a_heap(void *arg)
 	int *done = arg;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,park,arrivals,max=16M,markers=4"), 0);
+	assert_int_equal(ebbgc_debug(&o, "mode=memliner,park,arrivals,max=16M,markers=4"), 0);
 	pthread_cancel(pthread_self());
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	++*done;

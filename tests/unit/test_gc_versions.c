@@ -7,6 +7,8 @@
 #define CANARY 0x5a
 
 /* Functions that 0.1.0 exported. */
+int old_options_parse(struct ebbgc_options *options, const char *text)
+	__asm__("ebbgc_options_parse");
 void old_options_init(struct ebbgc_options *options) __asm__("ebbgc_options_init");
 int old_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout, ebbgc_type_t *type)
 	__asm__("ebbgc_type_register");
@@ -35,7 +37,7 @@ static void options_of_an_older_header(void **state)
 	assert_int_equal(v.options.struct_size, size);
 	assert_untouched(&v, size);
 	/* Words for members that the program does not have change nothing. */
-	assert_int_equal(ebbgc_options_parse(&v.options, "max=16M,depth=65,park"), 0);
+	assert_int_equal(ebbgc_debug(&v.options, "max=16M,depth=65,park"), 0);
 	assert_int_equal(v.options.max_bytes, 16 << 20);
 	assert_untouched(&v, size);
 	/* The canary would be features and a depth that no heap has. */
@@ -53,6 +55,10 @@ static void options_of_0_1_0(void **state)
 	assert_int_equal(v.options.struct_size, OPTIONS_0_1_0);
 	assert_int_equal(v.options.scan_percent, 5);
 	assert_untouched(&v, OPTIONS_0_1_0);
+	/* Words that are now ebbgc_debug()'s. */
+	assert_int_equal(old_options_parse(&v.options, "mode=memliner,park,depth=2"), 0);
+	assert_int_equal(v.options.depth, 2);
+	assert_untouched(&v, OPTIONS_0_1_0);
 	v.options.max_bytes = 16 << 20;
 	assert_int_equal(ebbgc_heap_create(&v.options, &heap), 0);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
@@ -67,14 +73,14 @@ static void options_of_a_later_header(void **state)
 	memset(&v, CANARY, sizeof(v));
 	ebbgc_options_init_size(&v.options, size);
 	assert_untouched(&v, size);
-	assert_int_equal(ebbgc_options_parse(&v.options, "max=16M"), 0);
+	assert_int_equal(ebbgc_debug(&v.options, "max=16M"), 0);
 	assert_int_equal(ebbgc_heap_create(&v.options, &heap), 0);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 	heap = NULL;
 	v.bytes[size - 1] = 1;
 	assert_int_equal(ebbgc_heap_create(&v.options, &heap), -E2BIG);
 	assert_null(heap);
-	assert_int_equal(ebbgc_options_parse(&v.options, "max=8M"), 0);
+	assert_int_equal(ebbgc_debug(&v.options, "max=8M"), 0);
 	assert_int_equal(v.bytes[size - 1], 1);
 }
 
@@ -84,7 +90,7 @@ static void options_of_no_version(void **state)
 	struct ebbgc_options o = { .struct_size = OPTIONS_LEAST - 1 };
 	ebbgc_heap_t *heap = NULL;
 
-	assert_int_equal(ebbgc_options_parse(&o, "max=16M"), -EINVAL);
+	assert_int_equal(ebbgc_debug(&o, "max=16M"), -EINVAL);
 	assert_int_equal(o.max_bytes, 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	assert_null(heap);

@@ -340,7 +340,7 @@ static void world_fenced(struct world *w, struct fenced *f, const char *words)
 	*w = (struct world){ .heap = NULL };
 	*f = (struct fenced){ .bytes = 0 };
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_options_parse(&o, words), 0);
+	assert_int_equal(ebbgc_debug(&o, words), 0);
 	o.max_bytes = 64 << 20;
 	o.pause_budget_ns = 0;
 	o.event = fence;

@@ -230,6 +230,7 @@ ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type)
 _Static_assert(sizeof(struct ebbgc_supply) == sizeof(struct supply) &&
 	       offsetof(struct ebbgc_supply, end) == offsetof(struct supply, end) && HEADER == 8,
 	       "ebbgc_alloc_site() of programs takes slots");
+_Static_assert(GRANULE == 16, "ebbgc_alloc_length_site() of programs counts granules");
 
 int ebbgc_site_init(ebbgc_heap_t *h, ebbgc_type_t type, struct ebbgc_site *site)
 {
@@ -238,6 +239,21 @@ int ebbgc_site_init(ebbgc_heap_t *h, ebbgc_type_t type, struct ebbgc_site *site)
 	if (type >= TYPES_MAX || !t->size || t->length_width || t->kind == KIND_FREE)
 		return -EINVAL;
 	*site = (struct ebbgc_site){ type, t->kind, (uint32_t)h->slot_size[t->kind] };
+	return 0;
+}
+
+int ebbgc_length_site_init(ebbgc_heap_t *h, ebbgc_type_t type, struct ebbgc_length_site *site)
+{
+	const struct type *t = &h->types[type];
+
+	if (type >= TYPES_MAX || !t->length_width || t->size + HEADER > SMALL_MAX)
+		return -EINVAL;
+	*site = (struct ebbgc_length_site){
+		.type = type, .length_offset = t->length_offset, .length_width = t->length_width,
+		.fixed = t->size + HEADER + GRANULE - 1, .element_size = t->element_size,
+		.most = (SMALL_MAX - HEADER - t->size) / t->element_size,
+		.sizes = h->slot_sizes[t->kinds / KIND_MOVABLE * 2 + t->kinds % 2],
+	};
 	return 0;
 }
 
@@ -261,8 +277,8 @@ ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type, size
 		return EBBGC_NULL;
 	}
 	if (total <= SMALL_MAX)
-		ref = alloc_small(m, type, 2 * h->class_of[(total + GRANULE - 1) / GRANULE] +
-					   ((t->flags & EBBGC_LEAF) != 0));
+		ref = alloc_small(m, type,
+				  2 * h->class_of[(total + GRANULE - 1) / GRANULE] + t->kinds);
 	else
 		ref = alloc_large(h, m, type, total);
 	if (ebbgc_is_null(ref))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include "barrier.h"
+#include "forward.h"
 #include "mark.h"
 #include "notes.h"
 #include "object.h"
@@ -17,6 +18,14 @@ void barrier_set(const struct ebbgc_heap *h, struct mutator *m)
 		flags |= EBBGC_NOTING;
 	if (h->stamped)
 		flags |= EBBGC_STAMPED;
+	if (h->moving.active)
+		flags |= EBBGC_MOVED;
+	/* The thread may be running, and reads them, if they are set. */
+	if (m->public.states != h->moving.states) {
+		m->public.states = h->moving.states;
+		m->public.base = (uint64_t)(uintptr_t)h->base;
+		m->public.blocks = h->region_count;
+	}
 	__atomic_store_n(&m->public.stamp, h->tag, __ATOMIC_RELAXED);
 	__atomic_store_n(&m->public.flags, flags, __ATOMIC_RELAXED);
 }
@@ -29,9 +38,10 @@ void barrier_set_all(struct ebbgc_heap *h)
 
 void barrier_log(struct mutator *m, ebbgc_ref_t old)
 {
-	uint64_t object = old.bits & EBBGC_ADDRESS_MASK;
-
-	if (!m->heap->marking || object_marked(m->heap, object))
+	if (!m->heap->marking)
+		return;
+	old.bits = forward_bits(m->heap, old.bits);
+	if (object_marked(m->heap, old.bits & EBBGC_ADDRESS_MASK))
 		return;
 	if (m->logged == SATB_ENTRIES) {
 		/* After fork() no thread marks, and the pool's lock may be held for ever. */
@@ -51,7 +61,10 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 	barrier_log(m, old);
 }
 
-/* Is it known that the object dies in this cycle?  Only weak slots refer to it. */
+/*
+ * Is it known that the object dies in this cycle?  Only weak slots refer to it.  Once all is marked
+ * no slot has an old name.
+ */
 static bool is_dead(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	const struct ebbgc_heap *h = ((const struct mutator *)mutator)->heap;
@@ -76,6 +89,17 @@ void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 
 	if (remembers(m->heap))
 		remember_object(m, object);
+	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
+		barrier_log(m, old);
+}
+
+void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+			ebbgc_ref_t value)
+{
+	struct mutator *m = mutator_of(mutator);
+
+	if (remembers(m->heap))
+		remember_slot(m, slot, value);
 	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
 		barrier_log(m, old);
 }
@@ -117,14 +141,16 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 {
 	uint64_t was = ref.bits;
 
+	ref.bits = forward_bits(mutator_of(mutator)->heap, was);
 	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING) {
 		notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
-		notes_add_target(mutator_of(mutator), was & EBBGC_ADDRESS_MASK);
+		notes_add_target(mutator_of(mutator), ref.bits & EBBGC_ADDRESS_MASK);
 	}
-	if (!ebbgc_is_stale(mutator, ref))
+	if (ebbgc_is_stale(mutator, ref))
+		ref.bits = stamped(ref.bits, mutator);
+	if (ref.bits == was)
 		return ref;
-	/* Stamp the slot too, without undoing a concurrent store. */
-	ref.bits = stamped(was, mutator);
+	/* Heal or stamp the slot too, without undoing a concurrent store. */
 	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false,
 				    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 	return ref;
@@ -170,13 +196,14 @@ ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 		    ebbgc_ref_t *expected, ebbgc_ref_t value)
 {
-	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) }, seen;
+	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) }, now, seen;
 	struct mutator *m = mutator_of(mutator);
 
 	if (remembers(m->heap))
 		remember(m, object, slot, value);
 	for (;;) {
-		seen = is_dead(mutator, was) ? EBBGC_NULL : was;
+		now.bits = forward_bits(m->heap, was.bits);
+		seen = is_dead(mutator, now) ? EBBGC_NULL : now;
 		/* Stamps may differ between two references to one object. */
 		if (!ebbgc_same(seen, *expected))
 			break;

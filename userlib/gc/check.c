@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include "check.h"
 #include "event.h"
-#include "object.h"
+#include "forward.h"
 #include "os.h"
 #include "roots.h"
 #include "type.h"
@@ -18,6 +18,7 @@ struct check {
 	uint64_t *before;	/* bitmap: reachable by any path at the snapshot */
 	uint64_t *existed;	/* bitmap: allocated at the snapshot */
 	struct vector stack, ephemerons;
+	uint64_t before_move;	/* number of reachable objects */
 };
 
 enum walk_kind { WALK_STRONG, WALK_ANY };
@@ -27,6 +28,7 @@ struct walk {
 	uint64_t *seen;
 	enum walk_kind kind;
 	bool stacks;		/* words on stacks are roots */
+	bool healed;		/* no slot names where an object was */
 	uint64_t from;		/* the object whose slots are visited; 0 for a root */
 };
 
@@ -86,6 +88,11 @@ static void walk_slot(void *arg, ebbgc_ref_t *slot)
 	struct walk *w = arg;
 	uint64_t object = ref_load(slot);
 
+	if (forward(w->h, object) != object) {
+		if (w->healed)
+			return failed(w->h, w->from, "refers to where an object was");
+		object = forward(w->h, object);
+	}
 	/* References to aligned addresses outside of the heap are allowed. */
 	if (!object || (!in_heap(w->h, object) && object % 8 == 0))
 		return;
@@ -244,15 +251,70 @@ void check_snapshot(struct ebbgc_heap *h)
 	walk_all(&w);
 }
 
+void check_listed(struct ebbgc_heap *h)
+{
+	if (h->check)
+		memcpy(h->check->before, h->check->existed, bitmap_bytes(h));
+}
+
 static void minor_slot(void *arg, ebbgc_ref_t *slot)
 {
 	const struct walk *w = arg;
-	uint64_t object = ref_load(slot);
+	uint64_t object = forward(w->h, ref_load(slot));
 
 	if (!in_heap(w->h, object))
 		return;
 	if (!is_object(w->h, object) || !bit_test(w->h->nursery.old, granule_of(w->h, object)))
 		failed(w->h, w->from ? w->from : object, "refers to what a minor cycle frees");
+}
+
+static void minor_reference(struct walk *w, uint64_t object)
+{
+	ebbgc_ref_t ref = { object };
+
+	/* Other words are no references. */
+	if (object_at(w->h, object))
+		minor_slot(w, &ref);
+}
+
+static void minor_target(void *arg, uint32_t kind, uint64_t target)
+{
+	struct walk *w = arg;
+
+	minor_reference(w, kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(w->h, target) : target);
+}
+
+/* Weak references to what is freed were cleared. */
+static void minor_edge(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	(void)slot;
+	minor_reference(((struct walking *)edges)->w, value.bits & EBBGC_ADDRESS_MASK);
+}
+
+static void minor_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		       enum ebbgc_clear when)
+{
+	(void)when;
+	minor_edge(edges, slot, value);
+}
+
+static void minor_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			    ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	(void)when;
+	minor_edge(edges, key_slot, key);
+	minor_edge(edges, value_slot, value);
+}
+
+static void minor_object(struct walk *w)
+{
+	struct walking walking = { { minor_edge, minor_weak, minor_ephemeron }, w };
+	const struct type *type = &w->h->types[type_id(w->from)];
+
+	type_visit(type, w->from, minor_slot, w);
+	slots_visit(type, w->from, w->from, UINT64_MAX, minor_target, w);
+	if (type->edges)
+		type->edges((void *)(uintptr_t)w->from, &walking.edges);
 }
 
 void check_minor(struct ebbgc_heap *h)
@@ -270,7 +332,7 @@ void check_minor(struct ebbgc_heap *h)
 			w.from = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
 			if (type_id(w.from) == TYPE_NONE)
 				failed(h, w.from, "is old, but no object");
-			type_visit(&h->types[type_id(w.from)], w.from, minor_slot, &w);
+			minor_object(&w);
 		}
 	}
 }
@@ -279,6 +341,61 @@ void check_traced(struct ebbgc_heap *h, uint64_t object)
 {
 	if (h->nursery.old && !bit_test(h->nursery.old, granule_of(h, object)))
 		failed(h, object, "is young, and traced");
+}
+
+static void root_slot(void *arg, ebbgc_ref_t *slot)
+{
+	struct ebbgc_heap *h = arg;
+	uint64_t object = ref_load(slot);
+
+	if (forward(h, object) != object)
+		failed(h, object, "a root refers to where an object was");
+}
+
+void check_roots(struct ebbgc_heap *h)
+{
+	if (h->check)
+		roots_each(h, root_slot, h);
+}
+
+/* Returns the number of objects that can be reached by any path. */
+static uint64_t reached(struct ebbgc_heap *h)
+{
+	struct walk w = { .h = h, .kind = WALK_ANY, .stacks = true, .seen = h->check->reached };
+	uint64_t count = 0;
+
+	walk_all(&w);
+	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++)
+		count += (uint64_t)__builtin_popcountll(w.seen[word]);
+	return count;
+}
+
+void check_move(struct ebbgc_heap *h)
+{
+	if (h->check)
+		h->check->before_move = reached(h);
+}
+
+void check_moved(struct ebbgc_heap *h)
+{
+	if (!h->check)
+		return;
+	check_roots(h);
+	if (reached(h) != h->check->before_move)
+		failed(h, 0, "objects were lost as others moved");
+	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next) {
+		size_t size = h->slot_size[h->kinds[r]];
+
+		for (size_t i = 0; i < REGION_SIZE / size; i++) {
+			uint64_t object = (uint64_t)(uintptr_t)region_start(h, r) + i * size +
+					  HEADER;
+			uint64_t now = forward(h, object);
+
+			if (now != object && (!is_object(h, now) || is_object(h, object) ||
+					      memcmp(header_of(now), header_of(object), size)))
+				failed(h, now, "is no copy of the object that has moved");
+		}
+	}
 }
 
 struct weak_check {
@@ -347,7 +464,7 @@ void check_marks(struct ebbgc_heap *h, bool exact)
 	 * A stack word that appeared during a concurrent cycle may be left over from a frame
 	 * that has returned: its target need not be marked.
 	 */
-	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact };
+	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact, .healed = true };
 
 	if (!h->check)
 		return;

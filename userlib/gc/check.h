@@ -27,7 +27,18 @@ void check_snapshot(struct ebbgc_heap *h);
 void check_minor(struct ebbgc_heap *h);
 /* A tracer reads an object, which no minor cycle may free.  Only in checking mode. */
 void check_traced(struct ebbgc_heap *h, uint64_t object);
+/* World stopped: no root names where an object was.  Nothing without the checking mode. */
+void check_roots(struct ebbgc_heap *h);
+/*
+ * World stopped, objects are about to move, or have moved: no root names an old place, and what
+ * can be reached is what could be.  Nothing without the checking mode.
+ */
+void check_move(struct ebbgc_heap *h);
+void check_moved(struct ebbgc_heap *h);
 /* World stopped, marking has ended; @exact: of a full cycle.  Nothing without the checking mode. */
 void check_marks(struct ebbgc_heap *h, bool exact);
+
+/* World stopped: the program learns of all objects, and may keep any. */
+void check_listed(struct ebbgc_heap *h);
 
 #endif

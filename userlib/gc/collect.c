@@ -9,6 +9,7 @@
 #include "mark.h"
 #include "mark_phase.h"
 #include "minor.h"
+#include "move.h"
 #include "object.h"
 #include "os.h"
 #include "region.h"
@@ -57,6 +58,7 @@ static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		supplies_blacken(h, m);
 	fibres_snapshot(h);
+	check_roots(h);
 	roots_each(h, mark_slot, &h->marker.tracers[0]);
 	stacks_each(h, mark_slot, &h->marker.tracers[0]);
 	h->marking = true;
@@ -124,6 +126,8 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 	marking_count(h);
 	if (kind == CYCLE_FULL)
 		h->supplied_before = h->supplied;
+	/* Marking has healed all slots. */
+	move_forget(h);
 	sweep_begin(h, kind == CYCLE_CONCURRENT);
 	trigger_set(h, live);
 	pthread_mutex_unlock(&h->lock);
@@ -195,6 +199,21 @@ static void ready_send(struct ebbgc_heap *h, uint64_t finalizers)
 		event_send(h, EBBGC_EVENT_FINALIZERS_READY, finalizers, NULL);
 }
 
+/* Moves objects, if that pays, in a pause of its own. */
+static void move(struct ebbgc_heap *h, enum cycle_kind kind)
+{
+	uint64_t since, ready;
+
+	if (!move_choose(h, kind == CYCLE_FULL, location_is_scarce(h)))
+		return;
+	since = stop(h);
+	ready = minor_collect(h);
+	move_objects(h);
+	resume(h, since);
+	ready_send(h, ready);
+	move_done(h);
+}
+
 static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 {
 	uint64_t since, begin, ready;
@@ -251,6 +270,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	pthread_mutex_unlock(&h->lock);
 	ready_send(h, ready);
 	sweep_all(h);
+	move(h, kind);
 	regions_release(h);
 	event_send(h, EBBGC_EVENT_CYCLE_END, regions_bytes(h), NULL);
 }

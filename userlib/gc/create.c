@@ -6,6 +6,7 @@
 #include "check.h"
 #include "collect.h"
 #include "finalize.h"
+#include "forward.h"
 #include "location.h"
 #include "mark_phase.h"
 #include "notes.h"
@@ -35,6 +36,7 @@ static void heap_free(struct ebbgc_heap *h)
 	park_destroy(h);
 	location_destroy(h);
 	types_destroy(h);
+	forwards_destroy(h);
 	regions_destroy(h);
 	free(h);
 }

@@ -2,13 +2,13 @@
 /*
  * ebbgc: a garbage-collected heap for C programs and language runtimes.
  *
- * Objects do not move in this version.  A type's layout is data (struct ebbgc_layout), from which
- * the collector finds references precisely.  It scans stacks precisely (frames) or conservatively;
- * each heap chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle
- * begins (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs
- * the reference that it overwrites, a load costs a comparison, and objects allocated during a cycle
- * survive it.  Mark bits and allocation bits live outside the heap's pages, so sweeping and
- * barriers touch no page that the program does not touch.
+ * Objects move only if their type allows it (EBBGC_MOVABLE).  A type's layout is data (struct
+ * ebbgc_layout), from which the collector finds references precisely.  It scans stacks precisely
+ * (frames) or conservatively; each heap chooses.  Threads named `ebb-gc...` mark concurrently on a
+ * snapshot taken when a cycle begins (Yuasa, "Real-time garbage collection on general-purpose
+ * machines", 1990): a store logs the reference that it overwrites, a load costs a comparison, and
+ * objects allocated during a cycle survive it.  Mark bits and allocation bits live outside the
+ * heap's pages, so sweeping and barriers touch no page that the program does not touch.
  *
  * Conventions.  Sizes are in bytes, times in nanoseconds.  Functions return 0 or a negative errno
  * unless noted; on failure they leave outputs unchanged.
@@ -21,7 +21,8 @@
  *
  * References.  A reference in a variable of an attached thread stays valid across safepoints as
  * long as its object is reachable from a frame, a handle, a root range or a reachable object; in
- * heaps with conservative stacks, also from any local variable or register.  Heaps of one process
+ * heaps with conservative stacks, also from any local variable or register.  For an object that may
+ * move, one of these must refer to it directly: see EBBGC_MOVABLE.  Heaps of one process
  * share nothing: never store a reference of one heap in an object, root or handle of another.
  * References to 8-byte aligned memory outside of all heaps, such as static objects, are allowed
  * everywhere: the collector neither reads that memory nor follows references in it.
@@ -76,8 +77,8 @@ typedef struct ebbgc_reference {
 
 /*
  * Returns the address of the object's first byte (8-byte aligned); NULL for the null reference.  An
- * address is no identity: later versions may move objects of types that allow it.  Compare with
- * ebbgc_same(), hash with ebbgc_hash().
+ * address is no identity if the type is EBBGC_MOVABLE, and valid as long as the reference is.
+ * Compare with ebbgc_same(), hash with ebbgc_hash().
  */
 static inline void *ebbgc_ptr(ebbgc_ref_t ref)
 {
@@ -110,83 +111,33 @@ typedef struct ebbgc_heap ebbgc_heap_t;
 
 /* How collections run. */
 enum ebbgc_mode {
-	EBBGC_CONCURRENT,	/* concurrent marking, two short pauses a cycle */
-	EBBGC_STOP_WORLD,	/* all marking in one pause, on all markers */
+	EBBGC_CONCURRENT = 0,	/* concurrent marking, two short pauses a cycle */
+	EBBGC_STOP_WORLD = 1,	/* all marking in one pause, on all markers */
 	/*
-	 * Concurrent, and in the program's order: objects that it has just touched are marked
-	 * first, objects that are probably swapped out are postponed (MemLiner, OSDI 2022;
-	 * chapter 4 of Ma's dissertation).  As published, for comparisons.
+	 * For heaps that may be larger than local memory.  Concurrent, and in the program's order:
+	 * objects that it has just touched are marked first (MemLiner, OSDI 2022; chapter 4 of Ma's
+	 * dissertation).  Work on swapped-out pages waits until they come in, and at last they are
+	 * fetched in batches.  Pages that hold only garbage are dropped, not written to swap.
 	 */
-	EBBGC_MEMLINER,
-	/* For heaps that may be larger than local memory: EBBGC_MEMLINER with PARK and DROP. */
-	EBBGC_SWAPPING,
+	EBBGC_SWAPPING = 3,
 };
 
-/* Switches for struct ebbgc_options.features: what a program needs. */
+/* Switches for struct ebbgc_options.features. */
 enum {
 	/*
-	 * Any mode: grow without asking whether the kernel can back the heap.  By default, a heap
-	 * is full not only at max_bytes but also when the machine or a cgroup of the process has
-	 * neither memory nor swap left: it collects, then calls `oom`, then fails the allocation,
-	 * instead of being killed by the kernel.
+	 * Grow without asking whether the kernel can back the heap.  By default, a heap is full not
+	 * only at max_bytes but also when the machine or a cgroup of the process has neither memory
+	 * nor swap left: it collects, then calls `oom`, then fails the allocation, instead of being
+	 * killed by the kernel.
 	 */
 	EBBGC_OVERCOMMIT = 1 << 7,
 	/*
-	 * Any mode: references carry no stamps, so that ebbgc_ref_t.bits is the address, which code
-	 * may use as a C pointer.  Implies EBBGC_EXACT with EBBGC_MEMLINER.
+	 * References carry no stamps, so that ebbgc_ref_t.bits is the address, which code may use
+	 * as a C pointer.
 	 */
 	EBBGC_PLAIN = 1 << 10,
 	/* Finalizers of objects that died together are ready in reverse order, the newest first. */
 	EBBGC_NEWEST_FIRST = 1 << 11,
-};
-
-/*
- * Further switches, for experiments and comparisons: a mode has set those that a program needs.
- * Later versions may ignore them.  What is said of EBBGC_MEMLINER holds for EBBGC_SWAPPING.
- */
-enum {
-	/*
-	 * Any mode: ask the kernel which pages are swapped out.  New objects then avoid swapped-out
-	 * pages with live objects; EBBGC_MEMLINER uses no stamps.
-	 */
-	EBBGC_EXACT = 1 << 0,
-	/*
-	 * EBBGC_MEMLINER: park work by page while its page is swapped out, resume it when the page
-	 * comes in, and at last fetch pages in batches, in address order.  Implies EBBGC_EXACT.
-	 */
-	EBBGC_PARK = 1 << 1,
-	/*
-	 * Any mode: while some of the process is swapped out, drop pages that hold only garbage
-	 * instead of writing them to swap.  In checking mode always.
-	 */
-	EBBGC_DROP = 1 << 2,
-	/* Any mode: do not name the threads `ebb-gc...`: ebb treats them as the program's. */
-	EBBGC_INCOGNITO = 1 << 3,
-	/* EBBGC_PARK: deactivate (MADV_COLD) pages that the collector fetched and has traced. */
-	EBBGC_COLD = 1 << 4,
-	/*
-	 * EBBGC_MEMLINER, requires ebbd: mark next the objects that the program faults on, and
-	 * resume at once work that is parked on their page.  Needs no read barrier.  No effect
-	 * without ebbd.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's faults must be
-	 * distinguishable from the program's.
-	 */
-	EBBGC_ARRIVALS = 1 << 5,
-	/*
-	 * EBBGC_MEMLINER, requires ebbd, also between cycles: prefetch up to 64 swapped-out pages
-	 * that references on the page of a fault of the program point to.  Implies EBBGC_EXACT;
-	 * not with EBBGC_INCOGNITO.
-	 */
-	EBBGC_HINTS = 1 << 6,
-	/*
-	 * Any mode: count the major faults of allocation (stats.allocation_faults), apart from the
-	 * program's own.  Costs two system calls for each 8 KiB.
-	 */
-	EBBGC_COUNT_FAULTS = 1 << 8,
-	/*
-	 * EBBGC_CONCURRENT, EBBGC_STOP_WORLD: mark in address order, as G1 of the JVM does, instead
-	 * of depth first.  Each page is read about once; not with EBBGC_MEMLINER (-EINVAL).
-	 */
-	EBBGC_ADDRESS_ORDER = 1 << 9,
 };
 
 /* The source of page residency.  If the kernel lacks one, the heap uses the next. */
@@ -199,7 +150,7 @@ enum ebbgc_residency {
 
 /* The source of epochs: see struct ebbgc_stats. */
 enum ebbgc_epoch_source {
-	EBBGC_EPOCH_NONE,		/* not EBBGC_MEMLINER, or EBBGC_EXACT */
+	EBBGC_EPOCH_NONE,		/* residency is asked of the kernel, or not needed */
 	EBBGC_EPOCH_EBBD,		/* ebb's BPF programs, by a plain load */
 	EBBGC_EPOCH_OWN,		/* this library, by pages that changed between two scans */
 };
@@ -268,10 +219,11 @@ struct ebbgc_options {
 	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
-	 * Called on the collector's thread, on that of minor cycles, and on the allocating one for
-	 * OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not call functions of the
-	 * heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END attached threads are
-	 * stopped: a handler deadlocks that takes a lock which one of them holds at a safepoint.
+	 * Called on the collector's thread, on that of minor cycles, in ebbgc_heap_walk(), and on
+	 * the allocating one for OUT_OF_MEMORY, perhaps at the same time; may be NULL.  It must not
+	 * call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN to PAUSE_END
+	 * attached threads are stopped: a handler deadlocks that takes a lock which one of them
+	 * holds at a safepoint.
 	 */
 	void (*event)(void *arg, const struct ebbgc_event *event);
 	void *event_arg;
@@ -283,17 +235,14 @@ struct ebbgc_options {
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
 
-	uint32_t features;		/* EBBGC_EXACT, ... */
+	uint32_t features;		/* EBBGC_OVERCOMMIT, ... */
+	/* See ebbgc_debug(), which sets them. */
 	enum ebbgc_residency residency;
-
-	/* EBBGC_MEMLINER, named as in the paper, which gives no value for N and delta. */
-	unsigned int depth;		/* MAX_Depth: hops explored from a touched object; <= 64 */
-	/* MAX_DL while > 50 %, 15 to 50 %, and < 15 % of the target are unused; <= 6 */
+	unsigned int depth;
 	unsigned int delays[3];
-	unsigned int delta; /* a stamp at most this many epochs away means local; <= 7 */
-	unsigned int epoch_percent;	/* N: share of pages that changes in an epoch; EPOCH_OWN */
-
-	unsigned int scan_percent;	/* greatest share of a marker's time spent on scans */
+	unsigned int delta;
+	unsigned int epoch_percent;
+	unsigned int scan_percent;
 	uint32_t unused;		/* padding in 0.1.0: never read */
 
 	/*
@@ -308,11 +257,11 @@ struct ebbgc_options {
 	 * visits old objects in which references to new ones were stored.  pause_budget_ns does not
 	 * limit it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
 	 *
-	 * Types with slots, edges() or EBBGC_FIBRE are refused: ebbgc_type_register() fails with
-	 * -ENOTSUP.  ebbgc_overwrite() is then needed before every store that bypasses
-	 * ebbgc_store(), over null, too: the next minor cycle visits all of the object or, if that
-	 * is unknown, frees nothing.  It frees nothing either after ebbgc_log_old(), which
-	 * ebbgc_cas() of 0.1.0 calls.
+	 * Types with slots or edges() need EBBGC_ALL_STORES: otherwise ebbgc_type_register() fails
+	 * with -ENOTSUP.  ebbgc_replace() or ebbgc_overwrite() is needed before every store that
+	 * bypasses ebbgc_store(), over null, too: after ebbgc_overwrite() the next minor cycle
+	 * visits all of the object or, if that is unknown, frees nothing.  It frees nothing either
+	 * after ebbgc_log_old(), which ebbgc_cas() of 0.1.0 calls.
 	 *
 	 * A thread of its own runs minor cycles, also during a cycle: it calls `event` with
 	 * PAUSE_BEGIN, PAUSE_END and FINALIZERS_READY, perhaps while the collector's calls it.
@@ -322,7 +271,7 @@ struct ebbgc_options {
 
 /*
  * Fills in the defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's
- * memory; no features, no nursery, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
+ * memory; no features, no nursery.
  */
 EBBGC_API void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size);
 
@@ -332,24 +281,66 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
 }
 
 /*
- * Changes options by a text such as "mode=swapping,max=4G,delta=2":
+ * Changes options by a text such as "mode=swapping,max=4G":
  *
- *	mode=concurrent|stop|memliner|swapping  sizing=fixed|growable  growth=REAL
- *	max, min, budget, nursery=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
- *	residency=pagemap_scan|pagemap|mincore|simulated
- *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, count, address,
- *	plain, newest, lock, check
+ *	mode=concurrent|stop|swapping  sizing=fixed|growable  growth=REAL
+ *	max, min, budget, nursery=BYTES[KMG]  markers=N
+ *	overcommit, plain, newest, lock, check
  *
  * -EINVAL, and no option changes, for any other word or without ebbgc_options_init().
  */
-EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *text);
+EBBGC_API int ebbgc_options_words(struct ebbgc_options *options, const char *text);
+
+static inline int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
+{
+	return ebbgc_options_words(options, text);
+}
+
+/*
+ * For debugging, experiments and comparisons: no program needs it.  Changes options by words as
+ * above and the following, which later versions may change or ignore.
+ *
+ *	mode=memliner	follow the program as published, by stamps in references; mode=swapping is
+ *			this with park and drop
+ *	exact		any mode: ask the kernel which pages are swapped out.  New objects then
+ *			avoid swapped-out pages with live objects; no stamps.  With memliner, plain
+ *			implies it.
+ *	park		memliner: park work by page while its page is swapped out, resume it when
+ *			the page comes in, and at last fetch pages in batches, in address order.
+ *			Implies exact.
+ *	cold		park: deactivate (MADV_COLD) pages that the collector fetched and has traced
+ *	drop		any mode: while some of the process is swapped out, drop pages of garbage
+ *			instead of writing them to swap.  With check always.
+ *	arrivals	memliner, requires ebbd: mark next the objects that the program faults on,
+ *			and resume at once work that is parked on their page.  Needs no read
+ *			barrier.  No effect without ebbd.
+ *	hints		memliner, requires ebbd, also between cycles: prefetch up to 64 swapped-out
+ *			pages that references on the page of a fault point to.  Implies exact.
+ *	incognito	any mode: do not name the threads `ebb-gc...`: ebb treats them as the
+ *			program's.  Not with arrivals or hints: the collector's faults must be
+ *			distinguishable from the program's.
+ *	count		any mode: count the major faults of allocation (stats.allocation_faults);
+ *			costs two system calls for each 8 KiB
+ *	address		not with memliner: mark in address order, as G1 of the JVM does, instead of
+ *			depth first.  Each page is read about once.
+ *	depth=N		memliner: MAX_Depth, hops explored from a touched object [3]; <= 64
+ *	delays=N:N:N	memliner: MAX_DL while > 50 %, 15 to 50 %, and < 15 % of the target are
+ *			unused [4:2:0]; <= 6
+ *	delta=N		a stamp at most so many epochs away means local [1]; <= 7
+ *	epoch=N		share of pages that changes in an epoch of the heap's own [10 %]
+ *	scan=N		greatest share of a marker's time spent on scans [5 %]
+ *	residency=pagemap_scan|pagemap|mincore|simulated
+ *
+ * -EINVAL as above; ebbgc_heap_create() fails with -EINVAL for words that exclude each other.
+ */
+EBBGC_API int ebbgc_debug(struct ebbgc_options *options, const char *text);
 
 /*
  * Creates a heap and its collector threads; NULL options are the defaults.  The environment
- * variable EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them; setuid programs ignore it.
- * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_MEMLINER,
- * EBBGC_DROP, EBBGC_EXACT and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM,
- * -EAGAIN if no thread can be created.
+ * variable EBBGC_OPTIONS, as for ebbgc_debug(), overrides them; setuid programs ignore it.
+ * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOTSUP for EBBGC_SWAPPING
+ * and resident_budget if pages of the kernel have not 4 KiB, -ENOMEM, -EAGAIN if no thread can be
+ * created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
@@ -368,6 +359,30 @@ enum {
 	EBBGC_LEAF = 1 << 0,	/* no references: the collector never reads such objects */
 	EBBGC_WEAK = 1 << 1,	/* weak references: set to null when their targets die */
 	EBBGC_FIBRE = 1 << 2,	/* a fibre: see ebbgc_fibre_touch(); needs edges() */
+#ifndef EBBGC_NO_NOTES
+	/*
+	 * Objects may move at the end of a cycle, with all threads stopped.  An object stays where
+	 * it is while a frame, a handle, a root range or callback, a ready finalizer or, in heaps
+	 * with conservative stacks, a word on a stack refers to it.  Any other reference in a
+	 * variable is invalid after the thread's next safepoint, although the object lives:
+	 * ebbgc_load() it again.  Types whose objects do not move may hold references to such
+	 * objects.  A cycle moves objects of at most 8184 bytes out of regions that are mostly
+	 * free, and packs those that notes and arrivals of EBBGC_MEMLINER find in use; with
+	 * `check`, it moves every object that may move.
+	 *
+	 * Not with EBBGC_WEAK, EBBGC_FIBRE, slots, trace() or edges(): -EINVAL.  -ENOTSUP in a heap
+	 * that has a type with slots or edges(), whose words the program reads by plain loads; such
+	 * a type is refused, too, once a type is EBBGC_MOVABLE.  All code that accesses the heap
+	 * must be compiled with this version or a later one, and without EBBGC_NO_NOTES.
+	 */
+	EBBGC_MOVABLE = 1 << 3,
+#endif
+	/*
+	 * Allows the type in heaps with a nursery: before each store of a reference in its slots,
+	 * or where its edges() reads, also over null, the program calls ebbgc_replace() or
+	 * ebbgc_overwrite() with the object.  Fibres need ebbgc_fibre_touch() only.
+	 */
+	EBBGC_ALL_STORES = 1 << 4,
 };
 
 /* `count` of a run that has one reference for each element of the object's variable part. */
@@ -457,7 +472,7 @@ typedef void (*ebbgc_visit_fn)(void *arg, ebbgc_ref_t *slot);
  */
 struct ebbgc_layout {
 	const char *name;	/* copied */
-	uint32_t flags;		/* EBBGC_LEAF, EBBGC_WEAK, EBBGC_FIBRE */
+	uint32_t flags;		/* EBBGC_LEAF, ... */
 	size_t size;		/* fixed part, > 0 */
 	size_t element_size;	/* of the variable part, which follows the fixed one */
 	uint32_t length_offset;	/* of the length field: unsigned, in elements, never changed */
@@ -492,7 +507,8 @@ struct ebbgc_layout {
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
  * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
- * -ENOTSUP for slots, edges() and EBBGC_FIBRE in a heap with nursery_bytes, -ENOSPC beyond 65533
+ * -ENOTSUP for slots and edges() without EBBGC_ALL_STORES in a heap with nursery_bytes, for both in
+ * one with objects that may move, and for the latter in one with the former, -ENOSPC beyond 65533
  * types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
@@ -521,6 +537,8 @@ typedef struct ebbgc_mutator {
 	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
 	struct ebbgc_entered *fibres;	/* that the thread has entered */
 	struct ebbgc_supply *supplies;	/* by kind of slot: see ebbgc_alloc_site() */
+	const uint8_t *states;	/* of the heap's blocks: see ebbgc_may_have_moved() */
+	uint64_t base, blocks;	/* address of the first block; number, or 0 */
 } ebbgc_mutator_t;
 
 #define EBBGC_STAMP_SHIFT 60
@@ -529,6 +547,7 @@ typedef struct ebbgc_mutator {
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
 #define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
 #define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */
+#define EBBGC_MOVED UINT32_C(8)		/* slots may name where objects were; as EBBGC_MARKING */
 
 /*
  * Attaches the calling thread, at most once to each heap; -EALREADY otherwise, -ENOMEM, -ECHILD.
@@ -605,6 +624,53 @@ static inline ebbgc_ref_t ebbgc_alloc_site(ebbgc_mutator_t *mutator, const struc
 			  __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED));
 }
 
+/* The slot of a small object.  No version changes it. */
+struct ebbgc_slot_size {
+	uint32_t kind, bytes;
+};
+
+/* What inline allocation needs to know of a type with a length field.  No version changes it. */
+struct ebbgc_length_site {
+	ebbgc_type_t type;
+	uint32_t length_offset, length_width;
+	uint32_t unused;
+	size_t fixed;		/* bytes of an object without elements, to be rounded down */
+	size_t element_size;
+	size_t most;		/* the greatest length of objects that are allocated inline */
+	const struct ebbgc_slot_size *sizes;	/* by bytes / 16; of the heap */
+};
+
+/* -EINVAL: the type has no length field, or its fixed part is larger than 8184 bytes. */
+EBBGC_API int ebbgc_length_site_init(ebbgc_heap_t *heap, ebbgc_type_t type,
+				     struct ebbgc_length_site *site);
+
+/* ebbgc_alloc_length(), inline for objects of up to 8184 bytes while the supply lasts. */
+static inline ebbgc_ref_t ebbgc_alloc_length_site(ebbgc_mutator_t *mutator,
+						  const struct ebbgc_length_site *site,
+						  size_t length)
+{
+	const struct ebbgc_slot_size *size;
+	struct ebbgc_supply *supply;
+	char *slot, *field;
+
+	if (EBBGC_UNLIKELY(length > site->most))
+		return ebbgc_alloc_length(mutator, site->type, length);
+	size = &site->sizes[(site->fixed + length * site->element_size) / 16];
+	supply = &mutator->supplies[size->kind];
+	slot = supply->next;
+	if (EBBGC_UNLIKELY(slot == supply->end))
+		return ebbgc_alloc_length(mutator, site->type, length);
+	supply->next = slot + size->bytes;
+	__atomic_store_n((uint64_t *)(void *)slot, site->type, __ATOMIC_RELAXED);
+	field = slot + 8 + site->length_offset;
+	if (site->length_width == 4)
+		__atomic_store_n((uint32_t *)(void *)field, (uint32_t)length, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n((uint64_t *)(void *)field, length, __ATOMIC_RELAXED);
+	return EBBGC_BITS((uint64_t)(uintptr_t)(slot + 8) |
+			  __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED));
+}
+
 /* Returns the type that an object of a heap was allocated with. */
 EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);
 
@@ -624,8 +690,8 @@ EBBGC_API uint32_t ebbgc_hash(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
  * Read and write every reference inside an object by these functions.  `object` is the object that
  * holds `slot`.  Stores release, and reads through a loaded reference are ordered after the load:
  * a thread that sees a reference sees the object's contents.  Racing stores lose no reference: a
- * store exchanges the old value and the new one.  A load may write the slot: the same reference
- * with another stamp.
+ * store exchanges the old value and the new one.  A load and the collector may write the slot: the
+ * same reference with another stamp, or to where the object is now.
  */
 
 /*
@@ -676,10 +742,28 @@ static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t re
 	return (ref.bits ^ stamp) >> EBBGC_STAMP_SHIFT && ref.bits;
 }
 
+#define EBBGC_BLOCK_SHIFT 16
+
+/* Has any object moved out of the block of the heap that the reference names? */
+static inline bool ebbgc_may_have_moved(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
+{
+	/* Without the stamp. */
+	uint64_t block = (ref.bits - mutator->base) << 4 >> (4 + EBBGC_BLOCK_SHIFT);
+
+	return block < mutator->blocks && mutator->states[block];
+}
+
+/* With EBBGC_NOTING or EBBGC_MOVED: must a load take the slow path? */
+static inline bool ebbgc_must_look(const ebbgc_mutator_t *mutator, uint32_t flags, ebbgc_ref_t ref)
+{
+	return (flags & EBBGC_NOTING) || EBBGC_UNLIKELY(ebbgc_may_have_moved(mutator, ref)) ||
+	       ((flags & EBBGC_STAMPED) && ebbgc_is_stale(mutator, ref));
+}
+
 #ifdef EBBGC_NO_NOTES
 /*
  * A program compiled with EBBGC_NO_NOTES notes none of its loads: a load is one instruction, and
- * EBBGC_MEMLINER follows the program by arrivals and residency only.
+ * EBBGC_SWAPPING follows the program by residency only.
  */
 static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				     const ebbgc_ref_t *slot)
@@ -704,10 +788,12 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 				     const ebbgc_ref_t *slot)
 {
 	ebbgc_ref_t ref = ebbgc_read(slot);
-	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_NOTING | EBBGC_STAMPED);
+	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_NOTING | EBBGC_STAMPED | EBBGC_MOVED);
 
 	/* The first test does not wait for the reference, which may take a cache miss. */
-	if (EBBGC_UNLIKELY(flags) && ((flags & EBBGC_NOTING) || ebbgc_is_stale(mutator, ref)))
+	if (EBBGC_UNLIKELY(flags) && (flags & (EBBGC_NOTING | EBBGC_MOVED) ?
+				      ebbgc_must_look(mutator, flags, ref) :
+				      ebbgc_is_stale(mutator, ref)))
 		return ebbgc_load_slow(mutator, object, slot, ref);
 	return ref;
 }
@@ -744,7 +830,7 @@ static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc
 {
 	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
 
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & (EBBGC_MARKING | EBBGC_MOVED)))
 		return ebbgc_cas_slow(mutator, object, slot, expected, value);
 	/* Stamps may differ between two references to one object. */
 	while (ebbgc_same(was, *expected)) {
@@ -768,14 +854,28 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
  * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
- * holds the slot, or null if it is unknown, and the old reference, or null.  Types that a heap with
- * a nursery refuses need no call where the old reference is null.
+ * holds the slot, or null if it is unknown, and the old reference, or null.  Types without
+ * EBBGC_ALL_STORES need no call where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
 {
 	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
 		ebbgc_overwrite_slow(mutator, object, old);
+}
+
+/*
+ * ebbgc_overwrite() that finds the object by the slot's address: `slot` is the word in an object
+ * whose type describes it, or a word that a fibre or a root callback visits.  `value` is the
+ * reference that is stored, or null: a nursery has work only if its object is new.
+ */
+EBBGC_API void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+				  ebbgc_ref_t value);
+static inline void ebbgc_replace(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
+				 ebbgc_ref_t value)
+{
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_replace_slow(mutator, slot, old, value);
 }
 
 /*
@@ -961,6 +1061,18 @@ EBBGC_API void ebbgc_external_bytes(ebbgc_mutator_t *mutator, int64_t bytes);
 EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
 			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
 
+/*
+ * Stops all threads, but collects nothing, and calls fn(arg, object) for each object that was not
+ * freed yet, reachable or not, in address order.  fn may read the objects' bytes (a slot may name
+ * where an object of an EBBGC_MOVABLE type was before it moved), but must store no
+ * reference in the heap and call no function of the heap but ebbgc_type_of().  An object that fn
+ * notes down may be unreachable: before the caller's next safepoint, pass it to ebbgc_weak_read()
+ * with EBBGC_CLEAR_LAST, which returns null if it is dead, and keep what that returns.  A
+ * safepoint.  -ECHILD.
+ */
+EBBGC_API int ebbgc_heap_walk(ebbgc_mutator_t *mutator,
+			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
+
 struct ebbgc_stats {
 	uint64_t cycles, full_cycles;	/* all; those of ebbgc_collect() and of a full heap */
 	uint64_t pauses, pause_total_ns, pause_max_ns;
@@ -979,7 +1091,7 @@ struct ebbgc_stats {
 	uint64_t side_bytes, side_locked;
 	uint64_t checks, check_failures;	/* of the checking mode; minor cycles, too */
 
-	/* EBBGC_MEMLINER; figures of marking are as of the end of the last cycle. */
+	/* EBBGC_SWAPPING; figures of marking are as of the end of the last cycle. */
 	enum ebbgc_epoch_source epoch_source;
 	enum ebbgc_residency residency;	/* the provider in use */
 	uint64_t epoch;
@@ -990,17 +1102,17 @@ struct ebbgc_stats {
 	uint64_t parked_objects, woken_objects;	/* woken: the page came in without a fetch */
 	uint64_t fetch_calls, fetched_pages;	/* for the other parked objects, in batches */
 	uint64_t scans, scan_total_ns;	/* of residency */
-	uint64_t dropped_bytes;		/* EBBGC_DROP: MADV_FREE */
-	uint64_t cooled_pages;		/* EBBGC_COLD: deactivated */
+	uint64_t dropped_bytes;		/* of garbage: MADV_FREE */
+	uint64_t cooled_pages;		/* ebbgc_debug(), cold: deactivated */
 
-	/* EBBGC_ARRIVALS, EBBGC_HINTS. */
+	/* ebbgc_debug(), arrivals and hints. */
 	uint64_t arrivals_shared;	/* 1 if ebbd shares the faults of the process, else 0 */
 	uint64_t arrivals, arrivals_lost; /* faults in this heap; lost faults of the process */
 	uint64_t arrived_objects;	/* marked because the program faulted on them */
 	uint64_t hint_calls, hinted_pages;	/* prefetched for the program */
 
 	/*
-	 * EBBGC_COUNT_FAULTS: faults that waited for a read while memory for new objects was
+	 * ebbgc_debug(), count: faults that waited for a read while memory for new objects was
 	 * zeroed.  Neither the program's accesses nor the collector's threads cause them.
 	 */
 	uint64_t allocation_faults;
@@ -1013,6 +1125,10 @@ struct ebbgc_stats {
 	uint64_t reclaimed_bytes;	/* freed by minor cycles */
 	/* Older objects, and pages of large ones, in which references to new ones were stored. */
 	uint64_t remembered;
+
+	/* EBBGC_MOVABLE. */
+	uint64_t moved_objects, moved_bytes;
+	uint64_t pinned_objects;	/* times that an object stayed, as a root referred to it */
 };
 
 /*

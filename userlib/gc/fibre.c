@@ -6,6 +6,7 @@
 #include "mark.h"
 #include "object.h"
 #include "os.h"
+#include "remember.h"
 #include "type.h"
 
 void fibres_snapshot(struct ebbgc_heap *h)
@@ -69,8 +70,13 @@ void ebbgc_fibre_touch_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre)
 	uint64_t object = fibre.bits & EBBGC_ADDRESS_MASK, *word;
 	const struct type *type;
 
+	if (!object || !in_heap(h, object))
+		return;
+	/* The thread may store references to young objects. */
+	if (remembers(h))
+		remember_object(mutator_of(mutator), fibre);
 	/* Once all is marked, a fibre that is reachable was traced. */
-	if (!object || !in_heap(h, object) || !h->marking || all_marked(h))
+	if (!h->marking || all_marked(h))
 		return;
 	type = &h->types[type_id(object)];
 	word = fibre_word(type, object);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "barrier.h"
 #include "finalize.h"
+#include "forward.h"
 #include "object.h"
 #include "os.h"
 
@@ -140,6 +141,14 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 		ebbgc_frame_pop(mutator, &frame);
 	}
 	return ran;
+}
+
+void finalizers_moved(struct ebbgc_heap *h)
+{
+	struct finalizer_list *l = &h->finalizers;
+
+	for (size_t i = 0; i < l->count; i++)
+		l->items[i].object = forward(h, l->items[i].object);
 }
 
 void finalizers_destroy(struct ebbgc_heap *h)

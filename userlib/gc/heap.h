@@ -21,6 +21,7 @@
 #include "keys.h"
 #include "residency.h"
 #include "share.h"
+#include "switches.h"
 #include "vector.h"
 
 #define GRANULE_SHIFT 4
@@ -35,8 +36,12 @@
 #define SMALL_MAX 8192u		/* largest slot of a small object, header included */
 #define RUN_BYTES 8192u		/* most that a thread takes at a time: stays in its L1 cache */
 
-/* Kind of a region: 2 * class + leaf for small objects, or one of these. */
-#define SMALL_KINDS (2 * CLASSES)
+/*
+ * Kind of a region: for small objects 2 * class + leaf, plus KIND_MOVABLE for types that allow
+ * moving; or one of these.
+ */
+#define KIND_MOVABLE (2 * CLASSES)
+#define SMALL_KINDS (4 * CLASSES)
 enum {
 	KIND_LARGE = SMALL_KINDS, KIND_LARGE_LEAF, KIND_TAIL,
 	KIND_RELEASED = 253,		/* free, but its memory is being returned to the kernel */
@@ -64,6 +69,7 @@ struct region {
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
 	bool skipped;			/* holes before the cursor are free: see supply_take() */
+	bool hot_only;			/* only hot objects move out */
 	bool young;			/* on the list of young regions, and on no other */
 	bool recycled;			/* on a list of this name, or so before the sweep */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
@@ -172,6 +178,21 @@ struct nursery {
 	bool started;
 };
 
+/* See move.h. */
+struct moving {
+	/* World stopped; NULL: no type allows moving. */
+	uint8_t *states;		/* a byte a region: 1 if objects of it have moved, else 0 */
+	uint64_t **forwards;		/* by region: see forward.h */
+	/*
+	 * Bitmap, a bit a granule: objects that the program has touched since the last cycle ended,
+	 * as notes and arrivals tell.  Atomic; NULL: neither exists.
+	 */
+	uint64_t *hot;
+	bool active;			/* some objects are not where a slot may say */
+	bool plain;			/* types with slots, edges() or EBBGC_FIBRE exist; lock */
+	struct region_list regions;	/* whose objects move or have moved; the collector's */
+};
+
 #define PAUSE_BUCKETS 256		/* four to an octave of nanoseconds */
 
 struct ebbgc_heap {
@@ -190,6 +211,7 @@ struct ebbgc_heap {
 	uint32_t type_count;		/* written atomically under lock */
 	size_t slot_size[SMALL_KINDS];
 	uint8_t class_of[SMALL_MAX / GRANULE + 1];
+	struct ebbgc_slot_size slot_sizes[4][SMALL_MAX / GRANULE + 1];	/* by leaf, movable; granules */
 
 	/* Taken before `lock`: belongs to the thread that stops the world, or is about to. */
 	pthread_mutex_t pausing;
@@ -234,6 +256,7 @@ struct ebbgc_heap {
 	struct backing backing;		/* for regions that are not committed */
 
 	struct nursery nursery;
+	struct moving moving;
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <sys/mman.h>
+#include "forward.h"
 #include "heap.h"
 #include "hints.h"
 #include "object.h"
@@ -15,7 +16,8 @@ void hints_open(struct ebbgc_heap *h)
 /* Adds the page that a word may refer to, if the page is swapped out. */
 static void hint(const struct ebbgc_heap *h, struct hints *hints, uint64_t word)
 {
-	uint64_t offset = (word & EBBGC_ADDRESS_MASK) - (uint64_t)(uintptr_t)h->base;
+	uint64_t object = forward(h, word & EBBGC_ADDRESS_MASK);
+	uint64_t offset = object - (uint64_t)(uintptr_t)h->base;
 	unsigned int i = hints->count;
 	uint32_t page;
 
@@ -87,6 +89,15 @@ void hints_send(struct ebbgc_heap *h, struct hints *hints)
 	hints->count = 0;
 }
 
+/* An object may be there that will be swept: it does not move. */
+static void heat_at(const struct ebbgc_heap *h, uint64_t address)
+{
+	uint64_t object = old_object_containing(h, address);
+
+	if (object)
+		heat_add(h, object);
+}
+
 void hints_between_cycles(struct ebbgc_heap *h)
 {
 	struct hints hints = { .count = 0 };
@@ -98,8 +109,10 @@ void hints_between_cycles(struct ebbgc_heap *h)
 	while (arrivals_next(&h->arrivals, h->base, used_bytes(h), &a)) {
 		any = true;
 		residency_touched(&h->residency, page_of(h, a.address));
-		if (!a.collectors)
+		if (!a.collectors) {
 			hints_add(h, &hints, a.address);
+			heat_at(h, a.address);
+		}
 		if (hints.count == HINT_PAGES)
 			hints_send(h, &hints);
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include "check.h"
 #include "fibre_word.h"
+#include "forward.h"
 #include "mark.h"
 #include "object.h"
 #include "type.h"
@@ -59,7 +60,7 @@ void mark_object(struct tracer *t, uint64_t ref)
 void mark_slot(void *arg, ebbgc_ref_t *slot)
 {
 	struct tracer *t = arg;
-	uint64_t ref = work_load(slot);
+	uint64_t ref = slot_heal(t->heap, slot);
 
 	if (!(ref & EBBGC_ADDRESS_MASK))
 		return;
@@ -78,7 +79,8 @@ static void trace_ephemeron(struct tracer *t, uint64_t object)
 {
 	ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
 	const uint64_t quad[] = { object | EPHEMERON_OWN, object + sizeof(*slots),
-				  ref_load(&slots[0]), work_load(&slots[1]) };
+				  slot_current(t->heap, &slots[0]),
+				  slot_heal(t->heap, &slots[1]) };
 
 	if (!quad[2])
 		return;
@@ -94,7 +96,7 @@ static void trace_ephemeron(struct tracer *t, uint64_t object)
 static void trace_weak(void *arg, ebbgc_ref_t *slot)
 {
 	struct tracer *t = arg;
-	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, ref_load(slot) };
+	const uint64_t pair[] = { (uint64_t)(uintptr_t)slot, slot_current(t->heap, slot) };
 
 	if (!object_marked(t->heap, pair[1]) &&
 	    !vector_push_all(&t->weak[EBBGC_CLEAR_FIRST], pair, 2))

@@ -79,19 +79,13 @@ static inline bool marking_abandoned(const struct ebbgc_heap *h)
 	return __atomic_load_n(&h->marker.abandoned, __ATOMIC_RELAXED);
 }
 
-/* Returns a slot's reference with its stamp: work. */
-static inline uint64_t work_load(const ebbgc_ref_t *slot)
-{
-	return __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE);
-}
-
 /* Marks and counts an object of that kind; returns false if it was marked before. */
 bool mark_now(struct tracer *t, uint64_t object, uint8_t kind);
 
 /* Adds a reference's target as work unless it is marked; marks leaves at once. */
 void mark_object(struct tracer *t, uint64_t ref);
 
-/* mark_object() for the target of a slot, if there is one; @tracer is a struct tracer. */
+/* mark_object() for the target of a slot, if there is one; heals it.  @tracer: a struct tracer. */
 void mark_slot(void *tracer, ebbgc_ref_t *slot);
 
 /* Marks values of ephemerons whose keys this tracer has marked; returns whether there were any. */

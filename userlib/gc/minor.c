@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <string.h>
 #include "check.h"
 #include "finalize.h"
+#include "forward.h"
+#include "mark.h"
 #include "minor.h"
 #include "object.h"
 #include "region.h"
@@ -18,12 +21,18 @@ struct minor {
 	struct ebbgc_heap *h;
 	struct vector stack;		/* objects that have become old, to be traced */
 	struct vector values;		/* of ephemerons whose keys have become old */
-	struct vector weak;		/* slots with references to young objects */
-	struct vector ephemerons;	/* whose keys are young */
+	struct vector weak[2];		/* slots that refer to young objects, by enum ebbgc_clear */
+	/* Whose keys are young: quads as of struct tracer. */
+	struct vector ephemerons;
 	struct keys keys;		/* their values by key, or none */
 	uint64_t objects, bytes;	/* that have become old */
 	bool failed;			/* out of memory, blind or skipped: it frees nothing */
 };
+
+#define QUAD 4
+#define VALUE_SLOT 1	/* in a quad */
+#define KEY 2
+#define VALUE 3
 
 static bool lives(const struct ebbgc_heap *h, uint64_t object)
 {
@@ -65,39 +74,112 @@ static void promote(void *arg, uint64_t object)
 
 static void strong_slot(void *arg, ebbgc_ref_t *slot)
 {
-	promote(arg, ref_load(slot));
+	struct minor *c = arg;
+
+	promote(c, slot_current(c->h, slot));
 }
 
 static void weak_slot(void *arg, ebbgc_ref_t *slot)
 {
 	struct minor *c = arg;
 
-	if (!lives(c->h, ref_load(slot)))
-		push(c, &c->weak, (uint64_t)(uintptr_t)slot);
+	if (!lives(c->h, slot_current(c->h, slot)))
+		push(c, &c->weak[EBBGC_CLEAR_FIRST], (uint64_t)(uintptr_t)slot);
 }
 
-static ebbgc_ref_t *ephemeron_slots(uint64_t object)
+static void ephemeron(struct minor *c, const uint64_t quad[QUAD])
 {
-	return (ebbgc_ref_t *)(uintptr_t)object;
+	if (lives(c->h, quad[KEY]))
+		promote(c, quad[VALUE]);
+	else
+		c->failed |= !vector_push_all(&c->ephemerons, quad, QUAD);
+}
+
+static void trace_ephemeron(struct minor *c, uint64_t object)
+{
+	ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
+	const uint64_t quad[QUAD] = { object | EPHEMERON_OWN, object + sizeof(*slots),
+				      slot_current(c->h, &slots[0]),
+				      slot_current(c->h, &slots[1]) };
+
+	ephemeron(c, quad);
+}
+
+/* A tagged or ambiguous slot. */
+static void tagged_slot(void *arg, uint32_t kind, uint64_t target)
+{
+	struct minor *c = arg;
+	uint64_t object = kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(c->h, target) :
+							 object_at(c->h, target);
+
+	if (object)
+		promote(c, object);
+}
+
+struct following {
+	struct ebbgc_edges edges;	/* first */
+	struct minor *c;
+};
+
+static struct minor *minor_of(struct ebbgc_edges *edges)
+{
+	return ((struct following *)edges)->c;
+}
+
+static uint64_t edge_target(struct ebbgc_edges *edges, ebbgc_ref_t ref)
+{
+	return object_at(minor_of(edges)->h, ref.bits & EBBGC_ADDRESS_MASK);
+}
+
+static void edge_strong(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	(void)slot;
+	promote(minor_of(edges), edge_target(edges, value));
+}
+
+static void edge_weak(struct ebbgc_edges *edges, ebbgc_ref_t *slot, ebbgc_ref_t value,
+		      enum ebbgc_clear when)
+{
+	struct minor *c = minor_of(edges);
+	uint64_t target = edge_target(edges, value);
+
+	if (!slot)
+		promote(c, target);
+	else if (!lives(c->h, target))
+		push(c, &c->weak[when], (uint64_t)(uintptr_t)slot);
+}
+
+static void edge_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebbgc_ref_t key,
+			   ebbgc_ref_t *value_slot, ebbgc_ref_t value, enum ebbgc_clear when)
+{
+	const uint64_t late = when == EBBGC_CLEAR_LAST ? EPHEMERON_LAST : 0;
+	const uint64_t quad[QUAD] = { (uint64_t)(uintptr_t)key_slot | late,
+				      (uint64_t)(uintptr_t)value_slot, edge_target(edges, key),
+				      edge_target(edges, value) };
+
+	/* A free entry keeps no value. */
+	if (ebbgc_is_null(key))
+		return edge_weak(edges, value_slot, value, EBBGC_CLEAR_LAST);
+	if (key_slot && value_slot)
+		return ephemeron(minor_of(edges), quad);
+	promote(minor_of(edges), quad[KEY]);
+	promote(minor_of(edges), quad[VALUE]);
 }
 
 static void trace(struct minor *c, uint64_t object)
 {
+	struct following following = { { edge_strong, edge_weak, edge_ephemeron }, c };
 	uint32_t id = type_id(object);
 	const struct type *type = &c->h->types[id];
 
-	if (id == TYPE_EPHEMERON) {
-		ebbgc_ref_t *slots = ephemeron_slots(object);
-
-		if (lives(c->h, ref_load(&slots[0])))
-			strong_slot(c, &slots[1]);
-		else
-			push(c, &c->ephemerons, object);
-	} else if (type->flags & EBBGC_WEAK) {
-		type_visit(type, object, weak_slot, c);
-	} else {
-		type_visit(type, object, strong_slot, c);
-	}
+	if (id == TYPE_EPHEMERON)
+		return trace_ephemeron(c, object);
+	if (type->flags & EBBGC_WEAK)
+		return type_visit(type, object, weak_slot, c);
+	type_visit(type, object, strong_slot, c);
+	slots_visit(type, object, object, UINT64_MAX, tagged_slot, c);
+	if (type->edges)
+		type->edges((void *)(uintptr_t)object, &following.edges);
 }
 
 /* Traces a remembered object, or a page of a large one. */
@@ -113,24 +195,23 @@ static void trace_entry(void *arg, uint64_t entry)
 	object = (uint64_t)(uintptr_t)region_start(h, region_first(h, region_of(h, entry))) +
 		 HEADER;
 	type = &h->types[type_id(object)];
-	if (type->trace)
-		trace(c, object);
-	else
-		type_visit_part(type, object, entry, entry + PAGE_BYTES,
-				type->flags & EBBGC_WEAK ? weak_slot : strong_slot, c);
+	if (type->trace || type->edges)
+		return trace(c, object);
+	type_visit_part(type, object, entry, entry + PAGE_BYTES,
+			type->flags & EBBGC_WEAK ? weak_slot : strong_slot, c);
+	slots_visit(type, object, entry, entry + PAGE_BYTES, tagged_slot, c);
 }
 
 static void keys_build(struct minor *c)
 {
-	keys_free(&c->keys);
-	if (c->ephemerons.count <= FEW || !keys_reset(&c->keys, c->ephemerons.count))
-		return;
-	for (size_t i = 0; i < c->ephemerons.count; i++) {
-		ebbgc_ref_t *slots = ephemeron_slots(c->ephemerons.items[i]);
+	const struct vector *v = &c->ephemerons;
 
-		if (ref_load(&slots[1]))
-			keys_add(&c->keys, ref_load(&slots[0]), ref_load(&slots[1]));
-	}
+	keys_free(&c->keys);
+	if (v->count <= FEW * QUAD || !keys_reset(&c->keys, v->count / QUAD))
+		return;
+	for (size_t i = 0; i < v->count; i += QUAD)
+		if (v->items[i + VALUE])
+			keys_add(&c->keys, v->items[i + KEY], v->items[i + VALUE]);
 }
 
 /* Follows the ephemerons whose keys live; returns whether there were any. */
@@ -139,13 +220,13 @@ static bool ephemerons_follow(struct minor *c)
 	struct vector *v = &c->ephemerons;
 	size_t kept = 0, count = v->count;
 
-	for (size_t i = 0; i < count; i++) {
-		ebbgc_ref_t *slots = ephemeron_slots(v->items[i]);
-
-		if (lives(c->h, ref_load(&slots[0])))
-			push(c, &c->values, ref_load(&slots[1]));
-		else
-			v->items[kept++] = v->items[i];
+	for (size_t i = 0; i < count; i += QUAD) {
+		if (lives(c->h, v->items[i + KEY])) {
+			push(c, &c->values, v->items[i + VALUE]);
+			continue;
+		}
+		memmove(&v->items[kept], &v->items[i], QUAD * sizeof(*v->items));
+		kept += QUAD;
 	}
 	v->count = kept;
 	if (kept != count)
@@ -166,30 +247,53 @@ static void close_over(struct minor *c)
 	keys_free(&c->keys);
 }
 
-static void slot_clear(ebbgc_ref_t *slot)
+static void slot_clear(uint64_t slot)
 {
-	__atomic_store_n(&slot->bits, 0, __ATOMIC_RELEASE);
+	__atomic_store_n((uint64_t *)(uintptr_t)slot, 0, __ATOMIC_RELEASE);
 }
 
-/* Clears what refers to objects that die; counts it in *s. */
-static void weak_clear_young(struct minor *c, struct ebbgc_stats *s)
+static void slots_clear(struct minor *c, enum ebbgc_clear when, struct ebbgc_stats *s)
 {
-	for (; c->weak.count; c->weak.count--) {
-		ebbgc_ref_t *slot =
-			(ebbgc_ref_t *)(uintptr_t)c->weak.items[c->weak.count - 1];
+	struct vector *v = &c->weak[when];
 
-		if (lives(c->h, ref_load(slot)))
+	for (; v->count; v->count--) {
+		uint64_t slot = v->items[v->count - 1];
+
+		if (lives(c->h, ref_load((ebbgc_ref_t *)(uintptr_t)slot)))
 			continue;
 		slot_clear(slot);
 		s->weak_cleared++;
 	}
-	for (; c->ephemerons.count; c->ephemerons.count--) {
-		ebbgc_ref_t *slots = ephemeron_slots(c->ephemerons.items[c->ephemerons.count - 1]);
+}
 
-		slot_clear(&slots[0]);
-		slot_clear(&slots[1]);
+static void ephemerons_clear(struct minor *c, enum ebbgc_clear when, struct ebbgc_stats *s)
+{
+	struct vector *v = &c->ephemerons;
+	size_t kept = 0, count = v->count;
+
+	for (size_t i = 0; i < count; i += QUAD) {
+		const uint64_t *quad = &v->items[i];
+
+		if ((quad[0] & EPHEMERON_LAST) && when != EBBGC_CLEAR_LAST) {
+			memmove(&v->items[kept], quad, QUAD * sizeof(*quad));
+			kept += QUAD;
+			continue;
+		}
+		slot_clear(quad[0] & ~EPHEMERON_FLAGS);
+		/* Of a program's entry, a value that lives stays, as may a word that is none. */
+		if ((quad[0] & EPHEMERON_OWN) || !lives(c->h, quad[VALUE]))
+			slot_clear(quad[VALUE_SLOT]);
 		s->ephemerons_cleared++;
 	}
+	v->count = kept;
+}
+
+/* Clears what refers to objects that die and is to be cleared now; counts it in *s. */
+static void weak_clear_young(struct minor *c, enum ebbgc_clear when, struct ebbgc_stats *s)
+{
+	for (unsigned int w = EBBGC_CLEAR_FIRST; w <= (unsigned int)when; w++)
+		slots_clear(c, (enum ebbgc_clear)w, s);
+	ephemerons_clear(c, when, s);
 }
 
 static void mark(struct minor *c, struct ebbgc_stats *s)
@@ -201,12 +305,12 @@ static void mark(struct minor *c, struct ebbgc_stats *s)
 	close_over(c);
 	if (c->failed)
 		return;
-	weak_clear_young(c, s);
+	weak_clear_young(c, EBBGC_CLEAR_FIRST, s);
 	/* Finalizers keep objects alive only now, and with them perhaps other weak references. */
 	s->finalizers_ready = finalizers_collect(h, lives, promote, c);
 	close_over(c);
 	if (!c->failed)
-		weak_clear_young(c, s);
+		weak_clear_young(c, EBBGC_CLEAR_LAST, s);
 }
 
 /* Makes all young objects old. */
@@ -260,6 +364,17 @@ static void judge(struct ebbgc_heap *h, uint64_t kept, uint64_t freed)
 	n->skip = n->skips;
 }
 
+/* World stopped, the set is empty: fibres that are entered change until they are left. */
+static void entered_remember(struct ebbgc_heap *h)
+{
+	if (!remembers(h))
+		return;
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		for (struct ebbgc_entered *e = m->public.fibres; e; e = e->up)
+			if (!ebbgc_is_null(e->fibre))
+				remember_object(m, e->fibre);
+}
+
 /*
  * Nothing is young: no thread has a region.  The set still has the objects that ebbgc_overwrite()
  * has entered; the next sweep may free them.
@@ -271,6 +386,7 @@ static void collect_nothing(struct ebbgc_heap *h)
 	pthread_mutex_lock(&h->lock);
 	minor_ended(h, 0);
 	pthread_mutex_unlock(&h->lock);
+	entered_remember(h);
 }
 
 uint64_t minor_collect(struct ebbgc_heap *h)
@@ -306,9 +422,11 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 	minor_ended(h, dropped + freed);
 	count(h, &c, &s, dropped + freed);
 	pthread_mutex_unlock(&h->lock);
+	entered_remember(h);
 	vector_free(&c.stack);
 	vector_free(&c.values);
-	vector_free(&c.weak);
+	vector_free(&c.weak[EBBGC_CLEAR_FIRST]);
+	vector_free(&c.weak[EBBGC_CLEAR_LAST]);
 	vector_free(&c.ephemerons);
 	keys_free(&c.keys);
 	return s.finalizers_ready;

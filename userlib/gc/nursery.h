@@ -35,9 +35,15 @@
  * 0.1.0 calls, does not tell the slot: then the next minor cycle frees nothing (nursery.blind).
  * The same goes for lack of memory.
  *
- * Types with slots, edges() or EBBGC_FIBRE are refused: their barrier may be left out where null is
- * overwritten, and fibres change without one.  ebbgc_overwrite() enters the whole object; without
- * an object, it makes the next minor cycle free nothing.
+ * Types with slots or edges() need EBBGC_ALL_STORES: without it, their barrier may be left out
+ * where null is overwritten.  ebbgc_overwrite() enters the whole object; without an object, it
+ * makes the next minor cycle free nothing.  ebbgc_replace() enters what it finds at the slot's
+ * address.  Fibres change without a barrier: touching one enters it, and each minor cycle enters
+ * again those that threads are in, which may change until they are left.
+ *
+ * Callbacks run in minor cycles as in cycles.  A tracer may run one for the same object at the same
+ * time, but not for a fibre: those in the set were traced in this cycle, or touched before, which
+ * waits for the tracer.
  *
  * Weak slots and ephemerons: an old one that refers to a young object is in the remembered set.
  * Identity hashes are in headers.  Leaves become old without being read.  A large object has its

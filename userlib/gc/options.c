@@ -62,7 +62,7 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	}
 	to->struct_size = sizeof(*to);
 	text = secure_getenv("EBBGC_OPTIONS");
-	if (text && ebbgc_options_parse(to, text))
+	if (text && ebbgc_debug(to, text))
 		return -EINVAL;
 	if (to->mode == EBBGC_SWAPPING) {
 		to->mode = EBBGC_MEMLINER;

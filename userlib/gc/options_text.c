@@ -173,7 +173,23 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 	return 0;
 }
 
-int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
+/* Is the word for ebbgc_debug() only? */
+static bool is_for_debugging(const char *key, const char *value)
+{
+	static const char *const keys[] = {
+		"exact", "park", "drop", "incognito", "cold", "arrivals", "hints", "count", "address",
+		"depth", "delays", "delta", "epoch", "scan", "residency",
+	};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		if (!strcmp(keys[i], key))
+			return true;
+	return value && !strcmp(key, "mode") && !strcmp(value, "memliner");
+}
+
+enum words { WORDS_DOCUMENTED, WORDS_ALL };
+
+static int parse(struct ebbgc_options *options, const char *text, enum words words)
 {
 	size_t size = options->struct_size,
 	       known = size < sizeof(*options) ? size : sizeof(*options);
@@ -192,10 +208,22 @@ int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
 			continue;
 		if (value)
 			*value++ = '\0';
+		if (words == WORDS_DOCUMENTED && is_for_debugging(word, value))
+			return -EINVAL;
 		r = value ? set_valued(&o, word, value) : set_plain(&o, word);
 		if (r)
 			return r;
 	}
 	memcpy(options, &o, known);
 	return 0;
+}
+
+int ebbgc_options_words(struct ebbgc_options *options, const char *text)
+{
+	return parse(options, text, WORDS_DOCUMENTED);
+}
+
+int ebbgc_debug(struct ebbgc_options *options, const char *text)
+{
+	return parse(options, text, WORDS_ALL);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <stdlib.h>
 #include "arrivals.h"
+#include "forward.h"
 #include "hints.h"
 #include "location.h"
 #include "mark.h"
@@ -126,6 +127,7 @@ static bool red(struct tracer *t, uint64_t object)
 	uint8_t kind = t->heap->kinds[region_of(t->heap, object)];
 	bool fresh;
 
+	heat_add(t->heap, object);
 	if (kind_is_leaf(kind))
 		return mark_now(t, object, kind);
 	t->hops = 0;

@@ -6,7 +6,7 @@
 #include "region.h"
 
 #define SIDE_LOCK_STEP 64u	/* regions per mlock() of side tables: 4 MiB of heap */
-#define SIDES 14
+#define SIDES 17
 #define RELEASE_MOST 64u	/* regions per madvise() */
 #define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
@@ -41,9 +41,16 @@ static void classes_fill(struct ebbgc_heap *h)
 		for (size_t i = 1; i <= 4; i++)
 			sizes[n++] = base + base / 4 * i;
 	for (size_t c = 0, granules = 0; c < CLASSES; c++) {
-		h->slot_size[2 * c] = h->slot_size[2 * c + 1] = sizes[c];
-		for (; granules * GRANULE <= sizes[c]; granules++)
+		for (size_t k = 2 * c; k < SMALL_KINDS; k += KIND_MOVABLE)
+			h->slot_size[k] = h->slot_size[k + 1] = sizes[c];
+		for (; granules * GRANULE <= sizes[c]; granules++) {
 			h->class_of[granules] = (uint8_t)c;
+			for (uint32_t k = 0; k < 4; k++)
+				h->slot_sizes[k][granules] = (struct ebbgc_slot_size){
+					(uint32_t)(2 * c) + k / 2 * KIND_MOVABLE + k % 2,
+					(uint32_t)sizes[c]
+				};
+		}
 	}
 }
 
@@ -69,7 +76,7 @@ int regions_create(struct ebbgc_heap *h)
 	}
 	for (unsigned int k = 0; k < SMALL_KINDS; k++)
 		h->partial[k] = h->full[k] = h->unswept[k] = h->skipped[k] = h->recycled[k] = empty;
-	h->large = h->large_unswept = h->large_dead = empty;
+	h->large = h->large_unswept = h->large_dead = h->moving.regions = empty;
 	h->nursery.young = REGION_NONE;
 	return 0;
 }
@@ -112,6 +119,8 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 		{ h->marks, granules }, { h->allocated, granules }, { h->kinds, 1 },
 		{ h->regions, sizeof(*h->regions) },
 		{ h->nursery.old, granules }, { h->nursery.remembered, granules },
+		{ h->moving.states, 1 }, { h->moving.forwards, sizeof(*h->moving.forwards) },
+		{ h->moving.hot, granules },
 		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
 		{ h->park.slices, pages / 8 },
 		{ r->out, pages / 8 }, { r->cached, pages / 8 }, { r->last, pages / 8 },

@@ -3,6 +3,7 @@
 #include "object.h"
 #include "os.h"
 #include "remember.h"
+#include "type.h"
 
 static bool is_old(const struct ebbgc_heap *h, uint64_t object)
 {
@@ -52,6 +53,24 @@ void remember_object(struct mutator *m, ebbgc_ref_t object_ref)
 		remember_nothing(m->heap);
 	else if (is_old(m->heap, object))
 		enter(m, entry_of(m->heap, object, 0));
+}
+
+void remember_slot(struct mutator *m, const void *slot, ebbgc_ref_t value_ref)
+{
+	uint64_t value = value_ref.bits & EBBGC_ADDRESS_MASK;
+	uint64_t at = (uint64_t)(uintptr_t)slot, object;
+	const struct ebbgc_heap *h = m->heap;
+	const struct type *type;
+
+	if (!in_heap(h, value) || is_old(h, value))
+		return;
+	object = object_containing(h, at);
+	if (!object || !is_old(h, object))
+		return;
+	type = &h->types[type_id(object)];
+	/* The references in a leaf, such as a fibre's stack, are another object's. */
+	if (!(type->flags & EBBGC_LEAF))
+		enter(m, entry_of(h, object, type->edges || type->trace ? 0 : at));
 }
 
 void remember_nothing(struct ebbgc_heap *h)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
  * The remembered set of a heap with a nursery: old objects in which references to young ones were
- * stored since the last minor cycle.  An entry is a small object or, of a large one, the address of
- * a page of it, or GRANULE bytes behind the object for all of it; each has a bit in
- * nursery.remembered, at its granule, so that it is entered once.  A large object with a callback
- * is visited as a whole, whatever its entry.
+ * stored since the last minor cycle, and fibres that threads have touched since or have entered.
+ * An entry is a small object or, of a large one, the address of a page of it, or GRANULE bytes
+ * behind the object for all of it; each has a bit in nursery.remembered, at its granule, so that it
+ * is entered once.  A large object with a callback is visited as a whole, whatever its entry.
  */
 #ifndef EBBGC_REMEMBER_H
 #define EBBGC_REMEMBER_H
@@ -25,6 +25,12 @@ void remember(struct mutator *m, ebbgc_ref_t object, const ebbgc_ref_t *slot, eb
 
 /* m's own thread: any slot of @object, or if null of any, changes before the next safepoint. */
 void remember_object(struct mutator *m, ebbgc_ref_t object);
+
+/*
+ * m's own thread: @value, or null, is stored in @slot before the next safepoint.  Finds the object
+ * by the slot's address; a slot in no object of the heap needs no entry.
+ */
+void remember_slot(struct mutator *m, const void *slot, ebbgc_ref_t value);
 
 /* A store whose object is unknown: the next minor cycle frees nothing. */
 void remember_nothing(struct ebbgc_heap *h);

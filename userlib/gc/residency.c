@@ -31,6 +31,19 @@ int64_t residency_bytes(const void *start, size_t bytes)
 	return resident;
 }
 
+uint32_t residency_pages(const void *start, unsigned int pages)
+{
+	unsigned char states[32];
+	uint32_t in = 0;
+
+	/* An error says nothing about the pages. */
+	if (mincore((void *)start, pages * PAGE_BYTES, states))
+		return UINT32_MAX;
+	for (unsigned int i = 0; i < pages; i++)
+		in |= (states[i] & UINT32_C(1)) << i;
+	return in;
+}
+
 static void set(uint64_t *bits, size_t page)
 {
 	bits[page >> 6] |= UINT64_C(1) << (page & 63);

@@ -67,6 +67,9 @@ int64_t residency_scan(struct residency *r, size_t bytes);
 /* Returns the resident bytes of the first `bytes`, by mincore(2), or -errno.  Stateless. */
 int64_t residency_bytes(const void *start, size_t bytes);
 
+/* Returns a bitmap of the first @pages (<= 32) that are in memory, by mincore(2).  Stateless. */
+uint32_t residency_pages(const void *start, unsigned int pages);
+
 /* Sets the time (ns): ticks pass only by calls. */
 void residency_tick(struct residency *r, uint64_t now);
 

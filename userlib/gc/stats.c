@@ -32,6 +32,9 @@ void stats_add(struct ebbgc_heap *h)
 	h->stats.ephemerons_cleared += h->counting.ephemerons_cleared;
 	h->stats.finalizers_ready += h->counting.finalizers_ready;
 	h->stats.remarks += h->counting.remarks;
+	h->stats.moved_objects += h->counting.moved_objects;
+	h->stats.moved_bytes += h->counting.moved_bytes;
+	h->stats.pinned_objects += h->counting.pinned_objects;
 	h->stats.checks += h->counting.checks;
 	h->stats.check_failures += h->counting.check_failures;
 	h->counting = (struct ebbgc_stats){ 0 };

@@ -77,25 +77,35 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
 #define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
-/* Bit i: a part of an allocated object lies on page i of the region. */
-static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+uint32_t pages_of(const struct ebbgc_heap *h, uint32_t region, uint8_t kind,
+		  const uint64_t *objects)
 {
-	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	const uint64_t *words = objects + (size_t)region * REGION_WORDS;
 	size_t size = h->slot_size[kind];
-	uint32_t live = 0;
+	uint32_t pages = 0;
 
 	for (size_t w = 0; w < REGION_WORDS; w++) {
 		size_t first = w / WORDS_PER_PAGE, last;
 
-		if (!allocated[w])
+		if (!words[w])
 			continue;
 		/* A word's objects begin on one page; only the last may end on a later page. */
-		last = ((64 * w + 63 - (size_t)__builtin_clzll(allocated[w])) * GRANULE + size -
-			1) /
+		last = ((64 * w + 63 - (size_t)__builtin_clzll(words[w])) * GRANULE + size - 1) /
 		       PAGE_BYTES;
-		live |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
+		pages |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
 	}
-	return live;
+	return pages;
+}
+
+static void pages_advise(const struct ebbgc_heap *h, uint32_t region, uint32_t pages, int advice)
+{
+	while (pages) {
+		size_t first = (size_t)__builtin_ctz(pages);
+		size_t n = (size_t)__builtin_ctz(~(pages >> first));
+
+		madvise(region_start(h, region) + first * PAGE_BYTES, n * PAGE_BYTES, advice);
+		pages &= ~(uint32_t)(((UINT64_C(1) << n) - 1) << first);
+	}
 }
 
 /*
@@ -105,17 +115,29 @@ static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t 
  */
 static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
-	uint32_t dead = ~pages_live(h, region, kind) & ALL_PAGES;
+	uint32_t dead = ~pages_of(h, region, kind, h->allocated) & ALL_PAGES;
 	uint32_t fresh = dead & ~(uint32_t)h->regions[region].dropped;
 
-	for (uint32_t left = fresh; left;) {
-		size_t first = (size_t)__builtin_ctz(left);
-		size_t n = (size_t)__builtin_ctz(~(left >> first));
-
-		madvise(region_start(h, region) + first * PAGE_BYTES, n * PAGE_BYTES, MADV_FREE);
-		left &= ~(uint32_t)(((UINT64_C(1) << n) - 1) << first);
-	}
+	pages_advise(h, region, fresh, MADV_FREE);
 	return fresh;
+}
+
+uint64_t sweep_moved(struct ebbgc_heap *h, uint32_t region)
+{
+	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	uint8_t kind = h->kinds[region];
+	uint32_t dead = ~pages_of(h, region, kind, h->allocated) & ALL_PAGES;
+	size_t size = h->slot_size[kind];
+
+	h->regions[region].zero = false;
+	if (!h->options.check) {
+		pages_advise(h, region, dead, MADV_DONTNEED);
+		return (uint64_t)__builtin_popcount(dead) << PAGE_SHIFT;
+	}
+	for (size_t i = 0; i < REGION_SIZE / size; i++)
+		if (!bit_test(allocated, i * (size >> GRANULE_SHIFT)))
+			memset(region_start(h, region) + i * size, POISON, size);
+	return 0;
 }
 
 /* Lock held: gives a swept region, of which at least half is free, to those that allocate next. */

@@ -28,4 +28,14 @@ uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind);
 /* Without the lock: returns when all regions are swept. */
 void sweep_all(struct ebbgc_heap *h);
 
+/* Bit i: a part of an object lies on page i of the region.  @objects: bitmap of the heap's. */
+uint32_t pages_of(const struct ebbgc_heap *h, uint32_t region, uint8_t kind,
+		  const uint64_t *objects);
+
+/*
+ * Without the lock: objects have moved out of a region, which is on no list of free slots.  Returns
+ * its pages without objects to the kernel, and their bytes; overwrites old copies in checking mode.
+ */
+uint64_t sweep_moved(struct ebbgc_heap *h, uint32_t region);
+
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "object.h"
+#include "forward.h"
 #include "os.h"
 #include "type.h"
 #include "versions.h"
@@ -64,7 +64,12 @@ static bool layout_is_valid(const struct ebbgc_layout *l)
 	bool references = l->bitmap || l->run_count || l->trace || l->slot_count || l->edges;
 
 	if (!l->size || l->size > UINT32_MAX ||
-	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE)))
+	    (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK | EBBGC_FIBRE | EBBGC_MOVABLE |
+				    EBBGC_ALL_STORES)))
+		return false;
+	/* Their references may lie elsewhere, or are read by plain loads. */
+	if ((l->flags & EBBGC_MOVABLE) &&
+	    ((l->flags & (EBBGC_WEAK | EBBGC_FIBRE)) || l->trace || l->slot_count || l->edges))
 		return false;
 	if (((l->flags & EBBGC_LEAF) != 0) == references || (l->run_count && !l->runs))
 		return false;
@@ -125,10 +130,27 @@ static int type_fill(struct ebbgc_heap *h, struct type *t, const struct ebbgc_la
 		memcpy(t->runs, l->runs, l->run_count * sizeof(*l->runs));
 	if (l->slot_count)
 		memcpy(t->slots, l->slots, l->slot_count * sizeof(*l->slots));
+	t->kinds = (l->flags & EBBGC_LEAF ? 1 : 0) + (l->flags & EBBGC_MOVABLE ? KIND_MOVABLE : 0);
 	if (!l->length_width && total <= SMALL_MAX)
-		t->kind = 2 * h->class_of[(total + GRANULE - 1) / GRANULE] +
-			  ((l->flags & EBBGC_LEAF) != 0);
+		t->kind = 2 * h->class_of[(total + GRANULE - 1) / GRANULE] + t->kinds;
 	return 0;
+}
+
+/* Lock held: may the heap have types of this layout beside those that it has? */
+static int type_fits(struct ebbgc_heap *h, const struct ebbgc_layout *l)
+{
+	bool plain = l->slot_count || l->edges, movable = l->flags & EBBGC_MOVABLE;
+
+	/* Otherwise the program may store over null without ebbgc_overwrite(). */
+	if (plain && h->nursery.old && !(l->flags & EBBGC_ALL_STORES))
+		return -ENOTSUP;
+	/* Plain loads do not notice that an object has moved. */
+	if ((plain && h->moving.states) || (movable && h->moving.plain))
+		return -ENOTSUP;
+	if (h->type_count == TYPES_MAX)
+		return -ENOSPC;
+	h->moving.plain |= plain;
+	return movable ? forwards_create(h) : 0;
 }
 
 int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout, size_t layout_size,
@@ -141,20 +163,15 @@ int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout,
 		return r;
 	if (!layout_is_valid(&known))
 		return -EINVAL;
-	/* Minor cycles follow references of other layouts only. */
-	if (h->nursery.old && (known.slot_count || known.edges))
-		return -ENOTSUP;
 	if (os_forked(h->pid))
 		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
-	if (h->type_count == TYPES_MAX) {
-		r = -ENOSPC;
-	} else {
+	r = type_fits(h, &known);
+	if (!r)
 		r = type_fill(h, &h->types[h->type_count], &known);
-		if (!r) {
-			*type = h->type_count;
-			__atomic_store_n(&h->type_count, h->type_count + 1, __ATOMIC_RELAXED);
-		}
+	if (!r) {
+		*type = h->type_count;
+		__atomic_store_n(&h->type_count, h->type_count + 1, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return r;

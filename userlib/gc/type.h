@@ -15,6 +15,7 @@ struct type {
 	char *name;
 	uint32_t flags;
 	uint32_t kind;			/* of small fixed-size objects, else KIND_FREE */
+	uint32_t kinds;			/* of small objects: lowest */
 	size_t size, element_size;
 	uint32_t length_offset, length_width;
 	uint64_t bitmap;

@@ -42,6 +42,7 @@ struct luaC_heap {
 	size_t string_slots, string_used;
 	ebbgc_type_t types[HEAP_TYPES];
 	struct ebbgc_site sites[HEAP_TYPES];	/* of those without a length */
+	struct ebbgc_length_site length_sites[HEAP_TYPES];	/* of the others */
 };
 
 #endif

@@ -303,7 +303,7 @@ static ebbgc_ref_t allocate(lua_State *L, int type, size_t n)
 	ebbgc_ref_t r;
 
 	stress(h);
-	r = ebbgc_alloc_length(h->mutator, h->types[type], n);
+	r = ebbgc_alloc_length_site(h->mutator, &h->length_sites[type], n);
 	if (l_unlikely(ebbgc_is_null(r)))
 		luaM_error(L);
 	return r;
@@ -328,7 +328,7 @@ GCObject *luaC_newlen(lua_State *L, int type, int tag, size_t n)
 	GCObject *o;
 
 	stress(h);
-	o = ebbgc_ptr(ebbgc_alloc_length(h->mutator, h->types[type], n));
+	o = ebbgc_ptr(ebbgc_alloc_length_site(h->mutator, &h->length_sites[type], n));
 	if (l_unlikely(!o))
 		luaM_error(L);
 	o->tt = cast_byte(tag);
@@ -393,17 +393,63 @@ void *luaC_shrinkarray_(lua_State *L, void *array, int type, int *psize, int n, 
 
 /* --- barriers and fibres ----------------------------------------------------------------- */
 
-void luaC_oldvalue_(lua_State *L, const TValue *slot)
+static ebbgc_ref_t ref_of(const TValue *v)
 {
-	if (iscollectable(slot))
-		ebbgc_overwrite(luaC_mutator(L), EBBGC_NULL, luaC_ref(gcvalue(slot)));
+	return iscollectable(v) ? luaC_ref(gcvalue(v)) : EBBGC_NULL;
 }
 
-void luaC_oldnode_(lua_State *L, const Node *n)
+static ebbgc_ref_t key_of(const Node *n)
 {
-	luaC_oldvalue_(L, &n->i_val);
-	if (keyiscollectable(n))
-		ebbgc_overwrite(luaC_mutator(L), EBBGC_NULL, luaC_ref(gckey(n)));
+	return keyiscollectable(n) ? luaC_ref(gckey(n)) : EBBGC_NULL;
+}
+
+void luaC_newvalue_(lua_State *L, const TValue *slot, const TValue *v)
+{
+	ebbgc_replace(luaC_mutator(L), &slot->value_, ref_of(slot), ref_of(v));
+}
+
+void luaC_movenode_(lua_State *L, const Node *to, const Node *from)
+{
+	luaC_newvalue_(L, &to->i_val, &from->i_val);
+	ebbgc_replace(luaC_mutator(L), &to->u.key_val, key_of(to), key_of(from));
+	ebbgc_replace(luaC_mutator(L), &from->u.value_, ref_of(&from->i_val), EBBGC_NULL);
+}
+
+void luaC_newkey_(lua_State *L, const Node *n, const TValue *key)
+{
+	ebbgc_replace(luaC_mutator(L), &n->u.key_val, key_of(n), ref_of(key));
+}
+
+/* The old key is dead, or reachable by other means. */
+void luaC_rekey(Table *inner, Node *n, const TValue *key)
+{
+	ebbgc_replace(inner->g->gc.mutator, &n->u.key_val, EBBGC_NULL, ref_of(key));
+	keyval(n) = valraw(key);
+}
+
+static void remember_array(lua_State *L, const void *array)
+{
+	if (array)
+		ebbgc_overwrite(luaC_mutator(L), luaC_arrayref((char *)array), EBBGC_NULL);
+}
+
+/* The variable of an open upvalue is on a stack. */
+void luaC_remember_(lua_State *L, GCObject *p)
+{
+	if (p->tt == LUA_VUPVAL && upisopen(gco2upv(p))) {
+		if (gco2upv(p)->owner != G(L)->gc.running)
+			luaC_touch(L, gco2upv(p)->owner);
+		return;
+	}
+	ebbgc_overwrite(luaC_mutator(L), luaC_ref(p), EBBGC_NULL);
+	if (p->tt == LUA_VPROTO) {
+		Proto *f = gco2p(p);
+
+		remember_array(L, f->k);
+		remember_array(L, f->p);
+		remember_array(L, f->upvalues);
+		remember_array(L, f->locvars);
+	}
 }
 
 void luaC_enter(lua_State *L, struct luaC_entered *e)
@@ -422,12 +468,18 @@ void luaC_leave(lua_State *L, struct luaC_entered *e)
 
 /* --- the heap ---------------------------------------------------------------------------- */
 
+/* Bytes that were allocated, less those that minor cycles have freed. */
+static uint64_t kept_bytes(const struct ebbgc_stats *s)
+{
+	return s->allocated_bytes - s->reclaimed_bytes;
+}
+
 static uint64_t base_of(ebbgc_heap_t *heap)
 {
 	struct ebbgc_stats s;
 
 	ebbgc_stats_get(heap, &s, sizeof(s));
-	return s.allocated_bytes - s.live_bytes;
+	return kept_bytes(&s) - s.live_bytes;
 }
 
 /* Names the object's type: the value may be no object. */
@@ -469,15 +521,6 @@ static void explain_heap(int error)
 		fprintf(stderr, "lua: cannot create a heap: %s\n", strerror(-error));
 }
 
-static void explain_type(const char *name, int error)
-{
-	if (error == -ENOTSUP)
-		fprintf(stderr, "lua: EBBGC_OPTIONS: a nursery supports neither Lua's values nor "
-			"its threads; remove nursery=\n");
-	else
-		fprintf(stderr, "lua: cannot register type \"%s\": %s\n", name, strerror(-error));
-}
-
 int luaC_open(lua_State *L)
 {
 	struct luaC_heap *h = &G(L)->gc;
@@ -499,11 +542,17 @@ int luaC_open(lua_State *L)
 		return 0;
 	}
 	for (int i = 0; i < HEAP_TYPES; i++) {
-		r = ebbgc_type_register(h->heap, &layouts[i], &h->types[i]);
-		if (!r && !layouts[i].length_width)
-			r = ebbgc_site_init(h->heap, h->types[i], &h->sites[i]);
+		struct ebbgc_layout l = layouts[i];
+
+		l.flags |= EBBGC_ALL_STORES;
+		r = ebbgc_type_register(h->heap, &l, &h->types[i]);
+		if (!r)
+			r = l.length_width ?
+			    ebbgc_length_site_init(h->heap, h->types[i], &h->length_sites[i]) :
+			    ebbgc_site_init(h->heap, h->types[i], &h->sites[i]);
 		if (r) {
-			explain_type(layouts[i].name, r);
+			fprintf(stderr, "lua: cannot register type \"%s\": %s\n", l.name,
+				strerror(-r));
 			goto out;
 		}
 	}
@@ -550,7 +599,7 @@ lu_mem luaC_bytes(global_State *g)
 	struct ebbgc_stats s;
 
 	ebbgc_stats_get(g->gc.heap, &s, sizeof(s));
-	return s.allocated_bytes - __atomic_load_n(&g->gc.base, __ATOMIC_RELAXED) + g->gc.c_bytes;
+	return kept_bytes(&s) - __atomic_load_n(&g->gc.base, __ATOMIC_RELAXED) + g->gc.c_bytes;
 }
 
 void luaC_fix(lua_State *L, GCObject *o)
@@ -876,11 +925,12 @@ void luaC_checkmode(lua_State *L, Table *t)
 struct found {
 	global_State *g;
 	Table **tables;
+	ebbgc_handle_t **handles;	/* that keep them */
 	size_t count, capacity;
 	int failed;
 };
 
-/* World stopped. */
+/* World stopped; the table may be unreachable. */
 static void find_changed(void *arg, ebbgc_ref_t object)
 {
 	struct found *f = arg;
@@ -911,17 +961,43 @@ void luaC_metachanged(lua_State *L, const TValue *key)
 	}
 }
 
+/* Keeps those of the tables that are not dead, before anything is allocated. */
+static int keep_found(lua_State *L, struct found *f)
+{
+	size_t kept = 0;
+	int all = 1;
+
+	f->handles = malloc(f->count * sizeof(*f->handles) + 1);
+	for (size_t i = 0; f->handles && i < f->count; i++) {
+		ebbgc_ref_t t = ebbgc_weak_read(luaC_mutator(L), luaC_ref(f->tables[i]),
+						EBBGC_CLEAR_LAST);
+
+		if (ebbgc_is_null(t))
+			continue;
+		f->handles[kept] = ebbgc_handle_new(luaC_mutator(L), t);
+		if (f->handles[kept])
+			kept++;
+		else
+			all = 0;
+	}
+	f->count = kept;
+	return all && f->handles;
+}
+
 /* Rare: a metatable got its __mode after tables had got the metatable. */
 static void check_modes(lua_State *L)
 {
 	struct found f = { .g = G(L) };
 
 	G(L)->gc.modes = 0;
-	if (ebbgc_heap_each(luaC_mutator(L), find_changed, &f))
+	if (ebbgc_heap_walk(luaC_mutator(L), find_changed, &f))
 		return;
-	/* They were reachable, and what is reachable does not change here. */
+	f.failed |= !keep_found(L, &f);
 	for (size_t i = 0; i < f.count; i++)
-		luaC_checkmode(L, f.tables[i]);
+		luaC_checkmode(L, ebbgc_ptr(ebbgc_handle_get(f.handles[i])));
+	for (size_t i = 0; i < f.count; i++)
+		ebbgc_handle_free(luaC_mutator(L), f.handles[i]);
 	G(L)->gc.modes = f.failed;
 	free(f.tables);
+	free(f.handles);
 }

@@ -33,9 +33,16 @@
 
 /* Nothing is white or black: objects survive by reachability at the snapshot. */
 #define isdead(g, v) 0
-#define luaC_barrier(L, p, v) ((void)0)
+
+/*
+ * Lua's barriers, after a value or an object was stored in p: the nursery must know of it.  What is
+ * stored in tables is known already (luaC_newvalue).
+ */
+LUAI_FUNC void luaC_remember_(lua_State *L, GCObject *p);
+#define luaC_barrier(L, p, v) \
+	((void)(luaC_marking(L) && iscollectable(v) && (luaC_remember_(L, obj2gco(p)), 0)))
+#define luaC_objbarrier(L, p, o) ((void)(luaC_marking(L) && (luaC_remember_(L, obj2gco(p)), 0)))
 #define luaC_barrierback(L, p, v) ((void)0)
-#define luaC_objbarrier(L, p, o) ((void)0)
 
 #define LUAI_GCPAUSE 200
 #define LUAI_GCMUL 100
@@ -60,26 +67,46 @@
 #define luaC_mutator(L) (G(L)->gc.mutator)
 #define luaC_marking(L) l_unlikely(ebbgc_flags(luaC_mutator(L)) & EBBGC_MARKING)
 
-/* Before a value in an object, an upvalue included, is overwritten. */
-LUAI_FUNC void luaC_oldvalue_(lua_State *L, const TValue *slot);
-#define luaC_oldvalue(L, slot) ((void)(luaC_marking(L) && (luaC_oldvalue_(L, slot), 0)))
+/* Before v is stored in a slot of an object, an upvalue included. */
+LUAI_FUNC void luaC_newvalue_(lua_State *L, const TValue *slot, const TValue *v);
+#define luaC_newvalue(L, slot, v) ((void)(luaC_marking(L) && (luaC_newvalue_(L, slot, v), 0)))
 
-/* Before key and value of a node are overwritten or moved. */
-LUAI_FUNC void luaC_oldnode_(lua_State *L, const Node *n);
-#define luaC_oldnode(L, n) ((void)(luaC_marking(L) && (luaC_oldnode_(L, n), 0)))
+/* Before a node is moved, and the old one's value becomes nil. */
+LUAI_FUNC void luaC_movenode_(lua_State *L, const Node *to, const Node *from);
+#define luaC_movenode(L, to, from) ((void)(luaC_marking(L) && (luaC_movenode_(L, to, from), 0)))
 
-/* Stores a pointer to an object in an object. */
+/* Before a key is stored in a node without value. */
+LUAI_FUNC void luaC_newkey_(lua_State *L, const Node *n, const TValue *key);
+#define luaC_newkey(L, n, key) ((void)(luaC_marking(L) && (luaC_newkey_(L, n, key), 0)))
+
+/* Replaces a dead key of an inner table by an equal one. */
+LUAI_FUNC void luaC_rekey(Table *inner, Node *n, const TValue *key);
+
+/* Stores a pointer to an object in an object; v may allocate. */
 #define luaC_set(L, p, v) \
-	(ebbgc_overwrite(luaC_mutator(L), EBBGC_NULL, luaC_ref(p)), (p) = (v))
+	do { \
+		__typeof__(p) new_ = (v); \
+		ebbgc_replace(luaC_mutator(L), &(p), luaC_ref(p), luaC_ref(new_)); \
+		(p) = new_; \
+	} while (0)
 
-/* Stores a pointer to the first element of an array in an object. */
+/* Stores a pointer to the first element of an array in an object; v may allocate. */
+#define luaC_arrayref(p) ((p) ? luaC_ref(cast_charp(p) - ARRAY_HEADER) : EBBGC_NULL)
 #define luaC_setarray(L, p, v) \
-	(ebbgc_overwrite(luaC_mutator(L), EBBGC_NULL, \
-			 (p) ? luaC_ref(cast_charp(p) - ARRAY_HEADER) : EBBGC_NULL), (p) = (v))
+	do { \
+		__typeof__(p) new_ = (v); \
+		ebbgc_replace(luaC_mutator(L), &(p), luaC_arrayref(p), luaC_arrayref(new_)); \
+		(p) = new_; \
+	} while (0)
 
-/* A function of the API, or a callback's return to it: from here on it may touch L's stack. */
+/*
+ * A function of the API, or a callback's return to it: from here on it may touch L's stack.  The
+ * thread that runs is entered.
+ */
 #define luaC_lock(L) \
-	(G(L)->gc.api.fibre = luaC_ref(L), ebbgc_fibre_touch(luaC_mutator(L), luaC_ref(L)))
+	(G(L)->gc.api.fibre = luaC_ref(L), \
+	 l_likely(G(L)->gc.running == (L)) ? (void)0 : \
+					     ebbgc_fibre_touch(luaC_mutator(L), luaC_ref(L)))
 
 #define luaC_touch(L, L1) ebbgc_fibre_touch(luaC_mutator(L), luaC_ref(L1))
 
