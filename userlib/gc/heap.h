@@ -211,7 +211,8 @@ struct ebbgc_heap {
 	uint32_t type_count;		/* written atomically under lock */
 	size_t slot_size[SMALL_KINDS];
 	uint8_t class_of[SMALL_MAX / GRANULE + 1];
-	struct ebbgc_slot_size slot_sizes[4][SMALL_MAX / GRANULE + 1];	/* by leaf, movable; granules */
+	/* by leaf and movable; granules */
+	struct ebbgc_slot_size slot_sizes[4][SMALL_MAX / GRANULE + 1];
 
 	/* Taken before `lock`: belongs to the thread that stops the world, or is about to. */
 	pthread_mutex_t pausing;
