@@ -64,6 +64,10 @@ $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
 MODEL_FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_far/*.c))
 $(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 
+# That of the ownership protocol runs the library's step functions.
+MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm/*.c)) $(B)/obj/userlib/dsm/dsm_step.o
+$(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
+
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
@@ -84,7 +88,7 @@ $(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
 $(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(FAR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(MODEL_DSM_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(FAR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build model-far
 test-programs: $(TEST_PROGRAMS)

@@ -118,6 +118,12 @@ $(B)/examples/far/%: $(B)/obj/userlib/far/examples/%.o $(FAR_SHARED)
 far: $(FAR_OBJECTS) $(FAR_SHARED) $(FAR_EXAMPLES)
 all: far
 
+# libebbdsm.
+DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/dsm/*.c))
+.PHONY: dsm
+dsm: $(DSM_OBJECTS)
+all: dsm
+
 .PHONY: install-gc
 install: install-gc
 install-gc: gc
