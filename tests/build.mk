@@ -68,6 +68,9 @@ $(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm/*.c)) $(B)/obj/userlib/dsm/dsm_step.o
 $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
+# libebbdsm with a donor in the same process.
+$(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
+
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
@@ -130,7 +133,7 @@ check-all: lint test-build deb kmod-guest $(B)/guest/container
 	$(Q)FRESH=$(FRESH) $(CHECK) --all $(UNIT_TESTS)
 
 lint: all
-	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far
+	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far -Iuserlib/dsm
 
 check-kmod: all kmod-guest
 	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume kmod check-kmod
