@@ -170,3 +170,14 @@ install-far: far
 	$(Q)ln -sf $(FAR_SONAME) "$(DESTDIR)$(LIBDIR)/libebbfar.so"
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/far/ebbfar.pc.in \
 		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbfar.pc"
+
+.PHONY: install-dsm
+install: install-dsm
+install-dsm: dsm
+	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/dsm/ebbdsm.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 $(DSM_SHARED) "$(DESTDIR)$(LIBDIR)"
+	$(Q)ln -sf $(notdir $(DSM_SHARED)) "$(DESTDIR)$(LIBDIR)/$(DSM_SONAME)"
+	$(Q)ln -sf $(DSM_SONAME) "$(DESTDIR)$(LIBDIR)/libebbdsm.so"
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/dsm/ebbdsm.pc.in \
+		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbdsm.pc"
