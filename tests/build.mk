@@ -64,6 +64,13 @@ $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
 MODEL_FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_far/*.c))
 $(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 
+# That of the ownership protocol runs the library's step functions.
+MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm/*.c)) $(B)/obj/userlib/dsm/dsm_step.o
+$(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
+
+# libebbdsm with a donor in the same process.
+$(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
+
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
@@ -84,7 +91,7 @@ $(B)/tests/overtaken: PROGRAM_LIBS := -lbpf
 $(B)/tests/crowd: PROGRAM_LIBS := -static
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(FAR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(MODEL_FAR_OBJECTS:.o=.d) $(MODEL_DSM_OBJECTS:.o=.d) $(DEVICE_WORLD:.o=.d) $(DONOR_WORLD:.o=.d) $(FAR_WORLD:.o=.d) $(SLOW_DEVICE:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build model-far
 test-programs: $(TEST_PROGRAMS)
@@ -126,7 +133,7 @@ check-all: lint test-build deb kmod-guest $(B)/guest/container
 	$(Q)FRESH=$(FRESH) $(CHECK) --all $(UNIT_TESTS)
 
 lint: all
-	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far
+	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far -Iuserlib/dsm
 
 check-kmod: all kmod-guest
 	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume kmod check-kmod

@@ -29,7 +29,8 @@ LIST = HERE / "layers-faults"
 OBJECTS = REPO / "build/obj"
 MODULES = REPO / "build/kmod"
 PRODUCT = ("include", "bpf", "daemon", "kmod-swap", "policies", "userlib")
-INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "userlib/far", "daemon/lib/wire")
+INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "userlib/far", "userlib/dsm",
+                "daemon/lib/wire")
 GENERATED = re.compile(r"(^|/)vmlinux\.h$|\.skel\.h$")
 
 # Directory: those whose headers its files may include, besides its own.  A pattern stands for all
@@ -87,6 +88,8 @@ ROOMS = {
     "userlib/far": ("include/ebb", "daemon/lib/base", "daemon/lib/rules", "daemon/lib/wire"),
     # As a program that uses the library.
     "userlib/far/examples": ("userlib/far/ebbfar.h",),
+    "userlib/dsm": ("userlib/far/ebbfar.h",),
+    "userlib/dsm/examples": ("userlib/dsm/ebbdsm.h",),
     "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-# libebbgc, its tests under sanitizers, and programs that use it; libebbfar.
+# libebbgc, its tests under sanitizers, and programs that use it; libebbfar; libebbdsm.
 
 GC_SONAME := libebbgc.so.1
 GC_SOURCES := $(wildcard userlib/gc/*.c)
@@ -118,6 +118,37 @@ $(B)/examples/far/%: $(B)/obj/userlib/far/examples/%.o $(FAR_SHARED)
 far: $(FAR_OBJECTS) $(FAR_SHARED) $(FAR_EXAMPLES)
 all: far
 
+# libebbdsm, which uses libebbfar as a program does.
+DSM_SONAME := libebbdsm.so.1
+DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/dsm/*.c))
+DSM_SHARED := $(B)/lib/$(DSM_SONAME).$(VERSION)
+DSM_MAP := userlib/dsm/libebbdsm.map
+
+$(DSM_OBJECTS): override CFLAGS += -fPIC -fvisibility=hidden -Iuserlib/far
+
+$(DSM_SHARED): $(DSM_OBJECTS) $(DSM_MAP) $(FAR_SHARED)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(DSM_SONAME) -Wl,-z,defs \
+		-Wl,--version-script=$(DSM_MAP) -o $@ $(DSM_OBJECTS) -L$(B)/lib -lebbfar -lpthread
+	$(Q)ln -sf $(@F) $(@D)/$(DSM_SONAME) && ln -sf $(DSM_SONAME) $(@D)/libebbdsm.so
+
+-include $(DSM_OBJECTS:.o=.d)
+
+DSM_EXAMPLES := $(patsubst userlib/dsm/examples/%.c,$(B)/examples/dsm/%,$(wildcard userlib/dsm/examples/*.c))
+DSM_EXAMPLE_OBJECTS := $(DSM_EXAMPLES:$(B)/examples/dsm/%=$(B)/obj/userlib/dsm/examples/%.o)
+$(DSM_EXAMPLE_OBJECTS): override CFLAGS += -Iuserlib/dsm
+# The old tag is also that of the library, which needs libebbfar.
+$(B)/examples/dsm/%: $(B)/obj/userlib/dsm/examples/%.o $(DSM_SHARED)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< -L$(B)/lib -lebbdsm -Wl,-rpath-link,$(B)/lib \
+		-Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../lib'
+
+-include $(DSM_EXAMPLE_OBJECTS:.o=.d)
+
+.PHONY: dsm
+dsm: $(DSM_SHARED) $(DSM_EXAMPLES)
+all: dsm
+
 .PHONY: install-gc
 install: install-gc
 install-gc: gc
@@ -139,3 +170,14 @@ install-far: far
 	$(Q)ln -sf $(FAR_SONAME) "$(DESTDIR)$(LIBDIR)/libebbfar.so"
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/far/ebbfar.pc.in \
 		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbfar.pc"
+
+.PHONY: install-dsm
+install: install-dsm
+install-dsm: dsm
+	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/dsm/ebbdsm.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 $(DSM_SHARED) "$(DESTDIR)$(LIBDIR)"
+	$(Q)ln -sf $(notdir $(DSM_SHARED)) "$(DESTDIR)$(LIBDIR)/$(DSM_SONAME)"
+	$(Q)ln -sf $(DSM_SONAME) "$(DESTDIR)$(LIBDIR)/libebbdsm.so"
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/dsm/ebbdsm.pc.in \
+		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbdsm.pc"

@@ -196,7 +196,7 @@ def test_everything_has_a_man_page(tree):
     man = {p.name.rsplit(".", 1)[0]: p for p in files(tree) if "man" in p.parts}
     programs = [p.name for p in files(tree) if p.parent.name in ("bin", "sbin")]
     assert len(programs) == 5
-    wanted = [*programs, *units.names(), "ebb.conf", "ebbgc", "ebbfar"]
+    wanted = [*programs, *units.names(), "ebb.conf", "ebbgc", "ebbfar", "ebbdsm"]
     assert [n for n in wanted if n not in man] == []
     for name, page in man.items():
         text = (tree / page).read_text()
@@ -326,13 +326,13 @@ def debian_place(path):
     """Where the Debian packages have what is installed elsewhere by default."""
     path = str(path).replace("usr/lib/systemd/system", "lib/systemd/system")
     path = path.replace("zsh/site-functions", "zsh/vendor-completions")
-    return re.sub(r"^usr/lib/(?=libebbgc|libebbfar|pkgconfig)", "usr/lib/x86_64-linux-gnu/", path)
+    return re.sub(r"^usr/lib/(?=libebbgc|libebbfar|libebbdsm|pkgconfig)", "usr/lib/x86_64-linux-gnu/", path)
 
 
 def test_every_file_is_in_one_debian_package(tree):
     lists = {p.stem: p.read_text().split() for p in (PACKAGING / "debian").glob("*.install")}
     assert set(lists) == {"ebb", "libebbgc1", "libebbgc-dev", "libebbfar1", "libebbfar-dev",
-                          "ebb-swap-dkms"}
+                          "libebbdsm1", "libebbdsm-dev", "ebb-swap-dkms"}
     used = set()
     for path in files(tree):
         where = debian_place(path)
@@ -344,7 +344,7 @@ def test_every_file_is_in_one_debian_package(tree):
 
 
 def test_the_library_is_named_after_its_version(tree):
-    for library in "libebbgc.so", "libebbfar.so":
+    for library in "libebbgc.so", "libebbfar.so", "libebbdsm.so":
         text = said("objdump", "-p", tree / "usr/lib" / library)
         soname = re.search(r"SONAME +(\S+)", text).group(1)
         assert f"Package: {soname.replace('.so.', '')}\n" in (PACKAGING / "debian/control").read_text()
@@ -354,7 +354,8 @@ def test_the_library_is_named_after_its_version(tree):
 def test_the_libraries_take_no_names_of_a_program(tree):
     for option, library, prefix, member in (("-g", "libebbgc.a", "ebbgc_", "heap_create"),
                                             ("-D", "libebbgc.so", "ebbgc_", "heap_create"),
-                                            ("-D", "libebbfar.so", "ebbfar_", "open")):
+                                            ("-D", "libebbfar.so", "ebbfar_", "open"),
+                                            ("-D", "libebbdsm.so", "ebbdsm_", "open")):
         text = said("nm", option, "--defined-only", "--without-symbol-versions",
                     tree / "usr/lib" / library)
         # A is an absolute symbol: the name of a version.
@@ -378,22 +379,26 @@ def test_what_embedding_md_begins_with(tree, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (0, "9999999\n", ""), link
 
 
-def test_the_examples_of_libebbfar(tree, tmp_path):
+@pytest.mark.parametrize("library, names", [("far", ("index", "queue")), ("dsm", ("kv",))])
+def test_the_examples_of_a_library(tree, tmp_path, library, names):
     """They are compiled as their README says, against what is installed, and are in the packages."""
-    source = REPO / "userlib/far/examples"
-    command = re.search(r"`(cc index\.c .*?)`", " ".join((source / "README.md").read_text().split())).group(1)
+    source = REPO / "userlib" / library / "examples"
+    text = " ".join((source / "README.md").read_text().split())
+    command = re.search(rf"`(cc {names[0]}\.c .*?)`", text).group(1)
+    # A program that links libebbdsm has libebbfar from the system's path.
     env = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(tree),
            "PKG_CONFIG_PATH": str(tree / "usr/lib/pkgconfig"),
            "LD_LIBRARY_PATH": str(tree / "usr/lib")}
     for path in source.glob("*.[ch]"):
         shutil.copy(path, tmp_path)
-    for name in "index", "queue":
-        run = command.replace("index", name)
-        done = subprocess.run(["sh", "-ec", f"{run} -Wall -Wextra -Werror\n./{name}"], cwd=tmp_path, env=env,
+    for name in names:
+        run = command.replace(names[0], name)
+        flags = f"-Wall -Wextra -Werror -Wl,-rpath-link,{tree}/usr/lib"
+        done = subprocess.run(["sh", "-ec", f"{run} {flags}\n./{name}"], cwd=tmp_path, env=env,
                               text=True, capture_output=True, timeout=100, check=False)
         assert done.returncode == 2 and done.stderr.startswith(f"{name}: usage: "), done.stderr
-    assert "userlib/far/examples/*.[ch]\n" in (PACKAGING / "debian/ebb-doc.examples").read_text()
-    assert "userlib/far/examples" in (PACKAGING / "rpm/ebb.spec").read_text()
+    assert f"userlib/{library}/examples/*." in (PACKAGING / "debian/ebb-doc.examples").read_text()
+    assert f"userlib/{library}/examples" in (PACKAGING / "rpm/ebb.spec").read_text()
 
 
 @pytest.mark.parametrize("language", ["c -std=c99", "c -std=c17", "c++ -std=c++11",
@@ -401,6 +406,7 @@ def test_the_examples_of_libebbfar(tree, tmp_path):
 def test_the_header_is_for_every_language(tree, tmp_path, language):
     (tmp_path / "use.c").write_text("#include <ebbgc.h>\n"
                                     "#include <ebbfar.h>\n"
+                                    "#include <ebbdsm.h>\n"
                                     "ebbgc_ref_t f(void *p);\n"
                                     "ebbgc_ref_t f(void *p) { return p ? ebbgc_ref(p) : EBBGC_NULL; }\n")
     compilers = ["clang"] if "++" in language and not shutil.which("g++") else ["clang", "gcc"]

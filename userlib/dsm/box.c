@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/* Boxes in their owner's process, and copies of values. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dsm.h"
+
+#define BORROWS_MOST ((1u << 24) - 1)
+
+/* --- places ----------------------------------------------------------------------- */
+
+int dsm_own(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot)
+{
+	*slot = heap_find(&dsm->heap, box->at);
+	return *slot && (*slot)->stamp && (*slot)->stamp == box->stamp ? 0 : -ESTALE;
+}
+
+/* ... and it is neither borrowed nor lent. */
+static int own_idle(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot)
+{
+	int r = dsm_own(dsm, box, slot);
+
+	return r ?: (*slot)->state != SLOT_OWNED || (*slot)->borrows ? -EBUSY : 0;
+}
+
+bool dsm_size_fits(uint64_t at, uint64_t size)
+{
+	struct name n;
+
+	if (!name_parse(at, 0, EBBDSM_DONORS, &n) || !size || size > EBBDSM_SIZE_MOST)
+		return false;
+	return (DSM_HEAD + size + name_unit(n.kind) - 1) / name_unit(n.kind) * name_unit(n.kind) ==
+	       n.bytes;
+}
+
+void dsm_publish(struct content *c, uint64_t at, uint64_t stamp, uint64_t size, uint64_t hold)
+{
+	c->head.size = size;
+	__atomic_store_n(&c->head.hold, hold, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->head.check, dsm_check(at, stamp), __ATOMIC_RELAXED);
+	__atomic_store_n(&c->head.stamp, stamp, __ATOMIC_RELEASE);
+}
+
+static struct copy *copy_of_place(uint64_t at)
+{
+	struct name n;
+
+	return name_parse(at, 0, EBBDSM_DONORS, &n) ? copy_new(n.bytes) : NULL;
+}
+
+/* Puts a copy, which is the function's, into the cache, without a borrow. */
+static void keep(ebbdsm_t *dsm, struct copy *copy, uint64_t at, uint64_t stamp)
+{
+	copy->at = at;
+	copy->stamp = stamp;
+	if (cache_add(&dsm->cache, copy))
+		free(copy);
+	else
+		cache_return(&dsm->cache, copy);
+}
+
+int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
+	      struct ebbdsm_box *box)
+{
+	struct content *memory = heap_memory(&dsm->heap, at), *c = &copy->content;
+	struct slot *slot = heap_find(&dsm->heap, at);
+	uint64_t size = c->head.size;
+	int r = 0;
+
+	if (memory) {
+		memcpy(memory->bytes, c->bytes, size);
+		free(copy);
+		dsm_publish(memory, at, stamp, size, 0);
+	} else {
+		dsm_publish(c, at, stamp, size, 0);
+		dsm_leave(dsm, 0);
+		r = link_write(dsm->home, at, c, DSM_HEAD + size);
+		pthread_mutex_lock(&dsm->lock);
+		if (r)
+			free(copy);
+		else
+			keep(dsm, copy, at, stamp);
+	}
+	if (r)
+		return r;
+	slot->size = (uint32_t)size;
+	slot->stamp = stamp;
+	slot->state = SLOT_OWNED;
+	*box = (struct ebbdsm_box){ at, stamp };
+	return 0;
+}
+
+/* --- copies ----------------------------------------------------------------------- */
+
+/* Reads the value from its donor to a copy that others can see already.  Without the lock. */
+static int load(ebbdsm_t *dsm, struct copy *copy, uint32_t donor)
+{
+	struct dsm_op op;
+	int r;
+
+	dsm_read(&op, copy->at, copy->stamp);
+	r = link_run(&dsm->link[donor], &op, &copy->content);
+	if (r)
+		return r;
+	copy->content.head.size = op.after.size;
+	return dsm_size_fits(copy->at, op.after.size) ? 0 : -ESTALE;
+}
+
+/*
+ * Borrows the value named @at, @stamp: sets *@copy.  With the lock held, which is given up while
+ * the donor is waited for.
+ */
+static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
+{
+	struct copy *c;
+	struct name n;
+	int r;
+
+	if (!stamp || !name_parse(at, 0, dsm->donors, &n))
+		return -EINVAL;
+	while ((c = cache_find(&dsm->cache, at, stamp)) && c->loading)
+		pthread_cond_wait(&dsm->loaded, &dsm->lock);
+	if (c) {
+		*copy = cache_borrow(&dsm->cache, at, stamp);
+		dsm->hits++;
+		return 0;
+	}
+	dsm->misses++;
+	c = copy_new(n.bytes);
+	if (!c)
+		return -ENOMEM;
+	c->at = at;
+	c->stamp = stamp;
+	c->loading = true;
+	r = cache_add(&dsm->cache, c);
+	if (r) {
+		free(c);
+		return r;
+	}
+	dsm_leave(dsm, 0);
+	r = load(dsm, c, n.donor);
+	pthread_mutex_lock(&dsm->lock);
+	c->loading = false;
+	pthread_cond_broadcast(&dsm->loaded);
+	if (r) {
+		cache_take(&dsm->cache, c);
+		free(c);
+		return r;
+	}
+	*copy = c;
+	return 0;
+}
+
+const void *ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size)
+{
+	struct copy *copy;
+	int r = dsm_enter(dsm);
+
+	if (r)
+		return dsm_fail(r);
+	r = dsm_leave(dsm, fetch(dsm, view->at, view->stamp, &copy));
+	if (r)
+		return dsm_fail(r);
+	if (size)
+		*size = copy->content.head.size;
+	return copy->content.bytes;
+}
+
+static int return_copy(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, const void *content)
+{
+	struct copy *copy = cache_find(&dsm->cache, at, stamp);
+
+	if (!copy || copy->loading || !copy->borrows || content != copy->content.bytes)
+		return -EINVAL;
+	cache_return(&dsm->cache, copy);
+	return 0;
+}
+
+int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, const void *content)
+{
+	int r = dsm_enter(dsm);
+
+	return r ?: dsm_leave(dsm, return_copy(dsm, view->at, view->stamp, content));
+}
+
+/* --- boxes ------------------------------------------------------------------------ */
+
+static int make(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+{
+	struct copy *copy;
+	struct slot *slot;
+	uint64_t at;
+	int r = dsm_place(dsm, size, &at, &slot);
+
+	if (r)
+		return r;
+	copy = copy_of_place(at);
+	r = -ENOMEM;
+	if (copy) {
+		copy->content.head.size = size;
+		if (content)
+			memcpy(copy->content.bytes, content, size);
+		else
+			memset(copy->content.bytes, 0, size);
+		r = dsm_store(dsm, at, heap_stamp(&dsm->heap, at), copy, box);
+	}
+	if (r)
+		heap_free(&dsm->heap, at);
+	return r;
+}
+
+/* As make(), without a copy. */
+static int make_mapped(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+{
+	struct content *memory;
+	struct slot *slot;
+	uint64_t at;
+	int r = dsm_place(dsm, size, &at, &slot);
+
+	if (r)
+		return r;
+	memory = heap_memory(&dsm->heap, at);
+	if (content)
+		memcpy(memory->bytes, content, size);
+	else
+		memset(memory->bytes, 0, size);
+	slot->stamp = heap_stamp(&dsm->heap, at);
+	slot->state = SLOT_OWNED;
+	dsm_publish(memory, at, slot->stamp, size, 0);
+	*box = (struct ebbdsm_box){ at, slot->stamp };
+	return 0;
+}
+
+int ebbdsm_new(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+{
+	int r = size && size <= EBBDSM_SIZE_MOST ? dsm_enter(dsm) : -EINVAL;
+
+	if (r)
+		return r;
+	return dsm_leave(dsm, dsm->home->maps ? make_mapped(dsm, content, size, box) :
+						make(dsm, content, size, box));
+}
+
+size_t ebbdsm_size(ebbdsm_t *dsm, const struct ebbdsm_box *box)
+{
+	struct slot *slot;
+	size_t size;
+
+	if (dsm_enter(dsm))
+		return 0;
+	size = dsm_own(dsm, box, &slot) ? 0 : slot->size;
+	dsm_leave(dsm, 0);
+	return size;
+}
+
+int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot)
+{
+	struct ebbdsm_box old = *box;
+	struct slot *was = *slot;
+	const struct content *memory = heap_memory(&dsm->heap, box->at);
+	struct copy *copy = NULL;
+	int r = 0;
+
+	if (!heap_is_worn(&dsm->heap, box->at))
+		return 0;
+	was->state = SLOT_WORKING;
+	if (!memory) {
+		r = fetch(dsm, box->at, box->stamp, &copy);
+		memory = &copy->content;
+	}
+	if (!r)
+		r = dsm->home->maps ? make_mapped(dsm, memory->bytes, was->size, box) :
+				      make(dsm, memory->bytes, was->size, box);
+	if (copy)
+		cache_return(&dsm->cache, copy);
+	was->state = SLOT_OWNED;
+	if (r)
+		return r;
+	heap_free(&dsm->heap, old.at);
+	return dsm_own(dsm, box, slot);
+}
+
+int ebbdsm_drop(ebbdsm_t *dsm, struct ebbdsm_box *box)
+{
+	struct slot *slot;
+	int r = dsm_enter(dsm);
+
+	if (r)
+		return r;
+	if (!box->at && !box->stamp)
+		return dsm_leave(dsm, 0);
+	r = own_idle(dsm, box, &slot);
+	if (r)
+		return dsm_leave(dsm, r);
+	heap_free(&dsm->heap, box->at);
+	*box = (struct ebbdsm_box){ 0 };
+	return dsm_leave(dsm, 0);
+}
+
+/* --- borrows ---------------------------------------------------------------------- */
+
+const void *ebbdsm_borrow(ebbdsm_t *dsm, struct ebbdsm_box *box)
+{
+	const struct content *memory;
+	struct copy *copy;
+	struct slot *slot;
+	int r = dsm_enter(dsm);
+
+	if (r)
+		return dsm_fail(r);
+	r = dsm_own(dsm, box, &slot);
+	if (!r && (slot->state != SLOT_OWNED || slot->borrows == BORROWS_MOST))
+		r = -EBUSY;
+	if (r)
+		return dsm_fail(dsm_leave(dsm, r));
+	slot->borrows++;
+	memory = heap_memory(&dsm->heap, box->at);
+	if (!memory) {
+		r = fetch(dsm, box->at, box->stamp, &copy);
+		if (r)
+			slot->borrows--;
+		else
+			memory = &copy->content;
+	}
+	dsm_leave(dsm, 0);
+	return r ? dsm_fail(r) : memory->bytes;
+}
+
+int ebbdsm_return(ebbdsm_t *dsm, struct ebbdsm_box *box, const void *content)
+{
+	const struct content *memory;
+	struct slot *slot;
+	int r = dsm_enter(dsm);
+
+	if (r)
+		return r;
+	r = dsm_own(dsm, box, &slot);
+	if (!r && (slot->state != SLOT_OWNED || !slot->borrows))
+		r = -EINVAL;
+	if (r)
+		return dsm_leave(dsm, r);
+	memory = heap_memory(&dsm->heap, box->at);
+	if (!memory)
+		r = return_copy(dsm, box->at, box->stamp, content);
+	else if (content != memory->bytes)
+		r = -EINVAL;
+	if (!r)
+		slot->borrows--;
+	return dsm_leave(dsm, r);
+}
+
+/* Returns a copy of the box's value that is the caller's alone. */
+static int private_copy(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct copy **copy)
+{
+	struct copy *shared;
+	int r = fetch(dsm, box->at, box->stamp, &shared);
+
+	if (r)
+		return r;
+	if (shared->borrows == 1) {
+		cache_take(&dsm->cache, shared);
+		*copy = shared;
+		return 0;
+	}
+	*copy = copy_of_place(box->at);
+	if (*copy)
+		memcpy(&(*copy)->content, &shared->content, DSM_HEAD + shared->content.head.size);
+	cache_return(&dsm->cache, shared);
+	return *copy ? 0 : -ENOMEM;
+}
+
+void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
+{
+	struct content *memory;
+	struct pending *p = NULL;
+	struct slot *slot;
+	int r = dsm_enter(dsm);
+
+	if (r)
+		return dsm_fail(r);
+	r = own_idle(dsm, box, &slot);
+	if (!r)
+		r = dsm_refresh(dsm, box, &slot);
+	if (r)
+		return dsm_fail(dsm_leave(dsm, r));
+	slot->ticket = heap_stamp(&dsm->heap, box->at);
+	if (!slot->ticket)
+		return dsm_fail(dsm_leave(dsm, -EBUSY));
+	memory = heap_memory(&dsm->heap, box->at);
+	if (!memory) {
+		slot->state = SLOT_WORKING;
+		p = dsm_pending_new(dsm, box->at);
+		r = p ? private_copy(dsm, box, &p->copy) : -ENOMEM;
+		if (p && r)
+			dsm_pending_end(dsm, p);
+		slot->state = SLOT_OWNED;
+		if (r)
+			return dsm_fail(dsm_leave(dsm, r));
+		memory = &p->copy->content;
+	}
+	slot->state = SLOT_BORROWED;
+	if (!p) {
+		__atomic_store_n(&memory->head.stamp, 0, __ATOMIC_RELAXED);
+		/* Before the program's first change. */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	}
+	dsm_leave(dsm, 0);
+	return memory->bytes;
+}
+
+/* Writes the content of a borrow to a donor that is not mapped. */
+static int write_back(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy)
+{
+	struct dsm_op op;
+	int r;
+
+	dsm_change(&op, at, stamp);
+	dsm_leave(dsm, 0);
+	r = link_run(dsm->home, &op, &copy->content);
+	pthread_mutex_lock(&dsm->lock);
+	if (r)
+		free(copy);
+	else
+		keep(dsm, copy, at, stamp);
+	return r;
+}
+
+int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
+{
+	struct content *memory;
+	struct pending *p = NULL;
+	struct slot *slot;
+	int r = dsm_enter(dsm);
+
+	if (r)
+		return r;
+	r = dsm_own(dsm, box, &slot);
+	if (!r && slot->state != SLOT_BORROWED)
+		r = -EINVAL;
+	if (r)
+		return dsm_leave(dsm, r);
+	memory = heap_memory(&dsm->heap, box->at);
+	if (!memory) {
+		p = dsm_pending(dsm, box->at);
+		memory = &p->copy->content;
+	}
+	if (content != memory->bytes)
+		return dsm_leave(dsm, -EINVAL);
+	if (p) {
+		struct copy *copy = p->copy;
+
+		p->copy = NULL;
+		dsm_pending_end(dsm, p);
+		slot->state = SLOT_WORKING;
+		r = write_back(dsm, box->at, slot->ticket, copy);
+	} else {
+		dsm_publish(memory, box->at, slot->ticket, slot->size, 0);
+	}
+	slot->stamp = slot->ticket;
+	slot->state = SLOT_OWNED;
+	box->stamp = slot->stamp;
+	return dsm_leave(dsm, r);
+}

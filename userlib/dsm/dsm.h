@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* A process's part of a space. */
+#ifndef EBBDSM_DSM_H
+#define EBBDSM_DSM_H
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "cache.h"
+#include "ebbdsm.h"
+#include "heap.h"
+
+/* A place that more is known of than its slot has. */
+struct pending {
+	struct pending *next;
+	uint64_t at;
+	uint64_t loan_at, loan, claim; /* GUEST, RETURNED: whose object it is */
+	uint64_t stamp, ticket;        /* GUEST: of its return */
+	struct copy *copy;             /* GUEST, BORROWED, without a mapped home: the content */
+	uint32_t turn;                 /* of ebbdsm_settle() */
+};
+
+struct ebbdsm {
+	/*
+	 * Of all below but the links; not held while a call waits for a donor, except for memory.
+	 */
+	pthread_mutex_t lock;
+	pthread_cond_t loaded;
+	const uint32_t *alive; /* a page that is zero in a child of fork(2) */
+	uint32_t donors, turn;
+	struct link link[EBBDSM_DONORS];
+	struct link *home;
+	struct heap heap;
+	struct cache cache;
+	struct pending *pending;
+	uint64_t hits, misses;
+};
+
+/* Returns NULL with errno. */
+static inline void *dsm_fail(int r)
+{
+	errno = -r;
+	return NULL;
+}
+
+/* Takes the lock.  Returns 0, or -ECHILD without it. */
+int dsm_enter(ebbdsm_t *dsm);
+/* Gives it up; returns @result. */
+int dsm_leave(ebbdsm_t *dsm, int result);
+
+/* --- with the lock held: --- */
+
+/* Makes a place as heap_new(), perhaps of memory that others have taken objects from. */
+int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
+
+/* Sets *@slot to the box's.  -ESTALE: it is not this process's. */
+int dsm_own(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot);
+
+/* Moves the box to a block that has numbers left, if its own has few. */
+int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot);
+
+/*
+ * Makes @copy, whose header's size is right, the content of the WORKING place @at, with @stamp: the
+ * box's.  Without a mapped home, gives the lock up meanwhile, and keeps the copy in the cache.  The
+ * copy is the function's.
+ */
+int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
+	      struct ebbdsm_box *box);
+
+struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
+struct pending *dsm_pending(ebbdsm_t *dsm, uint64_t at);
+void dsm_pending_end(ebbdsm_t *dsm, struct pending *p);
+
+/* What was returned is taken, or never will be: frees its place and claim. */
+void dsm_end_loan(ebbdsm_t *dsm, struct pending *p);
+
+/* Runs an operation on this process's own place.  Gives the lock up meanwhile. */
+int dsm_run_home(ebbdsm_t *dsm, struct dsm_op *op);
+
+/* The content of the mapped place @at is complete: gives it its header. */
+void dsm_publish(struct content *c, uint64_t at, uint64_t stamp, uint64_t size, uint64_t hold);
+
+/* Returns whether a header's size can be that of place @at. */
+bool dsm_size_fits(uint64_t at, uint64_t size);
+
+#endif

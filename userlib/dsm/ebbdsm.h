@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * ebbdsm: objects with one owner, shared by processes of several machines in the memory of
+ * ebb-donord (8), by libebbfar.
+ *
+ * A box is an object of 1 byte to EBBDSM_SIZE_MOST.  One process owns it and borrows it, shared by
+ * many of its threads or mutably by one, as a lock for readers and writers, but without waiting.
+ * Other processes
+ *
+ *	read it		ebbdsm_lend() returns a view, the name of the object's value at that time.
+ *			Send it to any number of readers.  A value is read once, by one round trip,
+ *			and then cached in the reader's memory: nothing ever has to be invalidated,
+ *			since no other value has that name
+ *	change it	ebbdsm_lend_mut() makes a loan for one borrower.  The object moves to the
+ *			borrower's memory, and at the return to a new place of the owner's
+ *	own it		ebbdsm_give() makes a parcel for one receiver
+ *
+ * Names are sent by channels of the program's own, or stored in objects: they are plain data.
+ *
+ * A name is a place and a stamp, and names one value for ever.  A view whose object was changed or
+ * dropped is -ESTALE for readers that have no copy; a reader that has one may go on to use it, and
+ * gets the next value by the next view.  What a reader sees is never torn, and never another
+ * object.
+ *
+ * Memory.  A space is one pool of each donor of a list, which all processes have in the same order.
+ * A process's boxes lie at its home donor.  At a unix socket, usually of the process's own machine,
+ * the donor's memory is mapped: the owner borrows without a copy and without messages.  The content
+ * of a new box is what the program stores, or zeros.  The memory of a process that exits is freed,
+ * after ebb-donord's grace period (--keep) if it is not mapped.
+ *
+ * Death.  When a process is killed, in any call, boxes of others and their content stay.  Its boxes
+ * are lost: -EOWNERDEAD.  If it was the borrower of a loan, ebbdsm_reclaim() returns -EOWNERDEAD,
+ * and the owner has the box as it was before the loan.  This is also so if the borrower dies after
+ * its return, but before the owner's ebbdsm_reclaim(): a change by a borrower is final when the
+ * owner has reclaimed the box.
+ *
+ * Conventions.  Sizes are in bytes.  Functions return 0 or a negative errno, or a pointer, or NULL
+ * with errno set; on failure they leave outputs unchanged.  Errors of every function with a handle,
+ * unless noted:
+ *
+ *	-ESTALE  the box, view, loan or parcel is an old one: the object was changed, dropped, moved
+ *		 or withdrawn.  Checked in all builds
+ *	-EOWNERDEAD  the process that owns it has exited and its memory is freed.  -ESTALE in its
+ *		 place: another process has that one's number at the donor by now
+ *	-EBUSY   the box is borrowed, lent, or in transit
+ *	-EINVAL  no such name is possible, or the pointer is not that of a borrow
+ *	-EIO     the donor has exited, or this process is fenced there: ebbdsm_why() says which.
+ *		 What lies at that donor is lost to others; a process with a mapped home may go on
+ *		 to borrow its boxes, to save what is in them
+ *	-ENOSPC  the donor's far memory is used up (of functions that need a place)
+ *	-ENOBUFS  the cache budget, or 128 takes at one donor, are in use; return borrows
+ *	-ENOMEM  this process has no memory
+ *	-ECHILD  the handle is that of the process before fork(2)
+ *
+ * Threads.  Any thread may use a handle.  A box is used as a variable is: threads may call
+ * ebbdsm_borrow(), ebbdsm_return() and ebbdsm_lend() with one box at the same time, other functions
+ * need the box for themselves.  Calls that reach one donor wait for each other.  No call waits for
+ * another process, but for donors.  Not in signal handlers; no thread is cancelled in a call.
+ * ebbdsm_close() comes when all other calls have returned.
+ *
+ * The library has no thread.  A process calls ebbdsm_settle() every few seconds: it frees what
+ * others have taken, and notices donors that have exited.
+ *
+ * Checks.  GCC's -fanalyzer finds borrows that are not returned, are returned twice or used after
+ * the return.  Clang's -Wthread-safety finds the same by paths, and mutable borrows of a box that
+ * is borrowed; both want each result checked for NULL where it is obtained.  EBBDSM_NO_CHECKS,
+ * defined before the header is included, leaves the attributes out.
+ *
+ * Trust.  Processes of a space trust each other and the donors.  The pools are libebbdsm's alone.
+ */
+#ifndef EBBDSM_H
+#define EBBDSM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBBDSM_API __attribute__((visibility("default")))
+
+#if defined(__clang__) && !defined(EBBDSM_NO_CHECKS)
+#define EBBDSM_CAPABILITY __attribute__((capability("box")))
+#define EBBDSM_SHARES(box) __attribute__((try_acquire_shared_capability(1, box)))
+#define EBBDSM_RETURNS_SHARED(box) __attribute__((release_shared_capability(box)))
+#define EBBDSM_EXCLUDES(box) __attribute__((try_acquire_capability(1, box)))
+#define EBBDSM_RETURNS(box) __attribute__((release_capability(box)))
+#define EBBDSM_UNBORROWED(box) __attribute__((locks_excluded(box)))
+#else
+#define EBBDSM_CAPABILITY
+#define EBBDSM_SHARES(box)
+#define EBBDSM_RETURNS_SHARED(box)
+#define EBBDSM_EXCLUDES(box)
+#define EBBDSM_RETURNS(box)
+#define EBBDSM_UNBORROWED(box)
+#endif
+/* A borrow that @function ends, whose third argument is its pointer. */
+#if defined(__GNUC__) && __GNUC__ >= 11 && !defined(__clang__) && !defined(EBBDSM_NO_CHECKS)
+#define EBBDSM_ENDED_BY(function) __attribute__((malloc(function, 3), warn_unused_result))
+#else
+#define EBBDSM_ENDED_BY(function) __attribute__((warn_unused_result))
+#endif
+#define EBBDSM_CHECKED __attribute__((warn_unused_result))
+
+#define EBBDSM_SIZE_MOST ((2u << 20) - 32u)
+#define EBBDSM_DONORS 8u
+
+/* This process's part of a space. */
+typedef struct ebbdsm ebbdsm_t;
+
+/* Zero it, set what is needed.  Later releases add fields at the end. */
+struct ebbdsm_options {
+	size_t size;               /* sizeof(struct ebbdsm_options) */
+	const char *const *donors; /* "HOST:PORT" or "unix:/PATH", the same donors in all processes */
+	unsigned donor_count;      /* 1 to EBBDSM_DONORS */
+	unsigned home;             /* index of the donor of this process's boxes */
+	const char *pool;          /* 1 to 31 printable characters, no blanks; created if needed */
+	const char *key;           /* key file for donors over TCP, or NULL */
+	size_t cache;              /* bytes of copies at most, headers included; 0 = 64 MiB */
+	unsigned timeout_ms;       /* of ebbfar_open() */
+	unsigned resume_ms;        /* of ebbfar_open() */
+	char error[512];           /* set on failure: "THING: CAUSE; REMEDY" */
+};
+
+/* An owner's.  Zero it to begin; move it by ebbdsm_move(), never copy it. */
+struct EBBDSM_CAPABILITY ebbdsm_box {
+	uint64_t at, stamp;
+};
+
+/* Names to send; may be copied. */
+struct ebbdsm_view {
+	uint64_t at, stamp;
+};
+
+struct ebbdsm_loan {
+	uint64_t at, stamp;
+};
+
+struct ebbdsm_parcel {
+	uint64_t at, stamp;
+};
+
+/*
+ * Connects to all donors.  options->error says more than -EINVAL, an option is wrong, and the
+ * errors of ebbfar_open() (3).  The handle does not refer to *@options.
+ */
+EBBDSM_API int ebbdsm_open(struct ebbdsm_options *options, ebbdsm_t **dsm);
+
+/*
+ * Leaves the space: this process's boxes are lost, its borrows end, and copies are freed.  Waits
+ * for donors as ebbfar_close() does.  NULL is fine.
+ */
+EBBDSM_API void ebbdsm_close(ebbdsm_t *dsm);
+
+/*
+ * Returns why a donor cannot be used any more, "THING: CAUSE; REMEDY", or "".  Valid until close.
+ */
+EBBDSM_API const char *ebbdsm_why(const ebbdsm_t *dsm);
+
+/* --- boxes -------------------------------------------------------------------------------- */
+
+/*
+ * Makes a box of @size bytes: a copy of @content, or zeros if that is NULL.  *@box was zero.
+ * -EINVAL: the size.  Over TCP: one round trip, and some more for each 64 KiB of boxes.
+ */
+EBBDSM_API EBBDSM_CHECKED int ebbdsm_new(ebbdsm_t *dsm, const void *content, size_t size,
+					 struct ebbdsm_box *box);
+
+/* Returns the size of the box's object, or 0 if the box is not this process's. */
+EBBDSM_API size_t ebbdsm_size(ebbdsm_t *dsm, const struct ebbdsm_box *box);
+
+/* Ends a shared borrow.  @content is the pointer of ebbdsm_borrow(), not valid after that. */
+EBBDSM_API int ebbdsm_return(ebbdsm_t *dsm, struct ebbdsm_box *box, const void *content)
+	EBBDSM_RETURNS_SHARED(box);
+
+/*
+ * Borrows the box for reading.  The content does not change until ebbdsm_return().  Its alignment
+ * is 16.  Over TCP it is a copy, in the cache or by one round trip.
+ */
+EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return) const void *ebbdsm_borrow(ebbdsm_t *dsm,
+								    struct ebbdsm_box *box)
+	EBBDSM_SHARES(box);
+
+/*
+ * Ends a mutable borrow, also if it fails.  The box has a new stamp: views from before are old.
+ * Over TCP: one round trip, and the change is not to be relied on after -EIO.
+ */
+EBBDSM_API int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
+	EBBDSM_RETURNS(box);
+
+/* Borrows the box for reading and writing.  Over TCP as ebbdsm_borrow(). */
+EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_mut) void *ebbdsm_borrow_mut(ebbdsm_t *dsm,
+								      struct ebbdsm_box *box)
+	EBBDSM_EXCLUDES(box);
+
+/* Ends the object's life.  *@box becomes zero.  A zero box is fine. */
+EBBDSM_API int ebbdsm_drop(ebbdsm_t *dsm, struct ebbdsm_box *box) EBBDSM_UNBORROWED(box);
+
+/* Moves a box within the process: *@from becomes zero. */
+static inline void ebbdsm_move(struct ebbdsm_box *to, struct ebbdsm_box *from)
+{
+	to->at = from->at;
+	to->stamp = from->stamp;
+	from->at = from->stamp = 0;
+}
+
+/* --- readers ------------------------------------------------------------------------------ */
+
+/* Returns the name of the box's value.  Not during a mutable borrow: that value is over. */
+static inline struct ebbdsm_view ebbdsm_lend(const struct ebbdsm_box *box)
+{
+	struct ebbdsm_view v;
+
+	v.at = box->at;
+	v.stamp = box->stamp;
+	return v;
+}
+
+/* Ends the borrow of a view. */
+EBBDSM_API int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view,
+				  const void *content);
+
+/*
+ * Borrows a value for reading, in any process of the space.  *@size, unless @size is NULL, is its
+ * size; the alignment is 16.  A copy in the cache: no message; else one round trip if the value
+ * lies at a donor over TCP.  A copy without borrows stays in the cache until its budget is needed
+ * for others, the one used least recently first.
+ */
+EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_view) const void *
+ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size);
+
+/* --- loans -------------------------------------------------------------------------------- */
+
+/*
+ * Makes a loan of the box for one borrower.  Until ebbdsm_reclaim() the box cannot be used here;
+ * views of its value stay valid.
+ */
+EBBDSM_API EBBDSM_CHECKED int ebbdsm_lend_mut(ebbdsm_t *dsm, struct ebbdsm_box *box,
+					      struct ebbdsm_loan *loan) EBBDSM_UNBORROWED(box);
+
+/*
+ * Ends the borrow of a loan, also if it fails: the owner has the new content when it reclaims the
+ * box.  One round trip if the owner's memory is over TCP, else none.  -EOWNERDEAD: the object is
+ * lost with its owner.
+ */
+EBBDSM_API int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *content);
+
+/*
+ * Borrows what a loan names, for reading and writing: the object moves to this process's home.  One
+ * round trip if the owner's memory is over TCP.  -ESTALE: another process has borrowed it, or the
+ * owner has reclaimed the box.
+ */
+EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_loan) void *
+ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *size);
+
+/*
+ * Gets a box back that was lent by ebbdsm_lend_mut() or given by ebbdsm_give().  0: the box can be
+ * used again, with the borrower's changes if it was borrowed; -EBUSY: the borrower has it, try
+ * again when it says that it has returned it; -EOWNERDEAD: the borrower is dead, and the box can be
+ * used again, as it was before; -ESTALE: the parcel was accepted, and *@box is zero now.  One round
+ * trip if the borrower's memory is over TCP.
+ */
+EBBDSM_API EBBDSM_CHECKED int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box);
+
+/* --- parcels ------------------------------------------------------------------------------ */
+
+/*
+ * Offers the box to one receiver.  The box cannot be used here any more, except that
+ * ebbdsm_reclaim() withdraws what was not accepted.  If the box is forgotten, ebbdsm_settle() frees
+ * its memory when the parcel has been accepted.
+ */
+EBBDSM_API EBBDSM_CHECKED int ebbdsm_give(ebbdsm_t *dsm, struct ebbdsm_box *box,
+					  struct ebbdsm_parcel *parcel) EBBDSM_UNBORROWED(box);
+
+/*
+ * Accepts a parcel: the object moves to this process's home, and *@box, which was zero, owns it.
+ * One round trip if the giver's memory is over TCP, and one if the home is.  -ESTALE: accepted by
+ * another, or withdrawn; -EOWNERDEAD: the giver has died before.
+ */
+EBBDSM_API EBBDSM_CHECKED int ebbdsm_accept(ebbdsm_t *dsm, const struct ebbdsm_parcel *parcel,
+					    struct ebbdsm_box *box);
+
+/*
+ * Frees the places of objects that others have taken, and keeps connections up.  Call it every few
+ * seconds; without a mapped home, one round trip for each parcel and return that is pending.
+ */
+EBBDSM_API int ebbdsm_settle(ebbdsm_t *dsm);
+
+/* --- counts ------------------------------------------------------------------------------- */
+
+/* Zero it, set .size to its size.  Since ebbdsm_open().  Later releases add fields at the end. */
+struct ebbdsm_counts {
+	size_t size;
+	uint64_t hits, misses; /* of borrows that need a copy */
+	uint64_t round_trips;  /* waits for a donor over TCP, without libebbfar's allocations */
+	uint64_t requests;     /* sent to donors over TCP and waited for */
+	uint64_t posted;       /* ... and not waited for */
+	uint64_t cached;       /* bytes in the cache now */
+	uint64_t places;       /* of objects at the home donor now */
+};
+
+EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * This process's places, at its home donor.  What is known of them is in this process alone: when
+ * it dies, the donor frees their extents.
+ *
+ * A block is an extent: slots of one size, or one place of its own.  It counts up the numbers of
+ * all its stamps and tickets.  A block with few numbers left gets no new objects, and is freed when
+ * it is empty.
+ */
+#ifndef EBBDSM_HEAP_H
+#define EBBDSM_HEAP_H
+
+#include "link.h"
+
+enum slot_state {
+	SLOT_UNUSED,
+	SLOT_OWNED,   /* a box */
+	SLOT_BORROWED, /* mutably, in this process */
+	SLOT_OFFERED, /* to another process, which may own it by now */
+	SLOT_LENT,
+	SLOT_GUEST,   /* another's object, for a loan */
+	SLOT_RETURNED, /* ... returned, but perhaps not taken yet */
+	SLOT_WORKING, /* a call works at it */
+};
+
+/* Of an object, or of its absence. */
+struct slot {
+	uint64_t stamp;  /* of the value */
+	uint64_t ticket; /* OFFERED, LENT, RETURNED; BORROWED: the stamp after that */
+	uint32_t size;   /* of the content; UNUSED: the next free slot */
+	uint32_t borrows : 24, state : 8;
+};
+
+struct block {
+	struct ebbfar_extent x;
+	uint8_t *memory; /* NULL = not mapped */
+	struct block *chain, *next, *prev;
+	uint32_t kind, slots, used, numbers;
+	uint32_t free;   /* first free slot + 1, 0 = none */
+	bool listed;     /* among those with free slots */
+	struct slot slot[];
+};
+
+struct heap {
+	struct link *home;
+	struct block **table; /* by place */
+	uint32_t size, blocks;
+	uint64_t places;
+	struct block *listed[NAME_KINDS];
+};
+
+void heap_end(struct heap *h);
+
+/*
+ * Makes a place for @size bytes of content, SLOT_WORKING, and sets *@at and *@slot, which is valid
+ * until heap_free().  -ENOSPC, -ENOMEM, -EIO.
+ */
+int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
+
+/* Returns the slot of place @at, or NULL if no object of this process is there. */
+struct slot *heap_find(const struct heap *h, uint64_t at);
+
+/* Returns the memory of the place if it is mapped, else NULL. */
+struct content *heap_memory(const struct heap *h, uint64_t at);
+
+/* Returns a stamp that the place has never had, or 0: its block has no numbers left. */
+uint64_t heap_stamp(const struct heap *h, uint64_t at);
+
+/* Returns whether the block has fewer numbers left than one borrow of each kind takes. */
+bool heap_is_worn(const struct heap *h, uint64_t at);
+
+/* The object's life has ended: zeroes its header, and frees the place. */
+void heap_free(struct heap *h, uint64_t at);
+
+#endif

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ebbdsm.h"
+
+/* Posts that are not complete when a call waits for one. */
+#define POSTS_MOST 32u
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of donors are little-endian");
+static_assert(sizeof(struct dsm_head) == 32, "a header");
+
+/* A request that no call waits for. */
+struct post {
+	struct ebbfar_request q;
+	uint8_t bytes[];
+};
+
+int link_error(int error)
+{
+	switch (error) {
+	case -ESHUTDOWN:
+	case -ETIMEDOUT:
+	case -EPROTO:
+	case -EACCES: /* of a pool that is not shared, which open refuses */
+		return -EIO;
+	case -EMFILE:
+		return -ENOMEM;
+	case -ESRCH:
+		return -EIO;
+	default:
+		return error;
+	}
+}
+
+/* --- opening ---------------------------------------------------------------------- */
+
+int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
+{
+	struct ebbfar_options o = {
+		.size = sizeof(o), .donor = options->donors[number], .key = options->key,
+		.pool = options->pool, .flags = EBBFAR_CREATE | EBBFAR_SHARED,
+		.timeout_ms = options->timeout_ms, .resume_ms = options->resume_ms,
+	};
+	void *memory;
+	int r = ebbfar_open(&o, &l->far);
+
+	if (r) {
+		memcpy(options->error, o.error, sizeof(o.error));
+		return r;
+	}
+	pthread_mutex_init(&l->lock, NULL);
+	l->number = number;
+	l->donors = options->donor_count;
+	l->member = ebbfar_member(l->far);
+	r = ebbfar_alloc(l->far, NAME_CLAIMS, &l->claims);
+	if (!r)
+		r = link_zero(l, &l->claims, 0, NAME_CLAIMS);
+	l->maps = !r && !ebbfar_map(l->far, &l->claims, &memory);
+	return r;
+}
+
+static void drain(struct link *l, uint32_t most);
+
+void link_close(struct link *l)
+{
+	if (!l->far)
+		return;
+	if (!*ebbfar_why(l->far))
+		drain(l, 0);
+	ebbfar_close(l->far);
+	pthread_mutex_destroy(&l->lock);
+	l->far = NULL;
+}
+
+/* --- batches ---------------------------------------------------------------------- */
+
+/* Takes a complete request, waiting up to @ms.  Returns 0, or why there is none. */
+static int take_one(struct link *l, int ms)
+{
+	struct ebbfar_request *q;
+	int r = ebbfar_complete(l->far, ms, &q);
+
+	if (r)
+		return r;
+	if (!q->data) {
+		l->posted--;
+		free(q);
+		return 0;
+	}
+	--*(uint32_t *)q->data;
+	return 0;
+}
+
+/* Completes posts until at most @most are left. */
+static void drain(struct link *l, uint32_t most)
+{
+	while (l->posted > most && !take_one(l, -1))
+		;
+}
+
+static int submit(struct link *l, struct ebbfar_request *q, uint32_t n)
+{
+	uint32_t left = n;
+	int r;
+
+	for (uint32_t i = 0; i < n; i++)
+		q[i].data = &left;
+	r = ebbfar_submit(l->far, q, n);
+	if (r)
+		return r;
+	l->requests += l->maps ? 0 : n;
+	l->round_trips += !l->maps;
+	while (left && !r)
+		r = take_one(l, -1);
+	for (uint32_t i = 0; i < n && !r; i++)
+		r = q[i].result;
+	return r;
+}
+
+static struct post *post_new(uint32_t op, const struct ebbfar_extent *x, uint32_t offset,
+			     size_t bytes)
+{
+	struct post *p = calloc(1, sizeof(*p) + bytes);
+
+	if (p)
+		p->q = (struct ebbfar_request){ .op = op, .extent = *x, .offset = offset,
+						.memory = p->bytes, .size = bytes };
+	return p;
+}
+
+/* With the lock held.  The request is sent now or with the next one. */
+static void post(struct link *l, struct post *p)
+{
+	if (ebbfar_submit(l->far, &p->q, 1)) {
+		free(p);
+		return;
+	}
+	l->posted++;
+	l->posts += !l->maps;
+	if (l->maps)
+		drain(l, 0);
+	else if (l->posted > POSTS_MOST)
+		drain(l, POSTS_MOST / 2);
+}
+
+/* --- verbs ------------------------------------------------------------------------ */
+
+struct batch {
+	struct ebbfar_request q[DSM_PARTS];
+	uint64_t stamps[DSM_PARTS][2];
+	uint64_t *swapped; /* where the result of the swap belongs */
+};
+
+static void describe(struct ebbfar_request *q, uint32_t op, const struct ebbfar_extent *x,
+		   uint32_t offset, void *memory, size_t size)
+{
+	q->op = op;
+	q->extent = *x;
+	q->offset = offset;
+	q->memory = memory;
+	q->size = size;
+}
+
+/* Makes a request of a part.  Returns 0, or -EINVAL. */
+static int request_of(struct link *l, const struct dsm_part *part, struct dsm_op *op,
+		      struct content *c, uint64_t *stamp, struct ebbfar_request *q)
+{
+	struct ebbfar_extent x;
+	struct name n;
+	uint32_t offset;
+
+	if (part->kind == DSM_CLAIM || part->kind == DSM_RECORD) {
+		name_of_claim(part->at, 0, &x, &offset);
+		describe(q, part->kind == DSM_CLAIM ? EBBFAR_WRITE : EBBFAR_READ, &x, offset,
+		       part->kind == DSM_CLAIM ? &op->mine : &op->other, sizeof(op->mine));
+		return 0;
+	}
+	if (!name_parse(part->at, 0, l->donors, &n) || n.donor != l->number)
+		return -EINVAL;
+	switch (part->kind) {
+	case DSM_READ:
+		describe(q, EBBFAR_READ, &n.x, n.offset, &c->head, n.bytes);
+		break;
+	case DSM_HEADER:
+		describe(q, EBBFAR_READ, &n.x, n.offset, &op->after, DSM_HEAD);
+		break;
+	case DSM_STAMP:
+		stamp[0] = part->desired;
+		stamp[1] = dsm_check(part->at, part->desired);
+		describe(q, EBBFAR_WRITE, &n.x, n.offset, stamp, 2 * sizeof(*stamp));
+		break;
+	case DSM_FILL:
+		describe(q, EBBFAR_WRITE, &n.x, n.offset + DSM_HEAD, c->bytes, c->head.size);
+		break;
+	default: /* DSM_SWAP */
+		q->op = EBBFAR_CAS;
+		q->extent = n.x;
+		q->offset = n.offset + offsetof(struct dsm_head, hold);
+		q->expect = part->expect;
+		q->desired = part->desired;
+		break;
+	}
+	return 0;
+}
+
+static int execute(struct link *l, const struct dsm_verb *v, struct dsm_op *op, struct content *c)
+{
+	struct batch b = { 0 };
+	int r = 0;
+
+	for (uint32_t i = 0; i < v->parts && !r; i++)
+		r = request_of(l, &v->part[i], op, c, b.stamps[i], &b.q[i]);
+	if (r)
+		return r;
+	pthread_mutex_lock(&l->lock);
+	r = submit(l, b.q, v->parts);
+	pthread_mutex_unlock(&l->lock);
+	for (uint32_t i = 0; i < v->parts && !r; i++)
+		if (b.q[i].op == EBBFAR_CAS)
+			op->old = b.q[i].old;
+	return r;
+}
+
+/* Returns 1 if @member has the extent under that name, 0 or -errno. */
+static int has_extent(struct link *l, uint32_t member, const struct ebbfar_extent *x)
+{
+	int r = ebbfar_check(l->far, member, x);
+
+	l->round_trips += !l->maps;
+	return r == -ESTALE ? 0 : r ?: 1;
+}
+
+int link_owner(struct link *l, uint64_t at, uint64_t stamp, enum link_owner *owner)
+{
+	struct name n;
+	int r;
+
+	if (!name_parse(at, dsm_generation(stamp), l->donors, &n) || n.donor != l->number)
+		return -EINVAL;
+	pthread_mutex_lock(&l->lock);
+	r = has_extent(l, n.member, &n.x);
+	*owner = r > 0 ? LINK_OWNS : LINK_DEAD;
+	/* It may have freed the extent.  A doorbell tells whether there is such a member. */
+	if (!r) {
+		r = n.member == l->member ? 0 : ebbfar_notify(l->far, n.member, 0);
+		l->round_trips += !l->maps;
+		*owner = r == -ESRCH ? LINK_DEAD : LINK_ALIVE;
+		r = r == -ESRCH ? 0 : r;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return r < 0 ? link_error(r) : 0;
+}
+
+static int claim_lives(struct link *l, uint64_t claim, uint64_t generation)
+{
+	struct ebbfar_extent x;
+	uint32_t offset, member = name_of_claim(claim, generation, &x, &offset);
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = has_extent(l, member, &x);
+	pthread_mutex_unlock(&l->lock);
+	/* What a dead member's memory has now may be no name at all. */
+	return r == -EINVAL ? 0 : r;
+}
+
+int link_run(struct link *l, struct dsm_op *op, struct content *content)
+{
+	struct dsm_verb v = dsm_next(op, 0);
+
+	while (v.kind != DSM_ENDED) {
+		enum link_owner owner = LINK_DEAD;
+		int r;
+
+		if (v.kind == DSM_EXECUTE)
+			r = execute(l, &v, op, content);
+		else if (v.kind == DSM_ALIVE)
+			r = link_owner(l, v.at, v.generation << DSM_GENERATION_SHIFT, &owner) ?:
+				    owner != LINK_DEAD;
+		else
+			r = claim_lives(l, v.at, v.generation);
+		if (r < 0)
+			return link_error(r);
+		v = dsm_next(op, r);
+	}
+	return op->result;
+}
+
+/* --- own memory ------------------------------------------------------------------- */
+
+int link_write(struct link *l, uint64_t at, const struct content *from, size_t bytes)
+{
+	struct ebbfar_request q = { .op = EBBFAR_WRITE, .memory = (void *)from, .size = bytes };
+	struct name n;
+	int r;
+
+	if (!name_parse(at, 0, l->donors, &n))
+		return -EINVAL;
+	q.extent = n.x;
+	q.offset = n.offset;
+	pthread_mutex_lock(&l->lock);
+	r = submit(l, &q, 1);
+	pthread_mutex_unlock(&l->lock);
+	return link_error(r);
+}
+
+int link_zero(struct link *l, const struct ebbfar_extent *x, uint32_t offset, size_t bytes)
+{
+	struct post *p = post_new(EBBFAR_WRITE, x, offset, bytes);
+
+	if (!p)
+		return -ENOMEM;
+	pthread_mutex_lock(&l->lock);
+	post(l, p);
+	pthread_mutex_unlock(&l->lock);
+	return 0;
+}
+
+void link_free(struct link *l, const struct ebbfar_extent *x)
+{
+	struct post *p = post_new(EBBFAR_FREE, x, 0, 0);
+
+	pthread_mutex_lock(&l->lock);
+	/* Without memory it is freed when this process leaves. */
+	if (p)
+		post(l, p);
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* --- claims ----------------------------------------------------------------------- */
+
+uint64_t link_claim(struct link *l)
+{
+	uint64_t claim = 0;
+
+	pthread_mutex_lock(&l->lock);
+	for (uint32_t i = 0; i < LINK_CLAIMS / 64 && !claim; i++)
+		if (~l->used[i]) {
+			uint32_t bit = (uint32_t)__builtin_ctzll(~l->used[i]);
+
+			l->used[i] |= 1ull << bit;
+			claim = name_claim(l->member, &l->claims,
+					   (i * 64 + bit) * (uint32_t)sizeof(struct dsm_record));
+		}
+	pthread_mutex_unlock(&l->lock);
+	return claim;
+}
+
+/* With the lock held.  What is posted takes effect before the record's next use. */
+static void clear_claim(struct link *l, uint64_t claim)
+{
+	struct ebbfar_extent x;
+	struct post *p;
+	uint32_t offset, n;
+
+	name_of_claim(claim, 0, &x, &offset);
+	p = post_new(EBBFAR_WRITE, &x, offset, sizeof(struct dsm_record));
+	/* Without memory the claim stays in use. */
+	if (!p)
+		return;
+	post(l, p);
+	n = offset / (uint32_t)sizeof(struct dsm_record);
+	l->used[n / 64] &= ~(1ull << n % 64);
+}
+
+void link_unclaim(struct link *l, uint64_t claim)
+{
+	pthread_mutex_lock(&l->lock);
+	clear_claim(l, claim);
+	pthread_mutex_unlock(&l->lock);
+}
+
+void link_finish(struct link *l, uint64_t at, uint64_t claim)
+{
+	struct dsm_op op;
+	struct dsm_verb v;
+	struct post *p = NULL;
+	struct name n;
+
+	dsm_finish(&op, at, claim);
+	v = dsm_next(&op, 0);
+	pthread_mutex_lock(&l->lock);
+	if (name_parse(at, 0, l->donors, &n))
+		p = post_new(EBBFAR_CAS, &n.x, n.offset + offsetof(struct dsm_head, hold), 0);
+	/* Without memory the giver frees the place when this process has left. */
+	if (p) {
+		p->q.expect = v.part[0].expect;
+		p->q.desired = v.part[0].desired;
+		post(l, p);
+		clear_claim(l, claim);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+int link_settle(struct link *l)
+{
+	uint32_t member;
+	uint64_t word;
+	int r = ebbfar_wait(l->far, 0, &member, &word);
+
+	pthread_mutex_lock(&l->lock);
+	while (l->posted && !take_one(l, 0))
+		;
+	pthread_mutex_unlock(&l->lock);
+	return r == -EAGAIN || !r ? 0 : link_error(r);
+}

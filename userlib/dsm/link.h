@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* A donor of the space: verbs of dsm_step.h as batches of libebbfar, and this member's claims. */
+#ifndef EBBDSM_LINK_H
+#define EBBDSM_LINK_H
+
+#include <pthread.h>
+
+#include "dsm_step.h"
+#include "name.h"
+
+#define LINK_CLAIMS (NAME_CLAIMS / (uint32_t)sizeof(struct dsm_record))
+
+struct ebbdsm_options;
+
+struct link {
+	ebbfar_t *far;
+	bool maps;
+	uint32_t number, donors; /* index of this donor; how many there are */
+	uint32_t member;         /* this process's number there */
+	pthread_mutex_t lock;    /* of batches, and what follows */
+	struct ebbfar_extent claims;
+	uint64_t used[LINK_CLAIMS / 64];
+	uint32_t posted;         /* requests that are not complete */
+	uint64_t round_trips, requests, posts;
+};
+
+/* What a verb reads to, or fills from: a header and the content. */
+struct content {
+	struct dsm_head head;
+	uint8_t bytes[];
+};
+
+/* Opens the pool of donor @number.  Returns 0 or -errno with options->error. */
+int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number);
+void link_close(struct link *l);
+
+/* Returns the error of the interface for one of libebbfar. */
+int link_error(int error);
+
+/*
+ * Executes @op to its end.  @content has room for what is to be read of op->at.  Returns
+ * op->result, or -EIO, -EINVAL, -ENOMEM, -ECHILD: then parts of it may not have taken effect.
+ */
+int link_run(struct link *l, struct dsm_op *op, struct content *content);
+
+/* Writes @bytes of @from to place @at, which is this member's, at the donor, as one round trip. */
+int link_write(struct link *l, uint64_t at, const struct content *from, size_t bytes);
+
+/* Writes zeros to an extent, before all that follows, without waiting. */
+int link_zero(struct link *l, const struct ebbfar_extent *x, uint32_t offset, size_t bytes);
+
+/* Frees an extent, without waiting. */
+void link_free(struct link *l, const struct ebbfar_extent *x);
+
+/*
+ * Tells the giver that what was taken with @claim is copied, without waiting; releases the claim.
+ */
+void link_finish(struct link *l, uint64_t at, uint64_t claim);
+
+/* Returns whether the owner of place @at is alive, and has the extent that a stamp of its named. */
+enum link_owner { LINK_DEAD, LINK_ALIVE, LINK_OWNS };
+int link_owner(struct link *l, uint64_t at, uint64_t stamp, enum link_owner *owner);
+
+/* Returns a claim, or 0: all are in use. */
+uint64_t link_claim(struct link *l);
+/* The claim can be used again: the record is cleared. */
+void link_unclaim(struct link *l, uint64_t claim);
+
+/* Completes what was posted, as far as it is; notices that the donor has exited. */
+int link_settle(struct link *l);
+
+#endif
