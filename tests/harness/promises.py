@@ -94,7 +94,7 @@ def tests_in(path):
     if path.suffix == ".py":
         return {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)
                 and n.name.startswith("test_")}
-    return set(re.findall(r"\bcmocka_unit_test\w*\((\w+)", text))
+    return set(re.findall(r"\b(?:cmocka_unit_test\w*|TEST)\((\w+)", text))
 
 
 def wrong_test(text):
