@@ -464,6 +464,28 @@ static void keys_are_cleared_after_finalizers(void **state)
 	end(&f);
 }
 
+/* What is allocated dies young, so no cycle is needed but for the finalizer. */
+static void old_objects_are_finalized(void **state)
+{
+	uint64_t value = 0, bytes;
+	struct fixture f;
+
+	begin(&f, *state);
+	f.roots[0] = node(&f, 5);
+	minor(&f);
+	for (bytes = 0; bytes < 64 << 20; bytes += 32)
+		node(&f, 0);
+	assert_int_equal(stats_of(f.heap).cycles, 0);
+	assert_int_equal(ebbgc_finalizer_add(f.m, f.roots[0], note_call, &value), 0);
+	f.roots[0] = EBBGC_NULL;
+	for (bytes = 0; !value && bytes < 64 << 20; bytes += 32) {
+		node(&f, 0);
+		ebbgc_finalizers_run(f.m, 1);
+	}
+	assert_int_equal(value, 5);
+	end(&f);
+}
+
 static ebbgc_ref_t fibre_new(struct fixture *f, uint64_t slots)
 {
 	struct ebbgc_frame frame;
@@ -606,6 +628,7 @@ int main(void)
 		IN(ROOMY, weak_entries_are_cleared),
 		IN(ROOMY, ephemeron_entries_are_followed),
 		IN(ROOMY, keys_are_cleared_after_finalizers),
+		IN("mode=concurrent,min=1M,nursery=256K", old_objects_are_finalized),
 		IN(ROOMY, fibres_keep_young_objects),
 		IN(ROOMY, minor_cycles_run_during_marking),
 		IN("mode=concurrent,address,nursery=16M", minor_cycles_run_during_marking),

@@ -69,7 +69,9 @@
  *	  young ones.
  *
  * A thread that allocates twice nursery_bytes before a minor cycle has begun waits for it.  A
- * cycle begins when what is allocated, less what minor cycles freed, has used up its room.
+ * cycle begins when what is allocated, less what minor cycles freed, has used up its room.  While
+ * objects have finalizers it begins at the latest when 16 times its room was allocated: old ones
+ * would wait for ever where all that is allocated dies young.
  */
 #ifndef EBBGC_NURSERY_H
 #define EBBGC_NURSERY_H

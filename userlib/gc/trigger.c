@@ -7,6 +7,8 @@
 /* The share of the room above live bytes that is used before concurrent marking starts. */
 #define CONCURRENT_SHARE 0.5
 #define TRIGGER_MIN ((uint64_t)1 << 20)
+/* With a nursery and finalizers: the multiple that may be allocated before the next cycle. */
+#define LATEST 16
 /* The multiple of that room that may be used before allocation waits for the collector. */
 #define STALL_SHARE 1.5
 
@@ -44,11 +46,13 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	}
 	now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->trigger, now + room, __ATOMIC_RELAXED);
+	h->nursery.latest = now + LATEST * room;
 	/* Allocation in a fixed heap waits when the heap is full. */
 	__atomic_store_n(&h->stall_at, o->sizing == EBBGC_FIXED ? UINT64_MAX : now + stall,
 			 __ATOMIC_RELAXED);
 	if (h->suspended) {
 		__atomic_store_n(&h->trigger, UINT64_MAX, __ATOMIC_RELAXED);
+		h->nursery.latest = UINT64_MAX;
 		__atomic_store_n(&h->stall_at, UINT64_MAX, __ATOMIC_RELAXED);
 	}
 	/* The room until allocation waits for the collector, within max_bytes. */
@@ -91,8 +95,13 @@ static void nursery_set(struct ebbgc_heap *h)
 
 void minor_ended(struct ebbgc_heap *h, uint64_t bytes)
 {
-	/* The next cycle begins so much later. */
-	add(&h->trigger, bytes);
+	uint64_t trigger = __atomic_load_n(&h->trigger, __ATOMIC_RELAXED);
+
+	/* The next cycle begins so much later, but finalizers of old objects wait for it. */
+	if (h->finalizers.count && trigger < h->nursery.latest && bytes > h->nursery.latest - trigger)
+		__atomic_store_n(&h->trigger, h->nursery.latest, __ATOMIC_RELAXED);
+	else if (!h->finalizers.count || trigger < h->nursery.latest)
+		add(&h->trigger, bytes);
 	add(&h->stall_at, bytes);
 	add(&h->room_end, bytes);
 	if (h->marking)

@@ -468,18 +468,31 @@ void luaC_leave(lua_State *L, struct luaC_entered *e)
 
 /* --- the heap ---------------------------------------------------------------------------- */
 
-/* Bytes that were allocated, less those that minor cycles have freed. */
-static uint64_t kept_bytes(const struct ebbgc_stats *s)
+/* Bytes that this thread has taken for objects to come, up to 8 KiB of each size. */
+static uint64_t unused_bytes(const struct luaC_heap *h)
 {
-	return s->allocated_bytes - s->reclaimed_bytes;
+	const struct ebbgc_length_site *leaves = &h->length_sites[HEAP_BYTES];
+	unsigned int last = leaves->sizes[(leaves->fixed + leaves->most) / 16].kind;
+	uint64_t bytes = 0;
+
+	for (unsigned int kind = 0; kind <= last; kind++)
+		bytes += h->mutator->supplies[kind].end - h->mutator->supplies[kind].next;
+	return bytes;
 }
 
-static uint64_t base_of(ebbgc_heap_t *heap)
+/* Bytes of all objects so far, less those that minor cycles have freed. */
+static uint64_t kept_bytes(const struct luaC_heap *h, const struct ebbgc_stats *s)
+{
+	return s->allocated_bytes - s->reclaimed_bytes - unused_bytes(h);
+}
+
+/* World stopped. */
+static uint64_t base_of(const struct luaC_heap *h)
 {
 	struct ebbgc_stats s;
 
-	ebbgc_stats_get(heap, &s, sizeof(s));
-	return kept_bytes(&s) - s.live_bytes;
+	ebbgc_stats_get(h->heap, &s, sizeof(s));
+	return kept_bytes(h, &s) - s.live_bytes;
 }
 
 /* Names the object's type: the value may be no object. */
@@ -504,7 +517,7 @@ static void on_event(void *arg, const struct ebbgc_event *event)
 	if (event->kind == EBBGC_EVENT_FINALIZERS_READY) {
 		__atomic_store_n(&g->gc.work, 1, __ATOMIC_RELAXED);
 	} else if (event->kind == EBBGC_EVENT_MARK_END) {
-		__atomic_store_n(&g->gc.base, base_of(g->gc.heap), __ATOMIC_RELAXED);
+		__atomic_store_n(&g->gc.base, base_of(&g->gc), __ATOMIC_RELAXED);
 	} else if (event->kind == EBBGC_EVENT_CHECK_FAILED) {
 		check_failed(g, event);
 	}
@@ -599,7 +612,7 @@ lu_mem luaC_bytes(global_State *g)
 	struct ebbgc_stats s;
 
 	ebbgc_stats_get(g->gc.heap, &s, sizeof(s));
-	return kept_bytes(&s) - __atomic_load_n(&g->gc.base, __ATOMIC_RELAXED) + g->gc.c_bytes;
+	return kept_bytes(&g->gc, &s) - __atomic_load_n(&g->gc.base, __ATOMIC_RELAXED) + g->gc.c_bytes;
 }
 
 void luaC_fix(lua_State *L, GCObject *o)
