@@ -98,7 +98,8 @@ void minor_ended(struct ebbgc_heap *h, uint64_t bytes)
 	uint64_t trigger = __atomic_load_n(&h->trigger, __ATOMIC_RELAXED);
 
 	/* The next cycle begins so much later, but finalizers of old objects wait for it. */
-	if (h->finalizers.count && trigger < h->nursery.latest && bytes > h->nursery.latest - trigger)
+	if (h->finalizers.count && trigger < h->nursery.latest &&
+	    bytes > h->nursery.latest - trigger)
 		__atomic_store_n(&h->trigger, h->nursery.latest, __ATOMIC_RELAXED);
 	else if (!h->finalizers.count || trigger < h->nursery.latest)
 		add(&h->trigger, bytes);

@@ -612,7 +612,8 @@ lu_mem luaC_bytes(global_State *g)
 	struct ebbgc_stats s;
 
 	ebbgc_stats_get(g->gc.heap, &s, sizeof(s));
-	return kept_bytes(&g->gc, &s) - __atomic_load_n(&g->gc.base, __ATOMIC_RELAXED) + g->gc.c_bytes;
+	return kept_bytes(&g->gc, &s) - __atomic_load_n(&g->gc.base, __ATOMIC_RELAXED) +
+	       g->gc.c_bytes;
 }
 
 void luaC_fix(lua_State *L, GCObject *o)
