@@ -159,7 +159,8 @@ class Wire:
         if not data:
             self.end(s, to)
         elif not is_client:
-            if self.delay:
+            # Behind what is late: replies keep their order.
+            if self.delay or self.late:
                 self.late.append((time.monotonic() + self.delay, to, data))
             else:
                 self.send(to, data)

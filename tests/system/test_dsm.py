@@ -121,15 +121,22 @@ def test_round_trips(donor, wire):
         call("give", by_a, "give", box, parcel)
         call("accept", by_b, "accept", parcel, got)
         call("drop", by_b, "drop", got)
-        assert a.settle() == 0 and b.settle() == 0
+        assert (a.settle(), b.settle()) == (0, 0), (a.why(), b.why())
         wait_for(lambda: a.settle() == 0 and a.counts.places == 0, 10, "the old place is not freed")
         assert b.settle() == 0 and b.counts.places == 0
         a.close()
         b.close()
         return found
 
-    # A busy machine is late: another try.
-    found = tried(once, lambda found: all(counted == clocked for counted, clocked in found.values()))
+    # A busy machine is late: the least of several tries is how long a call takes.
+    least = {}
+
+    def once_more():
+        for what, (counted, clocked) in once().items():
+            least[what] = counted, min(clocked, least.get(what, (counted, clocked))[1])
+        return least
+
+    found = tried(once_more, lambda found: all(counted == clocked for counted, clocked in found.values()), 20)
     remote = {"shared remote borrow", "mutable remote borrow", "its remote return", "reclaim", "accept"}
     assert found == {what: (1, 1) if what in remote else (0, 0) for what in found}
     assert len(found) == 17
