@@ -625,8 +625,8 @@ static struct connection *connection_among(struct sessions *s, struct borrower *
 }
 
 /*
- * Ends sessions whose unread replies keep the memory of a slab that was revoked long ago: a peer
- * that reads a reply now and then is never silent for STALL_NS.
+ * Ends sessions with unread replies that keep the memory of a slab which was revoked long ago: a
+ * peer that reads a reply now and then is never silent for STALL_NS.
  */
 static void end_hoarders(struct sessions *s, uint64_t now)
 {

@@ -28,8 +28,8 @@
 #define CONNECTIONS 256
 /*
  * Of these, the ones that sessions do not take.  A borrower that reconnects needs one until HELLO
- * says whose session it resumes, also while all sessions are in use: otherwise it would lose its
- * loans for lack of a place that it has already.
+ * names the session that it resumes, also while all sessions are in use: otherwise it would lose
+ * its loans for lack of a place that it has already.
  */
 #define CONNECTIONS_SPARE 8
 /* Most replies of a connection in flight; a borrower that pipelines more waits. */

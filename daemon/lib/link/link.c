@@ -133,9 +133,9 @@ void link_reset(struct link *l, const struct transport *transport, const struct 
 }
 
 /*
- * Sets whether closing sends what is queued.  Not before HELLO is answered: TCP would repeat a lost
- * one, even after the process has exited, and it would arrive behind the HELLO of the next
- * connection, whose loans it ends.
+ * Sets whether closing sends what is queued.  Until HELLO is answered, it must not: TCP would
+ * repeat a lost HELLO, even after the process has exited, and the donor, which receives it after
+ * that of the next connection, would end the loans of that connection.
  */
 static void set_lingers(struct link *l, bool lingers)
 {

@@ -226,7 +226,7 @@ void link_reset(struct link *l, const struct transport *transport, const struct 
 
 /* Starts the control connection to l->at, under epoll; 0 or -errno. */
 int link_open(struct link *l);
-/* HELLO is answered: until then, closing the link forgets what the donor has not received. */
+/* Call it when HELLO is answered: until then, closing discards what the donor has not received. */
 void link_greeted(struct link *l);
 /* Sets whether epoll reports that the control connection is writable. */
 void link_watch(struct link *l, bool write);
