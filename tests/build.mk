@@ -71,6 +71,8 @@ $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 
+include tests/programs/dsm/dsm.mk
+
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)

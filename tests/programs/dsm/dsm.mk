@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Histories of libebbdsm, which are checked for linearizability.
+
+DSM_HISTORY := $(patsubst %,$(B)/obj/tests/programs/dsm/%.o,history linear box_spec)
+$(DSM_HISTORY): override CFLAGS += -Iuserlib/far
+# With the library's objects, whose functions mutants replace.
+$(B)/tests/dsm_history: $(DSM_HISTORY) $(DSM_OBJECTS) $(FAR_SHARED)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(DSM_HISTORY) $(DSM_OBJECTS) -L$(B)/lib -lebbfar -lpthread \
+		-Wl,--wrap=heap_new,--wrap=heap_stamp,--wrap=link_run -Wl,-rpath,'$$ORIGIN/../lib'
+
+TEST_PROGRAMS += $(B)/tests/dsm_history
+$(B)/tests/unit/test_linear: $(filter-out %/history.o,$(DSM_HISTORY))
+-include $(DSM_HISTORY:.o=.d)
