@@ -60,6 +60,7 @@ struct log {
 static struct shared {
 	uint64_t clock, number;
 	uint32_t boxes, ended;
+	uint32_t borrowing[MEMBERS_EVER]; /* members that have borrowed a loan */
 	struct shared_box box[BOXES];
 	struct log log[MEMBERS_EVER + 1]; /* the last one: deaths */
 } *shared;
@@ -450,6 +451,7 @@ static void do_take(uint32_t i)
 		return;
 	}
 	if (p->kind == LOAN) {
+		__atomic_store_n(&shared->borrowing[me], 1, __ATOMIC_RELAXED);
 		end(op, 0, value_in(held.content, held.size));
 		return;
 	}
@@ -468,6 +470,7 @@ static void do_return(void)
 	r = ebbdsm_return_loan(dsm, &held.loan, held.content);
 	returning = 0;
 	held.content = NULL;
+	__atomic_store_n(&shared->borrowing[me], 0, __ATOMIC_RELAXED);
 	if (r && r != -EOWNERDEAD)
 		fatal("return", -r);
 	if (!r)
@@ -567,9 +570,14 @@ static void spawn(struct run *run, uint32_t k)
 
 static void kill_one(struct run *run)
 {
-	uint32_t k = random_below(MEMBERS), number = run->number[k];
+	uint32_t k = random_below(MEMBERS), number;
 	int status;
 
+	/* Rather a borrower than another. */
+	for (int tries = 0; tries < 2 * MEMBERS; tries++)
+		if (!__atomic_load_n(&shared->borrowing[run->number[k]], __ATOMIC_RELAXED))
+			k = random_below(MEMBERS);
+	number = run->number[k];
 	begin_of(MEMBERS_EVER, number, 0, BOX_DIE, 0);
 	kill(run->pid[k], SIGKILL);
 	waitpid(run->pid[k], &status, 0);
