@@ -43,7 +43,7 @@ def history(donors, mutant, seed, steps=400, kills=0, delay_us=300):
 def test_histories_are_linearizable(donors, kills):
     """Also of boxes of which the borrower was killed: they are as they were."""
     seen = dict.fromkeys((*OPERATIONS, "restored"), 0)
-    for seed in range(SEEDS):
+    for seed in range(4 * SEEDS):
         told, text = history(donors, "none", seed, kills=kills)
         assert told["verdict"] == "linearizable", text
         assert told["operations"] > 300
