@@ -12,3 +12,15 @@ $(B)/tests/dsm_history: $(DSM_HISTORY) $(DSM_OBJECTS) $(FAR_SHARED)
 TEST_PROGRAMS += $(B)/tests/dsm_history
 $(B)/tests/unit/test_linear: $(filter-out %/history.o,$(DSM_HISTORY))
 -include $(DSM_HISTORY:.o=.d)
+
+# Programs that share objects, by libebbdsm and otherwise, which link the library as programs do.
+DSM_BENCH := $(patsubst %,$(B)/obj/tests/programs/dsm/%.o,bench mesh share share_dsm share_directory share_messages \
+	matrix group_by social store)
+$(DSM_BENCH): override CFLAGS += -Iuserlib/far -Iuserlib/dsm -O3
+$(B)/tests/dsm_bench: $(DSM_BENCH) $(DSM_SHARED) $(FAR_SHARED)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(DSM_BENCH) -L$(B)/lib -lebbdsm -lebbfar -lpthread -lm \
+		-Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
+
+TEST_PROGRAMS += $(B)/tests/dsm_bench
+-include $(DSM_BENCH:.o=.d)
