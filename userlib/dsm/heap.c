@@ -130,6 +130,9 @@ static int add_block(struct heap *h, uint32_t kind)
 		free(b);
 		return r;
 	}
+	b->first = name_make(h->home->number, h->home->member, &b->x, 0, kind, 1);
+	b->place = name_place(kind);
+	b->unit_shift = (uint32_t)__builtin_ctz(name_unit(kind));
 	at = &h->table[bucket_of(h, b->x.place)];
 	b->chain = *at;
 	*at = b;
@@ -167,10 +170,11 @@ void heap_end(struct heap *h)
 
 /* --- places ----------------------------------------------------------------------- */
 
-static uint64_t make_at(const struct heap *h, const struct block *b, uint32_t slot, size_t size)
+/* As name_make(), which each access of an object cannot afford. */
+static uint64_t make_at(const struct block *b, uint32_t slot, size_t size)
 {
-	return name_make(h->home->number, h->home->member, &b->x, slot * name_place(b->kind),
-			 b->kind, DSM_HEAD + size);
+	return b->first + ((uint64_t)(slot * b->place) << 11) +
+	       ((DSM_HEAD + size - 1) >> b->unit_shift);
 }
 
 int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
@@ -197,7 +201,7 @@ int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
 	if (!b->free)
 		unlist(h, b);
 	b->slot[i] = (struct slot){ .size = (uint32_t)size, .state = SLOT_WORKING };
-	*at = make_at(h, b, i, size);
+	*at = make_at(b, i, size);
 	*slot = &b->slot[i];
 	return 0;
 }
@@ -205,15 +209,15 @@ int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
 /* Sets *@i to the slot of place @at.  Returns its block, or NULL. */
 static struct block *locate(const struct heap *h, uint64_t at, uint32_t *i)
 {
-	struct block *b;
-	struct name n;
+	uint64_t place = name_at_place(at), extent = name_extent(name_at_kind(at));
+	struct block *b = find_block(h, place & ~(extent - 1));
 
-	if (!name_parse(at, 0, h->home->donors, &n) || n.donor != h->home->number)
+	if (!b)
 		return NULL;
-	b = find_block(h, n.x.place);
-	*i = n.offset / name_place(n.kind);
-	if (!b || b->kind != n.kind || b->slot[*i].state == SLOT_UNUSED ||
-	    make_at(h, b, *i, b->slot[*i].size) != at)
+	*i = (uint32_t)(place & (extent - 1)) / b->place;
+	/* Of a name with another kind, donor or member, a bit differs. */
+	if (*i >= b->slots || b->slot[*i].state == SLOT_UNUSED ||
+	    make_at(b, *i, b->slot[*i].size) != at)
 		return NULL;
 	return b;
 }
@@ -231,7 +235,7 @@ struct content *heap_memory(const struct heap *h, uint64_t at)
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
 
-	return b && b->memory ? (struct content *)(b->memory + i * name_place(b->kind)) : NULL;
+	return b && b->memory ? (struct content *)(b->memory + i * b->place) : NULL;
 }
 
 uint64_t heap_stamp(const struct heap *h, uint64_t at)

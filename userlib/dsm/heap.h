@@ -35,6 +35,8 @@ struct block {
 	struct ebbfar_extent x;
 	uint8_t *memory; /* NULL = not mapped */
 	struct block *chain, *next, *prev;
+	uint64_t first;  /* name of the first slot's place, if its object is the smallest */
+	uint32_t place, unit_shift; /* bytes of a slot; of name_unit() */
 	uint32_t kind, slots, used, numbers;
 	uint32_t free;   /* first free slot + 1, 0 = none */
 	bool listed;     /* among those with free slots */

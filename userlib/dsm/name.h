@@ -74,6 +74,17 @@ static inline uint64_t name_make(uint32_t donor, uint32_t member, const struct e
 	       (place & 0xffffffff) >> 4 << 15 | kind << 9 | ((bytes + unit - 1) / unit - 1);
 }
 
+/* Returns parts of any name, also of one that cannot be. */
+static inline uint32_t name_at_kind(uint64_t at)
+{
+	return at >> 9 & 63;
+}
+
+static inline uint64_t name_at_place(uint64_t at)
+{
+	return (at >> 41 & 0xfff) << 32 | (at >> 15 & 0x3ffffff) << 4;
+}
+
 /* False: there is no such name.  The extent's generation is that of @generation. */
 static inline bool name_parse(uint64_t at, uint64_t generation, uint32_t donors, struct name *n)
 {
