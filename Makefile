@@ -27,7 +27,7 @@ endif
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
-	bench-guest bench-seal bench-policy bench-far bench-heap bench \
+	bench-guest bench-seal bench-policy bench-far bench-heap bench-dsm bench \
 	install install-gc install-far install-dsm install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -121,6 +121,7 @@ help:
 ## sudo make bench-advise     compare predictions of ebbctl advise with measurements
 ## sudo make bench-gc         run garbage collectors at 100, 50, 25 and 13 % of their memory
 ## sudo make bench-heap       replay the heaps of programs in swap and in far objects
+## sudo make bench-dsm        compare libebbdsm with coherence, delegation and messages
 ## sudo make bench-drift      compare page residency known to libebbgc with the kernel's
 ## sudo make bench-prefetch   compare policies on all access patterns, and on collectors of a JVM
 ## sudo make bench-latency    measure the gain of policies by latency of the device

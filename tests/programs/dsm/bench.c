@@ -175,25 +175,27 @@ int main(int argc, char **argv)
 {
 	const char *local[WORKERS_MOST] = { NULL }, *remote[WORKERS_MOST] = { NULL };
 	struct worker workers[WORKERS_MOST];
+	const struct share *share;
 	bool threads;
 	uint32_t n;
 
 	if (argc < 7)
 		give_up("usage: dsm_bench PROGRAM SHARE processes|threads WORKERS SIZE DELAY_US [LOCAL,TCP]...");
 	chosen = find_program(argv[1]);
+	share = find_share(argv[2]);
 	threads = !strcmp(argv[3], "threads");
 	n = (uint32_t)atoi(argv[4]);
 	size = strtoull(argv[5], NULL, 10);
 	if (n < 1 || n > WORKERS_MOST)
 		give_up("%s workers; give 1 to %d", argv[4], WORKERS_MOST);
-	if (threads != !strcmp(argv[2], "malloc") && strcmp(argv[2], "ebbdsm"))
+	if (threads != (share == &share_local) && share != &share_dsm)
 		give_up("%s: not a way of %s", argv[2], argv[3]);
 	for (int i = 7; i < argc && i < 7 + WORKERS_MOST; i++) {
 		local[i - 7] = strtok(argv[i], ",");
 		remote[i - 7] = strtok(NULL, ",");
 	}
 	for (uint32_t i = 0; i < n; i++)
-		workers[i] = (struct worker){ i, n, threads, find_share(argv[2]), local, remote };
+		workers[i] = (struct worker){ i, n, threads, share, local, remote };
 	results = mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (results == MAP_FAILED)
 		give_up("out of memory");

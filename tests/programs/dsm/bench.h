@@ -93,7 +93,8 @@ struct share {
 	void (*make)(struct worker *w, const void *content, uint32_t size, struct object *o);
 	const void *(*read)(struct worker *w, const struct object *o);
 	void (*done)(struct worker *w, const struct object *o, const void *content);
-	void (*drop)(struct worker *w, const struct object *o); /* by its maker, at the end */
+	/* Deletes objects; by their maker, when no worker reads them. */
+	void (*drop)(struct worker *w, const struct object *o, uint32_t n);
 	/* Cells of CELL bytes are at home at worker number % workers, which is the first to put. */
 	void (*learn)(struct worker *w, uint32_t cell); /* gets the cell's name, or NULL */
 	void (*get)(struct worker *w, uint32_t cell, void *to);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Histories of libebbdsm, which are checked for linearizability.
+# Histories of libebbdsm, which are checked for linearizability; programs that share objects.
 
 DSM_HISTORY := $(patsubst %,$(B)/obj/tests/programs/dsm/%.o,history linear box_spec)
 $(DSM_HISTORY): override CFLAGS += -Iuserlib/far
@@ -24,3 +24,7 @@ $(B)/tests/dsm_bench: $(DSM_BENCH) $(DSM_SHARED) $(FAR_SHARED)
 
 TEST_PROGRAMS += $(B)/tests/dsm_bench
 -include $(DSM_BENCH:.o=.d)
+
+.PHONY: bench-dsm
+bench-dsm: all $(B)/tests/dsm_bench
+	$(Q)$(BENCH_PYTHON) tests/bench/dsm.py

@@ -68,7 +68,7 @@ static void pass(struct worker *w, const struct object *chunks, uint32_t n, cons
 		w->share->make(w, sum, sizeof(*sum), &part);
 		share_send(w, 0, KIND_PART, &part, 1);
 		barrier();
-		w->share->drop(w, &part);
+		w->share->drop(w, &part, 1);
 		return;
 	}
 	for (uint32_t i = 1; i < w->workers; i++) {
@@ -99,7 +99,7 @@ static void send_means(struct worker *w, uint64_t *mean)
 	for (uint32_t i = 1; i < w->workers; i++)
 		share_send(w, i, KIND_MEANS, &o, 1);
 	barrier();
-	w->share->drop(w, &o);
+	w->share->drop(w, &o, 1);
 }
 
 /* Worker 0 makes all chunks in @all; each worker gets its @n ones. */
@@ -147,9 +147,8 @@ static uint64_t run(struct worker *w, uint64_t rows)
 	for (uint32_t i = 0; i < n && w->rank; i++)
 		share_forget(w, &mine[i]);
 	barrier();
-	for (uint32_t i = 0; i < CHUNKS && !w->rank; i++)
-		if (all[i].size)
-			w->share->drop(w, &all[i]);
+	if (!w->rank)
+		w->share->drop(w, all, (uint32_t)((rows + CHUNK - 1) / CHUNK));
 	free(g);
 	free(all);
 	return digest;

@@ -87,6 +87,23 @@ static void exchange(struct worker *w, struct tiles *t)
 			t->b[i][k] = received[n++];
 }
 
+static void delete_all(struct worker *w, struct tiles *t)
+{
+	struct object own[2 * TILES * TILES];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < TILES; i++)
+		for (uint32_t k = 0; k < TILES; k++) {
+			if (i % w->workers != w->rank) {
+				share_forget(w, &t->b[i][k]);
+				continue;
+			}
+			own[n++] = t->a[i][k];
+			own[n++] = t->b[i][k];
+		}
+	w->share->drop(w, own, n);
+}
+
 static uint64_t run(struct worker *w, uint64_t size)
 {
 	struct tiles *t = calloc(1, sizeof(*t));
@@ -109,15 +126,7 @@ static uint64_t run(struct worker *w, uint64_t size)
 		for (uint32_t j = 0; j < TILES; j++)
 			sum += compute(w, t, i, j, numbers);
 	barrier();
-	for (uint32_t i = 0; i < TILES; i++)
-		for (uint32_t k = 0; k < TILES; k++) {
-			if (i % w->workers != w->rank) {
-				share_forget(w, &t->b[i][k]);
-				continue;
-			}
-			w->share->drop(w, &t->a[i][k]);
-			w->share->drop(w, &t->b[i][k]);
-		}
+	delete_all(w, t);
 	free(numbers);
 	free(t);
 	return sum;

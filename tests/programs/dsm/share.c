@@ -133,9 +133,10 @@ static void local_done(struct worker *w, const struct object *o, const void *con
 {
 }
 
-static void local_drop(struct worker *w, const struct object *o)
+static void local_drop(struct worker *w, const struct object *o, uint32_t n)
 {
-	free((void *)o->at);
+	for (uint32_t i = 0; i < n; i++)
+		free((void *)o[i].at);
 }
 
 static void local_get(struct worker *w, uint32_t cell, void *to)

@@ -53,9 +53,10 @@ static struct cell {
 	struct object o;
 } cells[CELLS];
 
+/* What a writer tells the workers that have copies: places of one home. */
 struct invalidation {
-	uint64_t place;
-	uint32_t home, unused;
+	uint32_t home, places;
+	uint64_t place[];
 };
 
 static void check(const char *what, int r)
@@ -251,11 +252,37 @@ static void forget_copy(uint32_t home, uint64_t place)
 
 static void directory_handle(struct worker *w, struct message *request)
 {
-	struct invalidation i;
+	const struct invalidation *i = (const struct invalidation *)request->bytes;
 
-	memcpy(&i, request->bytes, sizeof(i));
-	forget_copy(i.home, i.place);
+	for (uint32_t k = 0; k < i->places; k++)
+		forget_copy(i->home, i->place[k]);
 	answer(w, request, NULL, 0);
+}
+
+/* Has other workers, a bit each, forget their copies: one message to each of them. */
+static void invalidate(struct worker *w, uint32_t others, const struct object *o, uint32_t n)
+{
+	size_t size = sizeof(struct invalidation) + n * sizeof(uint64_t);
+	struct invalidation *i = malloc(size);
+
+	if (!i)
+		give_up("out of memory");
+	*i = (struct invalidation){ .home = o->home, .places = n };
+	for (uint32_t k = 0; k < n; k++)
+		i->place[k] = o[k].at;
+	free(call(w, others, KIND_INVALIDATE, i, (uint32_t)size));
+	free(i);
+}
+
+/* Returns the workers but this one and the home that a latch says have copies. */
+static uint32_t others_in(struct worker *w, const struct object *o, uint64_t latch)
+{
+	uint32_t others = 0;
+
+	for (uint32_t r = 0; r < w->workers; r++)
+		if (latch >> RANK_BITS * r & (bit_of(1) - 1) && r != w->rank && r != o->home)
+			others |= 1u << r;
+	return others;
 }
 
 /* --- writers ---------------------------------------------------------------------- */
@@ -263,7 +290,6 @@ static void directory_handle(struct worker *w, struct message *request)
 /* Takes the latch for writing.  Copies of all are removed. */
 static void acquire(struct worker *w, const struct object *o)
 {
-	const struct invalidation i = { .place = o->at, .home = o->home };
 	uint64_t expect = 0, old;
 
 	if (o->home != w->rank) {
@@ -274,14 +300,11 @@ static void acquire(struct worker *w, const struct object *o)
 	while ((old = compare_and_swap(w, o, expect, writer_of(w->rank))) != expect) {
 		/* A home that reads holds its bits for that time alone, and so does a writer. */
 		uint64_t at_home = bit_of(o->home) * (bit_of(1) - 1);
-		uint32_t others = 0;
+		uint32_t others = others_in(w, o, old);
 
-		for (uint32_t r = 0; r < w->workers; r++)
-			if (old >> RANK_BITS * r & (bit_of(1) - 1) && r != w->rank && r != o->home)
-				others |= 1u << r;
 		expect = old & WRITER ? 0 : old & ~at_home;
 		if (others && !(old & WRITER))
-			free(call(w, others, KIND_INVALIDATE, &i, sizeof(i)));
+			invalidate(w, others, o, 1);
 		else if (old & (WRITER | at_home))
 			usleep(PAUSE_US);
 	}
@@ -299,12 +322,21 @@ static void directory_make(struct worker *w, const void *content, uint32_t size,
 	__atomic_store_n(memory, 0, __ATOMIC_SEQ_CST);
 }
 
-static void directory_drop(struct worker *w, const struct object *o)
+/* Copies of all objects are invalidated at once, so that no acquire() waits. */
+static void directory_drop(struct worker *w, const struct object *o, uint32_t n)
 {
-	const struct ebbfar_extent x = extent_of(o);
+	uint32_t others = 0;
 
-	acquire(w, o);
-	check("free", ebbfar_free(here.far[w->rank], &x));
+	for (uint32_t i = 0; i < n; i++)
+		others |= others_in(w, &o[i], __atomic_load_n(memory_of(w, &o[i]), __ATOMIC_SEQ_CST));
+	if (others)
+		invalidate(w, others, o, n);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ebbfar_extent x = extent_of(&o[i]);
+
+		/* It is not shared any more, and nothing reads it. */
+		check("free", ebbfar_free(here.far[w->rank], &x));
+	}
 }
 
 /* --- cells: their names are sent once --------------------------------------------- */

@@ -98,10 +98,12 @@ static void dsm_done(struct worker *w, const struct object *o, const void *conte
 					      ebbdsm_return_view(dsm, &view, content));
 }
 
-static void dsm_drop(struct worker *w, const struct object *o)
+static void dsm_drop(struct worker *w, const struct object *o, uint32_t n)
 {
-	check("drop", ebbdsm_drop(dsm, box_of(o)));
-	record_free(w, o->number);
+	for (uint32_t i = 0; i < n; i++) {
+		check("drop", ebbdsm_drop(dsm, box_of(&o[i])));
+		record_free(w, o[i].number);
+	}
 }
 
 /* --- cells ------------------------------------------------------------------------ */

@@ -44,10 +44,12 @@ static void messages_make(struct worker *w, const void *content, uint32_t size, 
 	*o = (struct object){ .home = w->rank, .size = size, .number = number };
 }
 
-static void messages_drop(struct worker *w, const struct object *o)
+static void messages_drop(struct worker *w, const struct object *o, uint32_t n)
 {
-	free((void *)record_of(w->rank, o->number)->at);
-	record_free(w, o->number);
+	for (uint32_t i = 0; i < n; i++) {
+		free((void *)record_of(w->rank, o[i].number)->at);
+		record_free(w, o[i].number);
+	}
 }
 
 static const void *messages_read(struct worker *w, const struct object *o)

@@ -87,6 +87,21 @@ static uint64_t read_posts(struct worker *w, const struct network *n, uint32_t u
 	return digest;
 }
 
+/* The first @own posts are the worker's. */
+static void delete_posts(struct worker *w, struct network *n, uint32_t own)
+{
+	struct object objects[2 * POSTS];
+
+	for (uint32_t i = 0; i < n->known; i++)
+		for (uint32_t k = 0; k < 2; k++) {
+			if (i < own)
+				objects[2 * i + k] = n->posts[i].part[k];
+			else
+				share_forget(w, &n->posts[i].part[k]);
+		}
+	w->share->drop(w, objects, 2 * own);
+}
+
 static uint64_t run_round(struct worker *w, struct network *n, uint64_t round)
 {
 	uint64_t digest = 0;
@@ -110,13 +125,7 @@ static uint64_t run_round(struct worker *w, struct network *n, uint64_t round)
 	for (uint32_t u = w->rank; u < USERS; u += w->workers)
 		digest += read_posts(w, n, u);
 	barrier();
-	for (uint32_t i = 0; i < n->known; i++)
-		for (int k = 0; k < 2; k++) {
-			if (i < own)
-				w->share->drop(w, &n->posts[i].part[k]);
-			else
-				share_forget(w, &n->posts[i].part[k]);
-		}
+	delete_posts(w, n, own);
 	return digest;
 }
 
