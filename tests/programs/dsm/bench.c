@@ -31,10 +31,10 @@ static const struct program *const programs[] = {
 
 static struct results {
 	uint64_t digest, cpu_us, wall_ns;
-} *results;
+} * results;
 
 static const struct program *chosen;
-static uint64_t size;
+static uint64_t program_size;
 
 void give_up(const char *fmt, ...)
 {
@@ -46,6 +46,15 @@ void give_up(const char *fmt, ...)
 	fputc('\n', stderr);
 	va_end(args);
 	_exit(1);
+}
+
+void *shared_memory(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		give_up("out of memory");
+	return p;
 }
 
 static uint64_t cpu_us(void)
@@ -61,7 +70,7 @@ static uint64_t cpu_us(void)
 __attribute__((noinline)) uint64_t run_measured(struct worker *w);
 uint64_t run_measured(struct worker *w)
 {
-	return chosen->run(w, size);
+	return chosen->run(w, program_size);
 }
 
 static void work(struct worker *w, bool first)
@@ -69,7 +78,7 @@ static void work(struct worker *w, bool first)
 	uint64_t cpu, digest, since;
 
 	if (chosen->load)
-		chosen->load(w, size);
+		chosen->load(w, program_size);
 	barrier();
 	if (!w->rank)
 		memset(counts, 0, sizeof(*counts));
@@ -185,7 +194,7 @@ int main(int argc, char **argv)
 	share = find_share(argv[2]);
 	threads = !strcmp(argv[3], "threads");
 	n = (uint32_t)atoi(argv[4]);
-	size = strtoull(argv[5], NULL, 10);
+	program_size = strtoull(argv[5], NULL, 10);
 	if (n < 1 || n > WORKERS_MOST)
 		give_up("%s workers; give 1 to %d", argv[4], WORKERS_MOST);
 	if (threads != (share == &share_local) && share != &share_dsm)
@@ -196,9 +205,7 @@ int main(int argc, char **argv)
 	}
 	for (uint32_t i = 0; i < n; i++)
 		workers[i] = (struct worker){ i, n, threads, share, local, remote };
-	results = mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (results == MAP_FAILED)
-		give_up("out of memory");
+	results = shared_memory(sizeof(*results));
 	mesh_new(n, threads);
 	delay_ns = strtoull(argv[6], NULL, 10) * 1000;
 	if (threads)

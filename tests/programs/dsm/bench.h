@@ -24,7 +24,8 @@ struct worker {
 	uint32_t rank, workers;
 	bool threads;            /* all workers are threads of this process */
 	const struct share *share;
-	const char *const *local, *const *remote; /* of each machine: its donor, from there and over TCP */
+	/* Of each machine: its donor, as it is reached from there and over TCP. */
+	const char *const *local, *const *remote;
 };
 
 /* --- messages (mesh.c) ------------------------------------------------------------ */
@@ -43,7 +44,7 @@ struct message {
 struct counts {
 	uint64_t messages, message_bytes; /* between workers */
 	uint64_t calls;                   /* messages that were waited for, all to one answer */
-	uint64_t far_trips, far_messages, far_bytes; /* to donors over TCP: waits, and what was sent */
+	uint64_t far_trips, far_messages, far_bytes; /* waits for donors over TCP; sent to them */
 };
 
 extern struct counts *counts; /* shared by processes; atomic */
@@ -60,7 +61,10 @@ uint64_t now_ns(void);
 void wait_until(uint64_t ns);
 
 void mesh_new(uint32_t workers, bool threads);
-/* Of a worker that is a process: starts the thread that receives. */
+/* Returns zeroed memory that processes share. */
+void *shared_memory(size_t size);
+
+/* Of a worker that is a process: starts its threads. */
 void mesh_join(struct worker *w);
 void mesh_leave(struct worker *w);
 
@@ -69,7 +73,7 @@ void tell(struct worker *w, uint32_t to, uint32_t kind, const void *bytes, uint3
 	  uint32_t objects);
 /* Waits for the next message of @kind, which is the caller's to free(). */
 struct message *hear(struct worker *w, uint32_t kind);
-/* Sends a request to each worker of @to, a bit each, and waits for the replies: returns the last. */
+/* Sends a request to each worker of @to, a bit each; waits for the replies, returns the last. */
 struct message *call(struct worker *w, uint32_t to, uint32_t kind, const void *bytes,
 		     uint32_t size);
 void answer(struct worker *w, const struct message *request, const void *bytes, uint32_t size);

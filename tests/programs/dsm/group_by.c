@@ -9,7 +9,8 @@
 #include "bench.h"
 
 /* With a header, a chunk fits in 512 KiB. */
-enum { KEYS = 1000, CHUNK = 65528, CHUNKS = 256, KIND_CHUNKS = KIND_PROGRAM, KIND_PART, KIND_MEANS };
+enum { KEYS = 1000, CHUNK = 65528, CHUNKS = 256 };
+enum { KIND_CHUNKS = KIND_PROGRAM, KIND_PART, KIND_MEANS };
 
 struct row {
 	uint32_t key, value;
@@ -111,10 +112,9 @@ static uint32_t deal(struct worker *w, uint64_t rows, struct object *all, struct
 	if (!buffer || chunks > CHUNKS)
 		give_up("%lu rows; give at most %d", rows, CHUNK * CHUNKS);
 	for (uint32_t i = 0; i < chunks && !w->rank; i++) {
-		uint64_t first = (uint64_t)i * CHUNK;
+		uint64_t first = (uint64_t)i * CHUNK, some = rows - first < CHUNK ? rows - first : CHUNK;
 
-		make_chunk(w, first, (uint32_t)(rows - first < CHUNK ? rows - first : CHUNK), buffer,
-			   &all[i]);
+		make_chunk(w, first, (uint32_t)some, buffer, &all[i]);
 		if (i % w->workers)
 			share_send(w, i % w->workers, KIND_CHUNKS, &all[i], 1);
 		else

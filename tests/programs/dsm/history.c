@@ -63,7 +63,7 @@ static struct shared {
 	uint32_t borrowing[MEMBERS_EVER]; /* members that have borrowed a loan */
 	struct shared_box box[BOXES];
 	struct log log[MEMBERS_EVER + 1]; /* the last one: deaths */
-} *shared;
+} * shared;
 
 /* This member's. */
 static ebbdsm_t *dsm;
@@ -275,8 +275,9 @@ static void publish(struct published *list, uint32_t *n, const struct published 
 static void publish_name(uint32_t i)
 {
 	struct ebbdsm_view v = ebbdsm_lend(&mine[i].box);
+	const struct published p = { .at = v.at, .stamp = v.stamp };
 
-	publish(shared->box[i].name, &shared->box[i].names, &(struct published){ .at = v.at, .stamp = v.stamp });
+	publish(shared->box[i].name, &shared->box[i].names, &p);
 }
 
 static uint64_t value_of(uint32_t i)
@@ -705,7 +706,8 @@ int main(int argc, char **argv)
 	run.steps = (uint32_t)atoi(argv[3]);
 	run.kills = (uint32_t)atoi(argv[4]);
 	delay_us = (uint32_t)atoi(argv[5]);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		err(2, "memory");
 	srandom(run.seed);

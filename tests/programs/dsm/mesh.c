@@ -34,7 +34,9 @@ static struct {
 	int fd[WORKERS_MOST][WORKERS_MOST]; /* [i][j]: i's end to j */
 	pthread_mutex_t sends[WORKERS_MOST];
 	struct inbox inbox[WORKERS_MOST];
-	pthread_t receiver;
+	/* Of a process.  The receiver never sends: two that wait for each other would not end. */
+	struct inbox requests;
+	pthread_t receiver, server;
 	int end[2];
 } mesh;
 
@@ -128,10 +130,8 @@ static bool read_all(int fd, void *bytes, size_t size)
 	return true;
 }
 
-static void put_in(uint32_t to, struct message *m)
+static void put_in(struct inbox *in, struct message *m)
 {
-	struct inbox *in = &mesh.inbox[to];
-
 	pthread_mutex_lock(&in->lock);
 	m->next = NULL;
 	*in->last = m;
@@ -160,7 +160,7 @@ static void send_to(struct worker *w, uint32_t to, uint32_t kind, const void *by
 
 		*m = head;
 		memcpy(m->bytes, bytes, size);
-		put_in(to, m);
+		put_in(&mesh.inbox[to], m);
 		return;
 	}
 	count(&counts->messages, 1);
@@ -184,12 +184,8 @@ static void receive(struct worker *w, int fd)
 	if (!read_all(fd, m->bytes, m->size))
 		give_up("a worker has ended");
 	wait_until(m->sent_ns + delay_ns / 2);
-	if (m->kind == KIND_REPLY || m->kind >= KIND_PROGRAM) {
-		put_in(w->rank, m);
-		return;
-	}
-	w->share->handle(w, m);
-	free(m);
+	put_in(m->kind == KIND_REPLY || m->kind >= KIND_PROGRAM ? &mesh.inbox[w->rank] : &mesh.requests,
+	       m);
 }
 
 static void *receiver(void *data)
@@ -213,27 +209,66 @@ static void *receiver(void *data)
 	}
 }
 
+/* Returns the next message, of @kind if that is not ANY. */
+enum { ANY = ~0u };
+
+static struct message *take(struct inbox *in, uint32_t kind)
+{
+	struct message **at, *m;
+
+	pthread_mutex_lock(&in->lock);
+	for (;;) {
+		for (at = &in->first; *at && kind != ANY && (*at)->kind != kind; at = &(*at)->next)
+			;
+		if (*at)
+			break;
+		pthread_cond_wait(&in->came, &in->lock);
+	}
+	m = *at;
+	*at = m->next;
+	if (!m->next)
+		in->last = at;
+	pthread_mutex_unlock(&in->lock);
+	return m;
+}
+
+static void *server(void *data)
+{
+	struct worker *w = data;
+	struct message *m;
+
+	while ((m = take(&mesh.requests, ANY))->kind != KIND_REPLY) {
+		w->share->handle(w, m);
+		free(m);
+	}
+	free(m);
+	return NULL;
+}
+
 /* --- the interface ---------------------------------------------------------------- */
+
+static void inbox_new(struct inbox *in)
+{
+	pthread_mutex_init(&in->lock, NULL);
+	pthread_cond_init(&in->came, NULL);
+	in->last = &in->first;
+}
 
 void mesh_new(uint32_t workers, bool threads)
 {
 	pthread_barrierattr_t shared;
 
-	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	mesh.all = mmap(NULL, sizeof(*mesh.all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-			-1, 0);
-	if (counts == MAP_FAILED || mesh.all == MAP_FAILED)
-		give_up("out of memory");
+	counts = shared_memory(sizeof(*counts));
+	mesh.all = shared_memory(sizeof(*mesh.all));
 	pthread_barrierattr_init(&shared);
 	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(mesh.all, &shared, workers);
 	mesh.workers = workers;
 	mesh.threads = threads;
+	inbox_new(&mesh.requests);
 	for (uint32_t i = 0; i < workers; i++) {
 		pthread_mutex_init(&mesh.sends[i], NULL);
-		pthread_mutex_init(&mesh.inbox[i].lock, NULL);
-		pthread_cond_init(&mesh.inbox[i].came, NULL);
-		mesh.inbox[i].last = &mesh.inbox[i].first;
+		inbox_new(&mesh.inbox[i]);
 		for (uint32_t j = 0; j < i && !threads; j++) {
 			int pair[2];
 
@@ -254,18 +289,25 @@ void mesh_join(struct worker *w)
 		for (uint32_t j = 0; j < mesh.workers; j++)
 			if (i != j && i != w->rank)
 				close(mesh.fd[i][j]);
-	if (pipe(mesh.end) || pthread_create(&mesh.receiver, NULL, receiver, w))
+	if (pipe(mesh.end) || pthread_create(&mesh.receiver, NULL, receiver, w) ||
+	    pthread_create(&mesh.server, NULL, server, w))
 		give_up("cannot start a thread");
 }
 
 void mesh_leave(struct worker *w)
 {
+	struct message *last;
+
 	if (mesh.threads)
 		return;
 	/* Nothing more comes. */
 	barrier();
 	close(mesh.end[1]);
 	pthread_join(mesh.receiver, NULL);
+	last = message_new(0);
+	*last = (struct message){ .kind = KIND_REPLY };
+	put_in(&mesh.requests, last);
+	pthread_join(mesh.server, NULL);
 	barrier();
 }
 
@@ -277,23 +319,7 @@ void tell(struct worker *w, uint32_t to, uint32_t kind, const void *bytes, uint3
 
 struct message *hear(struct worker *w, uint32_t kind)
 {
-	struct inbox *in = &mesh.inbox[w->rank];
-	struct message **at, *m;
-
-	pthread_mutex_lock(&in->lock);
-	for (;;) {
-		for (at = &in->first; *at && (*at)->kind != kind; at = &(*at)->next)
-			;
-		if (*at)
-			break;
-		pthread_cond_wait(&in->came, &in->lock);
-	}
-	m = *at;
-	*at = m->next;
-	if (!m->next)
-		in->last = at;
-	pthread_mutex_unlock(&in->lock);
-	return m;
+	return take(&mesh.inbox[w->rank], kind);
 }
 
 struct message *call(struct worker *w, uint32_t to, uint32_t kind, const void *bytes, uint32_t size)

@@ -327,8 +327,11 @@ static void directory_drop(struct worker *w, const struct object *o, uint32_t n)
 {
 	uint32_t others = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		others |= others_in(w, &o[i], __atomic_load_n(memory_of(w, &o[i]), __ATOMIC_SEQ_CST));
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t latch = __atomic_load_n(memory_of(w, &o[i]), __ATOMIC_SEQ_CST);
+
+		others |= others_in(w, &o[i], latch);
+	}
 	if (others)
 		invalidate(w, others, o, n);
 	for (uint32_t i = 0; i < n; i++) {
@@ -343,10 +346,11 @@ static void directory_drop(struct worker *w, const struct object *o, uint32_t n)
 
 static const struct object *cell_of(struct worker *w, uint32_t number)
 {
+	uint32_t home = number % w->workers;
 	struct cell *c = &cells[number];
 
 	if (!c->o.size) {
-		struct message *m = call(w, 1u << number % w->workers, KIND_GET, &number, sizeof(number));
+		struct message *m = call(w, 1u << home, KIND_GET, &number, sizeof(number));
 
 		memcpy(&c->o, m->bytes, sizeof(c->o));
 		free(m);
