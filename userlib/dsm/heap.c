@@ -207,11 +207,16 @@ int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
 }
 
 /* Sets *@i to the slot of place @at.  Returns its block, or NULL. */
-static struct block *locate(const struct heap *h, uint64_t at, uint32_t *i)
+static struct block *locate(struct heap *h, uint64_t at, uint32_t *i)
 {
 	uint64_t place = name_at_place(at), extent = name_extent(name_at_kind(at));
-	struct block *b = find_block(h, place & ~(extent - 1));
+	struct block *b;
 
+	if (h->last.block && h->last.at == at) {
+		*i = h->last.slot;
+		return h->last.block;
+	}
+	b = find_block(h, place & ~(extent - 1));
 	if (!b)
 		return NULL;
 	*i = (uint32_t)(place & (extent - 1)) / b->place;
@@ -219,10 +224,13 @@ static struct block *locate(const struct heap *h, uint64_t at, uint32_t *i)
 	if (*i >= b->slots || b->slot[*i].state == SLOT_UNUSED ||
 	    make_at(b, *i, b->slot[*i].size) != at)
 		return NULL;
+	h->last.at = at;
+	h->last.block = b;
+	h->last.slot = *i;
 	return b;
 }
 
-struct slot *heap_find(const struct heap *h, uint64_t at)
+struct slot *heap_find(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -230,7 +238,7 @@ struct slot *heap_find(const struct heap *h, uint64_t at)
 	return b ? &b->slot[i] : NULL;
 }
 
-struct content *heap_memory(const struct heap *h, uint64_t at)
+struct content *heap_memory(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -238,7 +246,7 @@ struct content *heap_memory(const struct heap *h, uint64_t at)
 	return b && b->memory ? (struct content *)(b->memory + i * b->place) : NULL;
 }
 
-uint64_t heap_stamp(const struct heap *h, uint64_t at)
+uint64_t heap_stamp(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -248,7 +256,7 @@ uint64_t heap_stamp(const struct heap *h, uint64_t at)
 	return dsm_stamp(b->x.generation, ++b->numbers);
 }
 
-bool heap_is_worn(const struct heap *h, uint64_t at)
+bool heap_is_worn(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -278,6 +286,7 @@ void heap_free(struct heap *h, uint64_t at)
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
 
+	h->last.block = NULL;
 	clear_head(h, b, i);
 	b->slot[i] = (struct slot){ .size = b->free };
 	b->free = i + 1;

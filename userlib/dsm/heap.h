@@ -49,6 +49,12 @@ struct heap {
 	uint32_t size, blocks;
 	uint64_t places;
 	struct block *listed[NAME_KINDS];
+	/* The last place that was looked for: most calls look for one several times. */
+	struct {
+		uint64_t at;
+		struct block *block; /* NULL = none */
+		uint32_t slot;
+	} last;
 };
 
 void heap_end(struct heap *h);
@@ -60,16 +66,16 @@ void heap_end(struct heap *h);
 int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
 
 /* Returns the slot of place @at, or NULL if no object of this process is there. */
-struct slot *heap_find(const struct heap *h, uint64_t at);
+struct slot *heap_find(struct heap *h, uint64_t at);
 
 /* Returns the memory of the place if it is mapped, else NULL. */
-struct content *heap_memory(const struct heap *h, uint64_t at);
+struct content *heap_memory(struct heap *h, uint64_t at);
 
 /* Returns a stamp that the place has never had, or 0: its block has no numbers left. */
-uint64_t heap_stamp(const struct heap *h, uint64_t at);
+uint64_t heap_stamp(struct heap *h, uint64_t at);
 
 /* Returns whether the block has fewer numbers left than one borrow of each kind takes. */
-bool heap_is_worn(const struct heap *h, uint64_t at);
+bool heap_is_worn(struct heap *h, uint64_t at);
 
 /* The object's life has ended: zeroes its header, and frees the place. */
 void heap_free(struct heap *h, uint64_t at);

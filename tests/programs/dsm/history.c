@@ -124,10 +124,10 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 /* --- mutants: the linker has the library call these ------------------------------- */
 
 int __real_heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
-uint64_t __real_heap_stamp(const struct heap *h, uint64_t at);
+uint64_t __real_heap_stamp(struct heap *h, uint64_t at);
 int __real_link_run(struct link *l, struct dsm_op *op, struct content *content);
 int __wrap_heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
-uint64_t __wrap_heap_stamp(const struct heap *h, uint64_t at);
+uint64_t __wrap_heap_stamp(struct heap *h, uint64_t at);
 int __wrap_link_run(struct link *l, struct dsm_op *op, struct content *content);
 
 static struct {
@@ -158,7 +158,7 @@ int __wrap_heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slo
 
 static int borrowing, returning;
 
-uint64_t __wrap_heap_stamp(const struct heap *h, uint64_t at)
+uint64_t __wrap_heap_stamp(struct heap *h, uint64_t at)
 {
 	uint64_t stamp = __real_heap_stamp(h, at);
 
