@@ -112,7 +112,8 @@ static uint32_t deal(struct worker *w, uint64_t rows, struct object *all, struct
 	if (!buffer || chunks > CHUNKS)
 		give_up("%lu rows; give at most %d", rows, CHUNK * CHUNKS);
 	for (uint32_t i = 0; i < chunks && !w->rank; i++) {
-		uint64_t first = (uint64_t)i * CHUNK, some = rows - first < CHUNK ? rows - first : CHUNK;
+		uint64_t first = (uint64_t)i * CHUNK;
+		uint64_t some = rows - first < CHUNK ? rows - first : CHUNK;
 
 		make_chunk(w, first, (uint32_t)some, buffer, &all[i]);
 		if (i % w->workers)

@@ -184,8 +184,10 @@ static void receive(struct worker *w, int fd)
 	if (!read_all(fd, m->bytes, m->size))
 		give_up("a worker has ended");
 	wait_until(m->sent_ns + delay_ns / 2);
-	put_in(m->kind == KIND_REPLY || m->kind >= KIND_PROGRAM ? &mesh.inbox[w->rank] : &mesh.requests,
-	       m);
+	if (m->kind == KIND_REPLY || m->kind >= KIND_PROGRAM)
+		put_in(&mesh.inbox[w->rank], m);
+	else
+		put_in(&mesh.requests, m);
 }
 
 static void *receiver(void *data)
