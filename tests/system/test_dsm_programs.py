@@ -5,6 +5,7 @@ libebbdsm sends and waits for is what its documentation says.
 """
 import json
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,15 +21,21 @@ WAYS = ("ebbdsm", "directory", "delegation", "messages")
 SIZES = {"matrix": 128, "group-by": 200_000, "social": 2, "store-own": 2000}
 
 
-@pytest.fixture(scope="module")
-def donors(tmp_path_factory):
-    path = tmp_path_factory.mktemp("donors")
+@contextmanager
+def machines(path, n):
+    """The donors of @n machines: arguments of the program."""
     started = [parts.Donor(path / f"donor{i}.log", port=free_port(), memory="64M", slab="16M",
                            also=[f"unix:{path}/{i}.sock"],
-                           options=["--far", "48M", "--keep", "300ms", "--headroom", "0"]) for i in range(WORKERS)]
+                           options=["--far", "48M", "--keep", "300ms", "--headroom", "0"]) for i in range(n)]
     yield [f"unix:{path}/{i}.sock,{d.address}" for i, d in enumerate(started)]
     for d in started:
         d.stop()
+
+
+@pytest.fixture(scope="module")
+def donors(tmp_path_factory):
+    with machines(tmp_path_factory.mktemp("donors"), WORKERS) as where:
+        yield where
 
 
 def run(donors, program, way, kind="processes", workers=WORKERS, size=None, delay_us=0):
@@ -49,6 +56,15 @@ def test_results_are_equal(donors, program):
     alone = {run(donors, program, way, workers=1)["digest"] for way in WAYS}
     # Which worker puts a key depends on their number.
     assert len(alone) == 1 and (program == "store-own" or alone == {expected})
+
+
+def test_eight_machines(tmp_path):
+    """As many as a space can have."""
+    with machines(tmp_path, 8) as where:
+        for program in SIZES:
+            expected = run(where, program, "malloc", "threads", workers=8)["digest"]
+            for way in WAYS:
+                assert run(where, program, way, workers=8)["digest"] == expected, (program, way)
 
 
 @pytest.mark.parametrize("way", WAYS)
