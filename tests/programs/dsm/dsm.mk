@@ -28,3 +28,6 @@ TEST_PROGRAMS += $(B)/tests/dsm_bench
 .PHONY: bench-dsm
 bench-dsm: all $(B)/tests/dsm_bench
 	$(Q)$(BENCH_PYTHON) tests/bench/dsm.py
+
+$(B)/tests/unit/test_dsm_heap: override CFLAGS += -Iuserlib/far
+$(B)/tests/unit/test_dsm_heap: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
