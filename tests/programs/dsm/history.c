@@ -59,7 +59,8 @@ struct log {
 
 static struct shared {
 	uint64_t clock, number;
-	uint32_t boxes, ended;
+	uint32_t boxes;
+	uint32_t done[MEMBERS]; /* that have made all their steps, and wait for the others */
 	uint32_t borrowing[MEMBERS_EVER]; /* members that have borrowed a loan */
 	struct shared_box box[BOXES];
 	struct log log[MEMBERS_EVER + 1]; /* the last one: deaths */
@@ -520,7 +521,24 @@ static void step(void)
 		do_read(i);
 }
 
-static void run_member(char *donors, uint32_t home, uint32_t steps)
+static bool all_done(void)
+{
+	for (uint32_t k = 0; k < MEMBERS; k++)
+		if (!__atomic_load_n(&shared->done[k], __ATOMIC_ACQUIRE))
+			return false;
+	return true;
+}
+
+static bool any_done(void)
+{
+	for (uint32_t k = 0; k < MEMBERS; k++)
+		if (__atomic_load_n(&shared->done[k], __ATOMIC_ACQUIRE))
+			return true;
+	return false;
+}
+
+/* The @k-th member. */
+static _Noreturn void run_member(uint32_t k, char *donors, uint32_t home, uint32_t steps)
 {
 	const char *list[EBBDSM_DONORS];
 	struct ebbdsm_options o = { .size = sizeof(o), .donors = list, .pool = "history",
@@ -533,15 +551,15 @@ static void run_member(char *donors, uint32_t home, uint32_t steps)
 		errx(2, "%s", o.error);
 	do_new();
 	do_new();
-	for (uint32_t k = 0; k < steps; k++) {
+	for (uint32_t i = 0; i < steps; i++) {
 		step();
 		pause_us(200);
-		if (k % 16 == 0)
+		if (i % 16 == 0)
 			check("settle", ebbdsm_settle(dsm));
 	}
 	/* Boxes of a process that exits are lost: wait for the others, which read them. */
-	__atomic_add_fetch(&shared->ended, 1, __ATOMIC_ACQ_REL);
-	while (__atomic_load_n(&shared->ended, __ATOMIC_ACQUIRE) < MEMBERS)
+	__atomic_store_n(&shared->done[k], 1, __ATOMIC_RELEASE);
+	while (!all_done())
 		usleep(1000);
 	_exit(0);
 }
@@ -571,7 +589,7 @@ static void spawn(struct run *run, uint32_t k)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	me = run->number[k];
 	srandom(run->seed * 1000 + me);
-	run_member(run->donors[k % run->kinds], k % run->kinds, run->steps);
+	run_member(k, run->donors[k % run->kinds], k % run->kinds, run->steps);
 }
 
 static void kill_one(struct run *run)
@@ -592,6 +610,7 @@ static void kill_one(struct run *run)
 	for (uint32_t i = 0; i < BOXES; i++)
 		if (__atomic_load_n(&shared->box[i].owner, __ATOMIC_ACQUIRE) == number + 1)
 			__atomic_store_n(&shared->box[i].lost, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->done[k], 0, __ATOMIC_RELEASE);
 	spawn(run, k);
 }
 
@@ -603,7 +622,7 @@ static void run_all(struct run *run)
 		spawn(run, k);
 	for (uint32_t n = 0; n < run->kills; n++) {
 		usleep(5000 + random_below(30000));
-		if (__atomic_load_n(&shared->ended, __ATOMIC_ACQUIRE))
+		if (any_done())
 			break;
 		kill_one(run);
 	}
