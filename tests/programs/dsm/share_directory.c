@@ -46,7 +46,9 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t unused; /* a copy has no users any more */
 	struct copy *bucket[BUCKETS];
-} here = { .lock = PTHREAD_MUTEX_INITIALIZER, .unused = PTHREAD_COND_INITIALIZER };
+	uint64_t invalidations; /* from 1 on */
+} here = { .lock = PTHREAD_MUTEX_INITIALIZER, .unused = PTHREAD_COND_INITIALIZER,
+	   .invalidations = 1 };
 
 /* At the home, and of all in the cells' table. */
 static struct cell {
@@ -174,18 +176,30 @@ static struct copy *copy_new(const struct object *o)
 	return c;
 }
 
-/* With the lock held.  Returns NULL while another worker writes. */
-static struct copy *fetch(struct worker *w, const struct object *o)
+/*
+ * With the lock held.  Returns NULL while another worker writes.  Then this worker stays
+ * registered: a writer's compare-and-swap may have taken its bit away before it could do so itself.
+ * *@since is then the number of invalidations so far, else 0; after another one, it has to register
+ * again, so that the writer does not miss it.
+ */
+static struct copy *fetch(struct worker *w, const struct object *o, uint64_t *since)
 {
 	struct copy *c = copy_new(o), **at;
+	uint64_t latch;
 	struct ebbfar_request q[2] = {
 		{ .op = EBBFAR_ADD, .desired = bit_of(w->rank) },
 		{ .op = EBBFAR_READ, .offset = HEAD, .memory = c->content, .size = o->size },
 	};
 
+	if (*since == here.invalidations)
+		q[0] = (struct ebbfar_request){ .op = EBBFAR_READ, .memory = &latch, .size = sizeof(latch) };
 	execute(o, q, 2);
-	if (q[0].old & WRITER) {
-		add(w, o, -bit_of(w->rank));
+	if (q[0].op == EBBFAR_ADD)
+		latch = q[0].old;
+	if ((latch / bit_of(w->rank) & (bit_of(1) - 1)) == bit_of(1) - 2)
+		give_up("directory: too many registrations");
+	if (latch & WRITER) {
+		*since = here.invalidations;
 		free(c);
 		return NULL;
 	}
@@ -197,10 +211,11 @@ static struct copy *fetch(struct worker *w, const struct object *o)
 
 static const void *read_remote(struct worker *w, const struct object *o)
 {
+	uint64_t since = 0;
 	struct copy *c;
 
 	pthread_mutex_lock(&here.lock);
-	while (!(c = *find(o->home, o->at)) && !(c = fetch(w, o))) {
+	while (!(c = *find(o->home, o->at)) && !(c = fetch(w, o, &since))) {
 		pthread_mutex_unlock(&here.lock);
 		usleep(PAUSE_US);
 		pthread_mutex_lock(&here.lock);
@@ -241,6 +256,7 @@ static void forget_copy(uint32_t home, uint64_t place)
 	struct copy **at, *c;
 
 	pthread_mutex_lock(&here.lock);
+	here.invalidations++;
 	while ((c = *(at = find(home, place))) && c->users)
 		pthread_cond_wait(&here.unused, &here.lock);
 	if (c) {
