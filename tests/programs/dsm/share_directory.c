@@ -192,7 +192,8 @@ static struct copy *fetch(struct worker *w, const struct object *o, uint64_t *si
 	};
 
 	if (*since == here.invalidations)
-		q[0] = (struct ebbfar_request){ .op = EBBFAR_READ, .memory = &latch, .size = sizeof(latch) };
+		q[0] = (struct ebbfar_request){ .op = EBBFAR_READ, .memory = &latch,
+						.size = sizeof(latch) };
 	execute(o, q, 2);
 	if (q[0].op == EBBFAR_ADD)
 		latch = q[0].old;
