@@ -244,6 +244,7 @@ struct ebbgc_heap {
 	uint64_t supplied_before;	/* `supplied` when the last full cycle's marking ended */
 	bool unbacked;			/* the last large object failed for lack of backing */
 	unsigned int unbacked_waiting;	/* threads that wait after such a failure */
+	unsigned int large_waiting;	/* threads that wait for regions of a large object */
 	struct mutator *first;		/* its allocation goes before all others; or NULL */
 	pthread_cond_t turn;		/* `first` has changed */
 	uint32_t side_locked;		/* regions whose side tables are locked */
