@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Objects that move at the limits: heaps that are nearly full, pinned regions. */
+/* Objects that move at the limits: heaps that are nearly full, pinned regions, fork() meanwhile. */
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "gc_test.h"
 #include "forward.h"
@@ -240,6 +242,105 @@ static void targets_are_not_read(void **state)
 	world_close(&w);
 }
 
+/* --- fork() between a move and the flags that tell of it --------------------------------- */
+
+enum stage { WAITING, MOVED, FORKED };
+
+struct between {
+	struct world *w;
+	ebbgc_mutator_t *forker;
+	enum stage stage;		/* atomic */
+	int status;
+};
+
+/* Checking mode calls it as objects have moved, and threads do not know yet. */
+static void between(void *arg, struct ebbgc_edges *edges)
+{
+	struct between *b = arg;
+
+	if (!b->w->heap->moving.active || ebbgc_flags(b->forker) & EBBGC_MOVED ||
+	    __atomic_load_n(&b->stage, __ATOMIC_ACQUIRE) != WAITING)
+		return;
+	__atomic_store_n(&b->stage, MOVED, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&b->stage, __ATOMIC_ACQUIRE) != FORKED)
+		usleep(100);
+}
+
+static int in_the_child(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t array)
+{
+	ebbgc_ref_t *slots = refs_of(array)->slots, one, other, expected;
+
+	alarm(60);
+	one = expected = ebbgc_load(m, array, &slots[0]);
+	other = ebbgc_load(m, array, &slots[1]);
+	if (node_of(one)->value != 0 || node_of(other)->value != 1)
+		return 2;
+	/* An exchange takes the slow path, because of the nursery. */
+	if (!ebbgc_cas(m, array, &slots[0], &expected, other))
+		return 3;
+	if (!ebbgc_same(ebbgc_load(m, array, &slots[0]), other))
+		return 4;
+	expected = EBBGC_NULL;
+	if (ebbgc_cas(m, array, &slots[1], &expected, one) || !ebbgc_same(expected, other))
+		return 5;
+	return ebbgc_heap_destroy(w->heap) ? 6 : 1;
+}
+
+static void *forker(void *arg)
+{
+	struct between *b = arg;
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+	ebbgc_ref_t array;
+	pid_t pid;
+
+	assert_int_equal(ebbgc_attach(b->w->heap, &m), 0);
+	array = b->w->roots[1];
+	ebbgc_frame_push(m, &frame, &array, 1);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	__atomic_store_n(&b->forker, m, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&b->stage, __ATOMIC_ACQUIRE) != MOVED)
+		usleep(100);
+	pid = fork();
+	if (!pid) {
+		ebbgc_blocked_end(m);
+		_exit(in_the_child(b->w, m, array));
+	}
+	waitpid(pid, &b->status, 0);
+	__atomic_store_n(&b->stage, FORKED, __ATOMIC_RELEASE);
+	ebbgc_blocked_end(m);
+	ebbgc_frame_pop(m, &frame);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+static void forks_see_one_copy(void **state)
+{
+	struct between b = { .stage = WAITING };
+	pthread_t thread;
+	struct world w;
+
+	if (!FORKS)
+		skip();
+	world_open_heap(&w, checked_heap_with("mode=concurrent,nursery=64K", 64 << 20));
+	b.w = &w;
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, 2);
+	for (size_t i = 0; i < 2; i++)
+		ebbgc_store(w.m, w.roots[1], &refs_of(w.roots[1])->slots[i], node_new(&w, i));
+	assert_int_equal(pthread_create(&thread, NULL, forker, &b), 0);
+	while (!__atomic_load_n(&b.forker, __ATOMIC_ACQUIRE))
+		ebbgc_poll(w.m);
+	assert_int_equal(ebbgc_roots_call(w.m, between, &b), 0);
+	collect(&w);
+	assert_int_equal(ebbgc_blocked_begin(w.m), 0);
+	pthread_join(thread, NULL);
+	ebbgc_blocked_end(w.m);
+	assert_true(WIFEXITED(b.status));
+	assert_int_equal(WEXITSTATUS(b.status), 1);
+	assert_int_equal(ebbgc_roots_call_end(w.m, between, &b), 0);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +349,7 @@ int main(void)
 		cmocka_unit_test(large_objects_come_first),
 		cmocka_unit_test(little_room_is_used),
 		cmocka_unit_test(targets_are_not_read),
+		cmocka_unit_test(forks_see_one_copy),
 	};
 
 	/* Pages are counted. */

@@ -36,11 +36,20 @@ void barrier_set_all(struct ebbgc_heap *h)
 		barrier_set(h, m);
 }
 
+/*
+ * Returns a reference to where the object is for this thread.  A child of fork() that is made while
+ * objects move, before threads have EBBGC_MOVED, sees the old copies only.
+ */
+static uint64_t current(const struct mutator *m, uint64_t bits)
+{
+	return ebbgc_flags(&m->public) & EBBGC_MOVED ? forward_bits(m->heap, bits) : bits;
+}
+
 void barrier_log(struct mutator *m, ebbgc_ref_t old)
 {
 	if (!m->heap->marking)
 		return;
-	old.bits = forward_bits(m->heap, old.bits);
+	old.bits = current(m, old.bits);
 	if (object_marked(m->heap, old.bits & EBBGC_ADDRESS_MASK))
 		return;
 	if (m->logged == SATB_ENTRIES) {
@@ -141,7 +150,7 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 {
 	uint64_t was = ref.bits;
 
-	ref.bits = forward_bits(mutator_of(mutator)->heap, was);
+	ref.bits = current(mutator_of(mutator), was);
 	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING) {
 		notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
 		notes_add_target(mutator_of(mutator), ref.bits & EBBGC_ADDRESS_MASK);
@@ -202,7 +211,7 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 	if (remembers(m->heap))
 		remember(m, object, slot, value);
 	for (;;) {
-		now.bits = forward_bits(m->heap, was.bits);
+		now.bits = current(m, was.bits);
 		seen = is_dead(mutator, now) ? EBBGC_NULL : now;
 		/* Stamps may differ between two references to one object. */
 		if (!ebbgc_same(seen, *expected))
