@@ -55,6 +55,13 @@ $(B)/tests/gc/%-plain: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_ST
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DEBBGC_NO_NOTES -Iuserlib/gc -o $@ $< $(GC_STATIC) $(GC_LIBS)
 
+# Collecting at every 31st safepoint: for tests of objects that move.
+GC_FORCED := $(patsubst %,$(B)/tests/gc/%-forced,$(filter-out gcbench,$(GC_COMPARED)) intern properties)
+
+$(B)/tests/gc/%-forced: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_STATIC)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DFORCED=31 -Iuserlib/gc -o $@ $< $(GC_STATIC) $(GC_LIBS)
+
 $(B)/tests/gc/gcbench-malloc: tests/gc/gcbench.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_MALLOC -o $@ $< $(GC_LIBS)
@@ -64,7 +71,7 @@ $(B)/tests/gc/%-bdwgc: tests/gc/%.c tests/gc/system.h
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_BDWGC -o $@ $< -lgc $(GC_LIBS)
 
 gc-programs: $(GC_PROGRAMS) $(GC_RIVALS) $(GC_PLAIN)
-test-programs: $(GC_PROGRAMS)
+test-programs: $(GC_PROGRAMS) $(GC_FORCED)
 
 # The library and its tests under sanitizers for races and invalid accesses.
 GC_UNIT := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_gc_*.c))
