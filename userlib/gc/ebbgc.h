@@ -252,10 +252,11 @@ struct ebbgc_options {
 	 * Each time that threads have allocated so many bytes, a minor cycle stops them, frees the
 	 * objects allocated since the last one that are dead, and gives the memory to the threads
 	 * that allocate next, while it is still resident (Demers et al., POPL 1990).  What survives
-	 * is old: only cycles free it.  If that was more than half, the next minor cycles, at most
-	 * 7, trace nothing and keep all.  The pause scans all roots, traces what survives, and
-	 * visits old objects in which references to new ones were stored.  pause_budget_ns does not
-	 * limit it.  Every store takes the slow path, and side tables grow by 1.6 % of the heap.
+	 * is old: only cycles free it.  The pause scans all roots, traces what survives, and visits
+	 * old objects in which references to new ones were stored.  Once it has traced half of the
+	 * new bytes, or for four times pause_budget_ns, it gives up: then this minor cycle keeps
+	 * all, and the next ones, at most 7, keep all and trace nothing.  Every store takes the
+	 * slow path, and side tables grow by 1.6 % of the heap.
 	 *
 	 * Types with slots or edges() need EBBGC_ALL_STORES: otherwise ebbgc_type_register() fails
 	 * with -ENOTSUP.  ebbgc_replace() or ebbgc_overwrite() is needed before every store that
@@ -1120,7 +1121,7 @@ struct ebbgc_stats {
 	/* With a nursery. */
 	uint64_t minor_cycles;		/* alone, and at the beginning and end of marking */
 	uint64_t minor_concurrent;	/* those that ran while a cycle was marking */
-	uint64_t minor_kept;		/* those that traced and freed nothing */
+	uint64_t minor_kept;		/* those that freed nothing: traced nothing, or gave up */
 	uint64_t promoted_objects, promoted_bytes;	/* survived a minor cycle */
 	uint64_t reclaimed_bytes;	/* freed by minor cycles */
 	/* Older objects, and pages of large ones, in which references to new ones were stored. */

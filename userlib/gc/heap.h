@@ -164,6 +164,7 @@ struct nursery {
 	struct vector log;		/* the remembered set, but for what threads have */
 	bool blind;			/* the next minor cycle frees nothing; atomic */
 	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
+	uint64_t since;			/* allocated_bytes at the last one; heap's lock */
 	uint64_t latest; /* as `trigger` at most, if objects have finalizers; heap's lock */
 	/*
 	 * World stopped, heap's lock: minor cycles that are still to keep all, so that nothing need
