@@ -148,6 +148,48 @@ static void remembered_objects_take_time(void **state)
 	world_close(&w);
 }
 
+static uint64_t called;
+
+static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	called += node_of(object)->value;
+}
+
+/*
+ * A minor cycle looks at the finalizers of new objects only: others cannot have died.  If it looked
+ * at another's, it would find the one here, whose object is exchanged for a dead one.
+ */
+static void old_objects_finalizers_are_not_examined(void **state)
+{
+	struct finalizer *first;
+	struct world w;
+
+	world_open(&w, UINT64_MAX);
+	called = 0;
+	w.list = ebbgc_alloc(w.m, w.node);
+	assert_int_equal(ebbgc_finalizer_add(w.m, w.list, finalizer, NULL), 0);
+	run(&w, 1, UINT32_MAX);
+	first = &w.heap->finalizers.items[0];
+	assert_int_equal(first->object, w.list.bits & EBBGC_ADDRESS_MASK);
+	first->object = ebbgc_alloc(w.m, w.node).bits & EBBGC_ADDRESS_MASK;
+	for (uint64_t i = 0; i < 2; i++) {
+		ebbgc_ref_t r = ebbgc_alloc(w.m, w.node);
+
+		node_of(r)->value = 1 + i;
+		assert_int_equal(ebbgc_finalizer_add(w.m, r, finalizer, NULL), 0);
+	}
+	run(&w, 1, UINT32_MAX);
+	first->object = w.list.bits & EBBGC_ADDRESS_MASK;
+	assert_int_equal(ebbgc_finalizers_run(w.m, 10), 2);
+	assert_int_equal(called, 1 + 2);
+	/* A cycle finds those that died old. */
+	w.list = EBBGC_NULL;
+	assert_int_equal(ebbgc_collect(w.m), 0);
+	assert_int_equal(ebbgc_finalizers_run(w.m, 10), 1);
+	assert_int_equal(w.heap->finalizers.old, 0);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +197,7 @@ int main(void)
 		cmocka_unit_test(traces_what_survives),
 		cmocka_unit_test(gives_up_after_a_while),
 		cmocka_unit_test(remembered_objects_take_time),
+		cmocka_unit_test(old_objects_finalizers_are_not_examined),
 	};
 
 	alarm(200);

@@ -183,7 +183,7 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 	if (!v->decided) {
 		v->decided = true;
 		/* Now finalizers may keep their objects alive. */
-		v->finalized = finalizers_collect(h, lives, revive, &h->marker.tracers[0]);
+		v->finalized = finalizers_collect(h, 0, lives, revive, &h->marker.tracers[0]);
 		h->counting.finalizers_ready += v->finalized;
 		if (v->finalized && !close_over(h, kind, deadline))
 			return MUST_MARK;

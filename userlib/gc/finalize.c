@@ -76,25 +76,28 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 		ready->items[ready->count++] = l->items[i];
 		barrier_log(mutator_of(mutator), (ebbgc_ref_t){ l->items[i].object });
 	}
-	l->count = 0;
+	l->count = l->old = 0;
 	order(h, from);
 	pthread_mutex_unlock(&h->lock);
 }
 
-size_t finalizers_collect(struct ebbgc_heap *h,
+size_t finalizers_collect(struct ebbgc_heap *h, size_t first,
 			  bool (*lives)(const struct ebbgc_heap *h, uint64_t object),
 			  void (*revive)(void *arg, uint64_t object), void *arg)
 {
 	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
-	size_t kept = 0, from = ready->count;
+	size_t kept = first, from = ready->count, old = l->old;
 
-	for (size_t i = 0; i < l->count; i++) {
-		if (lives(h, l->items[i].object))
+	for (size_t i = first; i < l->count; i++) {
+		if (lives(h, l->items[i].object)) {
 			l->items[kept++] = l->items[i];
-		else
-			ready->items[ready->count++] = l->items[i];
+			continue;
+		}
+		ready->items[ready->count++] = l->items[i];
+		old -= i < l->old;
 	}
 	l->count = kept;
+	l->old = old;
 	order(h, from);
 	for (size_t i = from; i < ready->count; i++)
 		revive(arg, ready->items[i].object);

@@ -117,6 +117,7 @@ struct finalizer {
 struct finalizer_list {
 	struct finalizer *items;
 	size_t first, count, capacity;	/* items[first .. count) */
+	size_t old;			/* with a nursery: items[0 .. old) are of old objects */
 };
 
 /* See mark_phase.h and work_pool.h. */

@@ -334,7 +334,7 @@ static void mark(struct minor *c, struct ebbgc_stats *s)
 		return;
 	weak_clear_young(c, EBBGC_CLEAR_FIRST, s);
 	/* Finalizers keep objects alive only now, and with them perhaps other weak references. */
-	s->finalizers_ready = finalizers_collect(h, lives, promote, c);
+	s->finalizers_ready = finalizers_collect(h, h->finalizers.old, lives, promote, c);
 	close_over(c);
 	if (!c->failed)
 		weak_clear_young(c, EBBGC_CLEAR_LAST, s);

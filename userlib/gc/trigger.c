@@ -108,6 +108,7 @@ void minor_ended(struct ebbgc_heap *h, uint64_t bytes)
 	if (h->marking)
 		h->allocated_at_snapshot += bytes;
 	h->nursery.requested = false;
+	h->finalizers.old = h->finalizers.count;
 	h->nursery.since = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&h->done);
 	nursery_set(h);
