@@ -212,6 +212,40 @@ static void little_room_is_used(void **state)
 	world_close(&w);
 }
 
+/*
+ * Old regions hold memory until the next cycle: in a heap that cannot grow, it must begin so much
+ * earlier, or the heap is full before, and all threads stop for a full collection.
+ */
+static void cycles_come_earlier(void **state)
+{
+	const size_t sparse = 45;
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap;
+	struct world w;
+
+	ebbgc_options_init(&o);
+	o.sizing = EBBGC_FIXED;
+	o.max_bytes = REGIONS * REGION_SIZE;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	world_open_heap(&w, heap);
+	ebbgc_cycles_suspend(w.m);
+	list_grow(&w, sparse * SLOTS);
+	list_thin(&w, 8);
+	ebbgc_cycles_resume(w.m);
+	ebbgc_collect_start(w.m);
+	while (!stats_of(w.heap).cycles || w.heap->ended != w.heap->requested) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_true(stats_of(w.heap).moved_objects > 3 * SLOTS);
+	for (size_t i = 0; i < 2 * REGIONS * SLOTS; i++)
+		node_new(&w, i);
+	assert_true(stats_of(w.heap).cycles > 2);
+	assert_int_equal(stats_of(w.heap).full_cycles, 0);
+	list_check(&w, sparse * SLOTS, 8);
+	world_close(&w);
+}
+
 /* Free regions whose pages are swapped out, or dropped, are not read for new copies. */
 static void targets_are_not_read(void **state)
 {
@@ -348,6 +382,7 @@ int main(void)
 		cmocka_unit_test(some_are_pinned),
 		cmocka_unit_test(large_objects_come_first),
 		cmocka_unit_test(little_room_is_used),
+		cmocka_unit_test(cycles_come_earlier),
 		cmocka_unit_test(targets_are_not_read),
 		cmocka_unit_test(forks_see_one_copy),
 	};

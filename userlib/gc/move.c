@@ -10,6 +10,7 @@
 #include "roots.h"
 #include "supply.h"
 #include "sweep.h"
+#include "trigger.h"
 #include "type.h"
 
 #define SPARSE 2u			/* slots for each object, at least */
@@ -418,12 +419,15 @@ void move_objects(struct ebbgc_heap *h)
 
 void move_done(struct ebbgc_heap *h)
 {
-	uint64_t released = 0;
+	uint64_t released = 0, taken = 0;
 
-	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next)
+	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next) {
 		released += sweep_moved(h, r);
+		taken += REGION_SIZE - objects_in(h, r) * h->slot_size[h->kinds[r]];
+	}
 	pthread_mutex_lock(&h->lock);
 	h->stats.released_bytes += released;
+	trigger_lower(h, taken);
 	pthread_mutex_unlock(&h->lock);
 	if (h->moving.hot)
 		cool(h);

@@ -63,6 +63,31 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	__atomic_store_n(&h->room_end, now + stall, __ATOMIC_RELAXED);
 }
 
+/* Subtracts bytes, but leaves at least @least. */
+static void subtract(uint64_t *value, uint64_t bytes, uint64_t least)
+{
+	uint64_t was = __atomic_load_n(value, __ATOMIC_RELAXED);
+	uint64_t most = was > least ? was - least : 0;
+
+	__atomic_store_n(value, was - (bytes < most ? bytes : most), __ATOMIC_RELAXED);
+}
+
+void trigger_lower(struct ebbgc_heap *h, uint64_t bytes)
+{
+	const struct ebbgc_options *o = &h->options;
+	uint64_t over = h->target + bytes > o->max_bytes ? h->target + bytes - o->max_bytes : 0;
+	uint64_t now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	double share = o->mode == EBBGC_STOP_WORLD ? 1 : CONCURRENT_SHARE;
+
+	if (h->suspended)
+		return;
+	if (over > bytes)
+		over = bytes;
+	subtract(&h->trigger, (uint64_t)((double)over * share), now);
+	subtract(&h->room_end, over, now);
+	subtract(&h->room, over, 1);
+}
+
 void cycle_request(struct ebbgc_heap *h)
 {
 	h->requested++;
