@@ -34,7 +34,7 @@ struct minor {
 	uint64_t most;			/* bytes that may, before it gives up */
 	uint64_t deadline;		/* ns */
 	unsigned int traced;
-	bool failed;			/* out of memory, blind, skipped or gave up: it frees nothing */
+	bool failed;			/* no memory, blind, skipped or gave up: it frees nothing */
 	bool gave_up;			/* as too much survives, or took too long */
 };
 
