@@ -37,7 +37,7 @@ GENERATED = re.compile(r"(^|/)vmlinux\.h$|\.skel\.h$")
 # paths that match it.  A program's directories come in the order in which they may be used.
 LIB = ("include/ebb", "daemon/lib/*")
 SWAPD = [f"daemon/swapd/{room}" for room in ("page", "donor", "request", "replicas", "frontend")]
-DONORD = [f"daemon/donord/{room}" for room in ("pool", "far", "session")]
+DONORD = [f"daemon/donord/{room}" for room in ("pool", "far", "job", "session")]
 EBBD = [f"daemon/ebbd/{room}" for room in ("plane", "prefetch", "attach", "kmod")]
 EBBCTL = [f"daemon/ebbctl/{room}" for room in ("device", "run", "live", "verbs")]
 
@@ -69,7 +69,8 @@ ROOMS = {
     "daemon/swapd": (*LIB, *SWAPD, "daemon/swapd/process", "daemon/swapd/control"),
     "daemon/donord/pool": LIB,
     "daemon/donord/far": (*LIB, *DONORD[:1]),
-    "daemon/donord/session": (*LIB, *DONORD[:2]),
+    "daemon/donord/job": (*LIB, *DONORD[:2]),
+    "daemon/donord/session": (*LIB, *DONORD[:3]),
     "daemon/donord": (*LIB, *DONORD),
     "daemon/ebbd/plane": LIB,
     "daemon/ebbd/prefetch": (*LIB, *EBBD[:1]),
