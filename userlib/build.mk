@@ -85,6 +85,7 @@ gc-sanitize: $(GC_SANITIZED)
 FAR_SONAME := libebbfar.so.1
 FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/far/*.c))
 FAR_SOURCES := $(wildcard userlib/far/*.c) $(patsubst %,daemon/lib/%.c,rules/far_step rules/far_view rules/far_memory \
+	rules/far_cycle rules/layout wire/wire_job \
 	wire/wire wire/wire_far wire/stream wire/tls wire/key wire/address wire/tcp wire/local base/error base/files base/log)
 FAR_PIC := $(FAR_SOURCES:%.c=$(B)/obj/far/%.o)
 FAR_SHARED := $(B)/lib/$(FAR_SONAME).$(VERSION)
