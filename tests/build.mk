@@ -18,7 +18,7 @@ $(B)/tests/walks $(B)/tests/checker:
 
 # Programs that run parts of ours.
 WATCH_DONORS := $(B)/tests/watch_donors
-TEST_PROGRAMS += $(WATCH_DONORS)
+TEST_PROGRAMS += $(WATCH_DONORS) $(B)/tests/far_jobs
 
 # Counts system calls; measures far memory: tests/bench/bench.mk.
 TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed $(B)/tests/heap_replay
@@ -74,6 +74,11 @@ $(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
+
+# A heap at donors, with calls that libebbfar does not export.
+$(B)/tests/far_jobs: tests/programs/far/far_jobs.c tests/unit/heap_image.h $(FAR_OBJECTS) $(LIBEBB)
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/far -o $@ $(filter-out %.h,$^) -lssl -lcrypto -lpthread
 
 $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 	$(call say,TEST,$@)

@@ -239,7 +239,8 @@ static uint32_t put_object(uint32_t at, uint32_t region, uint32_t granule)
 {
 	uint8_t *to = request + WIRE_JOB_TRACE_SIZE + at;
 
-	to += wire_put_job_set(to, &(struct wire_job_set){ region, (uint16_t)(granule / 64), 1, NULL });
+	to += wire_put_job_set(to, &(struct wire_job_set){
+		.region = region, .first = (uint16_t)(granule / 64), .words = 1 });
 	put64(to, 1ull << granule % 64);
 	return at + WIRE_JOB_SET_SIZE + 8;
 }
@@ -271,7 +272,8 @@ static uint32_t put_waiting(const struct node *n)
 
 			if (!marks[i].waits[w] || at > WIRE_JOB_SETS_MOST - 64)
 				continue;
-			to += wire_put_job_set(to, &(struct wire_job_set){ i, (uint16_t)w, 1, NULL });
+			to += wire_put_job_set(to, &(struct wire_job_set){
+				.region = i, .first = (uint16_t)w, .words = 1 });
 			put64(to, marks[i].waits[w]);
 			marks[i].waits[w] = 0;
 			at += WIRE_JOB_SET_SIZE + 8;
@@ -335,8 +337,10 @@ static uint32_t compare(struct node *n, uint32_t cycle)
 		struct wire_job_ended e;
 		struct wire_job_bits b;
 
-		wire_build_job_end(request, &(struct wire_job_end){ cycle, WIRE_JOB_COMMIT, first });
-		assert_int_equal(job_end(n->heap, request, WIRE_JOB_END_SIZE, reply, &size, &st), 0);
+		wire_build_job_end(request, &(struct wire_job_end){ cycle, WIRE_JOB_COMMIT,
+								    first });
+		assert_int_equal(job_end(n->heap, request, WIRE_JOB_END_SIZE, reply, &size, &st),
+				 0);
 		assert_int_equal(st, WIRE_OK);
 		assert_int_equal(wire_parse_job_ended(reply, size, &e), 0);
 		assert_true(e.next > first);
@@ -783,7 +787,8 @@ static void blocks_of_all_sizes(void **state)
 
 	assert_int_equal(job_memory_init(&m, 4 << 20), 0);
 	for (int i = 0; i < 20000; i++) {
-		uint32_t k = draw_below(&seed, 300), bytes = 1 + draw_below(&seed, 1u << (1 + k % 16));
+		uint32_t k = draw_below(&seed, 300);
+		uint32_t bytes = 1 + draw_below(&seed, 1u << (1 + k % 16));
 
 		for (uint32_t b = 0; b < held[k].bytes; b++)
 			assert_int_equal(held[k].at[b], held[k].fill);

@@ -168,7 +168,7 @@ static uint32_t take_sets(struct donor *d, enum list list, uint32_t at)
 	return at;
 }
 
-static void send(struct cycle *c, uint32_t i, enum far_cycle_message m)
+static void send_message(struct cycle *c, uint32_t i, enum far_cycle_message m)
 {
 	static const enum wire_job_op ops[] = {
 		[FAR_CYCLE_BEGIN] = WIRE_JOB_BEGIN, [FAR_CYCLE_TRACE] = WIRE_JOB_TRACE,
@@ -194,6 +194,8 @@ static void send(struct cycle *c, uint32_t i, enum far_cycle_message m)
 			m == FAR_CYCLE_COMMIT ? d->next : 0 });
 		d->call.length = WIRE_JOB_END_SIZE;
 	}
+	if (c->ops->message)
+		c->ops->message(c->data, i, m, false);
 	far_cycle_sent(&c->step, i, m, d->first[m == FAR_CYCLE_BEGIN ? GHOSTS : OBJECTS]);
 	d->waits = m;
 	jobs_send(d->far, ops[m], &d->call);
@@ -264,6 +266,8 @@ static void take(struct cycle *c, uint32_t i)
 		r = take_traced(c, i);
 	else if (!r)
 		r = take_ended(c, i, m);
+	if (c->ops->message)
+		c->ops->message(c->data, i, m, true);
 	if (!r)
 		return;
 	c->error = c->error ?: r;
@@ -295,7 +299,7 @@ static bool exchange(struct cycle *c)
 		enum far_cycle_message m = far_cycle_next(&c->step, i);
 
 		if (m)
-			send(c, i, m);
+			send_message(c, i, m);
 		any = any || m;
 	}
 	for (uint32_t i = 0; i < c->step.donors; i++)

@@ -22,11 +22,13 @@ struct cycle_ops {
 	 */
 	void (*named)(void *data, uint32_t region, uint32_t granule);
 	/*
-	 * An object is reached, by cycle_push() or by a donor, once in the cycle.  Returns the number
-	 * of the donor that has it, or -1: the program has it, and the callee marks it, and sees to
-	 * it that what it refers to is pushed.
+	 * An object is reached, by cycle_push() or by a donor, once in the cycle.  Returns the
+	 * number of the donor that has it, or -1: the program has it, and the callee marks it, and
+	 * sees to it that what it refers to is pushed.
 	 */
 	int (*reached)(void *data, uint32_t region, uint32_t granule);
+	/* A message is about to be sent to a donor, or its reply was taken.  NULL = of no interest. */
+	void (*message)(void *data, uint32_t donor, enum far_cycle_message m, bool replied);
 	/* By cycle_end(): of a region, which slots are marked and named. */
 	void (*marks)(void *data, uint32_t donor, const struct wire_job_bits *bits);
 };

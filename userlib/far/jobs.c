@@ -88,7 +88,7 @@ int jobs_heap(ebbfar_t *far, uint64_t base, uint64_t mask, uint32_t regions,
 
 			if (!layout_is_valid(l))
 				r = -EINVAL;
-			if (r || at + WIRE_JOB_LAYOUT_SIZE + l->runs * WIRE_JOB_RUN_SIZE > WIRE_JOB_MOST)
+			if (r || at + WIRE_JOB_LAYOUT_SIZE + sizeof(runs) > WIRE_JOB_MOST)
 				break;
 			for (uint32_t i = 0; i < l->runs; i++)
 				runs[i] = (struct wire_job_run){ l->run[i].offset, l->run[i].stride,

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * Jobs that a donor runs for a heap in far memory: wire_job.h says what they are.
+ * Jobs that a donor runs for a heap in far memory: wire_job.h says what they are.  The handle is
+ * one that was opened with CLIENT_JOBS.
  *
  * Not part of the library's interface: libebbfar.map keeps what it exports for ever, and only a
  * heap that traces its far regions will show which calls it needs.
  *
- * Functions return 0 or -errno, as ebbfar.h says for all calls; besides: -EOPNOTSUPP: the donor runs
- * no jobs; -ENOSPC: its memory for tables is used up; -EINVAL: a layout, region or place that is
- * none; -ESTALE: another version, cycle, batch or generation; -ENXIO: no heap, or another one;
- * -EBUSY: a cycle has not ended.  Several threads may use a handle, one at a time: a call waits.
+ * Functions return 0 or -errno, as ebbfar.h says for all calls; ebbfar_open() also -EOPNOTSUPP: the
+ * donor runs no jobs.  Besides: -ENOSPC: its memory for tables is used up; -EINVAL: a layout,
+ * region or place that is none; -ESTALE: another version, cycle, batch or generation; -ENXIO: no
+ * heap, or another one; -EBUSY: a cycle has not ended.  A call of another thread waits.
  */
 #ifndef EBBFAR_JOBS_H
 #define EBBFAR_JOBS_H
 
 #include <stdint.h>
 
+#include "client.h"
 #include "ebbfar.h"
 #include "lib/rules/layout.h"
 #include "lib/wire/wire_job.h"
-
-/* In options.flags of ebbfar_open(): the handle is for jobs, too. */
-#define JOBS_FLAG (1u << 31)
 
 /* A type of the heap. */
 struct jobs_type {
@@ -61,8 +60,8 @@ struct jobs_copy {
 };
 
 /*
- * Copies the slots to keep of @n regions to @base of @target, one behind the other.  Waits while the
- * donor's share of its processor is used up.
+ * Copies the slots to keep of @n regions to @base of @target, one behind the other.  Waits while
+ * the donor's share of its processor is used up.
  */
 int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *target, uint32_t base,
 		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy);

@@ -304,7 +304,8 @@ static struct job_heap *heap_new(struct jobs *jobs, const struct far_member *m,
 		return NULL;
 	*h = (struct job_heap){
 		.jobs = jobs, .member = m, .base = w->base, .mask = w->mask, .regions = w->regions,
-		.leaves = job_take(memory, LEAVES_BYTES), .types = job_take(memory, TYPE_LEAVES_BYTES),
+		.leaves = job_take(memory, LEAVES_BYTES),
+		.types = job_take(memory, TYPE_LEAVES_BYTES),
 		.outs = job_take(memory, sizeof(*h->outs)),
 	};
 	jobs->heaps++;
@@ -351,7 +352,7 @@ static void free_types(struct job_heap *h, struct layout **leaf)
 	job_give(&h->jobs->memory, leaf, TYPE_LEAF_BYTES);
 }
 
-/* Frees a piece; returns true when nothing is left, and the heap is gone. */
+/* Frees a piece; returns true when nothing is left, the heap itself included. */
 static bool free_some(struct job_heap *h)
 {
 	struct jobs *jobs = h->jobs;

@@ -27,9 +27,9 @@
 #define JOB_UNITS 8192u
 #define JOB_BYTES (512u << 10)
 #define JOB_LEAF_SHIFT 12
-#define JOB_LEAF (1u << JOB_LEAF_SHIFT) /* regions, or types, of a table's leaf; see struct job_heap */
+#define JOB_LEAF (1u << JOB_LEAF_SHIFT)   /* regions of a leaf of the table */
 #define JOB_TYPES_SHIFT 8
-#define JOB_TYPES (1u << JOB_TYPES_SHIFT)
+#define JOB_TYPES (1u << JOB_TYPES_SHIFT) /* types of a leaf of theirs */
 
 struct job_region {
 	struct job_region *next, *previous; /* in the queue */
@@ -79,7 +79,8 @@ struct job_heap {
 	bool committed;                  /* all marks of the cycle have been sent */
 	struct job_region *first, *last; /* queue of regions with work */
 	uint32_t queued;                 /* of these */
-	struct job_region *part;         /* whose object .part_slot was traced up to .part_reference */
+	/* Whose object .part_slot was traced up to .part_reference; NULL = none. */
+	struct job_region *part;
 	uint32_t part_slot, part_reference;
 	struct wire_job_traced traced;   /* of the last batch */
 	uint32_t end_leaf, end_type;     /* while it ends: what is next */

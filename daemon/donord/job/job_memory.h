@@ -39,7 +39,7 @@ void job_memory_free(struct job_memory *m);
 
 /* Returns zeroed memory for @bytes, aligned to its power of two, or NULL. */
 void *job_take(struct job_memory *m, size_t bytes);
-/* Gives back what job_take() returned for @bytes; NULL is fine. */
+/* Releases what job_take() returned for @bytes; NULL is fine. */
 void job_give(struct job_memory *m, void *block, size_t bytes);
 
 #endif

@@ -12,8 +12,8 @@
 /* Least units of a TRACE, so that each goes on. */
 #define UNITS_LEAST 64u
 
-_Static_assert(1u << REGION_SHIFT == TABLET_REGION && 1u << GRANULE_SHIFT == TABLET_GRANULE,
-	       "sizes of a tablet");
+_Static_assert(1u << REGION_SHIFT == TABLET_REGION, "bytes of a region");
+_Static_assert(1u << GRANULE_SHIFT == TABLET_GRANULE, "bytes of a granule");
 
 /* --- marks ------------------------------------------------------------------------ */
 

@@ -11,7 +11,7 @@
  * A reference to an object that is not here, or that the borrower has named as a ghost, is part of
  * the reply: once in a batch, the borrower sees to it that each is passed on once in a cycle.
  * A word that cannot be a reference to an object, an object of an unknown type, and a region whose
- * extent is gone count as odd: then the borrower must abandon the cycle.
+ * extent the member has freed count as odd: then the borrower must abandon the cycle.
  */
 #ifndef EBB_JOB_TRACE_H
 #define EBB_JOB_TRACE_H

@@ -446,7 +446,9 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_EVICT:
 		return eviction_answer(s->eviction, &c->borrower, f);
 	default:
-		return !c->is_far ? -EPROTO : wire_is_job(f) ? job_request(c, f) : far_request(c, f);
+		if (!c->is_far)
+			return -EPROTO;
+		return wire_is_job(f) ? job_request(c, f) : far_request(c, f);
 	}
 	/* granted() replies to a MAP or REMAP that succeeds. */
 	if (st != WIRE_OK || (f->op != WIRE_MAP && f->op != WIRE_REMAP))

@@ -312,7 +312,8 @@ int wire_parse_job_evacuate(const void *buf, size_t len, struct wire_job_evacuat
 	if (len < WIRE_JOB_EVACUATE_SIZE || get32(b + 36))
 		return -EPROTO;
 	*e = (struct wire_job_evacuate){
-		.job = get32(b), .arena = get32(b + 4), .class = get32(b + 8), .base = get32(b + 12),
+		.job = get32(b), .arena = get32(b + 4), .class = get32(b + 8),
+		.base = get32(b + 12),
 		.at = get64(b + 16), .generation = get64(b + 24), .crc = get32(b + 32),
 	};
 	return 0;

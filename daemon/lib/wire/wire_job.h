@@ -85,7 +85,7 @@ struct wire_job_traced {
 	uint32_t cycle, batch;
 	uint64_t visited; /* objects marked in this cycle */
 	uint32_t queued;  /* regions with marked objects that are not traced yet */
-	uint32_t odd;     /* objects and references that are none, and regions that are gone */
+	uint32_t odd;     /* objects and references that are none, and regions that were freed */
 	uint32_t pause;   /* us until the donor works again: it has done nothing now */
 };
 
@@ -116,7 +116,7 @@ struct wire_job_evacuate {
 	uint32_t arena, class; /* of the extent, as in struct wire_job_place */
 	uint32_t base;         /* in the extent, a multiple of 16 */
 	uint64_t at, generation;
-	uint32_t crc;          /* of what was copied before, which the reply's continues; 0 = nothing */
+	uint32_t crc;          /* of what was copied before; the reply's continues it */
 };
 
 /* Payload of its reply: of the regions, the first .regions are copied. */
