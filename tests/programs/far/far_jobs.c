@@ -46,6 +46,7 @@ static struct {
 	uint32_t regions_with_marks;
 	pid_t victim;
 	long kill_at, message;
+	long number[DONORS]; /* of the last message to each */
 	uint64_t local;
 } heap;
 
@@ -197,8 +198,9 @@ static void take_marks(void *data, uint32_t donor, const struct wire_job_bits *b
 
 static void message(void *data, uint32_t donor, enum far_cycle_message m, bool replied)
 {
-	heap.message += !replied;
-	if (heap.victim && heap.message == (replied ? -heap.kill_at : heap.kill_at)) {
+	if (!replied)
+		heap.number[donor] = ++heap.message;
+	if (heap.victim && heap.number[donor] == (replied ? -heap.kill_at : heap.kill_at)) {
 		kill(heap.victim, SIGKILL);
 		/* Until its sockets are closed. */
 		usleep(50000);
