@@ -18,6 +18,14 @@
  * and a donor keeps the reply to the last batch alone, for a borrower that repeats it after a cut
  * connection.  When a donor refuses a message or is lost, the cycle is abandoned: nothing is freed.
  *
+ * Rules for the borrower, while marking; tests/unit/test_model_cycle.c finds what each prevents:
+ *  - An object that is fetched lives, and is sent to its donor all the same: what the original
+ *    refers to is reached by no other way.
+ *  - What a store overwrites is sent.
+ *  - What leaves lives until the cycle ends, whatever marks its donor has, which may not have begun
+ *    yet.  What it refers to is named, and sent.
+ *  - Each object in a reply is named, also one that was sent before.
+ *
  * Pure: no I/O, clock or allocation.
  */
 #ifndef EBB_FAR_CYCLE_H
