@@ -52,7 +52,7 @@ struct model {
 	const char *name;
 	uint8_t home[OBJECTS];
 	uint8_t field[OBJECTS][FIELDS]; /* objects, or NONE */
-	uint8_t roots, fetched;         /* at first: what the program holds, what has been fetched */
+	uint8_t roots, fetched;         /* at first: what the program holds, and has fetched */
 	struct budget budget;
 	uint32_t states;
 };
@@ -96,8 +96,8 @@ struct cycle_step {
 
 enum { CYCLE_STEPS = 96 };
 
-enum kind { BEGIN, SEND, DELIVER, TAKE, CUT, REPEAT, LATE, CRASH, LOAD, STORE, DROP, LEAVE, TRACE, END,
-	    KINDS };
+enum kind { BEGIN, SEND, DELIVER, TAKE, CUT, REPEAT, LATE, CRASH, LOAD, STORE, DROP, LEAVE, TRACE,
+	    END, KINDS };
 
 static const char *const kinds[KINDS] = { "begin", "send", "deliver", "take", "cut", "repeat",
 					  "late", "crash", "load", "store", "drop", "leave",

@@ -27,7 +27,7 @@ struct cycle_ops {
 	 * sees to it that what it refers to is pushed.
 	 */
 	int (*reached)(void *data, uint32_t region, uint32_t granule);
-	/* A message is about to be sent to a donor, or its reply was taken.  NULL = of no interest. */
+	/* A message is about to be sent to a donor, or its reply was taken.  May be NULL. */
 	void (*message)(void *data, uint32_t donor, enum far_cycle_message m, bool replied);
 	/* By cycle_end(): of a region, which slots are marked and named. */
 	void (*marks)(void *data, uint32_t donor, const struct wire_job_bits *bits);

@@ -2,11 +2,13 @@
 /*
  * A heap whose regions are at donors, to test their jobs.
  *
- *	far_jobs trace SEED REGIONS DONOR...       a far cycle; of every third region the program has
- *	                                           the objects; compares marks with a local trace
- *	far_jobs copies SEED REGIONS DONOR DONOR   the regions at both, evacuated at both, compared,
- *	                                           placed anew and traced
- *	far_jobs speed SEED REGIONS DONOR          times the donor's trace and one in this process
+ *	far_jobs trace SEED REGIONS DONOR...
+ *		a far cycle; of every third region the program has the objects; compares the marks
+ *		with those of a local trace
+ *	far_jobs copies SEED REGIONS DONOR DONOR
+ *		the regions at both, evacuated at both, compared, placed anew and traced
+ *	far_jobs speed SEED REGIONS DONOR
+ *		times the donor's trace and one in this process
  *
  * Options: --key FILE; --kill PID:N, with trace: kills that process before message N is sent, or,
  * if N is negative, after its reply.  Prints one line of JSON.  Exit status 0; 1: an error; 3: the
@@ -72,7 +74,8 @@ static void open_donor(const char *address, const char *key)
 				    .flags = EBBFAR_CREATE | CLIENT_JOBS, .timeout_ms = 20000,
 				    .resume_ms = 300 };
 	const struct jobs_type types[] = {
-		{ IMAGE_PAIR, image_pair }, { IMAGE_ARRAY, image_array }, { IMAGE_LEAF, image_leaf },
+		{ IMAGE_PAIR, image_pair }, { IMAGE_ARRAY, image_array },
+		{ IMAGE_LEAF, image_leaf },
 	};
 	struct wire_job_limits limits;
 	int r;
