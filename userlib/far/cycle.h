@@ -14,7 +14,10 @@
 #include "jobs.h"
 #include "lib/rules/far_cycle.h"
 
-/* Upcalls, which do not call the cycle, except cycle_push() in reached(). */
+/*
+ * Upcalls, which do not call the cycle, except cycle_push() in reached().  Regions and granules come
+ * from a donor: the callee checks that they are the heap's.
+ */
 struct cycle_ops {
 	/*
 	 * A donor has a live object that refers to the object whose slot begins at @granule of
