@@ -932,7 +932,8 @@ static void place_object(struct peer *p, uint32_t at)
 	wire_put_job_place(payload, &place);
 	put64(payload + WIRE_JOB_PLACE_SIZE, 1);
 	assert_int_equal(ask(p, (struct wire_frame){ .op = WIRE_JOB_PLACE,
-						     .length = sizeof(payload) }, payload), WIRE_OK);
+						     .length = sizeof(payload) }, payload),
+			 WIRE_OK);
 }
 
 /* Returns the status; p->payload is the reply. */
@@ -953,7 +954,8 @@ static void begin_cycle(struct peer *p)
 
 	wire_build_job_begin(payload, &(struct wire_job_begin){ 1 });
 	assert_int_equal(ask(p, (struct wire_frame){ .op = WIRE_JOB_BEGIN,
-						     .length = sizeof(payload) }, payload), WIRE_OK);
+						     .length = sizeof(payload) }, payload),
+			 WIRE_OK);
 }
 
 /* A member that lost its connection goes on with its cycle, and repeats what had no reply. */
@@ -992,7 +994,7 @@ static void jobs_after_a_cut(void **state)
 	disconnect(&b);
 }
 
-/* Jobs are for those that have asked for them when they greeted. */
+/* Jobs are for those that have asked for them in their handshake. */
 static void jobs_need_the_flag(void **state)
 {
 	uint8_t payload[WIRE_JOB_BEGIN_SIZE];

@@ -246,9 +246,11 @@ static uint32_t put_object(uint32_t at, uint32_t region, uint32_t granule)
 }
 
 /* Objects that wait, and that were sent, by region and granule. */
-static struct marks {
+struct marks {
 	uint64_t waits[TABLET_WORDS], sent[TABLET_WORDS], named[TABLET_WORDS];
-} *marks;
+};
+
+static struct marks *marks;
 
 static void reach(uint32_t region, uint32_t granule, bool by_object)
 {

@@ -15,8 +15,8 @@
 #include "lib/rules/far_cycle.h"
 
 /*
- * Upcalls, which do not call the cycle, except cycle_push() in reached().  Regions and granules come
- * from a donor: the callee checks that they are the heap's.
+ * Upcalls, which do not call the cycle, except cycle_push() in reached().  Regions and granules
+ * come from a donor: the callee checks that they are the heap's.
  */
 struct cycle_ops {
 	/*

@@ -5,15 +5,10 @@
 #include "job_trace.h"
 #include "lib/base/bytes.h"
 
-#define REGION_SHIFT 16
-#define GRANULE_SHIFT 4
 /* Entries of the table of regions that an END looks at: about 100 us. */
 #define END_REGIONS (64u << 10)
 /* Least units of a TRACE, so that each goes on. */
 #define UNITS_LEAST 64u
-
-_Static_assert(1u << REGION_SHIFT == TABLET_REGION, "bytes of a region");
-_Static_assert(1u << GRANULE_SHIFT == TABLET_GRANULE, "bytes of a granule");
 
 /* --- marks ------------------------------------------------------------------------ */
 
@@ -39,7 +34,7 @@ static enum found find_slot(const struct job_region *r, uint32_t granule, uint32
 {
 	if (!r)
 		return FOUND_ELSEWHERE;
-	*slot = tablet_slot_at(granule << GRANULE_SHIFT, r->slot_bytes);
+	*slot = tablet_slot_at(granule * TABLET_GRANULE, r->slot_bytes);
 	if (*slot == r->slots)
 		return FOUND_ODD;
 	/* A ghost is traced without a mark. */
@@ -198,10 +193,10 @@ static bool follow(struct job_heap *h, uint64_t reference)
 	uint32_t granule, slot;
 
 	/* Outside of the heap, null included, all objects live. */
-	if (!(reference & h->mask) || offset >= (uint64_t)h->regions << REGION_SHIFT)
+	if (!(reference & h->mask) || offset >= (uint64_t)h->regions * TABLET_REGION)
 		return true;
-	granule = (uint32_t)(offset & (TABLET_REGION - 1)) >> GRANULE_SHIFT;
-	r = region_in_cycle(h, (uint32_t)(offset >> REGION_SHIFT));
+	granule = (uint32_t)(offset % TABLET_REGION) / TABLET_GRANULE;
+	r = region_in_cycle(h, (uint32_t)(offset / TABLET_REGION));
 	switch (offset % TABLET_GRANULE == LAYOUT_HEADER ? find_slot(r, granule, &slot) :
 							    FOUND_ODD) {
 	case FOUND_HERE:
@@ -209,7 +204,7 @@ static bool follow(struct job_heap *h, uint64_t reference)
 		mark(h, r, slot);
 		return true;
 	case FOUND_ELSEWHERE:
-		return add_out(h->outs, (uint32_t)(offset >> REGION_SHIFT), granule);
+		return add_out(h->outs, (uint32_t)(offset / TABLET_REGION), granule);
 	default:
 		h->traced.odd++;
 		return true;

@@ -6,9 +6,9 @@
  *		a far cycle; of every third region the program has the objects; compares the marks
  *		with those of a local trace
  *	far_jobs copies SEED REGIONS DONOR DONOR
- *		the regions at both, evacuated at both, compared, placed anew and traced
+ *		the regions at both, evacuated at both, compared, placed again and traced
  *	far_jobs speed SEED REGIONS DONOR
- *		times the donor's trace and one in this process
+ *		times the donor's trace and one in this process; *_cpu_s: of this process
  *
  * Options: --key FILE; --kill PID:N, with trace: kills that process before message N is sent, or,
  * if N is negative, after its reply.  Prints one line of JSON.  Exit status 0; 1: an error; 3: the
@@ -37,12 +37,17 @@ struct queue {
 	size_t n, room;
 };
 
+/* Marks of a region that the cycle has found. */
+struct got {
+	uint64_t marks[TABLET_WORDS], named[TABLET_WORDS];
+};
+
 static struct {
 	struct image image;
 	ebbfar_t *far[DONORS];
 	uint32_t donors;
 	struct place *places, *second;
-	struct { uint64_t marks[TABLET_WORDS], named[TABLET_WORDS]; } *got;
+	struct got *got;
 	struct queue queue;
 	struct cycle *cycle;
 	uint32_t regions_with_marks;
@@ -58,11 +63,11 @@ static void fail_with(const char *what, int r)
 	exit(1);
 }
 
-static double seconds(void)
+static double seconds(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
@@ -420,26 +425,29 @@ static int speed(uint64_t seed)
 {
 	uint64_t roots[4], visited, bytes = 0;
 	uint32_t n = choose_roots(seed + 99, roots);
-	double begun, there, here;
+	double there, here, there_cpu, here_cpu;
 	struct cycle_counts c;
 
 	heap.places = spread(heap.donors);
-	begun = seconds();
+	there = -seconds(CLOCK_MONOTONIC);
+	there_cpu = -seconds(CLOCK_PROCESS_CPUTIME_ID);
 	if (far_cycle(NUMBER, roots, n))
 		fail_with("trace", -EIO);
-	there = seconds() - begun;
-	begun = seconds();
+	there += seconds(CLOCK_MONOTONIC);
+	there_cpu += seconds(CLOCK_PROCESS_CPUTIME_ID);
+	here = -seconds(CLOCK_MONOTONIC);
+	here_cpu = -seconds(CLOCK_PROCESS_CPUTIME_ID);
 	visited = image_trace(&heap.image, roots, n);
-	here = seconds() - begun;
+	here += seconds(CLOCK_MONOTONIC);
+	here_cpu += seconds(CLOCK_PROCESS_CPUTIME_ID);
 	compare();
 	for (uint32_t i = 0; i < heap.image.count; i++)
 		bytes += (uint64_t)heap.image.regions[i].slot_bytes *
 			 tablet_live(heap.image.regions[i].marks, heap.image.regions[i].slots);
 	c = cycle_counts(heap.cycle);
 	printf("{\"objects\": %llu, \"mb\": %.1f, \"donor_s\": %.4f, \"local_s\": %.4f, "
-	       "\"donor_mb_s\": %.0f, \"local_mb_s\": %.0f, \"batches\": %llu, \"paused_us\": %llu}\n",
-	       (unsigned long long)visited, (double)bytes / 1e6, there, here,
-	       (double)bytes / 1e6 / there, (double)bytes / 1e6 / here,
+	       "\"far_cycle_cpu_s\": %.4f, \"local_cpu_s\": %.4f, \"batches\": %llu, \"paused_us\": %llu}\n",
+	       (unsigned long long)visited, (double)bytes / 1e6, there, here, there_cpu, here_cpu,
 	       (unsigned long long)c.batches, (unsigned long long)c.paused);
 	return 0;
 }
