@@ -6,6 +6,7 @@ metrics and ebb-stats(7) say.
 """
 import json
 import re
+import signal
 import subprocess
 
 import pytest
@@ -89,7 +90,7 @@ def test_donor_killed_at_each_message(make, when):
         at = n if when == "before" else -n
         done = subprocess.run([PROGRAM, "--kill", f"{b.pid}:{at}", "trace", "2", "6", a.address,
                                b.address], capture_output=True, text=True, timeout=100)
-        assert not b.alive()
+        assert b.process.wait(60) == -signal.SIGKILL
         # The replies to the last two, with the marks of both, have arrived: it is not needed.
         complete = when == "after" and n > messages - 2
         assert done.returncode == (DONE if complete else ABANDONED), f"{n}: {done.stdout}{done.stderr}"
