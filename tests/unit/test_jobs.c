@@ -471,21 +471,30 @@ static uint8_t *one_object(uint32_t type, uint32_t slot_bytes)
 	return r->bytes + LAYOUT_HEADER;
 }
 
-static void more_regions_than_a_reply_has(void **state)
+static void more_than_a_reply_has(void **state)
 {
-	uint8_t *object = one_object(IMAGE_ARRAY, 8192), *seen = calloc(1, HEAP_REGIONS);
-	enum { REFERENCES = 1022 };
+	enum { EACH = 1022, OBJECTS = 4, REFERENCES = OBJECTS * EACH };
+	uint8_t *bytes = one_object(IMAGE_ARRAY, 8192) - LAYOUT_HEADER, *seen = calloc(1, 1 << 16);
+	struct image_region *r = &image.regions[0];
 	uint32_t batch = 0, length;
 	struct wire_job_traced t = { .queued = 1 };
 
-	put64(object, REFERENCES);
-	for (uint32_t i = 0; i < REFERENCES; i++)
-		put64(object + 8 + 8 * i, IMAGE_BASE + (100 + 7ull * i) * TABLET_REGION +
+	r->live[0] = (1 << OBJECTS) - 1;
+	r->objects = tablet_index(r->live, r->slots, r->before);
+	for (uint32_t i = 0; i < REFERENCES; i++) {
+		uint8_t *object = bytes + i / EACH * 8192;
+
+		put64(object, IMAGE_ARRAY);
+		put64(object + 8, EACH);
+		put64(object + 16 + 8 * (i % EACH), IMAGE_BASE + (100 + 7ull * i) * TABLET_REGION +
 		      16 * (i % 4096) + LAYOUT_HEADER);
+	}
 	describe_image(&nodes[0]);
 	send_region(&nodes[0], 0, 1);
 	assert_int_equal(begin(&nodes[0], CYCLE), WIRE_OK);
-	length = put_object(0, 0, 0);
+	length = 0;
+	for (uint32_t i = 0; i < OBJECTS; i++)
+		length = put_object(length, 0, i * 8192 / TABLET_GRANULE);
 	while (t.queued) {
 		size_t at = WIRE_JOB_TRACED_SIZE;
 		struct wire_job_set s;
@@ -503,7 +512,7 @@ static void more_regions_than_a_reply_has(void **state)
 	assert_int_equal(batch, (REFERENCES + JOB_OUTS - 1) / JOB_OUTS);
 	for (uint32_t i = 0; i < REFERENCES; i++)
 		assert_int_equal(seen[i], 1);
-	assert_int_equal(t.visited, 1);
+	assert_int_equal(t.visited, OBJECTS);
 	free(seen);
 }
 
@@ -993,7 +1002,7 @@ int main(void)
 		TEST(marks_are_those_of_a_local_trace),
 		TEST(a_second_cycle_begins_with_no_marks),
 		TEST(a_batch_that_is_repeated_gets_its_reply),
-		TEST(more_regions_than_a_reply_has),
+		TEST(more_than_a_reply_has),
 		TEST(what_cannot_be_is_odd),
 		TEST(ghosts_are_passed_on),
 		TEST(what_leaves_in_a_cycle_lives_in_it),

@@ -146,19 +146,22 @@ static uint32_t take_sets(struct donor *d, enum list list, uint32_t at)
 {
 	while (d->first[list]) {
 		struct wait *w = d->first[list];
-		uint32_t first = 0, last = TABLET_WORDS - 1;
+		uint32_t i = 0;
 
-		while (first < last && !w->bits[first])
-			first++;
-		while (last > first && !w->bits[last])
-			last--;
-		if (at + WIRE_JOB_SET_SIZE + 8 * (last - first + 1) > WIRE_JOB_SETS_MOST)
-			break;
-		at += wire_put_job_set(d->call.payload + at, &(struct wire_job_set){
-			.region = w->region->number, .first = (uint16_t)first,
-			.words = (uint16_t)(last - first + 1) });
-		for (uint32_t i = first; i <= last; i++, at += 8)
+		/* Often scattered: a set for each word. */
+		for (; i < TABLET_WORDS; i++) {
+			if (!w->bits[i])
+				continue;
+			if (at + WIRE_JOB_SET_SIZE + 8 > WIRE_JOB_SETS_MOST)
+				break;
+			at += wire_put_job_set(d->call.payload + at, &(struct wire_job_set){
+				.region = w->region->number, .first = (uint16_t)i, .words = 1 });
 			put64(d->call.payload + at, w->bits[i]);
+			at += 8;
+			w->bits[i] = 0;
+		}
+		if (i < TABLET_WORDS)
+			break;
 		d->first[list] = w->next;
 		if (!d->first[list])
 			d->last[list] = NULL;

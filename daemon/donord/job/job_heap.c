@@ -12,10 +12,12 @@
 #define LEAF_BYTES (JOB_LEAF * sizeof(struct job_region *))
 #define TYPE_LEAVES_BYTES (TYPE_LEAVES * sizeof(struct layout **))
 #define TYPE_LEAF_BYTES (JOB_TYPES * sizeof(struct layout *))
+#define OUTS_BYTES (JOB_OUT_PLACES * sizeof(struct job_out))
 
-_Static_assert(sizeof(struct job_outs) <= JOB_CHUNK, "it is a block");
-_Static_assert(WIRE_JOB_TRACED_SIZE + JOB_OUTS * (WIRE_JOB_SET_SIZE + 8 * TABLET_WORDS) <=
-	       WIRE_JOB_MOST, "all of them fit a reply");
+_Static_assert(OUTS_BYTES <= JOB_CHUNK, "it is a block");
+_Static_assert(WIRE_JOB_TRACED_SIZE + JOB_OUTS * (WIRE_JOB_SET_SIZE + 8) <= WIRE_JOB_MOST,
+	       "all of them fit a reply");
+_Static_assert((uint64_t)WIRE_JOB_REGIONS * TABLET_WORDS < UINT32_MAX, "a key has 32 bits");
 _Static_assert(LEAVES_BYTES <= JOB_CHUNK && LEAF_BYTES <= JOB_CHUNK, "tables are blocks");
 _Static_assert(WIRE_JOB_RUNS == LAYOUT_RUNS, "a layout has the runs of a frame");
 
@@ -306,7 +308,7 @@ static struct job_heap *heap_new(struct jobs *jobs, const struct far_member *m,
 		.jobs = jobs, .member = m, .base = w->base, .mask = w->mask, .regions = w->regions,
 		.leaves = job_take(memory, LEAVES_BYTES),
 		.types = job_take(memory, TYPE_LEAVES_BYTES),
-		.outs = job_take(memory, sizeof(*h->outs)),
+		.outs = job_take(memory, OUTS_BYTES),
 	};
 	jobs->heaps++;
 	if (h->leaves && h->types && h->outs)
@@ -370,7 +372,7 @@ static bool free_some(struct job_heap *h)
 		}
 	job_give(m, h->leaves, LEAVES_BYTES);
 	job_give(m, h->types, TYPE_LEAVES_BYTES);
-	job_give(m, h->outs, sizeof(*h->outs));
+	job_give(m, h->outs, OUTS_BYTES);
 	jobs->heaps--;
 	job_give(m, h, sizeof(*h));
 	return true;

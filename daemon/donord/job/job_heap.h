@@ -48,20 +48,18 @@ struct job_region {
 	uint64_t tables[];
 };
 
-/* A region that is not here, and its objects that references have named, by granule. */
+/*
+ * Objects that are not here and that references have named: a word of granules of a region.  They
+ * are often scattered, so a table of regions would be full when it has few.
+ */
 struct job_out {
-	uint32_t region;
-	uint64_t bits[TABLET_WORDS];
+	uint32_t key; /* region * TABLET_WORDS + word + 1; 0 = unused */
+	uint64_t bits;
 };
-/* As many as fit a block of JOB_CHUNK, and a reply. */
-#define JOB_OUTS 124u
-#define JOB_OUT_PLACES 256u
 
-struct job_outs {
-	struct job_out set[JOB_OUTS];
-	uint8_t at[JOB_OUT_PLACES]; /* by hash of the region: number in .set + 1; 0 = none */
-	uint32_t count;
-};
+/* A hash table in a block of JOB_CHUNK, and as many entries as keep it short of full. */
+#define JOB_OUT_PLACES 4096u
+#define JOB_OUTS 3000u
 
 struct jobs;
 
@@ -74,7 +72,8 @@ struct job_heap {
 	uint32_t placed;
 	struct job_region ***leaves;     /* WIRE_JOB_REGIONS / JOB_LEAF of them; NULL = empty */
 	struct layout ***types;          /* WIRE_JOB_TYPES / JOB_TYPES of them */
-	struct job_outs *outs;
+	struct job_out *outs;            /* JOB_OUT_PLACES of them */
+	uint32_t out_count;
 	struct far_cycle_donor_state cycle;
 	bool committed;                  /* all marks of the cycle have been sent */
 	struct job_region *first, *last; /* queue of regions with work */

@@ -98,6 +98,12 @@ static int apply(struct job_heap *h, const uint8_t *payload, uint32_t length, si
 	return r < 0 ? r : 0;
 }
 
+static void clear_outs(struct job_heap *h)
+{
+	memset(h->outs, 0, JOB_OUT_PLACES * sizeof(*h->outs));
+	h->out_count = 0;
+}
+
 /* --- BEGIN ------------------------------------------------------------------------ */
 
 static void make_ghost(struct job_heap *h, struct job_region *r, uint32_t slot)
@@ -146,7 +152,7 @@ int job_begin(struct job_heap *h, const uint8_t *payload, uint32_t length, uint1
 			job_region_unqueue(h, h->first);
 		h->part = NULL;
 		h->traced = (struct wire_job_traced){ .cycle = b.cycle };
-		h->outs->count = 0;
+		clear_outs(h);
 		break;
 	default:
 		break;
@@ -160,28 +166,21 @@ int job_begin(struct job_heap *h, const uint8_t *payload, uint32_t length, uint1
 
 /* --- TRACE ------------------------------------------------------------------------ */
 
-static void clear_outs(struct job_outs *o)
-{
-	memset(o->at, 0, sizeof(o->at));
-	o->count = 0;
-}
-
 /* Adds an object that is not here to the reply; returns false if that has no place for it. */
-static bool add_out(struct job_outs *o, uint32_t region, uint32_t granule)
+static bool add_out(struct job_heap *h, uint32_t region, uint32_t granule)
 {
-	uint32_t place = region * 0x9E3779B1u >> 24;
-	struct job_out *out;
+	uint32_t key = region * TABLET_WORDS + granule / 64 + 1;
+	uint32_t place = (key * 0x9E3779B1u) >> 20;
 
-	while (o->at[place] && o->set[o->at[place] - 1].region != region)
+	while (h->outs[place].key && h->outs[place].key != key)
 		place = (place + 1) % JOB_OUT_PLACES;
-	if (!o->at[place]) {
-		if (o->count == JOB_OUTS)
+	if (!h->outs[place].key) {
+		if (h->out_count == JOB_OUTS)
 			return false;
-		o->set[o->count] = (struct job_out){ .region = region };
-		o->at[place] = (uint8_t)++o->count;
+		h->outs[place] = (struct job_out){ .key = key };
+		h->out_count++;
 	}
-	out = &o->set[o->at[place] - 1];
-	out->bits[granule / 64] |= UINT64_C(1) << granule % 64;
+	h->outs[place].bits |= UINT64_C(1) << granule % 64;
 	return true;
 }
 
@@ -204,7 +203,7 @@ static bool follow(struct job_heap *h, uint64_t reference)
 		mark(h, r, slot);
 		return true;
 	case FOUND_ELSEWHERE:
-		return add_out(h->outs, (uint32_t)(offset / TABLET_REGION), granule);
+		return add_out(h, (uint32_t)(offset / TABLET_REGION), granule);
 	default:
 		h->traced.odd++;
 		return true;
@@ -282,19 +281,16 @@ static uint32_t build_traced(const struct job_heap *h, uint32_t pause, uint8_t *
 	t.queued = h->queued;
 	t.pause = pause;
 	wire_build_job_traced(reply, &t);
-	for (uint32_t i = 0; i < h->outs->count; i++) {
-		const struct job_out *o = &h->outs->set[i];
-		uint32_t first = 0, last = TABLET_WORDS - 1;
+	for (uint32_t i = 0; i < JOB_OUT_PLACES; i++) {
+		uint32_t key = h->outs[i].key - 1;
 
-		while (first < last && !o->bits[first])
-			first++;
-		while (last > first && !o->bits[last])
-			last--;
+		if (!h->outs[i].key)
+			continue;
 		to += wire_put_job_set(to, &(struct wire_job_set){
-			.region = o->region, .first = (uint16_t)first,
-			.words = (uint16_t)(last - first + 1) });
-		for (uint32_t k = first; k <= last; k++, to += 8)
-			put64(to, o->bits[k]);
+			.region = key / TABLET_WORDS, .first = (uint16_t)(key % TABLET_WORDS),
+			.words = 1 });
+		put64(to, h->outs[i].bits);
+		to += 8;
 	}
 	return (uint32_t)(to - reply);
 }
@@ -325,7 +321,7 @@ int job_trace(struct job_heap *h, const uint8_t *payload, uint32_t length, enum 
 		*status = WIRE_OLD_CYCLE;
 		return 0;
 	case FAR_CYCLE_NEW:
-		clear_outs(h->outs);
+		clear_outs(h);
 		h->traced.batch = t.batch;
 		r = apply(h, payload, length, WIRE_JOB_TRACE_SIZE, mark, status);
 		if (r || *status != WIRE_OK)
