@@ -17,7 +17,7 @@
 _Static_assert(OUTS_BYTES <= JOB_CHUNK, "it is a block");
 _Static_assert(WIRE_JOB_TRACED_SIZE + JOB_OUTS * (WIRE_JOB_SET_SIZE + 8) <= WIRE_JOB_MOST,
 	       "all of them fit a reply");
-_Static_assert((uint64_t)WIRE_JOB_REGIONS * TABLET_WORDS < UINT32_MAX, "a key has 32 bits");
+_Static_assert(WIRE_JOB_REGIONS < UINT32_MAX / TABLET_WORDS, "a key has 32 bits");
 _Static_assert(LEAVES_BYTES <= JOB_CHUNK && LEAF_BYTES <= JOB_CHUNK, "tables are blocks");
 _Static_assert(WIRE_JOB_RUNS == LAYOUT_RUNS, "a layout has the runs of a frame");
 
