@@ -20,6 +20,14 @@ struct pending {
 	uint32_t turn;                 /* of ebbdsm_settle() */
 };
 
+/* A word of atomics, as this process saw it last. */
+struct seen_word {
+	uint64_t at, stamp, value;
+	uint32_t i;
+};
+
+#define DSM_SEEN 64u
+
 struct ebbdsm {
 	/*
 	 * Of all below but the links; not held while a call waits for a donor, except for memory.
@@ -34,6 +42,8 @@ struct ebbdsm {
 	struct cache cache;
 	struct pending *pending;
 	uint64_t hits, misses;
+	struct cells *cells; /* NULL = none was used */
+	struct seen_word seen[DSM_SEEN];
 };
 
 /* Returns NULL with errno. */

@@ -302,6 +302,9 @@ struct ebbdsm_counts {
 
 EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts);
 
+/* Atomics, mutexes, channels, shared ownership, groups. */
+#include "ebbdsm_sync.h"
+
 #ifdef __cplusplus
 }
 #endif

@@ -21,6 +21,7 @@ enum slot_state {
 	SLOT_GUEST,   /* another's object, for a loan */
 	SLOT_RETURNED, /* ... returned, but perhaps not taken yet */
 	SLOT_WORKING, /* a call works at it */
+	SLOT_CELL,    /* of cell.h */
 };
 
 /* Of an object, or of its absence. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "dsm.h"
+#include "cell.h"
 
 #define CACHE_BYTES ((size_t)64 << 20)
 /* A larger options.size is a mistake, such as one that was not set. */
@@ -72,6 +72,7 @@ void ebbdsm_close(ebbdsm_t *dsm)
 	while (dsm->pending)
 		dsm_pending_end(dsm, dsm->pending);
 	heap_end(&dsm->heap);
+	cells_end(dsm->cells);
 	cache_end(&dsm->cache);
 	if (dsm->alive)
 		munmap((void *)dsm->alive, MARK_BYTES);
