@@ -365,6 +365,347 @@ static void many_users(void **state)
 	ebbdsm_close(a);
 }
 
+/* --- channels --------------------------------------------------------------------- */
+
+static void channels(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_channel channel, wrong;
+	char bytes[16] = "";
+	uint64_t before;
+	size_t size;
+
+	assert_int_equal(ebbdsm_channel_new(a, 0, 8, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, 1, 0, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, 1, EBBDSM_GUARDED_MOST - 7, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, EBBDSM_GUARDED_MOST / 16 + 1, 8, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, 2, 10, &channel), 0);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, 0), -EAGAIN);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, 20), -ETIMEDOUT);
+	assert_int_equal(ebbdsm_send(a, &channel, bytes, 11, 0), -EMSGSIZE);
+	assert_int_equal(ebbdsm_send(a, &channel, "one", 4, 0), 0);
+	assert_int_equal(ebbdsm_send(a, &channel, "", 0, 0), 0);
+	assert_int_equal(ebbdsm_send(a, &channel, "three", 6, 0), -EAGAIN);
+	assert_int_equal(ebbdsm_send(a, &channel, "three", 6, 20), -ETIMEDOUT);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 3, &size, -1), -EMSGSIZE);
+	before = round_trips(b);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, -1), 0);
+	assert_int_equal(round_trips(b) - before, 2);
+	assert_int_equal(size, 4);
+	assert_string_equal(bytes, "one");
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, -1), 0);
+	assert_int_equal(size, 0);
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(ebbdsm_send(b, &channel, &i, sizeof(i), -1), 0);
+		assert_int_equal(ebbdsm_receive(a, &channel, bytes, 16, &size, -1), 0);
+		assert_memory_equal(bytes, &i, sizeof(i));
+	}
+	assert_int_equal(ebbdsm_send(b, &channel, "last", 5, -1), 0);
+	assert_int_equal(ebbdsm_channel_close(a, &channel), 0);
+	assert_int_equal(ebbdsm_send(b, &channel, "no", 3, -1), -EPIPE);
+	assert_int_equal(ebbdsm_receive(a, &channel, bytes, 16, &size, -1), 0);
+	assert_string_equal(bytes, "last");
+	assert_int_equal(ebbdsm_receive(a, &channel, bytes, 16, &size, -1), -EPIPE);
+	assert_int_equal(ebbdsm_leave(b, channel.at, channel.stamp), 0);
+	wrong = channel;
+	assert_int_equal(ebbdsm_channel_drop(b, &wrong), -ESTALE);
+	assert_int_equal(ebbdsm_channel_drop(a, &channel), 0);
+	becomes_stale(b, wrong.at, wrong.stamp);
+	assert_int_equal(ebbdsm_send(b, &wrong, "", 0, 0), -ESTALE);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+/* Those on the other side leave, or die: who waits for them does not wait for ever. */
+static void lonely(void **state)
+{
+	ebbdsm_t *a = join(at), *b;
+	struct ebbdsm_channel channel;
+	uint64_t value = 5;
+	size_t size;
+
+	for (int dies = 0; dies < 2; dies++) {
+		assert_int_equal(ebbdsm_channel_new(a, 1, 8, &channel), 0);
+		b = join(world.tcp);
+		assert_int_equal(ebbdsm_send(b, &channel, &value, 8, -1), 0);
+		if (!dies)
+			assert_int_equal(ebbdsm_leave(b, channel.at, channel.stamp), 0);
+		ebbdsm_close(b);
+		assert_int_equal(ebbdsm_receive(a, &channel, &value, 8, &size, -1), 0);
+		assert_int_equal(ebbdsm_receive(a, &channel, &value, 8, &size, -1), -ECONNRESET);
+		b = join(world.local);
+		assert_int_equal(ebbdsm_send(b, &channel, &value, 8, -1), 0);
+		assert_int_equal(ebbdsm_leave(a, channel.at, channel.stamp), 0);
+		assert_int_equal(ebbdsm_send(b, &channel, &value, 8, -1), -ECONNRESET);
+		ebbdsm_close(b);
+		assert_int_equal(ebbdsm_channel_drop(a, &channel), 0);
+	}
+	assert_int_equal(ebbdsm_channel_new(a, 1, 8, &channel), 0);
+	b = join(world.tcp);
+	assert_int_equal(ebbdsm_receive(b, &channel, &value, 8, &size, 0), -EAGAIN);
+	ebbdsm_close(a);
+	assert_int_equal(ebbdsm_receive(b, &channel, &value, 8, &size, 10000), -EOWNERDEAD);
+	ebbdsm_close(b);
+}
+
+static void *passes_on(void *data)
+{
+	for (;;) {
+		uint64_t value;
+		size_t size;
+		int r = ebbdsm_receive(data, &shared.channel, &value, 8, &size, -1);
+
+		if (r == -EPIPE)
+			return NULL;
+		if (!r && value < TURNS) {
+			value++;
+			r = ebbdsm_send(data, &shared.channel, &value, 8, -1);
+		} else if (!r) {
+			r = ebbdsm_channel_close(data, &shared.channel);
+		}
+		if (r) {
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+			return NULL;
+		}
+	}
+}
+
+/* Sleepers are woken: a lost ring would take half a second each. */
+static void a_ring(void **state)
+{
+	ebbdsm_t *const dsm[PROCESSES] = { join(at), join(world.tcp), join(world.local) };
+	ebbdsm_t *const threads[PROCESSES] = { dsm[1], dsm[1], dsm[1] };
+	uint64_t value = 0;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ebbdsm_channel_new(dsm[0], 1, 8, &shared.channel), 0);
+		assert_int_equal(ebbdsm_send(dsm[0], &shared.channel, &value, 8, -1), 0);
+		run_all(i ? threads : dsm, passes_on);
+	}
+	for (int i = 0; i < PROCESSES; i++)
+		ebbdsm_close(dsm[i]);
+}
+
+static void boxes_travel(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_channel channel;
+	struct ebbdsm_box box = { 0 }, got = { 0 };
+	const char *p;
+
+	assert_int_equal(ebbdsm_channel_new(a, 1, 16, &channel), 0);
+	assert_int_equal(ebbdsm_new(a, "content", 8, &box), 0);
+	assert_int_equal(ebbdsm_send_box(a, &channel, &box, 0), 0);
+	assert_int_equal(box.at, 0);
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), 0);
+	p = ebbdsm_borrow(b, &got);
+	assert_string_equal(p, "content");
+	assert_int_equal(ebbdsm_return(b, &got, p), 0);
+	/* Full: the box stays. */
+	assert_int_equal(ebbdsm_new(a, "another", 8, &box), 0);
+	assert_int_equal(ebbdsm_send(a, &channel, "no box", 7, 0), 0);
+	assert_int_equal(ebbdsm_send_box(a, &channel, &box, 10), -ETIMEDOUT);
+	p = ebbdsm_borrow(a, &box);
+	assert_string_equal(p, "another");
+	assert_int_equal(ebbdsm_return(a, &box, p), 0);
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), -EINVAL);
+	/* The sender dies. */
+	assert_int_equal(ebbdsm_send_box(b, &channel, &got, 0), 0);
+	ebbdsm_close(b);
+	got = (struct ebbdsm_box){ 0 };
+	b = join(world.local);
+	use_all(b);
+	ebbdsm_close(b);
+	assert_int_equal(ebbdsm_receive_box(a, &channel, &got, 0), -EOWNERDEAD);
+	ebbdsm_close(a);
+}
+
+/* --- shared ownership ------------------------------------------------------------- */
+
+static uint64_t places(ebbdsm_t *dsm)
+{
+	struct ebbdsm_counts c = { .size = sizeof(c) };
+
+	assert_int_equal(ebbdsm_settle(dsm), 0);
+	ebbdsm_count(dsm, &c);
+	return c.places;
+}
+
+static void arcs(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp), *c = join(world.local);
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_arc arc;
+	uint64_t before;
+	const char *p;
+
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), -ESTALE);
+	assert_int_equal(ebbdsm_new(a, "shared", 7, &box), 0);
+	p = ebbdsm_borrow(a, &box);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), -EBUSY);
+	assert_int_equal(ebbdsm_return(a, &box, p), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(box.at, 0);
+	before = round_trips(b);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(round_trips(b) - before, 5);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(round_trips(b) - before, 5);
+	assert_int_equal(ebbdsm_clone(c, &arc), 0);
+	p = ebbdsm_borrow_view(b, &arc.value, NULL);
+	assert_string_equal(p, "shared");
+	assert_int_equal(ebbdsm_return_view(b, &arc.value, p), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), -EINVAL);
+	assert_int_equal(places(a), 2);
+	assert_int_equal(ebbdsm_clone(a, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(b, &arc), 0);
+	/* A dead one's reference ends with it. */
+	ebbdsm_close(c);
+	for (int i = 0; i < 100; i++) {
+		assert_int_equal(places(a), 2);
+		usleep(i < 5 ? 1000 : 0);
+	}
+	assert_int_equal(ebbdsm_unclone(b, &arc), 0);
+	assert_int_equal(places(a), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), -ESTALE);
+	assert_int_equal(ebbdsm_clone(a, &arc), -ESTALE);
+	/* The maker dies. */
+	assert_int_equal(ebbdsm_new(a, "shared", 7, &box), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	ebbdsm_close(a);
+	a = join(world.local);
+	use_all(a);
+	ebbdsm_close(a);
+	assert_int_equal(ebbdsm_unclone(b, &arc), -EOWNERDEAD);
+	ebbdsm_close(b);
+}
+
+/* --- groups ----------------------------------------------------------------------- */
+
+static void groups(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_view view;
+	uint32_t list = 0, n = 0;
+	uint64_t before, sum = 0;
+	size_t size, bytes;
+	void *g;
+
+	assert_int_equal(ebbdsm_group_new(a, 31, &box), -EINVAL);
+	assert_int_equal(ebbdsm_group_new(a, 4000, &box), 0);
+	g = ebbdsm_borrow_mut(a, &box);
+	assert_int_equal(ebbdsm_group_add(g, 4000, 0), 0);
+	assert_int_equal(ebbdsm_group_add(g, 4000, 4000), 0);
+	/* A list; links are numbers. */
+	for (uint32_t i = 1;; i++) {
+		uint32_t number = ebbdsm_group_add(g, 4000, 20), *node;
+
+		if (!number)
+			break;
+		node = ebbdsm_member_mut(g, 4000, number, &bytes);
+		assert_int_equal(bytes, 20);
+		assert_int_equal((uintptr_t)node % 16, 0);
+		node[0] = list;
+		node[1] = i;
+		list = number;
+		n = i;
+	}
+	assert_int_equal(n, (4000 - 16) / 48);
+	assert_int_equal(ebbdsm_return_mut(a, &box, g), 0);
+	/* One read brings them all. */
+	view = ebbdsm_lend(&box);
+	before = round_trips(b);
+	g = (void *)ebbdsm_borrow_view(b, &view, &size);
+	assert_int_equal(size, 4000);
+	for (uint32_t number = list; number;) {
+		const uint32_t *node = ebbdsm_member(g, size, number, NULL);
+
+		sum += node[1];
+		number = node[0];
+	}
+	assert_int_equal(sum, n * (n + 1) / 2);
+	assert_int_equal(round_trips(b) - before, 1);
+	assert_int_equal(ebbdsm_return_view(b, &view, g), 0);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+/* Members of random sizes come and go; each keeps its content, and no byte beside the group. */
+static void members_come_and_go(void **state)
+{
+	enum { SIZE = 3000, MEMBERS = 100 };
+	_Alignas(16) uint8_t whole[SIZE + 16];
+	ebbdsm_t *a = join(at);
+	struct ebbdsm_box box = { 0 };
+	struct {
+		uint32_t number;
+		size_t bytes;
+	} all[MEMBERS] = { 0 };
+	void *g;
+	size_t bytes;
+
+	assert_int_equal(ebbdsm_group_new(a, SIZE, &box), 0);
+	g = ebbdsm_borrow_mut(a, &box);
+	memcpy(whole, g, SIZE);
+	assert_int_equal(ebbdsm_return_mut(a, &box, g), 0);
+	ebbdsm_close(a);
+	memset(whole + SIZE, 0x5a, 16);
+	srand(1);
+	for (int turn = 0; turn < 20000; turn++) {
+		int i = rand() % MEMBERS, n = 0;
+		uint8_t *m;
+
+		if (all[i].number) {
+			m = ebbdsm_member_mut(whole, SIZE, all[i].number, &bytes);
+			assert_non_null(m);
+			assert_int_equal(bytes, all[i].bytes);
+			for (size_t k = 0; k < bytes; k++)
+				assert_int_equal(m[k], i);
+			assert_int_equal(ebbdsm_group_remove(whole, SIZE, all[i].number), 0);
+			assert_int_equal(ebbdsm_group_remove(whole, SIZE, all[i].number), -EINVAL);
+			assert_null(ebbdsm_member(whole, SIZE, all[i].number, NULL));
+			all[i].number = 0;
+		} else {
+			all[i].bytes = 1 + (size_t)(rand() % 90);
+			all[i].number = ebbdsm_group_add(whole, SIZE, all[i].bytes);
+			m = ebbdsm_member_mut(whole, SIZE, all[i].number, NULL);
+			for (size_t k = 0; m && k < all[i].bytes; k++) {
+				assert_int_equal(m[k], 0);
+				m[k] = (uint8_t)i;
+			}
+		}
+		for (uint32_t next = 0; (next = ebbdsm_next_member(whole, SIZE, next));)
+			n++;
+		for (i = 0; i < MEMBERS; i++)
+			n -= all[i].number != 0;
+		assert_int_equal(n, 0);
+	}
+	/* All room is one again. */
+	for (int i = 0; i < MEMBERS; i++)
+		if (all[i].number)
+			assert_int_equal(ebbdsm_group_remove(whole, SIZE, all[i].number), 0);
+	assert_int_equal(ebbdsm_group_add(whole, SIZE, SIZE - SIZE % 16 - 32), 1);
+	/* Whatever it holds. */
+	for (int turn = 0; turn < 20000; turn++) {
+		whole[rand() % SIZE] = (uint8_t)rand();
+		ebbdsm_member(whole, SIZE, (uint32_t)rand() % SIZE, &bytes);
+		ebbdsm_next_member(whole, SIZE, (uint32_t)rand() % 4);
+		ebbdsm_group_add(whole, SIZE, (size_t)rand() % 200);
+		ebbdsm_group_remove(whole, SIZE, (uint32_t)rand() % 200);
+		if (turn % 20 == 0) {
+			memset(whole, 0, SIZE);
+			memcpy(whole, "puorg", 5);
+			whole[8] = (uint8_t)(rand() % 190);
+		}
+	}
+	for (int k = 0; k < 16; k++)
+		assert_int_equal(whole[SIZE + k], 0x5a);
+}
+
 #define BY_BOTH(test)                                                                    \
 	{ #test " by TCP", test, by_tcp, end, NULL }, { #test " mapped", test, by_mapping, end, NULL }
 
@@ -378,6 +719,13 @@ int main(void)
 		BY_BOTH(one_at_a_time),
 		BY_BOTH(dead_holder),
 		BY_BOTH(many_users),
+		BY_BOTH(channels),
+		BY_BOTH(lonely),
+		BY_BOTH(a_ring),
+		BY_BOTH(boxes_travel),
+		BY_BOTH(arcs),
+		BY_BOTH(groups),
+		cmocka_unit_test_setup_teardown(members_come_and_go, by_mapping, end),
 	};
 
 	return cmocka_run_group_tests_name("libebbdsm sync", tests, NULL, NULL);

@@ -181,6 +181,17 @@ int cell_begin(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, 
 	return 0;
 }
 
+struct cell *cell_next_forgotten(ebbdsm_t *dsm, uint32_t turn)
+{
+	for (uint32_t i = 0; dsm->cells && i < TABLE; i++)
+		for (struct cell *c = dsm->cells->table[i]; c; c = c->chain)
+			if (c->forgotten && c->turn != turn) {
+				c->turn = turn;
+				return c;
+			}
+	return NULL;
+}
+
 void cell_end(ebbdsm_t *dsm, struct cell *c)
 {
 	c->calls--;
@@ -255,13 +266,16 @@ static int access_record(struct link *l, uint64_t claim, uint32_t op, struct dsm
 	return link_submit(l, &q, 1);
 }
 
-/* Sets *@entry to this process's word in entries at a donor.  Gives the lock up. */
-static int own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry)
+int cell_own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry)
 {
 	struct dsm_record record = { .generation = l->claims.generation };
-	uint64_t *at = &dsm->cells->entry[l->number], claim = *at ? 0 : link_claim(l);
-	int r;
+	uint64_t *at, claim;
+	int r = make_table(dsm);
 
+	if (r)
+		return r;
+	at = &dsm->cells->entry[l->number];
+	claim = *at ? 0 : link_claim(l);
 	*entry = *at;
 	if (*at)
 		return 0;
@@ -322,7 +336,7 @@ int cell_join(ebbdsm_t *dsm, struct cell *c)
 	struct sync_op op;
 	uint64_t me;
 	size_t bytes;
-	int r = c->joined ? 0 : own_entry(dsm, c->link, &me);
+	int r = c->joined ? 0 : cell_own_entry(dsm, c->link, &me);
 
 	if (r || c->joined)
 		return r;
@@ -482,9 +496,20 @@ static int64_t earlier(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* Returns an enum sync_wake, or a negative errno. */
-static int sleep_until(struct link *l, uint32_t rings, int64_t *look, int64_t until)
+int cell_check(const struct cell *c)
 {
+	enum link_owner owner;
+	int r = link_owner(c->link, c->at, c->stamp, &owner);
+
+	if (r || owner == LINK_OWNS)
+		return r;
+	return owner == LINK_DEAD ? -ENOTRECOVERABLE : -ESTALE;
+}
+
+/* Returns an enum sync_wake, or a negative errno. */
+static int sleep_until(const struct cell *c, uint32_t rings, int64_t *look, int64_t until)
+{
+	struct link *l = c->link;
 	int r = bell_wait(&l->bell, l->far, rings, earlier(*look, until));
 	int64_t now = bell_now();
 
@@ -495,7 +520,8 @@ static int sleep_until(struct link *l, uint32_t rings, int64_t *look, int64_t un
 	if (now < *look)
 		return SYNC_RANG;
 	*look = now + LOOK_MS;
-	return SYNC_LOOK;
+	/* Its memory stays as it is until it is used again. */
+	return cell_check(c) ?: SYNC_LOOK;
 }
 
 int cell_run(struct cell *c, struct sync_op *op, int64_t until)
@@ -519,7 +545,7 @@ int cell_run(struct cell *c, struct sync_op *op, int64_t until)
 			r = cell_ring(c->link, v.entry);
 			break;
 		default: /* SYNC_SLEEP */
-			r = sleep_until(c->link, rings, &look, until);
+			r = sleep_until(c, rings, &look, until);
 			break;
 		}
 		v = sync_next(op, r);

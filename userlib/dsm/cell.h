@@ -36,6 +36,7 @@ struct cell {
 	bool busy;         /* a call has the turn */
 	bool locked, damaged, repaired; /* mutexes */
 	bool forgotten;    /* of counts: their maker's references have ended */
+	uint32_t turn;     /* of ebbdsm_settle() */
 	uint64_t value_at; /* of counts: the maker's object; 0 = another's */
 	uint64_t state;    /* as it was last */
 	uint64_t *before;  /* the content, as it is in the cell */
@@ -68,6 +69,15 @@ int cell_begin(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp,
 /* Ends it. */
 void cell_end(ebbdsm_t *dsm, struct cell *c);
 
+/* Returns a cell of counts whose maker's references have ended, once in each @turn, or NULL. */
+struct cell *cell_next_forgotten(ebbdsm_t *dsm, uint32_t turn);
+
+/* Sets *@entry to this process's word in entries at a donor.  Gives the lock up. */
+int cell_own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry);
+
+/* Ends this process's roles in a channel.  Gives the lock up. */
+int channel_leave(ebbdsm_t *dsm, struct cell *c);
+
 /* Takes the turn, which one thread has at a time, until @until: -EAGAIN. */
 int cell_turn(ebbdsm_t *dsm, struct cell *c, int64_t until);
 void cell_pass(ebbdsm_t *dsm, struct cell *c);
@@ -85,6 +95,9 @@ int64_t cell_until(int timeout_ms);
  * the cell is dropped, or its maker dead; -EINVAL: it is of another kind; -EIO and others of link_run().
  */
 int cell_run(struct cell *c, struct sync_op *op, int64_t until);
+
+/* Returns 0 if the cell's maker has its memory, or -ESTALE, -ENOTRECOVERABLE. */
+int cell_check(const struct cell *c);
 
 /* Returns whether the member of that entry word is alive, or a negative errno. */
 int cell_is_alive(struct link *l, uint64_t entry);

@@ -12,8 +12,9 @@
  * hold, so that a call which is late cannot change what has become another process's memory.
  *
  * Users.  A mutex, a channel and a shared object each have up to EBBDSM_USERS processes as users at
- * a time.  The first call of a process makes it one, with two more round trips; -EUSERS: there are
- * as many, and all are alive.  It is one until ebbdsm_leave() or its exit.
+ * a time.  The first call of a process makes it one, with three more round trips, and one more at
+ * each donor; -EUSERS: there are as many, and all are alive.  It is one until ebbdsm_leave() or its
+ * exit.
  *
  * Waiting.  A call that has to wait sleeps until another process rings (ebbfar_notify()).  Every
  * half second it looks whether the process that it waits for is alive.  So locks and references of
@@ -31,7 +32,7 @@
  *	... if others wait	2 and 1 for each ring; 1, 1 more if the waiters have changed, and 1
  *				for the ring
  *	send, receive		2, and 1 if they wake a process
- *	clone; drop		0 if it is not the first or last of the process; else 3; 1
+ *	clone; unclone		0 if it is not the first or last of the process; else 4; 2
  *
  * Fairness.  Waiters of a mutex get it in the cyclic order of their numbers: each waits for at most
  * one turn of each other user.

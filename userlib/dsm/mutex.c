@@ -148,10 +148,13 @@ int ebbdsm_leave(ebbdsm_t *dsm, uint64_t at, uint64_t stamp)
 		return dsm_leave(dsm, c && c->references ? -EBUSY : 0);
 	if (c->calls)
 		return dsm_leave(dsm, -EBUSY);
-	r = cell_turn(dsm, c, 0);
-	if (r)
-		return dsm_leave(dsm, -EBUSY);
 	c->calls++;
+	r = c->kind == CELL_CHANNEL ? channel_leave(dsm, c) : 0;
+	if (r) {
+		cell_end(dsm, c);
+		return dsm_leave(dsm, r);
+	}
+	cell_turn(dsm, c, INT64_MAX);
 	sync_leave(&op, c->me, c->user);
 	dsm_leave(dsm, 0);
 	r = cell_run(c, &op, INT64_MAX);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "dsm.h"
+#include "cell.h"
 
 int dsm_enter(ebbdsm_t *dsm)
 {
@@ -144,6 +144,7 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	while ((p = next_pending(dsm, turn, &slot)))
 		look(dsm, p, slot);
 	dsm_leave(dsm, 0);
+	cells_settle(dsm);
 	for (uint32_t i = 0; i < dsm->donors; i++) {
 		r = link_settle(&dsm->link[i]);
 		error = error ?: r;
