@@ -68,6 +68,10 @@ $(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm/*.c)) $(B)/obj/userlib/dsm/dsm_step.o
 $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
+# That of mutexes, channels and counts has its own build of sync_step.c, with fewer users.
+MODEL_SYNC_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_sync/*.c)) $(B)/obj/userlib/dsm/channel_step.o
+$(B)/tests/unit/test_model_sync: $(MODEL_SYNC_OBJECTS)
+
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_sync: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 

@@ -14,6 +14,7 @@
 /* Tests make the mistakes that compilers find. */
 #define EBBDSM_NO_CHECKS
 #include "userlib/dsm/ebbdsm.h"
+#include "userlib/dsm/sync_step.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
 #include "far_library.h"
@@ -302,6 +303,43 @@ static void one_at_a_time(void **state)
 	assert_int_equal(ebbdsm_unlock(dsm[0], &shared.mutex, content), 0);
 	for (int i = 0; i < PROCESSES; i++)
 		ebbdsm_close(dsm[i]);
+}
+
+/* Executes a step on the state of a mutex alone. */
+static void unlock_state(uint64_t *word, uint32_t user)
+{
+	struct sync_op op;
+	struct sync_verb v;
+
+	sync_unlock(&op, 1, user, *word, false);
+	for (v = sync_next(&op, 0); v.kind != SYNC_ENDED; v = sync_next(&op, 0))
+		for (uint32_t i = 0; v.kind == SYNC_EXECUTE && i < v.parts; i++)
+			if (v.part[i].kind == SYNC_SWAP) {
+				op.old = *word;
+				if (op.old == v.part[i].expect)
+					*word = v.part[i].desired;
+			}
+	assert_int_equal(op.result, 0);
+}
+
+/* All wait, always: each has it once in a round. */
+static void turns(void **state)
+{
+	uint64_t word = 6ull << SYNC_HOLDER_SHIFT | (SYNC_BITS & ~(1ull << 5));
+
+	for (int round = 0; round < 3; round++) {
+		uint32_t had = 0;
+
+		for (uint32_t i = 0; i < SYNC_USERS; i++) {
+			uint32_t user = (uint32_t)sync_holder(word);
+
+			had |= 1u << user;
+			/* It waits again as soon as it has unlocked. */
+			unlock_state(&word, user);
+			word |= 1ull << user;
+		}
+		assert_int_equal(had, ~0u);
+	}
 }
 
 static void dead_holder(void **state)
@@ -717,6 +755,7 @@ int main(void)
 		BY_BOTH(old_names_change_nothing),
 		BY_BOTH(mutexes),
 		BY_BOTH(one_at_a_time),
+		cmocka_unit_test(turns),
 		BY_BOTH(dead_holder),
 		BY_BOTH(many_users),
 		BY_BOTH(channels),

@@ -389,7 +389,7 @@ static struct sync_verb unlock_swap(struct sync_op *op, bool stores)
 		add(&v, SYNC_STORE);
 	op->swapped = desired;
 	add_swap(&v, SYNC_STATE, op->word, desired);
-	/* After the swap: these are the entries of those that wait. */
+	/* Of those that wait: they stay while the state names them. */
 	add_read(&v, SYNC_ENTRY, SYNC_USERS);
 	return v;
 }
