@@ -91,8 +91,9 @@ int cell_join(ebbdsm_t *dsm, struct cell *c);
 int64_t cell_until(int timeout_ms);
 
 /*
- * Executes @op to its end; it waits until @until.  Returns op->result, or -ESTALE, -ENOTRECOVERABLE:
- * the cell is dropped, or its maker dead; -EINVAL: it is of another kind; -EIO and others of link_run().
+ * Executes @op to its end; it waits until @until.  Returns op->result, or -ESTALE: the cell is
+ * dropped; -ENOTRECOVERABLE: its maker is dead; -EINVAL: it is of another kind; -EIO and others of
+ * link_run().
  */
 int cell_run(struct cell *c, struct sync_op *op, int64_t until);
 
