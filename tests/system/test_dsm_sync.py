@@ -301,7 +301,7 @@ def maker(where, say, hear):
 
 
 def test_the_maker_is_killed(donor):
-    """Nobody waits for what it has made, and has now."""
+    """Calls that wait for what it has made end."""
     b, places = SyncSpace(donor.unix), [donor.unix, donor.tcp]
     before = extents(donor)
     for turn in range(4):

@@ -454,7 +454,7 @@ static void channels(void **state)
 	ebbdsm_close(a);
 }
 
-/* Those on the other side leave, or die: who waits for them does not wait for ever. */
+/* Those on the other side leave, or die: a call that waits for them ends. */
 static void lonely(void **state)
 {
 	ebbdsm_t *a = join(at), *b;

@@ -5,6 +5,63 @@
  */
 #include "cell.h"
 
+/* Runs @op of a user. */
+static int run(ebbdsm_t *dsm, struct cell *c, struct sync_op *op)
+{
+	int r;
+
+	dsm_leave(dsm, 0);
+	r = cell_run(c, op, INT64_MAX);
+	dsm_enter(dsm);
+	c->state = op->word;
+	return r == -ENOTRECOVERABLE ? -EOWNERDEAD : r;
+}
+
+/* --- settling --------------------------------------------------------------------- */
+
+/* There is no last reference any more: the maker frees the object. */
+static void free_object(ebbdsm_t *dsm, struct cell *c)
+{
+	heap_free(&dsm->heap, c->value_at);
+	c->value_at = 0;
+	c->joined = false;
+	c->references = 0;
+	cell_drop(dsm, c->at, c->stamp);
+}
+
+/* Ends references of the dead; frees the object after the last one. */
+static void settle(ebbdsm_t *dsm, struct cell *c)
+{
+	struct sync_op op;
+
+	c->calls++;
+	cell_turn(dsm, c, INT64_MAX);
+	sync_sweep(&op);
+	if (!c->references && run(dsm, c, &op) == 1 && !c->references && c->calls == 1) {
+		cell_pass(dsm, c);
+		c->calls--;
+		free_object(dsm, c);
+		return;
+	}
+	cell_pass(dsm, c);
+	cell_end(dsm, c);
+}
+
+static void settle_arcs(ebbdsm_t *dsm)
+{
+	struct cell *c;
+	uint32_t turn;
+
+	if (dsm_enter(dsm))
+		return;
+	turn = ++dsm->turn;
+	while ((c = cell_next_forgotten(dsm, turn)))
+		settle(dsm, c);
+	dsm_leave(dsm, 0);
+}
+
+/* --- making ----------------------------------------------------------------------- */
+
 /* The box's slot, if it is idle. */
 static int idle_slot(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot)
 {
@@ -40,6 +97,7 @@ static int make(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_arc *arc)
 	c->state = words[SYNC_STATE];
 	c->references = 1;
 	c->value_at = box->at;
+	dsm->settle_more = settle_arcs;
 	cell_end(dsm, c);
 	*arc = made;
 	*box = (struct ebbdsm_box){ 0 };
@@ -54,28 +112,6 @@ int ebbdsm_arc_new(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_arc *arc
 }
 
 /* --- references ------------------------------------------------------------------- */
-
-/* Runs @op of a user. */
-static int run(ebbdsm_t *dsm, struct cell *c, struct sync_op *op)
-{
-	int r;
-
-	dsm_leave(dsm, 0);
-	r = cell_run(c, op, INT64_MAX);
-	dsm_enter(dsm);
-	c->state = op->word;
-	return r == -ENOTRECOVERABLE ? -EOWNERDEAD : r;
-}
-
-/* There is no last reference any more: the maker frees the object. */
-static void free_object(ebbdsm_t *dsm, struct cell *c)
-{
-	heap_free(&dsm->heap, c->value_at);
-	c->value_at = 0;
-	c->joined = false;
-	c->references = 0;
-	cell_drop(dsm, c->at, c->stamp);
-}
 
 static int take(ebbdsm_t *dsm, struct cell *c)
 {
@@ -160,37 +196,4 @@ int ebbdsm_unclone(ebbdsm_t *dsm, const struct ebbdsm_arc *arc)
 	cell_pass(dsm, c);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
-}
-
-/* --- settling --------------------------------------------------------------------- */
-
-/* Ends references of the dead; frees the object after the last one. */
-static void settle(ebbdsm_t *dsm, struct cell *c)
-{
-	struct sync_op op;
-
-	c->calls++;
-	cell_turn(dsm, c, INT64_MAX);
-	sync_sweep(&op);
-	if (!c->references && run(dsm, c, &op) == 1 && !c->references && c->calls == 1) {
-		cell_pass(dsm, c);
-		c->calls--;
-		free_object(dsm, c);
-		return;
-	}
-	cell_pass(dsm, c);
-	cell_end(dsm, c);
-}
-
-void cells_settle(ebbdsm_t *dsm)
-{
-	struct cell *c;
-	uint32_t turn;
-
-	if (dsm_enter(dsm))
-		return;
-	turn = ++dsm->turn;
-	while ((c = cell_next_forgotten(dsm, turn)))
-		settle(dsm, c);
-	dsm_leave(dsm, 0);
 }

@@ -47,9 +47,6 @@ struct cell {
 struct cells;
 void cells_end(struct cells *cells);
 
-/* Frees shared objects of this process that have no references any more. */
-void cells_settle(ebbdsm_t *dsm);
-
 /* --- with the lock of the handle held: --- */
 
 /* Makes a cell with @words words, and sets its name.  May give the lock up meanwhile. */

@@ -52,10 +52,11 @@ struct visit {
 	void *to;
 	size_t room, size;
 	bool waits, last; /* wants to be woken; does not wait any longer */
+	int64_t look;     /* when to ask which of them are alive */
 	uint32_t gone;    /* users to forget, if none has joined since .state */
 	uint64_t state;
-	uint32_t others;  /* set: whom the call depends on */
-	uint64_t entries[SYNC_CONTENT]; /* set: who they are */
+	uint32_t others;  /* set: users that the call depends on */
+	uint64_t entries[SYNC_CONTENT]; /* set: their entry words */
 };
 
 /* Changes the content; returns the result of the call. */
@@ -156,15 +157,18 @@ static int64_t find_dead(const struct cell *c, const struct visit *v)
 /* Sleeps, without the lock.  Sets v->last or v->gone. */
 static int sleep_on(struct cell *c, struct visit *v, uint32_t rings, int64_t until)
 {
-	int64_t look = bell_now() + LOOK_MS, gone;
-	int r = bell_wait(&c->link->bell, c->link->far, rings, look < until ? look : until);
+	int r = bell_wait(&c->link->bell, c->link->far, rings, v->look < until ? v->look : until);
+	int64_t now = bell_now(), gone = 0;
 
 	if (r)
 		return link_error(r);
-	v->last = bell_now() >= until;
-	gone = bell_now() >= look ? cell_check(c) : 0;
-	if (!gone && (bell_now() >= look || v->last))
+	v->last = now >= until;
+	if (now >= v->look)
+		gone = cell_check(c);
+	if (!gone && (now >= v->look || v->last))
 		gone = find_dead(c, v);
+	if (now >= v->look)
+		v->look = now + LOOK_MS;
 	v->gone = gone > 0 ? (uint32_t)gone : 0;
 	return gone < 0 ? (int)gone : 0;
 }
@@ -176,6 +180,7 @@ static int call(ebbdsm_t *dsm, struct cell *c, struct visit *v, int timeout_ms)
 	int r;
 
 	v->waits = timeout_ms != 0;
+	v->look = bell_now() + LOOK_MS;
 	c->sleeps[v->side]++;
 	for (;;) {
 		r = take_turn(dsm, c, v, &rings);

@@ -56,7 +56,7 @@ int channel_receive(struct channel_call *c, void *bytes, size_t room, size_t *si
 /* The member does not wait any longer. */
 void channel_withdraw(struct channel_call *c);
 
-/* Users of the other side whom a sleeper depends on. */
+/* Returns the users of the other side, which a sleeper depends on. */
 uint32_t channel_others(const struct channel_call *c);
 
 /* The users @gone have left, or are dead. */

@@ -43,6 +43,7 @@ struct ebbdsm {
 	struct pending *pending;
 	uint64_t hits, misses;
 	struct cells *cells; /* NULL = none was used */
+	void (*settle_more)(ebbdsm_t *dsm); /* of ebbdsm_settle(), without the lock; or NULL */
 	struct seen_word seen[DSM_SEEN];
 };
 

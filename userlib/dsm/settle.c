@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cell.h"
+#include "dsm.h"
 
 int dsm_enter(ebbdsm_t *dsm)
 {
@@ -136,6 +136,7 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	struct pending *p;
 	struct slot *slot;
 	uint32_t turn;
+	void (*more)(ebbdsm_t *dsm);
 	int r = dsm_enter(dsm), error = 0;
 
 	if (r)
@@ -143,8 +144,10 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	turn = ++dsm->turn;
 	while ((p = next_pending(dsm, turn, &slot)))
 		look(dsm, p, slot);
+	more = dsm->settle_more;
 	dsm_leave(dsm, 0);
-	cells_settle(dsm);
+	if (more)
+		more(dsm);
 	for (uint32_t i = 0; i < dsm->donors; i++) {
 		r = link_settle(&dsm->link[i]);
 		error = error ?: r;

@@ -370,7 +370,8 @@ static struct sync_verb lock_taken_over(struct sync_op *op)
 
 static struct sync_verb unlock_swap(struct sync_op *op, bool stores)
 {
-	uint32_t waiting = bits_of(op->word), after = waiting & ~(((uint32_t)bit(op->user) << 1) - 1);
+	uint32_t waiting = bits_of(op->word);
+	uint32_t after = waiting & ~(((uint32_t)bit(op->user) << 1) - 1);
 	bool lost = op->word & SYNC_DAMAGED && !op->repaired;
 	uint64_t desired = with_holder(op->word & ~SYNC_DAMAGED, -1);
 	struct sync_verb v = execute(op, UNLOCK_SWAPPED);

@@ -35,7 +35,7 @@ struct world {
 	uint8_t members, kind, words, gone; /* gone: the memory is another's */
 	uint8_t crashed, lost, damage, freed;
 	uint8_t sent, received, spoiled, unused;
-	uint64_t holder; /* the entry word of who has the mutex in truth */
+	uint64_t holder; /* the entry word of the member that has the mutex in truth */
 	uint64_t value;  /* of the content */
 	uint64_t cell[WORDS];
 	struct member m[MEMBERS];
@@ -85,7 +85,9 @@ static bool is_fenced(uint64_t entry)
 /* As the donor says. */
 static bool counts_as_alive(uint64_t entry)
 {
-	if (mutant(SYNC_NO_FENCE) && entry && member_of(entry) < MEMBERS && !W.m[member_of(entry)].alive)
+	uint32_t m = member_of(entry);
+
+	if (mutant(SYNC_NO_FENCE) && entry && m < MEMBERS && !W.m[m].alive)
 		return false;
 	return !is_fenced(entry);
 }
@@ -258,8 +260,10 @@ static bool part_effect(uint32_t m, const struct sync_part *p)
 		if (!(mutant(SYNC_NO_AGAIN) && me->doing == JOIN && p->count == 1))
 			me->op.seen[word] = W.gone ? ~0ull : W.cell[word];
 		/* The state by itself; entries do not depend on each other. */
-		while (word != SYNC_STATE && ++me->word < p->count)
-			me->op.seen[p->word + me->word] = W.gone ? ~0ull : W.cell[p->word + me->word];
+		while (word != SYNC_STATE && ++me->word < p->count) {
+			word = p->word + me->word;
+			me->op.seen[word] = W.gone ? ~0ull : W.cell[word];
+		}
 		me->word += word == SYNC_STATE;
 		return me->word == p->count;
 	case SYNC_FETCH:
@@ -402,6 +406,7 @@ static void locked(uint32_t m)
 {
 	struct member *me = &W.m[m];
 	int r = me->op.result;
+	uint64_t value;
 
 	for (uint32_t i = 0; i < W.members; i++)
 		if (i != m && W.m[i].alive && W.m[i].locked)
@@ -427,8 +432,9 @@ static void locked(uint32_t m)
 		W.budget.spoils--;
 		me->damaged = 1;
 	}
+	value = me->before[0] > me->before[1] ? me->before[0] : me->before[1];
 	for (int i = 0; i < W.words; i++)
-		me->content[i] = (me->before[0] > me->before[1] ? me->before[0] : me->before[1]) + !r;
+		me->content[i] = value + !r;
 	/* The content that is in the cell is needed until the unlock. */
 	me->doing = IDLE;
 	memset(&me->op, 0, sizeof(me->op));
@@ -822,7 +828,7 @@ static void end_mutex(uint32_t m)
 {
 	begin_as_user(m, LOCK);
 	run(m);
-	/* A dead one may have it, since nobody has looked. */
+	/* A dead one may have it, since none has looked. */
 	if (W.m[m].asleep && W.crashed)
 		wake(m, SYNC_LOOK);
 	run(m);
@@ -848,7 +854,7 @@ static void end_counts(uint32_t m)
 		wrong("an object without references is left");
 }
 
-/* Closes a channel, whose receivers may all wait for a message that nobody sends. */
+/* Closes a channel, whose receivers may all wait for a message that none sends. */
 static void close_channel(void)
 {
 	uint32_t closer = MEMBERS;

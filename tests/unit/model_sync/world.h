@@ -2,9 +2,9 @@
 /*
  * Members that use one cell of another one's memory: a mutex with two words of content, a channel,
  * or counts.  They run userlib/dsm/sync_step.c and channel_step.c.  A step is one effect that
- * others can see: the swap of a word, or the READ of the state, of the entries or of the content.  Members crash between any two steps; the rest of
- * a verb may take effect until the fence.  Members wake when they are rung, late, and when an
- * interval or their time has passed.
+ * others can see: the swap of a word, or the READ of the state, of the entries or of the content.
+ * Members crash between any two steps; the rest of a verb may take effect until the fence.  Members
+ * wake when they are rung, late, and when an interval or their time has passed.
  */
 #ifndef EBB_MODEL_SYNC_WORLD_H
 #define EBB_MODEL_SYNC_WORLD_H
@@ -16,8 +16,8 @@
 
 /* How often each of these may happen. */
 struct sync_budget {
-	uint8_t locks, tries, timeouts, looks, crashes, rejoins, leaves, spoils, holds, sweeps, sends,
-		receives, closes, ends;
+	uint8_t locks, tries, timeouts, looks, crashes, rejoins, leaves, spoils, holds, sweeps,
+		sends, receives, closes, ends;
 };
 
 struct sync_model {
@@ -43,7 +43,7 @@ enum sync_mutant {
 	SYNC_NO_DAMAGE,    /* a take-over does not mark the mutex */
 	SYNC_PLAIN,        /* states are written, not compared and swapped */
 	SYNC_COMMIT_FIRST, /* a channel's last word is written first */
-	SYNC_NO_WAKE,      /* a sender wakes nobody */
+	SYNC_NO_WAKE,      /* a sender wakes none */
 	SYNC_MUTANTS
 };
 
