@@ -54,9 +54,9 @@
  *
  * Threads.  Any thread may use a handle.  A box is used as a variable is: threads may call
  * ebbdsm_borrow(), ebbdsm_return() and ebbdsm_lend() with one box at the same time, other functions
- * need the box for themselves.  Calls that reach one donor wait for each other.  No call waits for
- * another process, but for donors.  Not in signal handlers; no thread is cancelled in a call.
- * ebbdsm_close() comes when all other calls have returned.
+ * need the box for themselves.  Calls that reach one donor wait for each other.  No call of this
+ * file waits for another process, but for donors.  Not in signal handlers; no thread is cancelled
+ * in a call.  ebbdsm_close() comes when all other calls have returned.
  *
  * The library has no thread.  A process calls ebbdsm_settle() every few seconds: it frees what
  * others have taken, and notices donors that have exited.

@@ -18,16 +18,19 @@
  *
  * Waiting.  A call that has to wait sleeps until another process rings (ebbfar_notify()).  Every
  * half second it looks whether the process that it waits for is alive.  So locks and references of
- * a killed process are available within 1 s after the donor has fenced it: at once if its home is
- * mapped, else after the grace period of ebb-donord.  Calls take @timeout_ms: 0 = do not wait, -1 =
- * without limit; -EAGAIN: they would have to wait; -ETIMEDOUT: they have waited.  The time that
- * donors need comes on top.  A waiting call can be ended by nothing else.
+ * a process that is killed, or has called ebbdsm_close(), are available within 1 s after the donor
+ * has fenced it: at once if it has mapped memory or closed, else after the grace period of
+ * ebb-donord.
+ *
+ * Calls take @timeout_ms: 0 = do not wait, -1 = without limit; -EAGAIN: they would have to wait;
+ * -ETIMEDOUT: they have waited.  The time that donors need comes on top, and of channels the time
+ * in which another process, which may be stopped, is in the middle of such a call.
  *
  * Costs.  In round trips to the maker's donor if that is not mapped, else none but the ring:
  *
  *	load, cas		1
- *	store, add		1 if the value is what this process saw last, or the maker is this
- *				process; else 2, and 1 more for each change by others meanwhile
+ *	store, add		1 if the value is what this process saw last, and for the maker's
+ *				add; else 2, and 1 more for each change by others meanwhile
  *	lock; unlock		1; 1
  *	... if others wait	2 and 1 for each ring; 1, 1 more if the waiters have changed, and 1
  *				for the ring
