@@ -331,6 +331,12 @@ int cell_ring(struct link *l, uint64_t entry)
 	return r == -ESRCH ? 0 : link_error(r);
 }
 
+void cell_ended(struct cell *c, int r)
+{
+	if (r == -ESTALE || r == -ENOTRECOVERABLE)
+		c->joined = c->entered = false;
+}
+
 int cell_join(ebbdsm_t *dsm, struct cell *c)
 {
 	struct sync_op op;

@@ -79,6 +79,9 @@ int channel_leave(ebbdsm_t *dsm, struct cell *c);
 int cell_turn(ebbdsm_t *dsm, struct cell *c, int64_t until);
 void cell_pass(ebbdsm_t *dsm, struct cell *c);
 
+/* A call has ended with @r: a cell that cannot be used again is forgotten after the last call. */
+void cell_ended(struct cell *c, int r);
+
 /* Makes this process a user, unless it is one.  With the turn.  Gives the lock up. */
 int cell_join(ebbdsm_t *dsm, struct cell *c);
 

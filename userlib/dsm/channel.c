@@ -133,6 +133,7 @@ static int take_turn(ebbdsm_t *dsm, struct cell *c, struct visit *v, uint32_t *r
 	*rings = bell_rings(&c->link->bell);
 	r = r ?: visit(c, v);
 	dsm_enter(dsm);
+	cell_ended(c, r);
 	cell_pass(dsm, c);
 	return r;
 }

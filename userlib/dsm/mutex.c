@@ -72,6 +72,7 @@ int ebbdsm_lock(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, int timeout_ms,
 	}
 	r = lock(dsm, c, until, !timeout_ms);
 	if (r && r != -EOWNERDEAD) {
+		cell_ended(c, r);
 		cell_pass(dsm, c);
 		cell_end(dsm, c);
 		return dsm_leave(dsm, r);
@@ -130,6 +131,7 @@ int ebbdsm_unlock(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, void *content
 	r = cell_run(c, &op, INT64_MAX);
 	dsm_enter(dsm);
 	c->state = op.word;
+	cell_ended(c, r);
 	cell_pass(dsm, c);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
