@@ -28,6 +28,9 @@ struct seen_word {
 
 #define DSM_SEEN 64u
 
+/* What else ebbdsm_settle() does, without the lock. */
+typedef void dsm_settle_more(ebbdsm_t *dsm);
+
 struct ebbdsm {
 	/*
 	 * Of all below but the links; not held while a call waits for a donor, except for memory.
@@ -43,7 +46,7 @@ struct ebbdsm {
 	struct pending *pending;
 	uint64_t hits, misses;
 	struct cells *cells; /* NULL = none was used */
-	void (*settle_more)(ebbdsm_t *dsm); /* of ebbdsm_settle(), without the lock; or NULL */
+	dsm_settle_more *settle_more; /* or NULL */
 	struct seen_word seen[DSM_SEEN];
 };
 

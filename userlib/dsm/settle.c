@@ -136,7 +136,7 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	struct pending *p;
 	struct slot *slot;
 	uint32_t turn;
-	void (*more)(ebbdsm_t *dsm);
+	dsm_settle_more *more;
 	int r = dsm_enter(dsm), error = 0;
 
 	if (r)
