@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Prefetches beside a program whose misses wait for them: limited, and in turns."""
 import contextlib
+import itertools
 
 import pytest
 
@@ -10,18 +11,24 @@ from parts import ebbctl, ebbctl_json
 
 
 @contextlib.contextmanager
-def running(cgroup, scans=1, **what):
-    """Scans in @cgroup, without an end, for the duration of a `with`."""
+def filled(cgroup, scans=1, **what):
+    """
+    Scans in @cgroup for the duration of a `with`, which start() starts.  Each fills its memory
+    before another reads: writes that wait behind reads would end in an OOM kill.
+    """
     made = []
     try:
         for i in range(scans):
             made.append(parts.Scan(cgroup=cgroup, passes=1000, seed=i + 1, **what))
-        for s in made:
-            s.go()
-        yield
+        yield made
     finally:
         for s in made:
             s.kill()
+
+
+def start(*scans):
+    for s in itertools.chain(*scans):
+        s.go()
 
 
 @pytest.fixture
@@ -54,10 +61,12 @@ def limited():
 
 def test_prefetches_are_limited_while_misses_wait(slow, tracked):
     missing, prefetched = tracked("none"), tracked("auto")
-    with running(missing, mib=32, pattern="random"):
-        wait_for(lambda: pacing()["idle_miss_ns"], 60, "misses on the idle device")
-        assert not limited()
-        with running(prefetched, mib=32):
+    with filled(missing, mib=32, pattern="random") as misses:
+        with filled(prefetched, mib=32) as scans:
+            start(misses)
+            wait_for(lambda: pacing()["idle_miss_ns"], 60, "misses on the idle device")
+            assert not limited()
+            start(scans)
             wait_for(limited, 60, "a limit")
             told = ebbctl("status").stdout
             assert "prefetched pages in flight; misses take" in told, told
@@ -82,8 +91,9 @@ def test_cgroups_have_equal_shares(slow, tracked):
         wait_for(lambda: sum(counts()) > sum(start) + 2000, 60, "prefetches")
         return [now - then for now, then in zip(counts(), start)]
 
-    with running(missing, mib=32, pattern="random"), running(one, mib=32), \
-            running(three, scans=3, mib=16):
+    with filled(missing, mib=32, pattern="random") as a, filled(one, mib=32) as b, \
+            filled(three, scans=3, mib=16) as c:
+        start(a, b, c)
         wait_for(limited, 60, "a limit")
         fair = lambda pages: pages[0] > 0.5 * pages[1]
         pages = parts.tried(shares, fair)
