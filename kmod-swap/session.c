@@ -57,13 +57,16 @@ void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const ch
 void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status)
 {
 	enum ebb_swap_cause cause = EBB_SWAP_CAUSE_LOCAL;
+	const char *reason = ib_wc_status_msg(status);
 
 	switch (status) {
+	/* Of a queue pair that was not disconnected.  The cause may become known later. */
+	case IB_WC_WR_FLUSH_ERR:
+		reason = "the connection to the donor broke";
+		fallthrough;
 	case IB_WC_RETRY_EXC_ERR:
 	case IB_WC_RNR_RETRY_EXC_ERR:
 	case IB_WC_RESP_TIMEOUT_ERR:
-	/* Of a queue pair that was not disconnected: the connection broke. */
-	case IB_WC_WR_FLUSH_ERR:
 		cause = EBB_SWAP_CAUSE_UNREACHABLE;
 		break;
 	case IB_WC_REM_ACCESS_ERR:
@@ -75,7 +78,7 @@ void ebb_session_fail_wc(struct ebb_session *s, enum ib_wc_status status)
 	default:
 		break;
 	}
-	ebb_session_fail(s, cause, ib_wc_status_msg(status));
+	ebb_session_fail(s, cause, reason);
 }
 
 int ebb_session_init(void)
