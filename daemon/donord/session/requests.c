@@ -44,6 +44,8 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	d.version = c->version;
 	d.session = c->access.session;
 	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
+	if (c->far_results)
+		far_tell(s->far, &d);
 	d.grace = c->keeps ? (uint32_t)(s->options.keep / 1000000) : 0;
 	connection_reply(c, &reply, WIRE_OK, buf, wire_build_donor(buf, &d), NO_SLAB);
 }
