@@ -98,7 +98,7 @@ WORDS = (
     # ebb-sim loads its user's policy, with that user's rights.
     ("dlopen", r"\bdlopen\s*\(", ("*",), ("daemon/sim/choose.c",)),
     ("clock", r"\bclock_gettime\s*\(\s*CLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
-     ("daemon/lib/base/clock.h", "userlib/gc/os.c")),
+     ("daemon/lib/base/clock.h", "userlib/gc/os.c", "userlib/dsm/bell.c")),
     # The protocol's page size is independent of the machine's.
     ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE(_SIZE\b|\w*\s+\(?(4096|1\w*\s*<<\s*12))",
      ("daemon/*", "userlib/*"), ("include/ebb/page.h", "daemon/lib/wire/wire.h", "userlib/gc/os.c")),

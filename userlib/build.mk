@@ -175,7 +175,7 @@ install-far: far
 install: install-dsm
 install-dsm: dsm
 	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
-	$(Q)install -m 644 userlib/dsm/ebbdsm.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/dsm/ebbdsm.h userlib/dsm/ebbdsm_task.h "$(DESTDIR)$(PREFIX)/include"
 	$(Q)install -m 644 $(DSM_SHARED) "$(DESTDIR)$(LIBDIR)"
 	$(Q)ln -sf $(notdir $(DSM_SHARED)) "$(DESTDIR)$(LIBDIR)/$(DSM_SONAME)"
 	$(Q)ln -sf $(DSM_SONAME) "$(DESTDIR)$(LIBDIR)/libebbdsm.so"

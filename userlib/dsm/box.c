@@ -75,7 +75,7 @@ int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
 	} else {
 		dsm_publish(c, at, stamp, size, 0);
 		dsm_leave(dsm, 0);
-		r = link_write(dsm->home, at, c, DSM_HEAD + size);
+		r = link_write(dsm_link(dsm, at), at, c, DSM_HEAD + size);
 		pthread_mutex_lock(&dsm->lock);
 		if (r)
 			free(copy);
@@ -186,17 +186,13 @@ int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, const void
 
 /* --- boxes ------------------------------------------------------------------------ */
 
-static int make(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+/* The content of the place @at, WORKING, at a donor over TCP. */
+static int fill(ebbdsm_t *dsm, uint64_t at, const void *content, size_t size,
+		struct ebbdsm_box *box)
 {
-	struct copy *copy;
-	struct slot *slot;
-	uint64_t at;
-	int r = dsm_place(dsm, size, &at, &slot);
+	struct copy *copy = copy_of_place(at);
+	int r = -ENOMEM;
 
-	if (r)
-		return r;
-	copy = copy_of_place(at);
-	r = -ENOMEM;
 	if (copy) {
 		copy->content.head.size = size;
 		if (content)
@@ -210,17 +206,21 @@ static int make(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_b
 	return r;
 }
 
-/* As make(), without a copy. */
-static int make_mapped(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+/* Makes a box at donor @donor, or, if that is DSM_ANY, where dsm_place() places it. */
+static int make(ebbdsm_t *dsm, uint32_t donor, const void *content, size_t size,
+		struct ebbdsm_box *box)
 {
 	struct content *memory;
 	struct slot *slot;
 	uint64_t at;
-	int r = dsm_place(dsm, size, &at, &slot);
+	int r = donor == DSM_ANY ? dsm_place(dsm, size, &at, &slot) :
+				   dsm_place_at(dsm, donor, size, &at, &slot);
 
 	if (r)
 		return r;
 	memory = heap_memory(&dsm->heap, at);
+	if (!memory)
+		return fill(dsm, at, content, size, box);
 	if (content)
 		memcpy(memory->bytes, content, size);
 	else
@@ -238,8 +238,19 @@ int ebbdsm_new(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_bo
 
 	if (r)
 		return r;
-	return dsm_leave(dsm, dsm->home->maps ? make_mapped(dsm, content, size, box) :
-						make(dsm, content, size, box));
+	return dsm_leave(dsm, make(dsm, DSM_ANY, content, size, box));
+}
+
+int ebbdsm_new_at(ebbdsm_t *dsm, uint64_t where, const void *content, size_t size,
+		  struct ebbdsm_box *box)
+{
+	uint32_t donor;
+	int r = size && size <= EBBDSM_SIZE_MOST ? dsm_enter(dsm) : -EINVAL;
+
+	if (r)
+		return r;
+	r = dsm_donor_of(dsm, where, &donor);
+	return dsm_leave(dsm, r ?: make(dsm, donor, content, size, box));
 }
 
 size_t ebbdsm_size(ebbdsm_t *dsm, const struct ebbdsm_box *box)
@@ -270,8 +281,7 @@ int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot)
 		memory = &copy->content;
 	}
 	if (!r)
-		r = dsm->home->maps ? make_mapped(dsm, memory->bytes, was->size, box) :
-				      make(dsm, memory->bytes, was->size, box);
+		r = make(dsm, dsm_link(dsm, old.at)->number, memory->bytes, was->size, box);
 	if (copy)
 		cache_return(&dsm->cache, copy);
 	was->state = SLOT_OWNED;
@@ -417,7 +427,7 @@ static int write_back(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *c
 
 	dsm_change(&op, at, stamp);
 	dsm_leave(dsm, 0);
-	r = link_run(dsm->home, &op, &copy->content);
+	r = link_run(dsm_link(dsm, at), &op, &copy->content);
 	pthread_mutex_lock(&dsm->lock);
 	if (r)
 		free(copy);

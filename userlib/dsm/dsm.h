@@ -9,6 +9,7 @@
 #include "cache.h"
 #include "ebbdsm.h"
 #include "heap.h"
+#include "tasks.h"
 
 /* A place that more is known of than its slot has. */
 struct pending {
@@ -34,6 +35,7 @@ struct ebbdsm {
 	struct cache cache;
 	struct pending *pending;
 	uint64_t hits, misses;
+	struct dsm_tasks tasks; /* has locks of its own */
 };
 
 /* Returns NULL with errno. */
@@ -43,6 +45,12 @@ static inline void *dsm_fail(int r)
 	return NULL;
 }
 
+/* Returns the donor of place @at, which is this process's. */
+static inline struct link *dsm_link(ebbdsm_t *dsm, uint64_t at)
+{
+	return &dsm->link[at >> 61];
+}
+
 /* Takes the lock.  Returns 0, or -ECHILD without it. */
 int dsm_enter(ebbdsm_t *dsm);
 /* Gives it up; returns @result. */
@@ -50,8 +58,17 @@ int dsm_leave(ebbdsm_t *dsm, int result);
 
 /* --- with the lock held: --- */
 
-/* Makes a place as heap_new(), perhaps of memory that others have taken objects from. */
+#define DSM_ANY UINT32_MAX
+
+/*
+ * Makes a place as heap_new(), perhaps of memory that others have taken objects from: at the home
+ * donor, or where ebbdsm_task.h says if that is full.  May give the lock up meanwhile.
+ */
 int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
+/* ... at donor @donor. */
+int dsm_place_at(ebbdsm_t *dsm, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+/* Sets *@donor to that of @where: of a name, or EBBDSM_EMPTIEST. */
+int dsm_donor_of(ebbdsm_t *dsm, uint64_t where, uint32_t *donor);
 
 /* Sets *@slot to the box's.  -ESTALE: it is not this process's. */
 int dsm_own(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot);
@@ -73,6 +90,12 @@ void dsm_pending_end(ebbdsm_t *dsm, struct pending *p);
 
 /* What was returned is taken, or never will be: frees its place and claim. */
 void dsm_end_loan(ebbdsm_t *dsm, struct pending *p);
+
+/*
+ * As ebbdsm_reclaim(), but DSM_RETURNED if the borrower had returned the box; without @withdraws,
+ * -EAGAIN if it is not taken.
+ */
+int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws);
 
 /* Runs an operation on this process's own place.  Gives the lock up meanwhile. */
 int dsm_run_home(ebbdsm_t *dsm, struct dsm_op *op);

@@ -306,4 +306,6 @@ EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts);
 }
 #endif
 
+#include "ebbdsm_task.h"
+
 #endif

@@ -34,7 +34,7 @@ static int offer(ebbdsm_t *dsm, struct ebbdsm_box *box, enum dsm_hold state, uin
 	slot->state = SLOT_WORKING;
 	dsm_offer(&op, box->at, slot->ticket, state);
 	dsm_leave(dsm, 0);
-	r = link_run(dsm->home, &op, NULL);
+	r = link_run(dsm_link(dsm, box->at), &op, NULL);
 	pthread_mutex_lock(&dsm->lock);
 	slot->state = r ? SLOT_OWNED : state == DSM_HOLD_LENT ? SLOT_LENT : SLOT_OFFERED;
 	if (r && p)
@@ -201,7 +201,7 @@ static int offer_back(ebbdsm_t *dsm, struct pending *p, struct slot *slot)
 	}
 	dsm_publish(&p->copy->content, p->at, p->stamp, slot->size, p->ticket | DSM_HOLD_OFFERED);
 	dsm_leave(dsm, 0);
-	r = link_write(dsm->home, p->at, &p->copy->content, DSM_HEAD + slot->size);
+	r = link_write(dsm_link(dsm, p->at), p->at, &p->copy->content, DSM_HEAD + slot->size);
 	pthread_mutex_lock(&dsm->lock);
 	free(p->copy);
 	p->copy = NULL;
@@ -282,7 +282,7 @@ static void get_back(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot *s
 		dsm_pending_end(dsm, p);
 }
 
-static int reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
+int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws)
 {
 	struct pending *p;
 	struct slot *slot;
@@ -297,10 +297,10 @@ static int reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
 		return state == SLOT_WORKING ? -EBUSY : -EINVAL;
 	slot->state = SLOT_WORKING;
 	dsm_reclaim(&op, box->at, slot->ticket,
-		    state == SLOT_LENT ? DSM_HOLD_LENT : DSM_HOLD_OFFERED, true);
+		    state == SLOT_LENT ? DSM_HOLD_LENT : DSM_HOLD_OFFERED, withdraws);
 	r = dsm_run_home(dsm, &op);
 	if (r == DSM_RETURNED)
-		return take_returned(dsm, box, slot, &op);
+		return take_returned(dsm, box, slot, &op) ?: DSM_RETURNED;
 	if (!r || r == -EOWNERDEAD) {
 		get_back(dsm, box, slot);
 	} else if (r == -ESTALE) {
@@ -319,5 +319,8 @@ int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, reclaim(dsm, box));
+	if (r)
+		return r;
+	r = dsm_take_back(dsm, box, true);
+	return dsm_leave(dsm, r == DSM_RETURNED ? 0 : r);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * This process's places, at its home donor.  What is known of them is in this process alone: when
+ * This process's places, at its home donor and at others.  What is known of them is in this process alone: when
  * it dies, the donor frees their extents.
  *
  * A block is an extent: slots of one size, or one place of its own.  It counts up the numbers of
@@ -32,6 +32,7 @@ struct slot {
 };
 
 struct block {
+	struct link *link;       /* its donor */
 	struct ebbfar_extent x;
 	uint8_t *memory; /* NULL = not mapped */
 	struct block *chain, *next, *prev;
@@ -41,12 +42,18 @@ struct block {
 	struct slot slot[];
 };
 
-struct heap {
-	struct link *home;
+/* The places at one donor. */
+struct heap_part {
 	struct block **table; /* by place */
 	uint32_t size, blocks;
-	uint64_t places;
+	uint64_t places, bytes; /* bytes: of extents */
 	struct block *listed[NAME_KINDS];
+};
+
+struct heap {
+	struct link *home, *link; /* link: of donor 0, others follow */
+	uint64_t places;
+	struct heap_part part[NAME_DONORS];
 };
 
 void heap_end(struct heap *h);
@@ -56,6 +63,11 @@ void heap_end(struct heap *h);
  * until heap_free().  -ENOSPC, -ENOMEM, -EIO.
  */
 int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
+/* ... at donor @donor. */
+int heap_new_at(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+
+/* Returns whether a place for @size bytes needs no new extent. */
+bool heap_has_place(const struct heap *h, uint32_t donor, size_t size);
 
 /* Returns the slot of place @at, or NULL if no object of this process is there. */
 struct slot *heap_find(const struct heap *h, uint64_t at);

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NAME_DONORS 8u
 #define NAME_BLOCK 65536u
 #define NAME_OWN 10u    /* kinds that are extents of their own */
 /* Of slots: 64 bytes to 16 KiB, four sizes from a power of two to the next. */

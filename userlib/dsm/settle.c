@@ -59,7 +59,7 @@ int dsm_run_home(ebbdsm_t *dsm, struct dsm_op *op)
 	int r;
 
 	dsm_leave(dsm, 0);
-	r = link_run(dsm->home, op, NULL);
+	r = link_run(dsm_link(dsm, op->at), op, NULL);
 	pthread_mutex_lock(&dsm->lock);
 	return r;
 }
@@ -144,21 +144,11 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	while ((p = next_pending(dsm, turn, &slot)))
 		look(dsm, p, slot);
 	dsm_leave(dsm, 0);
+	task_sweep(dsm);
+	desk_update(dsm);
 	for (uint32_t i = 0; i < dsm->donors; i++) {
 		r = link_settle(&dsm->link[i]);
 		error = error ?: r;
 	}
 	return error;
-}
-
-int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot)
-{
-	int r = heap_new(&dsm->heap, size, at, slot);
-
-	if (r != -ENOSPC)
-		return r;
-	dsm_leave(dsm, 0);
-	ebbdsm_settle(dsm);
-	dsm_enter(dsm);
-	return heap_new(&dsm->heap, size, at, slot);
 }
