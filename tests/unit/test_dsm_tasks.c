@@ -447,7 +447,7 @@ static void many(void **state)
 	for (int i = 0; i < 2; i++)
 		start_worker(&worker[i], i ? world.tcp : world.local, THREADS);
 	registered(dsm, 0, NULL, FUNCTIONS);
-	for (int turn = 0; turn < 100; turn++) {
+	for (int turn = 0; turn < 20; turn++) {
 		uint64_t n = 0;
 
 		while (n < 20) {
@@ -468,7 +468,7 @@ static void many(void **state)
 			assert_int_equal(sum, n + 1);
 		}
 	}
-	assert_int_equal(spawned, 2000);
+	assert_int_equal(spawned, 400);
 	for (int i = 0; i < 2; i++)
 		stop_worker(&worker[i]);
 	settles(dsm, 0);

@@ -356,26 +356,33 @@ static int serve_verb(struct turn *u, struct task_op *op, const struct task_verb
 	}
 }
 
-static int serve(ebbdsm_t *dsm, uint32_t seat)
+/* Executes the task of @u->seat. */
+static int run_turn(struct turn *u)
 {
-	struct dsm_tasks *t = &dsm->tasks;
-	struct turn u = { .dsm = dsm, .seat = seat, .kept = malloc(sizeof(*u.kept)) };
 	struct task_op op;
 	struct task_verb v;
 
 	task_serve(&op);
 	v = task_next(&op, 0);
-	if (!u.kept)
-		op.result = -ENOMEM;
-	while (u.kept && v.kind != TASK_ENDED)
-		v = task_next(&op, serve_verb(&u, &op, &v));
+	while (v.kind != TASK_ENDED)
+		v = task_next(&op, serve_verb(u, &op, &v));
+	return op.result;
+}
+
+static int serve(ebbdsm_t *dsm, uint32_t seat)
+{
+	struct dsm_tasks *t = &dsm->tasks;
+	/* Before the task begins: then its end needs no memory. */
+	struct turn u = { .dsm = dsm, .seat = seat, .kept = malloc(sizeof(*u.kept)) };
+	int r = u.kept ? run_turn(&u) : -ENOMEM;
+
 	free(u.kept);
 	pthread_mutex_lock(&t->lock);
 	/* Unless it was offered again, and another thread serves it. */
-	if (op.result && op.result != -ESTALE)
+	if (r && r != -ESTALE)
 		t->serving &= ~(1ull << seat);
 	pthread_mutex_unlock(&t->lock);
-	return op.result;
+	return r;
 }
 
 /* Reads the seats, if a ring may have said that there are tasks. */
