@@ -68,6 +68,8 @@ $(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm/*.c)) $(B)/obj/userlib/dsm/dsm_step.o
 $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
+$(B)/tests/unit/test_model_dsm_tasks: $(B)/obj/userlib/dsm/task_step.o
+
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_tasks: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 
