@@ -106,8 +106,8 @@ typedef struct ebbdsm_job ebbdsm_job_t;
 /*
  * Spawns the task and sets *@job, which ebbdsm_join() ends.  On failure the boxes are the caller's
  * as before, and nothing is executed.  -ESRCH: no process executes tasks; -ENOEXEC: none of this
- * build, or the table has no such function; -EAGAIN: all that could have no room: join tasks first;
- * -ENOBUFS: EBBDSM_TASKS_SPAWNED.  Up to 2 round trips for each donor over TCP if what is known of
+ * build, or the table has no such function; -EAGAIN: all that could have no room: join tasks, or try
+ * again later; -ENOBUFS: EBBDSM_TASKS_SPAWNED.  Up to 2 round trips for each donor over TCP if what is known of
  * the processes is old, and 3 for each task.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_spawn(ebbdsm_t *dsm, struct ebbdsm_task *task,

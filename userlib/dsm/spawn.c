@@ -97,6 +97,22 @@ static void describe(const struct desk *d, uint32_t donor, struct choose_worker 
 	};
 }
 
+/*
+ * Rings the processes of this build: seats of a spawner that died before it rang are not known to be
+ * taken, and will be free.
+ */
+static void ring_workers(ebbdsm_t *dsm)
+{
+	const struct dsm_tasks *t = &dsm->tasks;
+
+	for (uint32_t i = 0; i < t->peers; i++) {
+		const struct desk *d = peer_desk(&t->peer[i]);
+
+		if (d->seats && !strcmp(d->build, t->build))
+			dsm_ring(dsm, t->peer[i].donor, t->peer[i].member);
+	}
+}
+
 /* Says why no process can execute the task; @others execute tasks of other builds. */
 static int no_worker(const struct choice *c, uint32_t workers, const struct dsm_peer *other)
 {
@@ -180,6 +196,8 @@ static int choose(const struct choice *c)
 		r = desk_look(c->dsm, 0);
 		if (!r)
 			r = choose_from_peers(c);
+		if (r == -EAGAIN)
+			ring_workers(c->dsm);
 	}
 	pthread_mutex_unlock(&t->look);
 	return r;
@@ -397,6 +415,9 @@ static int is_alive(ebbdsm_t *dsm, ebbdsm_job_t *job)
 	if (job->asked_at && now - job->asked_at < ASK_MS)
 		return 1;
 	r = desk_lives(dsm, job->worker.donor, job->worker.member, &job->worker.x);
+	if (r == 1 && job->asked_at)
+		/* It waits, or the ring was lost. */
+		dsm_ring(dsm, job->worker.donor, job->worker.member);
 	if (r == 1)
 		job->asked_at = now;
 	return r;
