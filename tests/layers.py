@@ -79,7 +79,7 @@ ROOMS = {
     "daemon/ebbctl/device": (*LIB, "daemon/ebbctl"),
     "daemon/ebbctl/run": (*LIB, "daemon/ebbctl", *EBBCTL[:1]),
     "daemon/ebbctl/live": (*LIB, "daemon/ebbctl", *EBBCTL[:1]),
-    "daemon/ebbctl/far": (*LIB, "userlib/far/client.h"),
+    "daemon/ebbctl/far": (*LIB, "userlib/far/client.h", "userlib/dsm/desk.h"),
     "daemon/ebbctl/verbs": (*LIB, "daemon/ebbctl", *EBBCTL[:3], "daemon/ebbctl/far"),
     "daemon/ebbctl": (*LIB, "daemon/ebbctl/verbs/verbs.h"),
     "kmod-swap": ("include/ebb/swap.h", "daemon/lib/wire/wire*.h", "daemon/lib/base/bytes.h",

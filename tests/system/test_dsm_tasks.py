@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+import parts
 from dsm_member import Name, Process, Space
 from machine import wait_for
 from parts import ebbctl_json
@@ -272,3 +273,168 @@ def test_no_task_is_executed_twice(donor):
         process.end()
     assert a.settle() == 0 and a.counts.places == 0
     a.close()
+
+
+# --- placement and status ---------------------------------------------------------
+
+def DONOR(i):
+    return i << 61
+
+
+def fill_machine(path):
+    """In a namespace of this process, 95 % of the machine's memory is in use."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    path.write_text("MemTotal:       1000000 kB\nMemFree:          20000 kB\nMemAvailable:     50000 kB\n")
+    assert libc.unshare(0x20000) == 0, os.strerror(ctypes.get_errno())
+    assert libc.mount(b"none", b"/", None, 0x44000, None) == 0
+    assert libc.mount(str(path).encode(), b"/proc/meminfo", None, 0x1000, None) == 0
+
+
+def working(donors, home, say, prepare=lambda: None):
+    prepare()
+    b = Space(*donors, home=home)
+    b.functions(lambda space, call: home, waiting=8)
+    say("ready")
+    while b.work(20000) in (0, -errno.EAGAIN):
+        pass
+
+
+def place_of(a, **spawn):
+    """Returns the donor where a task was executed."""
+    job = a.spawned(**spawn)
+    assert not isinstance(job, tuple), job
+    r, result = a.joined(job, 30)
+    assert r == 0 and result.status == result.donor, (r, result.error)
+    for box in result.box:
+        assert not box.stamp or a.drop(box) == 0
+    return result.donor
+
+
+@pytest.fixture
+def idle_machine(tmp_path):
+    """In a namespace of a process, the machine is idle."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  1 0 0 1000 0 0 0 0\n")
+
+    def prepare():
+        assert libc.unshare(0x20000) == 0, os.strerror(ctypes.get_errno())
+        assert libc.mount(b"none", b"/", None, 0x44000, None) == 0
+        assert libc.mount(str(stat).encode(), b"/proc/stat", None, 0x1000, None) == 0
+    return prepare
+
+
+def test_tasks_go_to_their_boxes(donor, idle_machine, tmp_path):
+    """Unless that machine is full."""
+    x, y = donor(), donor()
+    a = Space(x.unix, y.tcp)
+    a.functions(lambda space, call: 0)
+    workers = [Process(lambda say, hear: working((x.unix, y.tcp), 0, say, idle_machine)),
+               Process(lambda say, hear: working((x.tcp, y.unix), 1, say, idle_machine))]
+    assert [w.hear() for w in workers] == ["ready"] * 2
+    box = Name()
+    assert a.new_at(DONOR(1), content("y"), SIZE, box) == 0 and box.at >> 61 == 1
+    assert a.value(box, SIZE) == content("y")
+    for _ in range(3):
+        assert [place_of(a, where=DONOR(i)) for i in (0, 1, 0)] == [0, 1, 0]
+        assert place_of(a, where=box.at) == 1
+    # Without a place, that of its first box.
+    assert place_of(a, boxes=[box]) == 1
+    workers[1].kill()
+    workers[1].end()
+    wait_for(lambda: len(ebbctl_json("far", "show", y.tcp, "p")["members"]) == 2, 30, "a worker is left")
+
+    def both():
+        fill_machine(tmp_path / "meminfo")
+        idle_machine()
+    workers[1] = Process(lambda say, hear: working((x.tcp, y.unix), 1, say, both))
+    assert workers[1].hear() == "ready"
+    time.sleep(0.6)
+    assert [place_of(a, where=DONOR(1)) for _ in range(3)] == [0, 0, 0]
+    workers[0].kill()
+    workers[0].end()
+    wait_for(lambda: len(ebbctl_json("far", "show", x.tcp, "p")["members"]) == 2, 30, "a worker is left")
+    # There is no other machine.
+    time.sleep(0.6)
+    assert place_of(a, where=DONOR(0)) == 1
+    for w in workers[1:]:
+        w.kill()
+        w.end()
+    a.close()
+
+
+def test_boxes_go_where_memory_is(donor):
+    x, y = donor("30s"), donor("30s")
+    a, b = Space(x.unix, y.tcp), Space(x.tcp, y.unix, home=1)
+    box, size = Name(), 1 << 20
+    assert a.new_at(2 ** 64 - 1, content("a"), SIZE, box) == 0
+    taken = [a.new(bytes(size)) for _ in range(8)]
+    assert {b.at >> 61 for b in taken} == {0}
+    time.sleep(1.1)
+    assert a.settle() == 0
+    time.sleep(1.1)
+    emptiest = Name()
+    assert a.new_at(2 ** 64 - 1, content("b"), SIZE, emptiest) == 0
+    assert emptiest.at >> 61 == 1
+    # The home donor is filled, then the other one.
+    more = []
+    while not (r := a.call("new", bytes(size), size, box := Name())):
+        more.append(box)
+    assert r == -errno.ENOSPC
+    homes = [b.at >> 61 for b in more]
+    assert set(homes) == {0, 1} and homes == sorted(homes), homes
+    # Boxes at the other donor are as those at home.
+    assert a.value(more[-1], size) == bytes(size)
+    a.change(more[-1], b"x" * size)
+    assert a.value(more[-1], size) == b"x" * size
+    loan = a.offer("lend_mut", more[-1])
+    # There is no memory for what b borrows.
+    assert a.drop(more[0]) == 0 and a.drop(more.pop(-2)) == 0
+    p = b.borrow_loan(loan, None)
+    assert p > 0, p
+    ctypes.memmove(p, b"z" * size, size)
+    assert b.return_loan(loan, p) == 0
+    assert a.reclaim(more[-1]) == 0
+    assert a.value(more[-1], size) == b"z" * size
+    assert a.new_at(DONOR(2), content("c"), SIZE, Name()) == -errno.EINVAL
+    b.close()
+    a.close()
+
+
+def test_status(donor):
+    x, y = donor("30s"), donor("30s")
+    a = Space(x.unix, y.tcp)
+    boxes = [a.new(content("a")) for _ in range(3)]
+    a.functions(lambda space, call: 0, build=b"one")
+    b = Space(x.tcp, y.unix, home=1)
+    b.functions(lambda space, call: 0, waiting=2, build=b"one")
+    other = Name()
+    assert a.new_at(DONOR(1), content("b"), SIZE, other) == 0
+    jobs = [a.spawned() for _ in range(2)]
+    time.sleep(1.1)
+    assert (a.settle(), b.settle()) == (0, 0)
+    both = f"{x.tcp},{y.tcp}"
+    got = ebbctl_json("dsm", "status", both, "p")
+    assert (got["pool"], got["waiting"], got["running"]) == ("p", 2, 0)
+    first, second = got["donors"]
+    assert (first["donor"], first["members"], second["members"]) == (x.tcp, 1, 1)
+    # The objects of the tasks are boxes, too.
+    assert first["boxes"] == 5 and second["boxes"] == 1 and second["bytes"] == 64 << 10
+    assert first["total"] == 32 << 20 and first["pool_bytes"] == 16 << 20 and first["free"] == 16 << 20
+    of_a, of_b = got["members"]
+    assert (of_a["pid"], of_a["seats"], of_a["boxes"]) == (os.getpid(), 0, 6)
+    assert (of_b["build"], of_b["seats"], of_b["waiting"]) == ("one", 2, 2)
+    assert of_a["host"] == os.uname().nodename and 0 < of_a["memory"] < 1 and 0 <= of_a["cpu"] <= 1
+    assert b.work(5000) == 0 and b.work(5000) == 0
+    assert [a.joined(job, 30)[0] for job in jobs] == [0, 0]
+    assert ebbctl_json("dsm", "status", both, "p")["waiting"] == 0
+    text = parts.ebbctl("dsm", "status", both, "p").stdout
+    assert "pool p: 2 processes; 0 tasks waiting, 0 running" in text and "one" in text
+    refused = parts.ebbctl("dsm", "status", f"{y.tcp},{x.tcp}", "p", check=False)
+    assert refused.returncode == 2 and "in the order of the programs" in refused.stderr
+    assert "no such pool" in parts.ebbctl("dsm", "status", both, "q", check=False).stderr
+    for box in [*boxes, other]:
+        assert a.drop(box) == 0
+    b.close()
+    a.close()
+    assert ebbctl_json("dsm", "status", both, "p")["members"] == []
