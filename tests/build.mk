@@ -70,6 +70,8 @@ $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
 $(B)/tests/unit/test_model_dsm_tasks: $(B)/obj/userlib/dsm/task_step.o
 
+$(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
+
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_tasks: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 

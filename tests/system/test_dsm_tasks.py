@@ -438,3 +438,33 @@ def test_status(donor):
     b.close()
     a.close()
     assert ebbctl_json("dsm", "status", both, "p")["members"] == []
+
+
+def test_round_trips(donor):
+    """What a spawner waits for at the donor of another machine, where its task is executed."""
+    x, y = donor("30s"), donor("30s")
+    a, b = Space(x.unix, y.tcp), Space(x.tcp, y.unix, home=1)
+    a.functions(lambda space, call: 0)
+    b.functions(change, waiting=2)
+
+    def count(function):
+        before = a.counts.round_trips
+        return function(), a.counts.round_trips - before
+
+    def once():
+        boxes = [a.new(content(letter)) for letter in "ab"]
+        job, spawn = count(lambda: a.spawned(boxes, b"yes", 16))
+        assert not isinstance(job, tuple) and b.work(20000) == 0
+        (r, result), join = count(lambda: a.joined(job, 30))
+        assert r == 0 and result.content == b"y"
+        for box in result.box:
+            assert not box.stamp or a.drop(box) == 0
+        assert (a.settle(), b.settle()) == (0, 0)
+        return spawn, join
+    found = [once() for _ in range(5)]
+    # With what is known of processes, or with a new look.
+    assert {spawn for spawn, _ in found} <= {2, 4} and 2 in {spawn for spawn, _ in found}, found
+    # The object, and two boxes.
+    assert min(join for _, join in found) == 3, found
+    b.close()
+    a.close()

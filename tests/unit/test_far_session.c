@@ -380,6 +380,12 @@ static void accesses(void **state)
 	assert_int_equal(write_at(&b, at, bytes, 9), WIRE_NOT_OWNER);
 	assert_int_equal(read_at(&b, at, 9), WIRE_NOT_OWNER);
 	assert_int_equal(cas(&b, at, get64(bytes), 1), WIRE_NOT_OWNER);
+	/* Of the table, a member writes the word that it publishes. */
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(2), bytes, 8), WIRE_OK);
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(2), bytes, 7), WIRE_NOT_OWNER);
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(2) - 8, bytes, 8),
+			 WIRE_NOT_OWNER);
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(1), bytes, 8), WIRE_NOT_OWNER);
 	assert_int_equal(cas(&a, at, 1, 2), WIRE_OK);
 	assert_int_equal(get64(a.payload), get64(bytes));
 	put64(addend, 5);

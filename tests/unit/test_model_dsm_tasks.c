@@ -704,7 +704,7 @@ static void faults_are_found(void **state)
 
 static int allocate(void **state)
 {
-	return search_new(1u << 23) ? 0 : -1;
+	return search_new(1u << 20) ? 0 : -1;
 }
 
 static int release(void **state)

@@ -23,10 +23,11 @@
  * object.
  *
  * Memory.  A space is one pool of each donor of a list, which all processes have in the same order.
- * A process's boxes lie at its home donor.  At a unix socket, usually of the process's own machine,
- * the donor's memory is mapped: the owner borrows without a copy and without messages.  The content
- * of a new box is what the program stores, or zeros.  The memory of a process that exits is freed,
- * after ebb-donord's grace period (--keep) if it is not mapped.
+ * A process's boxes lie at its home donor, unless that is full or the program says otherwise
+ * (ebbdsm_task.h).  At a unix socket, usually of the process's own machine, the donor's memory is
+ * mapped: the owner borrows without a copy and without messages.  The content of a new box is what
+ * the program stores, or zeros.  The memory of a process that exits is freed, after ebb-donord's
+ * grace period (--keep) if it is not mapped.
  *
  * Death.  When a process is killed, in any call, boxes of others and their content stay.  Its boxes
  * are lost: -EOWNERDEAD.  If it was the borrower of a loan, ebbdsm_reclaim() returns -EOWNERDEAD,

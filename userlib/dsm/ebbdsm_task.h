@@ -6,7 +6,8 @@
  * A task is a function by its index in a table, which each process registers in the same order, and
  * its arguments: bytes, and boxes, whose ownership moves to the task.  ebbdsm_spawn() chooses the
  * process, posts the task there and returns; ebbdsm_join() waits for its end and gets bytes and
- * boxes back.  No code is sent: a process executes tasks of its own build alone, and refuses others.
+ * boxes back.  No code is sent: a process executes tasks of its own build alone, and refuses
+ * others.
  *
  * Processes that execute tasks call ebbdsm_work() in threads of their own, which sleep until a task
  * comes and send no messages meanwhile.  The processes of the space that have registered tasks are
@@ -14,28 +15,29 @@
  * load and which tasks wait, and where others post tasks.  There is no other server or daemon.
  *
  * At most once.  A task is executed once, or not at all, whichever processes are killed at whatever
- * time.  ebbdsm_join() tells which: 0, it has ended; -ECANCELED, it was not begun and never will be,
- * so that it can be spawned again; -EOWNERDEAD, its process died while it was executed or before its
- * result was fetched.
+ * time.  ebbdsm_join() tells which: 0, it has ended; -ECANCELED, it was not begun and never will
+ * be, so that it can be spawned again; -EOWNERDEAD, its process died while it was executed or
+ * before its result was fetched.
  *
  * Boxes.  What ebbdsm_spawn() takes is the task's.  When the function returns, the boxes in
  * call->box[] go to the process that joins; those that it has moved out of there are its process's.
  * If the process dies, boxes of a task that was not begun are the spawner's again, and boxes that
- * the task had are lost with it.  If the spawner dies, a task that was not begun is not executed once
- * the donor has freed the spawner's memory, and the boxes of one that was are dropped at its end.
+ * the task had are lost with it.  If the spawner dies, a task that was not begun is not executed
+ * once the donor has freed the spawner's memory, and the boxes of one that was are dropped at its
+ * end.
  *
  * A task runs to its end where it began: running threads do not migrate.
  *
  * Where.  A process is on the machine of its home donor.  A task goes to a process at the donor of
- * its first box, or at that of @where: the one with the fewest tasks.  If all processes there are on
- * machines whose processor or memory is in use above 90 %, or have no room, it goes elsewhere: to a
- * process on a machine below 90 % if there is one.  A task without boxes goes to the process with
- * the fewest tasks, its own included.  Loads are up to some seconds old.
+ * its first box, or at that of @where: the one with the fewest tasks.  If all processes there are
+ * on machines whose processor or memory is in use above 90 %, or have no room, it goes elsewhere:
+ * to a process on a machine below 90 % if there is one.  A task without boxes goes to the process
+ * with the fewest tasks, its own included.  Loads are up to some seconds old.
  *
  * Units, errors and threads are as in ebbdsm.h.  Any thread may call ebbdsm_spawn(), ebbdsm_work()
- * and, one thread for each job, ebbdsm_join(); one call of a handle waits at the home donor's socket
- * for all.  A function may spawn and join: it then takes a thread of its process until that ends,
- * and tasks that wait for each other need as many threads.
+ * and, one thread for each job, ebbdsm_join(); one call of a handle waits at the home donor's
+ * socket for all.  A function may spawn and join: it then takes a thread of its process until that
+ * ends, and tasks that wait for each other need as many threads.
  */
 #ifndef EBBDSM_TASK_H
 #define EBBDSM_TASK_H
@@ -83,8 +85,8 @@ struct ebbdsm_functions {
 
 /*
  * Registers the functions that this process may spawn and, with .waiting, execute; once for each
- * handle.  -EINVAL, -EALREADY, -ENOEXEC: the executable has no build id (ld --build-id), set .build;
- * -EOPNOTSUPP: a donor is too old.
+ * handle.  -EINVAL, -EALREADY, -ENOEXEC: the executable has no build id (ld --build-id), set
+ * .build; -EOPNOTSUPP: a donor is too old.
  */
 EBBDSM_API int ebbdsm_register(ebbdsm_t *dsm, struct ebbdsm_functions *functions);
 
@@ -106,9 +108,10 @@ typedef struct ebbdsm_job ebbdsm_job_t;
 /*
  * Spawns the task and sets *@job, which ebbdsm_join() ends.  On failure the boxes are the caller's
  * as before, and nothing is executed.  -ESRCH: no process executes tasks; -ENOEXEC: none of this
- * build, or the table has no such function; -EAGAIN: all that could have no room: join tasks, or try
- * again later; -ENOBUFS: EBBDSM_TASKS_SPAWNED.  Up to 2 round trips for each donor over TCP if what is known of
- * the processes is old, and 3 for each task.
+ * build, or the table has no such function; -EAGAIN: all that could have no room: join tasks, or
+ * try again later; -ENOBUFS: EBBDSM_TASKS_SPAWNED.  With a mapped home, 2 round trips if the
+ * process that is chosen has its home over TCP, and 2 for each donor over TCP if what is known of
+ * processes is half a second old.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_spawn(ebbdsm_t *dsm, struct ebbdsm_task *task,
 					   ebbdsm_job_t **job);

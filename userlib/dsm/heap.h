@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * This process's places, at its home donor and at others.  What is known of them is in this process alone: when
- * it dies, the donor frees their extents.
+ * This process's places, at its home donor and at others.  What is known of them is in this process
+ * alone: when it dies, the donor frees their extents.
  *
  * A block is an extent: slots of one size, or one place of its own.  It counts up the numbers of
  * all its stamps and tickets.  A block with few numbers left gets no new objects, and is freed when

@@ -98,8 +98,8 @@ static void describe(const struct desk *d, uint32_t donor, struct choose_worker 
 }
 
 /*
- * Rings the processes of this build: seats of a spawner that died before it rang are not known to be
- * taken, and will be free.
+ * Rings the processes of this build: seats of a spawner that died before it rang are not known to
+ * be taken, and will be free.
  */
 static void ring_workers(ebbdsm_t *dsm)
 {
@@ -365,11 +365,13 @@ static int spawn(ebbdsm_t *dsm, uint32_t donor, struct ebbdsm_task *task, ebbdsm
 	v = task_next(&op, 0);
 	while (v.kind != TASK_ENDED)
 		v = task_next(&op, spawn_verb(&c, &v));
-	if (op.result)
+	if (op.result) {
 		free(c.job);
-	else
-		*out = c.job;
-	return op.result;
+		return op.result;
+	}
+	c.job->asked_at = bell_now();
+	*out = c.job;
+	return 0;
 }
 
 int ebbdsm_spawn_at(ebbdsm_t *dsm, uint64_t where, struct ebbdsm_task *task, ebbdsm_job_t **job)
@@ -412,15 +414,15 @@ static int is_alive(ebbdsm_t *dsm, ebbdsm_job_t *job)
 	int64_t now = bell_now();
 	int r;
 
-	if (job->asked_at && now - job->asked_at < ASK_MS)
+	if (now - job->asked_at < ASK_MS)
 		return 1;
 	r = desk_lives(dsm, job->worker.donor, job->worker.member, &job->worker.x);
-	if (r == 1 && job->asked_at)
-		/* It waits, or the ring was lost. */
-		dsm_ring(dsm, job->worker.donor, job->worker.member);
-	if (r == 1)
-		job->asked_at = now;
-	return r;
+	if (r != 1)
+		return r;
+	job->asked_at = now;
+	/* The task waits, or the ring was lost. */
+	dsm_ring(dsm, job->worker.donor, job->worker.member);
+	return 1;
 }
 
 static int not_executed(const ebbdsm_job_t *job, const struct task_object *o,
