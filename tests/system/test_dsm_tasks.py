@@ -167,7 +167,7 @@ def spawning(where, say, hear):
 
 @pytest.mark.parametrize("lost, mapped", [(False, False), (True, True)])
 def test_a_spawner_is_killed_at_each_message(donor, wire, lost, mapped):
-    """Its worker has one seat, which is free again, and drops what nobody accepts."""
+    """Its worker has one seat, which is free again, and drops what is not accepted."""
     d = donor()
     b, link, executed = Space(d.unix if mapped else d.tcp), wire(d.port), []
 

@@ -24,7 +24,7 @@ enum { NO_OWNER = 0xff, FIRST_TICKET = 1 };
 
 enum hold { HOLD_NONE, HOLD_OFFERED, HOLD_TAKEN, HOLD_RETURNED, HOLD_DONE };
 
-/* A box of a task: who has it, and whether a parcel of it is out. */
+/* A box of a task: which process has it, and whether a parcel of it is out. */
 struct box {
 	uint8_t owner, state; /* HOLD_NONE: the owner's; HOLD_OFFERED: by the owner */
 };
@@ -179,7 +179,7 @@ static int probe(struct job *j)
 	if (j->loan == HOLD_OFFERED)
 		return -EAGAIN;
 	if (j->loan == HOLD_RETURNED) {
-		/* Taking it back from a worker whose memory is freed: as it was before the loan. */
+		/* The memory of a worker is freed: the object is as it was before the loan. */
 		if (!has_desk(j->taker, j->taker_desk)) {
 			j->loan = HOLD_NONE;
 			return -EOWNERDEAD;
@@ -424,7 +424,7 @@ static void begin(uint32_t p, uint8_t what)
 	go_on(p, 0);
 }
 
-/* A worker drops what spawners that are gone have not accepted. */
+/* A worker drops what dead spawners have not accepted. */
 static void settle(uint32_t p)
 {
 	uint32_t w = p - SPAWNERS;

@@ -144,8 +144,8 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	while ((p = next_pending(dsm, turn, &slot)))
 		look(dsm, p, slot);
 	dsm_leave(dsm, 0);
-	task_sweep(dsm);
-	desk_update(dsm);
+	if (dsm->tasks.settle)
+		dsm->tasks.settle(dsm);
 	for (uint32_t i = 0; i < dsm->donors; i++) {
 		r = link_settle(&dsm->link[i]);
 		error = error ?: r;

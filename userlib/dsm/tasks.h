@@ -24,7 +24,8 @@ struct dsm_kept {
 };
 
 struct dsm_tasks {
-	pthread_mutex_t lock; /* of all below; not held while a call waits for a donor */
+	void (*settle)(ebbdsm_t *dsm); /* what else ebbdsm_settle() does; NULL = nothing */
+	pthread_mutex_t lock; /* of what follows; not held while a call waits for a donor */
 	/* This process's desk. */
 	struct ebbfar_extent x;
 	struct desk_load written;
@@ -91,8 +92,5 @@ static inline int64_t task_until(int timeout_ms)
 {
 	return timeout_ms < 0 ? INT64_MAX : bell_now() + timeout_ms;
 }
-
-/* Boxes that joiners have accepted, or never will, are no longer kept. */
-void task_sweep(ebbdsm_t *dsm);
 
 #endif

@@ -14,6 +14,67 @@
 /* Between calls of ebbdsm_settle(), ms. */
 #define SETTLE_MS 1000
 
+/* --- boxes of results ------------------------------------------------------------- */
+
+/* Withdraws and drops what was not accepted; returns whether nothing is left. */
+static bool drop_kept(ebbdsm_t *dsm, struct dsm_kept *k)
+{
+	bool left = false;
+
+	for (uint32_t i = 0; i < EBBDSM_TASK_BOXES; i++) {
+		if (!k->box[i].stamp)
+			continue;
+		if (!ebbdsm_reclaim(dsm, &k->box[i]))
+			ebbdsm_drop(dsm, &k->box[i]);
+		left |= k->box[i].stamp != 0 && ebbdsm_size(dsm, &k->box[i]);
+	}
+	return !left;
+}
+
+/* Returns whether the joiner has accepted all: ebbdsm_settle() has freed their places. */
+static bool is_accepted(ebbdsm_t *dsm, const struct dsm_kept *k)
+{
+	for (uint32_t i = 0; i < EBBDSM_TASK_BOXES; i++)
+		if (k->box[i].stamp && ebbdsm_size(dsm, &k->box[i]))
+			return false;
+	return true;
+}
+
+/* Boxes that joiners have accepted, or never will, are no longer kept. */
+static void sweep(ebbdsm_t *dsm)
+{
+	struct dsm_tasks *t = &dsm->tasks;
+	struct dsm_kept *all, *left = NULL, *k;
+
+	pthread_mutex_lock(&t->lock);
+	all = t->kept;
+	t->kept = NULL;
+	pthread_mutex_unlock(&t->lock);
+	while ((k = all)) {
+		all = k->next;
+		if (is_accepted(dsm, k) ||
+		    (!desk_lives(dsm, k->donor, k->member, &k->x) && drop_kept(dsm, k))) {
+			free(k);
+			continue;
+		}
+		k->next = left;
+		left = k;
+	}
+	pthread_mutex_lock(&t->lock);
+	while ((k = left)) {
+		left = k->next;
+		k->next = t->kept;
+		t->kept = k;
+	}
+	pthread_mutex_unlock(&t->lock);
+}
+
+static void settle(ebbdsm_t *dsm)
+{
+	sweep(dsm);
+	desk_update(dsm);
+}
+
 /* --- functions -------------------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4)))
@@ -136,6 +197,7 @@ int ebbdsm_register(ebbdsm_t *dsm, struct ebbdsm_functions *f)
 		memcpy(t->build, build, sizeof(build));
 		t->registered = true;
 		t->seats = f->waiting;
+		t->settle = settle;
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (r)
@@ -143,60 +205,6 @@ int ebbdsm_register(ebbdsm_t *dsm, struct ebbdsm_functions *f)
 	r = show(dsm, f->waiting);
 	return !r ? 0 : say(f, r, "functions: cannot show them: %s; see ebbdsm_why()",
 			    strerror(-r));
-}
-
-/* --- boxes of results ------------------------------------------------------------- */
-
-/* Withdraws and drops what was not accepted; returns whether nothing is left. */
-static bool drop_kept(ebbdsm_t *dsm, struct dsm_kept *k)
-{
-	bool left = false;
-
-	for (uint32_t i = 0; i < EBBDSM_TASK_BOXES; i++) {
-		if (!k->box[i].stamp)
-			continue;
-		if (!ebbdsm_reclaim(dsm, &k->box[i]))
-			ebbdsm_drop(dsm, &k->box[i]);
-		left |= k->box[i].stamp != 0 && ebbdsm_size(dsm, &k->box[i]);
-	}
-	return !left;
-}
-
-/* Returns whether the joiner has accepted all: ebbdsm_settle() has freed their places. */
-static bool is_accepted(ebbdsm_t *dsm, const struct dsm_kept *k)
-{
-	for (uint32_t i = 0; i < EBBDSM_TASK_BOXES; i++)
-		if (k->box[i].stamp && ebbdsm_size(dsm, &k->box[i]))
-			return false;
-	return true;
-}
-
-void task_sweep(ebbdsm_t *dsm)
-{
-	struct dsm_tasks *t = &dsm->tasks;
-	struct dsm_kept *all, *left = NULL, *k;
-
-	pthread_mutex_lock(&t->lock);
-	all = t->kept;
-	t->kept = NULL;
-	pthread_mutex_unlock(&t->lock);
-	while ((k = all)) {
-		all = k->next;
-		if (is_accepted(dsm, k) ||
-		    (!desk_lives(dsm, k->donor, k->member, &k->x) && drop_kept(dsm, k))) {
-			free(k);
-			continue;
-		}
-		k->next = left;
-		left = k;
-	}
-	pthread_mutex_lock(&t->lock);
-	while ((k = left)) {
-		left = k->next;
-		k->next = t->kept;
-		t->kept = k;
-	}
-	pthread_mutex_unlock(&t->lock);
 }
 
 /* --- execution -------------------------------------------------------------------- */

@@ -111,12 +111,14 @@ int desk_open(ebbdsm_t *dsm)
 	free(d);
 	if (!r)
 		r = ebbfar_publish(dsm->home->far, t->x.place | DESK_VERSION);
+	t->settle = desk_update;
 	/* Counts are since the opening. */
 	dsm->home->round_trips = dsm->home->requests = dsm->home->posts = 0;
 	/* A donor that is too old: this process is not seen, and has no tasks. */
 	if (r == -EACCES) {
 		ebbfar_free(dsm->home->far, &t->x);
 		t->x.size = 0;
+		t->settle = NULL;
 		return 0;
 	}
 	return link_error(r);
