@@ -70,6 +70,7 @@ $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
 $(B)/tests/unit/test_model_dsm_tasks: $(B)/obj/userlib/dsm/task_step.o
 
+$(B)/tests/unit/test_dsm_tasks: private override CFLAGS += -Iuserlib/far
 $(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
 
 # libebbdsm with a donor in the same process.

@@ -102,7 +102,7 @@ struct ebbdsm_task {
 	char error[256];    /* set on failure: "THING: CAUSE; REMEDY" */
 };
 
-/* A task that was spawned and is not joined. */
+/* A task that was spawned and is not joined.  Join each, also after ebbdsm_cancel(). */
 typedef struct ebbdsm_job ebbdsm_job_t;
 
 /*
@@ -154,8 +154,9 @@ EBBDSM_API int ebbdsm_cancel(ebbdsm_t *dsm, ebbdsm_job_t *job);
 
 /*
  * Waits up to @timeout_ms, -1 = without limit, for a task and executes it.  0: executed or refused
- * one; -EAGAIN: none came; -EINVAL: ebbdsm_register() was not called with .waiting.  Does what
- * ebbdsm_settle() does every second.
+ * one; -EAGAIN: none came; -EINVAL: ebbdsm_register() was not called with .waiting; -ENOSPC,
+ * -ENOBUFS, -ENOMEM: a task waits, and there is no memory to take it.  Does what ebbdsm_settle()
+ * does, every second.
  */
 EBBDSM_API int ebbdsm_work(ebbdsm_t *dsm, int timeout_ms);
 

@@ -434,13 +434,18 @@ static int next_seat(struct dsm_tasks *t)
 	return seat;
 }
 
+/* Counts a task that begins or, with @executed, ends; spawners choose by what is shown at once. */
 static void count(ebbdsm_t *dsm, uint32_t running, uint32_t executed)
 {
 	struct dsm_tasks *t = &dsm->tasks;
+	uint32_t shown;
 
 	pthread_mutex_lock(&t->lock);
 	t->running += running;
 	t->executed += executed;
+	shown = t->written.running = t->running;
+	/* With the lock: the last one that is posted is the last count. */
+	link_post(dsm->home, &t->x, offsetof(struct desk, load.running), &shown, sizeof(shown));
 	pthread_mutex_unlock(&t->lock);
 	desk_update(dsm);
 }
