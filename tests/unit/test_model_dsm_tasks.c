@@ -40,7 +40,8 @@ struct job {
 };
 
 struct process {
-	uint8_t alive, recovered, active, serving; /* active: 0 none, 1 spawn, 2 join, 3 cancel, 4 serve */
+	/* Active: 0 none, 1 spawn, 2 join, 3 cancel, 4 serve. */
+	uint8_t alive, recovered, active, serving;
 	uint8_t job; /* that a worker serves */
 	uint8_t has, kept, rung;
 	struct task_op op;
@@ -369,13 +370,19 @@ static void joined(uint32_t p, struct job *j, int result)
 				wrong("a box of a task that was not begun is lost");
 }
 
+/* Returns the bit in .reached of a result of an operation. */
+static uint32_t place_of(uint8_t what, int result)
+{
+	return (what == 4 ? 0 : 16 * (what - 1u)) + ((uint32_t)-result & 15);
+}
+
 static void ended(uint32_t p, int result)
 {
 	struct process *me = &W.p[p];
 	struct job *j = &W.job[is_spawner(p) ? p : me->job];
 	uint8_t what = me->active;
 
-	reached[what == 4] |= 1ull << (what == 4 ? 0 : 16 * (what - 1)) << (-result & 15);
+	reached[what == 4] |= 1ull << place_of(what, result);
 	if (what == 1) {
 		j->spawned = !result;
 		j->ended = result != 0;
@@ -666,8 +673,7 @@ static void all_is_reached(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		if (!(reached[all[i].what == 4] >> (all[i].what == 4 ? 0 : 16 * (all[i].what - 1)) >>
-		      (-all[i].result & 15) & 1))
+		if (!(reached[all[i].what == 4] >> place_of(all[i].what, all[i].result) & 1))
 			fail_msg("no model has %s", all[i].text);
 }
 

@@ -46,7 +46,7 @@ uint32_t bell_rings(struct bell *b)
 }
 
 /* With the lock held, which is given up meanwhile. */
-static int listen(struct bell *b, ebbfar_t *far, int64_t left)
+static int listen_for_one(struct bell *b, ebbfar_t *far, int64_t left)
 {
 	uint32_t member;
 	uint64_t word;
@@ -76,7 +76,7 @@ int bell_wait(struct bell *b, ebbfar_t *far, uint32_t rings, int64_t until)
 		if (left <= 0)
 			break;
 		if (!b->listens)
-			r = listen(b, far, left);
+			r = listen_for_one(b, far, left);
 		else
 			pthread_cond_clockwait(&b->rung, &b->lock, CLOCK_MONOTONIC, &end);
 	}

@@ -206,14 +206,14 @@ static int fill(ebbdsm_t *dsm, uint64_t at, const void *content, size_t size,
 	return r;
 }
 
-/* Makes a box at donor @donor, or, if that is DSM_ANY, where dsm_place() places it. */
+/* Makes a box at donor @donor, or, if that is DSM_ANY, where dsm_place_best() places it. */
 static int make(ebbdsm_t *dsm, uint32_t donor, const void *content, size_t size,
 		struct ebbdsm_box *box)
 {
 	struct content *memory;
 	struct slot *slot;
 	uint64_t at;
-	int r = donor == DSM_ANY ? dsm_place(dsm, size, &at, &slot) :
+	int r = donor == DSM_ANY ? dsm_place_best(dsm, size, &at, &slot) :
 				   dsm_place_at(dsm, donor, size, &at, &slot);
 
 	if (r)

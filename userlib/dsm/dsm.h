@@ -60,11 +60,10 @@ int dsm_leave(ebbdsm_t *dsm, int result);
 
 #define DSM_ANY UINT32_MAX
 
-/*
- * Makes a place as heap_new(), perhaps of memory that others have taken objects from: at the home
- * donor, or where ebbdsm_task.h says if that is full.  May give the lock up meanwhile.
- */
+/* Makes a place as heap_new(), perhaps of memory that others have taken objects from. */
 int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
+/* ... at the home donor, or where ebbdsm_task.h says if that is full. */
+int dsm_place_best(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
 /* ... at donor @donor. */
 int dsm_place_at(ebbdsm_t *dsm, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
 /* Sets *@donor to that of @where: of a name, or EBBDSM_EMPTIEST. */

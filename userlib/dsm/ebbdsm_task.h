@@ -74,7 +74,7 @@ struct ebbdsm_functions {
 	size_t size;                  /* sizeof(struct ebbdsm_functions) */
 	const ebbdsm_function *table; /* the same functions in all processes; valid until close */
 	unsigned count;
-	unsigned waiting;  /* tasks that may wait here, up to EBBDSM_TASKS_WAITING; 0: none run here */
+	unsigned waiting; /* tasks that may wait here, up to EBBDSM_TASKS_WAITING; 0 = none run */
 	/*
 	 * Equal in processes that have the same table: up to 63 printable characters, or NULL: the
 	 * build id of the executable.  Set it if the functions are in a shared library.
@@ -127,7 +127,7 @@ struct ebbdsm_result {
 	size_t bytes_size;  /* of the room; set to the size of the result */
 	int status;         /* what the function returned */
 	unsigned donor, member; /* where it was spawned: index of the donor, number there */
-	/* What the function left in call->box[]; on failure, arguments that are the caller's again. */
+	/* What the function left in call->box[]; on failure, arguments: the caller's again. */
 	struct ebbdsm_box box[EBBDSM_TASK_BOXES];
 	char error[256];    /* set on failure: "THING: CAUSE; REMEDY" */
 };
@@ -137,7 +137,7 @@ struct ebbdsm_result {
  * first two end the job: *@job becomes NULL.
  *
  *	-EAGAIN      not yet
- *	-EMSGSIZE    the result is larger than the room: nothing was fetched; .bytes_size is its size
+ *	-EMSGSIZE    the result is larger than the room, and stays; .bytes_size is its size
  *	-ECANCELED   it was not begun: its process exited or had no memory, or ebbdsm_cancel()
  *	-ENOEXEC     its process has another build, or no such function; it was not begun
  *	-EOWNERDEAD  its process died after it had begun

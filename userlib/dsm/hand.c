@@ -98,7 +98,7 @@ static int take(ebbdsm_t *dsm, uint64_t from, uint64_t ticket, enum dsm_hold sta
 	if (!ticket || !name_parse(from, 0, dsm->donors, &n) || n.bytes <= DSM_HEAD)
 		return -EINVAL;
 	t->link = &dsm->link[n.donor];
-	r = dsm_place(dsm, n.bytes - DSM_HEAD, &t->at, &t->slot);
+	r = dsm_place_best(dsm, n.bytes - DSM_HEAD, &t->at, &t->slot);
 	if (r)
 		return r;
 	t->stamp = heap_stamp(&dsm->heap, t->at);

@@ -48,7 +48,8 @@ static void sample_memory(struct load *l)
 			available = kib;
 	}
 	fclose(f);
-	l->memory = total && available <= total ? (uint32_t)((total - available) * 1000 / total) : 0;
+	available = available < total ? available : total;
+	l->memory = total ? (uint32_t)((total - available) * 1000 / total) : 0;
 }
 
 void load_sample(struct load *l)

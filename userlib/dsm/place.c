@@ -115,6 +115,11 @@ static bool is_home_full(ebbdsm_t *dsm)
 
 int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot)
 {
+	return dsm_place_at(dsm, dsm->home->number, size, at, slot);
+}
+
+int dsm_place_best(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot)
+{
 	uint32_t home = dsm->home->number, tried = 0;
 	int donor = (int)home, r;
 

@@ -18,8 +18,8 @@
  * Rules for the caller:
  *  - A record stays as it is until the task's loan has ended; it is written before the seat.
  *  - A worker serves a seat by one thread at a time.
- *  - Parcels of a result that was returned are withdrawn, and the boxes dropped, when the spawner is
- *    dead (TASK_KEEP).
+ *  - Parcels of a result that was returned are withdrawn, and the boxes dropped, when the spawner
+ *    is dead (TASK_KEEP).
  *
  * Pure: no I/O, clock, allocation.
  */
@@ -37,7 +37,7 @@ enum task_verb_kind {
 	TASK_GIVE,      /* offer box .i; of a worker: box .i of the result */
 	TASK_MAKE,      /* make the task's object, and lend it */
 	TASK_RECORD,    /* write the record */
-	TASK_POST,      /* swap the seat.  0; -EAGAIN: another was faster; else it may have changed */
+	TASK_POST,      /* swap the seat.  -EAGAIN: another was faster; else it may have changed */
 	TASK_RING,      /* ring the other process; the status has no effect */
 	/*
 	 * What has become of the loan: TASK_RETURNED, the object is the spawner's again; -EAGAIN,
@@ -46,7 +46,7 @@ enum task_verb_kind {
 	TASK_PROBE,
 	TASK_ALIVE,     /* 1: the worker is alive, 0: it is not */
 	TASK_WITHDRAW,  /* withdraw the loan.  0: it was not taken; -EBUSY: it was */
-	TASK_LOOK,      /* 0: set op->out to the boxes of the result; -EMSGSIZE; else not executed */
+	TASK_LOOK,      /* 0: set op->out to the boxes of the result; -EMSGSIZE; not executed */
 	TASK_RETRIEVE,  /* withdraw the parcel of box .i, unless it was accepted */
 	TASK_ACCEPT,    /* accept the parcel of box .i; of a worker: of an argument */
 	TASK_DISCARD,   /* drop the task's object; the record is unused */

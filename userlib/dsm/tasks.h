@@ -25,7 +25,7 @@ struct dsm_kept {
 
 struct dsm_tasks {
 	void (*settle)(ebbdsm_t *dsm); /* what else ebbdsm_settle() does; NULL = nothing */
-	pthread_mutex_t lock; /* of what follows; not held while a call waits for a donor */
+	pthread_mutex_t lock; /* of what follows; not held while a call waits, except to post */
 	/* This process's desk. */
 	struct ebbfar_extent x;
 	struct desk_load written;
