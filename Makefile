@@ -164,6 +164,8 @@ DEPS_RPM := rpm rpmlint
 # Other programs that run in the guest with systemd.
 DEPS_PLACES := redis-server redis-tools attr podman crun debootstrap
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
+# Of the crate's tests, which `make check` skips without them.
+DEPS_RUST := rustc cargo
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
@@ -175,6 +177,7 @@ DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \
 	$(if $(filter deb check-all guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
 	$(if $(filter check-all guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
+	$(if $(filter check-all,$(MAKECMDGOALS)),$(DEPS_RUST)) \
 	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 

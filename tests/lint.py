@@ -56,7 +56,7 @@ def style(files):
             if f.endswith((".c", ".h")) and re.match(r"\t* {8}", line):
                 wrong.append(f"{at}: blanks instead of a tab")
             # Messages may be long: people search for them.
-            if f.endswith((".c", ".h")) and len(line.expandtabs(8)) > COLUMNS and '"' not in line:
+            if f.endswith((".c", ".h", ".rs")) and len(line.expandtabs(8)) > COLUMNS and '"' not in line:
                 wrong.append(f"{at}: longer than {COLUMNS} columns")
     return "\n".join(wrong)
 
@@ -149,7 +149,7 @@ def main():
     checks += [
         ("layers", lambda: run(*PYTHON, "tests/layers.py", "--built")),
         ("language", lambda: run(*PYTHON, "tests/language.py")),
-        ("style", lambda: style(listed("*.c", "*.h", "*.py", "*.sh", "*.mk", "Makefile"))),
+        ("style", lambda: style(listed("*.c", "*.h", "*.rs", "*.py", "*.sh", "*.mk", "Makefile"))),
         ("pyflakes", lambda: pyflakes(listed("*.py"))),
         ("shellcheck", lambda: run("shellcheck", "-x", *shell_files())),
         ("mandoc", lambda: man_pages(listed("docs/man/*"))),

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+//! Spaces at a donor that this test starts: EBB_DONORD is the program, or ebb-donord in PATH.
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::mem::forget;
+use std::net::TcpListener;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ebbdsm::{scope, Box, Ended, Error, Kind, Loan, Options, Parcel, Space, View};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A donor at a unix socket, where its memory is mapped, and over TCP.
+struct Donor {
+    child: Child,
+    directory: PathBuf,
+    local: String,
+    tcp: String,
+}
+
+impl Donor {
+    fn start() -> Donor {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ebbdsm-live-{}-{number}", std::process::id());
+        let directory = env::temp_dir().join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let tcp = format!("127.0.0.1:{port}");
+        let local = format!("unix:{}/donor.sock", directory.display());
+        let mut donord = Command::new(env::var_os("EBB_DONORD").unwrap_or("ebb-donord".into()));
+        donord.args(["--listen", &local, "--listen", &tcp, "--memory", "64M", "--slab", "16M"]);
+        donord.args(["--far", "32M", "--keep", "300ms", "--headroom", "0"]);
+        donord.args(["--drain-timeout", "0"]);
+        donord.env("EBB_RUN_DIR", &directory);
+        let log = fs::File::create(directory.join("log")).unwrap();
+        donord.stdout(log.try_clone().unwrap()).stderr(log);
+        let child = donord.spawn().unwrap_or_else(|e| panic!("{donord:?}: {e}; set EBB_DONORD"));
+        Donor { child, directory, local, tcp }
+    }
+
+    /// Opens a space, as soon as the donor listens.
+    fn open(&mut self, at: &str) -> Space {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match open(at) {
+                Ok(space) => return space,
+                Err(e) => {
+                    let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+                    let exited = self.child.try_wait().unwrap();
+                    assert!(exited.is_none() && Instant::now() < end, "{e}\n{log}");
+                }
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Donor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn open(at: &str) -> Result<Space, Error> {
+    Space::open(&Options {
+        donors: vec![at.to_string()],
+        pool: "p".to_string(),
+        timeout_ms: 20_000,
+        ..Options::default()
+    })
+}
+
+/// Runs @test with a space whose home is mapped, and with one over TCP; another space, and where
+/// that is.
+fn with_spaces(test: fn(&Space, &Space, &str)) {
+    let mut donor = Donor::start();
+    let (local, tcp) = (donor.local.clone(), donor.tcp.clone());
+    for (at, other) in [(&local, &tcp), (&tcp, &local)] {
+        test(&donor.open(at), &donor.open(other), other);
+    }
+}
+
+fn kind<T, E: Into<Error>>(result: Result<T, E>) -> Option<Kind> {
+    result.err().map(|e| e.into().kind())
+}
+
+#[test]
+fn boxes() {
+    with_spaces(|space, _, _| {
+        let mut own = Box::new(space, &5u64).unwrap();
+        {
+            let first = own.borrow().unwrap();
+            let second = own.borrow().unwrap();
+            assert_eq!((*first, *second), (5, 5));
+            assert_eq!(&*first as *const u64 as usize % 16, 0);
+        }
+        *own.borrow_mut().unwrap() = 6;
+        let mut m = own.borrow_mut().unwrap();
+        *m += 1;
+        m.end().unwrap();
+        assert_eq!(own.get().unwrap(), 7);
+
+        let mut rows = Box::new(space, &[1u32, 2, 3][..]).unwrap();
+        rows.borrow_mut().unwrap()[1] = 20;
+        assert_eq!(*rows.borrow().unwrap(), [1, 20, 3]);
+        assert_eq!(rows.len(), 3);
+        let zeros = Box::<[u16]>::zeroed_slice(space, 1000).unwrap();
+        assert!(zeros.borrow().unwrap().iter().all(|&z| z == 0));
+        assert_eq!(Box::<[f64; 4]>::zeroed(space).unwrap().get().unwrap(), [0.0; 4]);
+        assert_eq!(kind(Box::<[u8]>::zeroed_slice(space, 2 << 20)), Some(Kind::Invalid));
+        assert_eq!(kind(Box::<[u64]>::zeroed_slice(space, usize::MAX)), Some(Kind::Invalid));
+        assert_eq!(kind(Box::<[u8]>::new(space, &[])), Some(Kind::Invalid));
+
+        assert_eq!(space.counts().places, 3);
+        let moved = own;
+        assert_eq!(moved.get().unwrap(), 7);
+        drop(rows);
+        drop(zeros);
+        drop(moved);
+        assert_eq!(space.counts().places, 0);
+    });
+}
+
+#[test]
+fn forgotten_borrows() {
+    with_spaces(|space, _, _| {
+        let mut own = Box::new(space, &1u64).unwrap();
+        forget(own.borrow().unwrap());
+        assert_eq!(kind(own.borrow_mut()), Some(Kind::Busy));
+        assert_eq!(own.get().unwrap(), 1);
+        drop(own);
+        let mut own = Box::new(space, &2u64).unwrap();
+        forget(own.borrow_mut().unwrap());
+        assert_eq!(kind(own.borrow()), Some(Kind::Busy));
+        assert_eq!(kind(own.give()), Some(Kind::Busy));
+    });
+}
+
+#[test]
+fn options_that_cannot_be() {
+    let error = Space::open(&Options::default()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(error.to_string(), "options: 0 donors; give 1 to 8");
+    let pool = Options { pool: "a\0b".into(), ..Options::default() };
+    assert!(Space::open(&pool).unwrap_err().to_string().contains("NUL"));
+    let error = open("unix:/nonexistent/donor").unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/donor"), "{error}");
+    assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn readers() {
+    with_spaces(|space, other, at| {
+        let mut own = Box::new(space, &[1u64, 2][..]).unwrap();
+        let first = own.view();
+        assert_eq!(View::<[u64]>::from_bytes(first.to_bytes()), first);
+        let seen = other.read(first).unwrap();
+        own.borrow_mut().unwrap()[0] = 10;
+        let second = own.view();
+        assert_ne!(first, second);
+        assert_eq!((&*seen, &*other.read(second).unwrap()), (&[1, 2][..], &[10, 2][..]));
+        // It is cached there, and not here.
+        assert_eq!(*other.read(first).unwrap(), [1, 2]);
+        drop(seen);
+        drop(own);
+        let third = open(at).unwrap();
+        assert_eq!(kind(third.read(first)), Some(Kind::Stale));
+
+        // Names within objects.
+        let leaf = Box::new(space, &3u64).unwrap();
+        let node = Box::new(space, &[leaf.view(), leaf.view()]).unwrap();
+        let node = other.read(node.view()).unwrap();
+        assert_eq!(*other.read(node[1]).unwrap(), 3);
+
+        // A name that was taken for one of another type.
+        let wrong = View::<[u32; 3]>::from_bytes(leaf.view().to_bytes());
+        assert_eq!(kind(other.read(wrong)), Some(Kind::Invalid));
+        let half = View::<[u32]>::from_bytes(leaf.view().to_bytes());
+        assert_eq!(*other.read(half).unwrap(), [3, 0]);
+        assert_eq!(kind(other.read(View::<u64>::from_bytes([0; 16]))), Some(Kind::Invalid));
+        assert_eq!(kind(other.read(View::<u64>::from_bytes([255; 16]))), Some(Kind::Invalid));
+    });
+}
+
+#[test]
+fn loans() {
+    with_spaces(|space, other, _| {
+        let mut count = Box::new(space, &1u64).unwrap();
+        let mut rows = Box::new(space, &[1u8; 100]).unwrap();
+        let (send, receive) = mpsc::channel::<(Loan<u64>, Loan<[u8; 100]>)>();
+        let sum = thread::scope(|threads| {
+            let task = threads.spawn(move || {
+                let (count, rows) = receive.recv().unwrap();
+                other.with_loan(count, |c| *c += 1).unwrap();
+                other.with_loan(rows, |r| r.iter_mut().map(|x| *x += 1).count()).unwrap()
+            });
+            scope(|s| {
+                let loans = (s.lend(&mut count).unwrap().1, s.lend(&mut rows).unwrap().1);
+                send.send(loans).unwrap();
+                task.join().unwrap()
+            })
+        });
+        assert_eq!(sum.unwrap(), 100);
+        assert_eq!((count.get().unwrap(), rows.get().unwrap()), (2, [2; 100]));
+
+        // A loan that no task borrows is withdrawn.
+        let loan = scope(|s| s.lend(&mut count).unwrap().1).unwrap();
+        assert_eq!(kind(other.with_loan(loan, |c| *c += 1)), Some(Kind::Stale));
+
+        // One that ends before its scope, and the box is lent again.
+        scope(|s| {
+            let (lent, loan) = s.lend(&mut count).unwrap();
+            other.with_loan(loan, |c| *c += 1).unwrap();
+            let (own, ended) = lent.reclaim().unwrap();
+            assert_eq!((own.get().unwrap(), ended), (3, Ended::Returned));
+            let (_, loan) = s.lend(own).unwrap();
+            other.with_loan(loan, |c| *c += 1).unwrap();
+        })
+        .unwrap();
+        assert_eq!(count.get().unwrap(), 4);
+
+        // A borrower of another type changes nothing.
+        scope(|s| {
+            let loan = Loan::<u32>::from_bytes(s.lend(&mut count).unwrap().1.to_bytes());
+            assert_eq!(kind(other.with_loan(loan, |c| *c = 0)), Some(Kind::Invalid));
+        })
+        .unwrap();
+        assert_eq!(count.get().unwrap(), 4);
+
+        // Panics, of a task and of an owner.
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            scope(|s| {
+                let (_, loan) = s.lend(&mut count).unwrap();
+                let _ = other.with_loan(loan, |c| {
+                    *c = 5;
+                    panic!("a task fails");
+                });
+            })
+        }));
+        assert_eq!(*failed.unwrap_err().downcast::<&str>().unwrap(), "a task fails");
+        assert_eq!(count.get().unwrap(), 5);
+
+        // Beyond a scope.
+        let loan = count.lend_unscoped().unwrap();
+        assert_eq!(kind(count.borrow()), Some(Kind::Busy));
+        other.with_loan(loan, |c| *c = 6).unwrap();
+        assert_eq!(count.reclaim().unwrap(), Ended::Returned);
+        assert_eq!(kind(count.reclaim()), Some(Kind::Invalid));
+        assert_eq!(count.get().unwrap(), 6);
+    });
+}
+
+#[test]
+fn parcels() {
+    with_spaces(|space, other, _| {
+        let own = Box::new(space, &7u64).unwrap();
+        let (given, parcel) = own.give().unwrap();
+        let own = given.withdraw().unwrap();
+        let refused = other.accept(parcel).unwrap_err();
+        assert_eq!(refused.error.kind(), Kind::Stale);
+        let (given, parcel) = own.give().unwrap();
+        let again = Parcel::<u64>::from_bytes(parcel.to_bytes());
+        let mut got = other.accept(parcel).unwrap();
+        assert_eq!(kind(other.accept(again)), Some(Kind::Stale));
+        *got.borrow_mut().unwrap() += 1;
+        assert_eq!(got.get().unwrap(), 8);
+        let mut refused = given.withdraw().unwrap_err();
+        let end = Instant::now() + PATIENCE;
+        while refused.error.kind() == Kind::Busy && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+            refused = refused.kept.withdraw().unwrap_err();
+        }
+        assert_eq!(refused.error.kind(), Kind::Stale);
+        assert_eq!((space.counts().places, other.counts().places), (0, 1));
+
+        // Forgotten by its giver, and accepted as another type.
+        let (_, parcel) = got.give().unwrap();
+        let parcel = Parcel::<[u32; 3]>::from_bytes(parcel.to_bytes());
+        assert_eq!(kind(space.accept(parcel)), Some(Kind::Invalid));
+        let end = Instant::now() + PATIENCE;
+        while other.counts().places != 0 && Instant::now() < end {
+            other.settle().unwrap();
+        }
+        assert_eq!((space.counts().places, other.counts().places), (0, 0));
+    });
+}
+
+#[test]
+fn threads() {
+    with_spaces(|space, other, _| {
+        let own = Box::new(space, &[9u64; 100]).unwrap();
+        thread::scope(|s| {
+            for reader in [space, other, space, other] {
+                let own = &own;
+                s.spawn(move || {
+                    for _ in 0..200 {
+                        let borrowed = own.borrow().unwrap();
+                        let seen = reader.read(own.view()).unwrap();
+                        assert_eq!(*borrowed, *seen);
+                    }
+                });
+            }
+        });
+        drop(own);
+        assert_eq!(space.counts().places, 0);
+    });
+}
+
+/// The other process of a_task_dies().
+#[test]
+fn child() {
+    let at = match env::var("EBBDSM_LIVE_AT") {
+        Ok(at) => at,
+        Err(_) => return,
+    };
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let bytes: Vec<u8> = line.split_whitespace().map(|b| b.parse().unwrap()).collect();
+    let loan = Loan::<u64>::from_bytes(bytes.try_into().unwrap());
+    let space = open(&at).unwrap();
+    let _ = space.with_loan(loan, |c| {
+        *c = 100;
+        println!("borrowed");
+        std::io::stdin().read_line(&mut line).unwrap();
+    });
+}
+
+#[test]
+fn a_task_dies() {
+    let mut donor = Donor::start();
+    let at = donor.local.clone();
+    let space = donor.open(&at);
+    let mut count = Box::new(&space, &1u64).unwrap();
+    let tcp = donor.tcp.clone();
+    for (turn, at) in [&at, &tcp, &at, &tcp].into_iter().enumerate() {
+        let exe: OsString = env::current_exe().unwrap().into();
+        let mut task = Command::new(exe)
+            .args(["child", "--exact", "--nocapture"])
+            .env("EBBDSM_LIVE_AT", at)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ended = scope(|s| {
+            let (lent, loan) = s.lend(&mut count).unwrap();
+            let bytes: Vec<String> = loan.to_bytes().iter().map(|b| b.to_string()).collect();
+            writeln!(task.stdin.as_mut().unwrap(), "{}", bytes.join(" ")).unwrap();
+            let output = BufReader::new(task.stdout.as_mut().unwrap());
+            assert!(output.lines().any(|l| l.unwrap().ends_with("borrowed")));
+            let refused = lent.reclaim().unwrap_err();
+            assert_eq!(refused.error.kind(), Kind::Busy);
+            task.kill().unwrap();
+            task.wait().unwrap();
+            if turn >= 2 {
+                let (own, ended) = refused.kept.wait().unwrap();
+                assert_eq!((own.get().unwrap(), ended), (1, Ended::Died));
+            }
+        });
+        assert_eq!(kind(ended), (turn < 2).then_some(Kind::OwnerDead));
+        assert_eq!(count.get().unwrap(), 1);
+    }
+}
