@@ -69,7 +69,7 @@ MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm
 $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
 # libebbdsm with a donor in the same process.
-$(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
+$(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_check: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)

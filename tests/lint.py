@@ -119,6 +119,11 @@ def tidy(files, flags):
     return passed("tidy", files)
 
 
+def analyzed(files):
+    """Runs compilers' analyzers over programs of libebbdsm."""
+    return run(*PYTHON, "tests/analyze.py", *files) or passed("analyze", files)
+
+
 def passed(check, files):
     for f in files:
         stamp = CACHE / check / f
@@ -146,6 +151,9 @@ def main():
                                            ".clang-tidy", *listed("*.h")))]
     checks += [(f"clang-format, {len(files)} files", lambda files=files: formatted(files))
                for files in batches(changed("format", listed("*.c", "*.h"), ".clang-format"))]
+    checks += [(f"analyzers, {len(files)} files", lambda files=files: analyzed(files))
+               for files in batches(changed("analyze", listed("userlib/dsm/examples/*.c", "tests/misuse/*.c"),
+                                            "tests/analyze.py", *listed("userlib/dsm/*.h")))]
     checks += [
         ("layers", lambda: run(*PYTHON, "tests/layers.py", "--built")),
         ("language", lambda: run(*PYTHON, "tests/language.py")),

@@ -93,18 +93,41 @@ int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
 
 /* --- copies ----------------------------------------------------------------------- */
 
+/* Reads a value that has been read once more, to find whether the first read was torn. */
+static void read_again(ebbdsm_t *dsm, const struct copy *copy, const struct name *n)
+{
+	struct copy *again = copy_new(n->bytes);
+	struct dsm_op op;
+
+	if (!again)
+		return;
+	dsm_read(&op, copy->at, copy->stamp);
+	if (!link_run(&dsm->link[n->donor], &op, &again->content) &&
+	    op.after.size == copy->content.head.size) {
+		pthread_mutex_lock(&dsm->lock);
+		check_torn(dsm->check, copy->at, copy->stamp, copy->content.bytes,
+			   again->content.bytes, op.after.size);
+		dsm_leave(dsm, 0);
+	}
+	free(again);
+}
+
 /* Reads the value from its donor to a copy that others can see already.  Without the lock. */
-static int load(ebbdsm_t *dsm, struct copy *copy, uint32_t donor)
+static int load(ebbdsm_t *dsm, struct copy *copy, const struct name *n)
 {
 	struct dsm_op op;
 	int r;
 
 	dsm_read(&op, copy->at, copy->stamp);
-	r = link_run(&dsm->link[donor], &op, &copy->content);
+	r = link_run(&dsm->link[n->donor], &op, &copy->content);
 	if (r)
 		return r;
 	copy->content.head.size = op.after.size;
-	return dsm_size_fits(copy->at, op.after.size) ? 0 : -ESTALE;
+	if (!dsm_size_fits(copy->at, op.after.size))
+		return -ESTALE;
+	if (dsm->check)
+		read_again(dsm, copy, n);
+	return 0;
 }
 
 /*
@@ -139,7 +162,7 @@ static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
 		return r;
 	}
 	dsm_leave(dsm, 0);
-	r = load(dsm, c, n.donor);
+	r = load(dsm, c, &n);
 	pthread_mutex_lock(&dsm->lock);
 	c->loading = false;
 	pthread_cond_broadcast(&dsm->loaded);
@@ -159,7 +182,11 @@ const void *ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, si
 
 	if (r)
 		return dsm_fail(r);
-	r = dsm_leave(dsm, fetch(dsm, view->at, view->stamp, &copy));
+	r = fetch(dsm, view->at, view->stamp, &copy);
+	if (!r)
+		check_borrow(dsm->check, CHECK_VIEW, view->at, view->stamp, copy->content.bytes,
+			     copy->content.head.size, CHECK_CALLER);
+	dsm_leave(dsm, 0);
 	if (r)
 		return dsm_fail(r);
 	if (size)
@@ -181,7 +208,10 @@ int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, const void
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, return_copy(dsm, view->at, view->stamp, content));
+	if (r)
+		return r;
+	check_return(dsm->check, CHECK_VIEW, view->at, view->stamp, content, CHECK_CALLER);
+	return dsm_leave(dsm, return_copy(dsm, view->at, view->stamp, content));
 }
 
 /* --- boxes ------------------------------------------------------------------------ */
@@ -310,6 +340,8 @@ const void *ebbdsm_borrow(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	if (r)
 		return dsm_fail(r);
 	r = dsm_own(dsm, box, &slot);
+	if (r)
+		check_stale(dsm->check, box->at, box->stamp, CHECK_CALLER);
 	if (!r && (slot->state != SLOT_OWNED || slot->borrows == BORROWS_MOST))
 		r = -EBUSY;
 	if (r)
@@ -323,6 +355,9 @@ const void *ebbdsm_borrow(ebbdsm_t *dsm, struct ebbdsm_box *box)
 		else
 			memory = &copy->content;
 	}
+	if (!r)
+		check_borrow(dsm->check, CHECK_SHARED, box->at, box->stamp, memory->bytes,
+			     slot->size, CHECK_CALLER);
 	dsm_leave(dsm, 0);
 	return r ? dsm_fail(r) : memory->bytes;
 }
@@ -335,6 +370,7 @@ int ebbdsm_return(ebbdsm_t *dsm, struct ebbdsm_box *box, const void *content)
 
 	if (r)
 		return r;
+	check_return(dsm->check, CHECK_SHARED, box->at, box->stamp, content, CHECK_CALLER);
 	r = dsm_own(dsm, box, &slot);
 	if (!r && (slot->state != SLOT_OWNED || !slot->borrows))
 		r = -EINVAL;
@@ -380,6 +416,8 @@ void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	if (r)
 		return dsm_fail(r);
 	r = own_idle(dsm, box, &slot);
+	if (r == -ESTALE)
+		check_stale(dsm->check, box->at, box->stamp, CHECK_CALLER);
 	if (!r)
 		r = dsm_refresh(dsm, box, &slot);
 	if (r)
@@ -400,6 +438,9 @@ void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
 		memory = &p->copy->content;
 	}
 	slot->state = SLOT_BORROWED;
+	check_value(dsm->check, box->at, box->stamp, memory->bytes, slot->size);
+	check_borrow(dsm->check, CHECK_MUTABLE, box->at, box->stamp, memory->bytes, slot->size,
+		     CHECK_CALLER);
 	if (!p) {
 		__atomic_store_n(&memory->head.stamp, 0, __ATOMIC_RELAXED);
 		/* Before the program's first change. */
@@ -435,6 +476,7 @@ int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
 
 	if (r)
 		return r;
+	check_return(dsm->check, CHECK_MUTABLE, box->at, box->stamp, content, CHECK_CALLER);
 	r = dsm_own(dsm, box, &slot);
 	if (!r && slot->state != SLOT_BORROWED)
 		r = -EINVAL;
@@ -447,6 +489,7 @@ int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
 	}
 	if (content != memory->bytes)
 		return dsm_leave(dsm, -EINVAL);
+	check_value(dsm->check, box->at, slot->ticket, content, slot->size);
 	if (p) {
 		struct copy *copy = p->copy;
 

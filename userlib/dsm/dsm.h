@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "cache.h"
+#include "check.h"
 #include "ebbdsm.h"
 #include "heap.h"
 
@@ -34,6 +35,7 @@ struct ebbdsm {
 	struct cache cache;
 	struct pending *pending;
 	uint64_t hits, misses;
+	struct check *check; /* NULL without EBBDSM_CHECK */
 };
 
 /* Returns NULL with errno. */

@@ -8,15 +8,21 @@
 
 /* --- offers ----------------------------------------------------------------------- */
 
-/* Offers the box; *@at and *@ticket are the name of the loan or parcel. */
+/* Offers the box; *@at and *@ticket are the name of the loan or parcel.  @caller: check.h. */
 static int offer(ebbdsm_t *dsm, struct ebbdsm_box *box, enum dsm_hold state, uint64_t *at,
-		 uint64_t *ticket)
+		 uint64_t *ticket, const void *caller)
 {
 	struct pending *p = NULL;
+	const struct content *memory;
 	struct slot *slot;
 	struct dsm_op op;
 	int r = dsm_own(dsm, box, &slot);
 
+	if (r)
+		check_stale(dsm->check, box->at, box->stamp, caller);
+	memory = heap_memory(&dsm->heap, box->at);
+	if (!r && memory && slot->state == SLOT_OWNED)
+		check_value(dsm->check, box->at, box->stamp, memory->bytes, slot->size);
 	if (!r && (slot->state != SLOT_OWNED || slot->borrows))
 		r = -EBUSY;
 	if (!r)
@@ -50,14 +56,16 @@ int ebbdsm_lend_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_loan *l
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_LENT, &loan->at, &loan->stamp));
+	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_LENT, &loan->at, &loan->stamp,
+					 CHECK_CALLER));
 }
 
 int ebbdsm_give(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_parcel *parcel)
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_OFFERED, &parcel->at, &parcel->stamp));
+	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_OFFERED, &parcel->at, &parcel->stamp,
+					 CHECK_CALLER));
 }
 
 /* --- taking ----------------------------------------------------------------------- */
@@ -175,6 +183,8 @@ void *ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *
 	} else {
 		memory = &t.copy->content;
 	}
+	check_borrow(dsm->check, CHECK_LOAN, loan->at, loan->stamp, memory->bytes, t.slot->size,
+		     CHECK_CALLER);
 	dsm_leave(dsm, 0);
 	return memory->bytes;
 }
@@ -219,6 +229,7 @@ int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *cont
 
 	if (r)
 		return r;
+	check_return(dsm->check, CHECK_LOAN, loan->at, loan->stamp, content, CHECK_CALLER);
 	p = find_loan(dsm, loan);
 	slot = p ? heap_find(&dsm->heap, p->at) : NULL;
 	if (!slot || slot->state != SLOT_GUEST || !name_parse(loan->at, 0, dsm->donors, &n))

@@ -67,6 +67,9 @@ void ebbdsm_close(ebbdsm_t *dsm)
 {
 	if (!dsm)
 		return;
+	/* A child of fork(2) has no borrows. */
+	if (dsm->alive && *dsm->alive)
+		check_free(dsm->check);
 	for (uint32_t i = 0; i < dsm->donors; i++)
 		link_close(&dsm->link[i]);
 	while (dsm->pending)
@@ -113,6 +116,8 @@ int ebbdsm_open(struct ebbdsm_options *o, ebbdsm_t **out)
 	dsm->home = &dsm->link[o->home];
 	dsm->heap.home = dsm->home;
 	r = mark_process(dsm);
+	if (!r)
+		r = check_new(&dsm->check);
 	if (r)
 		say(o, -r, "memory: %s; try again", strerror(-r));
 	else
