@@ -28,7 +28,7 @@ endif
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
 	bench-guest bench-seal bench-policy bench-far bench-heap bench \
-	install install-gc install-far install-dsm install-config install-man install-dkms clean
+	install install-gc install-far install-dsm install-crate install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv

@@ -171,6 +171,17 @@ install-far: far
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/far/ebbfar.pc.in \
 		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbfar.pc"
 
+# The crate that uses it, as Debian has crates.  A program names it by its path, or by its name where
+# the directory is a source of cargo, which wants the file of sums to be there.
+CRATE_FILES := Cargo.toml README.md $(patsubst userlib/rust/%,%,$(wildcard $(addprefix userlib/rust/, \
+	src/*.rs examples/*.rs tests/*.rs tests/misuse/*.rs)))
+.PHONY: install-crate
+install-dsm: install-crate
+install-crate: CRATE_DIR = $(DESTDIR)$(PREFIX)/share/cargo/registry/ebbdsm-$(VERSION)
+install-crate:
+	$(Q)for f in $(CRATE_FILES); do install -D -m 644 userlib/rust/$$f "$(CRATE_DIR)/$$f" || exit 1; done
+	$(Q)echo '{"files":{}}' >"$(CRATE_DIR)/.cargo-checksum.json"
+
 .PHONY: install-dsm
 install: install-dsm
 install-dsm: dsm

@@ -37,8 +37,8 @@ class Compiler:
                     "CARGO_HOME": str(where / "home"), "CARGO_ENCODED_RUSTFLAGS": flags,
                     "CARGO_ENCODED_RUSTDOCFLAGS": flags, "CARGO_MANIFEST_DIR": str(CRATE)}
 
-    def run(self, *argv):
-        done = subprocess.run(argv, cwd=CRATE, env=self.env, text=True, capture_output=True,
+    def run(self, *argv, cwd=CRATE):
+        done = subprocess.run(argv, cwd=cwd, env=self.env, text=True, capture_output=True,
                               timeout=SECONDS, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -113,6 +113,30 @@ def test_the_example(compiler, donors, home):
         assert said == "" or turn and "its orders are priced here" in said, said
     wait_for(lambda: all(ebbctl_json("far", "show", d.address, "p")["extents"] == 0 for d in donors), 30,
              "memory of the processes is left")
+
+
+def test_of_what_is_installed(compiler, tmp_path):
+    """A program that names the crate by its path, and one that has it from a directory of crates."""
+    if not compiler.cargo.exists():
+        pytest.skip("cargo is not installed")
+    env = {k: v for k, v in compiler.env.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    subprocess.run(["make", "-s", "-C", REPO, "NO_DEPS=1", f"DESTDIR={tmp_path}", "install-crate"], env=env, check=True,
+                   timeout=SECONDS)
+    registry = tmp_path / "usr/share/cargo/registry"
+    crate, = registry.iterdir()
+    version = crate.name.removeprefix("ebbdsm-")
+    for name, source in ("by_path", f'{{ path = "{crate}" }}'), ("by_name", f'"{version}"'):
+        program = tmp_path / name
+        (program / "src").mkdir(parents=True)
+        (program / ".cargo").mkdir()
+        (program / ".cargo/config.toml").write_text(
+            f'[source.crates-io]\nreplace-with = "debian"\n[source.debian]\ndirectory = "{registry}"\n')
+        (program / "Cargo.toml").write_text(
+            f'[package]\nname = "{name}"\nversion = "1.0.0"\nedition = "2021"\n[dependencies]\nebbdsm = {source}\n')
+        (program / "src/main.rs").write_text(
+            'fn main() { println!("{}", ebbdsm::Space::open(&ebbdsm::Options::default()).unwrap_err()); }\n')
+        said = compiler.run(compiler.cargo, "run", "--offline", cwd=program)
+        assert said == "options: 0 donors; give 1 to 8\n"
 
 
 def test_usage(compiler):
