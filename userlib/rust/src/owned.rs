@@ -24,8 +24,6 @@ pub struct Box<'s, T: Content + ?Sized> {
     space: &'s Space,
     /// Of C, which changes it in calls that need the box for themselves alone.
     own: UnsafeCell<sys::ebbdsm_box>,
-    /// Of the object, which never changes.
-    size: usize,
     content: PhantomData<T>,
 }
 
@@ -50,13 +48,14 @@ impl<'s, T: Content + ?Sized> Box<'s, T> {
     }
 
     pub(crate) fn of_raw(space: &'s Space, own: sys::ebbdsm_box) -> Self {
-        // SAFETY: the handle is open, and the function changes nothing.
-        let size = unsafe { sys::ebbdsm_size(space.raw(), &own) };
-        Box { space, own: UnsafeCell::new(own), size, content: PhantomData }
+        Box { space, own: UnsafeCell::new(own), content: PhantomData }
     }
 
+    /// Returns the size of the object, or 0 if it was lost.  The library is asked each time: another
+    /// process that has had the box may have replaced it.
     pub(crate) fn bytes(&self) -> usize {
-        self.size
+        // SAFETY: the handle is open, and the function changes nothing.
+        unsafe { sys::ebbdsm_size(self.space.raw(), self.own.get()) }
     }
 
     /// Borrows the content for reading.  Any number of threads may at the same time.
@@ -66,15 +65,15 @@ impl<'s, T: Content + ?Sized> Box<'s, T> {
         if content.is_null() {
             return Err(Error::last());
         }
-        // SAFETY: a box is made with content of its type, and its content does not change while it
-        // is borrowed.
-        unsafe {
-            let content = T::at(content as *mut c_void, self.size).unwrap_unchecked();
-            Ok(Ref {
-                content: NonNull::new_unchecked(content),
-                of: Of::Box(self.space, self.own.get()),
-                lifetime: PhantomData,
-            })
+        let of = Of::Box(self.space, self.own.get());
+        match T::at(content as *mut c_void, self.bytes()) {
+            // SAFETY: the content does not change while it is borrowed.
+            Some(content) => Ok(unsafe { Ref::new(of, content) }),
+            None => {
+                // SAFETY: the borrow is ended once.
+                unsafe { sys::ebbdsm_return(self.space.raw(), self.own.get(), content) };
+                Err(Error::new(sys::EINVAL))
+            }
         }
     }
 
@@ -86,15 +85,19 @@ impl<'s, T: Content + ?Sized> Box<'s, T> {
         if content.is_null() {
             return Err(Error::last());
         }
-        // SAFETY: as in borrow().
-        unsafe {
-            let content = T::at(content, self.size).unwrap_unchecked();
-            Ok(RefMut {
-                content: NonNull::new_unchecked(content),
+        match T::at(content, self.bytes()) {
+            Some(p) => Ok(RefMut {
+                // SAFETY: it is not NULL.
+                content: unsafe { NonNull::new_unchecked(p) },
                 space: self.space,
                 own,
                 lifetime: PhantomData,
-            })
+            }),
+            None => {
+                // SAFETY: the borrow is ended once.
+                unsafe { sys::ebbdsm_return_mut(self.space.raw(), own, content) };
+                Err(Error::new(sys::EINVAL))
+            }
         }
     }
 
@@ -189,7 +192,7 @@ impl<'s, T: FarSafe> Box<'s, [T]> {
 
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
-        self.size / size_of::<T>()
+        self.bytes() / size_of::<T>()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -211,7 +214,7 @@ impl<T: Content + ?Sized> fmt::Debug for Box<'_, T> {
     }
 }
 
-enum Of<'b> {
+pub(crate) enum Of<'b> {
     Box(&'b Space, *mut sys::ebbdsm_box),
     View(&'b Space, sys::ebbdsm_view),
 }
@@ -229,13 +232,12 @@ unsafe impl<T: Content + ?Sized> Send for Ref<'_, T> {}
 unsafe impl<T: Content + ?Sized> Sync for Ref<'_, T> {}
 
 impl<'b, T: Content + ?Sized> Ref<'b, T> {
-    /// @content is borrowed from @view.
-    pub(crate) unsafe fn of_view(
-        space: &'b Space,
-        view: sys::ebbdsm_view,
-        content: NonNull<T>,
-    ) -> Self {
-        Ref { content, of: Of::View(space, view), lifetime: PhantomData }
+    /// # Safety
+    ///
+    /// @content is borrowed, and is not NULL.
+    pub(crate) unsafe fn new(of: Of<'b>, content: *mut T) -> Self {
+        // SAFETY: the caller's promise.
+        Ref { content: unsafe { NonNull::new_unchecked(content) }, of, lifetime: PhantomData }
     }
 }
 

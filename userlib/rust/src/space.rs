@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use crate::content::Content;
 use crate::error::{Error, Refused};
 use crate::names::{Loan, Parcel, View};
-use crate::owned::{Box, Ref};
+use crate::owned::{Box, Of, Ref};
 use crate::sys;
 
 /// How to open a space.
@@ -121,7 +121,7 @@ impl Space {
         }
         match T::at(content as *mut c_void, size) {
             // SAFETY: the library does not change or free the content until its return.
-            Some(p) => Ok(unsafe { Ref::of_view(self, raw, NonNull::new_unchecked(p)) }),
+            Some(p) => Ok(unsafe { Ref::new(Of::View(self, raw), p) }),
             None => {
                 // SAFETY: the borrow is ended once.
                 unsafe { sys::ebbdsm_return_view(self.raw(), &raw, content) };
