@@ -51,8 +51,8 @@ impl<'s, T: Content + ?Sized> Box<'s, T> {
         Box { space, own: UnsafeCell::new(own), content: PhantomData }
     }
 
-    /// Returns the size of the object, or 0 if it was lost.  The library is asked each time: another
-    /// process that has had the box may have replaced it.
+    /// Returns the size of the object, or 0 if it was lost.  The library is asked each time:
+    /// another process that has had the box may have replaced it.
     pub(crate) fn bytes(&self) -> usize {
         // SAFETY: the handle is open, and the function changes nothing.
         unsafe { sys::ebbdsm_size(self.space.raw(), self.own.get()) }
