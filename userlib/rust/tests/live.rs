@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::mem::forget;
 use std::net::TcpListener;
+use std::os::raw::{c_int, c_ulong};
+use std::os::unix::process::CommandExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +19,14 @@ use std::time::{Duration, Instant};
 use ebbdsm::{scope, Box, Ended, Error, Kind, Loan, Options, Parcel, Space, View};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+extern "C" {
+    fn prctl(option: c_int, ...) -> c_int;
+}
+
+/// The donor ends with the test's thread, also if that is killed.
+const PR_SET_PDEATHSIG: c_int = 1;
+const SIGKILL: c_ulong = 9;
 
 /// A donor at a unix socket, where its memory is mapped, and over TCP.
 struct Donor {
@@ -43,6 +53,13 @@ impl Donor {
         donord.env("EBB_RUN_DIR", &directory);
         let log = fs::File::create(directory.join("log")).unwrap();
         donord.stdout(log.try_clone().unwrap()).stderr(log);
+        // SAFETY: a system call alone.
+        unsafe {
+            donord.pre_exec(|| {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                Ok(())
+            })
+        };
         let child = donord.spawn().unwrap_or_else(|e| panic!("{donord:?}: {e}; set EBB_DONORD"));
         Donor { child, directory, local, tcp }
     }
