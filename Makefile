@@ -99,6 +99,7 @@ help:
 ## make unit                  run only the unit tests, without root (SANITIZE=1: with ASan and UBSan)
 ## make model-far             check far memory's protocol in more states than `make unit` does
 ##			   (about ten minutes on two CPUs, 600 MB)
+## make model-heap            check the far cycle and the protocols of Mako and Semeru likewise
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make lua                   build Lua 5.4.4 on libebbgc; fetch its source from Debian
 ## make check-lua             test it against Debian's lua5.4 (LUA_TESTS=DIR: and by Lua's own tests)
@@ -167,7 +168,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far model-heap kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
 	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \

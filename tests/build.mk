@@ -115,6 +115,12 @@ $(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) tests/unit/model_search.h $(wildcard
 model-far: $(B)/tests/unit/test_model_far $(MODEL_FAR_VARIANTS)
 	$(Q)for program in $^; do $$program long || exit; done
 
+# The far cycle, and the protocols of Mako and Semeru, with larger bounds.
+MODEL_HEAP := $(patsubst %,$(B)/tests/unit/test_model_%,flags trace_end)
+.PHONY: model-heap
+model-heap: $(MODEL_HEAP)
+	$(Q)for program in $^; do $$program long || exit; done
+
 ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)
 $(error make $(MAKECMDGOALS): needs root for swap, namespaces, BPF and cgroups; run sudo make $(MAKECMDGOALS))
