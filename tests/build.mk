@@ -116,7 +116,7 @@ model-far: $(B)/tests/unit/test_model_far $(MODEL_FAR_VARIANTS)
 	$(Q)for program in $^; do $$program long || exit; done
 
 # The far cycle, and the protocols of Mako and Semeru, with larger bounds.
-MODEL_HEAP := $(patsubst %,$(B)/tests/unit/test_model_%,flags trace_end)
+MODEL_HEAP := $(patsubst %,$(B)/tests/unit/test_model_%,flags trace_end hit)
 .PHONY: model-heap
 model-heap: $(MODEL_HEAP)
 	$(Q)for program in $^; do $$program long || exit; done
