@@ -202,12 +202,18 @@ struct mover {
 	struct vector stack;	/* objects to be moved next, the last one first */
 };
 
+/* Is it one that was chosen?  Regions of the far generation have tables, too. */
+static bool is_chosen(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->moving.forwards[region] && !region_is_out(h, region);
+}
+
 static void pin(void *arg, ebbgc_ref_t *slot)
 {
 	struct ebbgc_heap *h = arg;
 	uint64_t object = ref_load(slot), *entry;
 
-	if (!in_heap(h, object) || !h->moving.forwards[region_of(h, object)])
+	if (!in_heap(h, object) || !is_chosen(h, region_of(h, object)))
 		return;
 	entry = forward_entry(h, region_of(h, object), object);
 	h->counting.pinned_objects += !*entry;
@@ -305,8 +311,8 @@ static bool moves(const struct ebbgc_heap *h, uint64_t object)
 		return false;
 	region = region_of(h, object);
 	/* A thread's supply may have slots without objects here. */
-	return h->moving.forwards[region] && !*forward_entry(h, region, object) &&
-	       (!h->regions[region].hot_only || is_hot(h, object)) &&
+	return is_chosen(h, region) && !*forward_entry(h, region, object) &&
+	       (!h->regions[region].hot_only || is_hot(h, object)) && !is_named(h, object) &&
 	       object_at(h, object) && type_id(object) != TYPE_NONE;
 }
 
@@ -409,5 +415,5 @@ void move_forget(struct ebbgc_heap *h)
 		h->regions[region].cursor = 0;
 		region_list_push(h, &h->partial[h->kinds[region]], region);
 	}
-	h->moving.active = false;
+	h->moving.active = h->far.leaving_count || h->far.out;
 }
