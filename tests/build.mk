@@ -71,6 +71,10 @@ $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 
+# A heap of libebbgc whose far generation is at such a donor.
+$(B)/tests/unit/test_far_heap: override CFLAGS += -Iuserlib/gc -Iuserlib/far
+$(B)/tests/unit/test_far_heap: $(FAR_WORLD) $(FAR_OBJECTS) $(GC_WHOLE)
+
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
