@@ -27,8 +27,8 @@ endif
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
-	bench-guest bench-seal bench-policy bench-far bench-heap bench \
-	install install-gc install-far install-dsm install-config install-man install-dkms clean
+	bench-guest bench-seal bench-policy bench-far bench-heap bench-dsm bench \
+	install install-gc install-far install-dsm install-crate install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -99,6 +99,7 @@ help:
 ## make unit                  run only the unit tests, without root (SANITIZE=1: with ASan and UBSan)
 ## make model-far             check far memory's protocol in more states than `make unit` does
 ##			   (about ten minutes on two CPUs, 600 MB)
+## make model-heap            check the far cycle and the protocols of Mako and Semeru likewise
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make lua                   build Lua 5.4.4 on libebbgc; fetch its source from Debian
 ## make check-lua             test it against Debian's lua5.4 (LUA_TESTS=DIR: and by Lua's own tests)
@@ -121,6 +122,7 @@ help:
 ## sudo make bench-advise     compare predictions of ebbctl advise with measurements
 ## sudo make bench-gc         run garbage collectors at 100, 50, 25 and 13 % of their memory
 ## sudo make bench-heap       replay the heaps of programs in swap and in far objects
+## sudo make bench-dsm        compare libebbdsm with coherence, delegation and messages
 ## sudo make bench-drift      compare page residency known to libebbgc with the kernel's
 ## sudo make bench-prefetch   compare policies on all access patterns, and on collectors of a JVM
 ## sudo make bench-latency    measure the gain of policies by latency of the device
@@ -164,10 +166,12 @@ DEPS_RPM := rpm rpmlint
 # Other programs that run in the guest with systemd.
 DEPS_PLACES := redis-server redis-tools attr podman crun debootstrap
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
+# Of the crate's tests, which `make check` skips without them.
+DEPS_RUST := rustc cargo
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far model-heap kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
 	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
@@ -175,6 +179,7 @@ DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \
 	$(if $(filter deb check-all guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
 	$(if $(filter check-all guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
+	$(if $(filter check-all,$(MAKECMDGOALS)),$(DEPS_RUST)) \
 	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 

@@ -18,7 +18,7 @@ $(B)/tests/walks $(B)/tests/checker:
 
 # Programs that run parts of ours.
 WATCH_DONORS := $(B)/tests/watch_donors
-TEST_PROGRAMS += $(WATCH_DONORS)
+TEST_PROGRAMS += $(WATCH_DONORS) $(B)/tests/far_jobs
 
 # Counts system calls; measures far memory: tests/bench/bench.mk.
 TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed $(B)/tests/heap_replay
@@ -68,12 +68,32 @@ $(B)/tests/unit/test_model_far: $(MODEL_FAR_OBJECTS)
 MODEL_DSM_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_dsm/*.c)) $(B)/obj/userlib/dsm/dsm_step.o
 $(B)/tests/unit/test_model_dsm: $(MODEL_DSM_OBJECTS)
 
+# That of mutexes, channels and counts has its own build of sync_step.c, with fewer users.
+MODEL_SYNC_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model_sync/*.c)) $(B)/obj/userlib/dsm/channel_step.o
+$(B)/tests/unit/test_model_sync: $(MODEL_SYNC_OBJECTS)
+
+$(B)/tests/unit/test_model_dsm_tasks: $(B)/obj/userlib/dsm/task_step.o
+
+$(B)/tests/unit/test_dsm_tasks: private override CFLAGS += -Iuserlib/far
+$(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
+
 # libebbdsm with a donor in the same process.
-$(B)/tests/unit/test_dsm_library: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
+$(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_sync $(B)/tests/unit/test_dsm_tasks $(B)/tests/unit/test_dsm_check: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
+
+include tests/programs/dsm/dsm.mk
+
+# A heap of libebbgc whose far generation is at such a donor.
+$(B)/tests/unit/test_far_heap: override CFLAGS += -Iuserlib/gc -Iuserlib/far
+$(B)/tests/unit/test_far_heap: $(FAR_WORLD) $(FAR_OBJECTS) $(GC_WHOLE)
 
 $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
+
+# A heap at donors, with calls that libebbfar does not export.
+$(B)/tests/far_jobs: tests/programs/far/far_jobs.c tests/unit/heap_image.h $(FAR_OBJECTS) $(LIBEBB)
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/far -o $@ $(filter-out %.h,$^) -lssl -lcrypto -lpthread
 
 $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 	$(call say,TEST,$@)
@@ -113,6 +133,12 @@ $(MODEL_FAR_VARIANTS): $(MODEL_FAR_SOURCES) tests/unit/model_search.h $(wildcard
 	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) $(SIZES) -o $@ $(MODEL_FAR_SOURCES) -lcmocka
 
 model-far: $(B)/tests/unit/test_model_far $(MODEL_FAR_VARIANTS)
+	$(Q)for program in $^; do $$program long || exit; done
+
+# The far cycle, and the protocols of Mako and Semeru, with larger bounds.
+MODEL_HEAP := $(patsubst %,$(B)/tests/unit/test_model_%,flags trace_end hit)
+.PHONY: model-heap
+model-heap: $(MODEL_HEAP)
 	$(Q)for program in $^; do $$program long || exit; done
 
 ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)

@@ -110,7 +110,7 @@ def faults(path):
 
 
 def sources():
-    listed = subprocess.run(["git", "-C", str(REPO), "ls-files", "--cached", "*.md", "*.[1-9]", "*.[ch]", "*.py",
+    listed = subprocess.run(["git", "-C", str(REPO), "ls-files", "--cached", "*.md", "*.[1-9]", "*.[ch]", "*.rs", "*.py",
                              "*.sh", "*.mk", "Makefile"], check=True, capture_output=True, text=True)
     return [p for p in listed.stdout.splitlines()
             if not p.startswith(SKIPPED) and (REPO / p).is_file()]

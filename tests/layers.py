@@ -37,7 +37,7 @@ GENERATED = re.compile(r"(^|/)vmlinux\.h$|\.skel\.h$")
 # paths that match it.  A program's directories come in the order in which they may be used.
 LIB = ("include/ebb", "daemon/lib/*")
 SWAPD = [f"daemon/swapd/{room}" for room in ("page", "donor", "request", "replicas", "frontend")]
-DONORD = [f"daemon/donord/{room}" for room in ("pool", "far", "session")]
+DONORD = [f"daemon/donord/{room}" for room in ("pool", "far", "job", "session")]
 EBBD = [f"daemon/ebbd/{room}" for room in ("plane", "prefetch", "attach", "kmod")]
 EBBCTL = [f"daemon/ebbctl/{room}" for room in ("device", "run", "live", "verbs")]
 
@@ -69,7 +69,8 @@ ROOMS = {
     "daemon/swapd": (*LIB, *SWAPD, "daemon/swapd/process", "daemon/swapd/control"),
     "daemon/donord/pool": LIB,
     "daemon/donord/far": (*LIB, *DONORD[:1]),
-    "daemon/donord/session": (*LIB, *DONORD[:2]),
+    "daemon/donord/job": (*LIB, *DONORD[:2]),
+    "daemon/donord/session": (*LIB, *DONORD[:3]),
     "daemon/donord": (*LIB, *DONORD),
     "daemon/ebbd/plane": LIB,
     "daemon/ebbd/prefetch": (*LIB, *EBBD[:1]),
@@ -79,7 +80,7 @@ ROOMS = {
     "daemon/ebbctl/device": (*LIB, "daemon/ebbctl"),
     "daemon/ebbctl/run": (*LIB, "daemon/ebbctl", *EBBCTL[:1]),
     "daemon/ebbctl/live": (*LIB, "daemon/ebbctl", *EBBCTL[:1]),
-    "daemon/ebbctl/far": (*LIB, "userlib/far/client.h"),
+    "daemon/ebbctl/far": (*LIB, "userlib/far/client.h", "userlib/dsm/desk.h"),
     "daemon/ebbctl/verbs": (*LIB, "daemon/ebbctl", *EBBCTL[:3], "daemon/ebbctl/far"),
     "daemon/ebbctl": (*LIB, "daemon/ebbctl/verbs/verbs.h"),
     "kmod-swap": ("include/ebb/swap.h", "daemon/lib/wire/wire*.h", "daemon/lib/base/bytes.h",
@@ -90,7 +91,8 @@ ROOMS = {
     "userlib/far/examples": ("userlib/far/ebbfar.h",),
     "userlib/dsm": ("userlib/far/ebbfar.h",),
     "userlib/dsm/examples": ("userlib/dsm/ebbdsm.h",),
-    "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
+    "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h",
+                   "userlib/far/ebbfar.h"),
 }
 
 # (name, pattern, searched files, files that may contain it)
@@ -98,7 +100,7 @@ WORDS = (
     # ebb-sim loads its user's policy, with that user's rights.
     ("dlopen", r"\bdlopen\s*\(", ("*",), ("daemon/sim/choose.c",)),
     ("clock", r"\bclock_gettime\s*\(\s*CLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
-     ("daemon/lib/base/clock.h", "userlib/gc/os.c")),
+     ("daemon/lib/base/clock.h", "userlib/gc/os.c", "userlib/dsm/bell.c")),
     # The protocol's page size is independent of the machine's.
     ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE(_SIZE\b|\w*\s+\(?(4096|1\w*\s*<<\s*12))",
      ("daemon/*", "userlib/*"), ("include/ebb/page.h", "daemon/lib/wire/wire.h", "userlib/gc/os.c")),

@@ -56,7 +56,7 @@ def style(files):
             if f.endswith((".c", ".h")) and re.match(r"\t* {8}", line):
                 wrong.append(f"{at}: blanks instead of a tab")
             # Messages may be long: people search for them.
-            if f.endswith((".c", ".h")) and len(line.expandtabs(8)) > COLUMNS and '"' not in line:
+            if f.endswith((".c", ".h", ".rs")) and len(line.expandtabs(8)) > COLUMNS and '"' not in line:
                 wrong.append(f"{at}: longer than {COLUMNS} columns")
     return "\n".join(wrong)
 
@@ -119,6 +119,11 @@ def tidy(files, flags):
     return passed("tidy", files)
 
 
+def analyzed(files):
+    """Runs compilers' analyzers over programs of libebbdsm."""
+    return run(*PYTHON, "tests/analyze.py", *files) or passed("analyze", files)
+
+
 def passed(check, files):
     for f in files:
         stamp = CACHE / check / f
@@ -146,10 +151,13 @@ def main():
                                            ".clang-tidy", *listed("*.h")))]
     checks += [(f"clang-format, {len(files)} files", lambda files=files: formatted(files))
                for files in batches(changed("format", listed("*.c", "*.h"), ".clang-format"))]
+    checks += [(f"analyzers, {len(files)} files", lambda files=files: analyzed(files))
+               for files in batches(changed("analyze", listed("userlib/dsm/examples/*.c", "tests/misuse/*.c"),
+                                            "tests/analyze.py", *listed("userlib/dsm/*.h")))]
     checks += [
         ("layers", lambda: run(*PYTHON, "tests/layers.py", "--built")),
         ("language", lambda: run(*PYTHON, "tests/language.py")),
-        ("style", lambda: style(listed("*.c", "*.h", "*.py", "*.sh", "*.mk", "Makefile"))),
+        ("style", lambda: style(listed("*.c", "*.h", "*.rs", "*.py", "*.sh", "*.mk", "Makefile"))),
         ("pyflakes", lambda: pyflakes(listed("*.py"))),
         ("shellcheck", lambda: run("shellcheck", "-x", *shell_files())),
         ("mandoc", lambda: man_pages(listed("docs/man/*"))),

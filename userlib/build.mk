@@ -19,6 +19,8 @@ $(GC_STATIC): $(GC_OBJECTS)
 	$(Q)mkdir -p $(@D) && $(CC) -nostdlib -r -o $(GC_WHOLE) $^ && $(OBJCOPY) --localize-hidden $(GC_WHOLE)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(GC_WHOLE)
 
+$(GC_WHOLE): $(GC_STATIC)
+
 GC_MAP := userlib/gc/libebbgc.map
 
 $(GC_SHARED): $(GC_OBJECTS) $(GC_MAP)
@@ -55,6 +57,13 @@ $(B)/tests/gc/%-plain: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_ST
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DEBBGC_NO_NOTES -Iuserlib/gc -o $@ $< $(GC_STATIC) $(GC_LIBS)
 
+# Collecting at every 31st safepoint: for tests of objects that move.
+GC_FORCED := $(patsubst %,$(B)/tests/gc/%-forced,$(filter-out gcbench,$(GC_COMPARED)) intern properties)
+
+$(B)/tests/gc/%-forced: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_STATIC)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DFORCED=31 -Iuserlib/gc -o $@ $< $(GC_STATIC) $(GC_LIBS)
+
 $(B)/tests/gc/gcbench-malloc: tests/gc/gcbench.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_MALLOC -o $@ $< $(GC_LIBS)
@@ -64,7 +73,7 @@ $(B)/tests/gc/%-bdwgc: tests/gc/%.c tests/gc/system.h
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_BDWGC -o $@ $< -lgc $(GC_LIBS)
 
 gc-programs: $(GC_PROGRAMS) $(GC_RIVALS) $(GC_PLAIN)
-test-programs: $(GC_PROGRAMS)
+test-programs: $(GC_PROGRAMS) $(GC_FORCED)
 
 # The library and its tests under sanitizers for races and invalid accesses.
 GC_UNIT := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_gc_*.c))
@@ -73,7 +82,7 @@ define gc_sanitized
 GC_SANITIZED += $$(GC_UNIT:%=build/gc-$(1)/%)
 build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/gc/*.h tests/unit/gc_*.h) | deps
 	$$(call say,TEST,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -fsanitize=$(1) \
+	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -Idaemon -fsanitize=$(1) \
 		-fno-omit-frame-pointer -Iuserlib/gc -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
 endef
 $(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
@@ -85,6 +94,7 @@ gc-sanitize: $(GC_SANITIZED)
 FAR_SONAME := libebbfar.so.1
 FAR_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/far/*.c))
 FAR_SOURCES := $(wildcard userlib/far/*.c) $(patsubst %,daemon/lib/%.c,rules/far_step rules/far_view rules/far_memory \
+	rules/far_cycle rules/layout wire/wire_job \
 	wire/wire wire/wire_far wire/stream wire/tls wire/key wire/address wire/tcp wire/local base/error base/files base/log)
 FAR_PIC := $(FAR_SOURCES:%.c=$(B)/obj/far/%.o)
 FAR_SHARED := $(B)/lib/$(FAR_SONAME).$(VERSION)
@@ -153,7 +163,7 @@ all: dsm
 install: install-gc
 install-gc: gc
 	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
-	$(Q)install -m 644 userlib/gc/ebbgc.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/gc/ebbgc.h userlib/gc/ebbgc_far.h "$(DESTDIR)$(PREFIX)/include"
 	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) "$(DESTDIR)$(LIBDIR)"
 	$(Q)ln -sf $(notdir $(GC_SHARED)) "$(DESTDIR)$(LIBDIR)/$(GC_SONAME)"
 	$(Q)ln -sf $(GC_SONAME) "$(DESTDIR)$(LIBDIR)/libebbgc.so"
@@ -171,11 +181,22 @@ install-far: far
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/far/ebbfar.pc.in \
 		>"$(DESTDIR)$(LIBDIR)/pkgconfig/ebbfar.pc"
 
+# The crate that uses it, as Debian has crates.  A program names it by its path, or by its name where
+# the directory is a source of cargo, which wants the file of sums to be there.
+CRATE_FILES := Cargo.toml README.md $(patsubst userlib/rust/%,%,$(wildcard $(addprefix userlib/rust/, \
+	src/*.rs examples/*.rs tests/*.rs tests/misuse/*.rs)))
+.PHONY: install-crate
+install-dsm: install-crate
+install-crate: CRATE_DIR = $(DESTDIR)$(PREFIX)/share/cargo/registry/ebbdsm-$(VERSION)
+install-crate:
+	$(Q)for f in $(CRATE_FILES); do install -D -m 644 userlib/rust/$$f "$(CRATE_DIR)/$$f" || exit 1; done
+	$(Q)echo '{"files":{}}' >"$(CRATE_DIR)/.cargo-checksum.json"
+
 .PHONY: install-dsm
 install: install-dsm
 install-dsm: dsm
 	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
-	$(Q)install -m 644 userlib/dsm/ebbdsm.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/dsm/ebbdsm.h userlib/dsm/ebbdsm_sync.h userlib/dsm/ebbdsm_task.h "$(DESTDIR)$(PREFIX)/include"
 	$(Q)install -m 644 $(DSM_SHARED) "$(DESTDIR)$(LIBDIR)"
 	$(Q)ln -sf $(notdir $(DSM_SHARED)) "$(DESTDIR)$(LIBDIR)/$(DSM_SONAME)"
 	$(Q)ln -sf $(DSM_SONAME) "$(DESTDIR)$(LIBDIR)/libebbdsm.so"

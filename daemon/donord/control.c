@@ -150,6 +150,43 @@ static struct json_object *far_requests_json(const struct far_counts *n)
 	return o;
 }
 
+static struct json_object *job_requests_json(const struct job_counts *n)
+{
+	static const char *const names[WIRE_JOB_OPS - WIRE_JOB_HEAP] = {
+		"heap", [WIRE_JOB_PLACE - WIRE_JOB_HEAP] = "place",
+		[WIRE_JOB_BEGIN - WIRE_JOB_HEAP] = "begin",
+		[WIRE_JOB_TRACE - WIRE_JOB_HEAP] = "trace",
+		[WIRE_JOB_END - WIRE_JOB_HEAP] = "end",
+		[WIRE_JOB_EVACUATE - WIRE_JOB_HEAP] = "evacuate",
+	};
+	struct json_object *o = json_object_new_object();
+
+	for (uint32_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		json_add_int(o, names[i], n->requests[i]);
+	return o;
+}
+
+static struct json_object *jobs_json(const struct donor_status *s)
+{
+	const struct job_counts *n = &s->job_counts;
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "limit", s->jobs);
+	json_add_int(o, "used", s->jobs_used);
+	json_add_int(o, "percent", s->jobs_percent);
+	json_add_int(o, "heaps", s->job_heaps);
+	json_add_int(o, "regions", s->job_regions);
+	json_add_int(o, "cycles", n->cycles);
+	json_add_int(o, "abandoned", n->abandoned);
+	json_add_int(o, "marked", n->marked);
+	json_add_int(o, "references", n->references);
+	json_add_int(o, "evacuated", n->evacuated);
+	json_add_int(o, "busy_us", n->busy / 1000);
+	json_add_int(o, "postponed", n->postponed);
+	json_object_object_add(o, "requests", job_requests_json(n));
+	return o;
+}
+
 static struct json_object *far_json(const struct donor_status *s)
 {
 	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
@@ -179,6 +216,8 @@ static struct json_object *far_json(const struct donor_status *s)
 		json_object_array_add(list, p);
 	}
 	json_object_object_add(o, "pools", list);
+	if (s->jobs)
+		json_object_object_add(o, "jobs", jobs_json(s));
 	return o;
 }
 

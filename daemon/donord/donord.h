@@ -28,6 +28,7 @@ struct loop {
 	struct sessions sessions;
 	struct places places;
 	struct far *far;      /* NULL = no far memory */
+	struct jobs *jobs;    /* NULL = no jobs */
 	struct kernel_accept *kernels; /* NULL = kernel modules get nothing */
 	bool kernels_last;  /* connections had the first MAPs of this turn */
 	struct donor_log log;

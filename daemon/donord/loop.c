@@ -237,6 +237,8 @@ static uint64_t before_sleep(struct loop *l)
 		wait = min64(wait, kernel_accept_wait(l->kernels, l->now));
 	if (l->far && far_turn(l->far))
 		busy = true;
+	if (l->jobs && jobs_turn(l->jobs))
+		busy = true;
 	if (count_extents(l))
 		busy = true;
 	connections_flush(&l->sessions);
@@ -485,6 +487,9 @@ static int start_far(struct loop *l, struct error *e)
 	if (!r)
 		r = watch_fd(l, l->far->epoll_fd, KEY_FAR);
 	l->sessions.far = l->far;
+	if (!r && l->options.far_jobs)
+		r = jobs_new(&l->jobs, l->options.far_jobs, l->options.far_jobs_cpu);
+	l->sessions.jobs = l->jobs;
 	return r ? fail(e, r, "far memory: %s", strerror(-r)) : 0;
 }
 
@@ -517,6 +522,9 @@ void loop_free(struct loop **lp)
 	if (!l)
 		return;
 	sessions_free(&l->sessions);
+	while (l->jobs && jobs_turn(l->jobs))
+		;
+	jobs_free(&l->jobs);
 	far_pools_free(&l->far);
 	if (l->kernels)
 		kernel_accept_end(l->kernels);

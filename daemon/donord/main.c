@@ -20,6 +20,9 @@
 #include "lib/base/size.h"
 #include "loop.h"
 
+/* Tables of one heap. */
+#define FAR_JOBS_LEAST (1u << 20)
+
 struct donord_options {
 	struct option_list listen;
 	const char *memory;
@@ -54,6 +57,11 @@ static const struct option_spec specs[] = {
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow from --memory"),
 	OPTION("far", OPTION_SIZE, lending.far, "SIZE",
 	       "lend up to SIZE of --memory as far memory, to programs that use libebbfar [none]"),
+	OPTION("far-jobs", OPTION_SIZE, lending.far_jobs, "SIZE",
+	       "trace and evacuate heaps in far memory, with up to SIZE for tables, at least 1M [no]"),
+	{ .name = "far-jobs-cpu", .type = OPTION_UINT, .offset = offsetof(struct donord_options, lending.far_jobs_cpu),
+	  .metavar = "PERCENT", .min = 1, .max = 100,
+	  .help = "share of one processor that --far-jobs may use [25]" },
 	OPTION("quota", OPTION_SIZE, lending.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
 	{ .name = "rate", .type = OPTION_SIZE, .offset = offsetof(struct donord_options, lending.sessions.rate),
 	  .metavar = "SIZE", .min = RATE_LEAST,
@@ -132,6 +140,12 @@ static int check_slab(const struct donord_options *o, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "far: %s are less than an arena, which is a slab of at least 2M; raise it, or set --slab",
 				 size_format(o->lending.far, a, sizeof(a)));
+	if (o->lending.far_jobs && !o->lending.far)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "far-jobs: there is no far memory to work in; pass --far SIZE, too");
+	if (o->lending.far_jobs && o->lending.far_jobs < FAR_JOBS_LEAST)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "far-jobs: %s are less than 1M; raise it",
+				 size_format(o->lending.far_jobs, a, sizeof(a)));
 	if (o->lending.sessions.quota && o->lending.sessions.quota < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "quota: %s is less than one slab of %s; raise it or use smaller slabs",
@@ -317,6 +331,7 @@ int main(int argc, char **argv)
 			.sessions = { .peer_connections = 64, .key_connections = 192,
 				      .keep = 30000000000ull },
 			.drain = 60000000000ull,
+			.far_jobs_cpu = 25,
 			.eviction.overdue = 300000000000ull,
 		},
 	};

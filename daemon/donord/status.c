@@ -114,6 +114,16 @@ static void add_far(const struct far *far, struct donor_status *s)
 	}
 }
 
+static void add_jobs(const struct jobs *j, struct donor_status *s)
+{
+	s->jobs = j->memory.bytes;
+	s->jobs_used = j->memory.used;
+	s->jobs_percent = j->percent;
+	s->job_heaps = j->heaps;
+	s->job_regions = j->regions;
+	s->job_counts = j->counts;
+}
+
 void loop_status(const struct loop *l, struct donor_status *s)
 {
 	const struct key *first;
@@ -136,6 +146,8 @@ void loop_status(const struct loop *l, struct donor_status *s)
 	s->ends_in = l->ending && l->drain_end > l->now ? (l->drain_end - l->now) / SECOND : 0;
 	if (l->far)
 		add_far(l->far, s);
+	if (l->jobs)
+		add_jobs(l->jobs, s);
 	add_connections(l, s);
 	add_kernels(l, s);
 	add_payers(l, s);

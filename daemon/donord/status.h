@@ -38,6 +38,9 @@ struct donor_status {
 	uint64_t ends_in; /* s */
 	uint64_t far, far_used; /* bytes: limit of far memory, 0 = none; used by arenas */
 	struct far_counts far_counts;
+	uint64_t jobs, jobs_used; /* bytes: for tables of jobs, 0 = no jobs; of these in use */
+	uint32_t jobs_percent, job_heaps, job_regions;
+	struct job_counts job_counts;
 	uint32_t far_pool_count;
 	struct far_status far_pools[FAR_POOLS];
 	uint32_t payer_count;

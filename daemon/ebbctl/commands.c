@@ -35,6 +35,7 @@ const struct command *const commands[] = {
 	&command_donor_list, &command_donor_drain, &command_donor_undrain, &command_donor_trust,
 	&command_donor_forget,
 	&command_far_create, &command_far_list, &command_far_show, &command_far_destroy,
+	&command_dsm_status,
 	&command_slab_list, &command_slab_migrate, &command_policy_list,
 	&command_policy_load, &command_policy_unload, &command_policy_show, &command_policy_attach,
 	&command_policy_detach, &command_policy_set, &command_status, &command_stats,

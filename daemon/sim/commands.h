@@ -8,6 +8,6 @@
 extern const struct command sim_command_show, sim_command_plot, sim_command_report;
 extern const struct command sim_command_advise;
 extern const struct command sim_command_trace, sim_command_policies, sim_command_cluster;
-extern const struct command sim_command_extents;
+extern const struct command sim_command_extents, sim_command_heap;
 
 #endif

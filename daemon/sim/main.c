@@ -11,7 +11,7 @@
 static const struct command *const commands[] = {
 	&sim_command_show, &sim_command_plot, &sim_command_report, &sim_command_advise,
 	&sim_command_trace, &sim_command_policies, &sim_command_cluster,
-	&sim_command_extents, NULL,
+	&sim_command_extents, &sim_command_heap, NULL,
 };
 
 static void usage(FILE *to)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "page_axis.h"
 #include "plot.h"
+#include "svg.h"
 
 /* Pixels. */
 #define WIDTH 1200
@@ -17,9 +17,6 @@
 #define ROWS 266
 #define CLASSES 8
 #define NOTHING UINT8_MAX
-
-#define INK "#1c2733"
-#define FAINT "#8a97a5"
 
 /* Swap-outs come last: they are plotted only in otherwise empty cells. */
 static const char *const kind_colour[TRACE_KINDS] = { "#d1495b", "#2a9d8f", "#edae49", "#c9d1d9" };
@@ -103,43 +100,6 @@ static void draw_class(const struct plot *p, uint8_t class, const char *colour, 
 		fprintf(to, "\"/>\n");
 }
 
-/* Writes text that may come from a program's name. */
-static void put_text(const char *text, FILE *to)
-{
-	for (; *text; text++)
-		switch (*text) {
-		case '<':
-			fputs("&lt;", to);
-			break;
-		case '>':
-			fputs("&gt;", to);
-			break;
-		case '&':
-			fputs("&amp;", to);
-			break;
-		default:
-			fputc((unsigned char)*text < ' ' ? '?' : *text, to);
-		}
-}
-
-static void text(FILE *to, double x, double y, const char *anchor, const char *colour,
-		 const char *words)
-{
-	fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">", x, y, anchor,
-		colour);
-	put_text(words, to);
-	fprintf(to, "</text>\n");
-}
-
-/* Returns 1, 2 or 5 times a power of ten, so that about @n of them make @range. */
-static double tick_step(double range, int n)
-{
-	double step = pow(10, floor(log10(range / n)));
-
-	return range / step > 5 * n ? 10 * step : range / step > 2 * n ? 5 * step :
-	       range / step > n ? 2 * step : step;
-}
-
 static void draw_axes(const struct plot *p, FILE *to)
 {
 	double seconds = p->t->span_ns ? (double)p->t->span_ns / 1e9 : 1e-9;
@@ -147,20 +107,20 @@ static void draw_axes(const struct plot *p, FILE *to)
 	double right = LEFT + CELL * COLUMNS, bottom = TOP + CELL * ROWS, step;
 	char label[32];
 
-	fprintf(to, "<path fill=\"none\" stroke=\"" FAINT "\" stroke-width=\"1\" d=\"M%d %dV%.0fH%.0f\"/>\n",
+	fprintf(to, "<path fill=\"none\" stroke=\"" SVG_FAINT "\" stroke-width=\"1\" d=\"M%d %dV%.0fH%.0f\"/>\n",
 		LEFT, TOP, bottom + 0.5, right);
-	step = tick_step(seconds, 8);
+	step = svg_tick_step(seconds, 8);
 	for (double v = 0; v <= seconds; v += step) {
 		snprintf(label, sizeof(label), "%.6g", v);
-		text(to, LEFT + v / seconds * CELL * COLUMNS, bottom + 18, "middle", FAINT, label);
+		svg_text(to, LEFT + v / seconds * CELL * COLUMNS, bottom + 18, "middle", SVG_FAINT, label);
 	}
-	step = tick_step(mib, 8);
+	step = svg_tick_step(mib, 8);
 	for (double v = 0; v <= mib; v += step) {
 		snprintf(label, sizeof(label), "%.6g", v);
-		text(to, LEFT - 8, bottom - v / mib * CELL * ROWS + 4, "end", FAINT, label);
+		svg_text(to, LEFT - 8, bottom - v / mib * CELL * ROWS + 4, "end", SVG_FAINT, label);
 	}
-	text(to, right, bottom + 38, "end", FAINT, "seconds since the recording began");
-	text(to, LEFT - 8, TOP - 12, "start", FAINT, "MiB of addresses in use (holes cut short)");
+	svg_text(to, right, bottom + 38, "end", SVG_FAINT, "seconds since the recording began");
+	svg_text(to, LEFT - 8, TOP - 12, "start", SVG_FAINT, "MiB of addresses in use (holes cut short)");
 }
 
 static void legend_entry(FILE *to, uint32_t i, const char *colour, const char *words)
@@ -169,7 +129,7 @@ static void legend_entry(FILE *to, uint32_t i, const char *colour, const char *w
 
 	fprintf(to, "<rect x=\"%u\" y=\"%u\" width=\"9\" height=\"9\" fill=\"%s\"/>\n", x, y - 9,
 		colour);
-	text(to, x + 14, y, "start", INK, words);
+	svg_text(to, x + 14, y, "start", SVG_INK, words);
 }
 
 static void draw_legend(const struct plot *p, FILE *to)
@@ -199,13 +159,11 @@ static void draw(const struct plot *p, const char *title, FILE *to)
 {
 	uint8_t classes = p->by == PLOT_BY_KIND ? TRACE_KINDS : CLASSES;
 
-	fprintf(to, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"DejaVu Sans, Helvetica, sans-serif\" font-size=\"12\">\n",
-		WIDTH, HEIGHT, WIDTH, HEIGHT);
-	fprintf(to, "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", WIDTH, HEIGHT);
+	svg_begin(to, WIDTH, HEIGHT);
 	fprintf(to, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f5f7f9\"/>\n", LEFT, TOP,
 		CELL * COLUMNS, CELL * ROWS);
 	fprintf(to, "<g font-size=\"15\" font-weight=\"bold\">\n");
-	text(to, LEFT, 24, "start", INK, title);
+	svg_text(to, LEFT, 24, "start", SVG_INK, title);
 	fprintf(to, "</g>\n");
 	draw_legend(p, to);
 	draw_axes(p, to);

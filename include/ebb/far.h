@@ -196,8 +196,8 @@ static inline __u64 ebb_far_address(const struct ebb_far_name *n)
 }
 
 /*
- * A member's record, 64 bytes, in arena 0 alone, which the donor alone writes.  A number is reused
- * only after the fence and the recovery of the member that had it.
+ * A member's record, 64 bytes, in arena 0 alone, which the donor alone writes, but .published.  A
+ * number is reused only after the fence and the recovery of the member that had it.
  */
 enum ebb_far_member_state {
 	EBB_FAR_VACANT,
@@ -210,7 +210,8 @@ struct ebb_far_member {
 	__u32 state;       /* enum ebb_far_member_state */
 	__u32 incarnation; /* raised each time that the number is given to a member */
 	__u64 notify;      /* last word of a NOTIFY */
-	__u64 unused[6];
+	__u64 published;   /* the member's: others find it here; the donor zeroes it at recovery */
+	__u64 unused[5];
 };
 
 /* At offset 0 of the arena.  A client uses the number of sections of its grant, not this one. */
@@ -233,6 +234,13 @@ struct ebb_far_header {
  */
 #define EBB_FAR_MEMBERS_AT EBB_PAGE
 #define EBB_FAR_SECTIONS_AT (EBB_FAR_MEMBERS_AT + EBB_FAR_MEMBERS * 64ul)
+
+/* Returns the offset of the published word of member @number. */
+static inline __u64 ebb_far_published_at(__u32 number)
+{
+	return EBB_FAR_MEMBERS_AT + (number - 1) * 64ul +
+	       __builtin_offsetof(struct ebb_far_member, published);
+}
 
 static inline __u64 ebb_far_section_at(__u32 section)
 {

@@ -120,7 +120,7 @@ HEAP_PARTS := $(patsubst %,$(B)/obj/tests/bench/heap_%.o,pages far)
 HEAP_REPLAY := $(B)/obj/tests/bench/heap_replay.o
 
 $(HEAP_REPLAY): override CFLAGS += -Iuserlib/far
-$(B)/tests/gc/%-recorded: tests/gc/%.c tests/gc/system.h tests/gc/record.h tests/bench/heap_trace.h \
+$(B)/tests/gc/%-recorded: tests/gc/%.c tests/gc/system.h tests/gc/record.h daemon/sim/heap_trace.h \
 	userlib/gc/ebbgc.h $(GC_STATIC)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(CFLAGS)) -DRECORDED -DEBBGC_NO_NOTES -Iuserlib/gc -o $@ $< \

@@ -27,6 +27,8 @@ ALL = (
     Bench("policy", 0.5, "how long does a call of each policy take?"),
     Bench("far", 4, "how fast is far memory, compared with a socket and with malloc?", "bench-far",
           "bare exchange / ebb; request / ebb; malloc / ebb"),
+    Bench("dsm", 12, "what do programs that share objects send and wait for, by libebbdsm and otherwise?", "bench-dsm",
+          "another way / libebbdsm"),
     Bench("drift", 3, "how often is a heap wrong about the residency of its pages?", "bench-drift"),
     Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
     Bench("idle", 6, "what does ebbd cost while a thousand attached cgroups are idle?", "bench-idle"),

@@ -3,11 +3,14 @@
 """
 Runs programs on libebbgc with PERCENTS= (100,50,25,13) of their peak as local memory, under
 POLICIES= (auto): plain concurrent depth first, in address order and with a heap that grows more, stop-the-world,
-MemLiner as published, ebb with all switches, each switch alone, and bdwgc; RUNS= (5)
-interleaved rounds.  MIB= (256) is the live data, ROUNDS= the number of passes over it, THREADS=
-(1) the mutators, MARKERS= (1) the tracers; ONLY=kv-read,... and MODES=memliner,... choose;
-DONOR= (tcp, or shm).  The baseline is plain concurrent, compiled without the read barrier; rows
-compare ebb with each other baseline, too, and with the best of each program.
+MemLiner as published, ebb with all switches, also with a nursery and with objects that move, each
+switch alone, and bdwgc; RUNS= (5) interleaved rounds.  MIB= (256) is the live data, ROUNDS= the
+number of passes over it, THREADS= (1) the mutators, MARKERS= (1) the tracers; ONLY=kv-read,... and
+MODES=memliner,... choose; DONOR= (tcp, or shm).  The baseline is plain concurrent, compiled without
+the read barrier; rows compare ebb with each other baseline, too, and with the best of each program.
+
+QUICK=1 is for 25 minutes: what the headline needs, with MIB=128 DONOR=shm PERCENTS=25,13,100
+RUNS=3 COMPUTE=0 LIMIT=40 MINUTES=21, unless these say otherwise.
 
 COMPUTE= (0,paper) is the computation before each access to a reference, in multiplications.
 "paper" sets it for each program so that the baseline is slowed down as much as the MemLiner
@@ -15,23 +18,27 @@ paper's programs, 2.17 times at 25 %, by three runs that are not counted.
 
 A run is ended after LIMIT= (300) seconds; it counts as that long, and its row says so.  Each round
 covers the whole table, percents in the given sequence, until MINUTES= have passed; the rest is
-omitted.
+omitted.  Interrupted, or out of time, the benchmark resumes after the last run when it is called
+with the same sizes; FRESH=1 begins again.
 """
 import json
 import os
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import gc_table
 import measure
 import road
 from gc_programs import PROGRAMS, Program
-from gc_table import BASE, JUDGED, WEAK
+from gc_table import BASE, JUDGED, OTHERS, WEAK
+from kept import Kept, digest_of
 
 PROGRAMS_DIR = road.machine.BUILD / "tests" / "gc"
-DONOR = os.environ.get("DONOR") or "tcp"
+QUICK = {"MIB": "128", "DONOR": "shm", "PERCENTS": "25,13,100", "RUNS": "3", "COMPUTE": "0",
+         "LIMIT": "40", "MINUTES": "21",
+         "MODES": ",".join((BASE, *OTHERS[:2], JUDGED, *gc_table.NEW))}
 TRANSPORTS = {"tcp": None, "shm": road.SHM}
 OOM_TRIES = 2
 SMALLEST = 8 << 20
@@ -48,6 +55,7 @@ class Mode:
     name: str
     options: str = None         # EBBGC_OPTIONS; None: bdwgc
     build: str = "-plain"       # suffix of the binary: without barrier, with it, bdwgc
+    argv: tuple = ()
 
 
 MODES = (
@@ -73,6 +81,12 @@ MODES = (
     Mode("nursery", "mode=concurrent,nursery=8M"),
     Mode("nursery+exact", "mode=concurrent,exact,nursery=8M"),
     Mode("ebb+nursery", "mode=memliner,park,drop,lock,nursery=8M", ""),
+    # Objects move: out of sparse regions and, with ebb's switches, to others that are in use.  Only
+    # programs with the read barrier allow it.
+    Mode("moving", "mode=concurrent", "", ("-m",)),
+    Mode("nursery+moving", "mode=concurrent,nursery=8M", "", ("-m",)),
+    Mode("ebb+moving", "mode=memliner,park,drop,lock", "", ("-m",)),
+    Mode("ebb+nursery+moving", "mode=memliner,park,drop,lock,nursery=8M", "", ("-m",)),
     # Tracers do not wait for the program to swap in parked pages.
     Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
@@ -114,15 +128,22 @@ class Job:
         return ["env", *env, str(PROGRAMS_DIR / (self.program.binary + self.mode.build)),
                 "-n", str(self.program.size * mib), "-r",
                 str(number("ROUNDS", self.program.rounds)), "-o", str(self.program.share),
-                "-t", str(number("THREADS", 1)), "-c", str(self.compute), "-j", str(self.told)]
+                "-t", str(number("THREADS", 1)), "-c", str(self.compute), *self.mode.argv,
+                "-j", str(self.told)]
+
+
+def setting(name, default=""):
+    """Returns a variable, or its default, which QUICK=1 changes."""
+    quick = QUICK.get(name) if os.environ.get("QUICK") else None
+    return os.environ.get(name) or quick or default
 
 
 def number(name, default):
-    return int(os.environ.get(name) or default)
+    return int(setting(name, default))
 
 
-def chosen(variable, things, default=None):
-    names = (os.environ.get(variable) or default or "").split(",")
+def chosen(variable, things):
+    names = setting(variable).split(",")
     known = {t.name: t for t in things}
     unknown = [n for n in names if n and n not in known]
     if unknown:
@@ -178,6 +199,10 @@ class Estimate:
     def add(self, cell, mode, seconds):
         self.took[cell.program.name, cell.percent, mode.name, cell.compute] = seconds
 
+    def known(self, cell, mode, seconds):
+        """Of a run of an earlier invocation."""
+        self.took.setdefault((cell.program.name, cell.percent, mode.name, cell.compute), seconds)
+
     def of(self, cell, mode):
         """Returns the last time of this run, else a mean: same program and percent, percent, all; or 0."""
         key = cell.program.name, cell.percent, mode.name, cell.compute
@@ -199,8 +224,10 @@ class Estimate:
 
 
 class Bench:
-    def __init__(self, cells, modes, rounds, minutes):
-        self.cells, self.modes, self.rounds = cells, modes, rounds
+    """@kept: the runs of an interrupted invocation, by place()."""
+
+    def __init__(self, cells, modes, rounds, minutes, kept):
+        self.cells, self.modes, self.rounds, self.kept = cells, modes, rounds, kept
         self.limit = number("LIMIT", road.RUN_SECONDS)
         self.estimate = Estimate(minutes)
         self.digests = {}
@@ -213,9 +240,10 @@ class Bench:
                 modes = [m for m in self.order(i) if cell.has(m)]
                 if cell.hopeless:
                     continue
-                if not self.estimate.allows(sum(self.estimate.of(cell, m) for m in modes)):
+                new = [m for m in modes if not self.kept.get(place(cell, m, i))]
+                if not self.estimate.allows(sum(self.estimate.of(cell, m) for m in new)):
                     self.skip(cell, i)
-                    continue
+                    modes = [m for m in modes if m not in new]
                 self.round(r, cell, i, modes)
 
     def order(self, i):
@@ -232,19 +260,42 @@ class Bench:
 
     def round(self, r, cell, i, modes):
         for mode in modes:
-            run = self.run(r, cell, mode)
-            cell.runs.setdefault(mode.name, [None] * i).append(run)
-            if run:
+            run, new = self.run_or_kept(r, cell, mode, i)
+            runs = cell.runs.setdefault(mode.name, [])
+            # An earlier round may have had no time for it.
+            runs += [None] * (i - len(runs))
+            runs.append(run)
+            if run and new:
                 self.say(cell, mode, run, i)
             if self.is_hopeless(cell):
                 road.say(f"{cell.title()}: neither of the first two ends within {self.limit} s")
                 cell.hopeless = True
                 return
 
+    def run_or_kept(self, r, cell, mode, i):
+        """Returns (Run, or None if the OOM killer ends each try; whether it is new)."""
+        at = place(cell, mode, i)
+        known = self.kept.get(at)
+        if known:
+            run = Run(**known["run"]) if known["run"] else None
+            if known["kills"]:
+                cell.oom_kills[mode.name] = cell.oom_kills.get(mode.name, 0) + known["kills"]
+            if run:
+                self.estimate.known(cell, mode, run.seconds)
+            return run, False
+        before = cell.oom_kills.get(mode.name, 0)
+        run = self.run(r, cell, mode)
+        self.kept.add(at, {"run": asdict(run) if run else None,
+                           "kills": cell.oom_kills.get(mode.name, 0) - before})
+        return run, True
+
     def compute(self, r, cell):
         """Returns the computation before each access, in multiplications."""
         if cell.compute != "paper":
             return int(cell.compute)
+        at = ["compute", cell.program.name]
+        if self.kept.get(at):
+            self.calibrated.setdefault(cell.program, self.kept.get(at)["count"])
         if cell.program not in self.calibrated:
             seconds = {}
             for percent, compute in ((25, 0), (100, 0), (100, PROBE)):
@@ -254,6 +305,7 @@ class Bench:
                 seconds[percent, compute] = run.seconds
             self.calibrated[cell.program] = calibrated(seconds[25, 0], seconds[100, 0],
                                                        seconds[100, PROBE])
+            self.kept.add(at, {"count": self.calibrated[cell.program]})
             road.say(f"{cell.program.name}: paper's regime with -c {self.calibrated[cell.program]}")
         return self.calibrated[cell.program]
 
@@ -282,11 +334,20 @@ class Bench:
             finally:
                 self.estimate.add(cell, mode, time.monotonic() - began)
             told = json.loads(job.told.read_text())
-            if self.digests.setdefault(cell.program.name, outcome.digest) != outcome.digest:
+            if self.digest_of(cell.program.name, outcome.digest) != outcome.digest:
                 raise road.Failure(f"{job.name}: its result differs from that of the run before")
             # Include the build phase: it allocates, so collectors work, and ebb counts its misses.
             return Run(told["build_seconds"] + told["seconds"], told, outcome.stats)
         return None
+
+    def digest_of(self, name, digest):
+        """Returns the digest of the first result of the program @name, which is @digest if this is it."""
+        at = ["digest", name]
+        if name not in self.digests:
+            if not self.kept.get(at):
+                self.kept.add(at, {"digest": digest})
+            self.digests[name] = self.kept.get(at)["digest"]
+        return self.digests[name]
 
     def jobs_left(self, cell, mode, i):
         """Returns the (cell, mode) pairs after this run if none is omitted."""
@@ -310,8 +371,37 @@ class Bench:
                  f"{told}  [{i + 1}/{self.rounds}, about {left / 60:.0f} min left]")
 
 
+def place(cell, mode, i):
+    """Returns where a run is kept."""
+    return [cell.program.name, cell.percent, cell.policy, cell.compute, mode.name, i]
+
+
+def kept_runs(modes, donor):
+    """Returns the runs of an interrupted invocation with the same programs, modes and sizes."""
+    facts = measure.machine_facts()
+    binaries = {PROGRAMS_DIR / (p.binary + m.build) for p in PROGRAMS for m in modes}
+    built = [*(road.machine.BIN / name for name in road.machine.PROGRAMS), *sorted(binaries)]
+    kept = Kept(measure.BENCH / "gc-runs.jsonl", {
+        "built": digest_of(b for b in built if b.exists()), "modes": [asdict(m) for m in MODES],
+        "programs": [asdict(p) for p in PROGRAMS], "kernel": facts["kernel"], "cpu": facts["cpu"],
+        "cpus": facts["cpus"], "awake": measure.AWAKE, "donor": donor,
+        **{name: number(name, default) for name, default in
+           (("MIB", 256), ("THREADS", 1), ("MARKERS", 1), ("ROUNDS", 0), ("LIMIT", road.RUN_SECONDS))}})
+    if kept.values:
+        road.say(f"resumes: {len(kept.values)} runs were made before; FRESH=1 begins again")
+    return kept
+
+
+def peak_of(kept, program):
+    """Returns the peak of the baseline's memory in bytes, as of the interrupted invocation if it has one."""
+    at = ["peak", program.name]
+    if not kept.get(at):
+        kept.add(at, {"bytes": road.measure_peak(Job(program, MODES[0]), "", measure.BENCH)[0]})
+    return kept.get(at)["bytes"]
+
+
 def bench():
-    programs = chosen("ONLY", PROGRAMS)
+    programs, donor = chosen("ONLY", PROGRAMS), setting("DONOR", "tcp")
     modes = chosen("MODES", MODES)
     if MODES[0] not in modes:
         modes.insert(0, MODES[0])
@@ -320,10 +410,10 @@ def bench():
     for m in missing:
         road.say(f"{m.name}: not built; install libgc-dev, then make gc-programs")
     modes = [m for m in modes if m not in missing]
-    if DONOR not in TRANSPORTS:
-        raise road.Failure(f"DONOR={DONOR}: no such transport; use DONOR={' or '.join(TRANSPORTS)}")
-    percents = [int(p) for p in (os.environ.get("PERCENTS") or "100,50,25,13").split(",")]
-    computes = (os.environ.get("COMPUTE") or "0,paper").split(",")
+    if donor not in TRANSPORTS:
+        raise road.Failure(f"DONOR={donor}: no such transport; use DONOR={' or '.join(TRANSPORTS)}")
+    percents = [int(p) for p in setting("PERCENTS", "100,50,25,13").split(",")]
+    computes = setting("COMPUTE", "0,paper").split(",")
     if not all(c == "paper" or c.isdecimal() for c in computes):
         raise road.Failure(f"COMPUTE={','.join(computes)}: not numbers or \"paper\"; use COMPUTE=0,paper")
     policies = (os.environ.get("POLICIES") or "auto").split(",")
@@ -331,22 +421,25 @@ def bench():
     device = max(8 * number("MIB", 256) << 20, 1 << 30)
     road.check_machine(device + (4 * number("MIB", 256) << 20) + (1 << 30), device + (1 << 30),
                        measure.BENCH, [])
-    b = Bench([], modes, measure.runs(5), number("MINUTES", 0))
+    kept = kept_runs(modes, donor)
+    b = Bench([], modes, max(number("RUNS", 5), 1), number("MINUTES", 0), kept)
     peaks = {}
     for program in programs:
-        peaks[program], _ = road.measure_peak(Job(program, MODES[0]), "", measure.BENCH)
+        peaks[program] = peak_of(kept, program)
         road.say(f"{program.name}: peak {peaks[program] >> 20} MiB")
     b.cells = [Cell(p, percent, policy, peaks[p], compute) for compute in computes
                for policy in policies for percent in percents for p in programs]
     stopped = None
     try:
-        with road.Road(measure.BENCH, device, address=TRANSPORTS[DONOR]) as r:
+        with road.Road(measure.BENCH, device, address=TRANSPORTS[donor]) as r:
             b.all(r)
+        if not b.skipped:
+            kept.done()
     except (road.Stopped, road.Failure) as e:
         stopped = e             # the results so far are shown and written
     yield from gc_table.rows(b.cells, [m.name for m in modes], {
         "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
-        "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": DONOR},
+        "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": donor},
         device, sum(p.name not in WEAK for p in PROGRAMS))
     if stopped:
         raise stopped

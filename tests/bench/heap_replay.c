@@ -29,7 +29,7 @@
 #include "ebbfar.h"
 #include "heap_far.h"
 #include "heap_pages.h"
-#include "heap_trace.h"
+#include "../../daemon/sim/heap_trace.h"
 
 #define BATCH (1u << 20)	/* bytes of the trace in memory */
 /* Of a process without its heap: what the limit holds besides. */
@@ -127,7 +127,7 @@ static size_t replay_next(struct replay *r)
 
 static void replay_mark(struct replay *r, uint64_t event)
 {
-	if (heap_number(event) != HEAP_BUILT)
+	if (heap_number(event) != HEAP_BUILT || event & HEAP_REFERENCE)
 		return;
 	r->built_wall = r->wall + now(CLOCK_MONOTONIC) - r->wall_at;
 	r->built_cpu = r->cpu + now(CLOCK_THREAD_CPUTIME_ID) - r->cpu_at;

@@ -108,9 +108,10 @@ static void check_frame(struct receiver *c, const struct wire_frame *f, enum wir
 	struct wire_frame again;
 	bool far = f->op >= WIRE_FAR_POOL;
 
-	if (f->op >= WIRE_FAR_OPS || (!far && f->op >= WIRE_OPS))
+	if ((f->op >= WIRE_FAR_OPS && !wire_is_job(f)) || (!far && f->op >= WIRE_OPS))
 		wrong(c, "accepted", f);
-	if (wire_payload(f) > (wire_far_moves(f) ? WIRE_FAR_MOST : WIRE_SMALL))
+	if (wire_payload(f) > (wire_far_moves(f) ? WIRE_FAR_MOST : wire_is_job(f) ? WIRE_JOB_MOST :
+									    WIRE_SMALL))
 		wrong(c, "payload unbounded", f);
 	if (f->direction == WIRE_REQUEST && f->status)
 		wrong(c, "a request with a status", f);

@@ -49,21 +49,27 @@ FAR_SOURCES := tests/fuzz/far.c tests/fuzz/fuzz_protocol.c $(wildcard daemon/don
 	$(addprefix daemon/lib/rules/,far_step.c far_view.c far_memory.c far_count.c) \
 	$(addprefix daemon/lib/wire/,wire.c wire_far.c stream.c) $(addprefix daemon/donord/pool/,pool.c exports.c slab_memory.c donor_log.c) \
 	$(addprefix daemon/lib/base/,error.c log.c log_ring.c size.c)
-PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/lib/rules/far_*.h daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h) include/ebb/far.h
+JOBS_SOURCES := tests/fuzz/jobs.c tests/fuzz/fuzz_protocol.c $(wildcard daemon/donord/far/*.c daemon/donord/job/*.c) \
+	$(addprefix daemon/lib/rules/,far_step.c far_view.c far_memory.c far_count.c far_cycle.c layout.c pack.c) \
+	$(addprefix daemon/lib/wire/,wire.c wire_far.c wire_job.c stream.c) $(addprefix daemon/donord/pool/,pool.c exports.c slab_memory.c donor_log.c) \
+	$(addprefix daemon/lib/base/,error.c log.c log_ring.c size.c)
+PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/lib/rules/far_*.h $(addprefix daemon/lib/rules/,tablet.h layout.h pack.h) daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h) include/ebb/far.h
 PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
 
-$(B)/tests/unit/test_protocol_fuzz: $(patsubst %,$(B)/obj/tests/fuzz/%.o,protocol secure far)
--include $(patsubst %,$(B)/obj/tests/fuzz/%.d,protocol secure far)
+$(B)/tests/unit/test_protocol_fuzz: $(patsubst %,$(B)/obj/tests/fuzz/%.o,protocol secure far jobs)
+-include $(patsubst %,$(B)/obj/tests/fuzz/%.d,protocol secure far jobs)
 
 $(FUZZ)/protocol_counted $(FUZZ)/protocol_covered: $(PROTOCOL_SOURCES)
 $(FUZZ)/secure_counted $(FUZZ)/secure_covered: $(SECURE_SOURCES)
 $(FUZZ)/far_counted $(FUZZ)/far_covered: $(FAR_SOURCES)
+$(FUZZ)/jobs_counted $(FUZZ)/jobs_covered: $(JOBS_SOURCES)
+$(FUZZ)/jobs_%: override PROTOCOL_FLAGS += -DFUZZ_JOBS
 $(FUZZ)/secure_%: override PROTOCOL_FLAGS += -DFUZZ_SECURE
 $(FUZZ)/far_%: override PROTOCOL_FLAGS += -DFUZZ_FAR
 $(FUZZ)/protocol_%: PROTOCOL_LIBS := -lcrypto
 $(FUZZ)/secure_%: PROTOCOL_LIBS := -lssl -lcrypto
 
-$(addprefix $(FUZZ)/,protocol_counted secure_counted far_counted kmod_counted): $(PROTOCOL_HEADERS) | deps
+$(addprefix $(FUZZ)/,protocol_counted secure_counted far_counted jobs_counted kmod_counted): $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(PROTOCOL_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C) \
 		$(PROTOCOL_LIBS)
@@ -93,7 +99,7 @@ $(FUZZ)/kmod_%: override PROTOCOL_FLAGS += -DFUZZ_KMOD $(KMOD_FUZZ_FLAGS)
 $(FUZZ)/kmod_%: PROTOCOL_LIBS := -lcrypto
 
 # Empty if it cannot be built here.
-$(addprefix $(FUZZ)/,protocol_covered secure_covered far_covered kmod_covered): $(PROTOCOL_HEADERS) | deps
+$(addprefix $(FUZZ)/,protocol_covered secure_covered far_covered jobs_covered kmod_covered): $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && if echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
 		$(CLANG) -x c -fsanitize=fuzzer,address -o $@ - 2>/dev/null; then \
@@ -114,13 +120,14 @@ fuzz_one = short=$$((($(SECONDS) + 11) / 12)); $(FUZZ_ENV) $(FUZZ)/$1_counted $$
 	else tail -50 $(FUZZ)/$1.log; exit 1; fi
 
 # So that a source that they lack is noticed at once.
-test-build: $(addprefix $(FUZZ)/,protocol_counted secure_counted far_counted)
+test-build: $(addprefix $(FUZZ)/,protocol_counted secure_counted far_counted jobs_counted)
 
 .PHONY: fuzz-protocol
-fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered far_counted far_covered)
+fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered far_counted far_covered jobs_counted jobs_covered)
 	$(Q)$(call fuzz_one,protocol)
 	$(Q)$(call fuzz_one,secure)
 	$(Q)$(call fuzz_one,far)
+	$(Q)$(call fuzz_one,jobs)
 
 .PHONY: fuzz-kmod
 fuzz-kmod: $(addprefix $(FUZZ)/,kmod_counted kmod_covered)
@@ -138,7 +145,7 @@ bench-policy: $(B)/tests/policy_speed
 # the time each plainly, by ThreadSanitizer and by AddressSanitizer.
 SCHEDULED := $(GC_SOURCES) tests/fuzz/gc.c
 SCHEDULED_HEADERS := $(wildcard userlib/gc/*.h tests/fuzz/*.h tests/unit/gc_*.h)
-SCHEDULED_FLAGS := -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE -I. -Iinclude -Iuserlib/gc -DEBBGC_SANITIZE_THREAD= \
+SCHEDULED_FLAGS := -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE -I. -Iinclude -Idaemon -Iuserlib/gc -DEBBGC_SANITIZE_THREAD= \
 	-include tests/fuzz/schedule.h -fno-omit-frame-pointer
 GC_FUZZERS := $(addprefix $(FUZZ)/gc_,plain thread address)
 $(FUZZ)/gc_thread: SCHEDULED_FLAGS += -fsanitize=thread

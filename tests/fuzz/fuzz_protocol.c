@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * `make fuzz-protocol`, `make fuzz-kmod`: bytes for tests/fuzz/protocol.c, with FUZZ_SECURE for
- * secure.c, with FUZZ_FAR for far.c, with FUZZ_KMOD for kmod.c; from what is covered with
- * libFuzzer, from a counter without it.
+ * secure.c, with FUZZ_FAR for far.c, with FUZZ_JOBS for jobs.c, with FUZZ_KMOD for kmod.c; from
+ * what is covered with libFuzzer, from a counter without it.
  *
  *	fuzz_protocol SECONDS [FIRST]
  *	fuzz_protocol --write NUMBER FILE    what the counter makes of NUMBER
@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "far.h"
+#include "jobs.h"
 #include "kmod.h"
 #include "secure.h"
 
@@ -27,6 +28,12 @@
 #define fuzz_protocol_bytes fuzz_far_bytes
 #define fuzz_protocol_set_up fuzz_far_set_up
 #define fuzz_protocol_tear_down fuzz_far_tear_down
+#endif
+#ifdef FUZZ_JOBS
+#define fuzz_protocol fuzz_jobs
+#define fuzz_protocol_bytes fuzz_jobs_bytes
+#define fuzz_protocol_set_up fuzz_jobs_set_up
+#define fuzz_protocol_tear_down fuzz_jobs_tear_down
 #endif
 #ifdef FUZZ_SECURE
 #define fuzz_protocol fuzz_secure

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define FUZZ_GC_KINDS 23	/* seeds after which the same options come again */
+#define FUZZ_GC_KINDS 24	/* seeds after which the same options come again */
 
 struct fuzz_gc_result {
 	uint64_t digest;	/* of the schedule */

@@ -144,11 +144,12 @@ static double work(ctx c, unsigned int thread)
 		expect(cost <= was * (1 + 1e-9), "a pass made it worse");
 	}
 	for (size_t j = 0; j < n; j++) {
-		ref point = point_at(c, slots[0], j);
-		const struct pair *pair = PTR(
-			LOAD(c, point, &((struct point *)PTR(point))->belongs));
+		const struct pair *pair;
+		ref point;
 
 		POLL(c);
+		point = point_at(c, slots[0], j);
+		pair = PTR(LOAD(c, point, &((struct point *)PTR(point))->belongs));
 		expect(pair->centre == j % CENTRES, "a point belongs to another's place");
 	}
 	for (size_t k = 0; k < CENTRES && n > 100 * CENTRES; k++)

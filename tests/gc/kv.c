@@ -107,13 +107,18 @@ static void insert(ctx c, ref table, uint64_t key)
 
 static double read_value(ctx c, ref entry)
 {
-	struct entry *e = PTR(entry);
-	const struct bytes *b = PTR(LOAD(c, entry, &e->value));
-	struct bytes *answer = PTR(leaf_new(c, b->length));
+	const struct entry *e = PTR(entry);
+	unsigned char written = content(e->key, e->version);
+	ref value[1] = { LOAD(c, entry, &e->value) };
+	const struct bytes *b = PTR(value[0]);
+	struct bytes *answer;
 
+	ROOTS(c, value, 1);
+	answer = PTR(leaf_new(c, b->length));
+	UNROOT(c);
 	memcpy(answer->at, b->at, b->length);
-	expect(answer->at[0] == content(e->key, e->version) &&
-	       answer->at[b->length - 1] == answer->at[0], "a value is not what was written");
+	expect(answer->at[0] == written && answer->at[b->length - 1] == written,
+	       "a value is not what was written");
 	return answer->at[b->length / 2];
 }
 

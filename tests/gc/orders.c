@@ -225,25 +225,27 @@ static void operate(ctx c, struct book *b, uint64_t *seed)
 static void check_book(ctx c, struct book *b)
 {
 	uint64_t resting[2] = { 0, 0 }, orders = 0, taken = 0;
+	ref order[1] = { NONE };
 
+	ROOTS(c, order, 1);
 	for (int side = BUY; side <= SELL; side++) {
 		for (size_t price = 0; price < PRICES; price++) {
 			ref level = at(c, b->roots[LEVELS + side], price);
-			ref order = LOAD(c, level, &((struct level *)PTR(level))->oldest);
 			uint64_t last = 0;
 
-			while (!IS_NULL(order)) {
-				struct order *o = PTR(order);
+			order[0] = LOAD(c, level, &((struct level *)PTR(level))->oldest);
+			while (!IS_NULL(order[0])) {
+				struct order *o = PTR(order[0]);
 
 				POLL(c);
 				expect(o->id >= last && o->price == price && o->left &&
 					       (int)o->side == side,
 				       "an order is not in its place");
-				check_memo(c, order);
+				check_memo(c, order[0]);
 				last = o->id;
 				resting[side] += o->left;
 				orders++;
-				order = LOAD(c, order, &o->younger);
+				order[0] = LOAD(c, order[0], &o->younger);
 			}
 		}
 		expect(b->submitted[side] == b->traded + b->cancelled[side] + resting[side],
@@ -256,6 +258,7 @@ static void check_book(ctx c, struct book *b)
 	expect(orders == taken, "slots and levels disagree");
 	expect(IS_NULL(best_of(c, b, BUY)) || IS_NULL(best_of(c, b, SELL)) ||
 	       b->best[BUY] < b->best[SELL], "bid and ask cross");
+	UNROOT(c);
 }
 
 static double work(ctx c, unsigned int thread)

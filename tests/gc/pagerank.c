@@ -96,12 +96,12 @@ static void build_edges(ctx c, ref parts, size_t n, uint64_t *seed)
 	UNROOT(c);
 }
 
-/* @to is in an object that lives. */
-static ref relation_new(ctx c, ref to, double share)
+/* To what a slot of @edges refers to, which is in a root. */
+static ref relation_new(ctx c, ref edges, const ref *slot, double share)
 {
 	ref r = object_new(c, &relation_type);
 
-	INIT(&((struct relation *)PTR(r))->to, to);
+	INIT(&((struct relation *)PTR(r))->to, LOAD(c, edges, slot));
 	((struct relation *)PTR(r))->share = share;
 	return r;
 }
@@ -139,7 +139,7 @@ static void iterate(ctx c, ref parts, size_t n)
 		edges = PTR(slots[2]);
 		share = DAMPING * unbox(LOAD(c, slots[1], &v->rank)) / (double)edges->length;
 		for (size_t j = 0; j < edges->length; j++)
-			give(c, relation_new(c, LOAD(c, slots[2], &edges->at[j]), share));
+			give(c, relation_new(c, slots[2], &edges->at[j], share));
 	}
 	for (size_t i = 0; i < n; i++) {
 		struct vertex *v;
@@ -167,10 +167,12 @@ static double work(ctx c, unsigned int thread)
 	for (unsigned int i = 0; i < rounds; i++)
 		iterate(c, parts[0], n);
 	for (size_t i = 0; i < n; i++) {
-		ref v = parts_at(c, parts[0], i);
-		double rank = unbox(LOAD(c, v, &((struct vertex *)PTR(v))->rank));
+		double rank;
+		ref v;
 
 		POLL(c);
+		v = parts_at(c, parts[0], i);
+		rank = unbox(LOAD(c, v, &((struct vertex *)PTR(v))->rank));
 		expect(((struct vertex *)PTR(v))->id == i, "a vertex is not where it was put");
 		sum += rank;
 		odd += i % 2 ? rank : 0;

@@ -41,8 +41,10 @@ static ref tree_new(ctx c, uint64_t number, uint64_t n)
 static uint64_t tree_count(ctx c, ref tree, uint64_t number, uint64_t n)
 {
 	struct quad *q = PTR(tree);
+	ref slots[1] = { tree };
 	uint64_t count = 1;
 
+	ROOTS(c, slots, 1);
 	POLL(c);
 	expect(q->number == number, "a node is not where it was put");
 	for (uint64_t i = 0; i < 4; i++) {
@@ -53,10 +55,10 @@ static uint64_t tree_count(ctx c, ref tree, uint64_t number, uint64_t n)
 		if (!IS_NULL(below) && expected < n)
 			count += tree_count(c, below, expected, n);
 	}
+	UNROOT(c);
 	return count;
 }
 
-/* As above, of a tree that is in a root. */
 static void tree_check(ctx c, ref tree, uint64_t n)
 {
 	expect(tree_count(c, tree, 0, n) == n, "a tree has not as many nodes as it was given");

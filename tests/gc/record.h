@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Records what a program does with its heap (RECORDED), object by object, for `make bench-heap`:
- * births, touches and deaths go to the file HEAP_TRACE (tests/bench/heap_trace.h).  One thread.
+ * births, touches and deaths go to the file HEAP_TRACE (daemon/sim/heap_trace.h); with
+ * HEAP_REFERENCES=1 references, too, for `ebb-sim heap`.  One thread.
  *
  * No collector runs but a full one each time that HEAP_EVERY (8 MiB) bytes have been allocated: it
  * tells what has died.  A touch of an object that is one of the last RECENT touched is left out.
@@ -14,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "../bench/heap_trace.h"
+#include "../../daemon/sim/heap_trace.h"
 
 #define RECENT 4
+#define RECORD_FRAMES 64
 #define RECORD_REACH (UINT64_C(12) << 30)	/* of the heap, below and above its first object */
 
 static struct recorder {
@@ -31,6 +33,9 @@ static struct recorder {
 	struct { uint64_t what; bool written; } recent[RECENT];
 	unsigned int next_recent;
 	uint64_t touched, loader, loaded;	/* places of objects; 0: none */
+	bool references;
+	struct { const ebbgc_ref_t *slots; size_t count; } frames[RECORD_FRAMES];
+	unsigned int frame_count;
 } rec;
 
 static void record_fail(const char *what)
@@ -55,6 +60,7 @@ static void record_open(void)
 	static const char head[HEAP_TRACE_HEAD];
 
 	rec.every = every ? strtoull(every, NULL, 10) : UINT64_C(8) << 20;
+	rec.references = getenv("HEAP_REFERENCES") != NULL;
 	rec.file = path ? fopen(path, "we") : NULL;
 	if (!rec.file || fwrite(head, sizeof(head), 1, rec.file) != 1)
 		record_fail("cannot write the trace; set HEAP_TRACE to a file");
@@ -136,6 +142,50 @@ static void record_touch(const void *object, const void *word, bool write)
 	}
 }
 
+/* A pair: the slot at @place of object @owner, and what it refers to. */
+static void record_pair(uint32_t owner, uint64_t place, ebbgc_ref_t value, enum heap_access access)
+{
+	uint32_t number = 0;
+
+	if (!rec.references)
+		return;
+	if (ebbgc_is_null(value))
+		access = HEAP_CLEARED;
+	else
+		number = rec.number_at[record_place(ebbgc_ptr(value)) / 8] - 1;
+	if (number >= HEAP_OBJECTS_MOST)
+		record_fail("a reference to what is no object");
+	record_put(heap_event(HEAP_MARK, owner, place) | HEAP_REFERENCE);
+	record_put(heap_event(HEAP_MARK, number, (uint64_t)access * 8) | HEAP_REFERENCE);
+}
+
+/* @object NULL: the object that the slot is in is searched for. */
+static void record_slot(const void *object, const ebbgc_ref_t *slot, ebbgc_ref_t value,
+			enum heap_access access)
+{
+	uint64_t place = (uint64_t)(uintptr_t)slot - rec.base, at = place / 8;
+
+	if (object)
+		at = record_place(object) / 8;
+	else
+		while (at && !rec.number_at[at])
+			at--;
+	if (!rec.number_at[at])
+		record_fail("a slot is outside of objects");
+	record_pair(rec.number_at[at] - 1, place, value, access);
+}
+
+static void record_roots(void)
+{
+	if (!rec.references)
+		return;
+	record_put(heap_event(HEAP_MARK, HEAP_COLLECTED, 0));
+	for (unsigned int i = 0; i < rec.frame_count; i++)
+		for (size_t k = 0; k < rec.frames[i].count; k++)
+			if (!ebbgc_is_null(rec.frames[i].slots[k]))
+				record_pair(0, 0, rec.frames[i].slots[k], HEAP_ROOT);
+}
+
 static void record_died(uint32_t number)
 {
 	uint64_t place = rec.places[number], size = rec.sizes[number];
@@ -180,6 +230,7 @@ static void record_collect(ebbgc_mutator_t *c)
 			record_died(number);
 	}
 	rec.alive_count = kept;
+	record_roots();
 	record_forget_recent();
 }
 
@@ -251,6 +302,8 @@ static inline ebbgc_ref_t recorded_load(ebbgc_mutator_t *c, ebbgc_ref_t object,
 	record_touch(ebbgc_ptr(object), slot, false);
 	rec.loader = rec.touched;
 	rec.loaded = ebbgc_is_null(r) ? 0 : record_place(ebbgc_ptr(r));
+	if (rec.loaded)
+		record_slot(ebbgc_ptr(object), slot, r, HEAP_LOADED);
 	return r;
 }
 
@@ -258,7 +311,36 @@ static inline void recorded_store(ebbgc_mutator_t *c, ebbgc_ref_t object, ebbgc_
 				  ebbgc_ref_t value)
 {
 	record_touch(ebbgc_ptr(object), slot, true);
+	record_slot(ebbgc_ptr(object), slot, value, HEAP_STORED);
 	ebbgc_store(c, object, slot, value);
 }
+
+/* Of an object that was just born. */
+static inline void recorded_init(ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	record_slot(NULL, slot, value, HEAP_STORED);
+	ebbgc_init(slot, value);
+}
+
+static inline void recorded_push(ebbgc_mutator_t *c, struct ebbgc_frame *frame, ebbgc_ref_t *slots,
+				 size_t n)
+{
+	if (rec.frame_count == RECORD_FRAMES)
+		record_fail("too many frames of roots");
+	rec.frames[rec.frame_count].slots = slots;
+	rec.frames[rec.frame_count++].count = n;
+	ebbgc_frame_push(c, frame, slots, n);
+}
+
+static inline void recorded_pop(ebbgc_mutator_t *c, struct ebbgc_frame *frame)
+{
+	rec.frame_count--;
+	ebbgc_frame_pop(c, frame);
+}
+
+/* What system.h's INIT(), ROOTS() and UNROOT() call. */
+#define ebbgc_init(slot, value) recorded_init(slot, value)
+#define ebbgc_frame_push(c, frame, slots, n) recorded_push(c, frame, slots, n)
+#define ebbgc_frame_pop(c, frame) recorded_pop(c, frame)
 
 #endif

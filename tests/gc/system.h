@@ -6,6 +6,11 @@
  * A program fills in a struct program and calls program_main().  The threads' results go to stdout
  * and are equal on all collectors.  Measurements go to the file after -j as one JSON object.
  * EBBGC_OPTIONS sets the options of libebbgc.
+ *
+ * With -m all objects of strong types may move (EBBGC_MOVABLE).  So a reference is good until the
+ * next safepoint, an allocation or POLL(), unless a root refers to the object: ROOTS(), here or in
+ * a caller.  For tests of that, programs that are compiled with FORCED collect at each FORCED-th
+ * safepoint of a thread.
  */
 #ifndef SYSTEM_H
 #define SYSTEM_H
@@ -51,6 +56,7 @@ typedef int ctx;
 #define ROOTS(c, slots, n) ((void)(slots))
 #define UNROOT(c) ((void)0)
 #define POLL(c) ((void)0)
+#define MOVES 0u
 #else
 #include "ebbgc.h"
 #define SYSTEM "ebbgc"
@@ -68,15 +74,35 @@ typedef ebbgc_mutator_t *ctx;
 #define LOAD(c, object, slot) (computed(), ebbgc_load(c, object, slot))
 #define STORE(c, object, slot, value) (computed(), ebbgc_store(c, object, slot, value))
 #define PTR(r) ebbgc_ptr(r)
-#define COLLECT(c) ((void)0)
 #define BORN(r, bytes) (r)
+#ifdef FORCED
+#define COLLECT(c) forced(c)
+#define POLL(c) forced(c)
+static inline void forced(ctx c)
+{
+	static __thread unsigned int safepoints;
+
+	if (++safepoints % FORCED == 0)
+		(void)ebbgc_collect(c);
+	ebbgc_poll(c);
+}
+#else
+#define COLLECT(c) ((void)0)
+#endif
 #endif
 #define INIT(slot, value) ebbgc_init(slot, value)
 #define IS_NULL(r) ebbgc_is_null(r)
 #define NONE EBBGC_NULL
 #define ROOTS(c, slots, n) struct ebbgc_frame frame; ebbgc_frame_push(c, &frame, slots, n)
 #define UNROOT(c) ebbgc_frame_pop(c, &frame)
+#ifndef POLL
 #define POLL(c) ebbgc_poll(c)
+#endif
+#ifdef EBBGC_NO_NOTES
+#define MOVES 0u		/* loads would not notice */
+#else
+#define MOVES EBBGC_MOVABLE
+#endif
 static ebbgc_heap_t *heap;
 static ebbgc_type_t refs_type, leaf_type;
 #endif
@@ -129,6 +155,7 @@ struct program {
 static struct program *program;
 static size_t size;
 static unsigned int rounds, threads = 1, percent = 100, failures;
+static uint32_t movable;		/* EBBGC_MOVABLE if objects may move, else 0 */
 static double sums[THREADS_MAX], mutator_seconds[THREADS_MAX];
 static __thread double cpu_at;		/* of this thread when all was built */
 static pthread_barrier_t barrier;
@@ -308,11 +335,11 @@ static int types_register(void)
 {
 	static const struct ebbgc_run all = { sizeof(uint64_t), EBBGC_COUNT_LENGTH, 8 };
 	const struct ebbgc_layout refs = {
-		.name = "references", .size = 8, .element_size = 8, .length_width = 8,
-		.runs = &all, .run_count = 1,
+		.name = "references", .flags = movable, .size = 8, .element_size = 8,
+		.length_width = 8, .runs = &all, .run_count = 1,
 	};
 	const struct ebbgc_layout leaf = {
-		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1,
+		.name = "leaf", .flags = EBBGC_LEAF | movable, .size = 8, .element_size = 1,
 		.length_width = 8,
 	};
 
@@ -322,7 +349,7 @@ static int types_register(void)
 	for (struct type **t = program->types; *t; t++) {
 		const struct ebbgc_layout l = {
 			.name = (*t)->name, .size = (*t)->size, .bitmap = (*t)->bitmap,
-			.flags = (*t)->bitmap ? 0 : EBBGC_LEAF,
+			.flags = movable | ((*t)->bitmap ? 0 : EBBGC_LEAF),
 		};
 
 		if (ebbgc_type_register(heap, &l, &(*t)->id))
@@ -346,9 +373,10 @@ static void report(const char *path, double began, double ended)
 	for (unsigned int i = 0; i < threads; i++)
 		mutators += mutator_seconds[i];
 	fprintf(f, "{\"program\": \"%s\", \"system\": \"%s\", \"size\": %zu, \"rounds\": %u, "
-		"\"threads\": %u, \"compute\": %u, \"seconds\": %.4f, \"build_seconds\": %.4f, \"cpu_seconds\": %.3f, "
+		"\"threads\": %u, \"compute\": %u, \"movable\": %s, \"seconds\": %.4f, \"build_seconds\": %.4f, \"cpu_seconds\": %.3f, "
 		"\"mutator_cpu_seconds\": %.4f, \"major_faults\": %ld, \"max_rss_mib\": %ld",
-		program->name, SYSTEM, size, rounds, threads, compute, ended - built_at,
+		program->name, SYSTEM, size, rounds, threads, compute, movable ? "true" : "false",
+		ended - built_at,
 		built_at - began,
 		(double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6 +
 		(double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6,
@@ -384,6 +412,7 @@ static void report(const char *path, double began, double ended)
 		FIELD(minor_cycles); FIELD(minor_concurrent); FIELD(minor_kept);
 		FIELD(promoted_bytes);
 		FIELD(reclaimed_bytes); FIELD(remembered);
+		FIELD(moved_objects); FIELD(moved_bytes); FIELD(pinned_objects);
 #undef FIELD
 		fprintf(f, ", \"epoch_source\": \"%s\", \"pause_p50_ns\": %lu, \"pause_p99_ns\": %lu}\n",
 			sources[s.epoch_source], (unsigned long)ebbgc_pause_quantile(heap, 0.5),
@@ -397,8 +426,8 @@ static void report(const char *path, double began, double ended)
 static int usage(void)
 {
 	fprintf(stderr, "usage: %s [-n SIZE] [-r ROUNDS] [-o PERCENT] [-t THREADS] [-c COMPUTE] "
-		"[-j FILE]\n",
-		program->name);
+		"%s[-j FILE]\n",
+		program->name, MOVES ? "[-m] " : "");
 	return 2;
 }
 
@@ -412,13 +441,14 @@ static int program_main(struct program *p, int argc, char **argv)
 	program = p;
 	size = p->size;
 	rounds = p->rounds;
-	while ((o = getopt(argc, argv, "n:r:o:t:c:j:")) != -1) {
+	while ((o = getopt(argc, argv, MOVES ? "n:r:o:t:c:mj:" : "n:r:o:t:c:j:")) != -1) {
 		switch (o) {
 		case 'n': size = strtoul(optarg, NULL, 10); break;
 		case 'r': rounds = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 'o': percent = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 't': threads = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 'c': compute = (unsigned int)strtoul(optarg, NULL, 10); break;
+		case 'm': movable = MOVES; break;
 		case 'j': json = optarg; break;
 		default: return usage();
 		}

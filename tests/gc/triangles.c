@@ -126,7 +126,7 @@ static uint64_t common(ctx c, ref v, ref w, uint64_t limit)
 	return n;
 }
 
-/* @edge is of a vertex that lives. */
+/* @edge is in a root. */
 static ref relation_new(ctx c, ref edge)
 {
 	ref r = object_new(c, &relation_type);
@@ -140,24 +140,27 @@ static ref relation_new(ctx c, ref edge)
 /* Each triangle is found once, at its vertex of the greatest number. */
 static uint64_t count(ctx c, ref parts, size_t n)
 {
+	/* All vertices, one of them, and an edge of it. */
 	ref slots[3] = { parts, NONE, NONE };
 	uint64_t sum = 0;
 
 	ROOTS(c, slots, 3);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t here = 0;
-		ref at, box;
+		ref box;
 
 		slots[1] = parts_at(c, slots[0], i);
-		at = LOAD(c, slots[1], &((struct vertex *)PTR(slots[1]))->edges);
-		for (; !IS_NULL(at); at = LOAD(c, at, &((struct edge *)PTR(at))->next)) {
+		slots[2] = LOAD(c, slots[1], &((struct vertex *)PTR(slots[1]))->edges);
+		for (; !IS_NULL(slots[2]); slots[2] = LOAD(c, slots[2],
+		     &((struct edge *)PTR(slots[2]))->next)) {
 			struct relation *r;
+			ref made;
 
 			POLL(c);
-			slots[2] = relation_new(c, at);
-			r = PTR(slots[2]);
+			made = relation_new(c, slots[2]);
+			r = PTR(made);
 			if (r->id < i)
-				here += common(c, slots[1], LOAD(c, slots[2], &r->to), r->id);
+				here += common(c, slots[1], LOAD(c, made, &r->to), r->id);
 		}
 		box = object_new(c, &box_type);
 		((struct box *)PTR(box))->value = here;

@@ -36,6 +36,30 @@ class Counts(ctypes.Structure):
         "hits", "misses", "round_trips", "requests", "posted", "cached", "places")]
 
 
+class Call(ctypes.Structure):
+    """What a function of a task gets."""
+    _fields_ = [("function", c_uint), ("args", c_void_p), ("args_size", c_size_t), ("result", c_void_p),
+                ("result_size", c_size_t), ("box", Name * 8)]
+
+
+Function = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, POINTER(Call))
+
+
+class Functions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("table", POINTER(Function)), ("count", c_uint), ("waiting", c_uint),
+                ("build", c_char_p), ("error", ctypes.c_char * 256)]
+
+
+class Task(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("function", c_uint), ("args", c_char_p), ("args_size", c_size_t),
+                ("result_size", c_size_t), ("box", Name * 8), ("error", ctypes.c_char * 256)]
+
+
+class Result(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("bytes", c_void_p), ("bytes_size", c_size_t), ("status", ctypes.c_int),
+                ("donor", c_uint), ("member", c_uint), ("box", Name * 8), ("error", ctypes.c_char * 256)]
+
+
 # What libebbdsm needs is not in the system's path.
 ctypes.CDLL(str(BUILD / "lib/libebbfar.so.1"), ctypes.RTLD_GLOBAL)
 SO = ctypes.CDLL(str(BUILD / "lib/libebbdsm.so.1"), use_errno=True)
@@ -48,6 +72,10 @@ ARGUMENTS = {"new": [c_char_p, c_size_t, POINTER(Name)], "drop": [POINTER(Name)]
              "borrow_loan": [POINTER(Name), POINTER(c_size_t)], "return_loan": [POINTER(Name), c_void_p],
              "lend_mut": [POINTER(Name), POINTER(Name)], "reclaim": [POINTER(Name)],
              "give": [POINTER(Name), POINTER(Name)], "accept": [POINTER(Name), POINTER(Name)],
+             "new_at": [c_uint64, c_char_p, c_size_t, POINTER(Name)],
+             "register": [POINTER(Functions)], "spawn": [POINTER(Task), POINTER(c_void_p)],
+             "spawn_at": [c_uint64, POINTER(Task), POINTER(c_void_p)], "cancel": [c_void_p],
+             "join": [POINTER(c_void_p), ctypes.c_int, POINTER(Result)], "work": [ctypes.c_int],
              "settle": [], "why": [], "close": []}
 for name, arguments in ARGUMENTS.items():
     getattr(SO, f"ebbdsm_{name}").argtypes = [c_void_p, *arguments]
@@ -105,6 +133,35 @@ class Space:
         content = ctypes.string_at(p, size)
         assert self.call("return_view", view, p) == 0
         return content
+
+    def functions(self, *functions, waiting=0, build=b"test"):
+        """Registers functions(space, call), which return a status."""
+        table = (Function * len(functions))(*(Function(lambda _, call, f=f: f(self, call.contents))
+                                              for f in functions))
+        f = Functions(size=ctypes.sizeof(Functions), table=table, count=len(functions), waiting=waiting,
+                      build=build)
+        assert self.call("register", byref(f)) == 0, f.error
+        self.table = table
+
+    def spawned(self, boxes=(), args=b"", result=0, where=None, function=0):
+        """Returns a job, or (errno, text)."""
+        t = Task(size=ctypes.sizeof(Task), function=function, args=args, args_size=len(args), result_size=result)
+        for i, box in enumerate(boxes):
+            t.box[i] = box
+        job = c_void_p()
+        r = self.call("spawn", byref(t), byref(job)) if where is None else \
+            self.call("spawn_at", where, byref(t), byref(job))
+        for i, box in enumerate(boxes):
+            box.at, box.stamp = t.box[i].at, t.box[i].stamp
+        return job if r == 0 else (r, t.error.decode())
+
+    def joined(self, job, seconds, room=64):
+        """Returns what ebbdsm_join() does, and the result with .content."""
+        content = ctypes.create_string_buffer(room)
+        result = Result(size=ctypes.sizeof(Result), bytes=ctypes.addressof(content), bytes_size=room)
+        r = self.call("join", byref(job), int(seconds * 1000), byref(result))
+        result.content = content.raw[:result.bytes_size] if r == 0 else b""
+        return r, result
 
     def reclaimed(self, box, seconds):
         """Reclaims a box as soon as no live borrower has it."""

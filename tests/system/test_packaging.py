@@ -270,6 +270,10 @@ def test_versions_agree():
     assert f"ebb ({version()}) " in (PACKAGING / "debian/changelog").read_text().splitlines()[0]
     spec = (PACKAGING / "rpm/ebb.spec").read_text()
     assert re.search(rf"^Version: +{re.escape(version())}$", spec, re.M)
+    for name in "Cargo.toml", "Cargo.lock":
+        crate = (REPO / "userlib" / "rust" / name).read_text()
+        assert f'name = "ebbdsm"\nversion = "{version()}"\n' in crate
+    assert f"ebbdsm-{version()}" in (REPO / "userlib/rust/README.md").read_text()
     assert said(BIN / "ebbctl", "--version") == f"ebbctl {version()}"
 
 

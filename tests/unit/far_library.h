@@ -31,7 +31,7 @@ static ebbfar_t *open_with(struct ebbfar_options o)
 	return far;
 }
 
-static ebbfar_t *open_at(const char *donor, unsigned flags)
+__attribute__((unused)) static ebbfar_t *open_at(const char *donor, unsigned flags)
 {
 	return open_with(options(donor, flags));
 }

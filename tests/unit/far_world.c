@@ -74,7 +74,8 @@ enum keys { WITHOUT_KEYS, WITH_KEYS };
 static int start(uint64_t bytes, enum keys keys)
 {
 	struct lending_options o = {
-		.far = bytes, .headroom = FAR_ARENA, .drain = 1000 * SECOND,
+		.far = bytes, .far_jobs = bytes ? 1 << 20 : 0, .far_jobs_cpu = 100,
+		.headroom = FAR_ARENA, .drain = 1000 * SECOND,
 		.sessions.keep = 10 * SECOND, .eviction.overdue = 1000 * SECOND,
 	};
 	char path[96];

@@ -626,6 +626,7 @@ static const char *const graph_options[] = {
 	"mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6+move",
 	"mode=memliner,park,arrivals,hints,residency=simulated,drop+move",
 	"mode=concurrent,nursery=64K+move",
+	"mode=memliner,park,arrivals,hints,residency=simulated,drop,nursery=64K+move",
 };
 
 #define GRAPH_OPTIONS (sizeof(graph_options) / sizeof(*graph_options))

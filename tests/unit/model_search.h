@@ -14,7 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 500, ENDS = 1 << 20 };
+/* Steps of the longest path. */
+#ifndef MODEL_DEPTH
+#define MODEL_DEPTH 500
+#endif
+
+enum { DEPTH = MODEL_DEPTH, ENDS = 1 << 20 };
 
 static struct {
 	uint8_t *saved;

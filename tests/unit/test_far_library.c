@@ -687,6 +687,50 @@ static uint64_t recovered(uint32_t member)
 	return now_ns() - since;
 }
 
+static uint64_t published(ebbfar_t *far, uint32_t member)
+{
+	uint64_t words[EBBFAR_MEMBERS];
+
+	assert_int_equal(ebbfar_published(far, words), 0);
+	for (uint32_t i = 3; i < EBBFAR_MEMBERS; i++)
+		assert_int_equal(words[i], 0);
+	return words[member - 1];
+}
+
+/* Members find each other by words, which end with them. */
+static void published_words(void **state)
+{
+	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(world.tcp, 0);
+	struct ebbfar_room room = { .size = sizeof(room) };
+	struct ebbfar_extent x;
+	uint32_t third;
+
+	/* Without memory there are no records. */
+	assert_int_equal(published(b, 1), 0);
+	assert_int_equal(ebbfar_room(b, &room), 0);
+	assert_true(room.total == FAR_ARENAS * FAR_ARENA && room.free == room.total && !room.pool);
+	assert_int_equal(ebbfar_publish(a, 5), 0);
+	assert_int_equal(ebbfar_publish(b, UINT64_MAX), 0);
+	assert_true(published(a, 1) == 5 && published(b, 1) == 5);
+	assert_true(published(a, 2) == UINT64_MAX && published(b, 2) == UINT64_MAX);
+	assert_int_equal(ebbfar_publish(b, 6), 0);
+	assert_int_equal(published(a, 2), 6);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(ebbfar_alloc(a, EBBFAR_EXTENT_MOST, &x), 0);
+	assert_int_equal(ebbfar_room(a, &room), 0);
+	assert_true(room.pool == 2 * FAR_ARENA && room.free == room.total - room.pool);
+	ebbfar_close(b);
+	recovered(2);
+	assert_int_equal(published(a, 2), 0);
+	/* The next member of that number shows nothing. */
+	b = open_at(world.tcp, 0);
+	third = ebbfar_member(b);
+	assert_int_equal(third, 2);
+	assert_int_equal(published(a, 2), 0);
+	ebbfar_close(b);
+	ebbfar_close(a);
+}
+
 /* Returns how many sections can be allocated; all empty ones are free after that. */
 static int free_sections(ebbfar_t *far)
 {
@@ -848,6 +892,7 @@ int main(void)
 		BOTH(checked_names),
 		BOTH(shared_pool),
 		MAPPED(threads),
+		BOTH(published_words),
 		BOTH(after_a_fork),
 		cmocka_unit_test_setup_teardown(fenced, by_tcp, end),
 		cmocka_unit_test_setup_teardown(fenced, by_mapping, end_far_donor),

@@ -380,6 +380,12 @@ static void accesses(void **state)
 	assert_int_equal(write_at(&b, at, bytes, 9), WIRE_NOT_OWNER);
 	assert_int_equal(read_at(&b, at, 9), WIRE_NOT_OWNER);
 	assert_int_equal(cas(&b, at, get64(bytes), 1), WIRE_NOT_OWNER);
+	/* Of the table, a member writes the word that it publishes. */
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(2), bytes, 8), WIRE_OK);
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(2), bytes, 7), WIRE_NOT_OWNER);
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(2) - 8, bytes, 8),
+			 WIRE_NOT_OWNER);
+	assert_int_equal(write_at(&b, (uint32_t)ebb_far_published_at(1), bytes, 8), WIRE_NOT_OWNER);
 	assert_int_equal(cas(&a, at, 1, 2), WIRE_OK);
 	assert_int_equal(get64(a.payload), get64(bytes));
 	put64(addend, 5);
@@ -907,6 +913,138 @@ static void told_by_the_status(void **state)
 }
 
 /* A donor that ends does not wait for arenas, which nothing releases. */
+/* --- jobs ------------------------------------------------------------------------- */
+
+enum { JOB_BASE = 1 << 30 };
+
+/* Describes a heap, and places its region 0: one object, which refers to one of region 1. */
+static void place_object(struct peer *p, uint32_t at)
+{
+	const struct wire_job_layout pair = { .type = 1, .size = 16, .bitmap = 3 };
+	uint8_t payload[WIRE_JOB_PLACE_SIZE + 8 * 32] = { 0 }, object[32] = { 0 };
+	struct wire_job_place place = { .version = 1, .slot_bytes = 32, .at = at,
+					.class = EBB_FAR_WHOLE_CLASS, .words = 32 };
+
+	put64(object, 1);
+	put64(object + 8, JOB_BASE + (1 << 16) + 8);
+	assert_int_equal(write_at(p, at, object, sizeof(object)), WIRE_OK);
+	wire_build_job_heap(payload, &(struct wire_job_heap){ JOB_BASE, UINT64_MAX, 4, 1 });
+	assert_int_equal(ask(p, (struct wire_frame){
+		.op = WIRE_JOB_HEAP,
+		.length = WIRE_JOB_HEAP_SIZE +
+			  wire_put_job_layout(payload + WIRE_JOB_HEAP_SIZE, &pair, NULL) },
+		payload), WIRE_OK);
+	memset(payload, 0, sizeof(payload));
+	wire_put_job_place(payload, &place);
+	put64(payload + WIRE_JOB_PLACE_SIZE, 1);
+	assert_int_equal(ask(p, (struct wire_frame){ .op = WIRE_JOB_PLACE,
+						     .length = sizeof(payload) }, payload),
+			 WIRE_OK);
+}
+
+/* Returns the status; p->payload is the reply. */
+static uint16_t trace_object(struct peer *p, uint32_t batch)
+{
+	uint8_t payload[WIRE_JOB_TRACE_SIZE + WIRE_JOB_SET_SIZE + 8];
+
+	wire_build_job_trace(payload, &(struct wire_job_trace){ 1, batch, 0 });
+	wire_put_job_set(payload + WIRE_JOB_TRACE_SIZE, &(struct wire_job_set){ .words = 1 });
+	put64(payload + WIRE_JOB_TRACE_SIZE + WIRE_JOB_SET_SIZE, 1);
+	return ask(p, (struct wire_frame){ .op = WIRE_JOB_TRACE, .length = sizeof(payload) },
+		   payload);
+}
+
+static void begin_cycle(struct peer *p)
+{
+	uint8_t payload[WIRE_JOB_BEGIN_SIZE];
+
+	wire_build_job_begin(payload, &(struct wire_job_begin){ 1 });
+	assert_int_equal(ask(p, (struct wire_frame){ .op = WIRE_JOB_BEGIN,
+						     .length = sizeof(payload) }, payload),
+			 WIRE_OK);
+}
+
+/* A member that lost its connection goes on with its cycle, and repeats what had no reply. */
+static void jobs_after_a_cut(void **state)
+{
+	const struct jobs *jobs = world.l->jobs;
+	uint8_t first[256];
+	uint32_t size = WIRE_JOB_TRACED_SIZE + WIRE_JOB_SET_SIZE + 8;
+
+	two_members(0, WIRE_KEEP | WIRE_JOBS);
+	assert_int_equal(trace_object(&a, 1), WIRE_NO_HEAP);
+	place_object(&a, take_section(&a));
+	begin_cycle(&a);
+	assert_int_equal(trace_object(&a, 1), WIRE_OK);
+	memcpy(first, a.payload, size);
+	/* The object of region 1 is elsewhere. */
+	assert_int_equal(get32(first + WIRE_JOB_TRACED_SIZE), 1);
+	disconnect(&a);
+	far_world_turn();
+	assert_int_equal(jobs->heaps, 1);
+	connect_to(&a, world.tcp);
+	assert_int_equal(greet(&a, 1, WIRE_KEEP | WIRE_RESUME | WIRE_JOBS), WIRE_OK);
+	assert_int_equal(trace_object(&a, 1), WIRE_OK);
+	assert_memory_equal(a.payload, first, size);
+	assert_int_equal(trace_object(&a, 2), WIRE_OK);
+	assert_int_equal(trace_object(&a, 4), WIRE_OLD_CYCLE);
+	/* Another member has none, and cannot use it. */
+	assert_int_equal(trace_object(&b, 1), WIRE_NO_HEAP);
+	disconnect(&a);
+	far_world_turn();
+	connections_tick(&world.l->sessions, now_ns() + 11 * SECOND);
+	far_world_turn();
+	far_world_turn();
+	assert_int_equal(jobs->heaps, 0);
+	assert_int_equal(jobs->memory.used, 0);
+	disconnect(&b);
+}
+
+/* Jobs are for those that have asked for them in their handshake. */
+static void jobs_need_the_flag(void **state)
+{
+	uint8_t payload[WIRE_JOB_BEGIN_SIZE];
+	char byte;
+
+	two_members(0, 0);
+	wire_build_job_begin(payload, &(struct wire_job_begin){ 1 });
+	push(&a, (struct wire_frame){ .op = WIRE_JOB_BEGIN, .length = sizeof(payload) }, payload);
+	far_world_turn();
+	assert_int_equal(recv(a.fd, &byte, 1, MSG_DONTWAIT), 0);
+	part();
+}
+
+/* However many are sent, a turn of the loop serves one. */
+static void one_job_in_a_turn(void **state)
+{
+	enum { JOBS = 20 };
+	uint8_t bytes[JOBS * (WIRE_HEADER + WIRE_JOB_BEGIN_SIZE)];
+	const struct job_counts *n = &world.l->jobs->counts;
+	uint64_t before;
+
+	two_members(0, WIRE_JOBS);
+	place_object(&a, take_section(&a));
+	for (uint32_t i = 0; i < JOBS; i++) {
+		const struct wire_frame f = { .op = WIRE_JOB_BEGIN, .tag = 1000 + i,
+					      .length = WIRE_JOB_BEGIN_SIZE };
+		uint8_t *to = bytes + i * (WIRE_HEADER + WIRE_JOB_BEGIN_SIZE);
+
+		wire_build(to, &f);
+		wire_build_job_begin(to + WIRE_HEADER, &(struct wire_job_begin){ i + 1 });
+	}
+	before = n->requests[WIRE_JOB_BEGIN - WIRE_JOB_HEAP];
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	for (uint32_t served = 0; served < JOBS;) {
+		uint32_t now;
+
+		assert_int_equal(loop_turn(world.l, 0), 0);
+		now = (uint32_t)(n->requests[WIRE_JOB_BEGIN - WIRE_JOB_HEAP] - before);
+		assert_true(now <= served + 1);
+		served = now;
+	}
+	part();
+}
+
 static void ends_with_arenas(void **state)
 {
 	int turns = 0;
@@ -945,6 +1083,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(one_number_twice, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(told_by_the_status, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(jobs_after_a_cut, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(jobs_need_the_flag, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(one_job_in_a_turn, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_with_arenas, with_far_donor, end_far_donor),
 	};
 

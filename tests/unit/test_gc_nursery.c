@@ -241,7 +241,8 @@ static void survivors_are_not_traced(void **state)
 	assert_int_equal(before.cycles, 0);
 	assert_true(before.minor_cycles >= 12);
 	assert_true(before.minor_kept > before.minor_cycles / 2);
-	assert_true(before.minor_kept <= before.minor_cycles - 2);
+	/* Some have traced, until they gave up. */
+	assert_in_range(before.promoted_bytes, 2 * MIB / 8, 2 * MIB);
 	for (size_t i = 0; i < 8 * MIB / 32; i++)
 		node(&f, i);
 	s = stats_of(f.heap);

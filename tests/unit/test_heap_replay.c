@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/sim/heap_trace.h"
 #include "tests/bench/heap_far.h"
 #include "tests/bench/heap_pages.h"
-#include "tests/bench/heap_trace.h"
 
 #include <cmocka.h>
 

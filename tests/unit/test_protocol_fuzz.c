@@ -11,6 +11,7 @@
 
 #include "lib/wire/wire.h"
 #include "tests/fuzz/far.h"
+#include "tests/fuzz/jobs.h"
 #include "tests/fuzz/secure.h"
 
 #include <cmocka.h>
@@ -25,7 +26,8 @@ static int set_up(void **state)
 {
 	struct error e = { 0 };
 
-	if (fuzz_protocol_set_up(&e) || fuzz_secure_set_up(&e) || fuzz_far_set_up(&e))
+	if (fuzz_protocol_set_up(&e) || fuzz_secure_set_up(&e) || fuzz_far_set_up(&e) ||
+	    fuzz_jobs_set_up(&e))
 		fprintf(stderr, "%s\n", e.text);
 	return e.code;
 }
@@ -35,6 +37,7 @@ static int tear_down(void **state)
 	fuzz_protocol_tear_down();
 	fuzz_secure_tear_down();
 	fuzz_far_tear_down();
+	fuzz_jobs_tear_down();
 	return 0;
 }
 
@@ -125,11 +128,35 @@ static void far_numbers(void **state)
 	assert_true(ended > 10);
 }
 
+static void jobs_numbers(void **state)
+{
+	uint64_t frames = 0, places = 0, work = 0, refused = 0, ended = 0;
+	clock_t end = clock() + 2 * CLOCKS_PER_SEC;
+
+	for (uint64_t seed = 1; clock() < end; seed++) {
+		size_t size = 1 + seed * 977 % (seed % 16 ? 4096 : MOST);
+		struct fuzz_protocol_result r;
+
+		fuzz_jobs_bytes(seed, data, size);
+		fuzz_jobs(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (number %llu)", r.wrong, (unsigned long long)seed);
+		frames += r.frames;
+		places += r.loans;
+		work += r.accesses;
+		refused += r.end == -EPROTO;
+		ended += r.end == -ECONNRESET;
+	}
+	assert_true(frames > 1000 && places > 100 && work > 1000);
+	assert_true(refused > 10 && ended > 10);
+}
+
 static void corpus(void **state)
 {
 	run_corpus("tests/fuzz/corpus/protocol", data, sizeof(data), fuzz_protocol);
 	run_corpus("tests/fuzz/corpus/secure", data, sizeof(data), fuzz_secure);
 	run_corpus("tests/fuzz/corpus/far", data, sizeof(data), fuzz_far);
+	run_corpus("tests/fuzz/corpus/jobs", data, sizeof(data), fuzz_jobs);
 }
 
 /* A frame of any kind, and the same with each bit of its header flipped. */
@@ -163,6 +190,7 @@ int main(void)
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(secure_numbers),
 		cmocka_unit_test(far_numbers),
+		cmocka_unit_test(jobs_numbers),
 		cmocka_unit_test(corpus),
 		cmocka_unit_test(one_bit),
 	};

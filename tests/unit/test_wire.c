@@ -303,6 +303,14 @@ static void far_hello(void **state)
 	assert_int_equal(h2.flags, h.flags);
 	buf[4] |= WIRE_RDMA;
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
+	h.flags = WIRE_FAR | WIRE_JOBS;
+	wire_build_hello(buf, &h);
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
+	/* Jobs are for far memory alone. */
+	h.flags = WIRE_JOBS;
+	wire_build_hello(buf, &h);
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
+	h.flags = WIRE_FAR;
 	h.version = 3;
 	wire_build_hello(buf, &h);
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);

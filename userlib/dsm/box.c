@@ -75,7 +75,7 @@ int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
 	} else {
 		dsm_publish(c, at, stamp, size, 0);
 		dsm_leave(dsm, 0);
-		r = link_write(dsm->home, at, c, DSM_HEAD + size);
+		r = link_write(dsm_link(dsm, at), at, c, DSM_HEAD + size);
 		pthread_mutex_lock(&dsm->lock);
 		if (r)
 			free(copy);
@@ -93,18 +93,41 @@ int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
 
 /* --- copies ----------------------------------------------------------------------- */
 
+/* Reads a value that has been read once more, to find whether the first read was torn. */
+static void read_again(ebbdsm_t *dsm, const struct copy *copy, const struct name *n)
+{
+	struct copy *again = copy_new(n->bytes);
+	struct dsm_op op;
+
+	if (!again)
+		return;
+	dsm_read(&op, copy->at, copy->stamp);
+	if (!link_run(&dsm->link[n->donor], &op, &again->content) &&
+	    op.after.size == copy->content.head.size) {
+		pthread_mutex_lock(&dsm->lock);
+		check_torn(dsm->check, copy->at, copy->stamp, copy->content.bytes,
+			   again->content.bytes, op.after.size);
+		dsm_leave(dsm, 0);
+	}
+	free(again);
+}
+
 /* Reads the value from its donor to a copy that others can see already.  Without the lock. */
-static int load(ebbdsm_t *dsm, struct copy *copy, uint32_t donor)
+static int load(ebbdsm_t *dsm, struct copy *copy, const struct name *n)
 {
 	struct dsm_op op;
 	int r;
 
 	dsm_read(&op, copy->at, copy->stamp);
-	r = link_run(&dsm->link[donor], &op, &copy->content);
+	r = link_run(&dsm->link[n->donor], &op, &copy->content);
 	if (r)
 		return r;
 	copy->content.head.size = op.after.size;
-	return dsm_size_fits(copy->at, op.after.size) ? 0 : -ESTALE;
+	if (!dsm_size_fits(copy->at, op.after.size))
+		return -ESTALE;
+	if (dsm->check)
+		read_again(dsm, copy, n);
+	return 0;
 }
 
 /*
@@ -139,7 +162,7 @@ static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
 		return r;
 	}
 	dsm_leave(dsm, 0);
-	r = load(dsm, c, n.donor);
+	r = load(dsm, c, &n);
 	pthread_mutex_lock(&dsm->lock);
 	c->loading = false;
 	pthread_cond_broadcast(&dsm->loaded);
@@ -159,7 +182,11 @@ const void *ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, si
 
 	if (r)
 		return dsm_fail(r);
-	r = dsm_leave(dsm, fetch(dsm, view->at, view->stamp, &copy));
+	r = fetch(dsm, view->at, view->stamp, &copy);
+	if (!r)
+		check_borrow(dsm->check, CHECK_VIEW, view->at, view->stamp, copy->content.bytes,
+			     copy->content.head.size, CHECK_CALLER);
+	dsm_leave(dsm, 0);
 	if (r)
 		return dsm_fail(r);
 	if (size)
@@ -181,22 +208,21 @@ int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, const void
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, return_copy(dsm, view->at, view->stamp, content));
+	if (r)
+		return r;
+	check_return(dsm->check, CHECK_VIEW, view->at, view->stamp, content, CHECK_CALLER);
+	return dsm_leave(dsm, return_copy(dsm, view->at, view->stamp, content));
 }
 
 /* --- boxes ------------------------------------------------------------------------ */
 
-static int make(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+/* The content of the place @at, WORKING, at a donor over TCP. */
+static int fill(ebbdsm_t *dsm, uint64_t at, const void *content, size_t size,
+		struct ebbdsm_box *box)
 {
-	struct copy *copy;
-	struct slot *slot;
-	uint64_t at;
-	int r = dsm_place(dsm, size, &at, &slot);
+	struct copy *copy = copy_of_place(at);
+	int r = -ENOMEM;
 
-	if (r)
-		return r;
-	copy = copy_of_place(at);
-	r = -ENOMEM;
 	if (copy) {
 		copy->content.head.size = size;
 		if (content)
@@ -210,17 +236,21 @@ static int make(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_b
 	return r;
 }
 
-/* As make(), without a copy. */
-static int make_mapped(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_box *box)
+/* Makes a box at donor @donor, or, if that is DSM_ANY, where dsm_place_best() places it. */
+static int make(ebbdsm_t *dsm, uint32_t donor, const void *content, size_t size,
+		struct ebbdsm_box *box)
 {
 	struct content *memory;
 	struct slot *slot;
 	uint64_t at;
-	int r = dsm_place(dsm, size, &at, &slot);
+	int r = donor == DSM_ANY ? dsm_place_best(dsm, size, &at, &slot) :
+				   dsm_place_at(dsm, donor, size, &at, &slot);
 
 	if (r)
 		return r;
 	memory = heap_memory(&dsm->heap, at);
+	if (!memory)
+		return fill(dsm, at, content, size, box);
 	if (content)
 		memcpy(memory->bytes, content, size);
 	else
@@ -238,8 +268,19 @@ int ebbdsm_new(ebbdsm_t *dsm, const void *content, size_t size, struct ebbdsm_bo
 
 	if (r)
 		return r;
-	return dsm_leave(dsm, dsm->home->maps ? make_mapped(dsm, content, size, box) :
-						make(dsm, content, size, box));
+	return dsm_leave(dsm, make(dsm, DSM_ANY, content, size, box));
+}
+
+int ebbdsm_new_at(ebbdsm_t *dsm, uint64_t where, const void *content, size_t size,
+		  struct ebbdsm_box *box)
+{
+	uint32_t donor;
+	int r = size && size <= EBBDSM_SIZE_MOST ? dsm_enter(dsm) : -EINVAL;
+
+	if (r)
+		return r;
+	r = dsm_donor_of(dsm, where, &donor);
+	return dsm_leave(dsm, r ?: make(dsm, donor, content, size, box));
 }
 
 size_t ebbdsm_size(ebbdsm_t *dsm, const struct ebbdsm_box *box)
@@ -270,8 +311,7 @@ int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot)
 		memory = &copy->content;
 	}
 	if (!r)
-		r = dsm->home->maps ? make_mapped(dsm, memory->bytes, was->size, box) :
-				      make(dsm, memory->bytes, was->size, box);
+		r = make(dsm, dsm_link(dsm, old.at)->number, memory->bytes, was->size, box);
 	if (copy)
 		cache_return(&dsm->cache, copy);
 	was->state = SLOT_OWNED;
@@ -310,6 +350,8 @@ const void *ebbdsm_borrow(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	if (r)
 		return dsm_fail(r);
 	r = dsm_own(dsm, box, &slot);
+	if (r)
+		check_stale(dsm->check, box->at, box->stamp, CHECK_CALLER);
 	if (!r && (slot->state != SLOT_OWNED || slot->borrows == BORROWS_MOST))
 		r = -EBUSY;
 	if (r)
@@ -323,6 +365,9 @@ const void *ebbdsm_borrow(ebbdsm_t *dsm, struct ebbdsm_box *box)
 		else
 			memory = &copy->content;
 	}
+	if (!r)
+		check_borrow(dsm->check, CHECK_SHARED, box->at, box->stamp, memory->bytes,
+			     slot->size, CHECK_CALLER);
 	dsm_leave(dsm, 0);
 	return r ? dsm_fail(r) : memory->bytes;
 }
@@ -335,6 +380,7 @@ int ebbdsm_return(ebbdsm_t *dsm, struct ebbdsm_box *box, const void *content)
 
 	if (r)
 		return r;
+	check_return(dsm->check, CHECK_SHARED, box->at, box->stamp, content, CHECK_CALLER);
 	r = dsm_own(dsm, box, &slot);
 	if (!r && (slot->state != SLOT_OWNED || !slot->borrows))
 		r = -EINVAL;
@@ -380,6 +426,8 @@ void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	if (r)
 		return dsm_fail(r);
 	r = own_idle(dsm, box, &slot);
+	if (r == -ESTALE)
+		check_stale(dsm->check, box->at, box->stamp, CHECK_CALLER);
 	if (!r)
 		r = dsm_refresh(dsm, box, &slot);
 	if (r)
@@ -400,6 +448,9 @@ void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
 		memory = &p->copy->content;
 	}
 	slot->state = SLOT_BORROWED;
+	check_value(dsm->check, box->at, box->stamp, memory->bytes, slot->size);
+	check_borrow(dsm->check, CHECK_MUTABLE, box->at, box->stamp, memory->bytes, slot->size,
+		     CHECK_CALLER);
 	if (!p) {
 		__atomic_store_n(&memory->head.stamp, 0, __ATOMIC_RELAXED);
 		/* Before the program's first change. */
@@ -417,7 +468,7 @@ static int write_back(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *c
 
 	dsm_change(&op, at, stamp);
 	dsm_leave(dsm, 0);
-	r = link_run(dsm->home, &op, &copy->content);
+	r = link_run(dsm_link(dsm, at), &op, &copy->content);
 	pthread_mutex_lock(&dsm->lock);
 	if (r)
 		free(copy);
@@ -435,6 +486,7 @@ int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
 
 	if (r)
 		return r;
+	check_return(dsm->check, CHECK_MUTABLE, box->at, box->stamp, content, CHECK_CALLER);
 	r = dsm_own(dsm, box, &slot);
 	if (!r && slot->state != SLOT_BORROWED)
 		r = -EINVAL;
@@ -447,6 +499,7 @@ int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
 	}
 	if (content != memory->bytes)
 		return dsm_leave(dsm, -EINVAL);
+	check_value(dsm->check, box->at, slot->ticket, content, slot->size);
 	if (p) {
 		struct copy *copy = p->copy;
 

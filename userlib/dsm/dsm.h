@@ -7,8 +7,10 @@
 #include <pthread.h>
 
 #include "cache.h"
+#include "check.h"
 #include "ebbdsm.h"
 #include "heap.h"
+#include "tasks.h"
 
 /* A place that more is known of than its slot has. */
 struct pending {
@@ -19,6 +21,17 @@ struct pending {
 	struct copy *copy;             /* GUEST, BORROWED, without a mapped home: the content */
 	uint32_t turn;                 /* of ebbdsm_settle() */
 };
+
+/* A word of atomics, as this process saw it last. */
+struct seen_word {
+	uint64_t at, stamp, value;
+	uint32_t i;
+};
+
+#define DSM_SEEN 64u
+
+/* What else ebbdsm_settle() does, without the lock. */
+typedef void dsm_settle_more(ebbdsm_t *dsm);
 
 struct ebbdsm {
 	/*
@@ -34,6 +47,11 @@ struct ebbdsm {
 	struct cache cache;
 	struct pending *pending;
 	uint64_t hits, misses;
+	struct cells *cells; /* NULL = none was used */
+	dsm_settle_more *settle_more; /* or NULL */
+	struct seen_word seen[DSM_SEEN];
+	struct dsm_tasks tasks; /* has locks of its own */
+	struct check *check; /* NULL without EBBDSM_CHECK */
 };
 
 /* Returns NULL with errno. */
@@ -43,6 +61,12 @@ static inline void *dsm_fail(int r)
 	return NULL;
 }
 
+/* Returns the donor of place @at, which is this process's. */
+static inline struct link *dsm_link(ebbdsm_t *dsm, uint64_t at)
+{
+	return &dsm->link[at >> 61];
+}
+
 /* Takes the lock.  Returns 0, or -ECHILD without it. */
 int dsm_enter(ebbdsm_t *dsm);
 /* Gives it up; returns @result. */
@@ -50,8 +74,16 @@ int dsm_leave(ebbdsm_t *dsm, int result);
 
 /* --- with the lock held: --- */
 
+#define DSM_ANY UINT32_MAX
+
 /* Makes a place as heap_new(), perhaps of memory that others have taken objects from. */
 int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
+/* ... at the home donor, or where ebbdsm_task.h says if that is full. */
+int dsm_place_best(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
+/* ... at donor @donor. */
+int dsm_place_at(ebbdsm_t *dsm, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+/* Sets *@donor to that of @where: of a name, or EBBDSM_EMPTIEST. */
+int dsm_donor_of(ebbdsm_t *dsm, uint64_t where, uint32_t *donor);
 
 /* Sets *@slot to the box's.  -ESTALE: it is not this process's. */
 int dsm_own(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot);
@@ -73,6 +105,12 @@ void dsm_pending_end(ebbdsm_t *dsm, struct pending *p);
 
 /* What was returned is taken, or never will be: frees its place and claim. */
 void dsm_end_loan(ebbdsm_t *dsm, struct pending *p);
+
+/*
+ * As ebbdsm_reclaim(), but DSM_RETURNED if the borrower had returned the box; without @withdraws,
+ * -EAGAIN if it is not taken.
+ */
+int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws);
 
 /* Runs an operation on this process's own place.  Gives the lock up meanwhile. */
 int dsm_run_home(ebbdsm_t *dsm, struct dsm_op *op);

@@ -23,10 +23,11 @@
  * object.
  *
  * Memory.  A space is one pool of each donor of a list, which all processes have in the same order.
- * A process's boxes lie at its home donor.  At a unix socket, usually of the process's own machine,
- * the donor's memory is mapped: the owner borrows without a copy and without messages.  The content
- * of a new box is what the program stores, or zeros.  The memory of a process that exits is freed,
- * after ebb-donord's grace period (--keep) if it is not mapped.
+ * A process's boxes lie at its home donor, unless that is full or the program says otherwise
+ * (ebbdsm_task.h).  At a unix socket, usually of the process's own machine, the donor's memory is
+ * mapped: the owner borrows without a copy and without messages.  The content of a new box is what
+ * the program stores, or zeros.  The memory of a process that exits is freed, after ebb-donord's
+ * grace period (--keep) if it is not mapped.
  *
  * Death.  When a process is killed, in any call, boxes of others and their content stay.  Its boxes
  * are lost: -EOWNERDEAD.  If it was the borrower of a loan, ebbdsm_reclaim() returns -EOWNERDEAD,
@@ -54,17 +55,25 @@
  *
  * Threads.  Any thread may use a handle.  A box is used as a variable is: threads may call
  * ebbdsm_borrow(), ebbdsm_return() and ebbdsm_lend() with one box at the same time, other functions
- * need the box for themselves.  Calls that reach one donor wait for each other.  No call waits for
- * another process, but for donors.  Not in signal handlers; no thread is cancelled in a call.
- * ebbdsm_close() comes when all other calls have returned.
+ * need the box for themselves.  Calls that reach one donor wait for each other.  No call of this
+ * file waits for another process, but for donors.  Not in signal handlers; no thread is cancelled
+ * in a call.  ebbdsm_close() comes when all other calls have returned.
  *
  * The library has no thread.  A process calls ebbdsm_settle() every few seconds: it frees what
  * others have taken, and notices donors that have exited.
  *
  * Checks.  GCC's -fanalyzer finds borrows that are not returned, are returned twice or used after
- * the return.  Clang's -Wthread-safety finds the same by paths, and mutable borrows of a box that
- * is borrowed; both want each result checked for NULL where it is obtained.  EBBDSM_NO_CHECKS,
- * defined before the header is included, leaves the attributes out.
+ * the return, and results that are not checked for NULL.  Clang's -Wthread-safety finds the former
+ * by paths, and what excludes borrows while there are some.  Both want each result checked for NULL
+ * where it is obtained, and have one borrow of a variable at a time in a function.
+ * EBBDSM_NO_CHECKS, defined before the header is included, leaves the attributes out.  A Rust
+ * compiler proves what these find by chance: crate ebbdsm.
+ *
+ * EBBDSM_CHECK=abort in the environment, when the space is opened, has the library report what it
+ * finds, say where in the program, and abort; EBBDSM_CHECK=report goes on.  It finds borrows that
+ * are not returned by ebbdsm_close(), or wrongly; copies of boxes that are used; content that is
+ * changed without a mutable borrow; and torn reads, by reading twice what it has no copy of.  Each
+ * borrow then reads the whole object.
  *
  * Trust.  Processes of a space trust each other and the donors.  The pools are libebbdsm's alone.
  */
@@ -87,8 +96,10 @@ extern "C" {
 #define EBBDSM_EXCLUDES(box) __attribute__((try_acquire_capability(1, box)))
 #define EBBDSM_RETURNS(box) __attribute__((release_capability(box)))
 #define EBBDSM_UNBORROWED(box) __attribute__((locks_excluded(box)))
+#define EBBDSM_LOAN __attribute__((capability("loan")))
 #else
 #define EBBDSM_CAPABILITY
+#define EBBDSM_LOAN
 #define EBBDSM_SHARES(box)
 #define EBBDSM_RETURNS_SHARED(box)
 #define EBBDSM_EXCLUDES(box)
@@ -102,6 +113,19 @@ extern "C" {
 #define EBBDSM_ENDED_BY(function) __attribute__((warn_unused_result))
 #endif
 #define EBBDSM_CHECKED __attribute__((warn_unused_result))
+/* Arguments that are not NULL; the one that has a value before the call; that is set by it. */
+#if defined(__GNUC__) && !defined(EBBDSM_NO_CHECKS)
+#define EBBDSM_NONNULL(...) __attribute__((nonnull(__VA_ARGS__)))
+#else
+#define EBBDSM_NONNULL(...)
+#endif
+#if defined(__GNUC__) && __GNUC__ >= 11 && !defined(__clang__) && !defined(EBBDSM_NO_CHECKS)
+#define EBBDSM_CHANGES(argument) __attribute__((access(read_write, argument)))
+#define EBBDSM_SETS(argument) __attribute__((access(write_only, argument)))
+#else
+#define EBBDSM_CHANGES(argument)
+#define EBBDSM_SETS(argument)
+#endif
 
 #define EBBDSM_SIZE_MOST ((2u << 20) - 32u)
 #define EBBDSM_DONORS 8u
@@ -133,7 +157,7 @@ struct ebbdsm_view {
 	uint64_t at, stamp;
 };
 
-struct ebbdsm_loan {
+struct EBBDSM_LOAN ebbdsm_loan {
 	uint64_t at, stamp;
 };
 
@@ -145,7 +169,8 @@ struct ebbdsm_parcel {
  * Connects to all donors.  options->error says more than -EINVAL, an option is wrong, and the
  * errors of ebbfar_open() (3).  The handle does not refer to *@options.
  */
-EBBDSM_API int ebbdsm_open(struct ebbdsm_options *options, ebbdsm_t **dsm);
+EBBDSM_API int ebbdsm_open(struct ebbdsm_options *options, ebbdsm_t **dsm)
+	EBBDSM_NONNULL(1, 2) EBBDSM_CHANGES(1) EBBDSM_SETS(2);
 
 /*
  * Leaves the space: this process's boxes are lost, its borrows end, and copies are freed.  Waits
@@ -156,7 +181,7 @@ EBBDSM_API void ebbdsm_close(ebbdsm_t *dsm);
 /*
  * Returns why a donor cannot be used any more, "THING: CAUSE; REMEDY", or "".  Valid until close.
  */
-EBBDSM_API const char *ebbdsm_why(const ebbdsm_t *dsm);
+EBBDSM_API const char *ebbdsm_why(const ebbdsm_t *dsm) EBBDSM_NONNULL(1);
 
 /* --- boxes -------------------------------------------------------------------------------- */
 
@@ -165,14 +190,16 @@ EBBDSM_API const char *ebbdsm_why(const ebbdsm_t *dsm);
  * -EINVAL: the size.  Over TCP: one round trip, and some more for each 64 KiB of boxes.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_new(ebbdsm_t *dsm, const void *content, size_t size,
-					 struct ebbdsm_box *box);
+					 struct ebbdsm_box *box)
+	EBBDSM_NONNULL(1, 4) EBBDSM_CHANGES(4);
 
 /* Returns the size of the box's object, or 0 if the box is not this process's. */
-EBBDSM_API size_t ebbdsm_size(ebbdsm_t *dsm, const struct ebbdsm_box *box);
+EBBDSM_API size_t ebbdsm_size(ebbdsm_t *dsm, const struct ebbdsm_box *box)
+	EBBDSM_NONNULL(1, 2);
 
 /* Ends a shared borrow.  @content is the pointer of ebbdsm_borrow(), not valid after that. */
 EBBDSM_API int ebbdsm_return(ebbdsm_t *dsm, struct ebbdsm_box *box, const void *content)
-	EBBDSM_RETURNS_SHARED(box);
+	EBBDSM_RETURNS_SHARED(box) EBBDSM_NONNULL(1, 2, 3);
 
 /*
  * Borrows the box for reading.  The content does not change until ebbdsm_return().  Its alignment
@@ -180,22 +207,23 @@ EBBDSM_API int ebbdsm_return(ebbdsm_t *dsm, struct ebbdsm_box *box, const void *
  */
 EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return) const void *ebbdsm_borrow(ebbdsm_t *dsm,
 								    struct ebbdsm_box *box)
-	EBBDSM_SHARES(box);
+	EBBDSM_SHARES(box) EBBDSM_NONNULL(1, 2);
 
 /*
  * Ends a mutable borrow, also if it fails.  The box has a new stamp: views from before are old.
  * Over TCP: one round trip, and the change is not to be relied on after -EIO.
  */
 EBBDSM_API int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
-	EBBDSM_RETURNS(box);
+	EBBDSM_RETURNS(box) EBBDSM_NONNULL(1, 2, 3);
 
 /* Borrows the box for reading and writing.  Over TCP as ebbdsm_borrow(). */
 EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_mut) void *ebbdsm_borrow_mut(ebbdsm_t *dsm,
 								      struct ebbdsm_box *box)
-	EBBDSM_EXCLUDES(box);
+	EBBDSM_EXCLUDES(box) EBBDSM_NONNULL(1, 2);
 
 /* Ends the object's life.  *@box becomes zero.  A zero box is fine. */
-EBBDSM_API int ebbdsm_drop(ebbdsm_t *dsm, struct ebbdsm_box *box) EBBDSM_UNBORROWED(box);
+EBBDSM_API int ebbdsm_drop(ebbdsm_t *dsm, struct ebbdsm_box *box) EBBDSM_UNBORROWED(box)
+	EBBDSM_NONNULL(1, 2);
 
 /* Moves a box within the process: *@from becomes zero. */
 static inline void ebbdsm_move(struct ebbdsm_box *to, struct ebbdsm_box *from)
@@ -219,7 +247,7 @@ static inline struct ebbdsm_view ebbdsm_lend(const struct ebbdsm_box *box)
 
 /* Ends the borrow of a view. */
 EBBDSM_API int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view,
-				  const void *content);
+				  const void *content) EBBDSM_NONNULL(1, 2, 3);
 
 /*
  * Borrows a value for reading, in any process of the space.  *@size, unless @size is NULL, is its
@@ -228,7 +256,8 @@ EBBDSM_API int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view,
  * for others, the one used least recently first.
  */
 EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_view) const void *
-ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size);
+ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size)
+	EBBDSM_NONNULL(1, 2) EBBDSM_SETS(3);
 
 /* --- loans -------------------------------------------------------------------------------- */
 
@@ -237,14 +266,16 @@ ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size);
  * views of its value stay valid.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_lend_mut(ebbdsm_t *dsm, struct ebbdsm_box *box,
-					      struct ebbdsm_loan *loan) EBBDSM_UNBORROWED(box);
+					      struct ebbdsm_loan *loan) EBBDSM_UNBORROWED(box)
+	EBBDSM_NONNULL(1, 2, 3) EBBDSM_SETS(3);
 
 /*
  * Ends the borrow of a loan, also if it fails: the owner has the new content when it reclaims the
  * box.  One round trip if the owner's memory is over TCP, else none.  -EOWNERDEAD: the object is
  * lost with its owner.
  */
-EBBDSM_API int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *content);
+EBBDSM_API int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *content)
+	EBBDSM_RETURNS(loan) EBBDSM_NONNULL(1, 2, 3);
 
 /*
  * Borrows what a loan names, for reading and writing: the object moves to this process's home.  One
@@ -252,7 +283,8 @@ EBBDSM_API int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan,
  * owner has reclaimed the box.
  */
 EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_loan) void *
-ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *size);
+ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *size)
+	EBBDSM_EXCLUDES(loan) EBBDSM_NONNULL(1, 2) EBBDSM_SETS(3);
 
 /*
  * Gets a box back that was lent by ebbdsm_lend_mut() or given by ebbdsm_give().  0: the box can be
@@ -261,7 +293,8 @@ ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *size);
  * used again, as it was before; -ESTALE: the parcel was accepted, and *@box is zero now.  One round
  * trip if the borrower's memory is over TCP.
  */
-EBBDSM_API EBBDSM_CHECKED int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box);
+EBBDSM_API EBBDSM_CHECKED int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
+	EBBDSM_UNBORROWED(box) EBBDSM_NONNULL(1, 2);
 
 /* --- parcels ------------------------------------------------------------------------------ */
 
@@ -271,7 +304,8 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *b
  * its memory when the parcel has been accepted.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_give(ebbdsm_t *dsm, struct ebbdsm_box *box,
-					  struct ebbdsm_parcel *parcel) EBBDSM_UNBORROWED(box);
+					  struct ebbdsm_parcel *parcel) EBBDSM_UNBORROWED(box)
+	EBBDSM_NONNULL(1, 2, 3) EBBDSM_SETS(3);
 
 /*
  * Accepts a parcel: the object moves to this process's home, and *@box, which was zero, owns it.
@@ -279,13 +313,14 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_give(ebbdsm_t *dsm, struct ebbdsm_box *box,
  * another, or withdrawn; -EOWNERDEAD: the giver has died before.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_accept(ebbdsm_t *dsm, const struct ebbdsm_parcel *parcel,
-					    struct ebbdsm_box *box);
+					    struct ebbdsm_box *box)
+	EBBDSM_UNBORROWED(box) EBBDSM_NONNULL(1, 2, 3) EBBDSM_CHANGES(3);
 
 /*
  * Frees the places of objects that others have taken, and keeps connections up.  Call it every few
  * seconds; without a mapped home, one round trip for each parcel and return that is pending.
  */
-EBBDSM_API int ebbdsm_settle(ebbdsm_t *dsm);
+EBBDSM_API int ebbdsm_settle(ebbdsm_t *dsm) EBBDSM_NONNULL(1);
 
 /* --- counts ------------------------------------------------------------------------------- */
 
@@ -300,10 +335,16 @@ struct ebbdsm_counts {
 	uint64_t places;       /* of objects at the home donor now */
 };
 
-EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts);
+EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts) EBBDSM_NONNULL(1, 2)
+	EBBDSM_CHANGES(2);
+
+/* Atomics, mutexes, channels, shared ownership, groups. */
+#include "ebbdsm_sync.h"
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "ebbdsm_task.h"
 
 #endif

@@ -8,15 +8,21 @@
 
 /* --- offers ----------------------------------------------------------------------- */
 
-/* Offers the box; *@at and *@ticket are the name of the loan or parcel. */
+/* Offers the box; *@at and *@ticket are the name of the loan or parcel.  @caller: check.h. */
 static int offer(ebbdsm_t *dsm, struct ebbdsm_box *box, enum dsm_hold state, uint64_t *at,
-		 uint64_t *ticket)
+		 uint64_t *ticket, const void *caller)
 {
 	struct pending *p = NULL;
+	const struct content *memory;
 	struct slot *slot;
 	struct dsm_op op;
 	int r = dsm_own(dsm, box, &slot);
 
+	if (r)
+		check_stale(dsm->check, box->at, box->stamp, caller);
+	memory = heap_memory(&dsm->heap, box->at);
+	if (!r && memory && slot->state == SLOT_OWNED)
+		check_value(dsm->check, box->at, box->stamp, memory->bytes, slot->size);
 	if (!r && (slot->state != SLOT_OWNED || slot->borrows))
 		r = -EBUSY;
 	if (!r)
@@ -34,7 +40,7 @@ static int offer(ebbdsm_t *dsm, struct ebbdsm_box *box, enum dsm_hold state, uin
 	slot->state = SLOT_WORKING;
 	dsm_offer(&op, box->at, slot->ticket, state);
 	dsm_leave(dsm, 0);
-	r = link_run(dsm->home, &op, NULL);
+	r = link_run(dsm_link(dsm, box->at), &op, NULL);
 	pthread_mutex_lock(&dsm->lock);
 	slot->state = r ? SLOT_OWNED : state == DSM_HOLD_LENT ? SLOT_LENT : SLOT_OFFERED;
 	if (r && p)
@@ -50,14 +56,16 @@ int ebbdsm_lend_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_loan *l
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_LENT, &loan->at, &loan->stamp));
+	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_LENT, &loan->at, &loan->stamp,
+					 CHECK_CALLER));
 }
 
 int ebbdsm_give(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_parcel *parcel)
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_OFFERED, &parcel->at, &parcel->stamp));
+	return r ?: dsm_leave(dsm, offer(dsm, box, DSM_HOLD_OFFERED, &parcel->at, &parcel->stamp,
+					 CHECK_CALLER));
 }
 
 /* --- taking ----------------------------------------------------------------------- */
@@ -98,7 +106,7 @@ static int take(ebbdsm_t *dsm, uint64_t from, uint64_t ticket, enum dsm_hold sta
 	if (!ticket || !name_parse(from, 0, dsm->donors, &n) || n.bytes <= DSM_HEAD)
 		return -EINVAL;
 	t->link = &dsm->link[n.donor];
-	r = dsm_place(dsm, n.bytes - DSM_HEAD, &t->at, &t->slot);
+	r = dsm_place_best(dsm, n.bytes - DSM_HEAD, &t->at, &t->slot);
 	if (r)
 		return r;
 	t->stamp = heap_stamp(&dsm->heap, t->at);
@@ -175,6 +183,8 @@ void *ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *
 	} else {
 		memory = &t.copy->content;
 	}
+	check_borrow(dsm->check, CHECK_LOAN, loan->at, loan->stamp, memory->bytes, t.slot->size,
+		     CHECK_CALLER);
 	dsm_leave(dsm, 0);
 	return memory->bytes;
 }
@@ -201,7 +211,7 @@ static int offer_back(ebbdsm_t *dsm, struct pending *p, struct slot *slot)
 	}
 	dsm_publish(&p->copy->content, p->at, p->stamp, slot->size, p->ticket | DSM_HOLD_OFFERED);
 	dsm_leave(dsm, 0);
-	r = link_write(dsm->home, p->at, &p->copy->content, DSM_HEAD + slot->size);
+	r = link_write(dsm_link(dsm, p->at), p->at, &p->copy->content, DSM_HEAD + slot->size);
 	pthread_mutex_lock(&dsm->lock);
 	free(p->copy);
 	p->copy = NULL;
@@ -219,6 +229,7 @@ int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *cont
 
 	if (r)
 		return r;
+	check_return(dsm->check, CHECK_LOAN, loan->at, loan->stamp, content, CHECK_CALLER);
 	p = find_loan(dsm, loan);
 	slot = p ? heap_find(&dsm->heap, p->at) : NULL;
 	if (!slot || slot->state != SLOT_GUEST || !name_parse(loan->at, 0, dsm->donors, &n))
@@ -282,7 +293,7 @@ static void get_back(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot *s
 		dsm_pending_end(dsm, p);
 }
 
-static int reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
+int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws)
 {
 	struct pending *p;
 	struct slot *slot;
@@ -297,10 +308,10 @@ static int reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
 		return state == SLOT_WORKING ? -EBUSY : -EINVAL;
 	slot->state = SLOT_WORKING;
 	dsm_reclaim(&op, box->at, slot->ticket,
-		    state == SLOT_LENT ? DSM_HOLD_LENT : DSM_HOLD_OFFERED, true);
+		    state == SLOT_LENT ? DSM_HOLD_LENT : DSM_HOLD_OFFERED, withdraws);
 	r = dsm_run_home(dsm, &op);
 	if (r == DSM_RETURNED)
-		return take_returned(dsm, box, slot, &op);
+		return take_returned(dsm, box, slot, &op) ?: DSM_RETURNED;
 	if (!r || r == -EOWNERDEAD) {
 		get_back(dsm, box, slot);
 	} else if (r == -ESTALE) {
@@ -319,5 +330,8 @@ int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
 {
 	int r = dsm_enter(dsm);
 
-	return r ?: dsm_leave(dsm, reclaim(dsm, box));
+	if (r)
+		return r;
+	r = dsm_take_back(dsm, box, true);
+	return dsm_leave(dsm, r == DSM_RETURNED ? 0 : r);
 }

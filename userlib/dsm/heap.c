@@ -11,26 +11,27 @@
  */
 #define NUMBERS_KEPT 16u
 
-static uint32_t bucket_of(const struct heap *h, uint64_t place)
+static uint32_t bucket_of(const struct heap_part *p, uint64_t place)
 {
-	return (uint32_t)((place >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (h->size - 1);
+	return (uint32_t)((place >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (p->size - 1);
 }
 
-static int grow_table(struct heap *h)
+static int grow_table(struct heap_part *p)
 {
-	struct heap old = *h;
+	struct heap_part old = *p;
 
-	if (h->blocks < h->size)
+	if (p->blocks < p->size)
 		return 0;
-	h->size = h->size ? 2 * h->size : TABLE_LEAST;
-	h->table = calloc(h->size, sizeof(*h->table));
-	if (!h->table) {
-		*h = old;
+	p->size = p->size ? 2 * p->size : TABLE_LEAST;
+	p->table = calloc(p->size, sizeof(*p->table));
+	if (!p->table) {
+		p->size = old.size;
+		p->table = old.table;
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < old.size; i++)
 		while (old.table[i]) {
-			struct block *b = old.table[i], **at = &h->table[bucket_of(h, b->x.place)];
+			struct block *b = old.table[i], **at = &p->table[bucket_of(p, b->x.place)];
 
 			old.table[i] = b->chain;
 			b->chain = *at;
@@ -40,9 +41,14 @@ static int grow_table(struct heap *h)
 	return 0;
 }
 
-static struct block *find_block(const struct heap *h, uint64_t place)
+static struct heap_part *part_of(struct heap *h, const struct block *b)
 {
-	struct block *b = h->size ? h->table[bucket_of(h, place)] : NULL;
+	return &h->part[b->link->number];
+}
+
+static struct block *find_block(const struct heap_part *p, uint64_t place)
+{
+	struct block *b = p->size ? p->table[bucket_of(p, place)] : NULL;
 
 	while (b && b->x.place != place)
 		b = b->chain;
@@ -51,7 +57,7 @@ static struct block *find_block(const struct heap *h, uint64_t place)
 
 static void enlist(struct heap *h, struct block *b)
 {
-	struct block **first = &h->listed[b->kind];
+	struct block **first = &part_of(h, b)->listed[b->kind];
 
 	b->listed = true;
 	b->prev = NULL;
@@ -69,7 +75,7 @@ static void unlist(struct heap *h, struct block *b)
 	if (b->prev)
 		b->prev->next = b->next;
 	else
-		h->listed[b->kind] = b->next;
+		part_of(h, b)->listed[b->kind] = b->next;
 	if (b->next)
 		b->next->prev = b->prev;
 }
@@ -96,14 +102,14 @@ static struct block *make_block(uint32_t kind)
 	return b;
 }
 
-static int map_block(struct heap *h, struct block *b)
+static int map_block(struct block *b)
 {
 	void *memory;
 	int r;
 
-	if (!h->home->maps)
-		return link_zero(h->home, &b->x, 0, b->x.size);
-	r = ebbfar_map(h->home->far, &b->x, &memory);
+	if (!b->link->maps)
+		return link_zero(b->link, &b->x, 0, b->x.size);
+	r = ebbfar_map(b->link->far, &b->x, &memory);
 	if (r)
 		return link_error(r);
 	b->memory = memory;
@@ -113,112 +119,151 @@ static int map_block(struct heap *h, struct block *b)
 	return 0;
 }
 
-static int add_block(struct heap *h, uint32_t kind)
+static int add_block(struct heap *h, struct link *link, uint32_t kind)
 {
+	struct heap_part *p = &h->part[link->number];
 	struct block *b = make_block(kind), **at;
-	int r = b ? grow_table(h) : -ENOMEM;
+	int r = b ? grow_table(p) : -ENOMEM;
 
-	if (!r)
-		r = link_error(ebbfar_alloc(h->home->far, name_extent(kind), &b->x));
+	if (!r) {
+		b->link = link;
+		r = link_error(ebbfar_alloc(link->far, name_extent(kind), &b->x));
+	}
 	if (r) {
 		free(b);
 		return r == -EAGAIN ? -ENOSPC : r;
 	}
-	r = map_block(h, b);
+	r = map_block(b);
 	if (r) {
-		link_free(h->home, &b->x);
+		link_free(link, &b->x);
 		free(b);
 		return r;
 	}
-	at = &h->table[bucket_of(h, b->x.place)];
+	b->first = name_make(link->number, link->member, &b->x, 0, kind, 1);
+	b->place = name_place(kind);
+	b->unit_shift = (uint32_t)__builtin_ctz(name_unit(kind));
+	at = &p->table[bucket_of(p, b->x.place)];
 	b->chain = *at;
 	*at = b;
-	h->blocks++;
+	p->blocks++;
+	p->bytes += b->x.size;
 	enlist(h, b);
 	return 0;
 }
 
 static void remove_block(struct heap *h, struct block *b)
 {
-	struct block **at = &h->table[bucket_of(h, b->x.place)];
+	struct heap_part *p = part_of(h, b);
+	struct block **at = &p->table[bucket_of(p, b->x.place)];
 
 	while (*at != b)
 		at = &(*at)->chain;
 	*at = b->chain;
-	h->blocks--;
+	p->blocks--;
+	p->bytes -= b->x.size;
 	unlist(h, b);
-	link_free(h->home, &b->x);
+	link_free(b->link, &b->x);
 	free(b);
+}
+
+static void end_part(struct heap_part *p)
+{
+	for (uint32_t i = 0; i < p->size; i++)
+		while (p->table[i]) {
+			struct block *b = p->table[i];
+
+			p->table[i] = b->chain;
+			free(b);
+		}
+	free(p->table);
+	p->table = NULL;
+	p->size = 0;
 }
 
 void heap_end(struct heap *h)
 {
-	for (uint32_t i = 0; i < h->size; i++)
-		while (h->table[i]) {
-			struct block *b = h->table[i];
-
-			h->table[i] = b->chain;
-			free(b);
-		}
-	free(h->table);
-	h->table = NULL;
-	h->size = 0;
+	for (uint32_t i = 0; i < NAME_DONORS; i++)
+		end_part(&h->part[i]);
 }
 
 /* --- places ----------------------------------------------------------------------- */
 
-static uint64_t make_at(const struct heap *h, const struct block *b, uint32_t slot, size_t size)
+/* As name_make(), which each access of an object cannot afford. */
+static uint64_t make_at(const struct block *b, uint32_t slot, size_t size)
 {
-	return name_make(h->home->number, h->home->member, &b->x, slot * name_place(b->kind),
-			 b->kind, DSM_HEAD + size);
+	return b->first + ((uint64_t)(slot * b->place) << 11) +
+	       ((DSM_HEAD + size - 1) >> b->unit_shift);
 }
 
-int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
+bool heap_has_place(const struct heap *h, uint32_t donor, size_t size)
 {
+	const struct block *b = h->part[donor].listed[name_kind(DSM_HEAD + size)];
+
+	return b && !is_worn(b);
+}
+
+int heap_new_at(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot)
+{
+	struct heap_part *p = &h->part[donor];
+	struct link *link = &h->link[donor];
 	uint32_t kind = name_kind(DSM_HEAD + size), i;
 	struct block *b;
 
 	/* Mapped memory of a donor that has exited can still be accessed. */
-	if (*ebbfar_why(h->home->far))
+	if (*ebbfar_why(link->far))
 		return -EIO;
-	while ((b = h->listed[kind]) && is_worn(b))
+	while ((b = p->listed[kind]) && is_worn(b))
 		unlist(h, b);
 	if (!b) {
-		int r = add_block(h, kind);
+		int r = add_block(h, link, kind);
 
 		if (r)
 			return r;
-		b = h->listed[kind];
+		b = p->listed[kind];
 	}
 	i = b->free - 1;
 	b->free = b->slot[i].size;
 	b->used++;
 	h->places++;
+	p->places++;
 	if (!b->free)
 		unlist(h, b);
 	b->slot[i] = (struct slot){ .size = (uint32_t)size, .state = SLOT_WORKING };
-	*at = make_at(h, b, i, size);
+	*at = make_at(b, i, size);
 	*slot = &b->slot[i];
 	return 0;
 }
 
-/* Sets *@i to the slot of place @at.  Returns its block, or NULL. */
-static struct block *locate(const struct heap *h, uint64_t at, uint32_t *i)
+int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
 {
-	struct block *b;
-	struct name n;
+	return heap_new_at(h, h->home->number, size, at, slot);
+}
 
-	if (!name_parse(at, 0, h->home->donors, &n) || n.donor != h->home->number)
+/* Sets *@i to the slot of place @at.  Returns its block, or NULL. */
+static struct block *locate(struct heap *h, uint64_t at, uint32_t *i)
+{
+	uint64_t place = name_at_place(at), extent = name_extent(name_at_kind(at));
+	struct block *b;
+
+	if (h->last.block && h->last.at == at) {
+		*i = h->last.slot;
+		return h->last.block;
+	}
+	b = find_block(&h->part[at >> 61], place & ~(extent - 1));
+	if (!b)
 		return NULL;
-	b = find_block(h, n.x.place);
-	*i = n.offset / name_place(n.kind);
-	if (!b || b->kind != n.kind || b->slot[*i].state == SLOT_UNUSED ||
-	    make_at(h, b, *i, b->slot[*i].size) != at)
+	*i = (uint32_t)(place & (extent - 1)) / b->place;
+	/* Of a name with another kind, donor or member, a bit differs. */
+	if (*i >= b->slots || b->slot[*i].state == SLOT_UNUSED ||
+	    make_at(b, *i, b->slot[*i].size) != at)
 		return NULL;
+	h->last.at = at;
+	h->last.block = b;
+	h->last.slot = *i;
 	return b;
 }
 
-struct slot *heap_find(const struct heap *h, uint64_t at)
+struct slot *heap_find(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -226,15 +271,15 @@ struct slot *heap_find(const struct heap *h, uint64_t at)
 	return b ? &b->slot[i] : NULL;
 }
 
-struct content *heap_memory(const struct heap *h, uint64_t at)
+struct content *heap_memory(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
 
-	return b && b->memory ? (struct content *)(b->memory + i * name_place(b->kind)) : NULL;
+	return b && b->memory ? (struct content *)(b->memory + i * b->place) : NULL;
 }
 
-uint64_t heap_stamp(const struct heap *h, uint64_t at)
+uint64_t heap_stamp(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -244,7 +289,7 @@ uint64_t heap_stamp(const struct heap *h, uint64_t at)
 	return dsm_stamp(b->x.generation, ++b->numbers);
 }
 
-bool heap_is_worn(const struct heap *h, uint64_t at)
+bool heap_is_worn(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
@@ -252,13 +297,13 @@ bool heap_is_worn(const struct heap *h, uint64_t at)
 	return !b || is_worn(b);
 }
 
-static void clear_head(struct heap *h, struct block *b, uint32_t i)
+static void clear_head(struct block *b, uint32_t i)
 {
 	struct dsm_head *head;
 
 	if (!b->memory) {
 		/* A failure is the link's: then nothing of it can be used. */
-		link_zero(h->home, &b->x, i * name_place(b->kind), DSM_HEAD);
+		link_zero(b->link, &b->x, i * name_place(b->kind), DSM_HEAD);
 		return;
 	}
 	head = (struct dsm_head *)(b->memory + i * name_place(b->kind));
@@ -274,16 +319,19 @@ void heap_free(struct heap *h, uint64_t at)
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
 
-	clear_head(h, b, i);
+	h->last.block = NULL;
+	clear_head(b, i);
 	b->slot[i] = (struct slot){ .size = b->free };
 	b->free = i + 1;
 	b->used--;
 	h->places--;
+	part_of(h, b)->places--;
 	if (is_worn(b))
 		unlist(h, b);
 	else if (!b->listed)
 		enlist(h, b);
 	/* One block of each kind is kept for the next object. */
-	if (!b->used && (b->slots == 1 || is_worn(b) || h->listed[b->kind] != b || b->next))
+	if (!b->used &&
+	    (b->slots == 1 || is_worn(b) || part_of(h, b)->listed[b->kind] != b || b->next))
 		remove_block(h, b);
 }

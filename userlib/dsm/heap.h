@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * This process's places, at its home donor.  What is known of them is in this process alone: when
- * it dies, the donor frees their extents.
+ * This process's places, at its home donor and at others.  What is known of them is in this process
+ * alone: when it dies, the donor frees their extents.
  *
  * A block is an extent: slots of one size, or one place of its own.  It counts up the numbers of
  * all its stamps and tickets.  A block with few numbers left gets no new objects, and is freed when
@@ -21,6 +21,7 @@ enum slot_state {
 	SLOT_GUEST,   /* another's object, for a loan */
 	SLOT_RETURNED, /* ... returned, but perhaps not taken yet */
 	SLOT_WORKING, /* a call works at it */
+	SLOT_CELL,    /* of cell.h */
 };
 
 /* Of an object, or of its absence. */
@@ -32,21 +33,36 @@ struct slot {
 };
 
 struct block {
+	struct link *link;       /* its donor */
 	struct ebbfar_extent x;
 	uint8_t *memory; /* NULL = not mapped */
 	struct block *chain, *next, *prev;
+	uint64_t first;  /* name of the first slot's place, if its object is the smallest */
+	uint32_t place, unit_shift; /* bytes of a slot; of name_unit() */
 	uint32_t kind, slots, used, numbers;
 	uint32_t free;   /* first free slot + 1, 0 = none */
 	bool listed;     /* among those with free slots */
 	struct slot slot[];
 };
 
-struct heap {
-	struct link *home;
+/* The places at one donor. */
+struct heap_part {
 	struct block **table; /* by place */
 	uint32_t size, blocks;
-	uint64_t places;
+	uint64_t places, bytes; /* bytes: of extents */
 	struct block *listed[NAME_KINDS];
+};
+
+struct heap {
+	struct link *home, *link; /* link: of donor 0, others follow */
+	uint64_t places;
+	struct heap_part part[NAME_DONORS];
+	/* The last place that was looked for: most calls look for one several times. */
+	struct {
+		uint64_t at;
+		struct block *block; /* NULL = none */
+		uint32_t slot;
+	} last;
 };
 
 void heap_end(struct heap *h);
@@ -56,18 +72,23 @@ void heap_end(struct heap *h);
  * until heap_free().  -ENOSPC, -ENOMEM, -EIO.
  */
 int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
+/* ... at donor @donor. */
+int heap_new_at(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+
+/* Returns whether a place for @size bytes needs no new extent. */
+bool heap_has_place(const struct heap *h, uint32_t donor, size_t size);
 
 /* Returns the slot of place @at, or NULL if no object of this process is there. */
-struct slot *heap_find(const struct heap *h, uint64_t at);
+struct slot *heap_find(struct heap *h, uint64_t at);
 
 /* Returns the memory of the place if it is mapped, else NULL. */
-struct content *heap_memory(const struct heap *h, uint64_t at);
+struct content *heap_memory(struct heap *h, uint64_t at);
 
 /* Returns a stamp that the place has never had, or 0: its block has no numbers left. */
-uint64_t heap_stamp(const struct heap *h, uint64_t at);
+uint64_t heap_stamp(struct heap *h, uint64_t at);
 
 /* Returns whether the block has fewer numbers left than one borrow of each kind takes. */
-bool heap_is_worn(const struct heap *h, uint64_t at);
+bool heap_is_worn(struct heap *h, uint64_t at);
 
 /* The object's life has ended: zeroes its header, and frees the place. */
 void heap_free(struct heap *h, uint64_t at);

@@ -54,6 +54,7 @@ int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
 		return r;
 	}
 	pthread_mutex_init(&l->lock, NULL);
+	bell_begin(&l->bell);
 	l->number = number;
 	l->donors = options->donor_count;
 	l->member = ebbfar_member(l->far);
@@ -73,6 +74,7 @@ void link_close(struct link *l)
 	if (!*ebbfar_why(l->far))
 		drain(l, 0);
 	ebbfar_close(l->far);
+	bell_end(&l->bell);
 	pthread_mutex_destroy(&l->lock);
 	l->far = NULL;
 }
@@ -119,6 +121,16 @@ static int submit(struct link *l, struct ebbfar_request *q, uint32_t n)
 		r = take_one(l, -1);
 	for (uint32_t i = 0; i < n && !r; i++)
 		r = q[i].result;
+	return r;
+}
+
+int link_submit(struct link *l, struct ebbfar_request *q, uint32_t n)
+{
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = submit(l, q, n);
+	pthread_mutex_unlock(&l->lock);
 	return r;
 }
 
@@ -235,6 +247,16 @@ static int has_extent(struct link *l, uint32_t member, const struct ebbfar_exten
 	return r == -ESTALE ? 0 : r ?: 1;
 }
 
+int link_has(struct link *l, uint32_t member, const struct ebbfar_extent *x)
+{
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = has_extent(l, member, x);
+	pthread_mutex_unlock(&l->lock);
+	return r < 0 ? link_error(r) : r;
+}
+
 int link_owner(struct link *l, uint64_t at, uint64_t stamp, enum link_owner *owner)
 {
 	struct name n;
@@ -256,7 +278,7 @@ int link_owner(struct link *l, uint64_t at, uint64_t stamp, enum link_owner *own
 	return r < 0 ? link_error(r) : 0;
 }
 
-static int claim_lives(struct link *l, uint64_t claim, uint64_t generation)
+int link_claim_lives(struct link *l, uint64_t claim, uint64_t generation)
 {
 	struct ebbfar_extent x;
 	uint32_t offset, member = name_of_claim(claim, generation, &x, &offset);
@@ -267,6 +289,17 @@ static int claim_lives(struct link *l, uint64_t claim, uint64_t generation)
 	pthread_mutex_unlock(&l->lock);
 	/* What a dead member's memory has now may be no name at all. */
 	return r == -EINVAL ? 0 : r;
+}
+
+int link_notify(struct link *l, uint32_t member)
+{
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	r = ebbfar_notify(l->far, member, 0);
+	l->round_trips++;
+	pthread_mutex_unlock(&l->lock);
+	return r;
 }
 
 int link_run(struct link *l, struct dsm_op *op, struct content *content)
@@ -283,7 +316,7 @@ int link_run(struct link *l, struct dsm_op *op, struct content *content)
 			r = link_owner(l, v.at, v.generation << DSM_GENERATION_SHIFT, &owner) ?:
 				    owner != LINK_DEAD;
 		else
-			r = claim_lives(l, v.at, v.generation);
+			r = link_claim_lives(l, v.at, v.generation);
 		if (r < 0)
 			return link_error(r);
 		v = dsm_next(op, r);
@@ -311,10 +344,18 @@ int link_write(struct link *l, uint64_t at, const struct content *from, size_t b
 
 int link_zero(struct link *l, const struct ebbfar_extent *x, uint32_t offset, size_t bytes)
 {
+	return link_post(l, x, offset, NULL, bytes);
+}
+
+int link_post(struct link *l, const struct ebbfar_extent *x, uint32_t offset, const void *from,
+	      size_t bytes)
+{
 	struct post *p = post_new(EBBFAR_WRITE, x, offset, bytes);
 
 	if (!p)
 		return -ENOMEM;
+	if (from)
+		memcpy(p->bytes, from, bytes);
 	pthread_mutex_lock(&l->lock);
 	post(l, p);
 	pthread_mutex_unlock(&l->lock);
@@ -403,6 +444,8 @@ int link_settle(struct link *l)
 	uint64_t word;
 	int r = ebbfar_wait(l->far, 0, &member, &word);
 
+	if (!r)
+		bell_ring(&l->bell);
 	pthread_mutex_lock(&l->lock);
 	while (l->posted && !take_one(l, 0))
 		;

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "bell.h"
 #include "dsm_step.h"
 #include "name.h"
 
@@ -22,6 +23,7 @@ struct link {
 	uint64_t used[LINK_CLAIMS / 64];
 	uint32_t posted;         /* requests that are not complete */
 	uint64_t round_trips, requests, posts;
+	struct bell bell;
 };
 
 /* What a verb reads to, or fills from: a header and the content. */
@@ -49,6 +51,13 @@ int link_write(struct link *l, uint64_t at, const struct content *from, size_t b
 /* Writes zeros to an extent, before all that follows, without waiting. */
 int link_zero(struct link *l, const struct ebbfar_extent *x, uint32_t offset, size_t bytes);
 
+/* ... bytes that the function copies; -ENOMEM. */
+int link_post(struct link *l, const struct ebbfar_extent *x, uint32_t offset, const void *from,
+	      size_t bytes);
+
+/* Returns 1 if @member has the extent under that name, 0 or -errno. */
+int link_has(struct link *l, uint32_t member, const struct ebbfar_extent *x);
+
 /* Frees an extent, without waiting. */
 void link_free(struct link *l, const struct ebbfar_extent *x);
 
@@ -65,6 +74,15 @@ int link_owner(struct link *l, uint64_t at, uint64_t stamp, enum link_owner *own
 uint64_t link_claim(struct link *l);
 /* The claim can be used again: the record is cleared. */
 void link_unclaim(struct link *l, uint64_t claim);
+
+/* Submits @n requests and waits for them, as one round trip.  Errors are those of libebbfar. */
+int link_submit(struct link *l, struct ebbfar_request *q, uint32_t n);
+
+/* Sends a word to a member; errors are those of libebbfar. */
+int link_notify(struct link *l, uint32_t member);
+
+/* Returns 1 if the member of @claim has the extent of its claims as @generation, 0, or -errno. */
+int link_claim_lives(struct link *l, uint64_t claim, uint64_t generation);
 
 /* Completes what was posted, as far as it is; notices that the donor has exited. */
 int link_settle(struct link *l);

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NAME_DONORS 8u
 #define NAME_BLOCK 65536u
 #define NAME_OWN 10u    /* kinds that are extents of their own */
 /* Of slots: 64 bytes to 16 KiB, four sizes from a power of two to the next. */
@@ -72,6 +73,17 @@ static inline uint64_t name_make(uint32_t donor, uint32_t member, const struct e
 
 	return (uint64_t)donor << 61 | (uint64_t)(member - 1) << 53 | (place >> 32) << 41 |
 	       (place & 0xffffffff) >> 4 << 15 | kind << 9 | ((bytes + unit - 1) / unit - 1);
+}
+
+/* Returns parts of any name, also of one that cannot be. */
+static inline uint32_t name_at_kind(uint64_t at)
+{
+	return at >> 9 & 63;
+}
+
+static inline uint64_t name_at_place(uint64_t at)
+{
+	return (at >> 41 & 0xfff) << 32 | (at >> 15 & 0x3ffffff) << 4;
 }
 
 /* False: there is no such name.  The extent's generation is that of @generation. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "dsm.h"
+#include "cell.h"
 
 #define CACHE_BYTES ((size_t)64 << 20)
 /* A larger options.size is a mistake, such as one that was not set. */
@@ -67,11 +67,16 @@ void ebbdsm_close(ebbdsm_t *dsm)
 {
 	if (!dsm)
 		return;
+	/* A child of fork(2) has no borrows. */
+	if (dsm->alive && *dsm->alive)
+		check_free(dsm->check);
 	for (uint32_t i = 0; i < dsm->donors; i++)
 		link_close(&dsm->link[i]);
+	desk_close(dsm);
 	while (dsm->pending)
 		dsm_pending_end(dsm, dsm->pending);
 	heap_end(&dsm->heap);
+	cells_end(dsm->cells);
 	cache_end(&dsm->cache);
 	if (dsm->alive)
 		munmap((void *)dsm->alive, MARK_BYTES);
@@ -97,6 +102,14 @@ static int open_links(ebbdsm_t *dsm, struct ebbdsm_options *o)
 	return 0;
 }
 
+static int open_desk(ebbdsm_t *dsm, struct ebbdsm_options *o)
+{
+	int r = desk_open(dsm);
+
+	return r ? say(o, -r, "pool %s of donor %s: no memory for this process: %s; see ebbctl far list",
+		       o->pool, o->donors[o->home], strerror(-r)) : 0;
+}
+
 int ebbdsm_open(struct ebbdsm_options *o, ebbdsm_t **out)
 {
 	ebbdsm_t *dsm;
@@ -109,14 +122,20 @@ int ebbdsm_open(struct ebbdsm_options *o, ebbdsm_t **out)
 		return say(o, ENOMEM, "out of memory");
 	pthread_mutex_init(&dsm->lock, NULL);
 	pthread_cond_init(&dsm->loaded, NULL);
+	desk_begin(dsm);
 	dsm->cache.budget = o->cache ?: CACHE_BYTES;
 	dsm->home = &dsm->link[o->home];
 	dsm->heap.home = dsm->home;
+	dsm->heap.link = dsm->link;
 	r = mark_process(dsm);
+	if (!r)
+		r = check_new(&dsm->check);
 	if (r)
 		say(o, -r, "memory: %s; try again", strerror(-r));
 	else
 		r = open_links(dsm, o);
+	if (!r)
+		r = open_desk(dsm, o);
 	if (r) {
 		ebbdsm_close(dsm);
 		return r;

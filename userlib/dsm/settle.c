@@ -59,7 +59,7 @@ int dsm_run_home(ebbdsm_t *dsm, struct dsm_op *op)
 	int r;
 
 	dsm_leave(dsm, 0);
-	r = link_run(dsm->home, op, NULL);
+	r = link_run(dsm_link(dsm, op->at), op, NULL);
 	pthread_mutex_lock(&dsm->lock);
 	return r;
 }
@@ -136,6 +136,7 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	struct pending *p;
 	struct slot *slot;
 	uint32_t turn;
+	dsm_settle_more *more;
 	int r = dsm_enter(dsm), error = 0;
 
 	if (r)
@@ -143,22 +144,15 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 	turn = ++dsm->turn;
 	while ((p = next_pending(dsm, turn, &slot)))
 		look(dsm, p, slot);
+	more = dsm->settle_more;
 	dsm_leave(dsm, 0);
+	if (more)
+		more(dsm);
+	if (dsm->tasks.settle)
+		dsm->tasks.settle(dsm);
 	for (uint32_t i = 0; i < dsm->donors; i++) {
 		r = link_settle(&dsm->link[i]);
 		error = error ?: r;
 	}
 	return error;
-}
-
-int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot)
-{
-	int r = heap_new(&dsm->heap, size, at, slot);
-
-	if (r != -ENOSPC)
-		return r;
-	dsm_leave(dsm, 0);
-	ebbdsm_settle(dsm);
-	dsm_enter(dsm);
-	return heap_new(&dsm->heap, size, at, slot);
 }

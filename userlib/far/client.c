@@ -34,6 +34,7 @@ int client_errno(uint16_t status)
 	case WIRE_BAD_VERSION:
 		return -EPROTONOSUPPORT;
 	case WIRE_NO_FAR:
+	case WIRE_NO_JOBS:
 		return -EOPNOTSUPP;
 	case WIRE_NO_POOL:
 		return -ENOENT;
@@ -51,6 +52,26 @@ int client_errno(uint16_t status)
 		return -EINVAL;
 	default:
 		return -EPROTO;
+	}
+}
+
+/* Of the reply @f: statuses of jobs are those of no other request. */
+static int errno_of(const struct wire_frame *f)
+{
+	switch (wire_is_job(f) ? f->status : WIRE_OK) {
+	case WIRE_STALE:
+	case WIRE_OLD_VERSION:
+	case WIRE_OLD_CYCLE:
+		return -ESTALE;
+	case WIRE_NO_HEAP:
+		return -ENXIO;
+	case WIRE_CYCLE_RUNS:
+		return -EBUSY;
+	case WIRE_BAD_LAYOUT:
+	case WIRE_BAD_REGION:
+		return -EINVAL;
+	default:
+		return client_errno(f->status);
 	}
 }
 
@@ -125,7 +146,7 @@ static int finished(void *data, const struct wire_frame *f)
 		return f->status ? 0 : wire_parse_donor(c->small, f->length, &c->told);
 	}
 	/* A status that the request cannot have. */
-	if (client_errno(f->status) == -EPROTO)
+	if (errno_of(f) == -EPROTO)
 		return -EPROTO;
 	q = pop(c);
 	r = &q->reply;
@@ -138,7 +159,7 @@ static int finished(void *data, const struct wire_frame *f)
 	for (uint32_t i = 0; !f->status && r->words && i < r->length / 8; i++)
 		((uint64_t *)r->to)[i] = le64toh(((uint64_t *)r->to)[i]);
 	if (r->done)
-		r->done(r->data, client_errno(f->status));
+		r->done(r->data, errno_of(f));
 	else
 		c->refusal = c->refusal ?: f->status;
 	return 0;

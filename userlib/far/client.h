@@ -26,6 +26,8 @@
 /* The donor has the results of as many. */
 #define CLIENT_REQUESTS WIRE_FAR_WINDOW
 #define CLIENT_WORDS 16u
+/* In options.flags of ebbfar_open(): the handle is for jobs, too (jobs.h). */
+#define CLIENT_JOBS (1u << 31)
 
 /* What is done with a reply. */
 struct client_reply {
@@ -82,6 +84,7 @@ struct client {
 	uint16_t status;   /* that of the last client_settle() */
 	bool local;
 	bool keeps;        /* the donor keeps the member for its grace period */
+	bool jobs;         /* it asks for jobs (jobs.h) */
 	bool resumes;      /* there is a member to resume */
 	uint32_t timeout;  /* longest silence while a request waits */
 	uint32_t patience; /* how long a cut connection is tried to be made again */
@@ -123,6 +126,9 @@ struct client {
  */
 int client_open(struct client *c, const char *donor, const char *key, uint32_t timeout, bool keeps,
 		struct error *e);
+/* As client_open(), and asks for jobs. */
+int client_open_for_jobs(struct client *c, const char *donor, const char *key, uint32_t timeout,
+			 bool keeps, struct error *e);
 /* From now on a cut connection is made again, tried for @patience ms; 0 = the grace period. */
 void client_resumes(struct client *c, uint32_t patience);
 /* Says that the member leaves, and waits up to the time-out for the reply. */

@@ -62,6 +62,8 @@ static int say_hello(struct client *c)
 				.borrower = c->number };
 	uint8_t payload[WIRE_HELLO_SIZE];
 
+	if (c->jobs)
+		h.flags |= WIRE_JOBS;
 	if (c->keeps && !c->asks)
 		h.flags |= WIRE_KEEP;
 	if (c->resumes && !c->asks)
@@ -391,13 +393,14 @@ static int connect_first(struct client *c, struct error *e)
 	return 0;
 }
 
-int client_open(struct client *c, const char *donor, const char *key, uint32_t timeout, bool keeps,
-		struct error *e)
+static int open_with(struct client *c, const char *donor, const char *key, uint32_t timeout,
+		     bool keeps, bool jobs, struct error *e)
 {
 	int r;
 
 	memset(c, 0, sizeof(*c));
 	c->connector = &connector;
+	c->jobs = jobs;
 	c->fd = -1;
 	c->timeout = timeout;
 	c->keeps = keeps;
@@ -428,6 +431,18 @@ int client_open(struct client *c, const char *donor, const char *key, uint32_t t
 	if (r)
 		client_close(c);
 	return r;
+}
+
+int client_open(struct client *c, const char *donor, const char *key, uint32_t timeout, bool keeps,
+		struct error *e)
+{
+	return open_with(c, donor, key, timeout, keeps, false, e);
+}
+
+int client_open_for_jobs(struct client *c, const char *donor, const char *key, uint32_t timeout,
+			 bool keeps, struct error *e)
+{
+	return open_with(c, donor, key, timeout, keeps, true, e);
 }
 
 void client_close(struct client *c)

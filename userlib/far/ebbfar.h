@@ -332,6 +332,32 @@ EBBFAR_API int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word);
  */
 EBBFAR_API int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
 
+/* --- finding others ----------------------------------------------------------------------- */
+
+#define EBBFAR_MEMBERS 256u
+
+/*
+ * Shows @word to all members, in the place of the last one, until this member's extents are freed:
+ * such as the place of an extent that describes it.  0 shows none, as at first.  -EACCES: the donor
+ * is too old; -ENOSPC: it has no memory for the pool.
+ */
+EBBFAR_API int ebbfar_publish(ebbfar_t *far, uint64_t word);
+
+/* Sets words[i] to what member i + 1 shows, 0 if it does not, or is none.  One round trip. */
+EBBFAR_API int ebbfar_published(ebbfar_t *far, uint64_t words[EBBFAR_MEMBERS]);
+
+/* Zero it, set .size to its size.  Later releases add fields at the end. */
+struct ebbfar_room {
+	size_t size;
+	uint64_t total;        /* bytes that the donor lends as far memory (--far) */
+	uint64_t free;         /* ... and that no pool has yet */
+	uint64_t pool;         /* bytes that this pool has, in use or not */
+	uint64_t memory, used; /* bytes of the donor's machine; 0 = it does not report them */
+};
+
+/* Asks the donor: one message and its reply, also with mapped memory. */
+EBBFAR_API int ebbfar_room(ebbfar_t *far, struct ebbfar_room *room);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "barrier.h"
+#include "fetch.h"
 #include "finalize.h"
 #include "forward.h"
 #include "object.h"
@@ -76,25 +77,28 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 		ready->items[ready->count++] = l->items[i];
 		barrier_log(mutator_of(mutator), (ebbgc_ref_t){ l->items[i].object });
 	}
-	l->count = 0;
+	l->count = l->old = 0;
 	order(h, from);
 	pthread_mutex_unlock(&h->lock);
 }
 
-size_t finalizers_collect(struct ebbgc_heap *h,
+size_t finalizers_collect(struct ebbgc_heap *h, size_t first,
 			  bool (*lives)(const struct ebbgc_heap *h, uint64_t object),
 			  void (*revive)(void *arg, uint64_t object), void *arg)
 {
 	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
-	size_t kept = 0, from = ready->count;
+	size_t kept = first, from = ready->count, old = l->old;
 
-	for (size_t i = 0; i < l->count; i++) {
-		if (lives(h, l->items[i].object))
+	for (size_t i = first; i < l->count; i++) {
+		if (lives(h, l->items[i].object)) {
 			l->items[kept++] = l->items[i];
-		else
-			ready->items[ready->count++] = l->items[i];
+			continue;
+		}
+		ready->items[ready->count++] = l->items[i];
+		old -= i < l->old;
 	}
 	l->count = kept;
+	l->old = old;
 	order(h, from);
 	for (size_t i = from; i < ready->count; i++)
 		revive(arg, ready->items[i].object);
@@ -135,6 +139,8 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 			break;
 		/* The list was a root, and there was no safepoint since the object left it. */
 		object = (ebbgc_ref_t){ f.object };
+		if (h->far.on)
+			object.bits = far_bring(mutator_of(mutator), f.object);
 		barrier_log(mutator_of(mutator), object);
 		ebbgc_frame_push(mutator, &frame, &object, 1);
 		f.fn(mutator, object, f.data);
@@ -148,6 +154,10 @@ void finalizers_moved(struct ebbgc_heap *h)
 	struct finalizer_list *l = &h->finalizers;
 
 	for (size_t i = 0; i < l->count; i++)
+		l->items[i].object = forward(h, l->items[i].object);
+	/* Of a far generation, as all may become ready while their objects are far. */
+	l = &h->finalizers_ready;
+	for (size_t i = l->first; i < l->count; i++)
 		l->items[i].object = forward(h, l->items[i].object);
 }
 

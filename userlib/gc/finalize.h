@@ -12,13 +12,13 @@ struct ebbgc_heap;
 /*
  * World stopped: makes the finalizers of objects ready of which lives() is false, and only then
  * calls revive() for the objects, so that all objects that died together are found.  Returns the
- * number of finalizers.
+ * number of finalizers.  @first: of those to examine.
  */
-size_t finalizers_collect(struct ebbgc_heap *h,
+size_t finalizers_collect(struct ebbgc_heap *h, size_t first,
 			  bool (*lives)(const struct ebbgc_heap *h, uint64_t object),
 			  void (*revive)(void *arg, uint64_t object), void *arg);
 
-/* World stopped: objects have moved.  Those of ready finalizers are roots, and have not. */
+/* World stopped: objects have moved, or were brought. */
 void finalizers_moved(struct ebbgc_heap *h);
 
 void finalizers_destroy(struct ebbgc_heap *h);

@@ -6,6 +6,7 @@
 #include "mark.h"
 #include "minor.h"
 #include "object.h"
+#include "os.h"
 #include "region.h"
 #include "remember.h"
 #include "roots.h"
@@ -16,6 +17,10 @@
 
 #define FEW 16u		/* ephemerons: searching them all costs less than a table */
 #define SKIPS_MAX 7u	/* minor cycles that trace nothing, after one that freed too little */
+#define BUDGETS 4u	/* pause_budget_ns that a minor cycle may trace for */
+/* Objects traced between two looks at the clock: new ones, and remembered ones, perhaps in swap. */
+#define LOOK_NEW 256u
+#define LOOK_REMEMBERED 16u
 
 struct minor {
 	struct ebbgc_heap *h;
@@ -26,7 +31,11 @@ struct minor {
 	struct vector ephemerons;
 	struct keys keys;		/* their values by key, or none */
 	uint64_t objects, bytes;	/* that have become old */
-	bool failed;			/* out of memory, blind or skipped: it frees nothing */
+	uint64_t most;			/* bytes that may, before it gives up */
+	uint64_t deadline;		/* ns */
+	unsigned int traced;
+	bool failed;			/* no memory, blind, skipped or gave up: it frees nothing */
+	bool gave_up;			/* as too much survives, or took too long */
 };
 
 #define QUAD 4
@@ -42,6 +51,11 @@ static bool lives(const struct ebbgc_heap *h, uint64_t object)
 static void push(struct minor *c, struct vector *v, uint64_t item)
 {
 	c->failed |= !vector_push(v, item);
+}
+
+static void give_up(struct minor *c)
+{
+	c->failed = c->gave_up = true;
 }
 
 static __attribute__((noinline)) void key_lives(struct minor *c, uint64_t key)
@@ -66,6 +80,8 @@ static void promote(void *arg, uint64_t object)
 	kind = h->kinds[region_of(h, object)];
 	c->objects++;
 	c->bytes += taken_bytes(h, object, kind);
+	if (EBBGC_UNLIKELY(c->bytes > c->most))
+		give_up(c);
 	if (EBBGC_UNLIKELY(c->keys.pairs != NULL))
 		key_lives(c, object);
 	if (!kind_is_leaf(kind))
@@ -182,6 +198,13 @@ static void trace(struct minor *c, uint64_t object)
 		type->edges((void *)(uintptr_t)object, &following.edges);
 }
 
+/* Gives up once it has taken too long. */
+static void look(struct minor *c, unsigned int every)
+{
+	if (++c->traced % every == 0 && os_now() >= c->deadline)
+		give_up(c);
+}
+
 /* Traces a remembered object, or a page of a large one. */
 static void trace_entry(void *arg, uint64_t entry)
 {
@@ -190,6 +213,9 @@ static void trace_entry(void *arg, uint64_t entry)
 	const struct type *type;
 	uint64_t object;
 
+	look(c, LOOK_REMEMBERED);
+	if (c->failed)
+		return;
 	if (entry_is_object(entry))
 		return trace(c, is_large(h->kinds[region_of(h, entry)]) ? entry - GRANULE : entry);
 	object = (uint64_t)(uintptr_t)region_start(h, region_first(h, region_of(h, entry))) +
@@ -237,13 +263,14 @@ static bool ephemerons_follow(struct minor *c)
 static void close_over(struct minor *c)
 {
 	do {
-		while (c->stack.count || c->values.count) {
+		while (!c->failed && (c->stack.count || c->values.count)) {
+			look(c, LOOK_NEW);
 			if (c->stack.count)
 				trace(c, c->stack.items[--c->stack.count]);
 			else
 				promote(c, c->values.items[--c->values.count]);
 		}
-	} while (ephemerons_follow(c));
+	} while (!c->failed && ephemerons_follow(c));
 	keys_free(&c->keys);
 }
 
@@ -307,7 +334,7 @@ static void mark(struct minor *c, struct ebbgc_stats *s)
 		return;
 	weak_clear_young(c, EBBGC_CLEAR_FIRST, s);
 	/* Finalizers keep objects alive only now, and with them perhaps other weak references. */
-	s->finalizers_ready = finalizers_collect(h, lives, promote, c);
+	s->finalizers_ready = finalizers_collect(h, h->finalizers.old, lives, promote, c);
 	close_over(c);
 	if (!c->failed)
 		weak_clear_young(c, EBBGC_CLEAR_LAST, s);
@@ -389,12 +416,25 @@ static void collect_nothing(struct ebbgc_heap *h)
 	entered_remember(h);
 }
 
+/* What is young may not become old for more than half, as in judge(), nor for too long. */
+static void limits_set(struct minor *c, uint64_t young)
+{
+	const struct ebbgc_options *o = &c->h->options;
+	uint64_t now = os_now(), ns;
+
+	c->most = young < o->nursery_bytes / 2 ? UINT64_MAX : young / 2;
+	if (__builtin_mul_overflow(o->pause_budget_ns, BUDGETS, &ns) || ns > UINT64_MAX - now)
+		c->deadline = UINT64_MAX;
+	else
+		c->deadline = now + ns;
+}
+
 uint64_t minor_collect(struct ebbgc_heap *h)
 {
 	struct nursery *n = &h->nursery;
 	struct ebbgc_stats s = { 0 };
 	struct minor c = { .h = h };
-	uint64_t dropped = 0, freed;
+	uint64_t dropped = 0, young, freed;
 
 	if (!n->old)
 		return 0;
@@ -406,6 +446,8 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 		collect_nothing(h);
 		return 0;
 	}
+	young = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) - n->since - dropped;
+	limits_set(&c, young);
 	c.failed = n->skip || __atomic_load_n(&n->blind, __ATOMIC_RELAXED);
 	s.remembered = remembered_each(h, c.failed ? skip_entry : trace_entry, &c);
 	if (!c.failed)
@@ -417,8 +459,8 @@ uint64_t minor_collect(struct ebbgc_heap *h)
 	pthread_mutex_lock(&h->lock);
 	freed = sweep_young(h);
 	n->skip -= n->skip > 0;
-	if (!c.failed)
-		judge(h, c.bytes, freed);
+	if (!c.failed || c.gave_up)
+		judge(h, c.gave_up ? young : c.bytes, freed);
 	minor_ended(h, dropped + freed);
 	count(h, &c, &s, dropped + freed);
 	pthread_mutex_unlock(&h->lock);

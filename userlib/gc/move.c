@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <string.h>
+#include <sys/mman.h>
 #include "check.h"
 #include "finalize.h"
 #include "forward.h"
@@ -9,6 +10,7 @@
 #include "roots.h"
 #include "supply.h"
 #include "sweep.h"
+#include "trigger.h"
 #include "type.h"
 
 #define SPARSE 2u			/* slots for each object, at least */
@@ -17,6 +19,7 @@
 #define HOT_LEAST (16u << 10)		/* bytes of hot objects: less is not worth a pause */
 #define MOVE_MOST ((size_t)1 << 20)	/* bytes copied in a pause of a concurrent cycle */
 #define LOOK_MOST 4096u			/* regions examined for it while the lock is held */
+#define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 #define FREE_SHARE 4u			/* one free region in so many may be taken */
 
 static const struct region_list empty = { REGION_NONE, REGION_NONE };
@@ -54,11 +57,9 @@ static size_t hot_in(const struct ebbgc_heap *h, uint32_t region)
 	return count;
 }
 
-/* Can a pause read the region's objects without waiting? */
-static bool in_memory(const struct ebbgc_heap *h, uint32_t region, const uint64_t *objects)
+/* Can a pause read these pages of the region, a bitmap, without waiting? */
+static bool is_in_memory(const struct ebbgc_heap *h, uint32_t region, uint32_t pages)
 {
-	uint32_t pages = pages_of(h, region, h->kinds[region], objects);
-
 	return os_page_bytes() != PAGE_BYTES ||
 	       !(pages & ~residency_pages(region_start(h, region), REGION_PAGES));
 }
@@ -81,7 +82,10 @@ static size_t wanted(const struct ebbgc_heap *h, uint32_t region, const struct c
 		return objects;
 	if (!hot && objects * SPARSE > slots_of(h, kind))
 		return 0;
-	return c->full || in_memory(h, region, hot ? h->moving.hot : h->allocated) ? objects : 0;
+	if (c->full || is_in_memory(h, region, pages_of(h, region, kind, hot ? h->moving.hot :
+									       h->allocated)))
+		return objects;
+	return 0;
 }
 
 static void append(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
@@ -91,19 +95,20 @@ static void append(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
 	region_list_append(h, l, &one);
 }
 
-/* Lock held: takes regions that are to be emptied off their list, if that frees any. */
+/* Lock held: takes regions that are to be emptied, as far as there is room, off their list. */
 static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned int kind,
 			struct choice *c)
 {
-	size_t objects = 0, slots = slots_of(h, kind);
+	size_t objects = 0, slots = slots_of(h, kind), most = c->regions * slots;
 	struct region_list found = empty, rest = empty;
 	uint32_t region, count = 0, needed;
 	struct choice left = *c;
 
-	for (; left.looks && (region = region_list_pop(h, l)) != REGION_NONE; left.looks--) {
+	for (; left.looks && objects < most && (region = region_list_pop(h, l)) != REGION_NONE;
+	     left.looks--) {
 		size_t n = wanted(h, region, &left);
 
-		if (!n || !forwards_add(h, region)) {
+		if (!n || objects + n > most || !forwards_add(h, region)) {
 			append(h, &rest, region);
 			continue;
 		}
@@ -117,7 +122,7 @@ static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned in
 	region_list_append(h, &rest, l);
 	*l = rest;
 	needed = (uint32_t)((objects + slots - 1) / slots);
-	if (needed <= c->regions && (c->hot_only || count >= REGIONS_LEAST || h->options.check)) {
+	if (c->hot_only || count >= REGIONS_LEAST || h->options.check) {
 		left.regions = c->regions - needed;
 		*c = left;
 		region_list_append(h, &h->moving.regions, &found);
@@ -126,6 +131,16 @@ static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned in
 	for (region = found.head; region != REGION_NONE; region = h->regions[region].next)
 		forwards_drop(h, region);
 	region_list_append(h, l, &found);
+}
+
+/* Lock held: lets a region be that was chosen, but that nothing has left. */
+static void leave(struct ebbgc_heap *h, uint32_t region)
+{
+	uint8_t kind = h->kinds[region];
+
+	forwards_drop(h, region);
+	region_list_push(h, objects_in(h, region) == slots_of(h, kind) ? &h->full[kind] :
+			    &h->partial[kind], region);
 }
 
 /* Lock held: chooses regions with some hot objects. */
@@ -147,13 +162,8 @@ static void choose_hot(struct ebbgc_heap *h, struct choice *c)
 		region_list_append(h, &h->moving.regions, &hot);
 		return;
 	}
-	while ((region = region_list_pop(h, &hot)) != REGION_NONE) {
-		uint8_t kind = h->kinds[region];
-
-		forwards_drop(h, region);
-		region_list_push(h, objects_in(h, region) == slots_of(h, kind) ? &h->full[kind] :
-				    &h->partial[kind], region);
-	}
+	while ((region = region_list_pop(h, &hot)) != REGION_NONE)
+		leave(h, region);
 }
 
 /* The next cycle finds again what is hot. */
@@ -173,7 +183,7 @@ bool move_choose(struct ebbgc_heap *h, bool full, bool scarce)
 	};
 
 	pthread_mutex_lock(&h->lock);
-	c.regions = (h->region_count - h->used) / FREE_SHARE;
+	c.regions = h->large_waiting ? 0 : (h->region_count - h->used) / FREE_SHARE;
 	for (unsigned int k = KIND_MOVABLE; h->moving.states && k < SMALL_KINDS; k++) {
 		choose_from(h, &h->partial[k], k, &c);
 		if (h->options.check)
@@ -202,12 +212,18 @@ struct mover {
 	struct vector stack;	/* objects to be moved next, the last one first */
 };
 
+/* Is it one that was chosen?  Regions of the far generation have tables, too. */
+static bool is_chosen(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->moving.forwards[region] && !region_is_out(h, region);
+}
+
 static void pin(void *arg, ebbgc_ref_t *slot)
 {
 	struct ebbgc_heap *h = arg;
 	uint64_t object = ref_load(slot), *entry;
 
-	if (!in_heap(h, object) || !h->moving.forwards[region_of(h, object)])
+	if (!in_heap(h, object) || !is_chosen(h, region_of(h, object)))
 		return;
 	entry = forward_entry(h, region_of(h, object), object);
 	h->counting.pinned_objects += !*entry;
@@ -230,7 +246,10 @@ static bool target_begin(struct ebbgc_heap *h, struct target *t, uint8_t kind)
 	pthread_mutex_unlock(&h->lock);
 	if (t->region == REGION_NONE)
 		return false;
-	if (!h->regions[t->region].zero)
+	/* A pause must not read what is swapped out. */
+	if (!h->regions[t->region].zero &&
+	    (is_in_memory(h, t->region, ALL_PAGES) ||
+	     madvise(region_start(h, t->region), REGION_SIZE, MADV_DONTNEED)))
 		region_zero(h, t->region);
 	t->next = region_start(h, t->region);
 	t->end = t->next + slots_of(h, kind) * h->slot_size[kind];
@@ -282,6 +301,7 @@ static void move_object(struct mover *v, uint64_t object, uint8_t kind, uint64_t
 		bit_clear(h->nursery.old, granule_of(h, object));
 	}
 	*entry = now;
+	h->moving.states[region_of(h, object)] = FAR_MOVED;
 	h->counting.moved_objects++;
 	h->counting.moved_bytes += h->slot_size[kind];
 }
@@ -305,8 +325,8 @@ static bool moves(const struct ebbgc_heap *h, uint64_t object)
 		return false;
 	region = region_of(h, object);
 	/* A thread's supply may have slots without objects here. */
-	return h->moving.forwards[region] && !*forward_entry(h, region, object) &&
-	       (!h->regions[region].hot_only || is_hot(h, object)) &&
+	return is_chosen(h, region) && !*forward_entry(h, region, object) &&
+	       (!h->regions[region].hot_only || is_hot(h, object)) && !is_named(h, object) &&
 	       object_at(h, object) && type_id(object) != TYPE_NONE;
 }
 
@@ -365,6 +385,30 @@ static void region_move(struct mover *v, uint32_t region)
 	}
 }
 
+/* Do loads have to look at the states of regions? */
+static void set_active(struct ebbgc_heap *h)
+{
+	h->moving.active = h->moving.regions.head != REGION_NONE || h->far.leaving_count ||
+			   h->far.out;
+}
+
+/* Regions in which all is pinned, and those that there was no memory for, serve allocation. */
+static void leave_unmoved(struct ebbgc_heap *h)
+{
+	struct region_list moved = empty;
+	uint32_t region;
+
+	pthread_mutex_lock(&h->lock);
+	while ((region = region_list_pop(h, &h->moving.regions)) != REGION_NONE) {
+		if (h->moving.states[region])
+			append(h, &moved, region);
+		else
+			leave(h, region);
+	}
+	h->moving.regions = moved;
+	pthread_mutex_unlock(&h->lock);
+}
+
 void move_objects(struct ebbgc_heap *h)
 {
 	struct mover v = { .h = h };
@@ -374,27 +418,29 @@ void move_objects(struct ebbgc_heap *h)
 	check_move(h);
 	roots_each(h, pin, h);
 	stacks_each(h, pin, h);
-	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next) {
+	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next)
 		region_move(&v, r);
-		h->moving.states[r] = 1;
-	}
 	vector_free(&v.stack);
 	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++)
 		for (unsigned int i = 0; i < 2; i++)
 			target_end(h, &v.targets[k - KIND_MOVABLE][i], (uint8_t)k);
-	h->moving.active = true;
+	leave_unmoved(h);
+	set_active(h);
 	finalizers_moved(h);
 	check_moved(h);
 }
 
 void move_done(struct ebbgc_heap *h)
 {
-	uint64_t released = 0;
+	uint64_t released = 0, taken = 0;
 
-	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next)
+	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next) {
 		released += sweep_moved(h, r);
+		taken += REGION_SIZE - objects_in(h, r) * h->slot_size[h->kinds[r]];
+	}
 	pthread_mutex_lock(&h->lock);
 	h->stats.released_bytes += released;
+	trigger_lower(h, taken);
 	pthread_mutex_unlock(&h->lock);
 	if (h->moving.hot)
 		cool(h);
@@ -409,5 +455,5 @@ void move_forget(struct ebbgc_heap *h)
 		h->regions[region].cursor = 0;
 		region_list_push(h, &h->partial[h->kinds[region]], region);
 	}
-	h->moving.active = false;
+	set_active(h);
 }

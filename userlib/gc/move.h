@@ -11,6 +11,7 @@
  *	2. In a pause, each object there that a root refers to is pinned.  The others are copied to
  *	   new regions, and their new addresses entered in side tables (forward.h).
  *	   What a moved object refers to is moved next, depth first.
+ *	   Regions that nothing has left, as all in them is pinned, are as they were before.
  *	3. Pages that are empty now return to the kernel.
  *
  * Threads then run with EBBGC_MOVED in their flags: each load heals its slot.  The next cycle heals
@@ -21,8 +22,9 @@
  * fork() that a thread in a blocked region makes meanwhile, all references name the old copies,
  * and no flag says otherwise.
  *
- * A full heap has no room for moving: it may take a quarter of the free regions.  In a concurrent
- * cycle, the pause copies at most 1 MiB, all of it in memory.
+ * A full heap has no room for moving: it may take a quarter of the free regions, and none while a
+ * thread waits for adjacent ones.  In a concurrent cycle, the pause copies at most 1 MiB, all of it
+ * in memory.
  */
 #ifndef EBBGC_MOVE_H
 #define EBBGC_MOVE_H
@@ -34,7 +36,7 @@ struct ebbgc_heap;
 /*
  * The collector, after a sweep: chooses what to move.  @full: also what is swapped out, and without
  * a limit; @scarce: also hot objects, as some of the heap is swapped out.  Returns false if nothing
- * is to move.
+ * is to move.  What something far may refer to (named.h) does not move.
  */
 bool move_choose(struct ebbgc_heap *h, bool full, bool scarce);
 

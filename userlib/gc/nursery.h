@@ -21,8 +21,9 @@
  *	   Regions of which at least half is free go first to the threads that allocate next
  *	   (`recycled`), up to nursery_bytes; wholly free ones beyond are free for any use.
  *
- * Tracing pays only for what dies.  If less than half of the young bytes did, the next minor cycles
- * trace nothing and need no remembered set: all that is young becomes old (minor.c, judge()).
+ * Tracing pays only for what dies.  Once half of the young bytes have survived, or tracing has
+ * taken 4 pause_budget_ns, a minor cycle gives up: all that is young becomes old.  The next ones
+ * trace nothing and need no remembered set (minor.c, judge()).
  *
  * All survivors become old at once, so after a minor cycle no reference leads from an old object to
  * a young one, and the remembered set is empty.  The price: what was allocated last becomes old

@@ -15,7 +15,7 @@ static uint64_t entry_of(const struct ebbgc_heap *h, uint64_t object, uint64_t s
 {
 	uint8_t kind = __atomic_load_n(&h->kinds[region_of(h, object)], __ATOMIC_RELAXED);
 
-	if (kind != KIND_LARGE)
+	if (!is_large(kind))
 		return object;
 	/* Unknown, or a callback's: those may lie elsewhere, also in another object. */
 	if (!in_heap(h, slot) || region_first(h, region_of(h, slot)) != region_of(h, object))

@@ -70,14 +70,16 @@ static bool wait_for_memory(struct ebbgc_heap *h, struct mutator *m, unsigned in
 
 int shortage_wait(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
 {
-	const unsigned int unbacked = h->unbacked;
+	const unsigned int unbacked = h->unbacked, large = bytes > SMALL_MAX;
 	uint64_t since = os_now();
 	enum ebbgc_oom verdict;
 	bool waited;
 
 	h->unbacked_waiting += unbacked;
+	h->large_waiting += large;
 	waited = wait_for_memory(h, m, tries);
 	h->unbacked_waiting -= unbacked;
+	h->large_waiting -= large;
 	if (waited) {
 		h->stats.stalls++;
 		h->stats.stall_total_ns += os_now() - since;

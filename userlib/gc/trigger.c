@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include "far_room.h"
 #include "os.h"
 #include "safepoint.h"
 #include "trigger.h"
@@ -36,6 +37,9 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	}
 	h->target = aim;
 	room = aim > live ? aim - live : 0;
+	/* Garbage is in local memory. */
+	if (h->far.on && room > h->far.window << REGION_SHIFT)
+		room = h->far.window << REGION_SHIFT;
 	if (room < TRIGGER_MIN)
 		room = TRIGGER_MIN;
 	stall = room;
@@ -61,6 +65,31 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 		stall = full;
 	__atomic_store_n(&h->room, stall, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->room_end, now + stall, __ATOMIC_RELAXED);
+}
+
+/* Subtracts bytes, but leaves at least @least. */
+static void subtract(uint64_t *value, uint64_t bytes, uint64_t least)
+{
+	uint64_t was = __atomic_load_n(value, __ATOMIC_RELAXED);
+	uint64_t most = was > least ? was - least : 0;
+
+	__atomic_store_n(value, was - (bytes < most ? bytes : most), __ATOMIC_RELAXED);
+}
+
+void trigger_lower(struct ebbgc_heap *h, uint64_t bytes)
+{
+	const struct ebbgc_options *o = &h->options;
+	uint64_t over = h->target + bytes > o->max_bytes ? h->target + bytes - o->max_bytes : 0;
+	uint64_t now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	double share = o->mode == EBBGC_STOP_WORLD ? 1 : CONCURRENT_SHARE;
+
+	if (h->suspended)
+		return;
+	if (over > bytes)
+		over = bytes;
+	subtract(&h->trigger, (uint64_t)((double)over * share), now);
+	subtract(&h->room_end, over, now);
+	subtract(&h->room, over, 1);
 }
 
 void cycle_request(struct ebbgc_heap *h)
@@ -108,6 +137,8 @@ void minor_ended(struct ebbgc_heap *h, uint64_t bytes)
 	if (h->marking)
 		h->allocated_at_snapshot += bytes;
 	h->nursery.requested = false;
+	h->finalizers.old = h->finalizers.count;
+	h->nursery.since = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&h->done);
 	nursery_set(h);
 }
@@ -198,6 +229,40 @@ static bool is_overgrown(const struct ebbgc_heap *h, uint64_t allocated)
 	return allocated > at && allocated - at > h->options.nursery_bytes;
 }
 
+static void *wait_room(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+	uint64_t round = h->far.rounds;
+
+	mutator_block(m);
+	mutator_lend(m);
+	while (h->far.rounds == round && !h->far.stuck &&
+	       __atomic_load_n(&h->far.short_of, __ATOMIC_RELAXED))
+		mutator_wait(h, &h->far.made_room);
+	mutator_unblock(m);
+	return NULL;
+}
+
+/* New objects wait until regions have left, if any can. */
+static void far_pace(struct mutator *m)
+{
+	struct ebbgc_heap *h = m->heap;
+	uint64_t since;
+
+	if (os_forked(h->pid))
+		return;
+	since = os_now();
+	pthread_mutex_lock(&h->lock);
+	if (!h->far.stuck && far_local(h) > far_limit(h)) {
+		pthread_cond_signal(&h->far.wanted);
+		with_stack(m, wait_room, m);
+		h->stats.stalls++;
+		h->stats.stall_total_ns += os_now() - since;
+	}
+	pthread_mutex_unlock(&h->lock);
+}
+
 void allocation_pace(struct mutator *m)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -205,6 +270,8 @@ void allocation_pace(struct mutator *m)
 	bool overgrown, full;
 
 	ebbgc_poll(&m->public);
+	if (EBBGC_UNLIKELY(__atomic_load_n(&h->far.short_of, __ATOMIC_RELAXED)))
+		far_pace(m);
 	allocated = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	overgrown = is_overgrown(h, allocated);
 	full = allocated >= __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED);
@@ -299,6 +366,9 @@ int ebbgc_heap_each(ebbgc_mutator_t *mutator, void (*fn)(void *arg, ebbgc_ref_t 
 
 	if (os_forked(h->pid))
 		return -ECHILD;
+	/* Far objects have no address. */
+	if (h->far.on)
+		return -ENOTSUP;
 	pthread_mutex_lock(&h->lock);
 	if (h->each) {
 		r = -EBUSY;

@@ -10,6 +10,12 @@
 /* Lock held, or before there are threads: sets the next cycle's trigger by @live bytes. */
 void trigger_set(struct ebbgc_heap *h, uint64_t live);
 
+/*
+ * Lock held: @bytes that are free cannot be used before the next cycle has marked.  It begins
+ * earlier where the heap cannot grow by as much instead.
+ */
+void trigger_lower(struct ebbgc_heap *h, uint64_t bytes);
+
 /* World stopped, lock held: a minor cycle has freed @bytes. */
 void minor_ended(struct ebbgc_heap *h, uint64_t bytes);
 

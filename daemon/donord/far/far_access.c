@@ -83,6 +83,12 @@ static bool is_hint(uint32_t sections, uint64_t at, uint32_t n)
 	       at + n <= ebb_far_hint_at(sections, sections);
 }
 
+/* Returns whether the bytes are the word that @m publishes. */
+static bool is_published(const struct far_member *m, uint32_t arena, uint64_t at, uint32_t n)
+{
+	return !arena && n == 8 && at == ebb_far_published_at(m->number);
+}
+
 uint16_t far_write(const struct far_member *m, uint32_t arena, uint64_t at, const void *from,
 		   uint32_t n)
 {
@@ -91,7 +97,8 @@ uint16_t far_write(const struct far_member *m, uint32_t arena, uint64_t at, cons
 
 	if (st != WIRE_OK)
 		return st;
-	if (!is_hint(m->pool->far->sections, at, n) && !may_access(m, base, at, n))
+	if (!is_hint(m->pool->far->sections, at, n) && !is_published(m, arena, at, n) &&
+	    !may_access(m, base, at, n))
 		return WIRE_NOT_OWNER;
 	far_copy_in(base, at, from, n);
 	return WIRE_OK;

@@ -54,6 +54,9 @@ static bool has_exited(const struct far_member *m)
 
 static void forget_process(struct far_member *m)
 {
+	/* If this process has forked, a close does not end the events. */
+	if (m->maps)
+		epoll_ctl(m->pool->far->epoll_fd, EPOLL_CTL_DEL, m->pidfd, NULL);
 	if (m->pidfd >= 0)
 		close(m->pidfd);
 	m->pidfd = -1;

@@ -186,6 +186,14 @@ uint32_t far_list(const struct far *far, const char *key,
 	return n;
 }
 
+void far_tell(const struct far *far, struct wire_donor *d)
+{
+	uint64_t left = (uint64_t)(far->most - far->used) * far->pool->slab_size;
+
+	d->total = (uint64_t)far->most * far->pool->slab_size;
+	d->free = d->free < left ? d->free : left;
+}
+
 /* --- arenas ----------------------------------------------------------------------- */
 
 /* Returns NULL while the pool has no arena. */
@@ -212,6 +220,8 @@ static void put_record(const struct far_member *m)
 	if (!record)
 		return;
 	record->incarnation = htole32(m->incarnation);
+	if (m->state == EBB_FAR_VACANT)
+		__atomic_store_n(&record->published, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&record->state, htole32(m->state), __ATOMIC_RELEASE);
 	far_put_word(m);
 }

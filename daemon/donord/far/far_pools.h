@@ -149,6 +149,8 @@ struct far_pool *far_find(struct far *far, const char *key, const char *name);
 uint32_t far_list(const struct far *far, const char *key,
 		  struct wire_far_listed list[static WIRE_FAR_POOLS]);
 void far_describe(const struct far_pool *fp, struct wire_far_listed *l);
+/* Reduces *@d, of a donor, to what it lends as far memory. */
+void far_tell(const struct far *far, struct wire_donor *d);
 /* Returns the bytes that describe the pool: its arenas' tables, and its record outside of them. */
 uint64_t far_metadata(const struct far_pool *fp);
 

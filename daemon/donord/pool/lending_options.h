@@ -33,6 +33,8 @@ struct lending_options {
 	 */
 	uint64_t headroom;
 	uint64_t far;         /* bytes of far memory at most; 0 = none */
+	uint64_t far_jobs;    /* bytes for tables of jobs; 0 = no jobs */
+	uint64_t far_jobs_cpu; /* percent of a processor that they may use, 1 to 100 */
 	uint64_t drain;       /* ns to wait for borrowers to release slabs at the end */
 	struct session_options sessions;
 	struct eviction_options eviction;

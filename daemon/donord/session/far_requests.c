@@ -63,7 +63,9 @@ bool far_begin(struct connection *c, const struct wire_frame *f, void **payload)
 		return false;
 	/* No request is served before this payload is complete: nothing else uses the place. */
 	c->far_arriving = c->far_buffer->bytes + c->far_used;
-	if (f->op == WIRE_FAR_WRITE)
+	if (wire_is_job(f))
+		c->far_arriving += WIRE_JOB_MOST;
+	if (f->op == WIRE_FAR_WRITE || wire_is_job(f))
 		*payload = c->far_arriving;
 	return true;
 }
@@ -80,13 +82,14 @@ bool far_succeed(struct connection *c, struct connection *old)
 		return false;
 	old->member = NULL;
 	c->member = m;
+	c->job_heap = old->job_heap;
+	old->job_heap = NULL;
 	old->far_results = c->far_results;
 	c->far_results = results;
 	return true;
 }
 
-/* Replies with the first @n bytes of the unused part of its replies, or with a refusal. */
-static void reply_copy(struct connection *c, const struct wire_frame *f, uint16_t st, uint32_t n)
+void far_reply_copy(struct connection *c, const struct wire_frame *f, uint16_t st, uint32_t n)
 {
 	const uint8_t *payload = c->far_buffer->bytes + c->far_used;
 
@@ -156,7 +159,7 @@ static int serve_list(struct connection *c, const struct wire_frame *f)
 
 	for (uint32_t i = 0; i < n; i++)
 		wire_build_far_listed(to + i * WIRE_FAR_LISTED_SIZE, &list[i]);
-	reply_copy(c, f, WIRE_OK, n * WIRE_FAR_LISTED_SIZE);
+	far_reply_copy(c, f, WIRE_OK, n * WIRE_FAR_LISTED_SIZE);
 	return 0;
 }
 
@@ -191,7 +194,7 @@ static void reply_result(struct connection *c, const struct wire_frame *f, uint1
 	}
 	for (uint32_t i = 0; i < n; i++)
 		put64(c->far_buffer->bytes + c->far_used + i * WIRE_FAR_WORD_SIZE, old[i]);
-	reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
+	far_reply_copy(c, f, st, n * WIRE_FAR_WORD_SIZE);
 }
 
 /* ... and keeps the result for a member that repeats the request. */
@@ -256,7 +259,7 @@ static int serve(struct connection *c, const struct wire_frame *f)
 	case WIRE_FAR_READ:
 		st = far_read(c->member, f->slab, f->offset, c->far_buffer->bytes + c->far_used,
 			      f->length);
-		reply_copy(c, f, st, f->length);
+		far_reply_copy(c, f, st, f->length);
 		return 0;
 	case WIRE_FAR_WRITE:
 		st = far_write(c->member, f->slab, f->offset, c->far_arriving, f->length);

@@ -16,10 +16,15 @@ uint16_t far_greet(struct connection *c);
  */
 bool far_succeed(struct connection *c, struct connection *old);
 /*
- * Prepares @c for request @f: to send its reply and, if it is a WRITE, to receive its payload at
- * *@payload.  Returns false without memory.
+ * Prepares @c for request @f: to send its reply and, if it is a WRITE or a job, to receive its
+ * payload at *@payload.  Returns false without memory.
  */
 bool far_begin(struct connection *c, const struct wire_frame *f, void **payload);
+/*
+ * Replies to @f with the @n bytes at far_buffer->bytes + far_used, or, unless @st is WIRE_OK, with
+ * a refusal.
+ */
+void far_reply_copy(struct connection *c, const struct wire_frame *f, uint16_t st, uint32_t n);
 /* Serves request @f; far_begin() was called, and its payload has arrived.  Returns 0 or -EPROTO. */
 int far_request(struct connection *c, const struct wire_frame *f);
 

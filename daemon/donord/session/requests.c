@@ -4,6 +4,7 @@
 
 #include "lib/base/clock.h"
 #include "far_requests.h"
+#include "job_requests.h"
 #include "lib/base/size.h"
 #include "requests.h"
 
@@ -30,6 +31,7 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
 	       (f->op == WIRE_FAR_POOL && !far_may_change(c->sessions->far)) ||
 	       (f->op == WIRE_FAR_ARENA && c->member && !far_may_grow(c->member->pool)) ||
+	       job_must_wait(c, f) ||
 	       must_pay(c, f);
 }
 
@@ -44,6 +46,8 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	d.version = c->version;
 	d.session = c->access.session;
 	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
+	if (c->far_results)
+		far_tell(s->far, &d);
 	d.grace = c->keeps ? (uint32_t)(s->options.keep / 1000000) : 0;
 	connection_reply(c, &reply, WIRE_OK, buf, wire_build_donor(buf, &d), NO_SLAB);
 }
@@ -220,6 +224,8 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	is_far = h.flags & WIRE_FAR;
 	if (st == WIRE_OK && is_far)
 		st = far_greet(c);
+	if (st == WIRE_OK && h.flags & WIRE_JOBS && !s->jobs)
+		st = WIRE_NO_JOBS;
 	if (st != WIRE_OK) {
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 		return 0;
@@ -258,6 +264,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	c->keeps = h.flags & WIRE_KEEP;
 	c->by_rdma = h.flags & WIRE_RDMA;
 	c->is_far = is_far;
+	c->does_jobs = h.flags & WIRE_JOBS;
 	if (is_far)
 		c->rx.side = WIRE_AT_FAR_DONOR;
 	strcpy(c->borrower.key, c->access.tls.name);
@@ -375,7 +382,8 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 		return -EPROTO;
 	if (is_traffic(f))
 		payer_charge(c->payer, c->sessions->options.rate, f->length, c->sessions->now);
-	*payload = f->op == WIRE_WRITE || f->op == WIRE_FAR_WRITE ? NULL : c->small;
+	*payload = f->op == WIRE_WRITE || f->op == WIRE_FAR_WRITE || wire_is_job(f) ? NULL :
+										      c->small;
 	if (c->verdict != WIRE_OK)
 		return 0;
 	if (f->op == WIRE_WRITE)
@@ -440,7 +448,9 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_EVICT:
 		return eviction_answer(s->eviction, &c->borrower, f);
 	default:
-		return c->is_far ? far_request(c, f) : -EPROTO;
+		if (!c->is_far)
+			return -EPROTO;
+		return wire_is_job(f) ? job_request(c, f) : far_request(c, f);
 	}
 	/* granted() replies to a MAP or REMAP that succeeds. */
 	if (st != WIRE_OK || (f->op != WIRE_MAP && f->op != WIRE_REMAP))

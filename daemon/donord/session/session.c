@@ -255,6 +255,7 @@ void connection_drop(struct connection *c, const char *why)
 
 	connection_hang_up(c);
 	c->kept_until = 0;
+	job_heap_end(&c->job_heap);
 	if (c->member)
 		far_left(c->member);
 	c->member = NULL;

@@ -19,6 +19,7 @@
 #include "access.h"
 #include "donord/far/far_members.h"
 #include "donord/far/far_results.h"
+#include "donord/job/job_heap.h"
 #include "donord/pool/headroom_follow.h"
 #include "donord/pool/lending_options.h"
 #include "donord/pool/rdma.h"
@@ -46,6 +47,8 @@
 #define FAR_WORD (UINT32_MAX - 2)
 /* Replies of far memory are copies, so that a later change does not reach them. */
 #define FAR_REPLIES (2 * WIRE_FAR_MOST)
+/* The payload of a job arrives behind the place of its reply. */
+_Static_assert(2 * WIRE_JOB_MOST <= WIRE_FAR_MOST, "room for the reply is room for both");
 
 /*
  * Payloads of a connection for far memory, while it has any: the replies that wait, and a WRITE
@@ -86,7 +89,9 @@ struct connection {
 	bool is_far;         /* WIRE_FAR: it may have these */
 	struct far_member *member; /* of a far pool; NULL = none */
 	struct far_buffer *far_buffer;
-	uint8_t *far_arriving; /* there: the payload of a WRITE */
+	uint8_t *far_arriving; /* there: the payload of a WRITE or a job */
+	bool does_jobs;      /* WIRE_JOBS: it may have these */
+	struct job_heap *job_heap; /* NULL = none; also in the grace period */
 	struct far_results *far_results; /* also in the grace period */
 	uint32_t far_used, far_waiting; /* of its replies: bytes; frames that refer to them */
 	uint32_t far_words;  /* frames with FAR_WORD that wait: at most one */
@@ -118,6 +123,7 @@ struct sessions {
 	struct donor_log *log;
 	const struct stream_rx_ops *requests; /* requests.h */
 	struct far *far;                /* NULL = no far memory */
+	struct jobs *jobs;              /* NULL = no jobs */
 	struct far_buffer *far_unused;  /* by no connection */
 	struct far_results *far_results_unused;
 	struct export stream, shared;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +261,96 @@ int far_pool_read(struct far_donor *d, const char *name, struct far_contents *c,
 	for (uint32_t i = 0; i < opened.arenas && !r; i++)
 		r = read_arena(d, i, opened.sections, t, c);
 	free(t);
+	if (r)
+		return failed(d, r, e);
+	client_bye(&d->client);
+	return 0;
+}
+
+/* --- desks ------------------------------------------------------------------------ */
+
+static void make_printable(char *text)
+{
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~')
+			*text = '?';
+}
+
+/* Bytes of a desk are words and texts, little-endian: as this machine's, or in its order. */
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "desks are read as they are");
+
+/* Reads the desks at @places, which are not 0, by member; keeps those that are valid. */
+static int read_desks(struct far_donor *d, const uint64_t *places, struct far_desks *out)
+{
+	uint32_t found = out->n;
+	int r = 0;
+
+	for (uint32_t i = 0; i < found && !r; i++) {
+		r = client_push(&d->client,
+				(struct wire_frame){ .op = WIRE_FAR_READ,
+						     .slab = (uint32_t)(places[i] >> 32),
+						     .offset = (uint32_t)places[i],
+						     .length = DESK_SHOWN },
+				NULL, (struct client_reply){ .length = DESK_SHOWN,
+							     .to = &out->desks[i].desk });
+		if (!r && (i % BATCH == BATCH - 1 || i == found - 1))
+			r = client_settle(&d->client);
+	}
+	out->n = 0;
+	for (uint32_t i = 0; i < found && !r; i++) {
+		struct far_desk *f = &out->desks[out->n];
+
+		/* One that is being made or freed has no desk. */
+		if (!desk_is_valid(&out->desks[i].desk, places[i]))
+			continue;
+		*f = out->desks[i];
+		make_printable(f->desk.host);
+		make_printable(f->desk.build);
+		out->n++;
+	}
+	return r;
+}
+
+/* Reads the records of members.  Returns 0 or -errno, and stores the places of their desks. */
+static int find_desks(struct far_donor *d, uint64_t *places, struct far_desks *out)
+{
+	struct ebb_far_member records[EBB_FAR_MEMBERS];
+	int r = client_push(&d->client,
+			    (struct wire_frame){ .op = WIRE_FAR_READ, .offset = EBB_FAR_MEMBERS_AT,
+						 .length = sizeof(records) },
+			    NULL, (struct client_reply){ .length = sizeof(records),
+							 .to = records });
+
+	if (!r)
+		r = client_settle(&d->client);
+	for (uint32_t i = 0; i < EBB_FAR_MEMBERS && !r; i++) {
+		uint32_t state = le32toh(records[i].state);
+		uint64_t place = desk_place(le64toh(records[i].published));
+
+		if (!place || (state != EBB_FAR_LIVE && state != EBB_FAR_AWAY))
+			continue;
+		places[out->n] = place;
+		out->desks[out->n++].member = i + 1;
+	}
+	return r;
+}
+
+int far_pool_desks(struct far_donor *d, const char *name, struct far_desks *out, struct error *e)
+{
+	uint64_t places[EBB_FAR_MEMBERS];
+	struct wire_far_opened opened;
+	int r = check_name(name, e) ?: join(d, name, &opened, e);
+
+	if (r)
+		return r;
+	memset(out, 0, sizeof(*out));
+	out->total = d->client.told.total;
+	out->free = d->client.told.free;
+	out->pool = (uint64_t)opened.arenas * d->arena;
+	if (opened.arenas)
+		r = find_desks(d, places, out);
+	if (!r && out->n)
+		r = read_desks(d, places, out);
 	if (r)
 		return failed(d, r, e);
 	client_bye(&d->client);

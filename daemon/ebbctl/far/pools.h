@@ -13,6 +13,7 @@
 
 #include "lib/base/error.h"
 #include "lib/rules/far_count.h"
+#include "userlib/dsm/desk.h"
 #include "userlib/far/client.h"
 
 struct far_donor {
@@ -46,6 +47,25 @@ struct far_contents {
  */
 int far_pool_read(struct far_donor *d, const char *name, struct far_contents *contents,
 		  struct error *e);
+
+/* A process of libebbdsm, as its desk shows it. */
+struct far_desk {
+	uint32_t member;
+	struct desk desk; /* DESK_SHOWN bytes; texts are printable */
+};
+
+struct far_desks {
+	uint64_t total, free, pool; /* bytes that the donor lends, has left, and the pool has */
+	uint32_t n;
+	struct far_desk desks[EBB_FAR_MEMBERS];
+};
+
+/*
+ * Reads the desks of the processes whose home is this donor, as a member of pool @name.  @d can
+ * only be closed after that.
+ */
+int far_pool_desks(struct far_donor *d, const char *name, struct far_desks *desks,
+		   struct error *e);
 
 enum far_force { FAR_UNUSED_ONLY, FAR_END_MEMBERS };
 /*

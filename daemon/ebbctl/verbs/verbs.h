@@ -13,6 +13,7 @@ extern const struct command command_donor_list, command_donor_drain, command_don
 extern const struct command command_donor_trust, command_donor_forget;
 extern const struct command command_far_create, command_far_list, command_far_show;
 extern const struct command command_far_destroy;
+extern const struct command command_dsm_status;
 extern const struct command command_slab_list, command_slab_migrate;
 extern const struct command command_policy_list, command_policy_attach;
 extern const struct command command_policy_detach, command_policy_set;

@@ -137,9 +137,53 @@ static bool is_far(const struct wire_frame *f)
 	       (!f->offset || wire_far_moves(f) || f->op == WIRE_FAR_ADD);
 }
 
+static bool is_between(const struct wire_frame *f, uint32_t least, uint32_t most)
+{
+	return f->length >= least && f->length <= most;
+}
+
+static bool job_length_fits(const struct wire_frame *f)
+{
+	bool request = f->direction == WIRE_REQUEST;
+
+	if (f->status)
+		return !f->length;
+	switch (f->op) {
+	case WIRE_JOB_HEAP:
+		return request ? is_between(f, WIRE_JOB_HEAP_SIZE, WIRE_JOB_MOST) :
+				 f->length == WIRE_JOB_LIMITS_SIZE;
+	case WIRE_JOB_PLACE:
+		return request ? is_between(f, WIRE_JOB_PLACE_SIZE, WIRE_JOB_MOST) : !f->length;
+	case WIRE_JOB_BEGIN:
+		return request ? is_between(f, WIRE_JOB_BEGIN_SIZE, WIRE_JOB_SETS_MOST) :
+				 !f->length;
+	case WIRE_JOB_TRACE:
+		return request ? is_between(f, WIRE_JOB_TRACE_SIZE, WIRE_JOB_SETS_MOST) :
+				 is_between(f, WIRE_JOB_TRACED_SIZE, WIRE_JOB_MOST);
+	case WIRE_JOB_END:
+		return request ? f->length == WIRE_JOB_END_SIZE :
+				 is_between(f, WIRE_JOB_ENDED_SIZE, WIRE_JOB_MOST);
+	default:
+		return request ? is_between(f, WIRE_JOB_EVACUATE_SIZE, WIRE_JOB_MOST) :
+				 f->length == WIRE_JOB_EVACUATED_SIZE;
+	}
+}
+
+static bool is_job(const struct wire_frame *f)
+{
+	bool job_status = f->status >= WIRE_NO_JOBS && f->status < WIRE_JOB_STATUSES;
+
+	return (job_status || is_far_status(f->status)) && !f->slab && !f->generation &&
+	       !f->offset && job_length_fits(f);
+}
+
 /* Returns whether @f may arrive on a connection for far memory. */
 static bool fits_far(const struct wire_frame *f)
 {
+	if (wire_is_job(f))
+		return is_job(f);
+	if (f->op == WIRE_HELLO && f->status == WIRE_NO_JOBS)
+		return !f->offset && !f->length;
 	if (f->op >= WIRE_FAR_POOL)
 		return is_far(f);
 	/* Their refusals have statuses of far memory, too. */
@@ -233,7 +277,9 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 	/* Another version may define the rest differently. */
 	if (!wire_speaks(h->version))
 		return 0;
-	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA | WIRE_FAR))
+	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA | WIRE_FAR | WIRE_JOBS))
+		return -EPROTO;
+	if ((get32(p + 4) & (WIRE_FAR | WIRE_JOBS)) == WIRE_JOBS)
 		return -EPROTO;
 	if (get32(p + 4) & WIRE_FAR && (h->version < 4 || get32(p + 4) & WIRE_RDMA))
 		return -EPROTO;
@@ -396,6 +442,22 @@ uint64_t wire_get_rate(const uint8_t *buf, uint32_t i)
 	return get64(buf + i * WIRE_LOAN_SIZE);
 }
 
+static const char *job_status_text(uint16_t status)
+{
+	static const char *const texts[WIRE_JOB_STATUSES - WIRE_NO_JOBS] = {
+		"it runs no jobs; start ebb-donord with --far-jobs SIZE",
+		[WIRE_NO_HEAP - WIRE_NO_JOBS] = "no heap is described, or another one",
+		[WIRE_BAD_LAYOUT - WIRE_NO_JOBS] = "not a layout of a type, or another one than before",
+		[WIRE_BAD_REGION - WIRE_NO_JOBS] = "no such region or slot, or not a place for it",
+		[WIRE_OLD_VERSION - WIRE_NO_JOBS] = "the region has another version",
+		[WIRE_OLD_CYCLE - WIRE_NO_JOBS] = "not the cycle or batch that is next",
+		[WIRE_CYCLE_RUNS - WIRE_NO_JOBS] = "the cycle has not ended",
+	};
+
+	return status >= WIRE_NO_JOBS && status < WIRE_JOB_STATUSES ? texts[status - WIRE_NO_JOBS] :
+								      "unknown status";
+}
+
 static const char *far_status_text(uint16_t status)
 {
 	static const char *const texts[WIRE_FAR_STATUSES - WIRE_NO_FAR] = {
@@ -410,7 +472,7 @@ static const char *far_status_text(uint16_t status)
 	};
 
 	return status >= WIRE_NO_FAR && status < WIRE_FAR_STATUSES ? texts[status - WIRE_NO_FAR] :
-								     "unknown status";
+								     job_status_text(status);
 }
 
 const char *wire_status_text(uint16_t status)

@@ -92,6 +92,17 @@ enum wire_far_op {
 	WIRE_FAR_OPS
 };
 
+/* Operations of jobs (wire_job.h), on connections whose HELLO has WIRE_FAR and WIRE_JOBS. */
+enum wire_job_op {
+	WIRE_JOB_HEAP = 48, /* describes a heap and its types */
+	WIRE_JOB_PLACE,     /* where regions of the heap are */
+	WIRE_JOB_BEGIN,     /* of a cycle */
+	WIRE_JOB_TRACE,     /* marks objects, and traces for one turn */
+	WIRE_JOB_END,       /* of a cycle */
+	WIRE_JOB_EVACUATE,  /* copies the objects of regions that live */
+	WIRE_JOB_OPS
+};
+
 /* Statuses on such connections, besides those of enum wire_status. */
 enum wire_far_status {
 	WIRE_NO_FAR = 32,   /* HELLO: this donor has no far memory */
@@ -103,6 +114,18 @@ enum wire_far_status {
 	WIRE_MISALIGNED,    /* a word is not at a multiple of 8 */
 	WIRE_NOT_OWNER,     /* not the member's extent, or not a change that it may make */
 	WIRE_FAR_STATUSES
+};
+
+/* Statuses on connections with WIRE_JOBS, besides those. */
+enum wire_job_status {
+	WIRE_NO_JOBS = 48,   /* HELLO: this donor runs no jobs */
+	WIRE_NO_HEAP,        /* HEAP comes first, and describes one heap */
+	WIRE_BAD_LAYOUT,     /* HEAP: not a layout, or another one than before */
+	WIRE_BAD_REGION,     /* no such region, slot or granule here, or a place that is none */
+	WIRE_OLD_VERSION,    /* the region has another version */
+	WIRE_OLD_CYCLE,      /* not the cycle, or not the batch, that is next */
+	WIRE_CYCLE_RUNS,     /* END: not all is traced; EVACUATE: a cycle has not ended */
+	WIRE_JOB_STATUSES
 };
 
 enum wire_class {
@@ -149,6 +172,8 @@ enum wire_hello_flags {
 	WIRE_RDMA = 4,
 	/* The connection is for far memory alone; version 4. */
 	WIRE_FAR = 8,
+	/* ... and asks for jobs. */
+	WIRE_JOBS = 16,
 };
 
 /* Payload of a HELLO request. */
@@ -228,8 +253,36 @@ struct wire_join {
 #define WIRE_FAR_WORD_SIZE 8u
 #define WIRE_FAR_MEMBER_SIZE 16u
 #define WIRE_FAR_WINDOW 64u /* requests of a member without a reply, at most */
+
+#define WIRE_JOB_MOST (64u << 10) /* bytes of a payload of a job */
+/* Of BEGIN and TRACE, so that a donor can mark all that a request has in a turn. */
+#define WIRE_JOB_SETS_MOST (16u << 10)
+#define WIRE_JOB_REGIONS (1u << 24) /* of a heap: 1 TiB */
+#define WIRE_JOB_TYPES (1u << 16)
+#define WIRE_JOB_RUNS 8u
+#define WIRE_JOB_HEAP_SIZE 24u
+#define WIRE_JOB_LAYOUT_SIZE 32u
+#define WIRE_JOB_RUN_SIZE 16u
+#define WIRE_JOB_LIMITS_SIZE 16u
+#define WIRE_JOB_PLACE_SIZE 48u
+#define WIRE_JOB_SET_SIZE 8u
+#define WIRE_JOB_BEGIN_SIZE 8u
+#define WIRE_JOB_TRACE_SIZE 16u
+#define WIRE_JOB_TRACED_SIZE 32u
+#define WIRE_JOB_END_SIZE 16u
+#define WIRE_JOB_ENDED_SIZE 8u
+#define WIRE_JOB_BITS_SIZE 16u
+#define WIRE_JOB_EVACUATE_SIZE 40u
+#define WIRE_JOB_EVACUATED_SIZE 24u
+
 /* The generation of a request that a member repeats after it has resumed; else 0. */
 #define WIRE_FAR_REPEATED 1u
+
+/* Returns whether @f is one of enum wire_job_op. */
+static inline bool wire_is_job(const struct wire_frame *f)
+{
+	return f->op >= WIRE_JOB_HEAP && f->op < WIRE_JOB_OPS;
+}
 
 /* Returns whether @f moves bytes of arenas: at most WIRE_FAR_MOST. */
 static inline bool wire_far_moves(const struct wire_frame *f)
@@ -253,7 +306,8 @@ static inline bool wire_far_once(const struct wire_frame *f)
  * opcode, status, a direction that the opcode lacks there, reserved bits, an invalid length).  An
  * accepted READ or WRITE moves 1..WIRE_MAX_PAYLOAD bytes in whole pages at a page's start; any
  * other payload is at most WIRE_SMALL bytes, and of ACTIVITY 1..WIRE_LOANS whole elements.  At a
- * FAR side, READ and WRITE of enum wire_far_op move 1..WIRE_FAR_MOST bytes at any place.
+ * FAR side, READ and WRITE of enum wire_far_op move 1..WIRE_FAR_MOST bytes at any place, and
+ * payloads of enum wire_job_op have at most WIRE_JOB_MOST.
  */
 int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame);
 

@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A recorded heap: what tests/gc/record.h writes and heap_replay reads.  A file is a head, padded
- * to HEAP_TRACE_HEAD bytes, then one word of 64 bits per event:
+ * A recorded heap: what tests/gc/record.h writes, and tests/bench/heap_replay.c and `ebb-sim heap`
+ * read.  A file is a head, padded to HEAP_TRACE_HEAD bytes, then one word of 64 bits per event:
  *
  *	bits 0..2	kind
- *	bit 3		HEAP_READ, HEAP_WRITE: HEAP_VIA
+ *	bit 3		HEAP_READ, HEAP_WRITE: HEAP_VIA; HEAP_MARK: HEAP_REFERENCE
  *	bits 3..25	HEAP_BORN: bytes of the object / 8
  *	bits 4..31	object, by number; HEAP_DROP: pages; HEAP_MARK: what
  *	bits 32..63	place / 8, from the head's `low` on
  *
  * Objects are numbered in the order in which they are born.  An object begins with its header, a
  * word; its size includes that.  Numbers are of the machine's byte order.
+ *
+ * With HEAP_REFERENCES=1, a recording also has references, as pairs of HEAP_MARK | HEAP_REFERENCE:
+ * object and place of the slot, then the object that the slot refers to and an enum heap_access in
+ * place of a place.  After the deaths that a collection has found come HEAP_COLLECTED and the
+ * roots, as pairs of which the first word is 0 but for its kind.
  */
-#ifndef EBB_HEAP_TRACE_H
-#define EBB_HEAP_TRACE_H
+#ifndef EBB_SIM_HEAP_TRACE_H
+#define EBB_SIM_HEAP_TRACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "ebb/page.h"
 
 #define HEAP_TRACE_MAGIC UINT64_C(0x3170616568626265)	/* "ebbheap1" */
 #define HEAP_TRACE_HEAD 4096u
@@ -24,7 +31,7 @@
 #define HEAP_SIZE_MOST (((UINT64_C(1) << 23) - 1) * 8)
 /* Larger objects are traced by the word that is touched, others whole. */
 #define HEAP_SMALL_MOST 2048u
-#define HEAP_PAGE 4096u
+#define HEAP_PAGE EBB_PAGE
 
 struct heap_trace_head {
 	uint64_t magic, events, objects;
@@ -44,11 +51,16 @@ enum heap_kind {
 	HEAP_MARK,
 };
 
-/* What a HEAP_MARK says: everything is built. */
-enum { HEAP_BUILT = 1 };
+/* What a HEAP_MARK says: everything is built; all that is dead has been reported. */
+enum { HEAP_BUILT = 1, HEAP_COLLECTED };
+
+/* What happens to a slot; HEAP_CLEARED has no object. */
+enum heap_access { HEAP_CLEARED, HEAP_STORED, HEAP_LOADED, HEAP_ROOT };
 
 /* The reference to this object was just loaded from the object that was touched before. */
 #define HEAP_VIA UINT64_C(8)
+/* Half of a pair. */
+#define HEAP_REFERENCE UINT64_C(8)
 
 static inline uint64_t heap_event(enum heap_kind kind, uint64_t number, uint64_t place)
 {

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Heaps of members for which this donor runs jobs: types, and which regions are in which extents.
+ *
+ * Everything comes from a borrower: layouts are validated, tablets checked against the extent, and
+ * each use of a region checks that the member still has the extent under its generation.  What the
+ * extents hold may be anything.  A heap belongs to a connection's member; it ends with the member.
+ *
+ * The loop's thread calls all functions.  Each does a bounded piece of work.
+ */
+#ifndef EBB_JOB_HEAP_H
+#define EBB_JOB_HEAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "donord/far/far_extent.h"
+#include "job_memory.h"
+#include "lib/rules/far_cycle.h"
+#include "lib/rules/layout.h"
+#include "lib/wire/wire_job.h"
+
+/*
+ * Of a turn, with which a donor delays others: marks of sets, and objects and references traced;
+ * bytes copied.  Each is below 1 ms (docs/protocol.md).
+ */
+#define JOB_UNITS 8192u
+#define JOB_BYTES (512u << 10)
+#define JOB_LEAF_SHIFT 12
+#define JOB_LEAF (1u << JOB_LEAF_SHIFT)   /* regions of a leaf of the table */
+#define JOB_TYPES_SHIFT 8
+#define JOB_TYPES (1u << JOB_TYPES_SHIFT) /* types of a leaf of theirs */
+
+struct job_region {
+	struct job_region *next, *previous; /* in the queue */
+	uint32_t number, version;
+	uint32_t slot_bytes, slots, words;
+	uint32_t cycle;          /* .marks, .traced and .named are of this one; 0 = of none */
+	bool leaf;               /* its objects have no references */
+	bool queued;
+	struct far_extent extent;
+	uint32_t base;
+	uint64_t ready;          /* bit i: word i may have objects that are marked, not traced */
+	uint64_t *live, *marks;  /* .words words each, by slot */
+	uint64_t *traced;        /* traced, or not marked and elsewhere: a ghost */
+	uint64_t *named;         /* a reference to it was traced here */
+	uint16_t *before;        /* index of .live */
+	uint64_t tables[];
+};
+
+/*
+ * Objects that are not here and that references have named: a word of granules of a region.  They
+ * are often scattered, so a table of regions would be full when it has few.
+ */
+struct job_out {
+	uint32_t key; /* region * TABLET_WORDS + word + 1; 0 = unused */
+	uint64_t bits;
+};
+
+/* A hash table in a block of JOB_CHUNK, and as many entries as keep it short of full. */
+#define JOB_OUT_PLACES 4096u
+#define JOB_OUTS 3000u
+
+struct jobs;
+
+struct job_heap {
+	struct jobs *jobs;
+	const struct far_member *member; /* NULL once it has left */
+	struct job_heap *next;           /* of those that end */
+	uint64_t base, mask;
+	uint32_t regions;
+	uint32_t placed;
+	struct job_region ***leaves;     /* WIRE_JOB_REGIONS / JOB_LEAF of them; NULL = empty */
+	struct layout ***types;          /* WIRE_JOB_TYPES / JOB_TYPES of them */
+	struct job_out *outs;            /* JOB_OUT_PLACES of them */
+	uint32_t out_count;
+	struct far_cycle_donor_state cycle;
+	bool committed;                  /* all marks of the cycle have been sent */
+	struct job_region *first, *last; /* queue of regions with work */
+	uint32_t queued;                 /* of these */
+	/* Whose object .part_slot was traced up to .part_reference; NULL = none. */
+	struct job_region *part;
+	uint32_t part_slot, part_reference;
+	struct wire_job_traced traced;   /* of the last batch */
+	uint32_t end_leaf, end_type;     /* while it ends: what is next */
+};
+
+/* Since the start. */
+struct job_counts {
+	uint64_t requests[WIRE_JOB_OPS - WIRE_JOB_HEAP];
+	uint64_t cycles, abandoned; /* begun; aborted, or ended by another or by the member's end */
+	uint64_t marked, references; /* objects; references traced */
+	uint64_t evacuated;         /* bytes */
+	uint64_t busy;              /* ns of processor time */
+	uint64_t postponed;         /* requests that found the share of the processor used up */
+};
+
+struct jobs {
+	struct job_memory memory;
+	uint32_t percent;           /* of one processor that jobs may use, 1 to 100 */
+	uint64_t next_at;           /* ns, CLOCK_MONOTONIC: when they may go on */
+	uint64_t worked;            /* turn of the loop of the last request */
+	uint32_t heaps, regions;
+	struct job_heap *ending;
+	struct job_counts counts;
+	uint64_t references[LAYOUT_REFERENCES]; /* of the object that is traced */
+};
+
+/* Tables take up to @bytes.  Returns 0 or -ENOMEM; *@out is untouched on failure. */
+int jobs_new(struct jobs **out, uint64_t bytes, uint32_t percent);
+/* No heap is in use. */
+void jobs_free(struct jobs **jobs);
+
+/* Returns whether heaps that have ended have more to free. */
+bool jobs_turn(struct jobs *jobs);
+
+/*
+ * HEAP: describes the heap of @m, or adds types to *@heap.  WIRE_OVER_QUOTA: no memory is left;
+ * then what came before the type stays.  -EPROTO: not a payload.
+ */
+int job_heap_describe(struct jobs *jobs, struct job_heap **heap, const struct far_member *m,
+		      const uint8_t *payload, uint32_t length, uint16_t *status);
+/* The member has left: ends the heap, in pieces. */
+void job_heap_end(struct job_heap **heap);
+
+/*
+ * PLACE.  All records are checked before the first one takes effect; WIRE_OVER_QUOTA: those that
+ * memory was left for are in effect.
+ */
+int job_heap_place(struct job_heap *h, const uint8_t *payload, uint32_t length, uint16_t *status);
+
+/* Returns whether a cycle has begun, and neither all its marks were sent nor was it aborted. */
+static inline bool job_cycle_runs(const struct job_heap *h)
+{
+	return h->cycle.active && !h->committed;
+}
+
+/* Returns region @number, or NULL: it is not here. */
+struct job_region *job_region_find(const struct job_heap *h, uint32_t number);
+/* Returns the layout of @type, or NULL. */
+const struct layout *job_type_find(const struct job_heap *h, uint32_t type);
+/* Returns the region's bytes, or NULL: the member does not have the extent any more. */
+uint8_t *job_region_memory(const struct job_heap *h, const struct job_region *r);
+/* Adds the region to the queue, and takes it out; if it is there already, or is not. */
+void job_region_queue(struct job_heap *h, struct job_region *r);
+void job_region_unqueue(struct job_heap *h, struct job_region *r);
+
+#endif

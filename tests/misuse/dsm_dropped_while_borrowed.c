@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// clang: -Wthread-safety-analysis
+#include <ebbdsm.h>
+
+int f(ebbdsm_t *dsm, struct ebbdsm_box *box);
+
+int f(ebbdsm_t *dsm, struct ebbdsm_box *box)
+{
+	const int *p = ebbdsm_borrow(dsm, box);
+	int x, r;
+
+	if (!p)
+		return 1;
+	x = *p;
+#ifdef MISUSE
+	r = ebbdsm_drop(dsm, box);
+	ebbdsm_return(dsm, box, p);
+#else
+	ebbdsm_return(dsm, box, p);
+	r = ebbdsm_drop(dsm, box);
+#endif
+	return r ? r : x;
+}

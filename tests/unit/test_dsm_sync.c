@@ -1,0 +1,771 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* ebbdsm_sync.h with a donor in this process, at its unix socket (mapped) and its TCP port. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Tests make the mistakes that compilers find. */
+#define EBBDSM_NO_CHECKS
+#include "userlib/dsm/ebbdsm.h"
+#include "userlib/dsm/sync_step.h"
+
+/* Last: cmocka.h makes a macro of fail(). */
+#include "far_library.h"
+
+static int end(void **state)
+{
+	struct ebbfar_options o = options(world.tcp, 0);
+	int r = -EBUSY;
+
+	for (int i = 0; i < 500 && r == -EBUSY; i++) {
+		r = ebbfar_destroy(&o);
+		usleep(r == -EBUSY ? 10000 : 0);
+	}
+	if (r && r != -ENOENT)
+		fail_msg("%s", o.error);
+	return end_far_donor(state);
+}
+
+static ebbdsm_t *join(const char *donor)
+{
+	const char *const donors[] = { donor };
+	struct ebbdsm_options o = { .size = sizeof(o), .donors = donors, .donor_count = 1,
+				    .pool = "p", .timeout_ms = 5000 };
+	ebbdsm_t *dsm;
+
+	if (ebbdsm_open(&o, &dsm))
+		fail_msg("%s", o.error);
+	return dsm;
+}
+
+static uint64_t round_trips(ebbdsm_t *dsm)
+{
+	struct ebbdsm_counts c = { .size = sizeof(c) };
+
+	ebbdsm_count(dsm, &c);
+	return c.round_trips;
+}
+
+/* Uses all memory, so that none is as a process that has left has left it. */
+static void use_all(ebbdsm_t *dsm)
+{
+	static const size_t size[] = { 1u << 20, 65504, 16000 };
+	int r;
+
+	for (size_t i = 0; i < sizeof(size) / sizeof(*size); i++)
+		do {
+			struct ebbdsm_box box = { 0 };
+
+			r = ebbdsm_new(dsm, NULL, size[i], &box);
+		} while (!r);
+	assert_int_equal(r, -ENOSPC);
+}
+
+/* Over TCP a drop takes effect soon. */
+static void becomes_stale(ebbdsm_t *dsm, uint64_t place, uint64_t stamp)
+{
+	const struct ebbdsm_words words = { place, stamp };
+	uint64_t value;
+	int r = 0;
+
+	for (int i = 0; i < 1000 && r != -ESTALE; i++) {
+		r = ebbdsm_load(dsm, &words, 0, &value);
+		usleep(r == -ESTALE ? 0 : 1000);
+	}
+	assert_int_equal(r, -ESTALE);
+}
+
+/* --- atomics ---------------------------------------------------------------------- */
+
+static void atomics(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	const uint64_t values[3] = { 1, ~0ull, 3 };
+	struct ebbdsm_words words = { 0 }, wrong;
+	uint64_t value, before;
+
+	assert_int_equal(ebbdsm_words_new(a, values, 0, &words), -EINVAL);
+	assert_int_equal(ebbdsm_words_new(a, NULL, EBBDSM_GUARDED_MOST / 8 + 1, &words), -EINVAL);
+	assert_int_equal(ebbdsm_words_new(a, values, 3, &words), 0);
+	before = round_trips(b);
+	assert_int_equal(ebbdsm_load(b, &words, 1, &value), 0);
+	assert_int_equal(value, ~0ull);
+	assert_int_equal(ebbdsm_add(b, &words, 1, 2, &value), 0);
+	assert_int_equal(value, ~0ull);
+	assert_int_equal(ebbdsm_store(b, &words, 1, 7), 0);
+	assert_int_equal(ebbdsm_cas(b, &words, 1, 7, 8, &value), 0);
+	assert_int_equal(value, 7);
+	assert_int_equal(ebbdsm_cas(b, &words, 1, 7, 9, &value), 0);
+	assert_int_equal(value, 8);
+	assert_int_equal(round_trips(b) - before, 5);
+	/* Another one changes it: what was seen is old. */
+	before = round_trips(a);
+	assert_int_equal(ebbdsm_add(a, &words, 1, 1, &value), 0);
+	assert_int_equal(value, 8);
+	assert_int_equal(round_trips(a) - before, at == world.tcp);
+	before = round_trips(b);
+	assert_int_equal(ebbdsm_add(b, &words, 1, 1, &value), 0);
+	assert_int_equal(value, 9);
+	assert_int_equal(round_trips(b) - before, 2);
+	assert_int_equal(ebbdsm_load(a, &words, 0, &value), 0);
+	assert_int_equal(value, 1);
+	assert_int_equal(ebbdsm_load(b, &words, 3, &value), -EINVAL);
+	assert_int_equal(ebbdsm_add(a, &words, 3, 1, &value), -EINVAL);
+	assert_int_equal(ebbdsm_load(b, &words, 5000, &value), -EINVAL);
+	wrong = (struct ebbdsm_words){ words.at, words.stamp + 16 };
+	assert_int_equal(ebbdsm_load(b, &wrong, 0, &value), -ESTALE);
+	wrong = words;
+	assert_int_equal(ebbdsm_words_drop(b, &wrong), -ESTALE);
+	assert_int_equal(ebbdsm_words_drop(a, &words), 0);
+	becomes_stale(b, wrong.at, wrong.stamp);
+	assert_int_equal(ebbdsm_add(b, &wrong, 1, 1, NULL), -ESTALE);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+enum { PROCESSES = 3, TURNS = 200 };
+
+static struct {
+	struct ebbdsm_words words;
+	struct ebbdsm_mutex mutex;
+	struct ebbdsm_channel channel;
+	int wrong;
+} shared;
+
+static void *adds(void *data)
+{
+	for (int i = 0; i < TURNS; i++)
+		if (ebbdsm_add(data, &shared.words, 0, 3, NULL))
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+static void run_all(ebbdsm_t *const dsm[PROCESSES], void *(*function)(void *))
+{
+	pthread_t t[PROCESSES];
+
+	shared.wrong = 0;
+	for (int i = 0; i < PROCESSES; i++)
+		pthread_create(&t[i], NULL, function, dsm[i]);
+	for (int i = 0; i < PROCESSES; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(shared.wrong, 0);
+}
+
+static void no_add_is_lost(void **state)
+{
+	ebbdsm_t *const dsm[PROCESSES] = { join(at), join(world.tcp), join(world.local) };
+	uint64_t value;
+
+	assert_int_equal(ebbdsm_words_new(dsm[0], NULL, 1, &shared.words), 0);
+	run_all(dsm, adds);
+	assert_int_equal(ebbdsm_load(dsm[1], &shared.words, 0, &value), 0);
+	assert_int_equal(value, PROCESSES * TURNS * 3);
+	for (int i = 0; i < PROCESSES; i++)
+		ebbdsm_close(dsm[i]);
+}
+
+/* What an old name names is another's memory by now: it does not change. */
+static void old_names_change_nothing(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_words words, many[64];
+	struct ebbdsm_mutex mutex;
+	void *content;
+	uint64_t value;
+
+	assert_int_equal(ebbdsm_words_new(a, NULL, 8, &words), 0);
+	assert_int_equal(ebbdsm_add(b, &words, 2, 5, NULL), 0);
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 100, &mutex), 0);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, &content), 0);
+	memset(content, 1, 100);
+	ebbdsm_close(a);
+	a = join(world.local);
+	use_all(a);
+	ebbdsm_close(a);
+	a = join(world.local);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(ebbdsm_words_new(a, NULL, 8, &many[i]), 0);
+	assert_int_equal(ebbdsm_add(b, &words, 2, 5, NULL), -ESTALE);
+	assert_int_equal(ebbdsm_store(b, &words, 2, 5), -ESTALE);
+	assert_int_equal(ebbdsm_unlock(b, &mutex, content), -ESTALE);
+	for (int i = 0; i < 64; i++)
+		for (uint32_t k = 0; k < 8; k++) {
+			assert_int_equal(ebbdsm_load(a, &many[i], k, &value), 0);
+			assert_int_equal(value, 0);
+		}
+	ebbdsm_close(a);
+	assert_int_equal(ebbdsm_load(b, &words, 2, &value), -EOWNERDEAD);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, &content), -ENOTRECOVERABLE);
+	ebbdsm_close(b);
+}
+
+/* --- mutexes ---------------------------------------------------------------------- */
+
+static void mutexes(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_mutex mutex, wrong;
+	struct ebbdsm_words words;
+	uint64_t before;
+	void *content, *other;
+
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 0, &mutex), -EINVAL);
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, EBBDSM_GUARDED_MOST + 1, &mutex), -EINVAL);
+	assert_int_equal(ebbdsm_mutex_new(a, "abcdefghi", 10, &mutex), 0);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, &content), 0);
+	assert_string_equal(content, "abcdefghi");
+	assert_int_equal((uintptr_t)content % 16, 0);
+	assert_int_equal(ebbdsm_lock(a, &mutex, 0, &other), -EAGAIN);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, &other), -EAGAIN);
+	assert_int_equal(ebbdsm_lock(a, &mutex, 20, &other), -ETIMEDOUT);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 20, &other), -ETIMEDOUT);
+	assert_int_equal(ebbdsm_consistent(b, &mutex), -EINVAL);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), -EINVAL);
+	assert_int_equal(ebbdsm_unlock(b, &mutex, (char *)content + 1), -EINVAL);
+	assert_int_equal(ebbdsm_leave(b, mutex.at, mutex.stamp), -EBUSY);
+	strcpy(content, "ABCDEFGHI");
+	assert_int_equal(ebbdsm_unlock(b, &mutex, content), 0);
+	assert_int_equal(ebbdsm_unlock(b, &mutex, content), -EINVAL);
+	assert_int_equal(ebbdsm_lock(a, &mutex, -1, &content), 0);
+	assert_string_equal(content, "ABCDEFGHI");
+	assert_int_equal(ebbdsm_mutex_drop(a, &mutex), -EBUSY);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+	/* One round trip each, also after others. */
+	for (int i = 0; i < 3; i++) {
+		before = round_trips(b);
+		assert_int_equal(ebbdsm_lock(b, &mutex, -1, &content), 0);
+		assert_int_equal(round_trips(b) - before, 1);
+		++*(char *)content;
+		assert_int_equal(ebbdsm_unlock(b, &mutex, content), 0);
+		assert_int_equal(round_trips(b) - before, 2);
+		assert_int_equal(ebbdsm_lock(a, &mutex, -1, &content), 0);
+		assert_int_equal(*(char *)content, 'B' + i);
+		assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+	}
+	/* Another kind. */
+	assert_int_equal(ebbdsm_words_new(a, NULL, 100, &words), 0);
+	wrong = (struct ebbdsm_mutex){ words.at, words.stamp };
+	assert_int_equal(ebbdsm_lock(b, &wrong, 0, &content), -EINVAL);
+	assert_int_equal(ebbdsm_leave(b, mutex.at, mutex.stamp), 0);
+	assert_int_equal(ebbdsm_leave(b, mutex.at, mutex.stamp), 0);
+	wrong = mutex;
+	assert_int_equal(ebbdsm_mutex_drop(b, &wrong), -ESTALE);
+	assert_int_equal(ebbdsm_mutex_drop(a, &mutex), 0);
+	assert_int_equal(mutex.at, 0);
+	becomes_stale(b, wrong.at, wrong.stamp);
+	assert_int_equal(ebbdsm_lock(b, &wrong, 0, &content), -ESTALE);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+static void *locks(void *data)
+{
+	for (int i = 0; i < TURNS; i++) {
+		uint64_t *content;
+		int r = ebbdsm_lock(data, &shared.mutex, -1, (void **)&content);
+
+		if (r || content[0] != content[1])
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+		if (r)
+			return NULL;
+		content[0]++;
+		content[1]++;
+		if (ebbdsm_unlock(data, &shared.mutex, content))
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void one_at_a_time(void **state)
+{
+	ebbdsm_t *const dsm[PROCESSES] = { join(at), join(world.tcp), join(world.local) };
+	ebbdsm_t *const threads[PROCESSES] = { dsm[1], dsm[1], dsm[1] };
+	uint64_t *content, sum = 0;
+
+	assert_int_equal(ebbdsm_mutex_new(dsm[0], NULL, 16, &shared.mutex), 0);
+	run_all(dsm, locks);
+	run_all(threads, locks);
+	for (int i = 0; i < PROCESSES; i++)
+		sum += round_trips(dsm[i]);
+	print_message("%.1f round trips for a lock and its unlock\n",
+		      (double)sum / (2 * PROCESSES * TURNS));
+	assert_true(sum <= 12ull * 2 * PROCESSES * TURNS);
+	assert_int_equal(ebbdsm_lock(dsm[0], &shared.mutex, 0, (void **)&content), 0);
+	assert_int_equal(content[0], 2 * PROCESSES * TURNS);
+	assert_int_equal(ebbdsm_unlock(dsm[0], &shared.mutex, content), 0);
+	for (int i = 0; i < PROCESSES; i++)
+		ebbdsm_close(dsm[i]);
+}
+
+/* Executes a step on the state of a mutex alone. */
+static void unlock_state(uint64_t *word, uint32_t user)
+{
+	struct sync_op op;
+	struct sync_verb v;
+
+	sync_unlock(&op, 1, user, *word, false);
+	for (v = sync_next(&op, 0); v.kind != SYNC_ENDED; v = sync_next(&op, 0))
+		for (uint32_t i = 0; v.kind == SYNC_EXECUTE && i < v.parts; i++)
+			if (v.part[i].kind == SYNC_SWAP) {
+				op.old = *word;
+				if (op.old == v.part[i].expect)
+					*word = v.part[i].desired;
+			}
+	assert_int_equal(op.result, 0);
+}
+
+/* All wait, always: each has it once in a round. */
+static void turns(void **state)
+{
+	uint64_t word = 6ull << SYNC_HOLDER_SHIFT | (SYNC_BITS & ~(1ull << 5));
+
+	for (int round = 0; round < 3; round++) {
+		uint32_t had = 0;
+
+		for (uint32_t i = 0; i < SYNC_USERS; i++) {
+			uint32_t user = (uint32_t)sync_holder(word);
+
+			had |= 1u << user;
+			/* It waits again as soon as it has unlocked. */
+			unlock_state(&word, user);
+			word |= 1ull << user;
+		}
+		assert_int_equal(had, ~0u);
+	}
+}
+
+static void dead_holder(void **state)
+{
+	ebbdsm_t *a = join(at), *b, *c = join(world.tcp);
+	struct ebbdsm_mutex mutex;
+	uint64_t *content;
+
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 8, &mutex), 0);
+	for (int waits = 0; waits < 3; waits++) {
+		b = join(waits == 1 ? world.local : world.tcp);
+		assert_int_equal(ebbdsm_lock(b, &mutex, 0, (void **)&content), 0);
+		assert_int_equal(ebbdsm_lock(c, &mutex, 0, (void **)&content), -EAGAIN);
+		ebbdsm_close(b);
+		/* The member's number and its memory are another's. */
+		b = join(world.local);
+		if (waits == 2)
+			use_all(b);
+		assert_int_equal(ebbdsm_lock(c, &mutex, waits ? 5000 : 0, (void **)&content),
+				 -EOWNERDEAD);
+		assert_int_equal(ebbdsm_consistent(c, &mutex), 0);
+		assert_int_equal(ebbdsm_unlock(c, &mutex, content), 0);
+		assert_int_equal(ebbdsm_lock(a, &mutex, 0, (void **)&content), 0);
+		assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+		ebbdsm_close(b);
+	}
+	b = join(world.tcp);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, (void **)&content), 0);
+	ebbdsm_close(b);
+	assert_int_equal(ebbdsm_lock(a, &mutex, -1, (void **)&content), -EOWNERDEAD);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+	assert_int_equal(ebbdsm_lock(a, &mutex, 0, (void **)&content), -ENOTRECOVERABLE);
+	assert_int_equal(ebbdsm_lock(c, &mutex, -1, (void **)&content), -ENOTRECOVERABLE);
+	ebbdsm_close(c);
+	ebbdsm_close(a);
+}
+
+/* Entries of users that have exited are used again, and those of others are not. */
+static void many_users(void **state)
+{
+	ebbdsm_t *a = join(at), *all[EBBDSM_USERS];
+	struct ebbdsm_mutex mutex;
+	void *content;
+
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 8, &mutex), 0);
+	for (int turn = 0; turn < 2; turn++) {
+		for (uint32_t i = 0; i < EBBDSM_USERS; i++) {
+			all[i] = join(world.tcp);
+			assert_int_equal(ebbdsm_lock(all[i], &mutex, 0, &content), 0);
+			assert_int_equal(ebbdsm_unlock(all[i], &mutex, content), 0);
+		}
+		assert_int_equal(ebbdsm_lock(a, &mutex, 0, &content), -EUSERS);
+		assert_int_equal(ebbdsm_leave(all[7], mutex.at, mutex.stamp), 0);
+		assert_int_equal(ebbdsm_lock(a, &mutex, 0, &content), 0);
+		assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+		assert_int_equal(ebbdsm_lock(all[7], &mutex, 0, &content), -EUSERS);
+		assert_int_equal(ebbdsm_leave(a, mutex.at, mutex.stamp), 0);
+		for (uint32_t i = 0; i < EBBDSM_USERS; i++)
+			ebbdsm_close(all[i]);
+	}
+	ebbdsm_close(a);
+}
+
+/* --- channels --------------------------------------------------------------------- */
+
+static void channels(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_channel channel, wrong;
+	char bytes[16] = "";
+	uint64_t before;
+	size_t size;
+
+	assert_int_equal(ebbdsm_channel_new(a, 0, 8, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, 1, 0, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, 1, EBBDSM_GUARDED_MOST - 7, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, EBBDSM_GUARDED_MOST / 16 + 1, 8, &channel), -EINVAL);
+	assert_int_equal(ebbdsm_channel_new(a, 2, 10, &channel), 0);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, 0), -EAGAIN);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, 20), -ETIMEDOUT);
+	assert_int_equal(ebbdsm_send(a, &channel, bytes, 11, 0), -EMSGSIZE);
+	assert_int_equal(ebbdsm_send(a, &channel, "one", 4, 0), 0);
+	assert_int_equal(ebbdsm_send(a, &channel, "", 0, 0), 0);
+	assert_int_equal(ebbdsm_send(a, &channel, "three", 6, 0), -EAGAIN);
+	assert_int_equal(ebbdsm_send(a, &channel, "three", 6, 20), -ETIMEDOUT);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 3, &size, -1), -EMSGSIZE);
+	before = round_trips(b);
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, -1), 0);
+	assert_int_equal(round_trips(b) - before, 2);
+	assert_int_equal(size, 4);
+	assert_string_equal(bytes, "one");
+	assert_int_equal(ebbdsm_receive(b, &channel, bytes, 16, &size, -1), 0);
+	assert_int_equal(size, 0);
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(ebbdsm_send(b, &channel, &i, sizeof(i), -1), 0);
+		assert_int_equal(ebbdsm_receive(a, &channel, bytes, 16, &size, -1), 0);
+		assert_memory_equal(bytes, &i, sizeof(i));
+	}
+	assert_int_equal(ebbdsm_send(b, &channel, "last", 5, -1), 0);
+	assert_int_equal(ebbdsm_channel_close(a, &channel), 0);
+	assert_int_equal(ebbdsm_send(b, &channel, "no", 3, -1), -EPIPE);
+	assert_int_equal(ebbdsm_receive(a, &channel, bytes, 16, &size, -1), 0);
+	assert_string_equal(bytes, "last");
+	assert_int_equal(ebbdsm_receive(a, &channel, bytes, 16, &size, -1), -EPIPE);
+	assert_int_equal(ebbdsm_leave(b, channel.at, channel.stamp), 0);
+	wrong = channel;
+	assert_int_equal(ebbdsm_channel_drop(b, &wrong), -ESTALE);
+	assert_int_equal(ebbdsm_channel_drop(a, &channel), 0);
+	becomes_stale(b, wrong.at, wrong.stamp);
+	assert_int_equal(ebbdsm_send(b, &wrong, "", 0, 0), -ESTALE);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+/* Those on the other side leave, or die: a call that waits for them ends. */
+static void lonely(void **state)
+{
+	ebbdsm_t *a = join(at), *b;
+	struct ebbdsm_channel channel;
+	uint64_t value = 5;
+	size_t size;
+
+	for (int dies = 0; dies < 2; dies++) {
+		assert_int_equal(ebbdsm_channel_new(a, 1, 8, &channel), 0);
+		b = join(world.tcp);
+		assert_int_equal(ebbdsm_send(b, &channel, &value, 8, -1), 0);
+		if (!dies)
+			assert_int_equal(ebbdsm_leave(b, channel.at, channel.stamp), 0);
+		ebbdsm_close(b);
+		assert_int_equal(ebbdsm_receive(a, &channel, &value, 8, &size, -1), 0);
+		assert_int_equal(ebbdsm_receive(a, &channel, &value, 8, &size, -1), -ECONNRESET);
+		b = join(world.local);
+		assert_int_equal(ebbdsm_send(b, &channel, &value, 8, -1), 0);
+		assert_int_equal(ebbdsm_leave(a, channel.at, channel.stamp), 0);
+		assert_int_equal(ebbdsm_send(b, &channel, &value, 8, -1), -ECONNRESET);
+		ebbdsm_close(b);
+		assert_int_equal(ebbdsm_channel_drop(a, &channel), 0);
+	}
+	assert_int_equal(ebbdsm_channel_new(a, 1, 8, &channel), 0);
+	b = join(world.tcp);
+	assert_int_equal(ebbdsm_receive(b, &channel, &value, 8, &size, 0), -EAGAIN);
+	ebbdsm_close(a);
+	assert_int_equal(ebbdsm_receive(b, &channel, &value, 8, &size, 10000), -EOWNERDEAD);
+	ebbdsm_close(b);
+}
+
+static void *passes_on(void *data)
+{
+	for (;;) {
+		uint64_t value;
+		size_t size;
+		int r = ebbdsm_receive(data, &shared.channel, &value, 8, &size, -1);
+
+		if (r == -EPIPE)
+			return NULL;
+		if (!r && value < TURNS) {
+			value++;
+			r = ebbdsm_send(data, &shared.channel, &value, 8, -1);
+		} else if (!r) {
+			r = ebbdsm_channel_close(data, &shared.channel);
+		}
+		if (r) {
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+			return NULL;
+		}
+	}
+}
+
+/* Sleepers are woken: a lost ring would take half a second each. */
+static void a_ring(void **state)
+{
+	ebbdsm_t *const dsm[PROCESSES] = { join(at), join(world.tcp), join(world.local) };
+	ebbdsm_t *const threads[PROCESSES] = { dsm[1], dsm[1], dsm[1] };
+	uint64_t value = 0;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ebbdsm_channel_new(dsm[0], 1, 8, &shared.channel), 0);
+		assert_int_equal(ebbdsm_send(dsm[0], &shared.channel, &value, 8, -1), 0);
+		run_all(i ? threads : dsm, passes_on);
+	}
+	for (int i = 0; i < PROCESSES; i++)
+		ebbdsm_close(dsm[i]);
+}
+
+static void boxes_travel(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_channel channel;
+	struct ebbdsm_box box = { 0 }, got = { 0 };
+	const char *p;
+
+	assert_int_equal(ebbdsm_channel_new(a, 1, 16, &channel), 0);
+	assert_int_equal(ebbdsm_new(a, "content", 8, &box), 0);
+	assert_int_equal(ebbdsm_send_box(a, &channel, &box, 0), 0);
+	assert_int_equal(box.at, 0);
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), 0);
+	p = ebbdsm_borrow(b, &got);
+	assert_string_equal(p, "content");
+	assert_int_equal(ebbdsm_return(b, &got, p), 0);
+	/* Full: the box stays. */
+	assert_int_equal(ebbdsm_new(a, "another", 8, &box), 0);
+	assert_int_equal(ebbdsm_send(a, &channel, "no box", 7, 0), 0);
+	assert_int_equal(ebbdsm_send_box(a, &channel, &box, 10), -ETIMEDOUT);
+	p = ebbdsm_borrow(a, &box);
+	assert_string_equal(p, "another");
+	assert_int_equal(ebbdsm_return(a, &box, p), 0);
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), -EINVAL);
+	/* The sender dies. */
+	assert_int_equal(ebbdsm_send_box(b, &channel, &got, 0), 0);
+	ebbdsm_close(b);
+	got = (struct ebbdsm_box){ 0 };
+	b = join(world.local);
+	use_all(b);
+	ebbdsm_close(b);
+	assert_int_equal(ebbdsm_receive_box(a, &channel, &got, 0), -EOWNERDEAD);
+	ebbdsm_close(a);
+}
+
+/* --- shared ownership ------------------------------------------------------------- */
+
+static uint64_t places(ebbdsm_t *dsm)
+{
+	struct ebbdsm_counts c = { .size = sizeof(c) };
+
+	assert_int_equal(ebbdsm_settle(dsm), 0);
+	ebbdsm_count(dsm, &c);
+	return c.places;
+}
+
+static void arcs(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp), *c = join(world.local);
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_arc arc;
+	uint64_t before;
+	const char *p;
+
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), -ESTALE);
+	assert_int_equal(ebbdsm_new(a, "shared", 7, &box), 0);
+	p = ebbdsm_borrow(a, &box);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), -EBUSY);
+	assert_int_equal(ebbdsm_return(a, &box, p), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(box.at, 0);
+	before = round_trips(b);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(round_trips(b) - before, 5);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(round_trips(b) - before, 5);
+	assert_int_equal(ebbdsm_clone(c, &arc), 0);
+	p = ebbdsm_borrow_view(b, &arc.value, NULL);
+	assert_string_equal(p, "shared");
+	assert_int_equal(ebbdsm_return_view(b, &arc.value, p), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), -EINVAL);
+	assert_int_equal(places(a), 2);
+	assert_int_equal(ebbdsm_clone(a, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(b, &arc), 0);
+	/* A dead one's reference ends with it. */
+	ebbdsm_close(c);
+	for (int i = 0; i < 100; i++) {
+		assert_int_equal(places(a), 2);
+		usleep(i < 5 ? 1000 : 0);
+	}
+	assert_int_equal(ebbdsm_unclone(b, &arc), 0);
+	assert_int_equal(places(a), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), -ESTALE);
+	assert_int_equal(ebbdsm_clone(a, &arc), -ESTALE);
+	/* The maker dies. */
+	assert_int_equal(ebbdsm_new(a, "shared", 7, &box), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	ebbdsm_close(a);
+	a = join(world.local);
+	use_all(a);
+	ebbdsm_close(a);
+	assert_int_equal(ebbdsm_unclone(b, &arc), -EOWNERDEAD);
+	ebbdsm_close(b);
+}
+
+/* --- groups ----------------------------------------------------------------------- */
+
+static void groups(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_view view;
+	uint32_t list = 0, n = 0;
+	uint64_t before, sum = 0;
+	size_t size, bytes;
+	void *g;
+
+	assert_int_equal(ebbdsm_group_new(a, 31, &box), -EINVAL);
+	assert_int_equal(ebbdsm_group_new(a, 4000, &box), 0);
+	g = ebbdsm_borrow_mut(a, &box);
+	assert_int_equal(ebbdsm_group_add(g, 4000, 0), 0);
+	assert_int_equal(ebbdsm_group_add(g, 4000, 4000), 0);
+	/* A list; links are numbers. */
+	for (uint32_t i = 1;; i++) {
+		uint32_t number = ebbdsm_group_add(g, 4000, 20), *node;
+
+		if (!number)
+			break;
+		node = ebbdsm_member_mut(g, 4000, number, &bytes);
+		assert_int_equal(bytes, 20);
+		assert_int_equal((uintptr_t)node % 16, 0);
+		node[0] = list;
+		node[1] = i;
+		list = number;
+		n = i;
+	}
+	assert_int_equal(n, (4000 - 16) / 48);
+	assert_int_equal(ebbdsm_return_mut(a, &box, g), 0);
+	/* One read brings them all. */
+	view = ebbdsm_lend(&box);
+	before = round_trips(b);
+	g = (void *)ebbdsm_borrow_view(b, &view, &size);
+	assert_int_equal(size, 4000);
+	for (uint32_t number = list; number;) {
+		const uint32_t *node = ebbdsm_member(g, size, number, NULL);
+
+		sum += node[1];
+		number = node[0];
+	}
+	assert_int_equal(sum, n * (n + 1) / 2);
+	assert_int_equal(round_trips(b) - before, 1);
+	assert_int_equal(ebbdsm_return_view(b, &view, g), 0);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+/* Members of random sizes come and go; each keeps its content, and no byte beside the group. */
+static void members_come_and_go(void **state)
+{
+	enum { SIZE = 3000, MEMBERS = 100 };
+	_Alignas(16) uint8_t whole[SIZE + 16];
+	ebbdsm_t *a = join(at);
+	struct ebbdsm_box box = { 0 };
+	struct {
+		uint32_t number;
+		size_t bytes;
+	} all[MEMBERS] = { 0 };
+	void *g;
+	size_t bytes;
+
+	assert_int_equal(ebbdsm_group_new(a, SIZE, &box), 0);
+	g = ebbdsm_borrow_mut(a, &box);
+	memcpy(whole, g, SIZE);
+	assert_int_equal(ebbdsm_return_mut(a, &box, g), 0);
+	ebbdsm_close(a);
+	memset(whole + SIZE, 0x5a, 16);
+	srand(1);
+	for (int turn = 0; turn < 20000; turn++) {
+		int i = rand() % MEMBERS, n = 0;
+		uint8_t *m;
+
+		if (all[i].number) {
+			m = ebbdsm_member_mut(whole, SIZE, all[i].number, &bytes);
+			assert_non_null(m);
+			assert_int_equal(bytes, all[i].bytes);
+			for (size_t k = 0; k < bytes; k++)
+				assert_int_equal(m[k], i);
+			assert_int_equal(ebbdsm_group_remove(whole, SIZE, all[i].number), 0);
+			assert_int_equal(ebbdsm_group_remove(whole, SIZE, all[i].number), -EINVAL);
+			assert_null(ebbdsm_member(whole, SIZE, all[i].number, NULL));
+			all[i].number = 0;
+		} else {
+			all[i].bytes = 1 + (size_t)(rand() % 90);
+			all[i].number = ebbdsm_group_add(whole, SIZE, all[i].bytes);
+			m = ebbdsm_member_mut(whole, SIZE, all[i].number, NULL);
+			for (size_t k = 0; m && k < all[i].bytes; k++) {
+				assert_int_equal(m[k], 0);
+				m[k] = (uint8_t)i;
+			}
+		}
+		for (uint32_t next = 0; (next = ebbdsm_next_member(whole, SIZE, next));)
+			n++;
+		for (i = 0; i < MEMBERS; i++)
+			n -= all[i].number != 0;
+		assert_int_equal(n, 0);
+	}
+	/* All room is one again. */
+	for (int i = 0; i < MEMBERS; i++)
+		if (all[i].number)
+			assert_int_equal(ebbdsm_group_remove(whole, SIZE, all[i].number), 0);
+	assert_int_equal(ebbdsm_group_add(whole, SIZE, SIZE - SIZE % 16 - 32), 1);
+	/* Whatever it holds. */
+	for (int turn = 0; turn < 20000; turn++) {
+		whole[rand() % SIZE] = (uint8_t)rand();
+		ebbdsm_member(whole, SIZE, (uint32_t)rand() % SIZE, &bytes);
+		ebbdsm_next_member(whole, SIZE, (uint32_t)rand() % 4);
+		ebbdsm_group_add(whole, SIZE, (size_t)rand() % 200);
+		ebbdsm_group_remove(whole, SIZE, (uint32_t)rand() % 200);
+		if (turn % 20 == 0) {
+			memset(whole, 0, SIZE);
+			memcpy(whole, "puorg", 5);
+			whole[8] = (uint8_t)(rand() % 190);
+		}
+	}
+	for (int k = 0; k < 16; k++)
+		assert_int_equal(whole[SIZE + k], 0x5a);
+}
+
+#define BY_BOTH(test)                                                                    \
+	{ #test " by TCP", test, by_tcp, end, NULL }, { #test " mapped", test, by_mapping, end, NULL }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		BY_BOTH(atomics),
+		BY_BOTH(no_add_is_lost),
+		BY_BOTH(old_names_change_nothing),
+		BY_BOTH(mutexes),
+		BY_BOTH(one_at_a_time),
+		cmocka_unit_test(turns),
+		BY_BOTH(dead_holder),
+		BY_BOTH(many_users),
+		BY_BOTH(channels),
+		BY_BOTH(lonely),
+		BY_BOTH(a_ring),
+		BY_BOTH(boxes_travel),
+		BY_BOTH(arcs),
+		BY_BOTH(groups),
+		cmocka_unit_test_setup_teardown(members_come_and_go, by_mapping, end),
+	};
+
+	return cmocka_run_group_tests_name("libebbdsm sync", tests, NULL, NULL);
+}

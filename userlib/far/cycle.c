@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cycle.h"
+#include "lib/base/bytes.h"
+
+#define REGIONS_LEAST 256u /* of the table, a power of two */
+
+enum list { GHOSTS, OBJECTS, LISTS };
+
+/* Objects of a region that wait to be sent, by granule. */
+struct wait {
+	struct wait *next;
+	struct region *region;
+	uint64_t bits[TABLET_WORDS];
+};
+
+struct region {
+	uint32_t number;
+	struct wait *waits[LISTS];   /* in the lists of its donor; NULL = none */
+	uint64_t sent[TABLET_WORDS]; /* objects that were reached */
+};
+
+struct donor {
+	ebbfar_t *far;
+	struct wait *first[LISTS], *last[LISTS]; /* what waits to be sent */
+	enum far_cycle_message waits;
+	uint32_t pause;            /* us, of the last reply */
+	uint32_t next;             /* region of the next COMMIT */
+	uint64_t visited;          /* objects, as of the last reply */
+	struct jobs_call call;
+};
+
+struct cycle {
+	struct far_cycle step;
+	const struct cycle_ops *ops;
+	void *data;
+	int error;                 /* the first one */
+	struct region **regions;   /* by hash; NULL = unused */
+	uint32_t size, count;
+	struct cycle_counts counts;
+	struct donor donor[];
+};
+
+/* --- objects ---------------------------------------------------------------------- */
+
+static struct region **place_of(struct region **regions, uint32_t size, uint32_t number)
+{
+	uint32_t at = number * 0x9E3779B1u & (size - 1);
+
+	while (regions[at] && regions[at]->number != number)
+		at = (at + 1) & (size - 1);
+	return &regions[at];
+}
+
+static int grow(struct cycle *c)
+{
+	struct region **larger = calloc(2 * c->size, sizeof(*larger));
+
+	if (!larger)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->size; i++)
+		if (c->regions[i])
+			*place_of(larger, 2 * c->size, c->regions[i]->number) = c->regions[i];
+	free(c->regions);
+	c->regions = larger;
+	c->size *= 2;
+	return 0;
+}
+
+static struct region *find(struct cycle *c, uint32_t number)
+{
+	struct region **at = place_of(c->regions, c->size, number);
+
+	if (*at)
+		return *at;
+	if (c->count >= c->size / 2) {
+		if (grow(c))
+			return NULL;
+		at = place_of(c->regions, c->size, number);
+	}
+	*at = calloc(1, sizeof(**at));
+	if (*at) {
+		(*at)->number = number;
+		c->count++;
+	}
+	return *at;
+}
+
+/* Adds an object to what waits for the donor. */
+static int add_wait(struct donor *d, enum list list, struct region *r, uint32_t granule)
+{
+	struct wait *w = r->waits[list];
+
+	if (!w) {
+		w = calloc(1, sizeof(*w));
+		if (!w)
+			return -ENOMEM;
+		w->region = r;
+		r->waits[list] = w;
+		if (d->last[list])
+			d->last[list]->next = w;
+		else
+			d->first[list] = w;
+		d->last[list] = w;
+	}
+	w->bits[granule / 64] |= UINT64_C(1) << granule % 64;
+	return 0;
+}
+
+int cycle_ghost(struct cycle *c, uint32_t donor, uint32_t region, uint32_t granule)
+{
+	struct region *r = find(c, region);
+
+	return r ? add_wait(&c->donor[donor], GHOSTS, r, granule) : -ENOMEM;
+}
+
+int cycle_push(struct cycle *c, uint32_t region, uint32_t granule)
+{
+	uint64_t bit = UINT64_C(1) << granule % 64;
+	struct region *r = find(c, region);
+	int donor, error = 0;
+
+	if (!r)
+		return -ENOMEM;
+	if (r->sent[granule / 64] & bit)
+		return 0;
+	r->sent[granule / 64] |= bit;
+	donor = c->ops->reached(c->data, region, granule);
+	/* The callee may have made the table larger: @r stays where it is. */
+	if (donor >= 0 && (uint32_t)donor < c->step.donors) {
+		error = add_wait(&c->donor[donor], OBJECTS, r, granule);
+		far_cycle_queue(&c->step, (uint32_t)donor);
+		c->counts.sent++;
+	}
+	return error;
+}
+
+/* --- messages --------------------------------------------------------------------- */
+
+/* Moves sets that wait into the payload from @at on, as many as fit; returns its length. */
+static uint32_t take_sets(struct donor *d, enum list list, uint32_t at)
+{
+	while (d->first[list]) {
+		struct wait *w = d->first[list];
+		uint32_t i = 0;
+
+		/* Often scattered: a set for each word. */
+		for (; i < TABLET_WORDS; i++) {
+			if (!w->bits[i])
+				continue;
+			if (at + WIRE_JOB_SET_SIZE + 8 > WIRE_JOB_SETS_MOST)
+				break;
+			at += wire_put_job_set(d->call.payload + at, &(struct wire_job_set){
+				.region = w->region->number, .first = (uint16_t)i, .words = 1 });
+			put64(d->call.payload + at, w->bits[i]);
+			at += 8;
+			w->bits[i] = 0;
+		}
+		if (i < TABLET_WORDS)
+			break;
+		d->first[list] = w->next;
+		if (!d->first[list])
+			d->last[list] = NULL;
+		w->region->waits[list] = NULL;
+		free(w);
+	}
+	return at;
+}
+
+static void send_message(struct cycle *c, uint32_t i, enum far_cycle_message m)
+{
+	static const enum wire_job_op ops[] = {
+		[FAR_CYCLE_BEGIN] = WIRE_JOB_BEGIN, [FAR_CYCLE_TRACE] = WIRE_JOB_TRACE,
+		[FAR_CYCLE_COMMIT] = WIRE_JOB_END, [FAR_CYCLE_ABORT] = WIRE_JOB_END,
+	};
+	struct donor *d = &c->donor[i];
+	uint8_t *to = d->call.payload;
+
+	switch (m) {
+	case FAR_CYCLE_BEGIN:
+		wire_build_job_begin(to, &(struct wire_job_begin){ c->step.number });
+		d->call.length = take_sets(d, GHOSTS, WIRE_JOB_BEGIN_SIZE);
+		break;
+	case FAR_CYCLE_TRACE:
+		wire_build_job_trace(to, &(struct wire_job_trace){
+			c->step.number, c->step.donor[i].batch + 1, 0 });
+		d->call.length = take_sets(d, OBJECTS, WIRE_JOB_TRACE_SIZE);
+		c->counts.batches++;
+		break;
+	default:
+		wire_build_job_end(to, &(struct wire_job_end){
+			c->step.number, m == FAR_CYCLE_COMMIT ? WIRE_JOB_COMMIT : WIRE_JOB_ABORT,
+			m == FAR_CYCLE_COMMIT ? d->next : 0 });
+		d->call.length = WIRE_JOB_END_SIZE;
+	}
+	if (c->ops->message)
+		c->ops->message(c->data, i, m, false);
+	far_cycle_sent(&c->step, i, m, d->first[m == FAR_CYCLE_BEGIN ? GHOSTS : OBJECTS]);
+	d->waits = m;
+	jobs_send(d->far, ops[m], &d->call);
+}
+
+static int take_traced(struct cycle *c, uint32_t i)
+{
+	struct donor *d = &c->donor[i];
+	size_t at = WIRE_JOB_TRACED_SIZE;
+	struct wire_job_traced t;
+	struct wire_job_set s;
+	int r = wire_parse_job_traced(d->call.reply, d->call.got, &t);
+
+	if (r || t.cycle != c->step.number ||
+	    !far_cycle_replied(&c->step, i, FAR_CYCLE_TRACE, t.batch, t.queued))
+		return -EPROTO;
+	/* What it has traced is not what the heap has there. */
+	if (t.odd)
+		return -EBADMSG;
+	d->pause = t.pause;
+	c->counts.paused += t.pause;
+	while ((r = wire_next_job_set(d->call.reply, d->call.got, &at, &s)) > 0)
+		for (uint32_t w = 0; w < s.words; w++)
+			for (uint64_t bits = get64(s.bits + 8 * w); bits; bits &= bits - 1) {
+				uint32_t granule = 64 * (s.first + w) +
+						   (uint32_t)__builtin_ctzll(bits);
+
+				c->counts.received++;
+				c->ops->named(c->data, s.region, granule);
+				if (cycle_push(c, s.region, granule))
+					return -ENOMEM;
+			}
+	c->counts.visited += t.visited - d->visited;
+	d->visited = t.visited;
+	return r;
+}
+
+static int take_ended(struct cycle *c, uint32_t i, enum far_cycle_message m)
+{
+	struct donor *d = &c->donor[i];
+	size_t at = WIRE_JOB_ENDED_SIZE;
+	struct wire_job_ended e;
+	struct wire_job_bits b;
+	int r = wire_parse_job_ended(d->call.reply, d->call.got, &e);
+
+	/* Each part goes on: else a donor could keep the borrower for ever. */
+	if (r || e.cycle != c->step.number || (m == FAR_CYCLE_COMMIT && e.next <= d->next))
+		return -EPROTO;
+	while ((r = wire_next_job_bits(d->call.reply, d->call.got, &at, 2, &b)) > 0)
+		c->ops->marks(c->data, i, &b);
+	if (r)
+		return r;
+	d->next = e.next;
+	far_cycle_replied(&c->step, i, m, 0, m == FAR_CYCLE_COMMIT && e.next != WIRE_JOB_NO_REGION);
+	return 0;
+}
+
+static void take(struct cycle *c, uint32_t i)
+{
+	struct donor *d = &c->donor[i];
+	enum far_cycle_message m = d->waits;
+	int r = d->call.result;
+
+	d->waits = FAR_CYCLE_NONE;
+	if (!r && m == FAR_CYCLE_BEGIN)
+		far_cycle_replied(&c->step, i, m, 0, false);
+	else if (!r && m == FAR_CYCLE_TRACE)
+		r = take_traced(c, i);
+	else if (!r)
+		r = take_ended(c, i, m);
+	if (c->ops->message)
+		c->ops->message(c->data, i, m, true);
+	if (!r)
+		return;
+	c->error = c->error ?: r;
+	far_cycle_fail(&c->step, i, *ebbfar_why(d->far));
+	/* The donor knows no such cycle: there is nothing to abort. */
+	if (m == FAR_CYCLE_ABORT)
+		c->step.donor[i].lost = true;
+}
+
+/* Waits as long as the donor that works again first, if no donor works now. */
+static void wait_for_donors(const struct cycle *c)
+{
+	uint32_t least = UINT32_MAX;
+
+	for (uint32_t i = 0; i < c->step.donors; i++) {
+		if (far_cycle_next(&c->step, i) == FAR_CYCLE_TRACE && c->donor[i].pause < least)
+			least = c->donor[i].pause;
+	}
+	if (least && least != UINT32_MAX)
+		nanosleep(&(struct timespec){ least / 1000000, least % 1000000 * 1000l }, NULL);
+}
+
+/* Sends each donor its next message, and takes all replies.  Returns whether there was any. */
+static bool exchange(struct cycle *c)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < c->step.donors; i++) {
+		enum far_cycle_message m = far_cycle_next(&c->step, i);
+
+		if (m)
+			send_message(c, i, m);
+		any = any || m;
+	}
+	for (uint32_t i = 0; i < c->step.donors; i++)
+		if (c->donor[i].waits)
+			jobs_settle(c->donor[i].far);
+	for (uint32_t i = 0; i < c->step.donors; i++)
+		if (c->donor[i].waits)
+			take(c, i);
+	return any;
+}
+
+int cycle_run(struct cycle *c)
+{
+	while (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step)) {
+		wait_for_donors(c);
+		exchange(c);
+	}
+	if (c->step.phase == FAR_CYCLE_MARKS)
+		return 0;
+	cycle_abandon(c);
+	return c->error ?: -ECANCELED;
+}
+
+int cycle_end(struct cycle *c)
+{
+	if (!far_cycle_end(&c->step))
+		return c->error ?: -EBUSY;
+	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c))
+		;
+	if (c->step.phase == FAR_CYCLE_DONE)
+		return 0;
+	cycle_abandon(c);
+	return c->error ?: -ECANCELED;
+}
+
+void cycle_abandon(struct cycle *c)
+{
+	if (c->step.phase == FAR_CYCLE_MARKS || c->step.phase == FAR_CYCLE_ENDS)
+		c->step.phase = FAR_CYCLE_ABANDONED;
+	while (c->step.phase == FAR_CYCLE_ABANDONED && exchange(c))
+		;
+}
+
+enum far_cycle_phase cycle_phase(const struct cycle *c)
+{
+	return c->step.phase;
+}
+
+struct cycle_counts cycle_counts(const struct cycle *c)
+{
+	return c->counts;
+}
+
+/* --- begin and end ---------------------------------------------------------------- */
+
+int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t number,
+	      const struct cycle_ops *ops, void *data)
+{
+	struct cycle *c = calloc(1, sizeof(*c) + n * sizeof(c->donor[0]));
+
+	if (!c)
+		return -ENOMEM;
+	c->regions = calloc(REGIONS_LEAST, sizeof(*c->regions));
+	if (!c->regions) {
+		free(c);
+		return -ENOMEM;
+	}
+	c->size = REGIONS_LEAST;
+	c->ops = ops;
+	c->data = data;
+	for (uint32_t i = 0; i < n; i++)
+		c->donor[i].far = donors[i];
+	far_cycle_begin(&c->step, number, n);
+	*out = c;
+	return 0;
+}
+
+void cycle_free(struct cycle **cp)
+{
+	struct cycle *c = *cp;
+
+	*cp = NULL;
+	if (!c)
+		return;
+	for (uint32_t i = 0; i < c->size; i++) {
+		for (int list = 0; c->regions[i] && list < LISTS; list++)
+			free(c->regions[i]->waits[list]);
+		free(c->regions[i]);
+	}
+	free(c->regions);
+	free(c);
+}

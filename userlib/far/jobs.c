@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "extent.h"
+#include "jobs.h"
+#include "lib/base/bytes.h"
+
+/* A place is the arena's number and the offset in it, as in extent.c. */
+#define ARENA_SHIFT 32
+
+static void replied(void *data, int error)
+{
+	*(int *)data = error;
+}
+
+/* Returns the length that the reply must have, or the most; sets whether it may have less. */
+static uint32_t reply_length(enum wire_job_op op, bool *any)
+{
+	*any = op == WIRE_JOB_TRACE || op == WIRE_JOB_END;
+	switch (op) {
+	case WIRE_JOB_HEAP:
+		return WIRE_JOB_LIMITS_SIZE;
+	case WIRE_JOB_EVACUATE:
+		return WIRE_JOB_EVACUATED_SIZE;
+	case WIRE_JOB_TRACE:
+	case WIRE_JOB_END:
+		return WIRE_JOB_MOST;
+	default:
+		return 0;
+	}
+}
+
+void jobs_send(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call)
+{
+	struct client_reply reply = { .to = call->reply, .got = &call->got, .done = replied,
+				      .data = &call->result };
+	int r = member_check(far);
+
+	reply.length = reply_length(op, &reply.any);
+	call->got = 0;
+	call->result = r;
+	if (r)
+		return;
+	pthread_mutex_lock(&far->lock);
+	r = client_push(&far->client, (struct wire_frame){ .op = op, .length = call->length },
+			call->payload, reply);
+	if (r)
+		call->result = r;
+	pthread_mutex_unlock(&far->lock);
+}
+
+void jobs_settle(ebbfar_t *far)
+{
+	if (member_check(far))
+		return;
+	pthread_mutex_lock(&far->lock);
+	client_settle(&far->client);
+	pthread_mutex_unlock(&far->lock);
+}
+
+int jobs_do(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call)
+{
+	jobs_send(far, op, call);
+	jobs_settle(far);
+	return call->result;
+}
+
+int jobs_heap(ebbfar_t *far, uint64_t base, uint64_t mask, uint32_t regions,
+	      const struct jobs_type *types, uint32_t n, struct wire_job_limits *limits)
+{
+	struct jobs_call *call = malloc(sizeof(*call));
+	uint32_t first = 0;
+	int r = call ? 0 : -ENOMEM;
+
+	do {
+		struct wire_job_heap h = { base, mask, regions, 0 };
+		uint32_t at = WIRE_JOB_HEAP_SIZE;
+
+		for (; !r && first < n; first++, h.layouts++) {
+			const struct layout *l = &types[first].layout;
+			struct wire_job_layout w = {
+				types[first].type, l->size, l->element_size, l->length_offset,
+				(uint8_t)l->length_width, (uint8_t)l->runs, l->bitmap };
+			struct wire_job_run runs[WIRE_JOB_RUNS] = { 0 };
+
+			if (!layout_is_valid(l))
+				r = -EINVAL;
+			if (r || at + WIRE_JOB_LAYOUT_SIZE + sizeof(runs) > WIRE_JOB_MOST)
+				break;
+			for (uint32_t i = 0; i < l->runs; i++)
+				runs[i] = (struct wire_job_run){ l->run[i].offset, l->run[i].stride,
+								 l->run[i].count };
+			at += wire_put_job_layout(call->payload + at, &w, runs);
+		}
+		if (r)
+			break;
+		wire_build_job_heap(call->payload, &h);
+		call->length = at;
+		r = jobs_do(far, WIRE_JOB_HEAP, call);
+	} while (!r && first < n);
+	if (!r)
+		r = wire_parse_job_limits(call->reply, call->got, limits);
+	free(call);
+	return r;
+}
+
+static uint32_t class_of(const struct ebbfar_extent *x)
+{
+	return x->size ? ebb_far_class(x->size) : 0;
+}
+
+static uint32_t put_place(uint8_t *to, const struct jobs_place *p)
+{
+	struct wire_job_place w = { .region = p->region, .version = p->version };
+	uint32_t at = 0;
+
+	if (p->slot_bytes)
+		w = (struct wire_job_place){
+			.region = p->region, .version = p->version, .slot_bytes = p->slot_bytes,
+			.flags = p->leaf ? WIRE_JOB_LEAF : 0,
+			.arena = (uint32_t)(p->extent.place >> ARENA_SHIFT),
+			.class = class_of(&p->extent), .at = (uint32_t)p->extent.place,
+			.generation = p->extent.generation, .base = p->base,
+			.words = tablet_words(tablet_slots(p->slot_bytes)),
+		};
+	at = wire_put_job_place(to, &w);
+	for (uint32_t i = 0; i < w.words; i++, at += 8)
+		put64(to + at, p->live[i]);
+	return at;
+}
+
+int jobs_place(ebbfar_t *far, const struct jobs_place *places, uint32_t n)
+{
+	struct jobs_call *call = malloc(sizeof(*call));
+	int r = call ? 0 : -ENOMEM;
+
+	for (uint32_t first = 0; !r && first < n;) {
+		uint32_t at = 0;
+
+		while (first < n && at + WIRE_JOB_PLACE_SIZE + 8 * TABLET_WORDS <= WIRE_JOB_MOST)
+			at += put_place(call->payload + at, &places[first++]);
+		call->length = at;
+		r = jobs_do(far, WIRE_JOB_PLACE, call);
+	}
+	free(call);
+	return r;
+}
+
+static void pause_us(uint32_t us)
+{
+	struct timespec t = { us / 1000000, us % 1000000 * 1000l };
+
+	nanosleep(&t, NULL);
+}
+
+static void add_part(struct jobs_copy *copy, const struct wire_job_evacuated *next)
+{
+	copy->crc = next->crc;
+	copy->bytes += next->bytes;
+	copy->requests++;
+}
+
+int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *target, uint32_t base,
+		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy)
+{
+	struct jobs_call *call = malloc(sizeof(*call));
+	int r = call ? 0 : -ENOMEM;
+
+	*copy = (struct jobs_copy){ 0 };
+	for (uint32_t first = 0; !r && first < n;) {
+		struct wire_job_evacuate e = {
+			.job = job, .arena = (uint32_t)(target->place >> ARENA_SHIFT),
+			.class = class_of(target), .base = base + copy->bytes,
+			.at = (uint32_t)target->place, .generation = target->generation,
+			.crc = copy->crc,
+		};
+		struct wire_job_evacuated done = { 0 };
+		uint32_t at = WIRE_JOB_EVACUATE_SIZE, next = first;
+
+		wire_build_job_evacuate(call->payload, &e);
+		for (; next < n && at + WIRE_JOB_BITS_SIZE + 8 * keep[next].words <= WIRE_JOB_MOST;
+		     next++) {
+			at += wire_put_job_bits(call->payload + at, &(struct wire_job_bits){
+				keep[next].region, keep[next].version, keep[next].words, NULL });
+			for (uint32_t i = 0; i < keep[next].words; i++, at += 8)
+				put64(call->payload + at, keep[next].keep[i]);
+		}
+		call->length = at;
+		r = jobs_do(far, WIRE_JOB_EVACUATE, call) ?:
+		    wire_parse_job_evacuated(call->reply, call->got, &done);
+		if (!r && (done.job != job || done.regions > next - first ||
+			   (!done.regions && !done.pause)))
+			r = -EPROTO;
+		if (!r && done.regions)
+			add_part(copy, &done);
+		else if (!r)
+			pause_us(done.pause);
+		first += r ? 0 : done.regions;
+	}
+	free(call);
+	return r;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * Jobs that a donor runs for a heap in far memory: wire_job.h says what they are.  The handle is
+ * one that was opened with CLIENT_JOBS.
+ *
+ * Not part of the library's interface: libebbfar.map keeps what it exports for ever, and only a
+ * heap that traces its far regions will show which calls it needs.
+ *
+ * Functions return 0 or -errno, as ebbfar.h says for all calls; ebbfar_open() also -EOPNOTSUPP: the
+ * donor runs no jobs.  Besides: -ENOSPC: its memory for tables is used up; -EINVAL: a layout,
+ * region or place that is none; -ESTALE: another version, cycle, batch or generation; -ENXIO: no
+ * heap, or another one; -EBUSY: a cycle has not ended.  A call of another thread waits.
+ */
+#ifndef EBBFAR_JOBS_H
+#define EBBFAR_JOBS_H
+
+#include <stdint.h>
+
+#include "client.h"
+#include "ebbfar.h"
+#include "lib/rules/layout.h"
+#include "lib/wire/wire_job.h"
+
+/* A type of the heap. */
+struct jobs_type {
+	uint32_t type; /* as in the lower half of an object's header */
+	struct layout layout;
+};
+
+/*
+ * Describes the heap: region r is at address @base + r * 64 KiB, a reference's address are its bits
+ * in @mask.  May be called again with more types.
+ */
+int jobs_heap(ebbfar_t *far, uint64_t base, uint64_t mask, uint32_t regions,
+	      const struct jobs_type *types, uint32_t n, struct wire_job_limits *limits);
+
+/* Where a region is: its objects, packed by @live, at @base of the extent. */
+struct jobs_place {
+	uint32_t region, version; /* above the version before, from 1 */
+	uint32_t slot_bytes;      /* 0 = it is not there any more; then the rest is not used */
+	uint32_t base;
+	bool leaf;                /* none of its objects has references */
+	struct ebbfar_extent extent;
+	const uint64_t *live;
+};
+
+/* When it fails, the first ones may be in effect: the call may be repeated. */
+int jobs_place(ebbfar_t *far, const struct jobs_place *places, uint32_t n);
+
+/* A region to evacuate, with a bit for each slot to copy. */
+struct jobs_keep {
+	uint32_t region, version, words;
+	const uint64_t *keep;
+};
+
+/* A copy, the work of one or more requests; .crc is that of all bytes. */
+struct jobs_copy {
+	uint32_t bytes, crc;
+	uint32_t requests;
+};
+
+/*
+ * Copies the slots to keep of @n regions to @base of @target, one behind the other.  Waits while
+ * the donor's share of its processor is used up.
+ */
+int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *target, uint32_t base,
+		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy);
+
+/* --- requests that other donors' run beside -------------------------------------------------- */
+
+/* A request of enum wire_job_op; the caller's memory until jobs_settle(). */
+struct jobs_call {
+	uint32_t length, got;      /* bytes of the payload, of the reply's */
+	int result;                /* 0 or -errno */
+	uint8_t payload[WIRE_JOB_MOST], reply[WIRE_JOB_MOST];
+};
+
+/* Sends it, and waits for the replies to all that were sent: then call->result is set. */
+void jobs_send(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call);
+void jobs_settle(ebbfar_t *far);
+/* Both; returns call->result. */
+int jobs_do(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call);
+
+#endif
