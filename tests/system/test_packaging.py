@@ -20,7 +20,8 @@ pytestmark = pytest.mark.beside
 
 MAN = REPO / "docs" / "man"
 PACKAGING = REPO / "packaging"
-SIM_COMMANDS = ("show", "plot", "report", "advise", "trace", "policies", "cluster", "extents")
+SIM_COMMANDS = ("show", "plot", "report", "advise", "trace", "policies", "cluster", "extents",
+                "heap")
 # systemd-analyze security: 0 is best, 10 is worst.
 MOST_EXPOSED = {
     "ebbd.service": 4.0,

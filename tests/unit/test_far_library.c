@@ -701,7 +701,7 @@ static uint64_t published(ebbfar_t *far, uint32_t member)
 static void published_words(void **state)
 {
 	ebbfar_t *a = open_at(at, EBBFAR_CREATE), *b = open_at(world.tcp, 0);
-	struct ebbfar_room room = { .size = sizeof(room) };
+	struct ebbfar_memory room = { .size = sizeof(room) };
 	struct ebbfar_extent x;
 	uint32_t third;
 

@@ -76,7 +76,7 @@ int dsm_leave(ebbdsm_t *dsm, int result);
 
 #define DSM_ANY UINT32_MAX
 
-/* Makes a place as heap_new(), perhaps of memory that others have taken objects from. */
+/* Makes a place as heap_new() at home, perhaps of memory that others have taken objects from. */
 int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);
 /* ... at the home donor, or where ebbdsm_task.h says if that is full. */
 int dsm_place_best(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot);

@@ -202,7 +202,7 @@ bool heap_has_place(const struct heap *h, uint32_t donor, size_t size)
 	return b && !is_worn(b);
 }
 
-int heap_new_at(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot)
+int heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot)
 {
 	struct heap_part *p = &h->part[donor];
 	struct link *link = &h->link[donor];
@@ -234,21 +234,12 @@ int heap_new_at(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struc
 	return 0;
 }
 
-int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
-{
-	return heap_new_at(h, h->home->number, size, at, slot);
-}
-
 /* Sets *@i to the slot of place @at.  Returns its block, or NULL. */
-static struct block *locate(struct heap *h, uint64_t at, uint32_t *i)
+static struct block *locate(const struct heap *h, uint64_t at, uint32_t *i)
 {
 	uint64_t place = name_at_place(at), extent = name_extent(name_at_kind(at));
 	struct block *b;
 
-	if (h->last.block && h->last.at == at) {
-		*i = h->last.slot;
-		return h->last.block;
-	}
 	b = find_block(&h->part[at >> 61], place & ~(extent - 1));
 	if (!b)
 		return NULL;
@@ -257,9 +248,6 @@ static struct block *locate(struct heap *h, uint64_t at, uint32_t *i)
 	if (*i >= b->slots || b->slot[*i].state == SLOT_UNUSED ||
 	    make_at(b, *i, b->slot[*i].size) != at)
 		return NULL;
-	h->last.at = at;
-	h->last.block = b;
-	h->last.slot = *i;
 	return b;
 }
 
@@ -319,7 +307,6 @@ void heap_free(struct heap *h, uint64_t at)
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
 
-	h->last.block = NULL;
 	clear_head(b, i);
 	b->slot[i] = (struct slot){ .size = b->free };
 	b->free = i + 1;

@@ -57,23 +57,15 @@ struct heap {
 	struct link *home, *link; /* link: of donor 0, others follow */
 	uint64_t places;
 	struct heap_part part[NAME_DONORS];
-	/* The last place that was looked for: most calls look for one several times. */
-	struct {
-		uint64_t at;
-		struct block *block; /* NULL = none */
-		uint32_t slot;
-	} last;
 };
 
 void heap_end(struct heap *h);
 
 /*
- * Makes a place for @size bytes of content, SLOT_WORKING, and sets *@at and *@slot, which is valid
- * until heap_free().  -ENOSPC, -ENOMEM, -EIO.
+ * Makes a place at donor @donor for @size bytes of content, SLOT_WORKING, and sets *@at and *@slot,
+ * which is valid until heap_free().  -ENOSPC, -ENOMEM, -EIO.
  */
-int heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
-/* ... at donor @donor. */
-int heap_new_at(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+int heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
 
 /* Returns whether a place for @size bytes needs no new extent. */
 bool heap_has_place(const struct heap *h, uint32_t donor, size_t size);

@@ -15,7 +15,7 @@ static int ask_room(ebbdsm_t *dsm, uint32_t donor, uint32_t peers)
 {
 	struct dsm_tasks *t = &dsm->tasks;
 	struct link *l = &dsm->link[donor];
-	struct ebbfar_room room = { .size = sizeof(room) };
+	struct ebbfar_memory room = { .size = sizeof(room) };
 	uint64_t bytes = 0;
 	int r = ebbfar_room(l->far, &room);
 
@@ -77,14 +77,14 @@ int dsm_donor_of(ebbdsm_t *dsm, uint64_t where, uint32_t *donor)
 
 int dsm_place_at(ebbdsm_t *dsm, uint32_t donor, size_t size, uint64_t *at, struct slot **slot)
 {
-	int r = heap_new_at(&dsm->heap, donor, size, at, slot);
+	int r = heap_new(&dsm->heap, donor, size, at, slot);
 
 	if (r != -ENOSPC)
 		return r;
 	dsm_leave(dsm, 0);
 	ebbdsm_settle(dsm);
 	dsm_enter(dsm);
-	return heap_new_at(&dsm->heap, donor, size, at, slot);
+	return heap_new(&dsm->heap, donor, size, at, slot);
 }
 
 /* Returns whether more than CHOOSE_FULL of the home donor's memory is in use. */

@@ -41,6 +41,7 @@ struct dsm_tasks {
 	uint64_t number[DESK_SEATS], ticket[DESK_SEATS]; /* of seats */
 	uint64_t word[DESK_SEATS]; /* of seats when they were read last */
 	uint64_t serving;          /* seats that threads work at, a bit each */
+	uint64_t unread;           /* of these: what a read said of them was not taken */
 	uint64_t read_rings;       /* bell_rings() before seats were read, + 1; 0 = never */
 	uint32_t next, running;
 	uint64_t executed;

@@ -252,6 +252,10 @@ static int unseat(struct turn *u)
 	pthread_mutex_lock(&t->lock);
 	t->word[u->seat] = word;
 	t->serving &= ~(1ull << u->seat);
+	/* Another task may have been in that read, and its ring is the read's. */
+	if (t->unread >> u->seat & 1)
+		t->read_rings = 0;
+	t->unread &= ~(1ull << u->seat);
 	pthread_mutex_unlock(&t->lock);
 	return r;
 }
@@ -409,6 +413,7 @@ static int read_seats(ebbdsm_t *dsm, uint32_t rings)
 		for (uint32_t i = 0; i < DESK_SEATS && !r; i++)
 			if (!(t->serving >> i & 1))
 				t->word[i] = word[i];
+		t->unread |= t->serving;
 		t->read_rings = r ? 0 : rings + 1ull;
 	}
 	pthread_mutex_unlock(&t->lock);

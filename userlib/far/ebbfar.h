@@ -347,7 +347,7 @@ EBBFAR_API int ebbfar_publish(ebbfar_t *far, uint64_t word);
 EBBFAR_API int ebbfar_published(ebbfar_t *far, uint64_t words[EBBFAR_MEMBERS]);
 
 /* Zero it, set .size to its size.  Later releases add fields at the end. */
-struct ebbfar_room {
+struct ebbfar_memory {
 	size_t size;
 	uint64_t total;        /* bytes that the donor lends as far memory (--far) */
 	uint64_t free;         /* ... and that no pool has yet */
@@ -356,7 +356,7 @@ struct ebbfar_room {
 };
 
 /* Asks the donor: one message and its reply, also with mapped memory. */
-EBBFAR_API int ebbfar_room(ebbfar_t *far, struct ebbfar_room *room);
+EBBFAR_API int ebbfar_room(ebbfar_t *far, struct ebbfar_memory *room);
 
 #ifdef __cplusplus
 }

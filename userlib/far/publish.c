@@ -122,10 +122,10 @@ static int ask_donor(ebbfar_t *far, uint8_t *told, uint8_t *list, uint32_t *leng
 	return r ?: client_settle(&far->client);
 }
 
-int ebbfar_room(ebbfar_t *far, struct ebbfar_room *room)
+int ebbfar_room(ebbfar_t *far, struct ebbfar_memory *room)
 {
 	uint8_t told[WIRE_DONOR_SIZE], list[WIRE_FAR_POOLS * WIRE_FAR_LISTED_SIZE];
-	struct ebbfar_room now = { .size = room->size };
+	struct ebbfar_memory now = { .size = room->size };
 	struct wire_far_listed l;
 	struct wire_donor d;
 	uint32_t length = 0;

@@ -124,10 +124,10 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 
 /* --- mutants: the linker has the library call these ------------------------------- */
 
-int __real_heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
+int __real_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
 uint64_t __real_heap_stamp(struct heap *h, uint64_t at);
 int __real_link_run(struct link *l, struct dsm_op *op, struct content *content);
-int __wrap_heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot);
+int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
 uint64_t __wrap_heap_stamp(struct heap *h, uint64_t at);
 int __wrap_link_run(struct link *l, struct dsm_op *op, struct content *content);
 
@@ -148,9 +148,9 @@ static uint32_t *colour_of(uint64_t at)
 	return &colour[i].number;
 }
 
-int __wrap_heap_new(struct heap *h, size_t size, uint64_t *at, struct slot **slot)
+int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot)
 {
-	int r = __real_heap_new(h, size, at, slot);
+	int r = __real_heap_new(h, donor, size, at, slot);
 
 	if (!r && mutant == COLOURS)
 		*colour_of(*at) = 0;
