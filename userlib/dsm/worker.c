@@ -245,10 +245,14 @@ static int read_record(struct turn *u)
 static int unseat(struct turn *u)
 {
 	struct dsm_tasks *t = &u->dsm->tasks;
-	uint64_t word = next_ticket(t, u->seat);
-	int r = desk_write(u->dsm, (uint32_t)(offsetof(struct desk, seat) + 8 * u->seat), &word,
-			   sizeof(word));
+	uint64_t word;
+	int r;
 
+	pthread_mutex_lock(&t->lock);
+	word = next_ticket(t, u->seat);
+	pthread_mutex_unlock(&t->lock);
+	r = desk_write(u->dsm, (uint32_t)(offsetof(struct desk, seat) + 8 * u->seat), &word,
+		       sizeof(word));
 	pthread_mutex_lock(&t->lock);
 	t->word[u->seat] = word;
 	t->serving &= ~(1ull << u->seat);
@@ -401,20 +405,34 @@ static int serve(ebbdsm_t *dsm, uint32_t seat)
 static int read_seats(ebbdsm_t *dsm, uint32_t rings)
 {
 	struct dsm_tasks *t = &dsm->tasks;
-	uint64_t word[DESK_SEATS];
+	uint64_t word[DESK_SEATS], number[DESK_SEATS], serving;
+	bool served;
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	if (dsm->home->maps || t->read_rings != rings + 1ull) {
+	while (!r && (dsm->home->maps || t->read_rings != rings + 1ull)) {
+		memcpy(number, t->number, sizeof(number));
+		serving = t->serving;
 		pthread_mutex_unlock(&t->lock);
 		r = desk_read(dsm, offsetof(struct desk, seat), word, sizeof(word));
 		pthread_mutex_lock(&t->lock);
-		/* What a thread serves is changed by that alone. */
-		for (uint32_t i = 0; i < DESK_SEATS && !r; i++)
-			if (!(t->serving >> i & 1))
+		/*
+		 * What a thread serves is changed by that alone.  Of a seat that was served
+		 * meanwhile the old word may have been read, and a task that is there now not.
+		 */
+		served = false;
+		for (uint32_t i = 0; i < DESK_SEATS && !r; i++) {
+			if (t->serving >> i & 1)
+				t->unread |= 1ull << i;
+			else if (serving >> i & 1 || t->number[i] != number[i])
+				served = true;
+			else
 				t->word[i] = word[i];
-		t->unread |= t->serving;
+		}
 		t->read_rings = r ? 0 : rings + 1ull;
+		if (!served)
+			break;
+		t->read_rings = 0;
 	}
 	pthread_mutex_unlock(&t->lock);
 	return r;
