@@ -5,10 +5,8 @@
 #include "attach.h"
 #include "check.h"
 #include "collect.h"
-#include "far.h"
 #include "finalize.h"
 #include "forward.h"
-#include "leave.h"
 #include "location.h"
 #include "mark_phase.h"
 #include "notes.h"
@@ -37,7 +35,6 @@ static void heap_free(struct ebbgc_heap *h)
 	notes_destroy(h);
 	park_destroy(h);
 	location_destroy(h);
-	far_destroy(h);
 	types_destroy(h);
 	forwards_destroy(h);
 	regions_destroy(h);
@@ -128,7 +125,6 @@ int ebbgc_heap_destroy(ebbgc_heap_t *h)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	collector_stop(h);
 	nursery_stop(h);
-	leave_stop(h);
 	pthread_key_delete(h->key);
 	heap_free(h);
 	pthread_setcancelstate(state, NULL);
