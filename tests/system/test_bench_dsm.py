@@ -39,6 +39,7 @@ def told_of(directory):
     return json.loads((directory / "dsm.json").read_text())
 
 
+@pytest.mark.long
 def test_all_parts(short, monkeypatch):
     monkeypatch.setenv("DELAYS", "20")
     assert measure.main("dsm", dsm.bench) == 0

@@ -101,6 +101,7 @@ def test_auto_tells_its_sources(ebbd, program):
     assert by["streams"] > 10 * sum(by.values()) / 11
 
 
+@pytest.mark.long
 def test_the_next_ebbd_resumes_and_goes_on(ebbd_lock, logs, program):
     """After a crash in a pause."""
     ebbd = parts.Ebbd(logs / "ebbd.log")

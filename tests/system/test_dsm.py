@@ -207,7 +207,7 @@ class Owner:
         return loan, value[:1], parcel
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_borrower_is_killed_at_each_message(donor, wire, lost):
     """@lost: its last message does not arrive."""
     d = donor()
@@ -280,7 +280,7 @@ def lender(where, say, hear, at_once):
     hear()
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_an_owner_is_killed_at_each_message(donor, wire, lost):
     """What others have borrowed of it is lost, what they have accepted is theirs."""
     d = donor()

@@ -227,7 +227,7 @@ def user(where, say, hear, at_once):
     hear()
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_user_is_killed_at_each_message(donor, wire, lost):
     """@lost: its last message does not arrive.  Another process waits for the mutex meanwhile."""
     shared = Shared(donor.unix)

@@ -97,7 +97,7 @@ class Spawner:
         return r, back
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_worker_is_killed_at_each_message(donor, wire, lost):
     d = donor()
     spawner, link = Spawner(d.unix), wire(d.port)
@@ -165,7 +165,8 @@ def spawning(where, say, hear):
     hear()
 
 
-@pytest.mark.parametrize("lost, mapped", [(False, False), (True, True)])
+@pytest.mark.parametrize("lost, mapped", [
+    (True, True), pytest.param(False, False, marks=pytest.mark.long)])
 def test_a_spawner_is_killed_at_each_message(donor, wire, lost, mapped):
     """Its worker has one seat, which is free again, and drops what is not accepted."""
     d = donor()

@@ -22,7 +22,15 @@ def load():
 check = load()
 
 
-@pytest.mark.parametrize("script", check.scripts(), ids=lambda s: f"{s.parent.name}-{s.stem}")
+def parameters():
+    """The longest script takes more than a minute of processor time."""
+    for s in check.scripts():
+        name = f"{s.parent.name}-{s.stem}"
+        marks = [pytest.mark.long] if name == "scripts-closures" else []
+        yield pytest.param(s, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("script", parameters())
 def test_script(script):
     if not SOURCE.exists():
         pytest.skip(f"{SOURCE.name}: not downloaded; run make lua")

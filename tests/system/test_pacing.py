@@ -81,6 +81,7 @@ def test_prefetches_are_limited_while_misses_wait(slow, tracked):
     wait_for(lambda: not limited(), 30, "the end of the limit")
 
 
+@pytest.mark.long
 def test_cgroups_have_equal_shares(slow, tracked):
     """One cgroup requests three times as much as the other, while a third one misses."""
     missing, one, three = tracked("none"), tracked("auto"), tracked("auto")

@@ -64,6 +64,7 @@ def compiler(request, tmp_path_factory):
     return Compiler(request.param, tmp_path_factory.mktemp("rust"))
 
 
+@pytest.mark.long
 def test_of_the_crate(compiler):
     if compiler.cargo.exists():
         said = compiler.run(compiler.cargo, "test", "--offline", "--locked")
