@@ -311,7 +311,8 @@ static void torn_reads(void **state)
 	view = ebbdsm_lend(&box);
 	writer.content = p;
 	pthread_create(&thread, NULL, store_always, NULL);
-	for (int i = 0; i < 5000 && !found; i++) {
+	/* On a busy machine the other thread seldom runs between two reads. */
+	while (!found) {
 		/* Without a copy. */
 		reader = join_at(at);
 		listen_to_reports();
@@ -329,7 +330,6 @@ static void torn_reads(void **state)
 	__atomic_store_n(&writer.stop, 1, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	writer.stop = 0;
-	assert_true(found);
 	listen_to_reports();
 	ebbdsm_close(dsm);
 	reports();
