@@ -97,10 +97,8 @@ class Spawner:
         return r, back
 
 
-@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_worker_is_killed_at_each_message(donor, wire, lost):
-    d = donor()
-    spawner, link = Spawner(d.unix), wire(d.port)
+def outcomes_of_kills(d, spawner, link, lost):
+    """Kills a worker at its first message, another one at its second, and so on."""
     outcomes, message, ended = set(), 0, False
     while not ended:
         process = Process(lambda say, hear: worker(link.address, say, hear, lambda: None, spawner.log[1]))
@@ -113,8 +111,7 @@ def test_a_worker_is_killed_at_each_message(donor, wire, lost):
             return n < message
         link.messages, link.at_message = 0, kill
         job = spawner.spawn()
-        if not job:
-            break
+        assert job
         r, back = spawner.check(job, alive=False)
         outcomes.add((r, back))
         ended = r == 0 and link.messages <= message
@@ -124,7 +121,21 @@ def test_a_worker_is_killed_at_each_message(donor, wire, lost):
         only_one_is_left(d)
         message += 1
     assert message > 8
-    assert {(CANCELLED, "ab"), (DEAD, "ab"), (DEAD, ""), (0, "An")} <= outcomes, outcomes
+    return outcomes
+
+
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_worker_is_killed_at_each_message(donor, wire, lost):
+    d = donor()
+    spawner, link = Spawner(d.unix), wire(d.port)
+    outcomes = set()
+    # On a busy machine messages go together, and the worker is killed at fewer points.
+    for _ in range(5):
+        outcomes |= outcomes_of_kills(d, spawner, link, lost)
+        if outcomes >= {(CANCELLED, "ab"), (DEAD, "ab"), (DEAD, ""), (0, "An")}:
+            break
+    else:
+        pytest.fail(f"{outcomes}")
     spawner.a.close()
 
 
