@@ -75,6 +75,7 @@ static void check_sets(struct receiver *c, const struct wire_frame *f, uint32_t 
 static void serve_heap(struct receiver *c, const struct wire_frame *f)
 {
 	const struct job_counts before = c->jobs->counts;
+	uint32_t placed = far_cycle_runs(&c->heap->cycle) ? c->heap->placed : 0;
 	struct wire_job_evacuated done = { 0 };
 	uint16_t st = WIRE_OK;
 	uint32_t size = 0;
@@ -84,6 +85,8 @@ static void serve_heap(struct receiver *c, const struct wire_frame *f)
 	case WIRE_JOB_PLACE:
 		r = job_heap_place(c->heap, c->payload, f->length, &st);
 		c->r->loans += !r && st == WIRE_OK;
+		if (c->heap->placed < placed)
+			wrong(c, "a region that goes in a cycle", f);
 		break;
 	case WIRE_JOB_BEGIN:
 		r = job_begin(c->heap, c->payload, f->length, &st);

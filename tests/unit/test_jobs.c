@@ -638,6 +638,81 @@ static void what_leaves_in_a_cycle_lives_in_it(void **state)
 	free(marks);
 }
 
+/* A borrower that was cut off asks for all marks again, and may have placed more before that. */
+static void what_leaves_after_a_cycle_lives_in_its_marks(void **state)
+{
+	struct node *n = &nodes[0];
+
+	one_object(IMAGE_PAIR, 32);
+	describe_image(n);
+	assert_int_equal(begin(n, CYCLE), WIRE_OK);
+	marks = calloc(2, sizeof(*marks));
+	assert_int_equal(compare(n, CYCLE), 0);
+	send_region(n, 0, 1);
+	image.regions[0].marks[0] = 1;
+	assert_int_equal(compare(n, CYCLE), 1);
+	free(marks);
+}
+
+/* With a region that goes, what its marked objects refer to would never be marked. */
+static void a_region_stays_until_the_marks_are_sent(void **state)
+{
+	struct node *n = &nodes[0];
+	struct wire_job_place p;
+	struct wire_job_traced t;
+	uint16_t st;
+
+	one_object(IMAGE_PAIR, 32);
+	describe_image(n);
+	send_region(n, 0, 1);
+	assert_int_equal(begin(n, CYCLE), WIRE_OK);
+	wire_build_job_trace(request, &(struct wire_job_trace){ CYCLE, 1, 0 });
+	assert_int_equal(job_trace(n->heap, request, WIRE_JOB_TRACE_SIZE + put_object(0, 0, 0),
+				   JOB_MARK_ONLY, 1, reply, &size, &st), 0);
+	assert_int_equal(st, WIRE_OK);
+	p = record(n, 0, 2);
+	p.slot_bytes = p.words = 0;
+	assert_int_equal(place(n, &p, NULL), WIRE_CYCLE_RUNS);
+	assert_int_equal(trace(n, CYCLE, 2, 0, 0, &t), WIRE_OK);
+	assert_int_equal(n->jobs->counts.references, 2);
+	image.regions[0].marks[0] = 1;
+	marks = calloc(2, sizeof(*marks));
+	assert_int_equal(compare(n, CYCLE), 1);
+	free(marks);
+	/* No object is marked in a cycle whose marks were sent. */
+	assert_int_equal(begin(n, CYCLE), WIRE_OLD_CYCLE);
+	assert_int_equal(trace(n, CYCLE, 3, 0, 0, &t), WIRE_OLD_CYCLE);
+	assert_int_equal(place(n, &p, NULL), WIRE_OK);
+	assert_int_equal(n->heap->placed, 0);
+}
+
+/* Two records of a region in a frame: both are above the version that was there before. */
+static void versions_rise_in_a_frame(void **state)
+{
+	struct node *n = &nodes[0];
+	struct wire_job_place p;
+	uint32_t length;
+	uint16_t st;
+
+	one_object(IMAGE_PAIR, 32);
+	describe_image(n);
+	p = record(n, 0, 5);
+	length = wire_put_job_place(request, &p);
+	for (uint32_t i = 0; i < p.words; i++, length += 8)
+		put64(request + length, image.regions[0].live[i]);
+	memcpy(request + length, request, length);
+	put32(request + length + 4, 3);
+	assert_int_equal(job_heap_place(n->heap, request, 2 * length, &st), 0);
+	assert_int_equal(st, WIRE_OLD_VERSION);
+	assert_int_equal(job_region_find(n->heap, 0)->version, 5);
+	/* The other way round, both are in effect. */
+	put32(request + 4, 6);
+	put32(request + length + 4, 7);
+	assert_int_equal(job_heap_place(n->heap, request, 2 * length, &st), 0);
+	assert_int_equal(st, WIRE_OK);
+	assert_int_equal(job_region_find(n->heap, 0)->version, 7);
+}
+
 static void hostile_layouts(void **state)
 {
 	const struct layout bad[] = {
@@ -966,7 +1041,7 @@ static void hostile_evacuations(void **state)
 	at = put_keep(WIRE_JOB_EVACUATE_SIZE, 0, 1, image.regions[0].live);
 	REFUSED(WIRE_CYCLE_RUNS, (void)0);
 	own_section(n, 1, n->member->number + 1);
-	n->heap->committed = true;
+	far_cycle_committed(&n->heap->cycle);
 	at = put_keep(WIRE_JOB_EVACUATE_SIZE, 0, 1, image.regions[0].live);
 	REFUSED(WIRE_STALE, (void)0);
 #undef REFUSED
@@ -1006,6 +1081,9 @@ int main(void)
 		TEST(what_cannot_be_is_odd),
 		TEST(ghosts_are_passed_on),
 		TEST(what_leaves_in_a_cycle_lives_in_it),
+		TEST(what_leaves_after_a_cycle_lives_in_its_marks),
+		TEST(a_region_stays_until_the_marks_are_sent),
+		TEST(versions_rise_in_a_frame),
 		TEST(hostile_layouts),
 		cmocka_unit_test(overlapping_runs),
 		TEST(hostile_places),

@@ -6,9 +6,10 @@
  *
  * What must hold: when a cycle is done, each object that the program can reach is marked, by the
  * donor that has it or by the program; what a live far object refers to is named; nothing is marked
- * that was garbage when it began.  Every cycle ends; without a crash it is done.
+ * that was garbage when it began.  Every COMMIT has what has left since the cycle began.  Every
+ * cycle ends; without a crash it is done.
  *
- * Not modelled: two copies of a region, whole regions that come back, weak references.
+ * Each object is a region of its own.  Not modelled: two copies of a region, weak references.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,11 +42,13 @@ enum mutant {
 	NO_GHOSTS,          /* BEGIN does not say what lives elsewhere */
 	REFUSAL_IS_EMPTY,   /* a donor that knows no such cycle has nothing more to do */
 	UNTRACED_COMMIT,    /* a donor commits although it has more to do, and is asked too early */
+	LEFT_AFTER_COMMIT,  /* what is placed after a COMMIT has no marks, and COMMIT is repeated */
+	WITHDRAWN_EARLY,    /* a donor forgets a region before it has sent all marks */
 	MUTANTS
 };
 
 struct budget {
-	uint8_t loads, stores, drops, leaves, cuts, repeats, late, crashes;
+	uint8_t loads, stores, drops, leaves, withdraws, cuts, repeats, late, crashes;
 };
 
 struct model {
@@ -68,7 +71,8 @@ enum wire { IDLE, REQUEST, REPLY };
 struct donor {
 	struct far_cycle_donor_state state;
 	uint8_t placed, ghosts, marks, traced, named, out;
-	bool crashed; /* once; what it had is lost */
+	uint8_t since; /* placed since the cycle began */
+	bool crashed;  /* once; what it had is lost */
 	enum wire wire;
 	struct message request, reply, late;
 };
@@ -96,12 +100,12 @@ struct cycle_step {
 
 enum { CYCLE_STEPS = 96 };
 
-enum kind { BEGIN, SEND, DELIVER, TAKE, CUT, REPEAT, LATE, CRASH, LOAD, STORE, DROP, LEAVE, TRACE,
-	    END, KINDS };
+enum kind { BEGIN, SEND, DELIVER, TAKE, CUT, REPEAT, LATE, CRASH, LOAD, STORE, DROP, LEAVE,
+	    WITHDRAW, TRACE, END, KINDS };
 
 static const char *const kinds[KINDS] = { "begin", "send", "deliver", "take", "cut", "repeat",
 					  "late", "crash", "load", "store", "drop", "leave",
-					  "trace", "end" };
+					  "withdraw", "trace", "end" };
 static uint64_t reached_kinds, done_cycles, abandoned_cycles;
 
 static char cycle_wrong[160];
@@ -194,10 +198,13 @@ static void leave(uint8_t object, uint8_t d)
 	w.home[object] = d;
 	memcpy(w.original[object], w.field[object], FIELDS);
 	donor->placed |= bit(object);
-	if (donor->state.active) {
+	if (mutant == LEFT_AFTER_COMMIT ? far_cycle_runs(&donor->state) :
+					  far_cycle_keeps(&donor->state)) {
 		donor->marks |= bit(object);
 		donor->traced |= bit(object);
 	}
+	if (donor->state.active)
+		donor->since |= bit(object);
 	if (w.begun)
 		w.left |= bit(object);
 	w.gray &= ~bit(object);
@@ -209,6 +216,22 @@ static void leave(uint8_t object, uint8_t d)
 		if (marks_now() && mutant != LEAVING_PUSHES_NOT)
 			reach(t);
 	}
+}
+
+/* The donor shall forget the region of an object that was fetched; while it marks, it refuses. */
+static void withdraw(uint8_t object)
+{
+	struct donor *d = &w.donor[w.home[object]];
+
+	if (far_cycle_runs(&d->state) && mutant != WITHDRAWN_EARLY)
+		return;
+	d->placed &= ~bit(object);
+	d->ghosts &= ~bit(object);
+	d->marks &= ~bit(object);
+	d->traced &= ~bit(object);
+	d->named &= ~bit(object);
+	d->since &= ~bit(object);
+	w.home[object] = HERE;
 }
 
 static void store(uint8_t object, uint8_t f, uint8_t value)
@@ -296,7 +319,7 @@ static void serve(struct donor *d)
 	case FAR_CYCLE_BEGIN:
 		switch (far_cycle_begins(&d->state, 1)) {
 		case FAR_CYCLE_NEW:
-			d->marks = d->traced = d->named = d->out = d->ghosts = 0;
+			d->marks = d->traced = d->named = d->out = d->ghosts = d->since = 0;
 			/* fall through */
 		case FAR_CYCLE_AGAIN:
 			d->ghosts |= d->request.sets;
@@ -313,6 +336,11 @@ static void serve(struct donor *d)
 						   d->marks & ~d->traced);
 		reply->marks = d->marks & ~d->ghosts;
 		reply->named = d->named;
+		if (reply->status)
+			break;
+		far_cycle_committed(&d->state);
+		if (d->since & ~reply->marks)
+			wrong("what has left is not marked");
 		break;
 	default:
 		far_cycle_aborts(&d->state, 1);
@@ -461,6 +489,15 @@ static void add_donor(struct cycle_step *out, int *n, uint8_t i)
 		add(out, n, CRASH, i, 0, 0);
 }
 
+/* Once a COMMIT was sent, the program needs its reply first: the donor cannot know. */
+static bool may_withdraw(uint8_t o)
+{
+	const struct donor *d = &w.donor[w.home[o] == HERE ? 0 : w.home[o]];
+
+	return w.home[o] != HERE && has(w.fetched, o) && has(d->placed, o) && d->state.active &&
+	       (!d->state.committed || w.cycle.donor[w.home[o]].ended);
+}
+
 static void add_program(struct cycle_step *out, int *n, uint8_t o)
 {
 	for (uint8_t f = 0; f < FIELDS && has(w.roots, o); f++) {
@@ -482,6 +519,8 @@ static void add_program(struct cycle_step *out, int *n, uint8_t o)
 	for (uint8_t d = 0; d < DONORS && w.budget.leaves; d++)
 		if (w.home[o] == HERE && !has(w.roots, o) && !w.donor[d].crashed)
 			add(out, n, LEAVE, o, d, 0);
+	if (w.budget.withdraws && may_withdraw(o))
+		add(out, n, WITHDRAW, o, 0, 0);
 }
 
 static int cycle_world_possible(struct cycle_step out[static CYCLE_STEPS])
@@ -565,6 +604,10 @@ static uint32_t cycle_world_take(const struct cycle_step *s, uint32_t choice)
 	case LEAVE:
 		w.budget.leaves--;
 		leave(s->a, s->b);
+		break;
+	case WITHDRAW:
+		w.budget.withdraws--;
+		withdraw(s->a);
 		break;
 	case TRACE:
 		trace_local();
@@ -669,6 +712,19 @@ static const struct model models[] = {
 	  .roots = 1,
 	  .budget = { .leaves = 2, .loads = 1, .stores = 1 },
 	  .states = 1000 },
+	{ .name = "leaving while marks are sent",
+	  .home = { HERE, 0, 1, HERE, HERE, 1 },
+	  .field = { { 3, 4 }, { NONE, NONE }, { NONE, NONE }, { 1, 2 }, { 2, 3 }, { 1, NONE } },
+	  .roots = 1,
+	  .budget = { .leaves = 1, .cuts = 1, .repeats = 1 },
+	  .states = 1000 },
+	{ .name = "withdrawn",
+	  .home = { HERE, 0, 0, 0, HERE, 1 },
+	  .field = { { 1, 4 }, { 2, NONE }, { 3, NONE }, { 5, NONE }, { NONE, NONE },
+		     { NONE, NONE } },
+	  .roots = 1,
+	  .budget = { .loads = 2, .stores = 1, .drops = 1, .withdraws = 1 },
+	  .states = 1000 },
 	{ .name = "ghosts",
 	  .home = { HERE, 0, 1, 0, 0, 1 },
 	  .field = { { 2, 1 }, { 4, NONE }, { 1, 3 }, { 1, NONE }, { 3, NONE }, { NONE, NONE } },
@@ -736,6 +792,8 @@ static const struct {
 	{ NO_GHOSTS, "ghosts", "garbage is marked" },
 	{ REFUSAL_IS_EMPTY, "a chain from donor to donor and back", "a live object is not marked" },
 	{ UNTRACED_COMMIT, "fetched while marking", "a live object is not marked" },
+	{ LEFT_AFTER_COMMIT, "leaving while marks are sent", "what has left is not marked" },
+	{ WITHDRAWN_EARLY, "withdrawn", "a live object is not marked" },
 };
 
 static const struct model *find(const char *name)

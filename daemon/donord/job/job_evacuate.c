@@ -88,8 +88,8 @@ int job_evacuate(struct job_heap *h, const uint8_t *payload, uint32_t length,
 		return -EPROTO;
 	target = (struct far_extent){ e.arena, e.class, e.at, e.generation };
 	*done = (struct wire_job_evacuated){ .job = e.job, .crc = e.crc };
-	*status = job_cycle_runs(h) ? WIRE_CYCLE_RUNS :
-				      far_extent_memory(h->member, &target, &memory);
+	*status = far_cycle_runs(&h->cycle) ? WIRE_CYCLE_RUNS :
+					      far_extent_memory(h->member, &target, &memory);
 	if (*status != WIRE_OK)
 		return 0;
 	if (e.base % TABLET_GRANULE || e.base > ebb_far_bytes(e.class)) {

@@ -135,7 +135,7 @@ static bool add_region(struct job_heap *h, const struct wire_job_place *p, const
 		r->live[i] = get64(bits + 8 * i);
 	tablet_index(r->live, r->slots, r->before);
 	/* What leaves during a cycle lives in it: the borrower has traced it. */
-	if (job_cycle_runs(h)) {
+	if (far_cycle_keeps(&h->cycle)) {
 		r->cycle = h->cycle.cycle;
 		memcpy(r->marks, r->live, p->words * 8);
 		memcpy(r->traced, r->live, p->words * 8);
@@ -197,12 +197,26 @@ static uint16_t check_place(const struct job_heap *h, const struct wire_job_plac
 		return WIRE_OK;
 	if (r && p->version <= r->version)
 		return WIRE_OLD_VERSION;
+	/* Its marks are those of objects in the old place, and some of these are not traced yet. */
+	if (r && far_cycle_runs(&h->cycle))
+		return WIRE_CYCLE_RUNS;
 	if (!p->slot_bytes)
 		return p->words ? WIRE_BAD_REGION : WIRE_OK;
-	/* Its marks are those of objects in the old place. */
-	if (r && job_cycle_runs(h))
-		return WIRE_CYCLE_RUNS;
 	return check_bytes(h, p, bits);
+}
+
+static uint16_t take_record(struct job_heap *h, const struct wire_job_place *p, const uint8_t *bits)
+{
+	struct job_region *r = job_region_find(h, p->region);
+
+	/* Of two records of a region in a frame, the first may have changed it. */
+	if (r && p->slot_bytes && is_present(r, p, bits))
+		return WIRE_OK;
+	if (r && p->version <= r->version)
+		return WIRE_OLD_VERSION;
+	if (r)
+		drop_region(h, r);
+	return !p->slot_bytes || add_region(h, p, bits) ? WIRE_OK : WIRE_OVER_QUOTA;
 }
 
 int job_heap_place(struct job_heap *h, const uint8_t *payload, uint32_t length, uint16_t *status)
@@ -217,19 +231,9 @@ int job_heap_place(struct job_heap *h, const uint8_t *payload, uint32_t length, 
 		*status = check_place(h, &p, bits);
 	if (r < 0 || *status != WIRE_OK)
 		return r < 0 ? r : 0;
-	for (at = 0; wire_next_job_place(payload, length, &at, &p, &bits) > 0;) {
-		struct job_region *region = job_region_find(h, p.region);
-
-		/* Of two records of a region in a frame, the first may have changed it. */
-		if (region && p.slot_bytes && is_present(region, &p, bits))
-			continue;
-		if (region)
-			drop_region(h, region);
-		if (p.slot_bytes && !add_region(h, &p, bits)) {
-			*status = WIRE_OVER_QUOTA;
-			return 0;
-		}
-	}
+	at = 0;
+	while (*status == WIRE_OK && wire_next_job_place(payload, length, &at, &p, &bits) > 0)
+		*status = take_record(h, &p, bits);
 	return 0;
 }
 
@@ -385,7 +389,7 @@ void job_heap_end(struct job_heap **heap)
 	*heap = NULL;
 	if (!h)
 		return;
-	h->jobs->counts.abandoned += job_cycle_runs(h);
+	h->jobs->counts.abandoned += far_cycle_runs(&h->cycle);
 	h->member = NULL;
 	h->next = h->jobs->ending;
 	h->jobs->ending = h;

@@ -75,10 +75,9 @@ struct job_heap {
 	struct job_out *outs;            /* JOB_OUT_PLACES of them */
 	uint32_t out_count;
 	struct far_cycle_donor_state cycle;
-	bool committed;                  /* all marks of the cycle have been sent */
 	struct job_region *first, *last; /* queue of regions with work */
 	uint32_t queued;                 /* of these */
-	/* Whose object .part_slot was traced up to .part_reference; NULL = none. */
+	/* The region of object .part_slot, traced up to .part_reference; NULL = none. */
 	struct job_region *part;
 	uint32_t part_slot, part_reference;
 	struct wire_job_traced traced;   /* of the last batch */
@@ -125,15 +124,9 @@ void job_heap_end(struct job_heap **heap);
 
 /*
  * PLACE.  All records are checked before the first one takes effect; WIRE_OVER_QUOTA: those that
- * memory was left for are in effect.
+ * memory was left for are in effect; WIRE_OLD_VERSION for a region's second record: those before.
  */
 int job_heap_place(struct job_heap *h, const uint8_t *payload, uint32_t length, uint16_t *status);
-
-/* Returns whether a cycle has begun, and neither all its marks were sent nor was it aborted. */
-static inline bool job_cycle_runs(const struct job_heap *h)
-{
-	return h->cycle.active && !h->committed;
-}
 
 /* Returns region @number, or NULL: it is not here. */
 struct job_region *job_region_find(const struct job_heap *h, uint32_t number);

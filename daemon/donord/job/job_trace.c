@@ -132,7 +132,7 @@ static uint16_t add_ghosts(struct job_heap *h, const struct wire_job_set *s)
 int job_begin(struct job_heap *h, const uint8_t *payload, uint32_t length, uint16_t *status)
 {
 	size_t at = WIRE_JOB_BEGIN_SIZE;
-	bool runs = job_cycle_runs(h);
+	bool runs = far_cycle_runs(&h->cycle);
 	struct wire_job_begin b;
 	struct wire_job_set s;
 	int r;
@@ -147,7 +147,6 @@ int job_begin(struct job_heap *h, const uint8_t *payload, uint32_t length, uint1
 	case FAR_CYCLE_NEW:
 		h->jobs->counts.cycles++;
 		h->jobs->counts.abandoned += runs;
-		h->committed = false;
 		while (h->first)
 			job_region_unqueue(h, h->first);
 		h->part = NULL;
@@ -381,7 +380,7 @@ int job_end(struct job_heap *h, const uint8_t *payload, uint32_t length,
 	*size = WIRE_JOB_ENDED_SIZE;
 	ended.cycle = e.cycle;
 	if (e.verb == WIRE_JOB_ABORT) {
-		h->jobs->counts.abandoned += job_cycle_runs(h) && h->cycle.cycle == e.cycle;
+		h->jobs->counts.abandoned += far_cycle_runs(&h->cycle) && h->cycle.cycle == e.cycle;
 		far_cycle_aborts(&h->cycle, e.cycle);
 	} else if (!far_cycle_commits(&h->cycle, e.cycle, h->queued)) {
 		*status = h->cycle.active && h->cycle.cycle == e.cycle ? WIRE_CYCLE_RUNS :
@@ -393,7 +392,8 @@ int job_end(struct job_heap *h, const uint8_t *payload, uint32_t length,
 	} else {
 		ended.next = put_regions(h, e.first, reply, size);
 		/* The marks stay, for a borrower that asks again. */
-		h->committed |= ended.next == WIRE_JOB_NO_REGION;
+		if (ended.next == WIRE_JOB_NO_REGION)
+			far_cycle_committed(&h->cycle);
 	}
 	wire_build_job_ended(reply, &ended);
 	return 0;

@@ -101,7 +101,7 @@ bool far_cycle_end(struct far_cycle *c)
 
 enum far_cycle_verdict far_cycle_begins(struct far_cycle_donor_state *s, uint32_t cycle)
 {
-	if (cycle == s->cycle && s->active && !s->batch)
+	if (cycle == s->cycle && far_cycle_runs(s) && !s->batch)
 		return FAR_CYCLE_AGAIN;
 	if (cycle <= s->cycle)
 		return FAR_CYCLE_STALE;
@@ -112,7 +112,7 @@ enum far_cycle_verdict far_cycle_begins(struct far_cycle_donor_state *s, uint32_
 enum far_cycle_verdict far_cycle_traces(struct far_cycle_donor_state *s, uint32_t cycle,
 					uint32_t batch)
 {
-	if (cycle != s->cycle || !s->active || !batch)
+	if (cycle != s->cycle || !far_cycle_runs(s) || !batch)
 		return FAR_CYCLE_STALE;
 	if (batch == s->batch)
 		return FAR_CYCLE_AGAIN;
@@ -125,6 +125,21 @@ enum far_cycle_verdict far_cycle_traces(struct far_cycle_donor_state *s, uint32_
 bool far_cycle_commits(const struct far_cycle_donor_state *s, uint32_t cycle, bool more)
 {
 	return cycle == s->cycle && s->active && !more;
+}
+
+void far_cycle_committed(struct far_cycle_donor_state *s)
+{
+	s->committed = true;
+}
+
+bool far_cycle_runs(const struct far_cycle_donor_state *s)
+{
+	return s->active && !s->committed;
+}
+
+bool far_cycle_keeps(const struct far_cycle_donor_state *s)
+{
+	return s->active;
 }
 
 void far_cycle_aborts(struct far_cycle_donor_state *s, uint32_t cycle)

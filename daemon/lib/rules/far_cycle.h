@@ -25,6 +25,12 @@
  *  - What leaves lives until the cycle ends, whatever marks its donor has, which may not have begun
  *    yet.  What it refers to is named, and sent.
  *  - Each object in a reply is named, also one that was sent before.
+ *  - A region that a donor has stays there, as it is, until the donor's marks are here.
+ *
+ * Rules for a donor:
+ *  - A region that it had before stays until all marks were sent, since objects of it may be marked
+ *    and not traced: PLACE of another version is refused.
+ *  - What is placed lives in the cycle, also after the last COMMIT, which may be repeated.
  *
  * Pure: no I/O, clock or allocation.
  */
@@ -115,7 +121,8 @@ enum far_cycle_verdict {
 struct far_cycle_donor_state {
 	uint32_t cycle; /* the last one that began */
 	uint32_t batch; /* the last one of that */
-	bool active;    /* it has neither been committed nor aborted */
+	bool active;    /* it has not been aborted: COMMIT may be repeated */
+	bool committed; /* all its marks were sent */
 };
 
 enum far_cycle_verdict far_cycle_begins(struct far_cycle_donor_state *s, uint32_t cycle);
@@ -123,6 +130,12 @@ enum far_cycle_verdict far_cycle_traces(struct far_cycle_donor_state *s, uint32_
 					uint32_t batch);
 /* Returns whether COMMIT may be answered; @more: the donor has more to do. */
 bool far_cycle_commits(const struct far_cycle_donor_state *s, uint32_t cycle, bool more);
+/* The last marks are sent. */
+void far_cycle_committed(struct far_cycle_donor_state *s);
+/* Returns whether it marks: regions that are here stay. */
+bool far_cycle_runs(const struct far_cycle_donor_state *s);
+/* Returns whether what is placed now lives in the cycle. */
+bool far_cycle_keeps(const struct far_cycle_donor_state *s);
 /* ABORT, also of what has ended: always permitted. */
 void far_cycle_aborts(struct far_cycle_donor_state *s, uint32_t cycle);
 
