@@ -686,6 +686,55 @@ static void a_region_stays_until_the_marks_are_sent(void **state)
 	assert_int_equal(n->heap->placed, 0);
 }
 
+/* Describes a heap at the first node's jobs for another member. */
+static struct node another(void)
+{
+	struct node other = { .jobs = nodes[0].jobs, .member = nodes[1].member };
+
+	assert_int_equal(describe(&other, IMAGE_PAIR, &image_pair), WIRE_OK);
+	return other;
+}
+
+static void a_share_of_the_processor(void **state)
+{
+	enum { MS = 1000000, PERCENT = 25 };
+	struct node *n = &nodes[0], other;
+	uint64_t now = 1000ull * JOB_WINDOW;
+
+	n->jobs->percent = PERCENT;
+	assert_int_equal(describe(n, IMAGE_PAIR, &image_pair), WIRE_OK);
+	assert_int_equal(job_heap_pause(n->heap, now), 0);
+	job_heap_charge(n->heap, now - MS, now);
+	assert_int_equal(job_heap_pause(n->heap, now), 3000);
+	assert_int_equal(job_heap_pause(n->heap, now + 3 * MS - 1), 1);
+	/* What it has waited for is done, whatever it has cost meanwhile. */
+	job_heap_charge(n->heap, now + MS, now + 2 * MS);
+	assert_int_equal(job_heap_pause(n->heap, now + 3 * MS), 0);
+	/* Of many requests that are not postponed, a member owes its own. */
+	other = another();
+	for (int i = 0; i < 1000; i++, now += MS)
+		job_heap_charge(n->heap, now, now + MS);
+	assert_int_equal(job_heap_pause(n->heap, now), WIRE_JOB_PAUSE_MOST);
+	assert_int_equal(job_heap_pause(other.heap, now), 0);
+	assert_true(n->heap->next_at > now + JOB_WINDOW);
+	/* Two share it, and one that has left does not. */
+	now += 100 * JOB_WINDOW;
+	job_heap_charge(n->heap, now - MS, now);
+	job_heap_charge(other.heap, now - MS, now);
+	assert_int_equal(job_heap_pause(other.heap, now), 7000);
+	job_heap_end(&other.heap);
+	while (jobs_turn(n->jobs))
+		;
+	now += JOB_WINDOW;
+	job_heap_charge(n->heap, now - MS, now);
+	assert_int_equal(n->heap->next_at, now + 3 * MS);
+	/* All of a processor is never too much. */
+	n->jobs->percent = 100;
+	now += JOB_WINDOW;
+	job_heap_charge(n->heap, now - MS, now);
+	assert_true(n->heap->next_at <= now);
+}
+
 /* Two records of a region in a frame: both are above the version that was there before. */
 static void versions_rise_in_a_frame(void **state)
 {
@@ -1084,6 +1133,7 @@ int main(void)
 		TEST(what_leaves_after_a_cycle_lives_in_its_marks),
 		TEST(a_region_stays_until_the_marks_are_sent),
 		TEST(versions_rise_in_a_frame),
+		TEST(a_share_of_the_processor),
 		TEST(hostile_layouts),
 		cmocka_unit_test(overlapping_runs),
 		TEST(hostile_places),

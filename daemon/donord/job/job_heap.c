@@ -340,6 +340,47 @@ int job_heap_describe(struct jobs *jobs, struct job_heap **heap, const struct fa
 	return *status == WIRE_OK ? add_types(h, payload, length, w.layouts, status) : 0;
 }
 
+/* --- the share of the processor --------------------------------------------------- */
+
+/* Returns how many heaps share the processor at @now, with @h. */
+static uint32_t users_of(struct jobs *jobs, struct job_heap *h, uint64_t now)
+{
+	uint64_t window = now / JOB_WINDOW + 1;
+	uint32_t users;
+
+	if (jobs->window != window) {
+		jobs->users_before = jobs->window + 1 == window ? jobs->users : 0;
+		jobs->users = 0;
+		jobs->window = window;
+	}
+	if (h->window != window)
+		jobs->users++;
+	h->window = window;
+	users = jobs->users > jobs->users_before ? jobs->users : jobs->users_before;
+	/* Members that have left count no more. */
+	return users < jobs->heaps ? users : jobs->heaps;
+}
+
+void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now)
+{
+	uint64_t took = now - begun, percent = h->jobs->percent;
+	uint64_t from = h->next_at > begun ? h->next_at : now;
+
+	h->next_at = from + took * (100ull * users_of(h->jobs, h, now) - percent) / percent;
+}
+
+uint32_t job_heap_pause(struct job_heap *h, uint64_t now)
+{
+	if (!h->told_at && h->next_at > now)
+		h->told_at = h->next_at < now + JOB_WINDOW ? h->next_at : now + JOB_WINDOW;
+	if (h->told_at <= now) {
+		h->told_at = 0;
+		return 0;
+	}
+	h->jobs->counts.postponed++;
+	return (uint32_t)((h->told_at - now + 999) / 1000);
+}
+
 /* --- the end ---------------------------------------------------------------------- */
 
 static void free_leaf(struct job_heap *h, struct job_region ***leaf)

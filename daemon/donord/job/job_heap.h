@@ -26,6 +26,8 @@
  */
 #define JOB_UNITS 8192u
 #define JOB_BYTES (512u << 10)
+/* ns: a heap that is postponed asks again within this time. */
+#define JOB_WINDOW (WIRE_JOB_PAUSE_MOST * UINT64_C(1000))
 #define JOB_LEAF_SHIFT 12
 #define JOB_LEAF (1u << JOB_LEAF_SHIFT)   /* regions of a leaf of the table */
 #define JOB_TYPES_SHIFT 8
@@ -82,6 +84,9 @@ struct job_heap {
 	uint32_t part_slot, part_reference;
 	struct wire_job_traced traced;   /* of the last batch */
 	uint32_t end_leaf, end_type;     /* while it ends: what is next */
+	/* ns, CLOCK_MONOTONIC: when its share allows more work; when it was told to ask again. */
+	uint64_t next_at, told_at;
+	uint64_t window;                 /* in which it has last worked, from 1 */
 };
 
 /* Since the start. */
@@ -97,7 +102,9 @@ struct job_counts {
 struct jobs {
 	struct job_memory memory;
 	uint32_t percent;           /* of one processor that jobs may use, 1 to 100 */
-	uint64_t next_at;           /* ns, CLOCK_MONOTONIC: when they may go on */
+	/* Of JOB_WINDOW ns: the present one; heaps that work in it, and in the one before. */
+	uint64_t window;
+	uint32_t users, users_before;
 	uint64_t worked;            /* turn of the loop of the last request */
 	uint32_t heaps, regions;
 	struct job_heap *ending;
@@ -109,6 +116,18 @@ struct jobs {
 int jobs_new(struct jobs **out, uint64_t bytes, uint32_t percent);
 /* No heap is in use. */
 void jobs_free(struct jobs **jobs);
+
+/*
+ * A request of @h was served from @begun to @now.  The share of the processor is divided among the
+ * heaps that have lately worked, and each owes its own work alone: one that sends many requests
+ * that are not postponed does not stop the others.
+ */
+void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now);
+/*
+ * Returns for how many us, at most WIRE_JOB_PAUSE_MOST, the heap's TRACE or EVACUATE is postponed.
+ * After that time one is not.
+ */
+uint32_t job_heap_pause(struct job_heap *h, uint64_t now);
 
 /* Returns whether heaps that have ended have more to free. */
 bool jobs_turn(struct jobs *jobs);

@@ -14,25 +14,6 @@ bool job_must_wait(const struct connection *c, const struct wire_frame *f)
 	return wire_is_job(f) && s->jobs && s->jobs->worked == s->pool->turn;
 }
 
-/* Counts the time since @begun, and sets when jobs may go on. */
-static void charge(struct jobs *jobs, uint64_t begun)
-{
-	uint64_t now = now_ns(), took = now - begun;
-	uint64_t from = jobs->next_at > begun ? jobs->next_at : now;
-
-	jobs->counts.busy += took;
-	jobs->next_at = from + took * (100 - jobs->percent) / jobs->percent;
-}
-
-/* Returns for how many us TRACE and EVACUATE do nothing. */
-static uint32_t pause_of(struct jobs *jobs, uint64_t now)
-{
-	if (jobs->next_at <= now)
-		return 0;
-	jobs->counts.postponed++;
-	return (uint32_t)((jobs->next_at - now) / 1000 + 1);
-}
-
 static int describe(struct connection *c, const uint8_t *payload, uint32_t length, uint8_t *reply,
 		    uint32_t *size, uint16_t *status)
 {
@@ -101,7 +82,7 @@ int job_request(struct connection *c, const struct wire_frame *f)
 {
 	struct jobs *jobs = c->sessions->jobs;
 	uint16_t status = WIRE_OK;
-	uint64_t begun;
+	uint64_t begun, now;
 	uint32_t size = 0;
 	int r = 0;
 
@@ -117,9 +98,12 @@ int job_request(struct connection *c, const struct wire_frame *f)
 	else if (!c->job_heap && f->op != WIRE_JOB_HEAP)
 		status = WIRE_NO_HEAP;
 	else
-		r = serve(c, f, may_pause(f) ? pause_of(jobs, begun) : 0,
+		r = serve(c, f, may_pause(f) ? job_heap_pause(c->job_heap, begun) : 0,
 			  c->far_buffer->bytes + c->far_used, &size, &status);
-	charge(jobs, begun);
+	now = now_ns();
+	jobs->counts.busy += now - begun;
+	if (c->job_heap)
+		job_heap_charge(c->job_heap, begun, now);
 	if (r)
 		return r;
 	far_reply_copy(c, f, status, size);

@@ -3,9 +3,9 @@
  * Serves the frames of jobs, on connections with WIRE_JOBS in their HELLO.
  *
  * One request in a turn of the loop, of all connections; each is a bounded piece of work, and
- * borrowers of slabs wait for no more than that.  What TRACE and EVACUATE do beyond the share of
- * the processor that the donor allows is put off: the reply says for how long, and the member asks
- * again.
+ * borrowers of slabs wait for no more than that.  What TRACE and EVACUATE do beyond the member's
+ * share of the processor is put off: the reply says for how long, and the member asks again.  Other
+ * requests count, too, and are not put off.
  */
 #ifndef EBB_JOB_REQUESTS_H
 #define EBB_JOB_REQUESTS_H

@@ -253,7 +253,7 @@ int wire_parse_job_traced(const void *buf, size_t len, struct wire_job_traced *t
 		return -EPROTO;
 	*t = (struct wire_job_traced){ get32(b), get32(b + 4), get64(b + 8), get32(b + 16),
 				       get32(b + 20), get32(b + 24) };
-	return 0;
+	return t->pause > WIRE_JOB_PAUSE_MOST ? -EPROTO : 0;
 }
 
 /* END: 0 cycle, 4 verb, 8 first region, 12 reserved. */
@@ -339,5 +339,5 @@ int wire_parse_job_evacuated(const void *buf, size_t len, struct wire_job_evacua
 		return -EPROTO;
 	*e = (struct wire_job_evacuated){ get32(b), get32(b + 4), get32(b + 8), get32(b + 12),
 					  get32(b + 16) };
-	return 0;
+	return e->pause > WIRE_JOB_PAUSE_MOST ? -EPROTO : 0;
 }

@@ -86,7 +86,7 @@ struct wire_job_traced {
 	uint64_t visited; /* objects marked in this cycle */
 	uint32_t queued;  /* regions with marked objects that are not traced yet */
 	uint32_t odd;     /* objects and references that are none, and regions that were freed */
-	uint32_t pause;   /* us until the donor works again: it has done nothing now */
+	uint32_t pause;   /* us until the donor works again: it has traced nothing now */
 };
 
 enum wire_job_end_verb { WIRE_JOB_COMMIT = 1, WIRE_JOB_ABORT };
@@ -127,6 +127,8 @@ struct wire_job_evacuated {
 };
 
 #define WIRE_JOB_NO_REGION UINT32_MAX
+/* us, of .pause.  A member that waits as long as that then has its request done. */
+#define WIRE_JOB_PAUSE_MOST 1000000u
 
 /* The parsers of what begins a payload return 0 or -EPROTO; @len may exceed the size. */
 void wire_build_job_heap(uint8_t buf[static WIRE_JOB_HEAP_SIZE], const struct wire_job_heap *h);
