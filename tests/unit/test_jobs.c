@@ -905,8 +905,13 @@ static void memory_within_the_quota(void **state)
 	assert_int_equal(place(n, &p, live), WIRE_OK);
 	end_heap(n);
 	/* A heap that finds no memory leaves none in use. */
-	while (job_take(&n->jobs->memory, JOB_CHUNK))
-		;
+	for (int users = 0; users < 10; users++) {
+		struct job_share share;
+
+		job_share_init(&share);
+		while (job_take(&n->jobs->memory, &share, JOB_CHUNK))
+			;
+	}
 	assert_int_equal(describe(n, 0, NULL), WIRE_OVER_QUOTA);
 	assert_null(n->heap);
 	assert_int_equal(n->jobs->heaps, 0);
@@ -914,21 +919,75 @@ static void memory_within_the_quota(void **state)
 	assert_int_equal(jobs_new(&n->jobs, 1 << 20, 50), 0);
 }
 
+/* A member that takes all it gets leaves some for another one. */
+static void a_share_of_the_memory(void **state)
+{
+	struct node *n = &nodes[0], other;
+	const uint64_t live[TABLET_WORDS] = { 1 };
+	struct wire_job_place p;
+
+	image_make(&image, 1, 1, 1);
+	describe_image(n);
+	p = record(n, 0, 1);
+	p.slot_bytes = 16;
+	p.words = TABLET_WORDS;
+	/* Each takes a leaf of its own. */
+	while (place(n, &p, live) == WIRE_OK)
+		p.region += JOB_LEAF;
+	other = another();
+	for (p.region = 0; p.region < 100; p.region++)
+		assert_int_equal(place(&other, &p, live), WIRE_OK);
+	job_heap_end(&other.heap);
+}
+
+/* What a user has left free in its chunks is its own: 3/4 is 3/4, in blocks of any size. */
+static void a_share_in_chunks(void **state)
+{
+	enum { CHUNKS = 64, LEAST = 1 << JOB_BLOCK_LEAST_SHIFT, BLOCKS = JOB_CHUNK / LEAST };
+	static void *blocks[CHUNKS * BLOCKS];
+	struct job_share a, b;
+	struct job_memory m;
+	uint32_t n = 0;
+
+	assert_int_equal(job_memory_init(&m, CHUNKS * JOB_CHUNK), 0);
+	job_share_init(&a);
+	job_share_init(&b);
+	assert_int_equal(job_share_left(&m, &a), CHUNKS * JOB_CHUNK / 4 * 3);
+	while ((blocks[n] = job_take(&m, &a, LEAST)))
+		n++;
+	assert_int_equal(n, CHUNKS * BLOCKS / 4 * 3);
+	assert_int_equal(job_share_left(&m, &a), 0);
+	for (uint32_t i = 0; i < n; i++)
+		if (i % BLOCKS)
+			job_give(&m, &a, blocks[i], LEAST);
+	assert_null(job_take(&m, &a, JOB_CHUNK));
+	for (n = 0; job_take(&m, &b, JOB_CHUNK); n++)
+		;
+	assert_int_equal(n, CHUNKS / 4 * 3 / 4);
+	/* Chunks without blocks in use are everyone's again. */
+	job_give(&m, &a, blocks[0], LEAST);
+	job_give(&m, &a, blocks[BLOCKS], LEAST);
+	assert_non_null(job_take(&m, &b, 1));
+	job_memory_free(&m);
+}
+
 static void blocks_of_all_sizes(void **state)
 {
+	struct job_share share;
 	struct job_memory m;
 	uint64_t seed = 7;
 	struct { uint8_t *at; uint32_t bytes; uint8_t fill; } held[300] = { 0 };
 
 	assert_int_equal(job_memory_init(&m, 4 << 20), 0);
+	job_share_init(&share);
 	for (int i = 0; i < 20000; i++) {
 		uint32_t k = draw_below(&seed, 300);
 		uint32_t bytes = 1 + draw_below(&seed, 1u << (1 + k % 16));
 
 		for (uint32_t b = 0; b < held[k].bytes; b++)
 			assert_int_equal(held[k].at[b], held[k].fill);
-		job_give(&m, held[k].at, held[k].bytes);
-		held[k].at = job_take(&m, bytes);
+		job_give(&m, &share, held[k].at, held[k].bytes);
+		held[k].at = job_take(&m, &share, bytes);
 		held[k].bytes = held[k].at ? bytes : 0;
 		held[k].fill = (uint8_t)i;
 		for (uint32_t b = 0; b < held[k].bytes; b++)
@@ -937,13 +996,14 @@ static void blocks_of_all_sizes(void **state)
 		       held[k].at ? held[k].bytes : 1);
 	}
 	for (int k = 0; k < 300; k++)
-		job_give(&m, held[k].at, held[k].bytes);
+		job_give(&m, &share, held[k].at, held[k].bytes);
 	assert_int_equal(m.used, 0);
-	assert_null(job_take(&m, JOB_CHUNK + 1));
+	assert_int_equal(share.chunks, 0);
+	assert_null(job_take(&m, &share, JOB_CHUNK + 1));
 	/* All of it is free again, for any size. */
-	for (uint32_t i = 0; i < m.chunks; i++)
-		assert_non_null(job_take(&m, JOB_CHUNK));
-	assert_null(job_take(&m, 1));
+	for (uint32_t i = 0; i < m.chunks / 4 * 3; i++)
+		assert_non_null(job_take(&m, &share, JOB_CHUNK));
+	assert_null(job_take(&m, &share, 1));
 	job_memory_free(&m);
 }
 
@@ -1138,6 +1198,8 @@ int main(void)
 		cmocka_unit_test(overlapping_runs),
 		TEST(hostile_places),
 		TEST(memory_within_the_quota),
+		TEST(a_share_of_the_memory),
+		cmocka_unit_test(a_share_in_chunks),
 		cmocka_unit_test(blocks_of_all_sizes),
 		TEST(copies_at_two_donors_are_equal),
 		TEST(a_turn_copies_a_bounded_part),

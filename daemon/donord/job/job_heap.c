@@ -44,6 +44,16 @@ void jobs_free(struct jobs **jobs)
 	*jobs = NULL;
 }
 
+static void *take(struct job_heap *h, size_t bytes)
+{
+	return job_take(&h->jobs->memory, &h->share, bytes);
+}
+
+static void give(struct job_heap *h, void *block, size_t bytes)
+{
+	job_give(&h->jobs->memory, &h->share, block, bytes);
+}
+
 /* --- regions ---------------------------------------------------------------------- */
 
 struct job_region *job_region_find(const struct job_heap *h, uint32_t number)
@@ -102,7 +112,7 @@ static void drop_region(struct job_heap *h, struct job_region *r)
 	leaf[r->number & (JOB_LEAF - 1)] = NULL;
 	h->placed--;
 	h->jobs->regions--;
-	job_give(&h->jobs->memory, r, region_bytes(r->words));
+	give(h, r, region_bytes(r->words));
 }
 
 /* Returns the entry of region @number, or NULL without memory. */
@@ -111,14 +121,14 @@ static struct job_region **region_entry(struct job_heap *h, uint32_t number)
 	struct job_region ***leaf = &h->leaves[number >> JOB_LEAF_SHIFT];
 
 	if (!*leaf)
-		*leaf = job_take(&h->jobs->memory, LEAF_BYTES);
+		*leaf = take(h, LEAF_BYTES);
 	return *leaf ? *leaf + (number & (JOB_LEAF - 1)) : NULL;
 }
 
 static bool add_region(struct job_heap *h, const struct wire_job_place *p, const uint8_t *bits)
 {
 	struct job_region **entry = region_entry(h, p->region);
-	struct job_region *r = entry ? job_take(&h->jobs->memory, region_bytes(p->words)) : NULL;
+	struct job_region *r = entry ? take(h, region_bytes(p->words)) : NULL;
 
 	if (!r)
 		return false;
@@ -251,13 +261,13 @@ static uint16_t add_type(struct job_heap *h, uint32_t type, const struct layout 
 	struct layout ***leaf = &h->types[type >> JOB_TYPES_SHIFT], **entry;
 
 	if (!*leaf)
-		*leaf = job_take(&h->jobs->memory, TYPE_LEAF_BYTES);
+		*leaf = take(h, TYPE_LEAF_BYTES);
 	if (!*leaf)
 		return WIRE_OVER_QUOTA;
 	entry = *leaf + (type & (JOB_TYPES - 1));
 	if (*entry)
 		return memcmp(*entry, l, sizeof(*l)) ? WIRE_BAD_LAYOUT : WIRE_OK;
-	*entry = job_take(&h->jobs->memory, sizeof(*l));
+	*entry = take(h, sizeof(*l));
 	if (!*entry)
 		return WIRE_OVER_QUOTA;
 	**entry = *l;
@@ -303,17 +313,20 @@ static bool free_some(struct job_heap *h);
 static struct job_heap *heap_new(struct jobs *jobs, const struct far_member *m,
 				 const struct wire_job_heap *w)
 {
-	struct job_memory *memory = &jobs->memory;
-	struct job_heap *h = job_take(memory, sizeof(*h));
+	struct job_share share;
+	struct job_heap *h;
 
+	job_share_init(&share);
+	h = job_take(&jobs->memory, &share, sizeof(*h));
 	if (!h)
 		return NULL;
 	*h = (struct job_heap){
 		.jobs = jobs, .member = m, .base = w->base, .mask = w->mask, .regions = w->regions,
-		.leaves = job_take(memory, LEAVES_BYTES),
-		.types = job_take(memory, TYPE_LEAVES_BYTES),
-		.outs = job_take(memory, OUTS_BYTES),
+		.share = share,
 	};
+	h->leaves = take(h, LEAVES_BYTES);
+	h->types = take(h, TYPE_LEAVES_BYTES);
+	h->outs = take(h, OUTS_BYTES);
 	jobs->heaps++;
 	if (h->leaves && h->types && h->outs)
 		return h;
@@ -388,22 +401,22 @@ static void free_leaf(struct job_heap *h, struct job_region ***leaf)
 	for (uint32_t i = 0; i < JOB_LEAF; i++)
 		if ((*leaf)[i])
 			drop_region(h, (*leaf)[i]);
-	job_give(&h->jobs->memory, *leaf, LEAF_BYTES);
+	give(h, *leaf, LEAF_BYTES);
 	*leaf = NULL;
 }
 
 static void free_types(struct job_heap *h, struct layout **leaf)
 {
 	for (uint32_t i = 0; i < JOB_TYPES; i++)
-		job_give(&h->jobs->memory, leaf[i], sizeof(*leaf[i]));
-	job_give(&h->jobs->memory, leaf, TYPE_LEAF_BYTES);
+		give(h, leaf[i], sizeof(*leaf[i]));
+	give(h, leaf, TYPE_LEAF_BYTES);
 }
 
 /* Frees a piece; returns true when nothing is left, the heap itself included. */
 static bool free_some(struct job_heap *h)
 {
 	struct jobs *jobs = h->jobs;
-	struct job_memory *m = &jobs->memory;
+	struct job_share share;
 
 	for (; h->leaves && h->end_leaf < LEAVES; h->end_leaf++)
 		if (h->leaves[h->end_leaf]) {
@@ -415,11 +428,12 @@ static bool free_some(struct job_heap *h)
 			free_types(h, h->types[h->end_type++]);
 			return false;
 		}
-	job_give(m, h->leaves, LEAVES_BYTES);
-	job_give(m, h->types, TYPE_LEAVES_BYTES);
-	job_give(m, h->outs, OUTS_BYTES);
+	give(h, h->leaves, LEAVES_BYTES);
+	give(h, h->types, TYPE_LEAVES_BYTES);
+	give(h, h->outs, OUTS_BYTES);
 	jobs->heaps--;
-	job_give(m, h, sizeof(*h));
+	share = h->share;
+	job_give(&jobs->memory, &share, h, sizeof(*h));
 	return true;
 }
 

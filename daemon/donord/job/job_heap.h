@@ -69,6 +69,7 @@ struct job_heap {
 	struct jobs *jobs;
 	const struct far_member *member; /* NULL once it has left */
 	struct job_heap *next;           /* of those that end */
+	struct job_share share;          /* of the memory: all of its tables, and this */
 	uint64_t base, mask;
 	uint32_t regions;
 	uint32_t placed;

@@ -21,8 +21,8 @@ static int describe(struct connection *c, const uint8_t *payload, uint32_t lengt
 	int r = job_heap_describe(jobs, &c->job_heap, c->member, payload, length, status);
 
 	wire_build_job_limits(reply, &(struct wire_job_limits){
-		.memory = jobs->memory.bytes - jobs->memory.used, .units = JOB_UNITS,
-		.bytes = JOB_BYTES });
+		.memory = c->job_heap ? job_share_left(&jobs->memory, &c->job_heap->share) : 0,
+		.units = JOB_UNITS, .bytes = JOB_BYTES });
 	*size = WIRE_JOB_LIMITS_SIZE;
 	return r;
 }

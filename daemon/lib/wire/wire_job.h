@@ -42,7 +42,7 @@ struct wire_job_run {
 
 /* Payload of the reply to HEAP. */
 struct wire_job_limits {
-	uint64_t memory; /* bytes left for tables of jobs */
+	uint64_t memory; /* bytes left for tables of this heap */
 	uint32_t units;  /* of a turn: objects and references */
 	uint32_t bytes;  /* that an EVACUATE copies */
 };
