@@ -56,6 +56,9 @@ $(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edge
 	$(FAR_WORLD)
 $(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
+# The borrower of jobs, with donors of the test's.
+$(B)/tests/unit/test_far_cycle: $(B)/obj/userlib/far/cycle.o $(B)/obj/userlib/far/jobs.o
+
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
 $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)

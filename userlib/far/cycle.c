@@ -6,8 +6,15 @@
 
 #include "cycle.h"
 #include "lib/base/bytes.h"
+#include "lib/base/clock.h"
 
 #define REGIONS_LEAST 256u /* of the table, a power of two */
+/*
+ * Most replies in a row with which a donor that has more to do gets no further: it neither marks an
+ * object nor ends a region.  To trace a region takes up to 9 * 8192 units, and each TRACE does 61
+ * or more of these.
+ */
+#define IDLE_MOST 2048u
 
 enum list { GHOSTS, OBJECTS, LISTS };
 
@@ -28,9 +35,11 @@ struct donor {
 	ebbfar_t *far;
 	struct wait *first[LISTS], *last[LISTS]; /* what waits to be sent */
 	enum far_cycle_message waits;
-	uint32_t pause;            /* us, of the last reply */
+	uint64_t next_at;          /* ns, of now_ns(): when it works again */
 	uint32_t next;             /* region of the next COMMIT */
 	uint64_t visited;          /* objects, as of the last reply */
+	uint32_t queued;           /* regions: the least since it has marked one */
+	uint32_t idle, pauses;     /* replies in a row */
 	struct jobs_call call;
 };
 
@@ -39,6 +48,7 @@ struct cycle {
 	const struct cycle_ops *ops;
 	void *data;
 	int error;                 /* the first one */
+	uint32_t heap_regions;
 	struct region **regions;   /* by hash; NULL = unused */
 	uint32_t size, count;
 	struct cycle_counts counts;
@@ -204,6 +214,36 @@ static void send_message(struct cycle *c, uint32_t i, enum far_cycle_message m)
 	jobs_send(d->far, ops[m], &d->call);
 }
 
+/* Returns whether donor @d gets on, or waits for its share of the processor and then will. */
+static bool gets_on(struct donor *d, const struct wire_job_traced *t)
+{
+	if (t->visited > d->visited || t->queued < d->queued || !t->queued) {
+		d->queued = t->queued;
+		d->idle = 0;
+	}
+	d->pauses = t->pause ? d->pauses + 1 : 0;
+	d->idle += !t->pause;
+	return t->visited >= d->visited && d->idle <= IDLE_MOST && d->pauses <= JOBS_PAUSES;
+}
+
+/* Takes the objects of a set that a donor has reached. */
+static int take_set(struct cycle *c, const struct wire_job_set *s)
+{
+	/* Each region takes memory here. */
+	if (s->region >= c->heap_regions)
+		return -EPROTO;
+	for (uint32_t w = 0; w < s->words; w++)
+		for (uint64_t bits = get64(s->bits + 8 * w); bits; bits &= bits - 1) {
+			uint32_t granule = 64 * (s->first + w) + (uint32_t)__builtin_ctzll(bits);
+
+			c->counts.received++;
+			c->ops->named(c->data, s->region, granule);
+			if (cycle_push(c, s->region, granule))
+				return -ENOMEM;
+		}
+	return 0;
+}
+
 static int take_traced(struct cycle *c, uint32_t i)
 {
 	struct donor *d = &c->donor[i];
@@ -212,25 +252,20 @@ static int take_traced(struct cycle *c, uint32_t i)
 	struct wire_job_set s;
 	int r = wire_parse_job_traced(d->call.reply, d->call.got, &t);
 
-	if (r || t.cycle != c->step.number ||
+	if (r || t.cycle != c->step.number || !gets_on(d, &t) ||
+	    t.visited > (uint64_t)c->heap_regions * TABLET_SLOTS ||
 	    !far_cycle_replied(&c->step, i, FAR_CYCLE_TRACE, t.batch, t.queued))
 		return -EPROTO;
 	/* What it has traced is not what the heap has there. */
 	if (t.odd)
 		return -EBADMSG;
-	d->pause = t.pause;
+	d->next_at = t.pause ? now_ns() + t.pause * 1000ull : 0;
 	c->counts.paused += t.pause;
-	while ((r = wire_next_job_set(d->call.reply, d->call.got, &at, &s)) > 0)
-		for (uint32_t w = 0; w < s.words; w++)
-			for (uint64_t bits = get64(s.bits + 8 * w); bits; bits &= bits - 1) {
-				uint32_t granule = 64 * (s.first + w) +
-						   (uint32_t)__builtin_ctzll(bits);
-
-				c->counts.received++;
-				c->ops->named(c->data, s.region, granule);
-				if (cycle_push(c, s.region, granule))
-					return -ENOMEM;
-			}
+	while ((r = wire_next_job_set(d->call.reply, d->call.got, &at, &s)) > 0) {
+		r = take_set(c, &s);
+		if (r)
+			return r;
+	}
 	c->counts.visited += t.visited - d->visited;
 	d->visited = t.visited;
 	return r;
@@ -245,10 +280,15 @@ static int take_ended(struct cycle *c, uint32_t i, enum far_cycle_message m)
 	int r = wire_parse_job_ended(d->call.reply, d->call.got, &e);
 
 	/* Each part goes on: else a donor could keep the borrower for ever. */
-	if (r || e.cycle != c->step.number || (m == FAR_CYCLE_COMMIT && e.next <= d->next))
+	if (r || e.cycle != c->step.number ||
+	    (m == FAR_CYCLE_COMMIT && (e.next <= d->next || (e.next >= c->heap_regions &&
+							     e.next != WIRE_JOB_NO_REGION))))
 		return -EPROTO;
-	while ((r = wire_next_job_bits(d->call.reply, d->call.got, &at, 2, &b)) > 0)
+	while ((r = wire_next_job_bits(d->call.reply, d->call.got, &at, 2, &b)) > 0) {
+		if (b.region >= c->heap_regions)
+			return -EPROTO;
 		c->ops->marks(c->data, i, &b);
+	}
 	if (r)
 		return r;
 	d->next = e.next;
@@ -280,28 +320,41 @@ static void take(struct cycle *c, uint32_t i)
 		c->step.donor[i].lost = true;
 }
 
-/* Waits as long as the donor that works again first, if no donor works now. */
-static void wait_for_donors(const struct cycle *c)
+/* Returns the message to send to a donor, or FAR_CYCLE_NONE; @at: it does not work before that. */
+static enum far_cycle_message next_message(const struct cycle *c, uint32_t i, uint64_t *at)
 {
-	uint32_t least = UINT32_MAX;
+	enum far_cycle_message m = far_cycle_next(&c->step, i);
 
-	for (uint32_t i = 0; i < c->step.donors; i++) {
-		if (far_cycle_next(&c->step, i) == FAR_CYCLE_TRACE && c->donor[i].pause < least)
-			least = c->donor[i].pause;
-	}
-	if (least && least != UINT32_MAX)
-		nanosleep(&(struct timespec){ least / 1000000, least % 1000000 * 1000l }, NULL);
+	*at = m == FAR_CYCLE_TRACE ? c->donor[i].next_at : 0;
+	return m;
 }
 
-/* Sends each donor its next message, and takes all replies.  Returns whether there was any. */
+/* Waits for the donor that works again first, if no donor works now. */
+static void wait_for_donors(const struct cycle *c)
+{
+	uint64_t first = UINT64_MAX, now = now_ns(), at;
+
+	for (uint32_t i = 0; i < c->step.donors; i++)
+		if (next_message(c, i, &at) && at < first)
+			first = at;
+	if (first > now && first != UINT64_MAX)
+		nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
+					      (long)((first - now) % 1000000000) }, NULL);
+}
+
+/*
+ * Sends each donor its next message, unless it does not work yet, and takes all replies.  Returns
+ * whether there was any message.
+ */
 static bool exchange(struct cycle *c)
 {
+	uint64_t now = now_ns(), at;
 	bool any = false;
 
 	for (uint32_t i = 0; i < c->step.donors; i++) {
-		enum far_cycle_message m = far_cycle_next(&c->step, i);
+		enum far_cycle_message m = next_message(c, i, &at);
 
-		if (m)
+		if (m && at <= now)
 			send_message(c, i, m);
 		any = any || m;
 	}
@@ -359,10 +412,13 @@ struct cycle_counts cycle_counts(const struct cycle *c)
 /* --- begin and end ---------------------------------------------------------------- */
 
 int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t number,
-	      const struct cycle_ops *ops, void *data)
+	      uint32_t regions, const struct cycle_ops *ops, void *data)
 {
-	struct cycle *c = calloc(1, sizeof(*c) + n * sizeof(c->donor[0]));
+	struct cycle *c;
 
+	if (n > FAR_CYCLE_DONORS)
+		return -EINVAL;
+	c = calloc(1, sizeof(*c) + n * sizeof(c->donor[0]));
 	if (!c)
 		return -ENOMEM;
 	c->regions = calloc(REGIONS_LEAST, sizeof(*c->regions));
@@ -371,6 +427,7 @@ int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t 
 		return -ENOMEM;
 	}
 	c->size = REGIONS_LEAST;
+	c->heap_regions = regions;
 	c->ops = ops;
 	c->data = data;
 	for (uint32_t i = 0; i < n; i++)

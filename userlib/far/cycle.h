@@ -16,7 +16,7 @@
 
 /*
  * Upcalls, which do not call the cycle, except cycle_push() in reached().  Regions and granules
- * come from a donor: the callee checks that they are the heap's.
+ * come from a donor: the region is one of the heap's, and the callee checks the rest.
  */
 struct cycle_ops {
 	/*
@@ -46,10 +46,12 @@ struct cycle_counts {
 
 /*
  * Makes cycle @number, above those of all cycles before, with @n handles of jobs_heap(), at most
- * FAR_CYCLE_DONORS, which stay the caller's.  Returns 0 or -ENOMEM.
+ * FAR_CYCLE_DONORS, which stay the caller's.  The heap has @regions regions: a donor that names
+ * another one, or says for long that it has more to do and gets no further, ends the cycle
+ * (-EPROTO).  Returns 0, -ENOMEM, or -EINVAL: more donors.
  */
 int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t number,
-	      const struct cycle_ops *ops, void *data);
+	      uint32_t regions, const struct cycle_ops *ops, void *data);
 void cycle_free(struct cycle **cycle); /* NULL inside is fine */
 
 /* Before cycle_run(): an object that is placed at @donor lives elsewhere.  0 or -ENOMEM. */

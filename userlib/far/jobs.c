@@ -156,6 +156,14 @@ static void pause_us(uint32_t us)
 	nanosleep(&t, NULL);
 }
 
+/* Returns whether a reply to EVACUATE of @n regions at @base of @target can be one. */
+static bool is_possible(const struct wire_job_evacuated *done, uint32_t job, uint32_t n,
+			const struct ebbfar_extent *target, uint64_t base)
+{
+	return done->job == job && done->regions <= n && !done->regions == !!done->pause &&
+	       done->bytes <= done->regions * TABLET_REGION && base + done->bytes <= target->size;
+}
+
 static void add_part(struct jobs_copy *copy, const struct wire_job_evacuated *next)
 {
 	copy->crc = next->crc;
@@ -167,6 +175,7 @@ int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *targe
 		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy)
 {
 	struct jobs_call *call = malloc(sizeof(*call));
+	uint32_t pauses = 0;
 	int r = call ? 0 : -ENOMEM;
 
 	*copy = (struct jobs_copy){ 0 };
@@ -191,8 +200,10 @@ int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *targe
 		call->length = at;
 		r = jobs_do(far, WIRE_JOB_EVACUATE, call) ?:
 		    wire_parse_job_evacuated(call->reply, call->got, &done);
-		if (!r && (done.job != job || done.regions > next - first ||
-			   (!done.regions && !done.pause)))
+		pauses = done.pause ? pauses + 1 : 0;
+		if (!r && (pauses > JOBS_PAUSES ||
+			   !is_possible(&done, job, next - first, target,
+					(uint64_t)base + copy->bytes)))
 			r = -EPROTO;
 		if (!r && done.regions)
 			add_part(copy, &done);

@@ -9,7 +9,8 @@
  * Functions return 0 or -errno, as ebbfar.h says for all calls; ebbfar_open() also -EOPNOTSUPP: the
  * donor runs no jobs.  Besides: -ENOSPC: its memory for tables is used up; -EINVAL: a layout,
  * region or place that is none; -ESTALE: another version, cycle, batch or generation; -ENXIO: no
- * heap, or another one; -EBUSY: a cycle has not ended.  A call of another thread waits.
+ * heap, or another one; -EBUSY: a cycle has not ended: regions that the donor has stay as they are.
+ * A call of another thread waits.
  */
 #ifndef EBBFAR_JOBS_H
 #define EBBFAR_JOBS_H
@@ -44,7 +45,10 @@ struct jobs_place {
 	const uint64_t *live;
 };
 
-/* When it fails, the first ones may be in effect: the call may be repeated. */
+/*
+ * @places has a region once.  When it fails, the first ones may be in effect: the call may be
+ * repeated.
+ */
 int jobs_place(ebbfar_t *far, const struct jobs_place *places, uint32_t n);
 
 /* A region to evacuate, with a bit for each slot to copy. */
@@ -60,8 +64,14 @@ struct jobs_copy {
 };
 
 /*
+ * Most replies in a row that only say to wait: a donor does the work after the first one, unless
+ * another thread asks it meanwhile.
+ */
+#define JOBS_PAUSES 64u
+
+/*
  * Copies the slots to keep of @n regions to @base of @target, one behind the other.  Waits while
- * the donor's share of its processor is used up.
+ * the donor's share of its processor is used up.  -EPROTO: the donor says what cannot be.
  */
 int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *target, uint32_t base,
 		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy);

@@ -257,7 +257,8 @@ static int trace_local(void)
 /* Returns 0, or -errno: abandoned. */
 static int far_cycle(uint32_t number, const uint64_t *roots, uint32_t n)
 {
-	int r = cycle_new(&heap.cycle, heap.far, heap.donors, number, &ops, NULL);
+	int r = cycle_new(&heap.cycle, heap.far, heap.donors, number, heap.image.count, &ops,
+			  NULL);
 
 	heap.got = calloc(heap.image.count, sizeof(*heap.got));
 	heap.regions_with_marks = 0;
