@@ -32,7 +32,9 @@ class Compiler:
         self.cargo = Path(rustc).with_name("cargo")
         search = [str(BUILD / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         flags = f"-L\x1fnative={BUILD}/lib"
+        # PATH may have a rustdoc of another version.
         self.env = {**os.environ, "LD_LIBRARY_PATH": ":".join(search), "RUSTC": rustc,
+                    "RUSTDOC": str(Path(rustc).with_name("rustdoc")),
                     "EBB_DONORD": str(BIN / "ebb-donord"), "CARGO_TARGET_DIR": str(where / "target"),
                     "CARGO_HOME": str(where / "home"), "CARGO_ENCODED_RUSTFLAGS": flags,
                     "CARGO_ENCODED_RUSTDOCFLAGS": flags, "CARGO_MANIFEST_DIR": str(CRATE)}
