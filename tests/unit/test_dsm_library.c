@@ -466,6 +466,38 @@ static void parcels(void **state)
 	ebbdsm_close(dsm);
 }
 
+static void *settle_always(void *data)
+{
+	ebbdsm_t *dsm = data;
+
+	/* The test drops the box. */
+	while (count(dsm).places)
+		ebbdsm_settle(dsm);
+	return NULL;
+}
+
+/* Another thread settles: what no process accepts can be withdrawn at any time. */
+static void withdrawn_while_settling(void **state)
+{
+	ebbdsm_t *dsm = join();
+	struct ebbdsm_box box = make(dsm, 1);
+	struct ebbdsm_parcel parcel;
+	int r = 0;
+	pthread_t t;
+
+	pthread_create(&t, NULL, settle_always, dsm);
+	for (int i = 0; i < 2000 && !r; i++) {
+		r = ebbdsm_give(dsm, &box, &parcel);
+		usleep(i % 3 ? 0 : 20);
+		r = r ?: ebbdsm_reclaim(dsm, &box);
+	}
+	assert_int_equal(r, 0);
+	assert_int_equal(value_of(dsm, &box), 1);
+	assert_int_equal(ebbdsm_drop(dsm, &box), 0);
+	pthread_join(t, NULL);
+	ebbdsm_close(dsm);
+}
+
 /* Names do not repeat when the numbers of a block are used up: the box moves. */
 static void numbers(void **state)
 {
@@ -657,6 +689,7 @@ int main(void)
 		BY_BOTH(loans),
 		BY_BOTH(dead_borrower),
 		BY_BOTH(parcels),
+		BY_BOTH(withdrawn_while_settling),
 		cmocka_unit_test_setup_teardown(numbers, by_mapping, end),
 		BY_BOTH(budget),
 		BY_BOTH(full),

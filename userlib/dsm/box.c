@@ -143,7 +143,7 @@ static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
 	if (!stamp || !name_parse(at, 0, dsm->donors, &n))
 		return -EINVAL;
 	while ((c = cache_find(&dsm->cache, at, stamp)) && c->loading)
-		pthread_cond_wait(&dsm->loaded, &dsm->lock);
+		pthread_cond_wait(&dsm->changed, &dsm->lock);
 	if (c) {
 		*copy = cache_borrow(&dsm->cache, at, stamp);
 		dsm->hits++;
@@ -165,7 +165,7 @@ static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
 	r = load(dsm, c, &n);
 	pthread_mutex_lock(&dsm->lock);
 	c->loading = false;
-	pthread_cond_broadcast(&dsm->loaded);
+	pthread_cond_broadcast(&dsm->changed);
 	if (r) {
 		cache_take(&dsm->cache, c);
 		free(c);

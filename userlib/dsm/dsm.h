@@ -20,6 +20,7 @@ struct pending {
 	uint64_t stamp, ticket;        /* GUEST: of its return */
 	struct copy *copy;             /* GUEST, BORROWED, without a mapped home: the content */
 	uint32_t turn;                 /* of ebbdsm_settle() */
+	bool looked;                   /* which asks its donor what has become of it */
 };
 
 /* A word of atomics, as this process saw it last. */
@@ -38,7 +39,7 @@ struct ebbdsm {
 	 * Of all below but the links; not held while a call waits for a donor, except for memory.
 	 */
 	pthread_mutex_t lock;
-	pthread_cond_t loaded;
+	pthread_cond_t changed; /* a copy is loaded, or ebbdsm_settle() has looked at a place */
 	const uint32_t *alive; /* a page that is zero in a child of fork(2) */
 	uint32_t donors, turn;
 	struct link link[EBBDSM_DONORS];

@@ -290,8 +290,8 @@ ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *size)
  * Gets a box back that was lent by ebbdsm_lend_mut() or given by ebbdsm_give().  0: the box can be
  * used again, with the borrower's changes if it was borrowed; -EBUSY: the borrower has it, try
  * again when it says that it has returned it; -EOWNERDEAD: the borrower is dead, and the box can be
- * used again, as it was before; -ESTALE: the parcel was accepted, and *@box is zero now.  One round
- * trip if the borrower's memory is over TCP.
+ * used again, as it was before; -ESTALE: the parcel was accepted, and the box is no more.  One
+ * round trip if the borrower's memory is over TCP.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_reclaim(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	EBBDSM_UNBORROWED(box) EBBDSM_NONNULL(1, 2);

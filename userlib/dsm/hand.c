@@ -293,13 +293,25 @@ static void get_back(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot *s
 		dsm_pending_end(dsm, p);
 }
 
+/* As dsm_own(), when ebbdsm_settle() of another thread does not look at the box. */
+static int own_settled(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot **slot)
+{
+	const struct pending *p;
+	int r;
+
+	while (!(r = dsm_own(dsm, box, slot)) && (*slot)->state == SLOT_WORKING &&
+	       (p = dsm_pending(dsm, box->at)) && p->looked)
+		pthread_cond_wait(&dsm->changed, &dsm->lock);
+	return r;
+}
+
 int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws)
 {
 	struct pending *p;
 	struct slot *slot;
 	struct dsm_op op;
 	uint32_t state;
-	int r = dsm_own(dsm, box, &slot);
+	int r = own_settled(dsm, box, &slot);
 
 	if (r)
 		return r;

@@ -80,7 +80,7 @@ void ebbdsm_close(ebbdsm_t *dsm)
 	cache_end(&dsm->cache);
 	if (dsm->alive)
 		munmap((void *)dsm->alive, MARK_BYTES);
-	pthread_cond_destroy(&dsm->loaded);
+	pthread_cond_destroy(&dsm->changed);
 	pthread_mutex_destroy(&dsm->lock);
 	free(dsm);
 }
@@ -121,7 +121,7 @@ int ebbdsm_open(struct ebbdsm_options *o, ebbdsm_t **out)
 	if (!dsm)
 		return say(o, ENOMEM, "out of memory");
 	pthread_mutex_init(&dsm->lock, NULL);
-	pthread_cond_init(&dsm->loaded, NULL);
+	pthread_cond_init(&dsm->changed, NULL);
 	desk_begin(dsm);
 	dsm->cache.budget = o->cache ?: CACHE_BYTES;
 	dsm->home = &dsm->link[o->home];

@@ -100,12 +100,16 @@ static void look(ebbdsm_t *dsm, struct pending *p, struct slot *slot)
 	int r;
 
 	slot->state = SLOT_WORKING;
+	p->looked = true;
 	dsm_reclaim(&op, p->at, slot->ticket, DSM_HOLD_OFFERED, false);
 	r = dsm_run_home(dsm, &op);
 	if (r == -EAGAIN && state == SLOT_RETURNED && !can_be_taken(dsm, p)) {
 		dsm_reclaim(&op, p->at, slot->ticket, DSM_HOLD_OFFERED, true);
 		r = dsm_run_home(dsm, &op);
 	}
+	/* Of ebbdsm_reclaim(). */
+	pthread_cond_broadcast(&dsm->changed);
+	p->looked = false;
 	if (r && r != -ESTALE) {
 		slot->state = state;
 		return;
