@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define EBBDSM_NO_CHECKS
@@ -505,6 +507,53 @@ static void idle(void **state)
 	ebbdsm_close(dsm);
 }
 
+/* A child of fork(2) closes the handle, in which threads of its parent wait. */
+static void closed_in_child(void **state)
+{
+	ebbdsm_t *dsm;
+	int status;
+
+	start_worker(&worker[0], at, THREADS);
+	dsm = worker[0].dsm;
+	for (int turn = 0; turn < 3; turn++) {
+		pid_t child;
+
+		usleep(30000);
+		child = fork();
+		if (!child) {
+			alarm(60);
+			ebbdsm_close(dsm);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
+	stop_worker(&worker[0]);
+	ebbdsm_close(dsm);
+}
+
+/* ... and one of which was changing what the lock guards. */
+static void closed_in_child_of_a_change(void **state)
+{
+	ebbdsm_t *dsm = join_at(at);
+	int status;
+	pid_t child;
+
+	assert_int_equal(dsm_enter(dsm), 0);
+	dsm->pending = (struct pending *)8;
+	child = fork();
+	if (!child) {
+		signal(SIGSEGV, SIG_DFL);
+		ebbdsm_close(dsm);
+		_exit(0);
+	}
+	dsm->pending = NULL;
+	dsm_leave(dsm, 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	ebbdsm_close(dsm);
+}
+
 #define BY_BOTH(test)                                                                    \
 	{ #test " by TCP", test, by_tcp, end, NULL }, { #test " mapped", test, by_mapping, end, NULL }
 
@@ -519,6 +568,8 @@ int main(void)
 		BY_BOTH(not_begun),
 		BY_BOTH(spawner_leaves),
 		BY_BOTH(idle),
+		BY_BOTH(closed_in_child),
+		BY_BOTH(closed_in_child_of_a_change),
 		cmocka_unit_test_setup_teardown(many, by_mapping, end),
 	};
 

@@ -112,6 +112,12 @@ struct cell *cell_find(ebbdsm_t *dsm, uint64_t at, uint64_t stamp)
 	return c;
 }
 
+void cells_begin(struct cells *cells)
+{
+	if (cells)
+		pthread_cond_init(&cells->turned, NULL);
+}
+
 static int make_table(ebbdsm_t *dsm)
 {
 	if (dsm->cells)
@@ -119,7 +125,7 @@ static int make_table(ebbdsm_t *dsm)
 	dsm->cells = calloc(1, sizeof(*dsm->cells));
 	if (!dsm->cells)
 		return -ENOMEM;
-	pthread_cond_init(&dsm->cells->turned, NULL);
+	cells_begin(dsm->cells);
 	return 0;
 }
 

@@ -43,8 +43,10 @@ struct cell {
 	uint64_t *content; /* as the caller changes it; aligned to 16 */
 };
 
-/* Ends what ebbdsm_close() finds.  NULL is fine. */
 struct cells;
+/* Makes what threads wait with.  NULL is fine. */
+void cells_begin(struct cells *cells);
+/* Ends what ebbdsm_close() finds.  NULL is fine. */
 void cells_end(struct cells *cells);
 
 /* --- with the lock of the handle held: --- */

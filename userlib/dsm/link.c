@@ -39,6 +39,12 @@ int link_error(int error)
 
 /* --- opening ---------------------------------------------------------------------- */
 
+void link_begin(struct link *l)
+{
+	pthread_mutex_init(&l->lock, NULL);
+	bell_begin(&l->bell);
+}
+
 int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
 {
 	struct ebbfar_options o = {
@@ -53,8 +59,7 @@ int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
 		memcpy(options->error, o.error, sizeof(o.error));
 		return r;
 	}
-	pthread_mutex_init(&l->lock, NULL);
-	bell_begin(&l->bell);
+	link_begin(l);
 	l->number = number;
 	l->donors = options->donor_count;
 	l->member = ebbfar_member(l->far);

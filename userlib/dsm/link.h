@@ -35,6 +35,8 @@ struct content {
 /* Opens the pool of donor @number.  Returns 0 or -errno with options->error. */
 int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number);
 void link_close(struct link *l);
+/* Makes the locks of a link: by link_open(), and again in a child of fork(2). */
+void link_begin(struct link *l);
 
 /* Returns the error of the interface for one of libebbfar. */
 int link_error(int error);

@@ -63,15 +63,40 @@ static int mark_process(ebbdsm_t *dsm)
 	return 0;
 }
 
+/*
+ * In a child of fork(2), which has not the threads of the parent that wait: glibc's
+ * pthread_cond_destroy() waits for them.  Returns whether one of these held a lock: what that
+ * guards may be half changed.
+ */
+static bool renew_locks(ebbdsm_t *dsm)
+{
+	bool held = pthread_mutex_trylock(&dsm->lock) || pthread_mutex_trylock(&dsm->tasks.lock) ||
+		    pthread_mutex_trylock(&dsm->tasks.look);
+
+	pthread_mutex_init(&dsm->lock, NULL);
+	pthread_cond_init(&dsm->changed, NULL);
+	desk_begin(dsm);
+	cells_begin(dsm->cells);
+	for (uint32_t i = 0; i < dsm->donors; i++)
+		link_begin(&dsm->link[i]);
+	return held;
+}
+
 void ebbdsm_close(ebbdsm_t *dsm)
 {
+	bool is_child, held = false;
+
 	if (!dsm)
 		return;
-	/* A child of fork(2) has no borrows. */
-	if (dsm->alive && *dsm->alive)
-		check_free(dsm->check);
+	is_child = dsm->alive && !*dsm->alive;
+	if (is_child)
+		held = renew_locks(dsm);
+	else
+		check_free(dsm->check); /* a child has no borrows */
 	for (uint32_t i = 0; i < dsm->donors; i++)
 		link_close(&dsm->link[i]);
+	if (held)
+		return;
 	desk_close(dsm);
 	while (dsm->pending)
 		dsm_pending_end(dsm, dsm->pending);
