@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +27,7 @@ enum { ADD, BOXES, BORROWED, NEST, FUNCTIONS };
 static int end(void **state)
 {
 	struct ebbfar_options o = options(world.tcp, 0);
-	int r = -EBUSY;
+	int r = world.threaded ? -EBUSY : 0;
 
 	for (int i = 0; i < 500 && r == -EBUSY; i++) {
 		r = ebbfar_destroy(&o);
@@ -36,16 +38,24 @@ static int end(void **state)
 	return end_far_donor(state);
 }
 
-static ebbdsm_t *join_at(const char *donor)
+static ebbdsm_t *join_for(const char *donor, unsigned donors, unsigned timeout_ms)
 {
-	const char *const donors[] = { donor };
-	struct ebbdsm_options o = { .size = sizeof(o), .donors = donors, .donor_count = 1,
-				    .pool = "p", .timeout_ms = 5000 };
+	const char *all[EBBDSM_DONORS];
+	struct ebbdsm_options o = { .size = sizeof(o), .donors = all, .donor_count = donors,
+				    .pool = "p", .timeout_ms = timeout_ms,
+				    .resume_ms = timeout_ms };
 	ebbdsm_t *dsm;
 
+	for (unsigned i = 0; i < donors; i++)
+		all[i] = donor;
 	if (ebbdsm_open(&o, &dsm))
 		fail_msg("%s", o.error);
 	return dsm;
+}
+
+static ebbdsm_t *join_at(const char *donor)
+{
+	return join_for(donor, 1, 5000);
 }
 
 static struct ebbdsm_counts count(ebbdsm_t *dsm)
@@ -231,8 +241,23 @@ static void wrong_use(void **state)
 	assert_int_equal(ebbdsm_spawn(dsm, &t, &job), -ESRCH);
 	assert_non_null(strstr(t.error, "start one"));
 	assert_int_equal(ebbdsm_spawn_at(dsm, EBBDSM_DONOR(1), &t, &job), -EINVAL);
+	assert_non_null(strstr(t.error, "no such place"));
 	assert_int_equal(ebbdsm_join(dsm, &job, 0, &r), -EINVAL);
 	assert_int_equal(count(dsm).places, 0);
+	ebbdsm_close(dsm);
+}
+
+/* EBBDSM_EMPTIEST is no place of a task, also if there are eight donors. */
+static void no_place(void **state)
+{
+	ebbdsm_t *dsm = join_for(at, EBBDSM_DONORS, 5000);
+	struct ebbdsm_task t = { .size = sizeof(t) };
+	ebbdsm_job_t *job = NULL;
+
+	registered(dsm, 1, "b", FUNCTIONS);
+	assert_int_equal(ebbdsm_spawn_at(dsm, EBBDSM_EMPTIEST, &t, &job), -EINVAL);
+	assert_non_null(strstr(t.error, "no such place"));
+	assert_null(job);
 	ebbdsm_close(dsm);
 }
 
@@ -554,6 +579,37 @@ static void closed_in_child_of_a_change(void **state)
 	ebbdsm_close(dsm);
 }
 
+/* As the exit of the donor does. */
+static void end_donor(void)
+{
+	__atomic_store_n(&world.stop, true, __ATOMIC_RELEASE);
+	eventfd_write(world.l->wake_fd, 1);
+	pthread_join(world.thread, NULL);
+	world.threaded = false;
+	for (int i = 0; i < CONNECTIONS; i++)
+		if (world.l->sessions.connections[i].member)
+			shutdown(world.l->sessions.connections[i].fd, SHUT_RDWR);
+}
+
+/* The job ends, too, and no text says that the task can be spawned again. */
+static void donor_exits(void **state)
+{
+	ebbdsm_t *dsm = join_for(at, 1, 200), *other = join_for(at, 1, 200);
+	struct ebbdsm_task t = { .size = sizeof(t) };
+	struct ebbdsm_result r = { .size = sizeof(r) };
+	ebbdsm_job_t *job = NULL;
+
+	registered(dsm, 0, "b", FUNCTIONS);
+	registered(other, 1, "b", FUNCTIONS);
+	assert_int_equal(ebbdsm_spawn(dsm, &t, &job), 0);
+	end_donor();
+	assert_int_equal(ebbdsm_join(dsm, &job, -1, &r), -EIO);
+	assert_null(job);
+	assert_non_null(strstr(r.error, "unknown whether it was executed"));
+	ebbdsm_close(other);
+	ebbdsm_close(dsm);
+}
+
 #define BY_BOTH(test)                                                                    \
 	{ #test " by TCP", test, by_tcp, end, NULL }, { #test " mapped", test, by_mapping, end, NULL }
 
@@ -561,6 +617,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		BY_BOTH(wrong_use),
+		BY_BOTH(no_place),
 		BY_BOTH(results),
 		BY_BOTH(boxes_move),
 		BY_BOTH(own_tasks),
@@ -570,6 +627,7 @@ int main(void)
 		BY_BOTH(idle),
 		BY_BOTH(closed_in_child),
 		BY_BOTH(closed_in_child_of_a_change),
+		BY_BOTH(donor_exits),
 		cmocka_unit_test_setup_teardown(many, by_mapping, end),
 	};
 

@@ -297,7 +297,8 @@ static int spawn_verb(const struct choice *c, const struct task_verb *v)
 		return !r ? 0 : say(c->task->error, r, "task: no place for its object: %s",
 				    strerror(-r));
 	case TASK_RECORD:
-		return write_record(c->dsm, job);
+		r = write_record(c->dsm, job);
+		return !r ? 0 : say(c->task->error, r, "task: cannot post it: %s", strerror(-r));
 	case TASK_POST:
 		r = post(c->dsm, job);
 		return !r || r == -EAGAIN ? r :
@@ -324,6 +325,7 @@ static int check_task(ebbdsm_t *dsm, struct ebbdsm_task *task, uint8_t *boxes)
 
 	if (task->size < sizeof(*task))
 		return -EINVAL;
+	*task->error = '\0';
 	if (!t->registered)
 		return say(task->error, -EINVAL,
 			   "task: this process has no functions; call ebbdsm_register()");
@@ -378,7 +380,11 @@ int ebbdsm_spawn_at(ebbdsm_t *dsm, uint64_t where, struct ebbdsm_task *task, ebb
 {
 	if (!*dsm->alive)
 		return -ECHILD;
-	return where >> 61 < dsm->donors ? spawn(dsm, (uint32_t)(where >> 61), task, job) : -EINVAL;
+	if (where != EBBDSM_EMPTIEST && where >> 61 < dsm->donors)
+		return spawn(dsm, (uint32_t)(where >> 61), task, job);
+	return task->size < sizeof(*task) ? -EINVAL :
+	       say(task->error, -EINVAL,
+		   "task: no such place; give .at of an object, or EBBDSM_DONOR()");
 }
 
 int ebbdsm_spawn(ebbdsm_t *dsm, struct ebbdsm_task *task, ebbdsm_job_t **job)
@@ -514,9 +520,14 @@ static void explain(const ebbdsm_job_t *job, int r, struct ebbdsm_result *result
 		say(result->error, r,
 		    "task: member %u of donor %u died while it was executed; what it did is unknown",
 		    member, donor);
+	else if (r == -ECANCELED && !*result->error)
+		say(result->error, r,
+		    "task: it was not begun: cancelled, or its process has exited; spawn it again");
 	else if (r && !*result->error)
-		say(result->error, r, "task: it was not begun: %s; spawn it again",
-		    r == -ECANCELED ? "cancelled, or its process has exited" : strerror(-r));
+		say(result->error, r, "task: member %u of donor %u: %s: %s; see ebbdsm_why()",
+		    member, donor, strerror(-r),
+		    job->ended == TASK_RETURNED ? "its result is lost" :
+						  "unknown whether it was executed");
 }
 
 int ebbdsm_join(ebbdsm_t *dsm, ebbdsm_job_t **out, int timeout_ms, struct ebbdsm_result *result)
@@ -541,8 +552,9 @@ int ebbdsm_join(ebbdsm_t *dsm, ebbdsm_job_t **out, int timeout_ms, struct ebbdsm
 			break;
 		r = bell_wait(&dsm->home->bell, dsm->home->far, rings,
 			      until - now > ASK_MS ? now + ASK_MS : until);
+		/* No ring comes any more: the next turn ends the job. */
 		if (r)
-			return link_error(r);
+			job->ended = link_error(r);
 	}
 	if (goes_on(r))
 		return r;

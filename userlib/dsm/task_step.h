@@ -83,9 +83,9 @@ struct task_op {
 void task_spawn(struct task_op *op, uint8_t boxes);
 
 /*
- * Joins a task whose parcels are @given.  @ended: 0; TASK_RETURNED or -ECANCELED, an operation
- * before has found that the loan was returned, or withdrawn it.  -EAGAIN: it goes on; -EMSGSIZE,
- * -ENOSPC, -ENOBUFS, -ENOMEM: call again; others: it has ended.
+ * Joins a task whose parcels are @given.  @ended: 0; TASK_RETURNED, -ECANCELED or -EIO: an
+ * operation before has found that the loan was returned, has withdrawn it, or cannot know.
+ * -EAGAIN: it goes on; -EMSGSIZE, -ENOSPC, -ENOBUFS, -ENOMEM: call again; others: it has ended.
  */
 void task_join(struct task_op *op, uint8_t given, int ended);
 
