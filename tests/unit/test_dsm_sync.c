@@ -266,6 +266,25 @@ static void mutexes(void **state)
 	ebbdsm_close(a);
 }
 
+/* A process that does not use a mutex, or not any more, has not locked it. */
+static void not_locked_here(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_mutex mutex;
+	void *content;
+
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 8, &mutex), 0);
+	assert_int_equal(ebbdsm_lock(a, &mutex, 0, &content), 0);
+	assert_int_equal(ebbdsm_unlock(b, &mutex, content), -EINVAL);
+	assert_int_equal(ebbdsm_consistent(b, &mutex), -EINVAL);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), -EINVAL);
+	assert_int_equal(ebbdsm_leave(a, mutex.at, mutex.stamp), 0);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), -EINVAL);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 static void *locks(void *data)
 {
 	for (int i = 0; i < TURNS; i++) {
@@ -757,6 +776,7 @@ int main(void)
 		BY_BOTH(no_add_is_lost),
 		BY_BOTH(old_names_change_nothing),
 		BY_BOTH(mutexes),
+		BY_BOTH(not_locked_here),
 		BY_BOTH(one_at_a_time),
 		cmocka_unit_test(turns),
 		BY_BOTH(dead_holder),

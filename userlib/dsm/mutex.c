@@ -89,12 +89,8 @@ int ebbdsm_lock(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, int timeout_ms,
 /* Sets *@c to the mutex, which this process has locked. */
 static int locked(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, struct cell **c)
 {
-	int r = cell_begin(dsm, CELL_MUTEX, mutex->at, mutex->stamp, c);
-
-	if (r)
-		return r;
-	cell_end(dsm, *c);
-	return (*c)->locked ? 0 : -EINVAL;
+	*c = cell_find(dsm, mutex->at, mutex->stamp);
+	return *c && (*c)->locked ? 0 : -EINVAL;
 }
 
 int ebbdsm_consistent(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex)
