@@ -643,6 +643,43 @@ static void arcs(void **state)
 	ebbdsm_close(b);
 }
 
+enum { ARCS = 8, SETTLES = 30 };
+
+static void *settles_often(void *data)
+{
+	for (int i = 0; i < SETTLES; i++)
+		if (ebbdsm_settle(data))
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Threads that settle look at each object once in a call. */
+static void threads_settle(void **state)
+{
+	ebbdsm_t *a = join(world.tcp), *b = join(world.tcp);
+	ebbdsm_t *const threads[PROCESSES] = { a, a, a };
+	struct ebbdsm_arc arc[ARCS];
+	uint64_t before, once;
+
+	for (int i = 0; i < ARCS; i++) {
+		struct ebbdsm_box box = { 0 };
+
+		assert_int_equal(ebbdsm_new(a, NULL, 8, &box), 0);
+		assert_int_equal(ebbdsm_arc_new(a, &box, &arc[i]), 0);
+		assert_int_equal(ebbdsm_clone(b, &arc[i]), 0);
+		assert_int_equal(ebbdsm_unclone(a, &arc[i]), 0);
+	}
+	before = round_trips(a);
+	assert_int_equal(ebbdsm_settle(a), 0);
+	once = round_trips(a) - before;
+	assert_true(once >= ARCS);
+	before = round_trips(a);
+	run_all(threads, settles_often);
+	assert_true(round_trips(a) - before <= once * PROCESSES * SETTLES);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 /* --- groups ----------------------------------------------------------------------- */
 
 static void groups(void **state)
@@ -786,6 +823,7 @@ int main(void)
 		BY_BOTH(a_ring),
 		BY_BOTH(boxes_travel),
 		BY_BOTH(arcs),
+		cmocka_unit_test_setup_teardown(threads_settle, by_tcp, end),
 		BY_BOTH(groups),
 		cmocka_unit_test_setup_teardown(members_come_and_go, by_mapping, end),
 	};

@@ -191,7 +191,7 @@ struct cell *cell_next_forgotten(ebbdsm_t *dsm, uint32_t turn)
 {
 	for (uint32_t i = 0; dsm->cells && i < TABLE; i++)
 		for (struct cell *c = dsm->cells->table[i]; c; c = c->chain)
-			if (c->forgotten && c->turn != turn) {
+			if (c->forgotten && !dsm_turn_reached(c->turn, turn)) {
 				c->turn = turn;
 				return c;
 			}

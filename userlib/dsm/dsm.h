@@ -68,6 +68,12 @@ static inline struct link *dsm_link(ebbdsm_t *dsm, uint64_t at)
 	return &dsm->link[at >> 61];
 }
 
+/* Returns whether turn @a of ebbdsm_settle() is @b or a later one; they wrap. */
+static inline bool dsm_turn_reached(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) >= 0;
+}
+
 /* Takes the lock.  Returns 0, or -ECHILD without it. */
 int dsm_enter(ebbdsm_t *dsm);
 /* Gives it up; returns @result. */

@@ -169,7 +169,7 @@ void *ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *
 		return dsm_fail(dsm_leave(dsm, r));
 	}
 	*p = (struct pending){ .next = p->next, .at = t.at, .loan_at = loan->at,
-			       .loan = loan->stamp,
+			       .loan = loan->stamp, .turn = p->turn,
 			       .claim = t.claim, .stamp = t.stamp, .ticket = t.ticket,
 			       .copy = t.copy };
 	t.slot->state = SLOT_GUEST;

@@ -125,7 +125,8 @@ static void look(ebbdsm_t *dsm, struct pending *p, struct slot *slot)
 static struct pending *next_pending(ebbdsm_t *dsm, uint32_t turn, struct slot **slot)
 {
 	for (struct pending *p = dsm->pending; p; p = p->next) {
-		if (p->turn == turn)
+		/* Another thread, which began later, has looked, or does. */
+		if (dsm_turn_reached(p->turn, turn))
 			continue;
 		p->turn = turn;
 		*slot = heap_find(&dsm->heap, p->at);
