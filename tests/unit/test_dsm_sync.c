@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -53,6 +54,15 @@ static uint64_t round_trips(ebbdsm_t *dsm)
 	return c.round_trips;
 }
 
+static uint64_t places(ebbdsm_t *dsm)
+{
+	struct ebbdsm_counts c = { .size = sizeof(c) };
+
+	assert_int_equal(ebbdsm_settle(dsm), 0);
+	ebbdsm_count(dsm, &c);
+	return c.places;
+}
+
 /* Uses all memory, so that none is as a process that has left has left it. */
 static void use_all(ebbdsm_t *dsm)
 {
@@ -80,6 +90,32 @@ static void becomes_stale(ebbdsm_t *dsm, uint64_t place, uint64_t stamp)
 		usleep(r == -ESTALE ? 0 : 1000);
 	}
 	assert_int_equal(r, -ESTALE);
+}
+
+/* --- without memory --------------------------------------------------------------- */
+
+static _Thread_local bool no_memory;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+	return no_memory ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return no_memory ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+	return no_memory ? NULL : __real_realloc(p, size);
 }
 
 /* --- atomics ---------------------------------------------------------------------- */
@@ -281,6 +317,40 @@ static void not_locked_here(void **state)
 	assert_int_equal(ebbdsm_unlock(a, &mutex, content), -EINVAL);
 	assert_int_equal(ebbdsm_leave(a, mutex.at, mutex.stamp), 0);
 	assert_int_equal(ebbdsm_unlock(a, &mutex, content), -EINVAL);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
+/* What ends a process's turn or reference needs no memory: others wait for it. */
+static void ends_without_memory(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_mutex mutex;
+	struct ebbdsm_arc arc;
+	uint8_t *content;
+	int r;
+
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, EBBDSM_GUARDED_MOST, &mutex), 0);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, (void **)&content), 0);
+	memset(content, 1, EBBDSM_GUARDED_MOST);
+	no_memory = true;
+	r = ebbdsm_unlock(b, &mutex, content);
+	no_memory = false;
+	assert_int_equal(r, 0);
+	assert_int_equal(ebbdsm_lock(a, &mutex, 0, (void **)&content), 0);
+	for (uint32_t i = 0; i < EBBDSM_GUARDED_MOST; i++)
+		assert_int_equal(content[i], 1);
+	assert_int_equal(ebbdsm_unlock(a, &mutex, content), 0);
+	assert_int_equal(ebbdsm_new(a, NULL, 8, &box), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	no_memory = true;
+	r = ebbdsm_unclone(b, &arc);
+	no_memory = false;
+	assert_int_equal(r, 0);
+	assert_int_equal(places(a), 1);
 	ebbdsm_close(b);
 	ebbdsm_close(a);
 }
@@ -582,15 +652,6 @@ static void boxes_travel(void **state)
 
 /* --- shared ownership ------------------------------------------------------------- */
 
-static uint64_t places(ebbdsm_t *dsm)
-{
-	struct ebbdsm_counts c = { .size = sizeof(c) };
-
-	assert_int_equal(ebbdsm_settle(dsm), 0);
-	ebbdsm_count(dsm, &c);
-	return c.places;
-}
-
 static void arcs(void **state)
 {
 	ebbdsm_t *a = join(at), *b = join(world.tcp), *c = join(world.local);
@@ -814,6 +875,7 @@ int main(void)
 		BY_BOTH(old_names_change_nothing),
 		BY_BOTH(mutexes),
 		BY_BOTH(not_locked_here),
+		BY_BOTH(ends_without_memory),
 		BY_BOTH(one_at_a_time),
 		cmocka_unit_test(turns),
 		BY_BOTH(dead_holder),

@@ -12,6 +12,10 @@
 #define CLAIM_BITS 0x0003fffffffffff0ull
 #define CLAIM_TOP 50
 
+/* Words of a cell that a mutex guards, and what a verb takes without a request for each. */
+#define GUARDED_WORDS (EBBDSM_GUARDED_MOST / 8 + 8)
+#define REQUESTS (SYNC_PARTS + 1)
+
 struct cells {
 	struct cell *table[TABLE];
 	pthread_cond_t turned;
@@ -133,6 +137,7 @@ static void discard(struct cell *c)
 {
 	free(c->before);
 	free(c->content);
+	free(c->requests);
 	free(c);
 }
 
@@ -352,14 +357,17 @@ int cell_join(ebbdsm_t *dsm, struct cell *c)
 
 	if (r || c->joined)
 		return r;
-	if (c->space < SYNC_CONTENT)
+	if (c->space < SYNC_CONTENT || c->space > SYNC_CONTENT + GUARDED_WORDS)
 		return -EINVAL;
 	bytes = ((c->space - SYNC_CONTENT) * 8u + 16) & ~15u;
 	if (!c->before)
 		c->before = aligned_alloc(16, bytes);
 	if (!c->content)
 		c->content = aligned_alloc(16, bytes);
-	if (!c->before || !c->content)
+	/* Now: an unlock has to succeed. */
+	if (!c->requests)
+		c->requests = calloc(c->space - SYNC_CONTENT + REQUESTS, sizeof(*c->requests));
+	if (!c->before || !c->content || !c->requests)
 		return -ENOMEM;
 	sync_join(&op, me);
 	dsm_leave(dsm, 0);
@@ -378,30 +386,18 @@ int cell_join(ebbdsm_t *dsm, struct cell *c)
 
 /* Requests of a verb, and where their results belong. */
 struct batch {
-	struct ebbfar_request *q;
-	uint32_t n, most;
+	struct ebbfar_request *q, few[REQUESTS];
+	uint32_t n;
 	struct name name;
 	struct dsm_head head; /* read last */
 	uint32_t swapped;     /* request of the swap */
-	int error;
 };
 
 static struct ebbfar_request *add(struct batch *b, uint32_t op, uint32_t word, void *memory,
 				  size_t size)
 {
-	struct ebbfar_request *q;
+	struct ebbfar_request *q = &b->q[b->n++];
 
-	if (b->n == b->most) {
-		struct ebbfar_request *more = realloc(b->q, sizeof(*b->q) * (b->most + 16) * 2);
-
-		if (!more) {
-			b->error = -ENOMEM;
-			return NULL;
-		}
-		b->q = more;
-		b->most = (b->most + 16) * 2;
-	}
-	q = &b->q[b->n++];
 	*q = (struct ebbfar_request){ .op = op, .extent = b->name.x,
 				      .offset = word_offset(&b->name, word), .memory = memory,
 				      .size = size };
@@ -414,8 +410,6 @@ static void add_swap(struct batch *b, const struct cell *c, uint32_t word, uint6
 	uint64_t mask = mask_of(c->at, c->stamp, word);
 	struct ebbfar_request *q = add(b, EBBFAR_CAS, word, NULL, 8);
 
-	if (!q)
-		return;
 	q->expect = expect + mask;
 	q->desired = desired + mask;
 }
@@ -423,7 +417,7 @@ static void add_swap(struct batch *b, const struct cell *c, uint32_t word, uint6
 /* Words that have changed, in ascending order: a channel's last word makes the rest valid. */
 static void add_changes(struct batch *b, const struct cell *c)
 {
-	for (uint32_t i = 0; i < c->words - SYNC_CONTENT && !b->error; i++)
+	for (uint32_t i = 0; i < c->words - SYNC_CONTENT; i++)
 		if (c->content[i] != c->before[i])
 			add_swap(b, c, SYNC_CONTENT + i, c->before[i], c->content[i]);
 }
@@ -480,7 +474,7 @@ static int check_head(struct cell *c, const struct dsm_head *h)
 
 static int execute(struct cell *c, const struct sync_verb *v, struct sync_op *op)
 {
-	struct batch b = { 0 };
+	struct batch b = { .q = c->requests ?: b.few };
 	struct ebbfar_request *q;
 	int r;
 
@@ -489,9 +483,8 @@ static int execute(struct cell *c, const struct sync_verb *v, struct sync_op *op
 		add_part(&b, c, &v->part[i], op);
 	/* Last: then all was done in the cell's life. */
 	q = add(&b, EBBFAR_READ, 0, &b.head, DSM_HEAD);
-	if (q)
-		q->offset = b.name.offset;
-	r = b.error ?: link_error(link_submit(c->link, b.q, b.n));
+	q->offset = b.name.offset;
+	r = link_error(link_submit(c->link, b.q, b.n));
 	if (!r)
 		r = check_head(c, &b.head);
 	/* Of a lock, the other one is no failure. */
@@ -499,7 +492,6 @@ static int execute(struct cell *c, const struct sync_verb *v, struct sync_op *op
 		r = -ENOTRECOVERABLE;
 	if (!r)
 		unmask(c, v, &b, op);
-	free(b.q);
 	return r;
 }
 

@@ -41,6 +41,7 @@ struct cell {
 	uint64_t state;    /* as it was last */
 	uint64_t *before;  /* the content, as it is in the cell */
 	uint64_t *content; /* as the caller changes it; aligned to 16 */
+	struct ebbfar_request *requests; /* room for those of any verb, once it has joined */
 };
 
 struct cells;
