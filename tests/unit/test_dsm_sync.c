@@ -650,6 +650,40 @@ static void boxes_travel(void **state)
 	ebbdsm_close(a);
 }
 
+/* A box for which there is no memory is not lost: a later call gets it. */
+static void box_without_memory(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	struct ebbdsm_channel channel;
+	struct ebbdsm_box box = { 0 }, got = { 0 }, spare = { 0 };
+	uint8_t content[100];
+
+	assert_int_equal(ebbdsm_channel_new(a, 3, 16, &channel), 0);
+	for (uint8_t i = 1; i <= 3; i++) {
+		memset(content, i, sizeof(content));
+		assert_int_equal(ebbdsm_new(a, content, sizeof(content), &box), 0);
+		assert_int_equal(ebbdsm_send_box(a, &channel, &box, 0), 0);
+	}
+	assert_int_equal(ebbdsm_new(b, NULL, 65504, &spare), 0);
+	use_all(b);
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), -ENOSPC);
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), -ENOSPC);
+	assert_int_equal(got.stamp, 0);
+	assert_int_equal(ebbdsm_drop(b, &spare), 0);
+	for (uint8_t i = 1; i <= 3; i++) {
+		const uint8_t *p;
+
+		assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), 0);
+		p = ebbdsm_borrow(b, &got);
+		assert_int_equal(*p, i);
+		assert_int_equal(ebbdsm_return(b, &got, p), 0);
+		got = (struct ebbdsm_box){ 0 };
+	}
+	assert_int_equal(ebbdsm_receive_box(b, &channel, &got, 0), -EAGAIN);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 /* --- shared ownership ------------------------------------------------------------- */
 
 static void arcs(void **state)
@@ -884,6 +918,7 @@ int main(void)
 		BY_BOTH(lonely),
 		BY_BOTH(a_ring),
 		BY_BOTH(boxes_travel),
+		BY_BOTH(box_without_memory),
 		BY_BOTH(arcs),
 		cmocka_unit_test_setup_teardown(threads_settle, by_tcp, end),
 		BY_BOTH(groups),

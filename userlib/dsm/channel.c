@@ -270,14 +270,68 @@ int ebbdsm_send_box(ebbdsm_t *dsm, const struct ebbdsm_channel *channel, struct 
 	return back && back != -ESTALE ? back : r;
 }
 
+/* Takes the oldest of those that were received before, or returns NULL. */
+static struct received *received_before(ebbdsm_t *dsm, const struct ebbdsm_channel *channel)
+{
+	struct received **at, *found = NULL;
+
+	if (dsm_enter(dsm))
+		return NULL;
+	for (at = &dsm->received; *at && !found;) {
+		if ((*at)->at == channel->at && (*at)->stamp == channel->stamp) {
+			found = *at;
+			*at = found->next;
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	dsm_leave(dsm, 0);
+	return found;
+}
+
+/* Receives one.  Its memory is there before: then no parcel is lost for want of it. */
+static int receive_parcel(ebbdsm_t *dsm, const struct ebbdsm_channel *channel, int timeout_ms,
+			  struct received **got)
+{
+	struct received *p = calloc(1, sizeof(*p));
+	size_t size;
+	int r = p ? ebbdsm_receive(dsm, channel, &p->parcel, sizeof(p->parcel), &size,
+				   timeout_ms) : -ENOMEM;
+
+	if (!r && size == sizeof(p->parcel)) {
+		p->at = channel->at;
+		p->stamp = channel->stamp;
+		*got = p;
+		return 0;
+	}
+	free(p);
+	return r && r != -EMSGSIZE ? r : -EINVAL;
+}
+
+static void keep_received(ebbdsm_t *dsm, struct received *p)
+{
+	struct received **at = &dsm->received;
+
+	pthread_mutex_lock(&dsm->lock);
+	while (*at)
+		at = &(*at)->next;
+	p->next = NULL;
+	*at = p;
+	dsm_leave(dsm, 0);
+}
+
 int ebbdsm_receive_box(ebbdsm_t *dsm, const struct ebbdsm_channel *channel, struct ebbdsm_box *box,
 		       int timeout_ms)
 {
-	struct ebbdsm_parcel parcel;
-	size_t size;
-	int r = ebbdsm_receive(dsm, channel, &parcel, sizeof(parcel), &size, timeout_ms);
+	struct received *p = received_before(dsm, channel);
+	int r = p ? 0 : receive_parcel(dsm, channel, timeout_ms, &p);
 
 	if (r)
-		return r == -EMSGSIZE ? -EINVAL : r;
-	return size == sizeof(parcel) ? ebbdsm_accept(dsm, &parcel, box) : -EINVAL;
+		return r;
+	r = ebbdsm_accept(dsm, &p->parcel, box);
+	if (r == -ENOSPC || r == -ENOBUFS || r == -ENOMEM)
+		keep_received(dsm, p);
+	else
+		free(p);
+	return r;
 }

@@ -23,6 +23,13 @@ struct pending {
 	bool looked;                   /* which asks its donor what has become of it */
 };
 
+/* A parcel that was received from a channel, and for which there was no memory. */
+struct received {
+	struct received *next;
+	uint64_t at, stamp; /* of the channel */
+	struct ebbdsm_parcel parcel;
+};
+
 /* A word of atomics, as this process saw it last. */
 struct seen_word {
 	uint64_t at, stamp, value;
@@ -49,6 +56,7 @@ struct ebbdsm {
 	struct pending *pending;
 	uint64_t hits, misses;
 	struct cells *cells; /* NULL = none was used */
+	struct received *received; /* the oldest first */
 	dsm_settle_more *settle_more; /* or NULL */
 	struct seen_word seen[DSM_SEEN];
 	struct dsm_tasks tasks; /* has locks of its own */

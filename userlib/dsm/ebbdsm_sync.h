@@ -162,7 +162,8 @@ EBBDSM_API int ebbdsm_send_box(ebbdsm_t *dsm, const struct ebbdsm_channel *chann
 
 /*
  * As ebbdsm_receive() and ebbdsm_accept(), whose errors say that this message is lost: -EOWNERDEAD
- * or -ESTALE, the sender is dead.  -EINVAL: the message is no box.
+ * or -ESTALE, the sender is dead.  -EINVAL: the message is no box.  -ENOSPC, -ENOBUFS, -ENOMEM:
+ * there is no memory for the box; a later call of this process gets it.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_receive_box(ebbdsm_t *dsm,
 						 const struct ebbdsm_channel *channel,

@@ -100,6 +100,12 @@ void ebbdsm_close(ebbdsm_t *dsm)
 	desk_close(dsm);
 	while (dsm->pending)
 		dsm_pending_end(dsm, dsm->pending);
+	while (dsm->received) {
+		struct received *next = dsm->received->next;
+
+		free(dsm->received);
+		dsm->received = next;
+	}
 	heap_end(&dsm->heap);
 	cells_end(dsm->cells);
 	cache_end(&dsm->cache);
