@@ -22,7 +22,7 @@
 /* Last: cmocka.h makes a macro of fail(). */
 #include "far_library.h"
 
-enum { ADD, BOXES, BORROWED, NEST, FUNCTIONS };
+enum { ADD, BOXES, BORROWED, NEST, SCARCE, FUNCTIONS };
 
 static int end(void **state)
 {
@@ -153,7 +153,54 @@ static int nest(ebbdsm_t *dsm, struct ebbdsm_call *call)
 	return e ?: 5;
 }
 
-static const ebbdsm_function table[FUNCTIONS] = { add, boxes, borrowed, nest };
+/* A process that lacks memory for places, and for as many offers. */
+static ebbdsm_t *scarce_at;
+static int failures;
+
+int __real_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
+struct pending *__real_dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
+struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
+
+static bool is_scarce(const struct heap *h)
+{
+	ebbdsm_t *dsm = __atomic_load_n(&scarce_at, __ATOMIC_ACQUIRE);
+
+	return dsm && h == &dsm->heap;
+}
+
+int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot)
+{
+	return is_scarce(h) ? -ENOSPC : __real_heap_new(h, donor, size, at, slot);
+}
+
+struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at)
+{
+	return is_scarce(&dsm->heap) && failures-- > 0 ? NULL : __real_dsm_pending_new(dsm, at);
+}
+
+/* The block of the box has few numbers left, so that it has to move. */
+static void wear(ebbdsm_t *dsm, const struct ebbdsm_box *box)
+{
+	const struct slot *slot = heap_find(&dsm->heap, box->at);
+	struct heap_part *p = &dsm->heap.part[box->at >> 61];
+
+	for (uint32_t i = 0; i < p->size; i++)
+		for (struct block *b = p->table[i]; b; b = b->chain)
+			if (slot >= b->slot && slot < b->slot + b->slots)
+				b->numbers = DSM_NUMBERS - 8;
+}
+
+/* The argument is how many offers fail. */
+static int scarce(ebbdsm_t *dsm, struct ebbdsm_call *call)
+{
+	failures = *(const int *)call->args;
+	wear(dsm, &call->box[0]);
+	__atomic_store_n(&scarce_at, dsm, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static const ebbdsm_function table[FUNCTIONS] = { add, boxes, borrowed, nest, scarce };
 
 static void registered(ebbdsm_t *dsm, unsigned waiting, const char *build, unsigned n)
 {
@@ -231,7 +278,7 @@ static void wrong_use(void **state)
 	assert_int_equal(ebbdsm_work(dsm, 0), -EINVAL);
 	t.function = FUNCTIONS;
 	assert_int_equal(ebbdsm_spawn(dsm, &t, &job), -ENOEXEC);
-	assert_non_null(strstr(t.error, "the table has 4"));
+	assert_non_null(strstr(t.error, "the table has 5"));
 	t.function = ADD;
 	t.args_size = EBBDSM_TASK_BYTES;
 	t.args = dsm;
@@ -343,6 +390,41 @@ static void boxes_move(void **state)
 	settles(worker[0].dsm, 1);
 	ebbdsm_close(worker[0].dsm);
 	ebbdsm_close(dsm);
+}
+
+/* A worker that lacks memory at the end of a task loses no box of its result. */
+static void scarce_memory(void **state)
+{
+	ebbdsm_t *dsm = join_at(at);
+	struct ebbdsm_result r = { .size = sizeof(r) };
+	ebbdsm_job_t *job = NULL;
+	int fails;
+	struct ebbdsm_task t = { .size = sizeof(t), .function = SCARCE, .args = &fails,
+				 .args_size = sizeof(fails) };
+
+	start_worker(&worker[0], at, 1);
+	registered(dsm, 0, NULL, FUNCTIONS);
+	for (fails = 0; fails < 4; fails++) {
+		t.box[0] = make(dsm, 5);
+		assert_int_equal(ebbdsm_spawn(dsm, &t, &job), 0);
+		assert_int_equal(ebbdsm_join(dsm, &job, -1, &r), 0);
+		__atomic_store_n(&scarce_at, NULL, __ATOMIC_RELEASE);
+		assert_int_equal(r.status, 0);
+		assert_int_equal(value_of(dsm, &r.box[0]), 5);
+		assert_int_equal(ebbdsm_drop(dsm, &r.box[0]), 0);
+	}
+	/* The spawner exits meanwhile. */
+	t.box[0] = make(dsm, 5);
+	fails = INT32_MAX;
+	assert_int_equal(ebbdsm_spawn(dsm, &t, &job), 0);
+	while (!__atomic_load_n(&scarce_at, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	ebbdsm_close(dsm);
+	free(job);
+	stop_worker(&worker[0]);
+	__atomic_store_n(&scarce_at, NULL, __ATOMIC_RELEASE);
+	settles(worker[0].dsm, 0);
+	ebbdsm_close(worker[0].dsm);
 }
 
 /* A process executes tasks of its own, and tasks of tasks. */
@@ -620,6 +702,7 @@ int main(void)
 		BY_BOTH(no_place),
 		BY_BOTH(results),
 		BY_BOTH(boxes_move),
+		BY_BOTH(scarce_memory),
 		BY_BOTH(own_tasks),
 		BY_BOTH(builds),
 		BY_BOTH(not_begun),

@@ -24,7 +24,7 @@
  * If the process dies, boxes of a task that was not begun are the spawner's again, and boxes that
  * the task had are lost with it.  If the spawner dies, a task that was not begun is not executed
  * once the donor has freed the spawner's memory, and the boxes of one that was are dropped at its
- * end.
+ * end.  A worker that has no memory to give a result's boxes waits for it at the task's end.
  *
  * A task runs to its end where it began: running threads do not migrate.
  *

@@ -27,9 +27,10 @@ static int offer(ebbdsm_t *dsm, struct ebbdsm_box *box, enum dsm_hold state, uin
 		r = -EBUSY;
 	if (!r)
 		r = dsm_refresh(dsm, box, &slot);
-	if (!r) {
+	/* Without memory for another place, it stays where it is while that has numbers. */
+	if (!r || r == -ENOSPC || r == -ENOBUFS || r == -ENOMEM) {
 		slot->ticket = heap_stamp(&dsm->heap, box->at);
-		r = slot->ticket ? 0 : -EBUSY;
+		r = slot->ticket ? 0 : r ?: -EBUSY;
 	}
 	if (!r && state == DSM_HOLD_OFFERED) {
 		p = dsm_pending_new(dsm, box->at);

@@ -8,11 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <unistd.h>
 
 #include "task.h"
 
 /* Between calls of ebbdsm_settle(), ms. */
 #define SETTLE_MS 1000
+/* Between attempts to give a box of a result, us. */
+#define GIVE_US 10000
 
 /* --- boxes of results ------------------------------------------------------------- */
 
@@ -300,6 +303,28 @@ static uint8_t execute(struct turn *u)
 	return boxes;
 }
 
+/*
+ * Offers box @i of the result.  It is the spawner's: while there is no memory for the offer, waits,
+ * as long as the spawner is alive.
+ */
+static int give(struct turn *u, uint32_t i)
+{
+	const struct ebbfar_extent desk = { .place = u->from.desk, .size = DESK_BYTES,
+					    .generation = u->record.generation };
+	struct ebbdsm_box *box = &u->call.box[i];
+	int r;
+
+	for (;;) {
+		r = ebbdsm_give(u->dsm, box, &u->object->out[i]);
+		if (r != -ENOSPC && r != -ENOBUFS && r != -ENOMEM)
+			return r;
+		if (desk_lives(u->dsm, u->from.donor, u->from.member, &desk) != 1)
+			return ebbdsm_drop(u->dsm, box) ?: r;
+		ebbdsm_settle(u->dsm);
+		usleep(GIVE_US);
+	}
+}
+
 static int give_back(struct turn *u, const struct task_op *op)
 {
 	const struct dsm_tasks *t = &u->dsm->tasks;
@@ -355,7 +380,7 @@ static int serve_verb(struct turn *u, struct task_op *op, const struct task_verb
 		op->boxes = execute(u);
 		return 0;
 	case TASK_GIVE:
-		return ebbdsm_give(u->dsm, &u->call.box[v->i], &u->object->out[v->i]);
+		return give(u, v->i);
 	case TASK_RETURN:
 		return give_back(u, op);
 	case TASK_KEEP:
