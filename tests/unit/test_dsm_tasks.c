@@ -558,6 +558,40 @@ static void spawner_leaves(void **state)
 	ebbdsm_close(other);
 }
 
+/* A spawner that joins none of its tasks does not keep the worker from those of others. */
+static void not_joined(void **state)
+{
+	ebbdsm_t *dsm = join_at(at), *next = join_at(world.tcp), *other = join_at(at);
+	struct ebbdsm_result r = { .size = sizeof(r) };
+	ebbdsm_job_t *job[EBBDSM_TASKS_SPAWNED] = { NULL }, *one = NULL;
+	uint64_t sum = 0;
+
+	registered(dsm, 0, "b", FUNCTIONS);
+	registered(next, 0, "b", FUNCTIONS);
+	registered(other, 2, "b", FUNCTIONS);
+	for (uint64_t i = 0; i < EBBDSM_TASKS_SPAWNED; i++) {
+		assert_int_equal(spawn_add(dsm, i, &job[i]), 0);
+		assert_int_equal(ebbdsm_work(other, 5000), 0);
+	}
+	assert_int_equal(spawn_add(dsm, 1, &one), -ENOBUFS);
+	assert_int_equal(spawn_add(next, 7, &one), 0);
+	assert_int_equal(ebbdsm_work(other, 5000), 0);
+	r.bytes = &sum;
+	r.bytes_size = 8;
+	assert_int_equal(ebbdsm_join(next, &one, -1, &r), 0);
+	assert_int_equal(sum, 8);
+	for (uint64_t i = 0; i < EBBDSM_TASKS_SPAWNED; i++) {
+		r.bytes_size = 8;
+		assert_int_equal(ebbdsm_join(dsm, &job[i], -1, &r), 0);
+		assert_int_equal(sum, i + 1);
+	}
+	settles(dsm, 0);
+	settles(other, 0);
+	ebbdsm_close(other);
+	ebbdsm_close(next);
+	ebbdsm_close(dsm);
+}
+
 /* Tickets, seats and records are used again. */
 static void many(void **state)
 {
@@ -707,6 +741,7 @@ int main(void)
 		BY_BOTH(builds),
 		BY_BOTH(not_begun),
 		BY_BOTH(spawner_leaves),
+		BY_BOTH(not_joined),
 		BY_BOTH(idle),
 		BY_BOTH(closed_in_child),
 		BY_BOTH(closed_in_child_of_a_change),

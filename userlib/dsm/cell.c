@@ -279,19 +279,17 @@ static int access_record(struct link *l, uint64_t claim, uint32_t op, struct dsm
 
 int cell_own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry)
 {
-	struct dsm_record record = { .generation = l->claims.generation };
+	struct dsm_record record = { 0 };
 	uint64_t *at, claim;
 	int r = make_table(dsm);
 
 	if (r)
 		return r;
 	at = &dsm->cells->entry[l->number];
-	claim = *at ? 0 : link_claim(l);
 	*entry = *at;
-	if (*at)
-		return 0;
-	if (!claim)
-		return -ENOBUFS;
+	r = *at ? 0 : link_claim(l, &claim, &record.generation);
+	if (*at || r)
+		return r;
 	record.ticket = record_check(claim, record.generation);
 	dsm_leave(dsm, 0);
 	r = access_record(l, claim, EBBFAR_WRITE, &record);

@@ -49,7 +49,7 @@
  *		 What lies at that donor is lost to others; a process with a mapped home may go on
  *		 to borrow its boxes, to save what is in them
  *	-ENOSPC  the donor's far memory is used up (of functions that need a place)
- *	-ENOBUFS  the cache budget, or 128 takes at one donor, are in use; return borrows
+ *	-ENOBUFS  the cache budget, or 32768 takes at one donor, are in use; return borrows
  *	-ENOMEM  this process has no memory
  *	-ECHILD  the handle is that of the process before fork(2)
  *

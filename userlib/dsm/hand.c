@@ -101,6 +101,7 @@ static int take(ebbdsm_t *dsm, uint64_t from, uint64_t ticket, enum dsm_hold sta
 {
 	struct dsm_op op;
 	struct name n;
+	uint64_t generation;
 	int r;
 
 	*t = (struct taken){ .from = from };
@@ -113,10 +114,10 @@ static int take(ebbdsm_t *dsm, uint64_t from, uint64_t ticket, enum dsm_hold sta
 	t->stamp = heap_stamp(&dsm->heap, t->at);
 	t->ticket = heap_stamp(&dsm->heap, t->at);
 	t->copy = copy_new(n.bytes);
-	t->claim = link_claim(t->link);
-	if (!t->copy || !t->claim)
-		return untake(dsm, t, t->copy ? -ENOBUFS : -ENOMEM);
-	dsm_take(&op, from, ticket, state, t->claim, t->link->claims.generation);
+	r = t->copy ? link_claim(t->link, &t->claim, &generation) : -ENOMEM;
+	if (r)
+		return untake(dsm, t, r);
+	dsm_take(&op, from, ticket, state, t->claim, generation);
 	dsm_leave(dsm, 0);
 	r = link_run(t->link, &op, &t->copy->content);
 	pthread_mutex_lock(&dsm->lock);
@@ -244,8 +245,8 @@ int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *cont
 	if (!r) {
 		struct link *l = &dsm->link[n.donor];
 
-		dsm_give_back(&op, loan->at, loan->stamp, p->claim, l->claims.generation, p->at,
-			      p->ticket);
+		dsm_give_back(&op, loan->at, loan->stamp, p->claim,
+			      link_claim_generation(l, p->claim), p->at, p->ticket);
 		dsm_leave(dsm, 0);
 		r = link_run(l, &op, NULL);
 		pthread_mutex_lock(&dsm->lock);

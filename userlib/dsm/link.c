@@ -45,6 +45,8 @@ void link_begin(struct link *l)
 	bell_begin(&l->bell);
 }
 
+static int add_claims(struct link *l);
+
 int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
 {
 	struct ebbfar_options o = {
@@ -63,10 +65,10 @@ int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
 	l->number = number;
 	l->donors = options->donor_count;
 	l->member = ebbfar_member(l->far);
-	r = ebbfar_alloc(l->far, NAME_CLAIMS, &l->claims);
-	if (!r)
-		r = link_zero(l, &l->claims, 0, NAME_CLAIMS);
-	l->maps = !r && !ebbfar_map(l->far, &l->claims, &memory);
+	pthread_mutex_lock(&l->lock);
+	r = add_claims(l);
+	pthread_mutex_unlock(&l->lock);
+	l->maps = !r && !ebbfar_map(l->far, &l->claims->x, &memory);
 	return r;
 }
 
@@ -81,6 +83,12 @@ void link_close(struct link *l)
 	ebbfar_close(l->far);
 	bell_end(&l->bell);
 	pthread_mutex_destroy(&l->lock);
+	while (l->claims) {
+		struct link_claims *next = l->claims->next;
+
+		free(l->claims);
+		l->claims = next;
+	}
 	l->far = NULL;
 }
 
@@ -380,21 +388,79 @@ void link_free(struct link *l, const struct ebbfar_extent *x)
 
 /* --- claims ----------------------------------------------------------------------- */
 
-uint64_t link_claim(struct link *l)
+/* With the lock held: adds an extent of claims, which are zero. */
+static int add_claims(struct link *l)
 {
-	uint64_t claim = 0;
+	struct link_claims *c = calloc(1, sizeof(*c));
+	int r = c ? ebbfar_alloc(l->far, NAME_CLAIMS, &c->x) : -ENOMEM;
+	struct post *p = r ? NULL : post_new(EBBFAR_WRITE, &c->x, 0, NAME_CLAIMS);
+
+	if (!p) {
+		if (!r)
+			ebbfar_free(l->far, &c->x);
+		free(c);
+		return r == -EAGAIN ? -ENOSPC : r ?: -ENOMEM;
+	}
+	post(l, p);
+	c->next = l->claims;
+	l->claims = c;
+	l->claim_extents++;
+	return 0;
+}
+
+/* With the lock held: returns a claim that is not used, or 0. */
+static uint64_t unused_claim(struct link *l, uint64_t *generation)
+{
+	for (struct link_claims *c = l->claims; c; c = c->next)
+		for (uint32_t i = 0; i < LINK_CLAIMS / 64; i++) {
+			uint32_t bit;
+
+			if (!~c->used[i])
+				continue;
+			bit = (uint32_t)__builtin_ctzll(~c->used[i]);
+			c->used[i] |= 1ull << bit;
+			*generation = c->x.generation;
+			return name_claim(l->member, &c->x, (i * 64 + bit) *
+					  (uint32_t)sizeof(struct dsm_record));
+		}
+	return 0;
+}
+
+int link_claim(struct link *l, uint64_t *claim, uint64_t *generation)
+{
+	int r = 0;
 
 	pthread_mutex_lock(&l->lock);
-	for (uint32_t i = 0; i < LINK_CLAIMS / 64 && !claim; i++)
-		if (~l->used[i]) {
-			uint32_t bit = (uint32_t)__builtin_ctzll(~l->used[i]);
-
-			l->used[i] |= 1ull << bit;
-			claim = name_claim(l->member, &l->claims,
-					   (i * 64 + bit) * (uint32_t)sizeof(struct dsm_record));
-		}
+	*claim = unused_claim(l, generation);
+	if (!*claim)
+		r = l->claim_extents < LINK_CLAIM_EXTENTS ? add_claims(l) : -ENOBUFS;
+	if (!*claim && !r)
+		*claim = unused_claim(l, generation);
 	pthread_mutex_unlock(&l->lock);
-	return claim;
+	return link_error(r);
+}
+
+/* With the lock held: the extent of a claim. */
+static struct link_claims *claims_of(const struct link *l, uint64_t claim)
+{
+	struct link_claims *c = l->claims;
+	struct ebbfar_extent x;
+	uint32_t offset;
+
+	name_of_claim(claim, 0, &x, &offset);
+	while (c->x.place != x.place)
+		c = c->next;
+	return c;
+}
+
+uint64_t link_claim_generation(struct link *l, uint64_t claim)
+{
+	uint64_t generation;
+
+	pthread_mutex_lock(&l->lock);
+	generation = claims_of(l, claim)->x.generation;
+	pthread_mutex_unlock(&l->lock);
+	return generation;
 }
 
 /* With the lock held.  What is posted takes effect before the record's next use. */
@@ -411,7 +477,7 @@ static void clear_claim(struct link *l, uint64_t claim)
 		return;
 	post(l, p);
 	n = offset / (uint32_t)sizeof(struct dsm_record);
-	l->used[n / 64] &= ~(1ull << n % 64);
+	claims_of(l, claim)->used[n / 64] &= ~(1ull << n % 64);
 }
 
 void link_unclaim(struct link *l, uint64_t claim)

@@ -9,9 +9,17 @@
 #include "dsm_step.h"
 #include "name.h"
 
+/* Claims of an extent; extents at most: as many claims as all members of a pool have tasks. */
 #define LINK_CLAIMS (NAME_CLAIMS / (uint32_t)sizeof(struct dsm_record))
+#define LINK_CLAIM_EXTENTS EBBFAR_MEMBERS
 
 struct ebbdsm_options;
+
+struct link_claims {
+	struct link_claims *next;
+	struct ebbfar_extent x;
+	uint64_t used[LINK_CLAIMS / 64];
+};
 
 struct link {
 	ebbfar_t *far;
@@ -19,8 +27,8 @@ struct link {
 	uint32_t number, donors; /* index of this donor; how many there are */
 	uint32_t member;         /* this process's number there */
 	pthread_mutex_t lock;    /* of batches, and what follows */
-	struct ebbfar_extent claims;
-	uint64_t used[LINK_CLAIMS / 64];
+	struct link_claims *claims;
+	uint32_t claim_extents;
 	uint32_t posted;         /* requests that are not complete */
 	uint64_t round_trips, requests, posts;
 	struct bell bell;
@@ -72,8 +80,13 @@ void link_finish(struct link *l, uint64_t at, uint64_t claim);
 enum link_owner { LINK_DEAD, LINK_ALIVE, LINK_OWNS };
 int link_owner(struct link *l, uint64_t at, uint64_t stamp, enum link_owner *owner);
 
-/* Returns a claim, or 0: all are in use. */
-uint64_t link_claim(struct link *l);
+/*
+ * Sets *@claim to one, and *@generation to that of its extent.  -ENOSPC, -ENOMEM, -EIO; -ENOBUFS:
+ * all are in use.
+ */
+int link_claim(struct link *l, uint64_t *claim, uint64_t *generation);
+/* Returns the generation of the extent of a claim of this member. */
+uint64_t link_claim_generation(struct link *l, uint64_t claim);
 /* The claim can be used again: the record is cleared. */
 void link_unclaim(struct link *l, uint64_t claim);
 
