@@ -558,6 +558,48 @@ static void spawner_leaves(void **state)
 	ebbdsm_close(other);
 }
 
+/* Returns how many seats of others the process has tried since it looked. */
+static int seats_tried(ebbdsm_t *dsm)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < dsm->tasks.peers; i++)
+		for (uint32_t k = 0; k < DESK_SEATS; k++)
+			n += peer_desk(&dsm->tasks.peer[i])->seat[k] == SEAT_TAKEN;
+	return n;
+}
+
+/* Spawners that have looked at the same time do not all want the same seat. */
+static void seats_are_shared(void **state)
+{
+	enum { SPAWNERS = 16 };
+	ebbdsm_t *dsm[SPAWNERS], *other = join_at(at);
+	struct ebbdsm_result r = { .size = sizeof(r) };
+	ebbdsm_job_t *job[SPAWNERS] = { NULL };
+	int tried = 0;
+
+	registered(other, EBBDSM_TASKS_WAITING, "b", FUNCTIONS);
+	for (int i = 0; i < SPAWNERS; i++) {
+		dsm[i] = join_at(i % 2 ? world.tcp : world.local);
+		registered(dsm[i], 0, "b", FUNCTIONS);
+		assert_int_equal(desk_look(dsm[i], 0), 0);
+		/* It looks no more. */
+		dsm[i]->tasks.looked_at = INT64_MAX;
+	}
+	for (int i = 0; i < SPAWNERS; i++) {
+		assert_int_equal(spawn_add(dsm[i], 1, &job[i]), 0);
+		tried += seats_tried(dsm[i]);
+	}
+	assert_in_range(tried, SPAWNERS, SPAWNERS + 4);
+	for (int i = 0; i < SPAWNERS; i++)
+		assert_int_equal(ebbdsm_cancel(dsm[i], job[i]), 0);
+	for (int i = 0; i < SPAWNERS; i++) {
+		assert_int_equal(ebbdsm_join(dsm[i], &job[i], 0, &r), -ECANCELED);
+		ebbdsm_close(dsm[i]);
+	}
+	ebbdsm_close(other);
+}
+
 /* A spawner that joins none of its tasks does not keep the worker from those of others. */
 static void not_joined(void **state)
 {
@@ -741,6 +783,7 @@ int main(void)
 		BY_BOTH(builds),
 		BY_BOTH(not_begun),
 		BY_BOTH(spawner_leaves),
+		BY_BOTH(seats_are_shared),
 		BY_BOTH(not_joined),
 		BY_BOTH(idle),
 		BY_BOTH(closed_in_child),

@@ -131,6 +131,16 @@ static int no_worker(const struct choice *c, uint32_t workers, const struct dsm_
 		   "task: no process executes tasks; start one that calls ebbdsm_work()");
 }
 
+/* Returns where to begin to look for a free seat: spawners that know as much choose others. */
+static uint32_t first_seat(const struct choice *c, uint32_t seats)
+{
+	const struct link *home = c->dsm->home;
+	uint64_t x = dsm_check((uint64_t)home->number << 8 | home->member,
+			       (uint64_t)c->job->record << 8 | c->job->tries);
+
+	return (uint32_t)(x >> 32) % seats;
+}
+
 /* Sets the job's worker, and its ticket to one of a seat that is free.  With .look held. */
 static int choose_from_peers(const struct choice *c)
 {
@@ -161,10 +171,10 @@ static int choose_from_peers(const struct choice *c)
 		r = no_worker(c, n, other);
 	if (!r) {
 		struct desk *d = (struct desk *)(void *)of[best]->shown;
-		uint32_t seat = 0;
+		uint32_t seat = first_seat(c, d->seats);
 
 		while ((d->seat[seat] & SEAT_BITS) != SEAT_FREE)
-			seat++;
+			seat = (seat + 1) % d->seats;
 		c->job->worker = *of[best];
 		c->job->seat = seat;
 		c->job->ticket = d->seat[seat] & ~(uint64_t)SEAT_BITS;
