@@ -327,6 +327,7 @@ static void ends_without_memory(void **state)
 	ebbdsm_t *a = join(at), *b = join(world.tcp);
 	struct ebbdsm_box box = { 0 };
 	struct ebbdsm_mutex mutex;
+	struct ebbdsm_view view;
 	struct ebbdsm_arc arc;
 	uint8_t *content;
 	int r;
@@ -351,6 +352,15 @@ static void ends_without_memory(void **state)
 	no_memory = false;
 	assert_int_equal(r, 0);
 	assert_int_equal(places(a), 1);
+	/* A view of what is dropped so is old. */
+	assert_int_equal(ebbdsm_new(b, NULL, 8, &box), 0);
+	view = ebbdsm_lend(&box);
+	no_memory = true;
+	r = ebbdsm_drop(b, &box);
+	no_memory = false;
+	assert_int_equal(r, 0);
+	assert_null(ebbdsm_borrow_view(a, &view, NULL));
+	assert_int_equal(errno, ESTALE);
 	ebbdsm_close(b);
 	ebbdsm_close(a);
 }

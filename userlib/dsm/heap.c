@@ -290,8 +290,15 @@ static void clear_head(struct block *b, uint32_t i)
 	struct dsm_head *head;
 
 	if (!b->memory) {
-		/* A failure is the link's: then nothing of it can be used. */
-		link_zero(b->link, &b->x, i * name_place(b->kind), DSM_HEAD);
+		struct dsm_head none = { 0 };
+		struct ebbfar_request q = {
+			.op = EBBFAR_WRITE, .extent = b->x, .memory = &none, .size = DSM_HEAD,
+			.offset = i * name_place(b->kind),
+		};
+
+		/* Without memory to post it, waits.  A failure then is the link's. */
+		if (link_zero(b->link, &b->x, (uint32_t)q.offset, DSM_HEAD))
+			link_submit(b->link, &q, 1);
 		return;
 	}
 	head = (struct dsm_head *)(b->memory + i * name_place(b->kind));
