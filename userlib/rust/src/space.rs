@@ -46,7 +46,7 @@ pub struct Counts {
     pub posted: u64,
     /// Bytes in the cache.
     pub cached: u64,
-    /// Places of objects at the home donor.
+    /// Places of this process's objects, at all donors.
     pub places: u64,
 }
 

@@ -10,6 +10,7 @@ use std::os::raw::{c_char, c_int, c_uint, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
+use std::thread;
 use std::time::Duration;
 
 use crate::content::{Content, FarSafe};
@@ -201,6 +202,9 @@ fn or_none(p: *mut c_void) -> *mut c_void {
 
 // --- the process that spawns it ---
 
+/// Between attempts to take a result for which there was no memory.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// A task that is not joined, as C calls it, and its box.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Job {
@@ -229,12 +233,20 @@ impl Job {
             error: [0; sys::TASK_ERROR_BYTES],
         };
         let mut job = self.job;
-        // SAFETY: the caller's promise.
-        let r = unsafe {
-            let r = sys::ebbdsm_join(self.dsm, &mut job, -1, &mut result);
-            *self.own = result.r#box[0];
-            r
+        let r = loop {
+            result.bytes_size = self.room;
+            // SAFETY: the caller's promise.
+            let r = unsafe { sys::ebbdsm_join(self.dsm, &mut job, -1, &mut result) };
+            if job.is_null() || ![-sys::ENOSPC, -sys::ENOBUFS, -sys::ENOMEM].contains(&r) {
+                break r;
+            }
+            // The result stays where it is until there is memory for it.
+            // SAFETY: a handle outlives its boxes.
+            unsafe { sys::ebbdsm_settle(self.dsm) };
+            thread::sleep(PAUSE);
         };
+        // SAFETY: the caller's promise.
+        unsafe { *self.own = result.r#box[0] };
         if r < 0 {
             return Err(error_of(r, &result.error));
         }
@@ -297,7 +309,8 @@ unsafe impl<T: Task> Send for Spawned<'_, '_, '_, T> {}
 unsafe impl<T: Task> Sync for Spawned<'_, '_, '_, T> {}
 
 impl<'scope, 's, T: Task> Spawned<'scope, '_, 's, T> {
-    /// Waits for the end of the task; returns its box and its output.
+    /// Waits for the end of the task, and for memory for its box, which other boxes may use up;
+    /// returns its box and its output.
     ///
     /// On failure, the box is as the task has left it; after [`Cancelled`](crate::Kind::Cancelled)
     /// as it was; and after [`OwnerDead`](crate::Kind::OwnerDead) lost:

@@ -464,8 +464,30 @@ impl Task for Exits {
     }
 }
 
+/// Replaces its box by a larger one, and ends when the donor is full.
+struct Grow;
+
+const LARGE: usize = (1 << 20) - 32;
+static HAS_GROWN: AtomicBool = AtomicBool::new(false);
+static IS_FULL: AtomicBool = AtomicBool::new(false);
+
+impl Task for Grow {
+    type Args = ();
+    type Own = [u8];
+    type Output = ();
+
+    fn run<'s>(space: &'s Space, _: &(), own: &mut Box<'s, [u8]>) {
+        *own = Box::zeroed_slice(space, LARGE).unwrap();
+        HAS_GROWN.store(true, Ordering::Relaxed);
+        while !IS_FULL.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 fn tasks() -> Tasks {
     Tasks::new()
+        .with::<Grow>()
         .with::<Scale>()
         .with::<Replace>()
         .with::<Shorten>()
@@ -560,6 +582,51 @@ fn spawned_tasks() {
             other.settle().unwrap();
         }
         assert_eq!((space.counts().places, other.counts().places), (0, 0));
+    });
+}
+
+/// A join waits for memory for the box.
+#[test]
+fn a_full_donor() {
+    with_spaces(|space, other, _| {
+        let mut own = Box::new(space, &[1u8][..]).unwrap();
+        let mut others = Vec::new();
+        let ended = AtomicBool::new(false);
+        HAS_GROWN.store(false, Ordering::Relaxed);
+        IS_FULL.store(false, Ordering::Relaxed);
+        other.register(tasks().waiting(1)).unwrap();
+        space.register(tasks()).unwrap();
+        thread::scope(|threads| {
+            let _end = (SetAtEnd(&ended), SetAtEnd(&IS_FULL));
+            threads.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    other.work(Some(Duration::from_millis(20))).unwrap();
+                }
+            });
+            scope(|s| {
+                let task = s.spawn::<Grow>(&mut own, &()).unwrap();
+                let end = Instant::now() + PATIENCE;
+                while !HAS_GROWN.load(Ordering::Relaxed) && Instant::now() < end {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                let error = loop {
+                    match Box::<[u8]>::zeroed_slice(space, LARGE) {
+                        Ok(large) => others.push(large),
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(error.kind(), Kind::NoSpace);
+                IS_FULL.store(true, Ordering::Relaxed);
+                let others = &mut others;
+                threads.spawn(move || {
+                    thread::sleep(Duration::from_millis(300));
+                    others.clear();
+                });
+                assert_eq!(task.join().unwrap().0.len(), LARGE);
+            })
+            .unwrap();
+        });
+        drop(own);
     });
 }
 
