@@ -167,14 +167,16 @@ struct ebbdsm_parcel {
 
 /*
  * Connects to all donors.  options->error says more than -EINVAL, an option is wrong, and the
- * errors of ebbfar_open() (3).  The handle does not refer to *@options.
+ * errors of ebbfar_open() (3): such as -EUSERS, the space has 256 handles, those included whose
+ * processes were killed within the donors' grace period.  The handle does not refer to *@options.
  */
 EBBDSM_API int ebbdsm_open(struct ebbdsm_options *options, ebbdsm_t **dsm)
 	EBBDSM_NONNULL(1, 2) EBBDSM_CHANGES(1) EBBDSM_SETS(2);
 
 /*
  * Leaves the space: this process's boxes are lost, its borrows end, and copies are freed.  Waits
- * for donors as ebbfar_close() does.  NULL is fine.
+ * for donors as ebbfar_close() does.  In a child of fork(2) it frees the child's copy of the
+ * handle, and the parent goes on.  NULL is fine.
  */
 EBBDSM_API void ebbdsm_close(ebbdsm_t *dsm);
 
@@ -332,7 +334,7 @@ struct ebbdsm_counts {
 	uint64_t requests;     /* sent to donors over TCP and waited for */
 	uint64_t posted;       /* ... and not waited for */
 	uint64_t cached;       /* bytes in the cache now */
-	uint64_t places;       /* of objects at the home donor now */
+	uint64_t places;       /* of this process's objects, at all donors, now */
 };
 
 EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts) EBBDSM_NONNULL(1, 2)

@@ -3,10 +3,11 @@
  * Part of ebbdsm.h, which includes it: what several processes change by turns.  Atomics, mutexes,
  * channels, objects with several owners, and groups of objects that travel together.
  *
- * Names.  The first four are made by a process, whose home donor has their memory; others use them
- * by names of plain data, which may be copied, sent and stored.  They live until their maker drops
- * them or exits.  -ESTALE: dropped.  -EOWNERDEAD, of mutexes -ENOTRECOVERABLE: the maker has
- * exited; whether that or -ESTALE is returned depends on how much of its memory others use by then.
+ * Names.  Atomics, mutexes, channels and the counts of shared objects are made by a process, whose
+ * home donor has their memory; other processes use them by names of plain data, which may be
+ * copied, sent and stored.  They live until their maker drops them or exits.  -ESTALE: dropped.
+ * -EOWNERDEAD, of mutexes -ENOTRECOVERABLE: the maker has exited; whether that or -ESTALE is
+ * returned depends on how much of its memory others use by then.
  *
  * Damage.  Words are changed by compare-and-swap alone, from values that other memory does not
  * hold, so that a call which is late cannot change what has become another process's memory.
@@ -16,15 +17,18 @@
  * each donor; -EUSERS: there are as many, and all are alive.  It is one until ebbdsm_leave() or its
  * exit.
  *
- * Waiting.  A call that has to wait sleeps until another process rings (ebbfar_notify()).  Every
- * half second it looks whether the process that it waits for is alive.  So locks and references of
- * a process that is killed, or has called ebbdsm_close(), are available within 1 s after the donor
- * has fenced it: at once if it has mapped memory or closed, else after the grace period of
- * ebb-donord.
+ * Waiting.  A call that has to wait sleeps until another process rings (ebbfar_notify()).  A ring
+ * is for a process, not for a call: it wakes all calls of the process that wait at that donor,
+ * also those of ebbdsm_task.h, and each looks again, over TCP by a round trip.  Every half second
+ * it looks whether the process that it waits for is alive.  So what a process has locked that is
+ * killed, or has called ebbdsm_close(), is available within 1 s after the donor has fenced it: at
+ * once if it has mapped memory or closed, else after the grace period of ebb-donord.  Its
+ * references end when the maker calls ebbdsm_settle() after that.
  *
- * Calls take @timeout_ms: 0 = do not wait, -1 = without limit; -EAGAIN: they would have to wait;
- * -ETIMEDOUT: they have waited.  The time that donors need comes on top, and of channels the time
- * in which another process, which may be stopped, is in the middle of such a call.
+ * Calls that can wait take @timeout_ms: 0 = do not wait, -1 = without limit; -EAGAIN: they would
+ * have to wait; -ETIMEDOUT: they have waited.  The time that donors need comes on top, and of
+ * channels the time in which another process, which may be stopped, is in the middle of such a
+ * call.
  *
  * Costs.  In round trips to the maker's donor if that is not mapped, else none but the ring:
  *
@@ -69,8 +73,9 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_words_new(ebbdsm_t *dsm, const uint64_t *va
 EBBDSM_API int ebbdsm_words_drop(ebbdsm_t *dsm, struct ebbdsm_words *words);
 
 /*
- * Operations on word @i; -EINVAL: there is none.  Each takes effect at once, in one order for all
- * processes, and not before the thread's earlier operations at that donor.
+ * Operations on word @i; -EINVAL: there is none.  They are linearizable: each takes effect as a
+ * whole at one time between its call and its return, after the thread's earlier operations at that
+ * donor.
  */
 EBBDSM_API int ebbdsm_load(ebbdsm_t *dsm, const struct ebbdsm_words *words, uint32_t i,
 			   uint64_t *value);
@@ -79,7 +84,7 @@ EBBDSM_API int ebbdsm_store(ebbdsm_t *dsm, const struct ebbdsm_words *words, uin
 /* *@old, unless @old is NULL, is the value from before. */
 EBBDSM_API int ebbdsm_add(ebbdsm_t *dsm, const struct ebbdsm_words *words, uint32_t i,
 			  uint64_t addend, uint64_t *old);
-/* 0 also if the word was not @expect: *@old tells. */
+/* Stores @desired if the word is @expect.  0 also if it is not: *@old, unless NULL, tells. */
 EBBDSM_API int ebbdsm_cas(ebbdsm_t *dsm, const struct ebbdsm_words *words, uint32_t i,
 			  uint64_t expect, uint64_t desired, uint64_t *old);
 
@@ -173,8 +178,8 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_receive_box(ebbdsm_t *dsm,
 EBBDSM_API int ebbdsm_channel_close(ebbdsm_t *dsm, const struct ebbdsm_channel *channel);
 
 /*
- * Ends this process's use of a mutex or channel, by its name's words.  -EBUSY: it is locked here,
- * or a call waits.  0 if the process does not use it.
+ * Ends this process's use of the mutex or channel with the name @at, @stamp.  -EBUSY: it is locked
+ * here, or a call waits.  0 if the process does not use it.
  */
 EBBDSM_API int ebbdsm_leave(ebbdsm_t *dsm, uint64_t at, uint64_t stamp);
 

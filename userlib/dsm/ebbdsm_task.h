@@ -17,7 +17,7 @@
  * At most once.  A task is executed once, or not at all, whichever processes are killed at whatever
  * time.  ebbdsm_join() tells which: 0, it has ended; -ECANCELED, it was not begun and never will
  * be, so that it can be spawned again; -EOWNERDEAD, its process died while it was executed or
- * before its result was fetched.
+ * before its result was fetched.  If a donor exits, -EIO: then it cannot be known.
  *
  * Boxes.  What ebbdsm_spawn() takes is the task's.  When the function returns, the boxes in
  * call->box[] go to the process that joins; those that it has moved out of there are its process's.
@@ -28,16 +28,21 @@
  *
  * A task runs to its end where it began: running threads do not migrate.
  *
- * Where.  A process is on the machine of its home donor.  A task goes to a process at the donor of
- * its first box, or at that of @where: the one with the fewest tasks.  If all processes there are
- * on machines whose processor or memory is in use above 90 %, or have no room, it goes elsewhere:
- * to a process on a machine below 90 % if there is one.  A task without boxes goes to the process
- * with the fewest tasks, its own included.  Loads are up to some seconds old.
+ * Where.  Processes with one home donor count as near to each other and to its boxes.  A task goes
+ * to a process at the donor of its first box, or at that of @where: the one with the fewest tasks.
+ * If all processes there are on machines whose processor or memory is in use above 90 %, or have
+ * no room, it goes elsewhere: to a process on a machine below 90 % if there is one.  A task without
+ * boxes goes to the process with the fewest tasks on a machine below 90 %, the spawner's own
+ * process included.  Loads are up to some seconds old.
  *
  * Units, errors and threads are as in ebbdsm.h.  Any thread may call ebbdsm_spawn(), ebbdsm_work()
- * and, one thread for each job, ebbdsm_join(); one call of a handle waits at the home donor's
- * socket for all.  A function may spawn and join: it then takes a thread of its process until that
- * ends, and tasks that wait for each other need as many threads.
+ * and, one thread for each job, ebbdsm_join() and ebbdsm_cancel().  A function may spawn and join:
+ * it then takes a thread of its process until that ends, and tasks that wait for each other need as
+ * many threads.
+ *
+ * Locks.  A mutex of ebbdsm_sync.h belongs to the call of ebbdsm_lock(), not to a task: a task that
+ * locks what its spawner has locked waits until the spawner unlocks it, also in the spawner's own
+ * process.  So a spawner that joins the task before it unlocks waits for ever.
  */
 #ifndef EBBDSM_TASK_H
 #define EBBDSM_TASK_H
@@ -116,7 +121,10 @@ typedef struct ebbdsm_job ebbdsm_job_t;
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_spawn(ebbdsm_t *dsm, struct ebbdsm_task *task,
 					   ebbdsm_job_t **job);
 
-/* ... near the object with .at @where (of a box, view, loan or parcel), or EBBDSM_DONOR(). */
+/*
+ * ... near the object with .at @where (of a box, view, loan or parcel), or EBBDSM_DONOR().
+ * -EINVAL also for another @where.
+ */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_spawn_at(ebbdsm_t *dsm, uint64_t where,
 					      struct ebbdsm_task *task, ebbdsm_job_t **job);
 
@@ -133,11 +141,17 @@ struct ebbdsm_result {
 };
 
 /*
- * Waits up to @timeout_ms, -1 = without limit, for the end of the task.  0 and all errors but the
- * first two end the job: *@job becomes NULL.
+ * Waits up to @timeout_ms, -1 = without limit, for the end of the task.  The job has ended when
+ * *@job is NULL; while it is not, call again.
+ *
+ * After these, *@job is as before:
  *
  *	-EAGAIN      not yet
  *	-EMSGSIZE    the result is larger than the room, and stays; .bytes_size is its size
+ *	-ENOSPC, -ENOBUFS, -ENOMEM  there is no memory to take the result and its boxes, which stay
+ *
+ * After 0 and these, it is NULL:
+ *
  *	-ECANCELED   it was not begun: its process exited or had no memory, or ebbdsm_cancel()
  *	-ENOEXEC     its process has another build, or no such function; it was not begun
  *	-EOWNERDEAD  its process died after it had begun
@@ -155,16 +169,20 @@ EBBDSM_API int ebbdsm_cancel(ebbdsm_t *dsm, ebbdsm_job_t *job);
 /*
  * Waits up to @timeout_ms, -1 = without limit, for a task and executes it.  0: executed or refused
  * one; -EAGAIN: none came; -EINVAL: ebbdsm_register() was not called with .waiting; -ENOSPC,
- * -ENOBUFS, -ENOMEM: a task waits, and there is no memory to take it.  Does what ebbdsm_settle()
- * does, every second.
+ * -ENOBUFS, -ENOMEM: a task waits, and there is no memory to take it; -EIO: a donor of the space
+ * has exited; if it is not the home donor, call again, and tasks are executed.  Does what
+ * ebbdsm_settle() does, every second.
  */
 EBBDSM_API int ebbdsm_work(ebbdsm_t *dsm, int timeout_ms);
 
 /* --- placement ---------------------------------------------------------------------------- */
 
-/* A place for spawn_at and new_at: the donor with this index in the options. */
+/*
+ * A place for ebbdsm_spawn_at() and ebbdsm_new_at(): the donor with this index, below
+ * EBBDSM_DONORS, in the options.
+ */
 #define EBBDSM_DONOR(index) ((uint64_t)(index) << 61)
-/* The donor with the most free memory, as known a second ago. */
+/* One for ebbdsm_new_at() alone: the donor with the most free memory, as known a second ago. */
 #define EBBDSM_EMPTIEST UINT64_MAX
 
 /*
