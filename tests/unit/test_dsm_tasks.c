@@ -536,19 +536,21 @@ static void spawner_leaves(void **state)
 {
 	ebbdsm_t *dsm = join_at(at), *other = join_at(world.tcp);
 	struct ebbdsm_task t = { .size = sizeof(t), .function = BOXES };
-	ebbdsm_job_t *job = NULL;
+	ebbdsm_job_t *job[2] = { NULL };
 
 	registered(dsm, 0, "b", FUNCTIONS);
 	registered(other, 4, "b", FUNCTIONS);
 	for (int i = 0; i < 2; i++) {
 		for (uint64_t k = 0; k < 3; k++)
 			t.box[k] = make(dsm, k);
-		assert_int_equal(ebbdsm_spawn(dsm, &t, &job), 0);
+		assert_int_equal(ebbdsm_spawn(dsm, &t, &job[i]), 0);
 	}
 	assert_int_equal(ebbdsm_work(other, 5000), 0);
 	assert_true(count(other).places >= 3);
 	/* It never accepts the result. */
 	ebbdsm_close(dsm);
+	free(job[0]);
+	free(job[1]);
 	/* The other one may be as it was until the donor has freed the spawner's memory. */
 	int r = ebbdsm_work(other, 0);
 
