@@ -15,6 +15,7 @@
 /* Tests make the mistakes that compilers find. */
 #define EBBDSM_NO_CHECKS
 #include "userlib/dsm/ebbdsm.h"
+#include "userlib/dsm/channel_step.h"
 #include "userlib/dsm/sync_step.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
@@ -636,6 +637,29 @@ static void a_ring(void **state)
 		ebbdsm_close(dsm[i]);
 }
 
+/* A receiver without room for a message wakes another one, and does not wait any more. */
+static void passed_on(void **state)
+{
+	uint64_t content[16], message = 1;
+	struct channel_call call = { .content = content, .words = (uint32_t)channel_words(2, 8),
+				     .side = CHANNEL_RECEIVES, .waits = 1 };
+	size_t size;
+
+	channel_make(content, 2, 8);
+	for (call.user = 0; call.user < 3; call.user++)
+		assert_int_equal(channel_receive(&call, &message, 8, &size), -EAGAIN);
+	call = (struct channel_call){ .content = content, .words = call.words, .user = 4,
+				      .side = CHANNEL_SENDS };
+	assert_int_equal(channel_send(&call, &message, 8), 0);
+	assert_int_equal(call.rings, 1);
+	for (uint32_t user = 0; user < 3; user++) {
+		call = (struct channel_call){ .content = content, .words = call.words,
+					      .user = user, .side = CHANNEL_RECEIVES };
+		assert_int_equal(channel_receive(&call, &message, 7, &size), -EMSGSIZE);
+		assert_int_equal(call.rings, user < 2 ? 2u << user : 0);
+	}
+}
+
 static void boxes_travel(void **state)
 {
 	ebbdsm_t *a = join(at), *b = join(world.tcp);
@@ -941,6 +965,7 @@ int main(void)
 		BY_BOTH(channels),
 		BY_BOTH(lonely),
 		BY_BOTH(a_ring),
+		cmocka_unit_test(passed_on),
 		BY_BOTH(boxes_travel),
 		BY_BOTH(box_without_memory),
 		BY_BOTH(arcs),

@@ -151,8 +151,13 @@ int channel_receive(struct channel_call *c, void *bytes, size_t room, size_t *si
 	if (!count(c))
 		return *commit(c) & CLOSED ? -EPIPE : wait_for_other(c);
 	m = message(c, first(c));
-	if (m[0] > room || m[0] > channel_size(c->content))
+	if (m[0] > room || m[0] > channel_size(c->content)) {
+		/* It stays, for another one: this one may have been woken for it. */
+		if (!c->keeps)
+			channel_withdraw(c);
+		wake(c, CHANNEL_RECEIVES);
 		return -EMSGSIZE;
+	}
 	memcpy(bytes, &m[1], m[0]);
 	*size = m[0];
 	set_commit(c, (first(c) + 1) % capacity_of(c->content), count(c) - 1);
