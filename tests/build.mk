@@ -80,7 +80,7 @@ $(B)/tests/unit/test_model_dsm_tasks: $(B)/obj/userlib/dsm/task_step.o
 $(B)/tests/unit/test_dsm_tasks: private override CFLAGS += -Iuserlib/far -Wl,--wrap=heap_new,--wrap=dsm_pending_new
 $(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
 # With functions that fail when the test says so.
-$(B)/tests/unit/test_dsm_sync: private override CFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+$(B)/tests/unit/test_dsm_sync: private override CFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=link_run
 
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_sync $(B)/tests/unit/test_dsm_tasks $(B)/tests/unit/test_dsm_check: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)

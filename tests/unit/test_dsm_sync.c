@@ -16,6 +16,7 @@
 #define EBBDSM_NO_CHECKS
 #include "userlib/dsm/ebbdsm.h"
 #include "userlib/dsm/channel_step.h"
+#include "userlib/dsm/dsm_step.h"
 #include "userlib/dsm/sync_step.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
@@ -874,6 +875,34 @@ static void groups(void **state)
 	ebbdsm_close(a);
 }
 
+struct link;
+struct content;
+static bool link_fails;
+
+int __real_link_run(struct link *l, struct dsm_op *op, struct content *content);
+int __wrap_link_run(struct link *l, struct dsm_op *op, struct content *content);
+
+int __wrap_link_run(struct link *l, struct dsm_op *op, struct content *content)
+{
+	return link_fails ? -EIO : __real_link_run(l, op, content);
+}
+
+/* A group that could not be made is no box. */
+static void no_group(void **state)
+{
+	ebbdsm_t *a = join(at);
+	struct ebbdsm_box box = { 0 };
+	int r;
+
+	link_fails = true;
+	r = ebbdsm_group_new(a, 100, &box);
+	link_fails = false;
+	assert_int_equal(r, -EIO);
+	assert_int_equal(box.stamp, 0);
+	assert_int_equal(places(a), 0);
+	ebbdsm_close(a);
+}
+
 /* Members of random sizes come and go; each keeps its content, and no byte beside the group. */
 static void members_come_and_go(void **state)
 {
@@ -971,6 +1000,7 @@ int main(void)
 		BY_BOTH(arcs),
 		cmocka_unit_test_setup_teardown(threads_settle, by_tcp, end),
 		BY_BOTH(groups),
+		cmocka_unit_test_setup_teardown(no_group, by_tcp, end),
 		cmocka_unit_test_setup_teardown(members_come_and_go, by_mapping, end),
 	};
 

@@ -57,7 +57,8 @@ int ebbdsm_group_new(ebbdsm_t *dsm, size_t size, struct ebbdsm_box *box)
 		return ebbdsm_drop(dsm, box) ?: r;
 	}
 	*g = (struct group){ .mark = MARK, .end = 1 };
-	return ebbdsm_return_mut(dsm, box, g);
+	r = ebbdsm_return_mut(dsm, box, g);
+	return r ? ebbdsm_drop(dsm, box) ?: r : 0;
 }
 
 /* Joins the room behind @m to its own. */
