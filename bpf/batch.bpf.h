@@ -31,7 +31,7 @@ static __always_inline __u8 batch_renew(const struct ebb_batch *b, const struct 
 	if (!old)
 		return EBB_BATCH_FULL;
 	/* A page stays charged to the owner that counted it, whichever cgroup requests it now. */
-	value.issued_ns = (b->now_ns & ~EBB_ISSUED_SOURCE) | (old->issued_ns & EBB_ISSUED_SOURCE);
+	value.issued_ns = (b->now_ns & ~EBB_ISSUED_BITS) | (old->issued_ns & EBB_ISSUED_BITS);
 	value.owner = old->owner;
 	return bpf_map_update_elem(&prefetched, page, &value, BPF_EXIST) ? EBB_BATCH_FULL :
 									   EBB_BATCH_DONE;

@@ -180,7 +180,7 @@ static __always_inline struct vm_area_struct *vma_covering(struct rb_node *node,
 	return NULL;
 }
 
-/* Reclaim writes an anonymous folio to swap: finds its owner. */
+/* Reclaim writes a folio: counts memory, and finds the owner of an anonymous one. */
 SEC("tp_btf/mm_vmscan_write_folio")
 int BPF_PROG(swap_write, struct folio *folio)
 {
@@ -193,7 +193,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	struct mm_struct *mm;
 	struct rb_node *node;
 	struct ebb_proc *p;
-	__u64 owner = 0, index, pages;
+	__u64 owner = 0, index, pages, swapbacked;
 	__u32 tgid;
 
 	cg = at.id ? cgroup_governor(at, &owner) : NULL;
@@ -201,12 +201,16 @@ int BPF_PROG(swap_write, struct folio *folio)
 		return 0;
 	/* Not typed: its low bits are flags. */
 	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
-	if (!mapping_is_anon(mapping))
+	swapbacked = folio_flags(folio) & 1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked);
+	/* Shared memory has left its file by now: its pages have no address any more. */
+	if (!mapping_is_anon(mapping) && (mapping || !swapbacked))
 		return 0;
 	c = counters_of(owner);
 	pages = folio_pages(folio);
 	count_atomic(c, written, pages);
 	executor_wrote(pages);
+	if (!mapping)
+		return 0;
 
 	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS),
 			     rb_root.rb_root.rb_node);

@@ -24,6 +24,7 @@
 
 #define EEXIST 17
 #include "batch.bpf.h"
+#include "shared.bpf.h"
 
 /* Human-readable totals, written only by ebbd; defined here for the BTF. */
 struct {
@@ -41,6 +42,9 @@ __u64 filter[EBB_FILTER_WORDS];
 
 /* The pages of a call of set_batch(); belongs to ebbd's executor. */
 struct ebb_batch batch;
+
+/* The pages of a call of look_shared(); belongs to ebbd's executor. */
+struct ebb_look look;
 
 static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns, __u32 role)
 {
@@ -118,6 +122,7 @@ struct mapping {
 	__u64 first, end;
 	bool file;                  /* of a file */
 	bool memory;                /* anonymous, or of a file in shared memory */
+	__u64 pages, index;         /* shared memory: struct address_space; .first in it */
 };
 
 /*
@@ -128,6 +133,7 @@ static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, voi
 {
 	struct mapping *m = data;
 	struct file *file = vma->vm_file;
+	struct address_space *pages;
 	struct inode *inode;
 
 	m->first = vma->vm_start >> EBB_PAGE_SHIFT;
@@ -136,9 +142,12 @@ static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, voi
 	m->memory = !file;
 	if (!file)
 		return 0;
-	inode = BPF_CORE_READ(file, f_mapping, host);
+	pages = BPF_CORE_READ(file, f_mapping);
+	inode = BPF_CORE_READ(pages, host);
 	m->memory = BPF_CORE_READ(inode, i_sb, s_magic) == TMPFS_MAGIC &&
 		    (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFREG;
+	m->pages = (__u64)pages;
+	m->index = vma->vm_pgoff;
 	return 0;
 }
 
@@ -180,6 +189,8 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	m->op = EBB_OP_MEMORY;
 	m->source = 0;
 	m->leaf = leaf;
+	m->file = at->pages;
+	m->index = at->index;
 	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
 	bpf_ringbuf_submit(m, 0);
 	t = &stamp->told[stamp->turn++ & (EBB_TOLD - 1)];
@@ -309,7 +320,8 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s && is_entered(s, task, page.vpn, 1)) {
 		/* The program has unmapped the prefetched page, and this one is new. */
-		if (s->swapped != page.vpn && hooks == EBB_HOOKS_FENTRY)
+		if (s->swapped != page.vpn && hooks == EBB_HOOKS_FENTRY &&
+		    !(issued & EBB_ISSUED_SHARED))
 			return 0;
 		start = fault_start(s, true, 0);
 		if (s->nvcsw != task->nvcsw)
@@ -381,7 +393,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	}
 	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
-	if (at.file)
+	if (at.file && !at.memory)
 		c->file_majors++;
 	else
 		c->zero_majors++;
@@ -393,6 +405,13 @@ SEC("syscall")
 int set_batch(void *ctx)
 {
 	batch_run(&batch);
+	return 0;
+}
+
+SEC("syscall")
+int look_shared(void *ctx)
+{
+	shared_look(&look);
 	return 0;
 }
 

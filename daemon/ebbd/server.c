@@ -114,6 +114,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	json_add_numbers(o, (struct json_number[]){
 		{ "requests", x.requests }, { "stale", x.stale }, { "full", x.full },
 		{ "throttled", x.throttled }, { "calls", x.calls }, { "pages", x.pages },
+		{ "shared", x.shared },
 		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped },
 		{ "held_back", x.held_back }, { "repeated", x.repeated },
 		{ "failed", x.failed }, { "cold_pages", x.cold_pages },

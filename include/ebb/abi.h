@@ -89,10 +89,10 @@ struct ebb_counters {
 	__u64 late;                 /* faults on a prefetched page that waited for its I/O */
 	__u64 wasted;               /* prefetched and dropped unused */
 	__u64 file_majors;          /* major faults on file mappings */
-	__u64 zero_majors; /* anonymous major faults that read nothing: zero-filled, zswap */
+	__u64 zero_majors;          /* of memory, without a read: zero-filled, zswap */
 	__u64 swapped_in;           /* pages read from an ebb device */
 	__u64 swapped_out;          /* pages written to an ebb device */
-	__u64 written;              /* anonymous pages reclaim sent to any swap device */
+	__u64 written;              /* pages of memory that reclaim sent to any swap device */
 	__u64 shared;               /* those that more than one process may map */
 	__u64 epochs;
 	__u64 requests;             /* prefetch requests of policies */
@@ -178,12 +178,15 @@ static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
 
 /* maps/prefetched: pages in flight or waiting for their first access. */
 struct ebb_prefetch {
-	__u64 issued_ns;            /* but for EBB_ISSUED_SOURCE */
+	__u64 issued_ns;            /* but for EBB_ISSUED_BITS */
 	__u64 owner;                /* cgroup charged with the outcome */
 };
 
 /* The lowest bits of .issued_ns: enum ebb_source of the request. */
 #define EBB_ISSUED_SOURCE 3ULL
+/* The next one: a page of shared memory, which is swapped in without do_swap_page(). */
+#define EBB_ISSUED_SHARED 4ULL
+#define EBB_ISSUED_BITS (EBB_ISSUED_SOURCE | EBB_ISSUED_SHARED)
 
 /* maps/sources: owner id, with EBB_CGROUP_BENEFIT -> its prefetched pages by source, per CPU. */
 struct ebb_source_counters {
@@ -218,6 +221,17 @@ struct ebb_batch {
 	__u32 n;
 	__u64 vpn[EBB_BATCH_MAX];
 	__u8 state[EBB_BATCH_MAX];  /* enum ebb_batch_state */
+};
+
+#define EBB_LOOK_NOT_SWAPPED 0xff
+
+/* Pages of shared memory: which are in swap?  ebbd and bpf/fault share one. */
+struct ebb_look {
+	struct {
+		__u64 file, index;  /* as in struct ebb_memory */
+	} page[EBB_BATCH_MAX];
+	__u32 n, pad;
+	__u8 type[EBB_BATCH_MAX];   /* swap type, or EBB_LOOK_NOT_SWAPPED */
 };
 
 enum ebb_fault_kind {
@@ -295,7 +309,7 @@ struct ebb_list_request {
 
 /*
  * Tells ebbd before a request of the process where it faulted: pages first to end - 1 are one
- * mapping of anonymous or shared memory, and leaf is its memory cgroup.  Laid out as a struct
+ * mapping of anonymous or shared memory, and leaf is its memory cgroup.  Begins as a struct
  * ebb_request.
  */
 struct ebb_memory {
@@ -309,6 +323,8 @@ struct ebb_memory {
 	__u16 op;                   /* EBB_OP_MEMORY */
 	__u16 source;               /* 0 */
 	__u64 leaf;
+	__u64 file;                 /* shared memory: its struct address_space; 0 = anonymous */
+	__u64 index;                /* of page first in it */
 };
 
 /* maps/leaves: memory cgroup with processes that ebbd prefetches for -> its share. */
@@ -473,7 +489,8 @@ EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);
 EBB_ASSERT_SIZE(struct ebb_request, 64);
 EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
-EBB_ASSERT_SIZE(struct ebb_memory, 64);
+EBB_ASSERT_SIZE(struct ebb_look, 8 + 17 * EBB_BATCH_MAX);
+EBB_ASSERT_SIZE(struct ebb_memory, 80);
 EBB_ASSERT_SIZE(struct ebb_leaf, 16);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_active, 1024);

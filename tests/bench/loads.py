@@ -120,7 +120,7 @@ WALKED = (
     scan("fits", "seq", passes=40, kind=HARMLESS, fits=True),
 )
 
-# Concurrent: Shenandoah.  ZGC's heap is shared memory, whose faults carry no swap entry.
+# Concurrent: Shenandoah.  ZGC maps its heap, shared memory, at three addresses and uses all of them.
 COLLECTORS = ("G1", "Shenandoah")
 PROGRAMS = (
     ("graph", ("GraphAnalytics", "{n}", "3"), 900, None),

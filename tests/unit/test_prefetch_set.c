@@ -185,12 +185,33 @@ static void pages_name_their_source(void **unused)
 	prefetch_set_enter(s, &near, vpn, 1, now);
 	p = &map.value[find(&(struct ebb_page){ 5, 2, 10 })];
 	assert_int_equal(p->issued_ns & EBB_ISSUED_SOURCE, EBB_SOURCE_NEAR);
-	assert_true(p->issued_ns / 4 == now / 4);
-	now += EBB_EVICTED_NS + 4;
+	assert_true(p->issued_ns / 8 == now / 8);
+	assert_false(p->issued_ns & EBB_ISSUED_SHARED);
+	now += EBB_EVICTED_NS + 8;
 	assert_int_equal(prefetch_set_enter(s, &replay, vpn, 1, now).again, 1);
 	prefetch_set_renew(s, &replay, vpn, 1, now);
 	assert_int_equal(p->issued_ns & EBB_ISSUED_SOURCE, EBB_SOURCE_NEAR);
-	assert_true(p->issued_ns / 4 == now / 4);
+	assert_true(p->issued_ns / 8 == now / 8);
+	assert_false(p->issued_ns & EBB_ISSUED_SHARED);
+	prefetch_set_free(&s);
+}
+
+static void pages_of_shared_memory_stay_marked(void **unused)
+{
+	struct prefetch_key shared = key;
+	struct prefetch_set *s = fresh_set();
+	uint64_t vpn[] = { 10 }, now = SECOND + 3;
+	struct ebb_prefetch *p;
+
+	shared.shared = true;
+	shared.source = EBB_SOURCE_STREAMS;
+	prefetch_set_enter(s, &shared, vpn, 1, now);
+	p = &map.value[find(&(struct ebb_page){ 5, 2, 10 })];
+	assert_int_equal(p->issued_ns & EBB_ISSUED_BITS, EBB_SOURCE_STREAMS | EBB_ISSUED_SHARED);
+	now += EBB_EVICTED_NS + 8;
+	prefetch_set_renew(s, &key, vpn, 1, now);
+	assert_int_equal(p->issued_ns & EBB_ISSUED_BITS, EBB_SOURCE_STREAMS | EBB_ISSUED_SHARED);
+	assert_true(p->issued_ns / 8 == now / 8);
 	prefetch_set_free(&s);
 }
 
@@ -340,6 +361,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pages_are_told_apart_by_age),
 		cmocka_unit_test(pages_name_their_source),
+		cmocka_unit_test(pages_of_shared_memory_stay_marked),
 		cmocka_unit_test(another_program_has_pages_of_its_own),
 		cmocka_unit_test(a_full_set_takes_no_more),
 		cmocka_unit_test(a_call_that_fails_enters_nothing),

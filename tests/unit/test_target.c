@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A process that pages are fetched for, and another one that gets its number. */
+/*
+ * A process that pages are fetched for, and another one that gets its number; its shared memory, on
+ * a page cache of the test's own.
+ */
+#include <bpf/bpf.h>
 #include <errno.h>
 #include <linux/sched.h>
 #include <setjmp.h>
@@ -8,14 +12,60 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "ebbd/prefetch/target.h"
 
+/* The kernel's, but for what bpf/shared.bpf.h does not read. */
+struct xa_node {
+	unsigned char shift;
+	void *slots[64];
+};
+
+struct address_space {
+	struct {
+		void *xa_head;
+	} i_pages;
+};
+
+/* The BPF program, on this page cache. */
+#define BPF_CORE_READ(at, field) ((at)->field)
+#define bpf_core_read(to, size, from) (memcpy(to, from, size), 0)
+#define bpf_core_field_size(type, field) sizeof(((type *)0)->field)
+#define bpf_core_field_offset(type, field) offsetof(type, field)
+#define __noinline static
+#undef __always_inline
+#define __always_inline inline
+#include "bpf/shared.bpf.h"
+
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
+
+#define PROGRAM 78
+
+static struct ebb_look look;
+static struct {
+	bool refuses;
+	int calls;
+} kernel;
+
+int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
+{
+	assert_int_equal(fd, PROGRAM);
+	kernel.calls++;
+	if (kernel.refuses)
+		return -(errno = ENOMEM);
+	shared_look(&look);
+	return 0;
+}
+
+static struct shared_pages shared = {
+	.look = &look, .program = { PROGRAM, "look_shared", "nothing", 0 },
+};
 
 /* A process that waits, with the number @pid unless 0; -errno. */
 static pid_t start(pid_t pid)
@@ -102,6 +152,11 @@ static void is_told_when_it_executes_another_program(void **state)
 
 #define SECOND 1000000000ULL
 
+static void learn(struct target *t, uint64_t first, uint64_t end, uint64_t now)
+{
+	target_learn(t, &(struct ebb_memory){ .first = first, .end = end, .time_ns = now });
+}
+
 static bool reaches(const struct target *t, uint64_t vpn, uint64_t now)
 {
 	return target_keep_memory(t, &vpn, 1, now) == 1;
@@ -113,17 +168,17 @@ static void knows_its_memory_by_its_faults(void **state)
 	struct target t = { .tgid = 1 };
 
 	assert_false(reaches(&t, 0, SECOND));
-	target_learn(&t, 10, 20, 10 * SECOND);
-	target_learn(&t, 30, 40, 10 * SECOND);
+	learn(&t, 10, 20, 10 * SECOND);
+	learn(&t, 30, 40, 10 * SECOND);
 	assert_false(reaches(&t, 0, 10 * SECOND));
 	assert_int_equal(target_keep_memory(&t, vpn, 7, 10 * SECOND + 1), 4);
 	assert_memory_equal(vpn, ((uint64_t[]){ 10, 19, 30, 39 }), 4 * sizeof(*vpn));
 	/* What has not faulted since may be mapped to a file by now. */
-	target_learn(&t, 30, 40, 11 * SECOND);
+	learn(&t, 30, 40, 11 * SECOND);
 	assert_false(reaches(&t, 10, 11 * SECOND));
 	assert_true(reaches(&t, 30, 12 * SECOND - 1));
 	/* A mapping that was cut takes the place of the old one. */
-	target_learn(&t, 30, 35, 11 * SECOND + 1);
+	learn(&t, 30, 35, 11 * SECOND + 1);
 	assert_true(reaches(&t, 34, 12 * SECOND));
 	assert_false(reaches(&t, 35, 12 * SECOND));
 }
@@ -133,7 +188,7 @@ static void forgets_the_mapping_that_faulted_longest_ago(void **state)
 	struct target t = { .tgid = 1 };
 
 	for (uint64_t i = 0; i <= TARGET_SPANS; i++)
-		target_learn(&t, 10 * i, 10 * i + 5, SECOND + i);
+		learn(&t, 10 * i, 10 * i + 5, SECOND + i);
 	assert_false(reaches(&t, 0, SECOND + 100));
 	for (uint64_t i = 1; i <= TARGET_SPANS; i++)
 		assert_true(reaches(&t, 10 * i, SECOND + 100));
@@ -157,18 +212,147 @@ static void holds_back_pages_of_devices_that_wait(void **state)
 {
 	uint64_t near[] = { 0, 1, 2, 3, 4, 10, 11 }, far[] = { 1, 2000 };
 	struct target t = { .tgid = 1, .pagemap = pagemap() };
-	struct target_kept k = target_keep_swapped(&t, near, 7, 1 << 1 | 1 << 31);
+	struct target_kept k = target_keep_swapped(&t, near, 7, 1 << 1 | 1 << 31, &shared);
 
 	assert_int_equal(k.kept, 3);
 	assert_int_equal(k.held_back, 2);
 	assert_memory_equal(near, ((uint64_t[]){ 0, 2, 3 }), 3 * sizeof(*near));
-	k = target_keep_swapped(&t, far, 2, 1U << 31);
+	k = target_keep_swapped(&t, far, 2, 1U << 31, &shared);
 	assert_int_equal(k.kept, 1);
 	assert_int_equal(k.held_back, 1);
 	assert_int_equal(far[0], 1);
-	k = target_keep_swapped(&t, near, 3, 0);
+	k = target_keep_swapped(&t, near, 3, 0, &shared);
 	assert_int_equal(k.kept, 3);
 	assert_int_equal(k.held_back, 0);
+	assert_int_equal(kernel.calls, 0);
+	assert_int_equal(k.shared, 0);
+}
+
+/* Puts @entry at page @index of @pages, below nodes as the kernel has them. */
+static void store(struct address_space *pages, uint64_t index, void *entry)
+{
+	void **slot = &pages->i_pages.xa_head, *old;
+	struct xa_node *node;
+	unsigned int shift = 0, have;
+
+	while (index >> shift >> 6)
+		shift += 6;
+	if (!index && !xa_is_a_node((uintptr_t)*slot)) {
+		*slot = entry;
+		return;
+	}
+	/* Grows until the top covers the index. */
+	have = xa_is_a_node((uintptr_t)*slot) ?
+	       ((struct xa_node *)((uintptr_t)*slot - XA_INTERNAL))->shift : 0;
+	while (!xa_is_a_node((uintptr_t)*slot) || have < shift) {
+		old = *slot;
+		have = xa_is_a_node((uintptr_t)old) ? have + 6 : 0;
+		node = calloc(1, sizeof(*node));
+		node->shift = (unsigned char)have;
+		node->slots[0] = old;
+		*slot = (char *)node + XA_INTERNAL;
+	}
+	for (shift = have;; shift -= 6) {
+		node = (void *)((uintptr_t)*slot - XA_INTERNAL);
+		slot = &node->slots[index >> shift & 63];
+		if (!shift)
+			break;
+		if (!*slot) {
+			node = calloc(1, sizeof(*node));
+			node->shift = (unsigned char)(shift - 6);
+			*slot = (char *)node + XA_INTERNAL;
+		}
+	}
+	*slot = entry;
+}
+
+static void drop(void *entry)
+{
+	struct xa_node *node = (void *)((uintptr_t)entry - XA_INTERNAL);
+
+	if (!xa_is_a_node((uintptr_t)entry))
+		return;
+	for (int i = 0; i < 64; i++)
+		drop(node->slots[i]);
+	free(node);
+}
+
+/* xa_mk_value() of a swap entry. */
+static void *swapped(uint64_t type, uint64_t slot)
+{
+	return (void *)((type << 58 | slot) << 1 | XA_VALUE);
+}
+
+static void finds_a_swapped_page_in_a_file_of_any_size(void **state)
+{
+	static const uint64_t at[] = { 0, 1, 63, 64, 65, 4095, 4096, 4160, 262143, 262144,
+				       262145, 1ULL << 30, 1ULL << 36, (1ULL << 36) + 64 };
+	enum { N = sizeof(at) / sizeof(at[0]) };
+
+	/* All files of up to three pages in swap, of any of these numbers. */
+	for (int i = 0; i < N; i++)
+		for (int j = 0; j < N; j++)
+			for (int k = 0; k < N; k++) {
+				struct address_space pages = { 0 };
+
+				store(&pages, at[i], swapped(3, 7));
+				store(&pages, at[j], swapped(3, 8));
+				store(&pages, at[k], swapped(3, 9));
+				for (int n = 0; n < N; n++) {
+					bool in = n == i || n == j || n == k;
+					uint64_t entry = page_cache_entry((uintptr_t)&pages, at[n]);
+
+					assert_int_equal(entry & XA_VALUE, in);
+					if (in)
+						assert_int_equal(entry >> SWAP_TYPE_SHIFT, 3);
+				}
+				drop(pages.i_pages.xa_head);
+			}
+}
+
+/*
+ * Pages of a file, mapped from its page 60 on at page 100: 100 to 104 in swap, of type @vpn % 3,
+ * but 102 not; 105 resident and mapped, 106 resident, 107 the second page of a large swap entry.
+ */
+static void keeps_shared_memory_that_is_in_swap(void **state)
+{
+	uint64_t vpn[] = { 5, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109 };
+	uint64_t entry[256] = { [5] = 1ULL << 62 | 1, [105] = 1ULL << 63 | 1ULL << 61,
+				[108] = 1ULL << 62 | 1 };
+	struct address_space pages = { 0 };
+	struct target t = { .tgid = 1 };
+	struct target_kept k;
+	FILE *f = tmpfile();
+
+	assert_non_null(f);
+	t.pagemap = fileno(f);
+	assert_int_equal(pwrite(t.pagemap, entry, sizeof(entry), 0), sizeof(entry));
+	for (uint64_t i = 100; i <= 104; i++)
+		if (i != 102)
+			store(&pages, i - 40, swapped(i % 3, i));
+	store(&pages, 105 - 40, f);
+	store(&pages, 106 - 40, f);
+	store(&pages, 107 - 40, (void *)(6UL << 2 | XA_INTERNAL));
+	/* The program's own copy, in a private mapping of the file, and the file's page. */
+	store(&pages, 108 - 40, swapped(1, 108));
+	target_learn(&t, &(struct ebb_memory){ .first = 100, .end = 200, .time_ns = SECOND,
+					       .file = (uintptr_t)&pages, .index = 60 });
+	kernel.calls = 0;
+	k = target_keep_swapped(&t, vpn, 11, 1 << 2, &shared);
+	assert_int_equal(kernel.calls, 1);
+	assert_int_equal(k.kept, 3);
+	assert_int_equal(k.held_back, 2);
+	assert_int_equal(k.type, 1);
+	assert_int_equal(k.shared, 6);
+	assert_memory_equal(vpn, ((uint64_t[]){ 5, 100, 103 }), 3 * sizeof(*vpn));
+	/* Without the program, they are not touched. */
+	kernel.refuses = true;
+	k = target_keep_swapped(&t, vpn, 3, 0, &shared);
+	kernel.refuses = false;
+	assert_int_equal(k.kept, 1);
+	assert_int_equal(k.shared, 0);
+	drop(pages.i_pages.xa_head);
+	fclose(f);
 }
 
 int main(void)
@@ -179,6 +363,8 @@ int main(void)
 		cmocka_unit_test(knows_its_memory_by_its_faults),
 		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
 		cmocka_unit_test(holds_back_pages_of_devices_that_wait),
+		cmocka_unit_test(finds_a_swapped_page_in_a_file_of_any_size),
+		cmocka_unit_test(keeps_shared_memory_that_is_in_swap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

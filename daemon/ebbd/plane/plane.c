@@ -337,6 +337,7 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->programs = bpf_map__fd(p->fault->maps.policies);
 	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->batch = (struct ebb_batch *)&p->fault->bss->batch;
+	p->look = (struct ebb_look *)&p->fault->bss->look;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
 	r = attach_exact(p, wish->hooks, e);
 	if (!r)
@@ -383,7 +384,8 @@ struct bpf_program *plane_program(struct plane *p, enum plane_program which)
 {
 	return which == PLANE_ENTER ? p->fault->progs.fault_enter :
 	       which == PLANE_MINOR ? p->fault->progs.fault_minor :
-	       which == PLANE_MAJOR ? p->fault->progs.fault_major : p->fault->progs.set_batch;
+	       which == PLANE_MAJOR ? p->fault->progs.fault_major :
+	       which == PLANE_BATCH ? p->fault->progs.set_batch : p->fault->progs.look_shared;
 }
 
 void plane_heartbeat(struct plane *p)

@@ -71,9 +71,10 @@ struct plane {
 	_Atomic uint32_t detecting; /* sets of events with hit detection on: plane/events.c */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 	struct ebb_batch *batch; /* mapped: of PLANE_BATCH; the executor thread's */
+	struct ebb_look *look;   /* mapped: of PLANE_LOOK; the executor thread's */
 };
 
-enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR, PLANE_BATCH };
+enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR, PLANE_BATCH, PLANE_LOOK };
 
 /* HOOKS_AUTO tries fentry first. */
 enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };

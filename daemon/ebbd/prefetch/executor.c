@@ -36,6 +36,8 @@ static bool well_formed(const struct ebb_request *r, size_t size)
 	if (size < sizeof(*r) || !r->stride || r->count > EBB_REQUEST_MAX ||
 	    r->source >= EBB_SOURCES)
 		return false;
+	if (r->op == EBB_OP_MEMORY)
+		return size >= sizeof(struct ebb_memory);
 	return (r->op != EBB_OP_LIST && r->op != EBB_OP_COLD_LIST) ||
 	       (size >= sizeof(struct ebb_list_request) && r->count <= EBB_LIST_MAX);
 }

@@ -42,6 +42,7 @@ struct prefetcher {
 	struct leaves *leaves;
 	struct collapser *collapser;
 	struct prefetch_set *set;
+	struct shared_pages shared;
 	struct ebb_executor *counted;  /* mapped: ebbd's reads, and whose pages this thread reads */
 	struct executor_stats stats;
 	struct target target[TARGETS];
@@ -166,6 +167,7 @@ static void prefetch_again(struct prefetcher *p, const struct job *j, const uint
 	lost = lost < n ? lost : n;
 	p->stats.repeated += n - lost;
 	p->stats.pages += lost;
+	p->stats.shared += j->key.shared ? lost : 0;
 	if (!lost)
 		return;
 	pacing_requested(p->pacing, j->target->type, (uint32_t)lost, budget_others_wait(j->budget),
@@ -204,6 +206,7 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	unsettled = prefetch_set_withdraw(p->set, &j->key, vpn + taken, in.fresh - taken);
 	p->stats.failed += in.fresh - taken;
 	p->stats.pages += taken;
+	p->stats.shared += j->key.shared ? taken : 0;
 	budget_settle(j->budget, in.fresh - unsettled);
 	budget_predicted(j->budget, j->key.source, taken);
 	leaf_settle(j->leaf, in.fresh - unsettled);
@@ -211,11 +214,11 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 			 now_ns());
 }
 
-static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *vpn, uint32_t n)
+static void prefetch_pages(struct prefetcher *p, struct job *j, uint64_t *vpn, uint32_t n)
 {
-	uint32_t memory = target_keep_memory(j->target, vpn, n, now_ns());
-	struct target_kept swapped =
-		target_keep_swapped(j->target, vpn, memory, absence_types(p->absence));
+	uint32_t memory = target_keep_memory(j->target, vpn, n, now_ns()), run;
+	struct target_kept swapped = target_keep_swapped(j->target, vpn, memory,
+							 absence_types(p->absence), &p->shared);
 
 	p->stats.not_memory += n - memory;
 	p->stats.not_swapped += memory - swapped.kept - swapped.held_back;
@@ -223,10 +226,18 @@ static void prefetch_pages(struct prefetcher *p, const struct job *j, uint64_t *
 	if (!swapped.kept)
 		return;
 	j->target->type = swapped.type;
-	if (leaf_make_room(j->leaf, swapped.kept))
-		prefetch_batch(p, j, vpn, swapped.kept);
-	else
+	if (!leaf_make_room(j->leaf, swapped.kept)) {
 		p->stats.full += swapped.kept;
+		return;
+	}
+	/* A list may mix pages of shared memory with others. */
+	for (uint32_t i = 0; i < swapped.kept; i += run) {
+		j->key.shared = swapped.shared >> i & 1;
+		for (run = 1; i + run < swapped.kept; run++)
+			if ((swapped.shared >> (i + run) & 1) != j->key.shared)
+				break;
+		prefetch_batch(p, j, vpn + i, run);
+	}
 }
 
 /* Cuts the request to the pages that limits leave. */
@@ -440,7 +451,7 @@ void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
 
 	if (!t)
 		return;
-	target_learn(t, m->first, m->end, m->time_ns);
+	target_learn(t, m);
 	t->leaf = m->leaf;
 	leaves_learn(p->leaves, m->tgid, m->leaf, m->time_ns);
 }
@@ -564,6 +575,7 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	p->counted = plane->executor;
 	maps = prefetch_set_maps(plane);
 	p->set = prefetch_set_new(&maps);
+	p->shared = shared_pages_of(plane);
 	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);
 	p->collapser = collapser_new(config->collapse, p->counted, &p->stats);
 	for (int i = 0; i < TARGETS; i++)

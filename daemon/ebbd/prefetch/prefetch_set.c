@@ -4,17 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/clock.h"
-#include "lib/base/log.h"
 #include "prefetch_set.h"
+#include "program.h"
 #include "settings.h"
 
 #define SWEEP_PAGES 512
-#define LOG_NS 60000000000ULL              /* least time between two reports of a failure */
 
 struct prefetch_set {
 	struct prefetch_maps is;
-	uint64_t logged_ns;                /* time of the last report; 0 = none yet */
+	struct program program;            /* set_batch() */
 	uint64_t next[EBB_FILTER_WORDS];   /* the filter that a sweep makes */
 	struct ebb_page page[SWEEP_PAGES]; /* scratch of a sweep */
 	struct ebb_prefetch value[SWEEP_PAGES];
@@ -34,8 +32,10 @@ struct prefetch_set *prefetch_set_new(const struct prefetch_maps *maps)
 {
 	struct prefetch_set *s = calloc(1, sizeof(*s));
 
-	if (s)
-		s->is = *maps;
+	if (!s)
+		return NULL;
+	s->is = *maps;
+	s->program = (struct program){ maps->program, "set_batch", "nothing is prefetched", 0 };
 	return s;
 }
 
@@ -52,39 +52,24 @@ static void filter_add(uint64_t *filter, const struct ebb_page *page)
 	__atomic_fetch_or(&filter[bit / 64], 1ULL << (bit & 63), __ATOMIC_RELEASE);
 }
 
-/* Requests may come a thousand times a second, and all of them fail. */
-static void report(struct prefetch_set *s, int error)
-{
-	uint64_t now = now_ns();
-
-	if (s->logged_ns && now - s->logged_ns < LOG_NS)
-		return;
-	s->logged_ns = now;
-	log_err("bpf/fault: cannot run set_batch: %s; nothing is prefetched; permit ebbd the command "
-		"BPF_PROG_RUN of bpf(2): see its security module and SystemCallFilter=",
-		strerror(error));
-}
-
 /* Returns what became of each page, or NULL if the call failed: nothing was done to any page. */
 static const uint8_t *batch_run(struct prefetch_set *s, enum ebb_batch_op op,
 				const struct prefetch_key *key, const uint64_t *vpn, uint32_t n,
 				uint64_t now)
 {
 	struct ebb_batch *b = s->is.batch;
-	LIBBPF_OPTS(bpf_test_run_opts, opts);
 
 	b->op = op;
 	b->owner = key->owner;
 	b->tgid = key->tgid;
 	b->exec = key->exec;
-	b->now_ns = (now & ~EBB_ISSUED_SOURCE) | key->source;
+	b->now_ns = (now & ~EBB_ISSUED_BITS) | key->source;
+	if (key->shared)
+		b->now_ns |= EBB_ISSUED_SHARED;
 	b->n = n;
 	memcpy(b->vpn, vpn, n * sizeof(*vpn));
 	memset(b->state, EBB_BATCH_FULL, n);
-	if (!bpf_prog_test_run_opts(s->is.program, &opts))
-		return b->state;
-	report(s, errno);
-	return NULL;
+	return program_run(&s->program) ? b->state : NULL;
 }
 
 struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct prefetch_key *key,

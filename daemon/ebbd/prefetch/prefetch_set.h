@@ -23,6 +23,7 @@ struct prefetch_key {
 	uint32_t tgid, exec;
 	uint64_t owner;
 	uint32_t source;          /* enum ebb_source */
+	bool shared;              /* the pages are of shared memory */
 };
 
 struct prefetch_entered {

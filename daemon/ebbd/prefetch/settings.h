@@ -28,6 +28,7 @@ struct executor_stats {
 	uint64_t throttled;    /* dropped requests of cgroups with low accuracy (throttle.h) */
 	uint64_t calls;        /* process_madvise */
 	uint64_t pages;        /* requested from the kernel */
+	uint64_t shared;       /* of .pages: of shared memory */
 	uint64_t not_swapped;  /* skipped: resident or never touched */
 	uint64_t not_memory;   /* skipped: not in a mapping of memory that faulted lately */
 	uint64_t held_back;    /* skipped: on a device that waits for a donor (absence.h) */

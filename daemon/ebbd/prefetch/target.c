@@ -65,18 +65,18 @@ bool target_current(const struct target *t)
 	return pread(t->pagemap, &entry, sizeof(entry), 0) == sizeof(entry);
 }
 
-void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now)
+void target_learn(struct target *t, const struct ebb_memory *m)
 {
 	struct target_span *to = t->span;
 
 	for (struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++) {
 		/* Its mapping has changed, or is the same. */
-		if (s->first < end && first < s->end)
+		if (s->first < m->end && m->first < s->end)
 			s->seen_ns = 0;
 		if (s->seen_ns < to->seen_ns)
 			to = s;
 	}
-	*to = (struct target_span){ first, end, now };
+	*to = (struct target_span){ m->first, m->end, m->time_ns, m->file, m->index };
 }
 
 static bool is_memory(const struct target *t, uint64_t vpn, uint64_t now)
@@ -98,30 +98,71 @@ uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, u
 	return kept;
 }
 
-/* Keeps page @vpn, by its @entry of the pagemap, as the next of @pages. */
-static void keep(struct target_kept *k, uint64_t *pages, uint64_t vpn, uint64_t entry,
-		 uint32_t held)
+/* Returns the mapping of shared memory of page @vpn, NULL if it is not known as such. */
+static const struct target_span *shared_span(const struct target *t, uint64_t vpn)
 {
-	if ((entry & (PM_PRESENT | PM_SWAPPED)) != PM_SWAPPED)
+	for (const struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++)
+		if (vpn >= s->first && vpn < s->end && s->seen_ns)
+			return s->file ? s : NULL;
+	return NULL;
+}
+
+#define UNKNOWN 0xfe
+
+/* Pages that may be in swap, by the pagemap. */
+struct found {
+	uint64_t *vpn;
+	uint32_t n;
+	uint8_t type[EBB_BATCH_MAX]; /* of their swap, or UNKNOWN: of shared memory */
+};
+
+/* Takes page @vpn, by its @entry of the pagemap, as the next one. */
+static void take(struct found *f, const struct target *t, uint64_t vpn, uint64_t entry,
+		 struct shared_pages *shared)
+{
+	const struct target_span *span = shared_span(t, vpn);
+
+	if (entry & PM_PRESENT || !(entry & PM_SWAPPED) == !span)
 		return;
-	if (held >> (entry & PM_SWAP_TYPE) & 1) {
-		k->held_back++;
-		return;
+	if (span)
+		shared_pages_add(shared, span->file, span->index + vpn - span->first);
+	f->type[f->n] = span ? UNKNOWN : entry & PM_SWAP_TYPE;
+	f->vpn[f->n++] = vpn;
+}
+
+/* Keeps of the pages @f those that are in swap and not held back. */
+static struct target_kept keep(const struct found *f, const uint8_t *answer, uint32_t held)
+{
+	struct target_kept k = { 0 };
+
+	for (uint32_t i = 0; i < f->n; i++) {
+		bool shared = f->type[i] == UNKNOWN;
+		uint32_t type = shared ? *answer++ : f->type[i];
+
+		if (type == EBB_LOOK_NOT_SWAPPED)
+			continue;
+		if (held >> type & 1) {
+			k.held_back++;
+			continue;
+		}
+		if (!k.kept)
+			k.type = type;
+		k.shared |= (uint64_t)shared << k.kept;
+		f->vpn[k.kept++] = f->vpn[i];
 	}
-	if (!k->kept)
-		k->type = entry & PM_SWAP_TYPE;
-	pages[k->kept++] = vpn;
+	return k;
 }
 
 struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
-				       uint32_t held)
+				       uint32_t held, struct shared_pages *shared)
 {
-	struct target_kept kept = { 0 };
 	uint64_t entry[MAX_PAGES], low, high;
+	struct found f = { .vpn = vpn };
 	ssize_t got;
 
 	if (!n)
-		return kept;
+		return (struct target_kept){ 0 };
+	shared_pages_begin(shared);
 	low = vpn[0] < vpn[n - 1] ? vpn[0] : vpn[n - 1];
 	high = vpn[0] < vpn[n - 1] ? vpn[n - 1] : vpn[0];
 	/* One read over the gaps is cheaper than one per page, up to about 16 entries per page. */
@@ -129,13 +170,13 @@ struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, ui
 		got = pread(t->pagemap, entry, (high - low + 1) * 8, (off_t)(low * 8));
 		for (uint32_t i = 0; i < n; i++)
 			if (got >= (ssize_t)((vpn[i] - low + 1) * 8))
-				keep(&kept, vpn, vpn[i], entry[vpn[i] - low], held);
-		return kept;
+				take(&f, t, vpn[i], entry[vpn[i] - low], shared);
+	} else {
+		for (uint32_t i = 0; i < n; i++)
+			if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8)
+				take(&f, t, vpn[i], entry[0], shared);
 	}
-	for (uint32_t i = 0; i < n; i++)
-		if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8)
-			keep(&kept, vpn, vpn[i], entry[0], held);
-	return kept;
+	return keep(&f, shared_pages_answer(shared), held);
 }
 
 int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice)

@@ -6,12 +6,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <ebb/abi.h>
+
+#include "shared.h"
+
 #define TARGET_SPANS 16
 #define TARGET_SPAN_NS 1000000000ULL
 
 /* Pages first to end - 1 were memory, not a mapping of a file, at @seen_ns. */
 struct target_span {
 	uint64_t first, end, seen_ns;
+	uint64_t file, index;    /* shared memory: as in struct ebb_memory; 0 = anonymous */
 };
 
 struct target {
@@ -35,12 +40,12 @@ bool target_gone(const struct target *t);
 bool target_current(const struct target *t);
 
 /*
- * Learns from a fault in the mapping of pages @first to @end - 1 that they are memory.
+ * Learns from a fault in the mapping @m that its pages are memory.
  *
  * Only such pages may be prefetched or read: MADV_WILLNEED on the swapped-out pages of a private
  * file mapping reads the file, and waits for its server, which the program itself may be.
  */
-void target_learn(struct target *t, uint64_t first, uint64_t end, uint64_t now);
+void target_learn(struct target *t, const struct ebb_memory *m);
 /*
  * Keeps, in place, those of the @n pages @vpn that were memory less than TARGET_SPAN_NS ago;
  * returns how many remain.
@@ -52,14 +57,18 @@ struct target_kept {
 	uint32_t kept;
 	uint32_t held_back; /* in swap, but not to be read now */
 	uint32_t type;      /* of the swap with the first page kept */
+	uint64_t shared;    /* a bit for each page kept: of shared memory */
 };
 
 /*
- * Keeps, in place, those of the @n pages @vpn (ascending or descending) that are in swap, but for
- * the swap types in the mask @held.
+ * Keeps, in place, those of the @n <= EBB_BATCH_MAX pages @vpn (ascending or descending) that are
+ * in swap, but for the swap types in the mask @held.
+ *
+ * MADV_WILLNEED reads a page of shared memory only where the process has no page of its own there:
+ * not what it wrote to a private mapping of that memory.
  */
 struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
-				       uint32_t held);
+				       uint32_t held, struct shared_pages *shared);
 
 /*
  * process_madvise() over the @n pages @vpn; runs become one range each.
