@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * scan: walks anonymous memory page by page in a known order and checks every
+ * scan: walks memory page by page in a known order and checks every
  * word it reads.  The measuring stick of the system tests and benchmarks: what
  * it reports is what a program would see, not what ebb counts.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include "walk.h"
@@ -35,6 +37,7 @@ struct scan {
 	uint64_t pages;
 	uint64_t passes, warm;  /* the first @warm of them are not measured */
 	const char *mark;
+	const char *kind;       /* of memory */
 	uint64_t seed;
 	uint64_t slow_ns;
 	bool write, json, pause, latency, hold;
@@ -112,12 +115,46 @@ static uint32_t *random_cycle(uint64_t pages, uint64_t seed)
 	return next;
 }
 
+/* Returns memory that no other process can attach, or MAP_FAILED. */
+static void *map_segment(size_t bytes)
+{
+	int id = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
+	void *at = id < 0 ? MAP_FAILED : shmat(id, NULL, 0);
+
+	if (id >= 0)
+		shmctl(id, IPC_RMID, NULL);
+	return at;
+}
+
+/* Returns @bytes of s->kind, or MAP_FAILED. */
+static void *map_memory(const struct scan *s, size_t bytes)
+{
+	int flags = MAP_ANONYMOUS, fd = -1;
+	void *at;
+
+	if (!strcmp(s->kind, "sysv"))
+		return map_segment(bytes);
+	if (!strcmp(s->kind, "memfd"))
+		fd = memfd_create("scan", MFD_CLOEXEC);
+	else if (*s->kind == '/')
+		fd = open(s->kind, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		flags = 0;
+	if (fd >= 0 && ftruncate(fd, (off_t)bytes))
+		return MAP_FAILED;
+	flags |= !strcmp(s->kind, "private") ? MAP_PRIVATE : MAP_SHARED;
+	at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	return at;
+}
+
 static int scan_init(struct scan *s)
 {
 	uint32_t *cycle = NULL;
 	size_t bytes = s->bytes;
 
-	s->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	s->memory = map_memory(s, bytes);
 	if (s->memory == MAP_FAILED) {
 		fprintf(stderr, "scan: cannot map %zu bytes: %m\n", bytes);
 		return -errno;
@@ -259,7 +296,10 @@ static const char usage[] =
 	"usage: scan [--mib N] [--pattern seq|reverse|stride:N|random|chase] [--passes K]\n"
 	"            [--write] [--json] [--seed S] [--pause] [--hold] [--thp|--no-thp]\n"
 	"            [--latency] [--slow-us N] [--node BYTES] [--warm W] [--mark FIFO]\n"
-	"  --mib N       anonymous memory to walk (64)\n"
+	"            [--memory private|shared|memfd|sysv|/FILE]\n"
+	"  --mib N       memory to walk (64)\n"
+	"  --memory KIND private or shared anonymous memory, a memfd, a System V segment, a file\n"
+	"                that is created (private)\n"
 	"  --passes K    walks over all of it (1); the filling before them is not timed\n"
 	"  --node BYTES  what a visit reads, 64 to 4096 (4096); the report's pages are then these\n"
 	"  --warm W      the first W passes are left out of seconds, misses and minor (0)\n"
@@ -294,7 +334,7 @@ static int pattern_parse(struct scan *s, const char *text)
 static void parse(struct scan *s, int argc, char **argv)
 {
 	enum { MIB = 1, PATTERN, PASSES, WRITE, JSON, SEED, PAUSE, HOLD, THP, NO_THP, LATENCY,
-	       SLOW, NODE, WARM, MARK, HELP };
+	       SLOW, NODE, WARM, MARK, MEMORY, HELP };
 	static const struct option options[] = {
 		{ "mib", required_argument, NULL, MIB },
 		{ "pattern", required_argument, NULL, PATTERN },
@@ -311,6 +351,7 @@ static void parse(struct scan *s, int argc, char **argv)
 		{ "node", required_argument, NULL, NODE },
 		{ "warm", required_argument, NULL, WARM },
 		{ "mark", required_argument, NULL, MARK },
+		{ "memory", required_argument, NULL, MEMORY },
 		{ "help", no_argument, NULL, HELP },
 		{ NULL }
 	};
@@ -346,6 +387,14 @@ static void parse(struct scan *s, int argc, char **argv)
 		case MARK:
 			s->mark = optarg;
 			break;
+		case MEMORY:
+			s->kind = optarg;
+			if (*optarg == '/' || !strcmp(optarg, "private") ||
+			    !strcmp(optarg, "shared") || !strcmp(optarg, "memfd") ||
+			    !strcmp(optarg, "sysv"))
+				break;
+			fprintf(stderr, "scan: --memory %s: unknown\n%s", optarg, usage);
+			exit(2);
 		case WRITE:
 			s->write = true;
 			break;
@@ -392,7 +441,7 @@ int main(int argc, char **argv)
 {
 	struct scan s = {
 		.pattern_name = "seq", .bytes = 64 << 20, .node = PAGE, .passes = 1, .seed = 1,
-		.slow_ns = 1000000,
+		.slow_ns = 1000000, .kind = "private",
 	};
 	struct rusage before, after;
 	uint64_t start, at;
