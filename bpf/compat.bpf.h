@@ -20,42 +20,49 @@ struct mm_struct___before_6_2 {
 	struct mm_rss_stat___before_6_2 rss_stat;
 } __attribute__((preserve_access_index));
 
-/* Pages of a process by kind, without other CPUs' unfolded counts. */
+/*
+ * Pages of a process, without other CPUs' unfolded counts: anonymous and shared memory that it
+ * maps, and anonymous pages in swap.
+ */
 struct mm_pages {
-	__s64 anon, out;
+	__s64 in, out;
 };
+
+static __always_inline struct mm_pages mm_pages_sum(__s64 anon, __s64 shared, __s64 out)
+{
+	struct mm_pages n;
+
+	n.in = (anon > 0 ? anon : 0) + (shared > 0 ? shared : 0);
+	n.out = out > 0 ? out : 0;
+	return n;
+}
 
 /* @mm is not typed. */
 static __always_inline struct mm_pages mm_pages_read(struct mm_struct *mm)
 {
 	struct mm_struct___before_6_2 *old = (void *)mm;
-	struct mm_pages n = {};
+	__s64 anon = 0, shared = 0, out = 0;
 
 	if (bpf_core_field_exists(mm->rss_stat[0].count)) {
-		bpf_core_read(&n.anon, sizeof(n.anon), &mm->rss_stat[MM_ANONPAGES].count);
-		bpf_core_read(&n.out, sizeof(n.out), &mm->rss_stat[MM_SWAPENTS].count);
+		bpf_core_read(&anon, sizeof(anon), &mm->rss_stat[MM_ANONPAGES].count);
+		bpf_core_read(&shared, sizeof(shared), &mm->rss_stat[MM_SHMEMPAGES].count);
+		bpf_core_read(&out, sizeof(out), &mm->rss_stat[MM_SWAPENTS].count);
 	} else {
-		bpf_core_read(&n.anon, sizeof(n.anon), &old->rss_stat.count[MM_ANONPAGES].counter);
-		bpf_core_read(&n.out, sizeof(n.out), &old->rss_stat.count[MM_SWAPENTS].counter);
+		bpf_core_read(&anon, sizeof(anon), &old->rss_stat.count[MM_ANONPAGES].counter);
+		bpf_core_read(&shared, sizeof(shared), &old->rss_stat.count[MM_SHMEMPAGES].counter);
+		bpf_core_read(&out, sizeof(out), &old->rss_stat.count[MM_SWAPENTS].counter);
 	}
-	n.anon = n.anon > 0 ? n.anon : 0;
-	n.out = n.out > 0 ? n.out : 0;
-	return n;
+	return mm_pages_sum(anon, shared, out);
 }
 
 /* @mm is typed. */
 static __always_inline struct mm_pages mm_pages(struct mm_struct *mm)
 {
-	struct mm_pages n;
-
 	/* Verifiers before 6.2 know no array of typedefs. */
 	if (!bpf_core_field_exists(mm->rss_stat[0].count))
 		return mm_pages_read(mm);
-	n.anon = mm->rss_stat[MM_ANONPAGES].count;
-	n.out = mm->rss_stat[MM_SWAPENTS].count;
-	n.anon = n.anon > 0 ? n.anon : 0;
-	n.out = n.out > 0 ? n.out : 0;
-	return n;
+	return mm_pages_sum(mm->rss_stat[MM_ANONPAGES].count, mm->rss_stat[MM_SHMEMPAGES].count,
+			    mm->rss_stat[MM_SWAPENTS].count);
 }
 
 /* The flags word comes first, in a page and in a folio; 6.18 wrapped it in a struct. */

@@ -161,7 +161,7 @@ static __always_inline void epoch_publish(__u32 tgid, __u64 n)
 
 /*
  * Ends a process's epoch when its churn, pages in plus pages out, exceeds
- * epoch_percent of its anonymous pages.
+ * epoch_percent of its memory.
  *
  * Pages out include pages dropped clean, which only bpf/exact sees.  Without it, no
  * event fires for them, but they can be computed: the pages out now are those out at
@@ -181,7 +181,7 @@ static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_
 	left = p->swapped_in + mm.out - p->swapents;
 	if (m->hooks != EBB_HOOKS_FENTRY && (__s64)left > (__s64)p->swapped_out)
 		p->swapped_out = left;
-	length = (__u64)(mm.anon + mm.out) * m->epoch_percent / 100;
+	length = (__u64)(mm.in + mm.out) * m->epoch_percent / 100;
 	churn = p->swapped_in + p->swapped_out - base;
 	if (!length || churn <= length || (__s64)churn < 0)
 		return;

@@ -36,7 +36,7 @@ enum ebb_hooks {
 /* maps/meta, one entry. */
 struct ebb_meta {
 	__u32 abi;
-	__u32 epoch_percent; /* N: churn that ends an epoch, % of a process's anonymous pages */
+	__u32 epoch_percent; /* N: churn that ends an epoch, % of a process's memory */
 	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last heartbeat */
 	__u32 daemon_tgid;          /* ebbd, whose swap reads are prefetches */
 	__u32 hooks;                /* enum ebb_hooks */

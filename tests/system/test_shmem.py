@@ -13,7 +13,7 @@ import policies
 from machine import wait_for
 from parts import ebbctl
 
-MIB, LIMIT, PAGES = 64, 32, 2048
+MIB, LIMIT, PAGES = 32, 16, 2048
 KINDS = ["memfd", "sysv", "shared", "tmpfs"]
 
 
@@ -64,6 +64,8 @@ def test_a_scan_is_prefetched(ebbd, device, cgroup, file, kind):
     assert counted["misses"] > 500 and alone["misses"] > 500
     assert counted["prefetched"] == counted["hits"] == counted["late"] == 0
     assert counted["written"] > 500 and counted["swapped_out"] > 500
+    # Epochs end by a share of the program's memory, of which all but a few pages are shared.
+    assert 10 < counted["epochs"] < 1000
 
     ebbctl("policy", "attach", "auto", c.path)
     coverage, accuracy, major, shared = prefetch(c, kind, file)

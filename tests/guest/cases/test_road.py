@@ -4,21 +4,26 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import parts
 
 # A 32 MiB program in 16 MiB: half of it is always swapped out.
 MIB, LIMIT = 32, 16
 
 
-def test_sequential_program_comes_back_before_it_asks(road):
+# Around a miss in shared memory the kernel reads its neighbours, whatever was prefetched: where
+# prefetches lag, as under emulation, few pages are left for them.
+@pytest.mark.parametrize("memory, least", [("private", 4), ("memfd", 1)])
+def test_sequential_program_comes_back_before_it_asks(road, memory, least):
     def attempt():
         c = road.attached("leap", LIMIT)
-        told = parts.scan_json(mib=MIB, passes=3, cgroup=c)
+        told = parts.scan_json(mib=MIB, passes=3, cgroup=c, options=("--memory", memory))
         assert told["bad"] == 0
         stats = parts.stats(c)
         return stats["hits"] + stats["late"], told["pages"], stats["misses"]
 
-    good = lambda told: told[0] > told[1] and told[0] > 4 * told[2]
+    good = lambda told: told[0] > told[1] * least / 4 and told[0] > least * told[2]
     told = parts.tried(attempt, good)
     assert good(told), told
 
