@@ -91,7 +91,8 @@ ROOMS = {
     "userlib/far/examples": ("userlib/far/ebbfar.h",),
     "userlib/dsm": ("userlib/far/ebbfar.h",),
     "userlib/dsm/examples": ("userlib/dsm/ebbdsm.h",),
-    "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
+    "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h",
+                   "userlib/far/ebbfar.h"),
 }
 
 # (name, pattern, searched files, files that may contain it)

@@ -19,6 +19,8 @@ $(GC_STATIC): $(GC_OBJECTS)
 	$(Q)mkdir -p $(@D) && $(CC) -nostdlib -r -o $(GC_WHOLE) $^ && $(OBJCOPY) --localize-hidden $(GC_WHOLE)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(GC_WHOLE)
 
+$(GC_WHOLE): $(GC_STATIC)
+
 GC_MAP := userlib/gc/libebbgc.map
 
 $(GC_SHARED): $(GC_OBJECTS) $(GC_MAP)
@@ -80,7 +82,7 @@ define gc_sanitized
 GC_SANITIZED += $$(GC_UNIT:%=build/gc-$(1)/%)
 build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/gc/*.h tests/unit/gc_*.h) | deps
 	$$(call say,TEST,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -fsanitize=$(1) \
+	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -Idaemon -fsanitize=$(1) \
 		-fno-omit-frame-pointer -Iuserlib/gc -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
 endef
 $(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
@@ -161,7 +163,7 @@ all: dsm
 install: install-gc
 install-gc: gc
 	$(Q)install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
-	$(Q)install -m 644 userlib/gc/ebbgc.h "$(DESTDIR)$(PREFIX)/include"
+	$(Q)install -m 644 userlib/gc/ebbgc.h userlib/gc/ebbgc_far.h "$(DESTDIR)$(PREFIX)/include"
 	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) "$(DESTDIR)$(LIBDIR)"
 	$(Q)ln -sf $(notdir $(GC_SHARED)) "$(DESTDIR)$(LIBDIR)/$(GC_SONAME)"
 	$(Q)ln -sf $(GC_SONAME) "$(DESTDIR)$(LIBDIR)/libebbgc.so"

@@ -145,7 +145,7 @@ bench-policy: $(B)/tests/policy_speed
 # the time each plainly, by ThreadSanitizer and by AddressSanitizer.
 SCHEDULED := $(GC_SOURCES) tests/fuzz/gc.c
 SCHEDULED_HEADERS := $(wildcard userlib/gc/*.h tests/fuzz/*.h tests/unit/gc_*.h)
-SCHEDULED_FLAGS := -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE -I. -Iinclude -Iuserlib/gc -DEBBGC_SANITIZE_THREAD= \
+SCHEDULED_FLAGS := -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE -I. -Iinclude -Idaemon -Iuserlib/gc -DEBBGC_SANITIZE_THREAD= \
 	-include tests/fuzz/schedule.h -fno-omit-frame-pointer
 GC_FUZZERS := $(addprefix $(FUZZ)/gc_,plain thread address)
 $(FUZZ)/gc_thread: SCHEDULED_FLAGS += -fsanitize=thread

@@ -8,6 +8,7 @@
 #include "os.h"
 #include "remember.h"
 #include "safepoint.h"
+#include "stats.h"
 #include "supply.h"
 #include "trigger.h"
 #include "work_pool.h"
@@ -96,6 +97,7 @@ static void *detach(void *arg)
 	*link = m->next;
 	if (m->logged)
 		work_add_log(h, m->log, m->logged);
+	stats_add_thread(h, m);
 	remembered_flush(m);
 	if (h->nursery.old)
 		supplies_drop(h, m);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include "barrier.h"
+#include "fetch.h"
 #include "forward.h"
 #include "mark.h"
 #include "notes.h"
@@ -40,7 +41,7 @@ void barrier_set_all(struct ebbgc_heap *h)
  * Returns a reference to where the object is for this thread.  A child of fork() that is made while
  * objects move, before threads have EBBGC_MOVED, sees the old copies only.
  */
-static uint64_t current(const struct mutator *m, uint64_t bits)
+static uint64_t forwarded(const struct mutator *m, uint64_t bits)
 {
 	return ebbgc_flags(&m->public) & EBBGC_MOVED ? forward_bits(m->heap, bits) : bits;
 }
@@ -49,7 +50,7 @@ void barrier_log(struct mutator *m, ebbgc_ref_t old)
 {
 	if (!m->heap->marking)
 		return;
-	old.bits = current(m, old.bits);
+	old.bits = forwarded(m, old.bits);
 	if (object_marked(m->heap, old.bits & EBBGC_ADDRESS_MASK))
 		return;
 	if (m->logged == SATB_ENTRIES) {
@@ -145,6 +146,16 @@ static uint64_t stamped(uint64_t bits, const ebbgc_mutator_t *mutator)
 	return (bits & EBBGC_ADDRESS_MASK) | __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
 }
 
+/* Returns a reference to where the object is, in local memory; keeps the stamp. */
+static uint64_t current(struct mutator *m, uint64_t bits)
+{
+	if (!m->heap->far.on)
+		return forwarded(m, bits);
+	if (!(__atomic_load_n(&m->public.flags, __ATOMIC_RELAXED) & EBBGC_MOVED))
+		return bits;
+	return (bits & ~EBBGC_ADDRESS_MASK) | far_bring(m, bits & EBBGC_ADDRESS_MASK);
+}
+
 ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot,
 			    ebbgc_ref_t ref)
 {
@@ -160,8 +171,10 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 	if (ref.bits == was)
 		return ref;
 	/* Heal or stamp the slot too, without undoing a concurrent store. */
-	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false,
-				    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	if (__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false,
+					__ATOMIC_ACQ_REL, __ATOMIC_RELAXED) &&
+	    mutator_of(mutator)->heap->far.on)
+		far_healed(mutator_of(mutator));
 	return ref;
 }
 
@@ -211,9 +224,12 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 	if (remembers(m->heap))
 		remember(m, object, slot, value);
 	for (;;) {
-		now.bits = current(m, was.bits);
+		now.bits = forwarded(m, was.bits);
 		seen = is_dead(mutator, now) ? EBBGC_NULL : now;
-		/* Stamps may differ between two references to one object. */
+		/*
+		 * Stamps may differ between two references to one object.  What is not in local
+		 * memory cannot be what is expected: no thread has its address.
+		 */
 		if (!ebbgc_same(seen, *expected))
 			break;
 		if (__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
@@ -222,9 +238,24 @@ bool ebbgc_cas_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *s
 			return true;
 		}
 	}
+	seen.bits = current(m, seen.bits);
 	barrier_log(m, seen);
 	*expected = seen;
 	return false;
+}
+
+/* For another slot: an object in the store stays there. */
+static ebbgc_ref_t load_to_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
+				const ebbgc_ref_t *slot)
+{
+	const struct mutator *m = mutator_of(mutator);
+	ebbgc_ref_t ref;
+
+	if (!m->heap->far.on)
+		return ebbgc_load(mutator, object, slot);
+	ref = ebbgc_read(slot);
+	ref.bits = forwarded(m, ref.bits);
+	return ref;
 }
 
 static bool is_weak(const struct ebbgc_heap *h, ebbgc_ref_t object)
@@ -251,7 +282,7 @@ void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to
 
 		ebbgc_store(mutator, to_object, &to[i],
 			    weak ? ebbgc_load_weak(mutator, from_object, &from[i]) :
-				   ebbgc_load(mutator, from_object, &from[i]));
+				   load_to_copy(mutator, from_object, &from[i]));
 	}
 }
 

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "event.h"
 #include "forward.h"
+#include "lib/rules/tablet.h"
 #include "os.h"
 #include "roots.h"
 #include "type.h"
@@ -89,7 +90,8 @@ static void walk_slot(void *arg, ebbgc_ref_t *slot)
 	uint64_t object = ref_load(slot);
 
 	if (forward(w->h, object) != object) {
-		if (w->healed)
+		/* A forward of the far generation may be newer than the cycle. */
+		if (w->healed && region_state(w->h, region_of(w->h, object)) == FAR_MOVED)
 			return failed(w->h, w->from, "refers to where an object was");
 		object = forward(w->h, object);
 	}
@@ -98,6 +100,9 @@ static void walk_slot(void *arg, ebbgc_ref_t *slot)
 		return;
 	if (!is_object(w->h, object))
 		return failed(w->h, w->from ? w->from : object, "refers to no object");
+	/* What it refers to is named. */
+	if (region_is_out(w->h, region_of(w->h, object)))
+		return;
 	if (bit_set(w->seen, granule_of(w->h, object)) && !vector_push(&w->h->check->stack, object))
 		abort();	/* a check that cannot finish must not pass */
 }
@@ -203,6 +208,20 @@ static bool walk_ephemerons(struct walk *w)
 	return kept != count;
 }
 
+static void walk_named(struct walk *w)
+{
+	const struct ebbgc_heap *h = w->h;
+
+	for (size_t word = 0; h->far.on && word < (size_t)h->top * REGION_WORDS; word++) {
+		for (uint64_t bits = h->far.named[word]; bits; bits &= bits - 1) {
+			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
+
+			walk_reference(w, (uint64_t)(uintptr_t)h->base +
+					  (granule << GRANULE_SHIFT) + HEADER);
+		}
+	}
+}
+
 /* Sets w->seen for all reachable objects. */
 static void walk_all(struct walk *w)
 {
@@ -214,6 +233,7 @@ static void walk_all(struct walk *w)
 	roots_each(w->h, walk_slot, w);
 	if (w->stacks)
 		stacks_each(w->h, walk_slot, w);
+	walk_named(w);
 	if (w->kind == WALK_ANY) {
 		struct finalizer_list *l = &w->h->finalizers;
 
@@ -330,6 +350,8 @@ void check_minor(struct ebbgc_heap *h)
 			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
 
 			w.from = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
+			if (region_is_out(h, region_of(h, w.from)))
+				break;
 			if (type_id(w.from) == TYPE_NONE)
 				failed(h, w.from, "is old, but no object");
 			minor_object(&w);
@@ -458,6 +480,52 @@ static void check_object(struct ebbgc_heap *h, uint64_t object, bool exact)
 		type->edges((void *)(uintptr_t)object, &c.edges);
 }
 
+struct far_check {
+	struct ebbgc_heap *h;
+	uint64_t from;
+};
+
+static void far_slot(void *arg, ebbgc_ref_t *slot)
+{
+	const struct far_check *c = arg;
+	uint64_t name = ref_load(slot), object = forward(c->h, name);
+
+	if (!in_heap(c->h, name))
+		return;
+	if (!is_named(c->h, name))
+		failed(c->h, c->from, "is far, and refers to what is not named");
+	if (!is_object(c->h, object))
+		failed(c->h, c->from, "is far, and refers to no object");
+}
+
+/* Of each object in the store that was not brought: what it refers to is named, and is there. */
+static void check_store(struct ebbgc_heap *h)
+{
+	struct far_check c = { .h = h };
+
+	pthread_mutex_lock(&h->far.writing);
+	for (uint32_t r = 0; r < h->top; r++) {
+		const struct far_region *f = &h->far.regions[r];
+		enum far_state state = region_state(h, r);
+		uint32_t size, slots, place = 0;
+
+		if ((state != FAR_AWAY && state != FAR_COMING) || !f->shadow)
+			continue;
+		size = (uint32_t)h->slot_size[h->kinds[r]];
+		slots = tablet_slots(size);
+		for (uint32_t i = tablet_next(f->tablet, slots, 0); i < slots;
+		     i = tablet_next(f->tablet, slots, i + 1), place += size) {
+			uint64_t shadow = (uint64_t)(uintptr_t)f->shadow + place + HEADER;
+
+			c.from = (uint64_t)(uintptr_t)region_start(h, r) + (uint64_t)i * size +
+				 HEADER;
+			if (bit_test(h->allocated, granule_of(h, c.from)))
+				type_visit(&h->types[type_id(shadow)], shadow, far_slot, &c);
+		}
+	}
+	pthread_mutex_unlock(&h->far.writing);
+}
+
 void check_marks(struct ebbgc_heap *h, bool exact)
 {
 	/*
@@ -468,6 +536,8 @@ void check_marks(struct ebbgc_heap *h, bool exact)
 
 	if (!h->check)
 		return;
+	if (h->far.on)
+		check_store(h);
 	h->counting.checks++;
 	w.seen = h->check->reached;
 	walk_all(&w);
@@ -479,6 +549,8 @@ void check_marks(struct ebbgc_heap *h, bool exact)
 			uint64_t object = (uint64_t)(uintptr_t)h->base +
 					  (granule << GRANULE_SHIFT) + HEADER;
 
+			if (region_is_out(h, region_of(h, object)))
+				break;
 			if (type_id(object) != TYPE_NONE)
 				check_object(h, object, exact);
 		}

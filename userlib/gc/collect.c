@@ -2,14 +2,17 @@
 #include "check.h"
 #include "collect.h"
 #include "event.h"
+#include "fetch.h"
 #include "fibre.h"
 #include "finalize.h"
 #include "hints.h"
+#include "leave.h"
 #include "location.h"
 #include "mark.h"
 #include "mark_phase.h"
 #include "minor.h"
 #include "move.h"
+#include "named.h"
 #include "object.h"
 #include "os.h"
 #include "region.h"
@@ -52,15 +55,20 @@ static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 	if (kind == CYCLE_CONCURRENT)
 		check_snapshot(h);
 	marking_begin(h);
+	h->far.snapshots++;
 	h->has_last = false;
 	__atomic_store_n(&h->logged_bytes, 0, __ATOMIC_RELAXED);
 	h->allocated_at_snapshot = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		supplies_blacken(h, m);
 	fibres_snapshot(h);
+	if (h->far.on)
+		finalizers_moved(h);
 	check_roots(h);
 	roots_each(h, mark_slot, &h->marker.tracers[0]);
 	stacks_each(h, mark_slot, &h->marker.tracers[0]);
+	if (kind == CYCLE_FULL)
+		named_mark(h, &h->marker.tracers[0]);
 	h->marking = true;
 }
 
@@ -122,6 +130,8 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		supplies_drop_regions(h, m);
 	pthread_mutex_lock(&h->lock);
+	if (h->far.on)
+		arrivals_close(h);
 	h->stats.live_bytes = live;
 	marking_count(h);
 	if (kind == CYCLE_FULL)
@@ -175,6 +185,8 @@ static enum attempt try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struc
 
 	h->settled = h->settled_last = false;
 	__atomic_store_n(&h->found, false, __ATOMIC_RELAXED);
+	if (h->far.on)
+		finalizers_moved(h);
 	logs_flush(h);
 	if (!close_over(h, kind, deadline))
 		return MUST_MARK;
@@ -232,6 +244,8 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 		ready_send(h, ready);
 		ready = 0;
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
+		/* No name becomes named, nor is what is named freed, while a cycle marks. */
+		named_mark(h, &h->marker.tracers[0]);
 		for (;;) {
 			enum attempt attempt;
 
@@ -271,6 +285,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	ready_send(h, ready);
 	sweep_all(h);
 	move(h, kind);
+	leave_forget(h);
 	regions_release(h);
 	event_send(h, EBBGC_EVENT_CYCLE_END, regions_bytes(h), NULL);
 }
@@ -294,6 +309,19 @@ static void wait_wanted(struct ebbgc_heap *h)
 	pthread_mutex_lock(&h->lock);
 }
 
+/* No region begins to leave during a cycle. */
+static void turn_begin(struct ebbgc_heap *h)
+{
+	if (h->far.on)
+		pthread_mutex_lock(&h->far.turn);
+}
+
+static void turn_end(struct ebbgc_heap *h)
+{
+	if (h->far.on)
+		pthread_mutex_unlock(&h->far.turn);
+}
+
 static void *collector_thread(void *arg)
 {
 	struct ebbgc_heap *h = arg;
@@ -313,7 +341,9 @@ static void *collector_thread(void *arg)
 		kind = full != h->ended_full || h->options.mode == EBBGC_STOP_WORLD ?
 		       CYCLE_FULL : CYCLE_CONCURRENT;
 		pthread_mutex_unlock(&h->lock);
+		turn_begin(h);
 		cycle(h, kind);
+		turn_end(h);
 		pthread_mutex_lock(&h->lock);
 		h->ended = ticket;
 		h->ended_full = full;

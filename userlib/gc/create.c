@@ -5,8 +5,10 @@
 #include "attach.h"
 #include "check.h"
 #include "collect.h"
+#include "far.h"
 #include "finalize.h"
 #include "forward.h"
+#include "leave.h"
 #include "location.h"
 #include "mark_phase.h"
 #include "notes.h"
@@ -35,6 +37,7 @@ static void heap_free(struct ebbgc_heap *h)
 	notes_destroy(h);
 	park_destroy(h);
 	location_destroy(h);
+	far_destroy(h);
 	types_destroy(h);
 	forwards_destroy(h);
 	regions_destroy(h);
@@ -125,6 +128,7 @@ int ebbgc_heap_destroy(ebbgc_heap_t *h)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	collector_stop(h);
 	nursery_stop(h);
+	leave_stop(h);
 	pthread_key_delete(h->key);
 	heap_free(h);
 	pthread_setcancelstate(state, NULL);

@@ -548,7 +548,7 @@ typedef struct ebbgc_mutator {
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
 #define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
 #define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */
-#define EBBGC_MOVED UINT32_C(8)		/* slots may name where objects were; as EBBGC_MARKING */
+#define EBBGC_MOVED UINT32_C(8)		/* slots may name what moved, or is far; as EBBGC_MARKING */
 
 /*
  * Attaches the calling thread, at most once to each heap; -EALREADY otherwise, -ENOMEM, -ECHILD.
@@ -745,13 +745,19 @@ static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t re
 
 #define EBBGC_BLOCK_SHIFT 16
 
-/* Has any object moved out of the block of the heap that the reference names? */
+/* Has any object moved out of the block of the heap that the reference names, or is it far? */
 static inline bool ebbgc_may_have_moved(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	/* Without the stamp. */
 	uint64_t block = (ref.bits - mutator->base) << 4 >> (4 + EBBGC_BLOCK_SHIFT);
 
+#ifdef EBBGC_SANITIZE_THREAD
+	return block < mutator->blocks &&
+	       __atomic_load_n(&mutator->states[block], __ATOMIC_RELAXED);
+#else
+	/* It becomes and ceases to be zero at safepoints, as far as a thread can tell. */
 	return block < mutator->blocks && mutator->states[block];
+#endif
 }
 
 /* With EBBGC_NOTING or EBBGC_MOVED: must a load take the slow path? */
@@ -1130,6 +1136,17 @@ struct ebbgc_stats {
 	/* EBBGC_MOVABLE. */
 	uint64_t moved_objects, moved_bytes;
 	uint64_t pinned_objects;	/* times that an object stayed, as a root referred to it */
+
+	/* With a far generation. */
+	uint64_t far_regions;		/* of 64 KiB of addresses, without local memory */
+	uint64_t far_bytes;		/* in the store, with what was fetched since */
+	uint64_t far_local_bytes;	/* of the heap, and of tables that lead to far objects */
+	uint64_t left_regions, left_bytes;	/* written to the store, ever */
+	uint64_t fetched_objects, fetched_bytes;	/* read by loads, one by one */
+	uint64_t rescued_objects;	/* loaded while their region was leaving */
+	uint64_t homed_objects;		/* read by the collector, to free what was in the store */
+	uint64_t healed_slots;		/* in which loads have replaced an old name */
+	uint64_t far_failures;		/* of calls of the store */
 };
 
 /*
@@ -1140,6 +1157,106 @@ EBBGC_API void ebbgc_stats_get(ebbgc_heap_t *heap, struct ebbgc_stats *stats, si
 
 /* Returns the q-quantile (0..1) of all pauses in ns, at most 19 % too long; 0 without any. */
 EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
+
+/* --- the far generation ----------------------------------------------------------------- */
+
+/*
+ * A heap larger than its local memory: regions of 64 KiB whose objects have not been used for long
+ * leave for a store, such as a donor's far memory, and single objects come back when a reference to
+ * them is loaded.  Only objects of types with EBBGC_MOVABLE leave, of at most 8184 bytes.
+ *
+ * The oldest regions leave first.  For a while a region that leaves stays readable, and objects
+ * that are loaded there stay in memory (a second chance).  What a frame, a handle, a root range or
+ * callback, a ready finalizer or, in heaps with conservative stacks, a word on a stack refers to
+ * keeps its region in memory.
+ *
+ * In cycles, far objects count as alive, and so does what they refer to.  Nothing frees far
+ * garbage, nor what only far garbage refers to.
+ *
+ * max_bytes limits addresses, of which far regions keep theirs: several times the live data is
+ * right.  A load may wait for a read; a pause waits for that load.  Cycles run when as many bytes
+ * have come back as `local_bytes`, too.
+ *
+ * fork().  The child may call execve() or _exit(); loads of far objects fail there.
+ */
+
+/* Where bytes are in the store; plain data of the store's. */
+struct ebbgc_far_place {
+	uint64_t words[3];
+};
+
+/*
+ * The store.  All return 0 or a negative errno.  Any thread may call read(), several at a time, in
+ * ebbgc_load() and ebbgc_cas(); a thread of the heap's, `ebb-gc-far`, and the collector's call the
+ * others.  They must not call functions of the heap.  Bytes of a place change by write() alone, all
+ * of which happens before the first read().
+ */
+struct ebbgc_far_store {
+	void *arg;
+	/* @bytes, at most 64 KiB.  -ENOSPC: full; it is asked again after 100 ms. */
+	int (*alloc)(void *arg, size_t bytes, struct ebbgc_far_place *place);
+	int (*write)(void *arg, const struct ebbgc_far_place *place, const void *from,
+		     size_t bytes);
+	int (*read)(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
+		    size_t bytes);
+	int (*free)(void *arg, const struct ebbgc_far_place *place);
+};
+
+/* What the handler of a failed read wants. */
+enum ebbgc_far_verdict {
+	EBBGC_FAR_ABORT,	/* a message, and abort() */
+	EBBGC_FAR_RETRY,	/* the load tries again */
+};
+
+/* Later versions append members, as in struct ebbgc_options.  ebbgc_far_options_init() it. */
+struct ebbgc_far_options {
+	size_t struct_size;
+	/*
+	 * Target for the heap's local memory, with the tables that lead to far objects; at least
+	 * 2 MiB.  Large objects and others that do not leave count, too.
+	 */
+	size_t local_bytes;
+	/*
+	 * Of these, kept free for objects that come back: new objects wait until something has left
+	 * instead.  0: a sixteenth.  At most half of local_bytes.
+	 */
+	size_t reserve_bytes;
+	/*
+	 * Called on the thread whose load needs an object that the store does not return; @error:
+	 * what read() returned, -EBADMSG: no such object was written, -ENOMEM, or -ECHILD in a
+	 * child of fork().  It may leave by longjmp(): the load has not happened then.  NULL: a
+	 * message and abort().
+	 */
+	enum ebbgc_far_verdict (*failed)(void *arg, ebbgc_heap_t *heap, int error);
+	void *failed_arg;
+};
+
+static inline void ebbgc_far_options_init(struct ebbgc_far_options *options)
+{
+	const struct ebbgc_far_options o = { sizeof(o), 0, 0, 0, 0 };
+
+	*options = o;
+}
+
+/*
+ * Gives a heap a far generation.  @store and @options are copied; the store must last until
+ * ebbgc_heap_destroy() has returned, which frees all places.  ebbgc_far.h has the store for a pool
+ * of libebbfar.  Once per heap (-EALREADY), before a thread attaches (-EBUSY).  -ENOTSUP: the heap
+ * follows the program (EBBGC_SWAPPING), asks the kernel about pages (ebbgc_debug()), or has a type
+ * with slots or edges(), which is refused from here on; -EINVAL: wrong options, or a store without
+ * one of its functions; -E2BIG: options of a later version; -ENOMEM, -EAGAIN, -ECHILD.
+ *
+ * ebbgc_heap_each() and ebbgc_heap_walk() fail with -ENOTSUP in such a heap.
+ */
+EBBGC_API int ebbgc_far_attach(ebbgc_heap_t *heap, const struct ebbgc_far_store *store,
+			       const struct ebbgc_far_options *options);
+
+/*
+ * Moves all that can leave to the store, and waits for that: before a program idles, and for tests.
+ * A safepoint.  Returns the store's error if it takes no more; -EINVAL without a far generation;
+ * -ECHILD.
+ */
+EBBGC_API int ebbgc_far_evict(ebbgc_mutator_t *mutator);
 
 #ifdef __cplusplus
 }

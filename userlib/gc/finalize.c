@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "barrier.h"
+#include "fetch.h"
 #include "finalize.h"
 #include "forward.h"
 #include "object.h"
@@ -138,6 +139,8 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 			break;
 		/* The list was a root, and there was no safepoint since the object left it. */
 		object = (ebbgc_ref_t){ f.object };
+		if (h->far.on)
+			object.bits = far_bring(mutator_of(mutator), f.object);
 		barrier_log(mutator_of(mutator), object);
 		ebbgc_frame_push(mutator, &frame, &object, 1);
 		f.fn(mutator, object, f.data);
@@ -151,6 +154,10 @@ void finalizers_moved(struct ebbgc_heap *h)
 	struct finalizer_list *l = &h->finalizers;
 
 	for (size_t i = 0; i < l->count; i++)
+		l->items[i].object = forward(h, l->items[i].object);
+	/* Of a far generation, as all may become ready while their objects are far. */
+	l = &h->finalizers_ready;
+	for (size_t i = l->first; i < l->count; i++)
 		l->items[i].object = forward(h, l->items[i].object);
 }
 

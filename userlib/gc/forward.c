@@ -59,35 +59,70 @@ static size_t number(const struct ebbgc_heap *h, uint32_t region, uint64_t addre
 	return (address & (REGION_SIZE - 1)) / h->slot_size[h->kinds[region]];
 }
 
+size_t forwards_count(const struct ebbgc_heap *h, uint32_t region)
+{
+	return REGION_SIZE / h->slot_size[h->kinds[region]] + 1;
+}
+
 bool forwards_add(struct ebbgc_heap *h, uint32_t region)
 {
-	size_t slots = REGION_SIZE / h->slot_size[h->kinds[region]];
-
-	h->moving.forwards[region] = calloc(slots + 1, sizeof(**h->moving.forwards));
+	h->moving.forwards[region] = calloc(forwards_count(h, region),
+					    sizeof(**h->moving.forwards));
 	return h->moving.forwards[region];
+}
+
+uint64_t *forwards_get(struct ebbgc_heap *h, uint32_t region)
+{
+	uint64_t *table = forwards_of(h, region), *fresh;
+
+	if (table)
+		return table;
+	fresh = calloc(forwards_count(h, region), sizeof(*fresh));
+	if (!fresh)
+		return NULL;
+	if (!__atomic_compare_exchange_n(&h->moving.forwards[region], &table, fresh, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+		free(fresh);
+		return table;
+	}
+	__atomic_fetch_add(&h->far.tables, forwards_count(h, region) * sizeof(*fresh),
+			   __ATOMIC_RELAXED);
+	return fresh;
 }
 
 void forwards_drop(struct ebbgc_heap *h, uint32_t region)
 {
-	h->moving.states[region] = 0;
+	__atomic_store_n(&h->moving.states[region], FAR_LOCAL, __ATOMIC_SEQ_CST);
 	h->regions[region].hot_only = false;
 	free(h->moving.forwards[region]);
-	h->moving.forwards[region] = NULL;
+	__atomic_store_n(&h->moving.forwards[region], NULL, __ATOMIC_SEQ_CST);
 }
 
 uint64_t *forward_entry(const struct ebbgc_heap *h, uint32_t region, uint64_t address)
 {
-	return &h->moving.forwards[region][number(h, region, address)];
+	return &forwards_of(h, region)[number(h, region, address)];
 }
 
 uint64_t forward_slow(const struct ebbgc_heap *h, uint64_t object)
 {
-	uint64_t now;
+	while (in_heap(h, object)) {
+		uint32_t region = region_of(h, object);
+		enum far_state state = region_state(h, region);
+		const uint64_t *table;
+		uint64_t entry;
 
-	if (!in_heap(h, object) || !h->moving.states[region_of(h, object)])
-		return object;
-	now = *forward_entry(h, region_of(h, object), object);
-	return now ? now : object;
+		/* The usual case, before the table is read. */
+		if (state == FAR_LOCAL)
+			break;
+		table = forwards_of(h, region);
+		if (!table)
+			break;
+		entry = __atomic_load_n(&table[number(h, region, object)], __ATOMIC_ACQUIRE);
+		if (far_ask(state, object, entry) != FAR_FOLLOW)
+			break;
+		object = far_target(entry);
+	}
+	return object;
 }
 
 uint64_t slot_heal_slow(const struct ebbgc_heap *h, ebbgc_ref_t *slot, uint64_t bits)

@@ -10,11 +10,15 @@
  * reference first.  Threads hold new names only, so stores need no look.  No slot of the old region
  * is reused before the table is dropped, at the end of a cycle that began after the move: then all
  * slots of live objects are healed.  So chains do not exist: nothing moves while there are tables.
+ *
+ * A far generation has tables of its regions' old places here, too, which last longer: far_step.h
+ * has their entries.  There are chains then: an object that was brought may leave again.
  */
 #ifndef EBBGC_FORWARD_H
 #define EBBGC_FORWARD_H
 
 #include <stdint.h>
+#include "far_step.h"
 #include "object.h"
 
 /* Lock held, before a type allows moving: returns 0 or -ENOMEM. */
@@ -24,6 +28,16 @@ void forwards_destroy(struct ebbgc_heap *h);
 /* Makes an empty table for a region of small objects; returns false when out of memory. */
 bool forwards_add(struct ebbgc_heap *h, uint32_t region);
 void forwards_drop(struct ebbgc_heap *h, uint32_t region);
+
+/* Any thread: returns a region's table, which is made if there is none; NULL: out of memory. */
+uint64_t *forwards_get(struct ebbgc_heap *h, uint32_t region);
+/* Without a table, or with it. */
+static inline uint64_t *forwards_of(const struct ebbgc_heap *h, uint32_t region)
+{
+	return __atomic_load_n(&h->moving.forwards[region], __ATOMIC_SEQ_CST);
+}
+/* Returns the number of entries of a region's table; the last is for no slot. */
+size_t forwards_count(const struct ebbgc_heap *h, uint32_t region);
 
 /* Returns the entry for an address in a region that has a table. */
 uint64_t *forward_entry(const struct ebbgc_heap *h, uint32_t region, uint64_t address);

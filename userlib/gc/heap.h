@@ -18,6 +18,7 @@
 #include "backing.h"
 #include "ebbgc.h"
 #include "epoch.h"
+#include "far_step.h"
 #include "keys.h"
 #include "residency.h"
 #include "share.h"
@@ -73,6 +74,10 @@ struct region {
 	bool young;			/* on the list of young regions, and on no other */
 	bool recycled;			/* on a list of this name, or so before the sweep */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
+	/* With a far generation; lock. */
+	uint32_t arrived;		/* number of the region that was taken then */
+	bool swept;			/* a sweep has freed what was dead, or all was brought */
+	bool pinned;			/* a root refers to an object of it */
 };
 
 struct region_list {
@@ -88,6 +93,11 @@ struct supply {
 
 #define SATB_ENTRIES 256
 
+/* What a thread has brought: see far.h. */
+struct far_counts {
+	uint64_t fetched, fetched_bytes, rescued, healed;
+};
+
 enum mutator_state { MUTATOR_RUNNING, MUTATOR_BLOCKED };
 
 struct mutator {
@@ -102,6 +112,7 @@ struct mutator {
 	uint64_t hashes;		/* last number of ebbgc_hash() in the thread's block */
 	size_t logged;
 	struct ring *ring;		/* EBBGC_MEMLINER */
+	struct far_counts far;		/* atomic; written by the thread */
 	uint64_t log[SATB_ENTRIES];
 	size_t remembered_count;
 	uint64_t remembered[SATB_ENTRIES];	/* see remember.h */
@@ -184,7 +195,7 @@ struct nursery {
 /* See move.h. */
 struct moving {
 	/* World stopped; NULL: no type allows moving. */
-	uint8_t *states;		/* a byte a region: 1 if objects of it have moved, else 0 */
+	uint8_t *states;		/* a byte a region, enum far_state; atomic */
 	uint64_t **forwards;		/* by region: see forward.h */
 	/*
 	 * Bitmap, a bit a granule: objects that the program has touched since the last cycle ended,
@@ -194,6 +205,65 @@ struct moving {
 	bool active;			/* some objects are not where a slot may say */
 	bool plain;			/* types with slots, edges() or EBBGC_FIBRE exist; lock */
 	struct region_list regions;	/* whose objects move or have moved; the collector's */
+};
+
+/* A region that is LEAVING or in the store. */
+struct far_region {
+	uint32_t live;			/* objects that were not brought; atomic */
+	uint32_t bytes;			/* in the store */
+	uint64_t *tablet;		/* slots there (lib/rules/tablet.h); then the index */
+	char *shadow;			/* checking mode: what is in the store */
+	struct ebbgc_far_place place;
+};
+
+/* Where objects of one kind arrive. */
+struct far_arrival {
+	uint32_t region;
+	char *next, *end;
+};
+
+/* See far.h. */
+struct far {
+	bool on;			/* attached: never changes while a thread is */
+	struct ebbgc_far_store store;
+	struct ebbgc_far_options options;
+	/* In regions. */
+	uint64_t budget, reserve, window;
+	struct far_region *regions;	/* by region; its state says what may access it */
+	uint64_t *named;		/* bitmap, a bit a granule: see far_step.h */
+	uint8_t *named_any;		/* by region: some bit is set */
+	uint64_t snapshots;		/* of cycles; world stopped */
+
+	pthread_mutex_t arrivals_lock;
+	struct far_arrival arrivals[SMALL_KINDS - KIND_MOVABLE];	/* arrivals_lock */
+
+	/*
+	 * A cycle runs, or regions begin to leave: before heap.pausing.  No name becomes named
+	 * while a cycle marks.
+	 */
+	pthread_mutex_t turn;
+	pthread_mutex_t writing;	/* a region becomes AWAY */
+
+	/* Heap's lock. */
+	uint32_t out;			/* regions without local memory */
+	uint32_t clock;			/* regions taken so far */
+	struct region_list leaving;	/* the oldest first */
+	uint32_t leaving_count;
+	uint64_t evict, evicted;	/* tickets of ebbgc_far_evict() */
+	uint64_t rounds;		/* of the thread */
+	bool stuck;			/* it can do nothing now */
+	bool short_of;			/* births wait; atomic */
+	int failed;			/* the last write's error */
+	pthread_cond_t wanted;		/* the thread has work; heap's `quit` */
+	pthread_cond_t made_room;	/* `rounds` has changed */
+	pthread_t thread;
+	bool started;
+
+	/* Atomic. */
+	uint64_t brought_bytes;		/* since the last cycle */
+	uint64_t tables;		/* bytes of forwards and tablets */
+	uint64_t fetched, fetched_bytes, rescued, healed;	/* by threads that have left */
+	uint64_t left, left_bytes, homed, stored, failures;
 };
 
 #define PAUSE_BUCKETS 256		/* four to an octave of nanoseconds */
@@ -262,6 +332,7 @@ struct ebbgc_heap {
 
 	struct nursery nursery;
 	struct moving moving;
+	struct far far;
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */

@@ -78,7 +78,8 @@ static void overflow_recover(struct ebbgc_heap *h, struct tracer *t)
 		uint8_t kind = __atomic_load_n(&h->kinds[r], __ATOMIC_RELAXED);
 		const uint64_t *marks = h->marks + (size_t)r * REGION_WORDS;
 
-		if ((kind >= SMALL_KINDS && kind != KIND_LARGE) || kind_is_leaf(kind))
+		if ((kind >= SMALL_KINDS && kind != KIND_LARGE) || kind_is_leaf(kind) ||
+		    region_is_out(h, r))
 			continue;
 		for (size_t w = 0; w < REGION_WORDS; w++) {
 			uint64_t bits = __atomic_load_n(&marks[w], __ATOMIC_RELAXED);

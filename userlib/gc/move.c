@@ -212,12 +212,18 @@ struct mover {
 	struct vector stack;	/* objects to be moved next, the last one first */
 };
 
+/* Is it one that was chosen?  Regions of the far generation have tables, too. */
+static bool is_chosen(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->moving.forwards[region] && !region_is_out(h, region);
+}
+
 static void pin(void *arg, ebbgc_ref_t *slot)
 {
 	struct ebbgc_heap *h = arg;
 	uint64_t object = ref_load(slot), *entry;
 
-	if (!in_heap(h, object) || !h->moving.forwards[region_of(h, object)])
+	if (!in_heap(h, object) || !is_chosen(h, region_of(h, object)))
 		return;
 	entry = forward_entry(h, region_of(h, object), object);
 	h->counting.pinned_objects += !*entry;
@@ -295,7 +301,7 @@ static void move_object(struct mover *v, uint64_t object, uint8_t kind, uint64_t
 		bit_clear(h->nursery.old, granule_of(h, object));
 	}
 	*entry = now;
-	h->moving.states[region_of(h, object)] = 1;
+	h->moving.states[region_of(h, object)] = FAR_MOVED;
 	h->counting.moved_objects++;
 	h->counting.moved_bytes += h->slot_size[kind];
 }
@@ -319,8 +325,8 @@ static bool moves(const struct ebbgc_heap *h, uint64_t object)
 		return false;
 	region = region_of(h, object);
 	/* A thread's supply may have slots without objects here. */
-	return h->moving.forwards[region] && !*forward_entry(h, region, object) &&
-	       (!h->regions[region].hot_only || is_hot(h, object)) &&
+	return is_chosen(h, region) && !*forward_entry(h, region, object) &&
+	       (!h->regions[region].hot_only || is_hot(h, object)) && !is_named(h, object) &&
 	       object_at(h, object) && type_id(object) != TYPE_NONE;
 }
 
@@ -379,6 +385,13 @@ static void region_move(struct mover *v, uint32_t region)
 	}
 }
 
+/* Do loads have to look at the states of regions? */
+static void set_active(struct ebbgc_heap *h)
+{
+	h->moving.active = h->moving.regions.head != REGION_NONE || h->far.leaving_count ||
+			   h->far.out;
+}
+
 /* Regions in which all is pinned, and those that there was no memory for, serve allocation. */
 static void leave_unmoved(struct ebbgc_heap *h)
 {
@@ -412,7 +425,7 @@ void move_objects(struct ebbgc_heap *h)
 		for (unsigned int i = 0; i < 2; i++)
 			target_end(h, &v.targets[k - KIND_MOVABLE][i], (uint8_t)k);
 	leave_unmoved(h);
-	h->moving.active = h->moving.regions.head != REGION_NONE;
+	set_active(h);
 	finalizers_moved(h);
 	check_moved(h);
 }
@@ -442,5 +455,5 @@ void move_forget(struct ebbgc_heap *h)
 		h->regions[region].cursor = 0;
 		region_list_push(h, &h->partial[h->kinds[region]], region);
 	}
-	h->moving.active = false;
+	set_active(h);
 }

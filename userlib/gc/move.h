@@ -36,7 +36,7 @@ struct ebbgc_heap;
 /*
  * The collector, after a sweep: chooses what to move.  @full: also what is swapped out, and without
  * a limit; @scarce: also hot objects, as some of the heap is swapped out.  Returns false if nothing
- * is to move.
+ * is to move.  What something far may refer to (named.h) does not move.
  */
 bool move_choose(struct ebbgc_heap *h, bool full, bool scarce);
 

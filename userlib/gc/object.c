@@ -8,8 +8,10 @@ bool is_object(const struct ebbgc_heap *h, uint64_t object)
 
 	if (object < base || object >= base + used_bytes(h))
 		return false;
-	return object % GRANULE == HEADER && bit_test(h->allocated, granule_of(h, object)) &&
-	       type_id(object) != TYPE_NONE && type_id(object) < types;
+	if (object % GRANULE != HEADER || !bit_test(h->allocated, granule_of(h, object)))
+		return false;
+	return region_is_out(h, region_of(h, object)) ||
+	       (type_id(object) != TYPE_NONE && type_id(object) < types);
 }
 
 /* Returns the object that the word points into if one begins there, or 0. */
@@ -22,6 +24,9 @@ static uint64_t slot_containing(const struct ebbgc_heap *h, uint64_t word)
 	if (address < base || address >= base + used_bytes(h))
 		return 0;
 	region = region_first(h, region_of(h, address));
+	/* No thread has a pointer into it: the word is another. */
+	if (region_is_out(h, region))
+		return 0;
 	kind = __atomic_load_n(&h->kinds[region], __ATOMIC_RELAXED);
 	object = base + ((uint64_t)region << REGION_SHIFT) + HEADER;
 	if (kind < SMALL_KINDS) {

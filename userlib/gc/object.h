@@ -58,6 +58,26 @@ static inline size_t used_bytes(const struct ebbgc_heap *h)
 	return (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT;
 }
 
+/* Returns a region's state; FAR_LOCAL if nothing in the heap may move. */
+static inline enum far_state region_state(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->moving.states ?
+	       (enum far_state)__atomic_load_n(&h->moving.states[region], __ATOMIC_SEQ_CST) :
+	       FAR_LOCAL;
+}
+
+/* Does the region leave, or has it left?  The collector never accesses its objects. */
+static inline bool region_is_out(const struct ebbgc_heap *h, uint32_t region)
+{
+	return EBBGC_UNLIKELY(h->far.on) && far_is_out(region_state(h, region));
+}
+
+/* May something in the store of a far generation hold this name?  See named.h. */
+static inline bool is_named(const struct ebbgc_heap *h, uint64_t name)
+{
+	return h->far.named && bit_test(h->far.named, granule_of(h, name));
+}
+
 /* Does the address lie in the heap?  The null reference does not. */
 static inline bool in_heap(const struct ebbgc_heap *h, uint64_t address)
 {

@@ -45,7 +45,8 @@ static bool region_claim(struct tracer *t)
 		if (region >= mk->finger_end)
 			break;
 		kind = __atomic_load_n(&h->kinds[region], __ATOMIC_RELAXED);
-		if (kind_is_leaf(kind) || (kind >= SMALL_KINDS && kind != KIND_LARGE))
+		if (kind_is_leaf(kind) || (kind >= SMALL_KINDS && kind != KIND_LARGE) ||
+		    region_is_out(h, region))
 			continue;
 		t->region = region;
 		t->granule = (size_t)region * REGION_GRANULES;

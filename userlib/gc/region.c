@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <string.h>
 #include <sys/mman.h>
+#include "far_room.h"
 #include "object.h"
 #include "os.h"
 #include "region.h"
 
 #define SIDE_LOCK_STEP 64u	/* regions per mlock() of side tables: 4 MiB of heap */
-#define SIDES 17
+#define SIDES 20
 #define RELEASE_MOST 64u	/* regions per madvise() */
 #define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
@@ -121,6 +122,8 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 		{ h->nursery.old, granules }, { h->nursery.remembered, granules },
 		{ h->moving.states, 1 }, { h->moving.forwards, sizeof(*h->moving.forwards) },
 		{ h->moving.hot, granules },
+		{ h->far.named, granules }, { h->far.named_any, 1 },
+		{ h->far.regions, sizeof(*h->far.regions) },
 		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
 		{ h->park.slices, pages / 8 },
 		{ r->out, pages / 8 }, { r->cached, pages / 8 }, { r->last, pages / 8 },
@@ -247,6 +250,14 @@ static void kind_set(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
+	/* Also of addresses there is a reserve. */
+	if (h->far.on && count + h->far.reserve > h->region_count - h->used)
+		return REGION_NONE;
+	return regions_take_any(h, count, kind);
+}
+
+uint32_t regions_take_any(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
+{
 	uint32_t first = REGION_NONE, old_top = h->top, fresh_count = 0;
 
 	h->unbacked = false;
@@ -277,13 +288,16 @@ uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 		r->next = REGION_NONE;
 		r->cursor = 0;
 		r->zero = fresh || !r->committed;
-		r->committed = r->skipped = r->recycled = false;
+		r->committed = r->skipped = r->recycled = r->swept = false;
+		r->arrived = h->far.clock++;
 		__atomic_store_n(&r->span, i == first ? count : i - first, __ATOMIC_RELAXED);
 		kind_set(h, i, i == first ? kind : KIND_TAIL);
 	}
 	h->used += count;
 	if (first == h->free_hint)
 		h->free_hint = first + count;
+	if (h->far.on)
+		far_grown(h);
 	return first;
 }
 
@@ -320,6 +334,8 @@ static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
 	/* Scattered regions hold no large object, but the memory behind them can back one. */
 	if (h->unbacked_waiting)
 		return 0;
+	if (h->far.on)
+		return far_spare(h);
 	if (!budget)
 		return h->used / 2 + (h->options.min_bytes >> REGION_SHIFT);
 	excess = resident > budget ? (resident - budget) >> REGION_SHIFT : 0;

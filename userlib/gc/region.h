@@ -25,6 +25,8 @@ static inline bool residency_counts(const struct ebbgc_heap *h)
  * kernel cannot back them.  A single one is in memory if possible, with EBBGC_EXACT.
  */
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);
+/* As regions_take(), also of those that a far generation keeps for objects that come back. */
+uint32_t regions_take_any(struct ebbgc_heap *h, uint32_t count, uint8_t kind);
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);
 
 /* Records garbage pages that the kernel may drop (a bitmap, added to earlier ones). */

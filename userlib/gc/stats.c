@@ -2,6 +2,7 @@
 /* Statistics. */
 #include <math.h>
 #include <string.h>
+#include "far_room.h"
 #include "heap.h"
 #include "notes.h"
 #include "os.h"
@@ -38,6 +39,38 @@ void stats_add(struct ebbgc_heap *h)
 	h->stats.checks += h->counting.checks;
 	h->stats.check_failures += h->counting.check_failures;
 	h->counting = (struct ebbgc_stats){ 0 };
+}
+
+void stats_add_thread(struct ebbgc_heap *h, const struct mutator *m)
+{
+	h->far.fetched += m->far.fetched;
+	h->far.fetched_bytes += m->far.fetched_bytes;
+	h->far.rescued += m->far.rescued;
+	h->far.healed += m->far.healed;
+}
+
+/* Lock held. */
+static void far_count(const struct ebbgc_heap *h, struct ebbgc_stats *s)
+{
+	const struct far *f = &h->far;
+
+	s->far_regions = f->out;
+	s->far_bytes = f->stored;
+	s->far_local_bytes = f->on ? far_local(h) << REGION_SHIFT : 0;
+	s->left_regions = f->left;
+	s->left_bytes = f->left_bytes;
+	s->homed_objects = __atomic_load_n(&f->homed, __ATOMIC_RELAXED);
+	s->far_failures = __atomic_load_n(&f->failures, __ATOMIC_RELAXED);
+	s->fetched_objects = f->fetched;
+	s->fetched_bytes = f->fetched_bytes;
+	s->rescued_objects = f->rescued;
+	s->healed_slots = f->healed;
+	for (const struct mutator *m = h->mutators; m; m = m->next) {
+		s->fetched_objects += __atomic_load_n(&m->far.fetched, __ATOMIC_RELAXED);
+		s->fetched_bytes += __atomic_load_n(&m->far.fetched_bytes, __ATOMIC_RELAXED);
+		s->rescued_objects += __atomic_load_n(&m->far.rescued, __ATOMIC_RELAXED);
+		s->healed_slots += __atomic_load_n(&m->far.healed, __ATOMIC_RELAXED);
+	}
 }
 
 /* Skips the lock after fork(): it may be held for ever, and no thread writes. */
@@ -97,6 +130,7 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	now.hinted_pages = __atomic_load_n(&h->hinted_pages, __ATOMIC_RELAXED);
 	now.allocation_faults = __atomic_load_n(&h->allocation_faults, __ATOMIC_RELAXED);
 	now.side_locked = h->side_locked * per_region;
+	far_count(h, &now);
 	figures_unlock(h);
 	memset(stats, 0, size);
 	memcpy(stats, &now, size < sizeof(now) ? size : sizeof(now));

@@ -5,10 +5,13 @@
 #include <stdint.h>
 
 struct ebbgc_heap;
+struct mutator;
 
 /* Lock held: counts a pause of @ns. */
 void stats_count_pause(struct ebbgc_heap *h, uint64_t ns);
 /* Lock held, world stopped by the collector: adds its counts to the statistics. */
 void stats_add(struct ebbgc_heap *h);
+/* Lock held: adds the counts of a thread that leaves. */
+void stats_add_thread(struct ebbgc_heap *h, const struct mutator *m);
 
 #endif

@@ -71,6 +71,7 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	h->regions[region].cursor = 0;
 	h->regions[region].zero = false;
 	h->regions[region].skipped = false;
+	h->regions[region].swept = true;
 	return live;
 }
 
@@ -276,6 +277,7 @@ static uint64_t sweep_young_small(struct ebbgc_heap *h, uint32_t region, uint8_t
 	h->regions[region].cursor = 0;
 	h->regions[region].zero = false;
 	h->regions[region].skipped = false;
+	h->regions[region].swept = true;
 	if (live == slots)
 		region_list_push(h, &h->full[kind], region);
 	else if (!skipped && recycle(h, region, kind, live))

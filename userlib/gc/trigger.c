@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include "far_room.h"
 #include "os.h"
 #include "safepoint.h"
 #include "trigger.h"
@@ -36,6 +37,9 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	}
 	h->target = aim;
 	room = aim > live ? aim - live : 0;
+	/* Garbage is in local memory. */
+	if (h->far.on && room > h->far.window << REGION_SHIFT)
+		room = h->far.window << REGION_SHIFT;
 	if (room < TRIGGER_MIN)
 		room = TRIGGER_MIN;
 	stall = room;
@@ -225,6 +229,40 @@ static bool is_overgrown(const struct ebbgc_heap *h, uint64_t allocated)
 	return allocated > at && allocated - at > h->options.nursery_bytes;
 }
 
+static void *wait_room(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+	uint64_t round = h->far.rounds;
+
+	mutator_block(m);
+	mutator_lend(m);
+	while (h->far.rounds == round && !h->far.stuck &&
+	       __atomic_load_n(&h->far.short_of, __ATOMIC_RELAXED))
+		mutator_wait(h, &h->far.made_room);
+	mutator_unblock(m);
+	return NULL;
+}
+
+/* New objects wait until regions have left, if any can. */
+static void far_pace(struct mutator *m)
+{
+	struct ebbgc_heap *h = m->heap;
+	uint64_t since;
+
+	if (os_forked(h->pid))
+		return;
+	since = os_now();
+	pthread_mutex_lock(&h->lock);
+	if (!h->far.stuck && far_local(h) > far_limit(h)) {
+		pthread_cond_signal(&h->far.wanted);
+		with_stack(m, wait_room, m);
+		h->stats.stalls++;
+		h->stats.stall_total_ns += os_now() - since;
+	}
+	pthread_mutex_unlock(&h->lock);
+}
+
 void allocation_pace(struct mutator *m)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -232,6 +270,8 @@ void allocation_pace(struct mutator *m)
 	bool overgrown, full;
 
 	ebbgc_poll(&m->public);
+	if (EBBGC_UNLIKELY(__atomic_load_n(&h->far.short_of, __ATOMIC_RELAXED)))
+		far_pace(m);
 	allocated = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	overgrown = is_overgrown(h, allocated);
 	full = allocated >= __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED);
@@ -326,6 +366,9 @@ int ebbgc_heap_each(ebbgc_mutator_t *mutator, void (*fn)(void *arg, ebbgc_ref_t 
 
 	if (os_forked(h->pid))
 		return -ECHILD;
+	/* Far objects have no address. */
+	if (h->far.on)
+		return -ENOTSUP;
 	pthread_mutex_lock(&h->lock);
 	if (h->each) {
 		r = -EBUSY;

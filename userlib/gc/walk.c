@@ -67,6 +67,9 @@ int ebbgc_heap_walk(ebbgc_mutator_t *mutator, void (*fn)(void *arg, ebbgc_ref_t 
 
 	if (os_forked(l.m->heap->pid))
 		return -ECHILD;
+	/* Far objects have no address. */
+	if (l.m->heap->far.on)
+		return -ENOTSUP;
 	with_stack(l.m, list, &l);
 	return 0;
 }

@@ -1,0 +1,980 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Every interleaving of two threads, the thread that makes regions leave, and the collector, in a
+ * model of the far generation that runs userlib/gc/far_step.h: four regions of two places, two
+ * objects with a reference and a value each, a table of two slots that never leaves.  A step is
+ * what is atomic in the library: an access to a state, an entry, a slot or an object, or a pause.
+ * The model also keeps what each slot refers to, and each object's value, by the object's identity.
+ * Each mutant, a rule that is left out, breaks an invariant.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "far_step.h"
+
+#define REGIONS 4
+#define REGION 2		/* places of a region */
+#define PLACES (REGIONS * REGION)
+#define OBJECTS 2
+#define THREADS 2
+#define TABLE 2			/* slots that do not leave */
+#define NONE 0xf
+#define BUSY 0xe		/* an entry */
+#define SEEN (1u << 21)
+
+enum mutant {
+	MUTANT_NONE,
+	NOT_PINNED,		/* a region leaves although a thread has an address in it */
+	NOT_NAMED,		/* what leaves names nothing */
+	NAMES_NO_ROOTS,		/* a cycle does not begin with what is named */
+	NO_CLAIM,		/* threads copy without a claim */
+	STATE_BEFORE_CLAIM,	/* the source is chosen by the state before the claim */
+	NOT_SETTLED,		/* memory returns while a thread copies from it */
+	FREED_UNSETTLED,	/* an extent is freed while a thread reads it */
+	STATE_BEFORE_WRITE,	/* a region is AWAY before it is written */
+	HEALED_BY_STORE,	/* a load heals a slot that has changed meanwhile */
+	TRACER_STORES,		/* a tracer does */
+	DROPPED_NEW,		/* forwards are dropped that this cycle may not have healed */
+	DROPPED_NAMED,		/* forwards are dropped that something far needs */
+	NOT_SHORTENED,		/* a kept forward leads to a dropped one */
+	ARRIVES_WHITE,		/* what comes back while a cycle marks is not marked */
+	NO_TURN,		/* a region begins to leave while a cycle marks */
+	FREED_WITH_FORWARDS,	/* a region is free while slots name it */
+	FAR_IS_WHITE,		/* far objects do not count as marked */
+	LOGGED_BY_NAME,		/* a store logs the old name */
+	MUTANTS,
+};
+
+static const char *const mutant_names[] = {
+	"none", "not pinned", "not named", "names are no roots", "no claim",
+	"the state before the claim", "memory returns unsettled", "an extent is freed unsettled",
+	"away before it is written", "healed by a store", "a tracer stores",
+	"new forwards are dropped", "named forwards are dropped", "not shortened",
+	"arrives white", "leaves during marking", "freed with forwards", "far is white",
+	"logged by name",
+};
+
+enum thread_at { READY, ASK, CLAIM, SOURCE, COPY, PUBLISH, HEAL };
+enum leaver_at { L_IDLE, L_CHOSEN, L_NAMING, L_PACKED, L_SETTLING };
+enum phase { IDLE, MARKING, FORGETTING };
+
+struct object {
+	uint8_t id, field, value;
+};
+
+struct thread {
+	uint8_t at, local, has;		/* a place; an object */
+	uint8_t slot, first, name;	/* of a load: which, what was in it, where it looks */
+	uint8_t seen, to, expects;	/* state; the copy's place; the object that it is to find */
+};
+
+/* Sets of places are bit masks. */
+struct state {
+	uint8_t state[REGIONS];
+	uint8_t used, memory, extent;		/* regions */
+	uint8_t allocated, marked, gray, log, named, tablet, odd;
+	struct object here[PLACES], far[PLACES];
+	uint8_t entry[PLACES];
+	uint8_t table[TABLE], table_gray;
+	struct thread thread[THREADS];
+	uint8_t arrival;			/* a region */
+	uint8_t leaver, leaving;		/* a region */
+	uint8_t phase, snapshots, forgetting;
+	uint8_t tracing, traced, was;		/* a slot; its name */
+	/* By identity. */
+	uint8_t means[TABLE], refers[OBJECTS], value[OBJECTS];
+	uint8_t steps, leaves, cycles, homes;	/* that are left */
+	uint8_t threads, all;
+};
+
+#define FIELDS TABLE			/* the slot TABLE + place is an object's field */
+
+static struct state s;
+static enum mutant mutant;
+static const char *wrong;
+static uint64_t *seen;
+static uint32_t states;
+
+static bool has(unsigned int set, unsigned int i)
+{
+	return set >> i & 1;
+}
+
+static uint8_t bit(unsigned int i)
+{
+	return (uint8_t)(1u << i);
+}
+
+static void expect(bool right, const char *text)
+{
+	if (!right && !wrong)
+		wrong = text;
+}
+
+static uint8_t region_of(uint8_t place)
+{
+	return place / REGION;
+}
+
+static enum far_state state_of(uint8_t place)
+{
+	return (enum far_state)s.state[region_of(place)];
+}
+
+static void event(uint8_t region, enum far_event e)
+{
+	enum far_state next = far_next((enum far_state)s.state[region], e);
+
+	expect(next != (enum far_state)s.state[region], "an event cannot happen");
+	s.state[region] = (uint8_t)next;
+}
+
+/* An entry and a name as the library has them. */
+static uint64_t address(uint8_t place)
+{
+	return ((uint64_t)place + 1) << 4 | 8;
+}
+
+static uint64_t word(uint8_t place)
+{
+	if (s.entry[place] == NONE)
+		return 0;
+	return s.entry[place] == BUSY ? FAR_BUSY : far_entry(address(s.entry[place]),
+							      has(s.odd, place));
+}
+
+static enum far_answer ask(uint8_t place)
+{
+	return far_ask(state_of(place), address(place), word(place));
+}
+
+static uint8_t forward(uint8_t place)
+{
+	while (place != NONE && ask(place) == FAR_FOLLOW)
+		place = s.entry[place];
+	return place;
+}
+
+static uint8_t *slot_at(uint8_t slot)
+{
+	return slot < TABLE ? &s.table[slot] : &s.here[slot - FIELDS].field;
+}
+
+static bool is_busy(uint8_t region)
+{
+	bool busy = false;
+
+	for (uint8_t i = 0; i < REGION; i++)
+		busy |= s.entry[region * REGION + i] == BUSY;
+	return busy;
+}
+
+static bool has_live(uint8_t region)
+{
+	return s.allocated >> region * REGION & ((1u << REGION) - 1);
+}
+
+/* Returns a place for an arrival, or NONE. */
+static uint8_t arrival(void)
+{
+	if (s.arrival != NONE)
+		for (uint8_t i = s.arrival * REGION; i < (s.arrival + 1) * REGION; i++)
+			if (!has(s.allocated, i) && s.here[i].id == NONE)
+				return i;
+	for (uint8_t r = 0; r < REGIONS; r++) {
+		if (has(s.used, r))
+			continue;
+		s.arrival = r;
+		s.used |= bit(r);
+		s.memory |= bit(r);
+		expect(s.state[r] == FAR_LOCAL, "a region in use is taken");
+		for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++) {
+			expect(s.entry[i] == NONE, "a place with a forward is reused");
+			s.here[i] = (struct object){ NONE, NONE, 0 };
+		}
+		return r * REGION;
+	}
+	return NONE;
+}
+
+/* --- threads -------------------------------------------------------------------------------- */
+
+static void arrive(uint8_t name, uint8_t to)
+{
+	if (s.phase == MARKING && mutant != ARRIVES_WHITE)
+		s.marked |= bit(to);
+	s.allocated |= bit(to);
+	s.allocated &= (uint8_t)~bit(name);
+	s.entry[name] = to;
+	s.odd = (uint8_t)((s.odd & ~bit(name)) | (s.snapshots & 1 ? bit(name) : 0));
+}
+
+static struct object source(enum far_source from, uint8_t name)
+{
+	if (from == FAR_FROM_MEMORY) {
+		expect(has(s.memory, region_of(name)), "memory is read that was returned");
+		return s.here[name];
+	}
+	expect(from == FAR_FROM_STORE, "an object is nowhere");
+	expect(has(s.extent, region_of(name)), "an extent is read that was freed");
+	expect(has(s.tablet, name), "an object was not written");
+	return s.far[name];
+}
+
+static bool load_begin(struct thread *t, uint8_t slot, uint8_t means)
+{
+	uint8_t found = *slot_at(slot);
+
+	if (found == NONE)
+		return false;
+	t->slot = slot;
+	t->first = t->name = found;
+	t->expects = means;
+	t->at = ASK;
+	return true;
+}
+
+static void load_end(struct thread *t)
+{
+	if (*slot_at(t->slot) == t->first || mutant == HEALED_BY_STORE)
+		*slot_at(t->slot) = t->name;
+	t->local = t->name;
+	t->has = t->expects;
+	t->at = READY;
+	t->slot = t->first = t->name = t->seen = t->to = t->expects = NONE;
+}
+
+/* Goes on with a load; returns false if it must wait. */
+static bool load_step(struct thread *t)
+{
+	switch (t->at) {
+	case ASK:
+		t->seen = s.state[region_of(t->name)];
+		switch (ask(t->name)) {
+		case FAR_HERE:
+			t->at = HEAL;
+			return true;
+		case FAR_FOLLOW:
+			t->name = s.entry[t->name];
+			return true;
+		case FAR_WAIT:
+			return false;
+		case FAR_CLAIM:
+			t->at = mutant == NO_CLAIM ? SOURCE : CLAIM;
+			return true;
+		}
+		return false;
+	case CLAIM:
+		if (s.entry[t->name] == NONE) {
+			s.entry[t->name] = BUSY;
+			t->at = SOURCE;
+		} else {
+			t->at = ASK;
+		}
+		return true;
+	case SOURCE:
+		if (mutant != STATE_BEFORE_CLAIM)
+			t->seen = s.state[region_of(t->name)];
+		t->at = COPY;
+		return true;
+	case COPY:
+		t->to = arrival();
+		if (t->to == NONE)
+			return false;
+		s.here[t->to] = source(far_source((enum far_state)t->seen), t->name);
+		t->at = PUBLISH;
+		return true;
+	case PUBLISH:
+		arrive(t->name, t->to);
+		t->name = t->to;
+		t->at = HEAL;
+		return true;
+	default:
+		load_end(t);
+		return true;
+	}
+}
+
+static void log_old(uint8_t old)
+{
+	if (mutant != LOGGED_BY_NAME)
+		old = forward(old);
+	if (old != NONE && s.phase == MARKING && !has(s.marked, old))
+		s.log |= bit(old);
+}
+
+static void put(uint8_t slot, uint8_t value)
+{
+	log_old(*slot_at(slot));
+	*slot_at(slot) = value;
+}
+
+enum {
+	LOAD, LOAD_FIELD = LOAD + TABLE, STORE, CLEAR = STORE + TABLE, CLEAR_FIELD = CLEAR + TABLE,
+	STORE_FIELD, WRITE, LEAVE_LOCAL, THREAD_STEPS,
+};
+
+#define FEW (1u << (LOAD + 1) | 1u << LEAVE_LOCAL)
+
+static bool thread_begin(struct thread *t, int step)
+{
+	struct object *o = t->local == NONE ? NULL : &s.here[t->local];
+
+	if (step < LOAD_FIELD)
+		return load_begin(t, (uint8_t)(step - LOAD), s.means[step - LOAD]);
+	if (step >= CLEAR && step < CLEAR_FIELD) {
+		put((uint8_t)(step - CLEAR), NONE);
+		s.means[step - CLEAR] = NONE;
+		return true;
+	}
+	if (!o)
+		return false;
+	if (step == LOAD_FIELD)
+		return load_begin(t, (uint8_t)(FIELDS + t->local), s.refers[t->has]);
+	if (step < CLEAR) {
+		put((uint8_t)(step - STORE), t->local);
+		s.means[step - STORE] = t->has;
+	} else if (step == CLEAR_FIELD) {
+		put((uint8_t)(FIELDS + t->local), NONE);
+		s.refers[t->has] = NONE;
+	} else if (step == STORE_FIELD) {
+		put((uint8_t)(FIELDS + t->local), t->local);
+		s.refers[t->has] = t->has;
+	} else if (step == WRITE) {
+		/* Once. */
+		o->value = s.value[t->has] = 1;
+	} else {
+		t->local = t->has = NONE;
+	}
+	return true;
+}
+
+static bool threads_are_ready(void)
+{
+	for (unsigned int i = 0; i < THREADS; i++)
+		if (s.thread[i].at != READY)
+			return false;
+	return true;
+}
+
+/* --- leaving -------------------------------------------------------------------------------- */
+
+static bool leave_begin(uint8_t region)
+{
+	if (s.leaver != L_IDLE || !s.leaves || !has(s.used, region) || !has_live(region) ||
+	    s.state[region] != FAR_LOCAL || (s.phase != IDLE && mutant != NO_TURN))
+		return false;
+	s.leaves--;
+	event(region, FAR_CHOSEN);
+	if (s.arrival == region)
+		s.arrival = NONE;
+	s.leaver = L_CHOSEN;
+	s.leaving = region;
+	return true;
+}
+
+/* The pause. */
+static bool leave_probe(void)
+{
+	bool pinned = false;
+
+	if (!threads_are_ready())
+		return false;
+	for (unsigned int i = 0; i < THREADS; i++)
+		pinned |= s.thread[i].local != NONE &&
+			  region_of(s.thread[i].local) == s.leaving;
+	if (pinned && mutant != NOT_PINNED) {
+		event(s.leaving, FAR_PINNED);
+		s.leaver = L_IDLE;
+		s.leaving = NONE;
+		return true;
+	}
+	event(s.leaving, FAR_UNPINNED);
+	for (uint8_t i = s.leaving * REGION; i < (s.leaving + 1) * REGION; i++)
+		if (has(s.allocated, i) && mutant != FAR_IS_WHITE)
+			s.marked |= bit(i);
+	s.leaver = L_NAMING;
+	return true;
+}
+
+static bool leave_name(void)
+{
+	for (uint8_t i = s.leaving * REGION; i < (s.leaving + 1) * REGION; i++) {
+		if (!has(s.allocated, i) || s.here[i].field == NONE)
+			continue;
+		s.here[i].field = forward(s.here[i].field);
+		if (mutant != NOT_NAMED)
+			s.named |= bit(s.here[i].field);
+	}
+	s.leaver = L_IDLE;
+	s.leaving = NONE;
+	return true;
+}
+
+static void pack(uint8_t region)
+{
+	s.extent |= bit(region);
+	for (uint8_t i = region * REGION; i < (region + 1) * REGION; i++) {
+		if (!has(s.allocated, i))
+			continue;
+		s.tablet |= bit(i);
+		s.far[i] = s.here[i];
+	}
+}
+
+static bool write_begin(uint8_t region)
+{
+	if (s.leaver != L_IDLE || s.state[region] != FAR_LEAVING)
+		return false;
+	s.leaving = region;
+	if (!has_live(region) && !is_busy(region)) {
+		event(region, FAR_DRAINED);
+		s.leaver = L_SETTLING;
+		return true;
+	}
+	if (mutant == STATE_BEFORE_WRITE)
+		event(region, FAR_WRITTEN);
+	else
+		pack(region);
+	s.leaver = L_PACKED;
+	return true;
+}
+
+static bool write_step(void)
+{
+	if (s.leaver == L_PACKED) {
+		if (mutant == STATE_BEFORE_WRITE)
+			pack(s.leaving);
+		else
+			event(s.leaving, FAR_WRITTEN);
+		s.leaver = L_SETTLING;
+		return true;
+	}
+	if (!far_is_quiet(is_busy(s.leaving)) && mutant != NOT_SETTLED)
+		return false;
+	s.memory &= (uint8_t)~bit(s.leaving);
+	for (uint8_t i = s.leaving * REGION; i < (s.leaving + 1) * REGION; i++)
+		s.here[i] = (struct object){ NONE, NONE, 0 };
+	s.leaver = L_IDLE;
+	s.leaving = NONE;
+	return true;
+}
+
+/* --- cycles --------------------------------------------------------------------------------- */
+
+static void reach(uint8_t place)
+{
+	if (place == NONE || has(s.marked, place))
+		return;
+	s.marked |= bit(place);
+	s.gray |= bit(place);
+}
+
+static bool snapshot(void)
+{
+	if (!s.cycles || s.phase != IDLE || !threads_are_ready() ||
+	    (s.leaver == L_CHOSEN || s.leaver == L_NAMING))
+		return false;
+	s.cycles--;
+	s.snapshots ^= 1;
+	s.phase = MARKING;
+	s.table_gray = (1u << TABLE) - 1;
+	for (unsigned int i = 0; i < THREADS; i++)
+		reach(s.thread[i].local);
+	for (uint8_t i = 0; i < PLACES; i++)
+		if (has(s.named, i) && mutant != NAMES_NO_ROOTS)
+			reach(forward(i));
+	return true;
+}
+
+static bool trace(uint8_t slot)
+{
+	if (s.phase != MARKING || s.tracing != NONE)
+		return false;
+	if (slot < TABLE) {
+		if (!has(s.table_gray, slot))
+			return false;
+		s.table_gray &= (uint8_t)~bit(slot);
+	} else {
+		if (!has(s.gray, slot - FIELDS))
+			return false;
+		s.gray &= (uint8_t)~bit(slot - FIELDS);
+		expect(!far_is_out(state_of(slot - FIELDS)), "the tracer reads what is out");
+	}
+	s.tracing = slot;
+	s.was = *slot_at(slot);
+	return true;
+}
+
+static bool trace_end(void)
+{
+	uint8_t now;
+
+	if (s.tracing == NONE)
+		return false;
+	now = forward(s.was);
+	if (s.was != NONE && (*slot_at(s.tracing) == s.was || mutant == TRACER_STORES))
+		*slot_at(s.tracing) = now;
+	reach(now);
+	s.tracing = s.was = NONE;
+	return true;
+}
+
+static void region_free(uint8_t region)
+{
+	for (uint8_t i = region * REGION; i < (region + 1) * REGION; i++) {
+		s.here[i] = (struct object){ NONE, NONE, 0 };
+		s.marked &= (uint8_t)~bit(i);
+		s.allocated &= (uint8_t)~bit(i);
+		if (mutant == FREED_WITH_FORWARDS)
+			s.entry[i] = NONE;
+	}
+	s.used &= (uint8_t)~bit(region);
+	s.memory &= (uint8_t)~bit(region);
+}
+
+static bool finish(void)
+{
+	if (s.phase != MARKING || s.gray || s.table_gray || s.tracing != NONE ||
+	    !threads_are_ready())
+		return false;
+	for (uint8_t i = 0; i < PLACES; i++)
+		if (has(s.log, i))
+			reach(i);
+	s.log = 0;
+	if (s.gray)
+		return true;
+	s.arrival = NONE;
+	for (uint8_t r = 0; r < REGIONS; r++) {
+		if (!has(s.used, r) || far_is_out((enum far_state)s.state[r]))
+			continue;
+		for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++) {
+			if (has(s.allocated, i) && !has(s.marked, i)) {
+				expect(!has(s.named, i) || mutant == NAMES_NO_ROOTS,
+				       "a named object is freed");
+				s.allocated &= (uint8_t)~bit(i);
+				s.here[i] = (struct object){ NONE, NONE, 0 };
+			}
+			s.marked &= (uint8_t)~bit(i);
+		}
+		if (!has_live(r) && s.state[r] == FAR_LOCAL)
+			region_free(r);
+	}
+	s.phase = FORGETTING;
+	s.forgetting = 0;
+	return true;
+}
+
+static void drop(uint8_t place)
+{
+	bool named = has(s.named, place) && mutant != DROPPED_NAMED;
+	uint64_t snapshots = s.snapshots;
+
+	if (s.entry[place] == NONE)
+		return;
+	if (mutant == DROPPED_NEW)
+		snapshots = !has(s.odd, place);
+	if (far_may_drop(word(place), named, snapshots))
+		s.entry[place] = NONE;
+}
+
+/* What is left of a region. */
+static void region_end(uint8_t r)
+{
+	bool forwards = false;
+
+	for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++)
+		forwards |= s.entry[i] != NONE;
+	if (s.state[r] == FAR_AWAY && !has_live(r) &&
+	    (!is_busy(r) || mutant == FREED_UNSETTLED)) {
+		event(r, FAR_DRAINED);
+		s.extent &= (uint8_t)~bit(r);
+		for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++)
+			s.tablet &= (uint8_t)~bit(i);
+	}
+	/* Its memory is the leaver's until it has settled. */
+	if (s.state[r] == FAR_EMPTY && (!forwards || mutant == FREED_WITH_FORWARDS) &&
+	    s.leaving != r) {
+		event(r, FAR_FORGOTTEN);
+		region_free(r);
+	}
+}
+
+/* One step of what follows a cycle: shortens an entry, drops one, or ends a region. */
+static bool forget_step(void)
+{
+	uint8_t n;
+
+	if (s.phase != FORGETTING)
+		return false;
+	/* What has no effect is no step. */
+	while ((s.forgetting < 2 * PLACES && s.entry[s.forgetting % PLACES] == NONE) ||
+	       (s.forgetting >= 2 * PLACES && s.forgetting < 2 * PLACES + REGIONS &&
+		s.state[s.forgetting - 2 * PLACES] == FAR_LOCAL))
+		s.forgetting++;
+	n = s.forgetting++;
+	if (n < PLACES) {
+		if (s.entry[n] < PLACES && mutant != NOT_SHORTENED && far_is_out(state_of(n)))
+			s.entry[n] = forward(s.entry[n]);
+	} else if (n < 2 * PLACES) {
+		drop(n - PLACES);
+	} else if (n < 2 * PLACES + REGIONS) {
+		region_end(n - 2 * PLACES);
+	} else {
+		s.phase = IDLE;
+		s.forgetting = 0;
+	}
+	return true;
+}
+
+/* --- coming home: the collector claims all that is left, between cycles --------------------- */
+
+static bool come_home(uint8_t r)
+{
+	uint8_t to;
+
+	/* Each object is a step; the image was read before. */
+	if (s.phase != IDLE || (s.state[r] != FAR_AWAY && s.state[r] != FAR_COMING))
+		return false;
+	if (s.state[r] == FAR_AWAY) {
+		if (!s.homes || s.leaving == r || !has_live(r))
+			return false;
+		s.homes--;
+		event(r, FAR_CALLED);
+		return true;
+	}
+	for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++) {
+		if (!has(s.allocated, i) || s.entry[i] != NONE)
+			continue;
+		to = arrival();
+		if (to == NONE) {
+			event(r, FAR_REFUSED);
+			return true;
+		}
+		s.here[to] = source(FAR_FROM_STORE, i);
+		arrive(i, to);
+		return true;
+	}
+	if (!far_is_quiet(is_busy(r)) && mutant != FREED_UNSETTLED)
+		return false;
+	event(r, FAR_DRAINED);
+	s.extent &= (uint8_t)~bit(r);
+	for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++)
+		s.tablet &= (uint8_t)~bit(i);
+	return true;
+}
+
+static bool is_coming(void)
+{
+	for (uint8_t r = 0; r < REGIONS; r++)
+		if (s.state[r] == FAR_COMING)
+			return true;
+	return false;
+}
+
+/* --- steps ---------------------------------------------------------------------------------- */
+
+enum {
+	THREAD, CONTINUE = THREAD + THREADS * THREAD_STEPS, LEAVE = CONTINUE + THREADS,
+	WRITE_OUT = LEAVE + REGIONS, LEAVER = WRITE_OUT + REGIONS, SNAPSHOT, TRACE,
+	TRACE_END = TRACE + TABLE + PLACES, FINISH, FORGET, HOME, STEPS = HOME + REGIONS,
+};
+
+static bool take(int step)
+{
+	if (step < CONTINUE) {
+		struct thread *t = &s.thread[step / THREAD_STEPS];
+
+		if (step / THREAD_STEPS >= s.threads || t->at != READY || !s.steps ||
+		    !has(s.all ? ~0u : FEW, (unsigned int)step % THREAD_STEPS) ||
+		    !thread_begin(t, step % THREAD_STEPS))
+			return false;
+		s.steps--;
+		return true;
+	}
+	if (step < LEAVE)
+		return s.thread[step - CONTINUE].at != READY &&
+		       load_step(&s.thread[step - CONTINUE]);
+	if (step < WRITE_OUT)
+		return !is_coming() && leave_begin((uint8_t)(step - LEAVE));
+	if (step < LEAVER)
+		return write_begin((uint8_t)(step - WRITE_OUT));
+	if (step == LEAVER) {
+		if (s.leaver == L_CHOSEN)
+			return leave_probe();
+		if (s.leaver == L_NAMING)
+			return leave_name();
+		return s.leaver != L_IDLE && write_step();
+	}
+	if (step == SNAPSHOT)
+		return !is_coming() && snapshot();
+	if (step < TRACE_END)
+		return trace((uint8_t)(step - TRACE));
+	if (step == TRACE_END)
+		return trace_end();
+	if (step == FINISH)
+		return finish();
+	if (step == FORGET)
+		return forget_step();
+	return come_home((uint8_t)(step - HOME));
+}
+
+/* What a name leads to is there, is the object, and so on from its field. */
+static void follow(uint8_t name, uint8_t id)
+{
+	uint8_t visited = 0;
+
+	while (name != NONE && !wrong) {
+		const struct object *o;
+
+		name = forward(name);
+		if (has(visited, name))
+			return;
+		visited |= bit(name);
+		expect(id != NONE, "a store was lost");
+		expect(has(s.allocated, name), "a reachable object was freed");
+		switch (state_of(name)) {
+		case FAR_AWAY:
+		case FAR_COMING:
+			o = &s.far[name];
+			expect(has(s.tablet, name) || mutant == STATE_BEFORE_WRITE,
+			       "an object is not in the store");
+			if (!has(s.tablet, name))
+				return;
+			break;
+		case FAR_EMPTY:
+			expect(false, "a name leads to nothing");
+			return;
+		default:
+			o = &s.here[name];
+		}
+		expect(o->id == id, "a reference leads to another object");
+		expect(o->value == s.value[id], "a write was lost");
+		if (wrong)
+			return;
+		id = s.refers[id];
+		name = o->field;
+		expect((name == NONE) == (id == NONE), "a store was lost");
+	}
+}
+
+static void check(void)
+{
+	for (unsigned int i = 0; i < TABLE; i++) {
+		expect((s.table[i] == NONE) == (s.means[i] == NONE), "a store was lost");
+		follow(s.table[i], s.means[i]);
+	}
+	for (unsigned int i = 0; i < THREADS; i++) {
+		const struct thread *t = &s.thread[i];
+
+		if (t->local == NONE)
+			continue;
+		expect(!far_is_out(state_of(t->local)), "a thread has an address in what is out");
+		follow(t->local, t->has);
+	}
+}
+
+/* --- the search ----------------------------------------------------------------------------- */
+
+static bool is_new(void)
+{
+	const unsigned char *p = (const unsigned char *)&s;
+	uint64_t hash = 0xcbf29ce484222325u;
+	uint32_t at;
+
+	for (size_t i = 0; i < sizeof(s); i++)
+		hash = (hash ^ p[i]) * 0x100000001b3u;
+	hash ^= hash >> 29;
+	hash *= 0xbf58476d1ce4e5b9u;
+	hash ^= hash >> 32;
+	hash += !hash;
+	at = (uint32_t)hash % SEEN;
+	while (seen[at] && seen[at] != hash)
+		at = (at + 1) % SEEN;
+	if (seen[at])
+		return false;
+	seen[at] = hash;
+	assert_true(++states < SEEN / 4 * 3);
+	return true;
+}
+
+/* States that differ in what is never read again are one. */
+static void forget_unused(void)
+{
+	for (uint8_t i = 0; i < PLACES; i++) {
+		if (!has(s.tablet, i))
+			s.far[i] = (struct object){ NONE, NONE, 0 };
+		if (s.entry[i] >= PLACES)
+			s.odd &= (uint8_t)~bit(i);
+	}
+}
+
+static void explore(void)
+{
+	const struct state here = s;
+
+	for (int step = 0; step < STEPS && !wrong; step++) {
+		s = here;
+		if (!take(step))
+			continue;
+		forget_unused();
+		if (!wrong)
+			check();
+		if (!wrong && is_new())
+			explore();
+	}
+	s = here;
+}
+
+/* Where the two objects are at first: the first refers to the second. */
+struct begin {
+	const char *name;
+	uint8_t second;			/* its place */
+	bool in_table;			/* the table refers to it, too */
+	uint8_t threads;
+	bool all;			/* steps of threads, or only FEW */
+	uint8_t steps, leaves, cycles, homes;
+	uint32_t states;		/* at least */
+};
+
+static const struct begin begins[] = {
+	{ "a region of two objects", 1, false, 2, true, 2, 1, 0, 1, 3000 },
+	{ "a reference between regions", 2, false, 2, true, 2, 1, 1, 0, 50000 },
+	{ "two references between regions", 2, true, 2, true, 3, 2, 0, 0, 100000 },
+	{ "two cycles", 2, false, 2, true, 2, 1, 2, 0, 50000 },
+	{ "home", 1, true, 2, true, 2, 1, 1, 1, 50000 },
+	{ "gone again", 2, true, 1, false, 3, 3, 1, 0, 50000 },
+	{ "two regions, a cycle", 2, false, 2, true, 2, 2, 1, 0, 50000 },
+};
+
+#define BEGINS (sizeof(begins) / sizeof(*begins))
+
+static void explore_all(enum mutant which, const struct begin *b)
+{
+	memset(seen, 0, SEEN * sizeof(*seen));
+	memset(&s, 0, sizeof(s));
+	memset(s.here, NONE, sizeof(s.here));
+	memset(s.far, NONE, sizeof(s.far));
+	for (uint8_t i = 0; i < PLACES; i++)
+		s.here[i].value = s.far[i].value = 0;
+	memset(s.entry, NONE, sizeof(s.entry));
+	memset(s.thread, NONE, sizeof(s.thread));
+	for (unsigned int i = 0; i < THREADS; i++)
+		s.thread[i].at = READY;
+	memset(s.table, NONE, sizeof(s.table));
+	memset(s.means, NONE, sizeof(s.means));
+	memset(s.refers, NONE, sizeof(s.refers));
+	s.arrival = s.leaving = s.tracing = s.was = NONE;
+	s.here[0] = (struct object){ 0, b->second, 0 };
+	s.here[b->second] = (struct object){ 1, NONE, 0 };
+	s.allocated = bit(0) | bit(b->second);
+	s.used = s.memory = bit(0) | bit(region_of(b->second));
+	s.table[0] = 0;
+	s.means[0] = 0;
+	s.refers[0] = 1;
+	if (b->in_table) {
+		s.table[1] = b->second;
+		s.means[1] = 1;
+	}
+	s.threads = b->threads;
+	s.all = b->all;
+	s.steps = b->steps;
+	s.leaves = b->leaves;
+	s.cycles = b->cycles;
+	s.homes = b->homes;
+	states = 0;
+	wrong = NULL;
+	mutant = which;
+	explore();
+}
+
+static void every_interleaving(void **state)
+{
+	for (size_t i = 0; i < BEGINS; i++) {
+		explore_all(MUTANT_NONE, &begins[i]);
+		printf("%s: %u states\n", begins[i].name, states);
+		fflush(stdout);
+		if (wrong)
+			fail_msg("%s", wrong);
+		assert_true(states > begins[i].states);
+	}
+}
+
+static void every_mutant_is_found(void **state)
+{
+	unsigned int missed = 0;
+
+	for (enum mutant m = 1; m < MUTANTS; m++) {
+		for (size_t i = 0; i < BEGINS; i++) {
+			explore_all(m, &begins[i]);
+			if (!wrong)
+				continue;
+			printf("%s, %s: %s\n", mutant_names[m], begins[i].name, wrong);
+			fflush(stdout);
+			break;
+		}
+		if (!wrong)
+			printf("%s: NOT FOUND\n", mutant_names[m]);
+		missed += !wrong;
+	}
+	assert_int_equal(missed, 0);
+}
+
+/* All that a region goes through, and nothing else. */
+static void states_of_regions(void **state)
+{
+	static const enum far_event whole[] = {
+		FAR_CHOSEN, FAR_UNPINNED, FAR_WRITTEN, FAR_CALLED, FAR_DRAINED, FAR_FORGOTTEN,
+	};
+	enum far_state now = FAR_LOCAL;
+
+	for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++) {
+		enum far_state next = far_next(now, whole[i]);
+
+		assert_int_not_equal(next, now);
+		now = next;
+	}
+	assert_int_equal(now, FAR_LOCAL);
+	for (unsigned int e = 0; e < FAR_EVENTS; e++) {
+		assert_int_equal(far_next(FAR_MOVED, (enum far_event)e), FAR_MOVED);
+		/* What is read-only never becomes local memory that threads write. */
+		assert_int_not_equal(far_next(FAR_LEAVING, (enum far_event)e), FAR_LOCAL);
+		assert_int_not_equal(far_next(FAR_AWAY, (enum far_event)e), FAR_LOCAL);
+	}
+	assert_int_equal(far_target(far_entry(0x1238, 1)), 0x1238);
+	assert_int_equal(far_target(FAR_BUSY | FAR_AWAITED), 0);
+	assert_false(far_may_drop(FAR_BUSY, false, 0));
+	assert_false(far_may_drop(0, false, 0));
+	assert_true(far_may_drop(far_entry(0x1238, 1), false, 2));
+	assert_false(far_may_drop(far_entry(0x1238, 2), false, 2));
+	assert_false(far_may_drop(far_entry(0x1238, 1), true, 2));
+}
+
+static int set_up(void **state)
+{
+	seen = malloc(SEEN * sizeof(*seen));
+	return !seen;
+}
+
+static int tear_down(void **state)
+{
+	free(seen);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(states_of_regions),
+		cmocka_unit_test(every_interleaving),
+		cmocka_unit_test(every_mutant_is_found),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/* Giving a heap a far generation, and taking it away. */
+#include <errno.h>
+#include <sys/mman.h>
+#include "far.h"
+#include "forward.h"
+#include "leave.h"
+#include "os.h"
+#include "safepoint.h"
+#include "versions.h"
+
+#define RESERVE_SHARE 16u	/* of the budget, by default */
+#define WINDOW_SHARE 4u		/* of the budget may be leaving */
+#define LEAST_BYTES ((size_t)2 << 20)
+#define OPTIONS_LEAST_FAR (sizeof(size_t) * 2)
+
+static size_t granule_bytes(const struct ebbgc_heap *h)
+{
+	return (size_t)h->region_count * REGION_WORDS * sizeof(uint64_t);
+}
+
+static int far_options_take(struct ebbgc_far_options *to, const struct ebbgc_far_options *from)
+{
+	int r;
+
+	ebbgc_far_options_init(to);
+	r = versioned_copy(to, sizeof(*to), from, from->struct_size, OPTIONS_LEAST_FAR);
+	if (r)
+		return r;
+	to->struct_size = sizeof(*to);
+	if (!to->reserve_bytes)
+		to->reserve_bytes = to->local_bytes / RESERVE_SHARE;
+	return to->local_bytes < LEAST_BYTES || to->reserve_bytes > to->local_bytes / 2 ? -EINVAL :
+											  0;
+}
+
+static void tables_free(struct ebbgc_heap *h)
+{
+	struct far *f = &h->far;
+
+	if (f->regions)
+		munmap(f->regions, h->region_count * sizeof(*f->regions));
+	if (f->named)
+		munmap(f->named, granule_bytes(h));
+	if (f->named_any)
+		munmap(f->named_any, h->region_count);
+	f->regions = NULL;
+	f->named = NULL;
+	f->named_any = NULL;
+}
+
+static int tables_create(struct ebbgc_heap *h)
+{
+	struct far *f = &h->far;
+
+	f->regions = os_map(h->region_count * sizeof(*f->regions));
+	f->named = os_map(granule_bytes(h));
+	f->named_any = os_map(h->region_count);
+	return f->regions && f->named && f->named_any ? 0 : -ENOMEM;
+}
+
+/* Lock held. */
+static int may_attach(const struct ebbgc_heap *h)
+{
+	if (h->far.on)
+		return -EALREADY;
+	if (h->mutators)
+		return -EBUSY;
+	/* Both ask about pages of regions that have none; plain loads bring nothing. */
+	if (h->options.mode == EBBGC_MEMLINER ||
+	    (h->options.features & (EBBGC_EXACT | EBBGC_DROP)) || h->moving.plain)
+		return -ENOTSUP;
+	return 0;
+}
+
+/* Lock held: fills in what is not zero. */
+static void far_begin(struct ebbgc_heap *h, const struct ebbgc_far_store *store,
+		      const struct ebbgc_far_options *o)
+{
+	struct far *f = &h->far;
+
+	f->store = *store;
+	f->options = *o;
+	f->budget = o->local_bytes >> REGION_SHIFT;
+	f->reserve = (o->reserve_bytes + REGION_SIZE - 1) >> REGION_SHIFT;
+	f->window = f->budget / WINDOW_SHARE;
+	f->leaving = (struct region_list){ REGION_NONE, REGION_NONE };
+	for (size_t k = 0; k < SMALL_KINDS - KIND_MOVABLE; k++)
+		f->arrivals[k].region = REGION_NONE;
+	pthread_mutex_init(&f->arrivals_lock, NULL);
+	pthread_mutex_init(&f->turn, NULL);
+	pthread_mutex_init(&f->writing, NULL);
+	os_cond_init(&f->wanted);
+	pthread_cond_init(&f->made_room, NULL);
+}
+
+int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
+		     const struct ebbgc_far_options *options)
+{
+	struct ebbgc_far_options o;
+	int r = far_options_take(&o, options);
+
+	if (r)
+		return r;
+	if (!store->alloc || !store->write || !store->read || !store->free)
+		return -EINVAL;
+	if (os_forked(h->pid))
+		return -ECHILD;
+	pthread_mutex_lock(&h->lock);
+	r = may_attach(h);
+	if (!r)
+		r = forwards_create(h);
+	if (!r) {
+		r = tables_create(h);
+		if (r)
+			tables_free(h);
+	}
+	if (!r) {
+		far_begin(h, store, &o);
+		r = leave_start(h);
+		if (r)
+			tables_free(h);
+	}
+	h->far.on |= !r;
+	pthread_mutex_unlock(&h->lock);
+	return r;
+}
+
+void far_destroy(struct ebbgc_heap *h)
+{
+	leave_nothing(h);
+	tables_free(h);
+}
+
+static void *wait_evicted(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+	uint64_t ticket = ++h->far.evict;
+
+	pthread_cond_signal(&h->far.wanted);
+	mutator_block(m);
+	mutator_lend(m);
+	while (h->far.evicted < ticket)
+		mutator_wait(h, &h->far.made_room);
+	mutator_unblock(m);
+	return NULL;
+}
+
+int ebbgc_far_evict(ebbgc_mutator_t *mutator)
+{
+	struct mutator *m = mutator_of(mutator);
+	struct ebbgc_heap *h = m->heap;
+	int r;
+
+	if (!h->far.on)
+		return -EINVAL;
+	if (os_forked(h->pid))
+		return -ECHILD;
+	pthread_mutex_lock(&h->lock);
+	with_stack(m, wait_evicted, m);
+	r = h->far.failed;
+	pthread_mutex_unlock(&h->lock);
+	return r;
+}

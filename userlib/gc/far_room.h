@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* The local memory of a heap with a far generation, in regions: see far.h. */
+#ifndef EBBGC_FAR_ROOM_H
+#define EBBGC_FAR_ROOM_H
+
+#include "heap.h"
+
+/* Lock held: returns the regions with local memory, and tables as regions. */
+static inline uint64_t far_local(const struct ebbgc_heap *h)
+{
+	uint64_t tables = __atomic_load_n(&h->far.tables, __ATOMIC_RELAXED) >> REGION_SHIFT;
+
+	return (uint64_t)h->used - h->far.out + h->committed_free + tables;
+}
+
+/* Returns the regions that may be local before births wait. */
+static inline uint64_t far_limit(const struct ebbgc_heap *h)
+{
+	return h->far.budget - h->far.reserve;
+}
+
+/* Lock held: returns how many free regions keep their memory. */
+static inline uint64_t far_spare(const struct ebbgc_heap *h)
+{
+	uint64_t used = far_local(h) - h->committed_free, limit = far_limit(h);
+
+	return limit > used ? (limit - used) / 2 : 0;
+}
+
+/* Lock held: returns how many regions should be leaving. */
+static inline uint64_t far_leaving(const struct ebbgc_heap *h)
+{
+	uint64_t local = far_local(h), limit = far_limit(h), wanted;
+
+	wanted = local + h->far.window > limit ? local + h->far.window - limit : 0;
+	return wanted < h->far.window ? wanted : h->far.window;
+}
+
+/* Lock held: has the thread something to do? */
+static inline bool far_is_due(const struct ebbgc_heap *h)
+{
+	return far_local(h) > far_limit(h) || h->far.leaving_count < far_leaving(h) ||
+	       h->far.evict != h->far.evicted;
+}
+
+/* Lock held: a region was taken. */
+static inline void far_grown(struct ebbgc_heap *h)
+{
+	if (!far_is_due(h))
+		return;
+	__atomic_store_n(&h->far.short_of, far_local(h) > far_limit(h), __ATOMIC_RELAXED);
+	pthread_cond_signal(&h->far.wanted);
+}
+
+#endif

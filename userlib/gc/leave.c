@@ -1,0 +1,709 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "event.h"
+#include "far_room.h"
+#include "fetch.h"
+#include "forward.h"
+#include "leave.h"
+#include "lib/rules/tablet.h"
+#include "minor.h"
+#include "named.h"
+#include "os.h"
+#include "region.h"
+#include "roots.h"
+#include "supply.h"
+#include "sweep.h"
+#include "thread.h"
+#include "world.h"
+
+#define BATCH 32u		/* regions that begin to leave in one pause */
+#define NAP_NS 20000000u	/* when nothing can leave */
+#define BUSY_NS 1000000u	/* while a cycle runs */
+#define FULL_NAP_NS 100000000u	/* when the store takes no more */
+#define SPARE 16u		/* regions: less is not worth bringing home */
+
+static const struct region_list empty = { REGION_NONE, REGION_NONE };
+
+static void append(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
+{
+	struct region_list one = { region, region };
+
+	region_list_append(h, l, &one);
+}
+
+static void state_set(struct ebbgc_heap *h, uint32_t region, enum far_event event)
+{
+	enum far_state next = far_next(region_state(h, region), event);
+
+	__atomic_store_n(&h->moving.states[region], (uint8_t)next, __ATOMIC_SEQ_CST);
+}
+
+static uint32_t slots_of(const struct ebbgc_heap *h, uint32_t region)
+{
+	return tablet_slots((uint32_t)h->slot_size[h->kinds[region]]);
+}
+
+static uint32_t objects_in(const struct ebbgc_heap *h, uint32_t region)
+{
+	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	uint32_t count = 0;
+
+	for (size_t i = 0; i < REGION_WORDS; i++)
+		count += (uint32_t)__builtin_popcountll(__atomic_load_n(&allocated[i],
+									__ATOMIC_RELAXED));
+	return count;
+}
+
+/* In checking mode, wrong accesses fault.  Fails harmlessly if there are too many mappings. */
+static void protect(const struct ebbgc_heap *h, uint32_t region, int rights)
+{
+	if (h->options.check)
+		mprotect(region_start(h, region), REGION_SIZE, rights);
+}
+
+/* --- 1. choosing ---------------------------------------------------------------------------- */
+
+/* The oldest regions found so far, the oldest first. */
+struct choice {
+	uint64_t keys[BATCH];
+	uint32_t count, limit;
+	uint32_t before;		/* only those that were taken, or found pinned, before */
+};
+
+static void choice_add(struct choice *c, uint64_t key)
+{
+	uint32_t i = c->count;
+
+	if (i == c->limit) {
+		if (key >= c->keys[i - 1])
+			return;
+		i--;
+	} else {
+		c->count++;
+	}
+	for (; i && c->keys[i - 1] > key; i--)
+		c->keys[i] = c->keys[i - 1];
+	c->keys[i] = key;
+}
+
+static uint64_t key_of(const struct ebbgc_heap *h, uint32_t region)
+{
+	const struct region *r = &h->regions[region];
+	/* Modulo 2^32. */
+	uint32_t age = h->far.clock - r->arrived;
+
+	return (uint64_t)!r->swept << 32 | (UINT32_MAX - age);
+}
+
+static void list_look(const struct ebbgc_heap *h, const struct region_list *l, struct choice *c)
+{
+	for (uint32_t r = l->head; r != REGION_NONE; r = h->regions[r].next)
+		if ((int32_t)(h->regions[r].arrived - c->before) < 0)
+			choice_add(c, key_of(h, r));
+}
+
+static void list_take(struct ebbgc_heap *h, struct region_list *l, const struct choice *c,
+		      struct region_list *chosen)
+{
+	struct region_list rest = empty;
+	uint32_t region;
+
+	while ((region = region_list_pop(h, l)) != REGION_NONE) {
+		/* Keys differ, unless the numbers of regions have been used up. */
+		if (key_of(h, region) > c->keys[c->count - 1] ||
+		    (int32_t)(h->regions[region].arrived - c->before) >= 0) {
+			append(h, &rest, region);
+			continue;
+		}
+		state_set(h, region, FAR_CHOSEN);
+		append(h, chosen, region);
+	}
+	*l = rest;
+}
+
+/* Lock held: takes at most @limit regions off their lists. */
+static struct region_list choose(struct ebbgc_heap *h, uint32_t limit, uint32_t before)
+{
+	struct region_list chosen = empty;
+	struct choice c = { .limit = limit < BATCH ? limit : BATCH, .before = before };
+
+	for (unsigned int k = KIND_MOVABLE; c.limit && k < SMALL_KINDS; k++) {
+		list_look(h, &h->full[k], &c);
+		list_look(h, &h->partial[k], &c);
+	}
+	for (unsigned int k = KIND_MOVABLE; c.count && k < SMALL_KINDS; k++) {
+		list_take(h, &h->full[k], &c, &chosen);
+		list_take(h, &h->partial[k], &c, &chosen);
+	}
+	return chosen;
+}
+
+/* --- 2. pins -------------------------------------------------------------------------------- */
+
+static void pin_region(struct ebbgc_heap *h, uint32_t region)
+{
+	if (region_state(h, region) == FAR_PROBING)
+		h->regions[region].pinned = true;
+}
+
+static void pin(void *arg, ebbgc_ref_t *slot)
+{
+	struct ebbgc_heap *h = arg;
+	uint64_t object = ref_load(slot);
+
+	if (in_heap(h, object))
+		pin_region(h, region_of(h, object));
+}
+
+/* World stopped. */
+static void pins_find(struct ebbgc_heap *h)
+{
+	roots_each(h, pin, h);
+	stacks_each(h, pin, h);
+	/* Slots that threads have taken and that hold no object yet. */
+	for (const struct mutator *m = h->mutators; m; m = m->next)
+		for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++)
+			if (m->supply[k].next != m->supply[k].end)
+				pin_region(h, region_of(h, (uint64_t)(uintptr_t)m->supply[k].next));
+}
+
+/* World stopped, lock held: the region stays, as a new one. */
+static void stay(struct ebbgc_heap *h, uint32_t region)
+{
+	uint8_t kind = h->kinds[region];
+
+	state_set(h, region, FAR_PINNED);
+	h->regions[region].pinned = false;
+	h->regions[region].arrived = h->far.clock++;
+	region_list_push(h, objects_in(h, region) == slots_of(h, region) ? &h->full[kind] :
+			    &h->partial[kind], region);
+}
+
+/* World stopped, lock held: from here on no thread has an address in the region. */
+static void leave(struct ebbgc_heap *h, uint32_t region)
+{
+	size_t from = (size_t)region * REGION_WORDS;
+
+	h->far.regions[region] = (struct far_region){ .live = objects_in(h, region) };
+	for (size_t i = from; i < from + REGION_WORDS; i++)
+		__atomic_store_n(&h->marks[i], __atomic_load_n(&h->allocated[i], __ATOMIC_RELAXED),
+				 __ATOMIC_RELAXED);
+	state_set(h, region, FAR_UNPINNED);
+	h->far.leaving_count++;
+	h->moving.active = true;
+}
+
+/* World stopped: returns those of the chosen regions that leave. */
+static struct region_list sort_out(struct ebbgc_heap *h, struct region_list *chosen)
+{
+	struct region_list left = empty;
+	uint32_t region;
+
+	pins_find(h);
+	pthread_mutex_lock(&h->lock);
+	while ((region = region_list_pop(h, chosen)) != REGION_NONE) {
+		if (h->regions[region].pinned) {
+			stay(h, region);
+		} else {
+			leave(h, region);
+			append(h, &left, region);
+		}
+	}
+	pthread_mutex_unlock(&h->lock);
+	return left;
+}
+
+/* Whose regions leave. */
+enum whose {
+	OF_NO_THREAD,
+	OF_THREADS,		/* also those that threads take slots from */
+};
+
+/* World stopped, lock held: threads lose the regions that they take slots from, or would next. */
+static void regions_recall(struct ebbgc_heap *h)
+{
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		supplies_drop(h, m);
+	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++) {
+		for (uint32_t r = h->recycled[k].head; r != REGION_NONE; r = h->regions[r].next) {
+			h->regions[r].recycled = false;
+			h->nursery.recycled--;
+		}
+		region_list_append(h, &h->partial[k], &h->recycled[k]);
+	}
+	arrivals_close(h);
+}
+
+/* A pause: returns those of the chosen regions that leave. */
+static struct region_list probe(struct ebbgc_heap *h, struct region_list *chosen, enum whose whose)
+{
+	struct region_list left;
+	uint64_t since, ready;
+
+	pause_begin(h);
+	sweep_all(h);
+	since = os_now();
+	world_stop(h);
+	ready = minor_collect(h);
+	if (whose == OF_THREADS) {
+		pthread_mutex_lock(&h->lock);
+		regions_recall(h);
+		pthread_mutex_unlock(&h->lock);
+	}
+	left = sort_out(h, chosen);
+	world_resume(h, since);
+	pause_end(h);
+	if (ready)
+		event_send(h, EBBGC_EVENT_FINALIZERS_READY, ready, NULL);
+	return left;
+}
+
+/* --- 3. names ------------------------------------------------------------------------------- */
+
+/*
+ * Makes at most @limit regions leave; returns how many do, or -EBUSY: a cycle runs.  *@any is set
+ * to whether there were any, perhaps pinned.
+ */
+static int announce(struct ebbgc_heap *h, uint32_t limit, uint32_t before, bool *any)
+{
+	struct region_list chosen, left = empty;
+	uint32_t region;
+	int count = 0;
+
+	if (pthread_mutex_trylock(&h->far.turn))
+		return -EBUSY;
+	pthread_mutex_lock(&h->lock);
+	chosen = choose(h, limit, before);
+	pthread_mutex_unlock(&h->lock);
+	*any = chosen.head != REGION_NONE;
+	if (*any)
+		left = probe(h, &chosen, OF_NO_THREAD);
+	for (uint32_t r = left.head; r != REGION_NONE; r = h->regions[r].next) {
+		named_add_region(h, r);
+		protect(h, r, PROT_READ);
+	}
+	pthread_mutex_lock(&h->lock);
+	while ((region = region_list_pop(h, &left)) != REGION_NONE) {
+		append(h, &h->far.leaving, region);
+		count++;
+	}
+	pthread_mutex_unlock(&h->lock);
+	pthread_mutex_unlock(&h->far.turn);
+	return count;
+}
+
+/* --- 4. writing ----------------------------------------------------------------------------- */
+
+static size_t tablet_size(const struct ebbgc_heap *h, uint32_t region)
+{
+	return tablet_words(slots_of(h, region)) * (sizeof(uint64_t) + sizeof(uint16_t));
+}
+
+static void tablet_drop(struct ebbgc_heap *h, uint32_t region)
+{
+	struct far_region *r = &h->far.regions[region];
+
+	if (r->tablet)
+		__atomic_fetch_sub(&h->far.tables, tablet_size(h, region), __ATOMIC_RELAXED);
+	free(r->tablet);
+	free(r->shadow);
+	r->tablet = NULL;
+	r->shadow = NULL;
+}
+
+/*
+ * A slot that a thread had taken, and has left without an object.  Threads that still have such
+ * slots keep the region.
+ */
+static bool drop_bare(struct ebbgc_heap *h, uint32_t region, uint64_t object)
+{
+	size_t granule = granule_of(h, object);
+
+	if (type_id(object) != TYPE_NONE)
+		return false;
+	__atomic_fetch_and(&h->allocated[granule >> 6], ~(UINT64_C(1) << (granule & 63)),
+			   __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&h->far.regions[region].live, 1, __ATOMIC_SEQ_CST);
+	return true;
+}
+
+/* Packs the objects of a LEAVING region; fills in its tablet.  Returns 0 or -ENOMEM. */
+static int pack(struct ebbgc_heap *h, uint32_t region, char *buffer)
+{
+	struct far_region *r = &h->far.regions[region];
+	uint32_t slots = slots_of(h, region), size = (uint32_t)h->slot_size[h->kinds[region]];
+	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	const char *from = region_start(h, region);
+
+	r->tablet = calloc(1, tablet_size(h, region));
+	if (!r->tablet)
+		return -ENOMEM;
+	__atomic_fetch_add(&h->far.tables, tablet_size(h, region), __ATOMIC_RELAXED);
+	r->bytes = 0;
+	for (uint32_t i = 0; i < slots; i++) {
+		if (!bit_test(allocated, i * (size >> GRANULE_SHIFT)) ||
+		    drop_bare(h, region, (uint64_t)(uintptr_t)from + (uint64_t)i * size + HEADER))
+			continue;
+		r->tablet[i / 64] |= UINT64_C(1) << i % 64;
+		memcpy(buffer + r->bytes, from + (size_t)i * size, size);
+		r->bytes += size;
+	}
+	tablet_index(r->tablet, slots, (uint16_t *)(r->tablet + tablet_words(slots)));
+	if (!h->options.check)
+		return 0;
+	r->shadow = malloc(r->bytes);
+	if (!r->shadow)
+		return -ENOMEM;
+	memcpy(r->shadow, buffer, r->bytes);
+	return 0;
+}
+
+/* Writes a LEAVING region; its bytes are 0 if nothing was left.  Returns 0 or an error. */
+static int store(struct ebbgc_heap *h, uint32_t region, char *buffer)
+{
+	struct far_region *r = &h->far.regions[region];
+	const struct ebbgc_far_store *s = &h->far.store;
+	int e = pack(h, region, buffer);
+
+	if (!e && !r->bytes) {
+		tablet_drop(h, region);
+		return 0;
+	}
+	if (!e)
+		e = s->alloc(s->arg, r->bytes, &r->place);
+	if (!e) {
+		e = s->write(s->arg, &r->place, buffer, r->bytes);
+		if (e)
+			s->free(s->arg, &r->place);
+	}
+	if (e)
+		tablet_drop(h, region);
+	return e;
+}
+
+/* The region has just lost its memory's users. */
+static void memory_return(struct ebbgc_heap *h, uint32_t region)
+{
+	far_settle(h, region);
+	madvise(region_start(h, region), REGION_SIZE, MADV_DONTNEED);
+	protect(h, region, PROT_NONE);
+}
+
+/* A region that is LEAVING and on no list becomes AWAY, or EMPTY.  Returns 0 or an error. */
+static int write_out(struct ebbgc_heap *h, uint32_t region, char *buffer)
+{
+	struct far_region *r = &h->far.regions[region];
+	int e = store(h, region, buffer);
+	bool empty_now = !r->bytes;
+
+	if (e) {
+		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
+		return e;
+	}
+	pthread_mutex_lock(&h->far.writing);
+	state_set(h, region, empty_now ? FAR_DRAINED : FAR_WRITTEN);
+	memory_return(h, region);
+	pthread_mutex_unlock(&h->far.writing);
+	pthread_mutex_lock(&h->lock);
+	h->far.out++;
+	h->far.leaving_count--;
+	if (!empty_now) {
+		h->far.left++;
+		h->far.left_bytes += r->bytes;
+		h->far.stored += r->bytes;
+	}
+	pthread_mutex_unlock(&h->lock);
+	return 0;
+}
+
+/* Lock held, released meanwhile: writes the oldest region that leaves.  Returns 0 or an error. */
+static int write_one(struct ebbgc_heap *h, char *buffer)
+{
+	uint32_t region = region_list_pop(h, &h->far.leaving);
+	int e;
+
+	if (region == REGION_NONE)
+		return -ENOENT;
+	pthread_mutex_unlock(&h->lock);
+	e = write_out(h, region, buffer);
+	pthread_mutex_lock(&h->lock);
+	if (e)
+		region_list_push(h, &h->far.leaving, region);
+	return e;
+}
+
+/* --- the thread ----------------------------------------------------------------------------- */
+
+/* Lock held, released meanwhile: makes room.  Returns 0, or why it did not. */
+static int make_room(struct ebbgc_heap *h, char *buffer)
+{
+	uint32_t before;
+	int e = 0, n;
+	bool any;
+
+	while (!e && !h->quit && far_local(h) > far_limit(h) &&
+	       h->far.leaving.head != REGION_NONE)
+		e = write_one(h, buffer);
+	if (e || h->quit || h->far.leaving_count >= far_leaving(h))
+		return e;
+	n = (int)(far_leaving(h) - h->far.leaving_count);
+	before = h->far.clock;
+	pthread_mutex_unlock(&h->lock);
+	n = announce(h, (uint32_t)n, before, &any);
+	pthread_mutex_lock(&h->lock);
+	return n < 0 ? n : n ? 0 : -ENOENT;
+}
+
+/* Lock held, released meanwhile: moves all that can leave. */
+static void evict(struct ebbgc_heap *h, char *buffer)
+{
+	struct region_list none = empty;
+	uint64_t ticket = h->far.evict;
+	int n, e = buffer ? 0 : -ENOMEM;
+	uint32_t before;
+	bool any = true;
+
+	pthread_mutex_unlock(&h->lock);
+	/* After a cycle that runs. */
+	pthread_mutex_lock(&h->far.turn);
+	probe(h, &none, OF_THREADS);
+	pthread_mutex_unlock(&h->far.turn);
+	pthread_mutex_lock(&h->lock);
+	/* Each region is tried once: those that are pinned count as new. */
+	before = h->far.clock;
+	while (!e && !h->quit && any) {
+		pthread_mutex_unlock(&h->lock);
+		n = announce(h, BATCH, before, &any);
+		if (n == -EBUSY)
+			os_sleep(BUSY_NS);
+		pthread_mutex_lock(&h->lock);
+		while (!e && !h->quit && h->far.leaving.head != REGION_NONE)
+			e = write_one(h, buffer);
+	}
+	h->far.failed = e;
+	h->far.evicted = ticket;
+	pthread_cond_broadcast(&h->far.made_room);
+}
+
+static void *far_thread(void *arg)
+{
+	struct ebbgc_heap *h = arg;
+	char *buffer = os_map(REGION_SIZE);
+
+	thread_name(h, "ebb-gc-far");
+	pthread_mutex_lock(&h->lock);
+	while (!h->quit) {
+		int e;
+
+		if (!far_is_due(h)) {
+			h->far.stuck = false;
+			__atomic_store_n(&h->far.short_of, false, __ATOMIC_RELAXED);
+			/* What left by other means, such as a cycle, made room, too. */
+			pthread_cond_broadcast(&h->far.made_room);
+			pthread_cond_wait(&h->far.wanted, &h->lock);
+			continue;
+		}
+		if (h->far.evict != h->far.evicted) {
+			evict(h, buffer);
+			continue;
+		}
+		e = buffer ? make_room(h, buffer) : -ENOMEM;
+		h->far.failed = e == -ENOENT || e == -EBUSY ? 0 : e;
+		h->far.stuck = e;
+		h->far.rounds++;
+		__atomic_store_n(&h->far.short_of, !e && far_local(h) > far_limit(h),
+				 __ATOMIC_RELAXED);
+		pthread_cond_broadcast(&h->far.made_room);
+		/* All is pinned or in use, a cycle runs, or the store takes no more. */
+		if (e && !h->quit)
+			os_wait(&h->far.wanted, &h->lock,
+				e == -ENOENT || e == -EBUSY ? NAP_NS : FULL_NAP_NS);
+	}
+	pthread_mutex_unlock(&h->lock);
+	if (buffer)
+		munmap(buffer, REGION_SIZE);
+	return NULL;
+}
+
+int leave_start(struct ebbgc_heap *h)
+{
+	int r = thread_start(&h->far.thread, far_thread, h);
+
+	h->far.started = !r;
+	return r;
+}
+
+void leave_stop(struct ebbgc_heap *h)
+{
+	if (!h->far.started || os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->quit = true;
+	pthread_cond_signal(&h->far.wanted);
+	pthread_mutex_unlock(&h->lock);
+	pthread_join(h->far.thread, NULL);
+}
+
+/* --- 5. the end ----------------------------------------------------------------------------- */
+
+/* The region has no object in the store any more. */
+static void drain(struct ebbgc_heap *h, uint32_t region)
+{
+	struct far_region *r = &h->far.regions[region];
+
+	state_set(h, region, FAR_DRAINED);
+	if (h->far.store.free(h->far.store.arg, &r->place))
+		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&h->lock);
+	h->far.stored -= r->bytes;
+	pthread_mutex_unlock(&h->lock);
+	tablet_drop(h, region);
+	r->bytes = 0;
+}
+
+/* A kept forward leads to where its object is, not to a name whose forward may be dropped. */
+static void shorten(struct ebbgc_heap *h, uint32_t region)
+{
+	uint64_t *table = forwards_of(h, region);
+	size_t count = forwards_count(h, region);
+
+	for (size_t i = 0; table && i < count; i++) {
+		uint64_t seen = __atomic_load_n(&table[i], __ATOMIC_SEQ_CST), target, last;
+
+		target = far_target(seen);
+		last = target ? forward(h, target) : 0;
+		/* A target never changes but here. */
+		if (last != target)
+			__atomic_store_n(&table[i], last | (seen & FAR_FLAGS), __ATOMIC_SEQ_CST);
+	}
+}
+
+/* Drops forwards; returns how many remain. */
+static size_t drop_forwards(struct ebbgc_heap *h, uint32_t region)
+{
+	uint64_t *table = forwards_of(h, region);
+	size_t count = forwards_count(h, region), kept = 0, size = h->slot_size[h->kinds[region]];
+	uint64_t base = (uint64_t)(uintptr_t)region_start(h, region) + HEADER;
+
+	for (size_t i = 0; table && i < count; i++) {
+		uint64_t entry = __atomic_load_n(&table[i], __ATOMIC_SEQ_CST);
+
+		if (!entry)
+			continue;
+		if (far_may_drop(entry, is_named(h, base + i * size), h->far.snapshots))
+			__atomic_store_n(&table[i], 0, __ATOMIC_SEQ_CST);
+		else
+			kept++;
+	}
+	return kept;
+}
+
+/* The region is EMPTY and has no forward: no slot names it.  Frees it. */
+static void forget(struct ebbgc_heap *h, uint32_t region)
+{
+	size_t from = (size_t)region * REGION_WORDS;
+	uint64_t table = forwards_count(h, region) * sizeof(uint64_t);
+
+	for (size_t i = from; i < from + REGION_WORDS; i++) {
+		__atomic_store_n(&h->marks[i], 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&h->allocated[i], 0, __ATOMIC_RELAXED);
+		if (h->nursery.old)
+			__atomic_store_n(&h->nursery.old[i], 0, __ATOMIC_RELAXED);
+	}
+	if (forwards_of(h, region))
+		__atomic_fetch_sub(&h->far.tables, table, __ATOMIC_RELAXED);
+	h->far.named_any[region] = 0;
+	protect(h, region, PROT_READ | PROT_WRITE);
+	pthread_mutex_lock(&h->lock);
+	state_set(h, region, FAR_FORGOTTEN);
+	forwards_drop(h, region);
+	regions_free(h, region, 1);
+	h->regions[region].committed = false;
+	h->committed_free--;
+	h->far.out--;
+	pthread_mutex_unlock(&h->lock);
+}
+
+static bool is_mostly_back(const struct ebbgc_heap *h, uint32_t region)
+{
+	const struct far_region *r = &h->far.regions[region];
+	uint64_t size = h->slot_size[h->kinds[region]];
+
+	return 2 * size * __atomic_load_n(&r->live, __ATOMIC_SEQ_CST) < r->bytes;
+}
+
+/* Frees what objects have left behind in the store, when that is more than half of it. */
+static void tidy(struct ebbgc_heap *h, uint32_t top, uint64_t stored, uint64_t live)
+{
+	uint64_t spare = h->options.check ? 0 : SPARE * REGION_SIZE;
+	char *buffer = stored > 2 * live + spare ? os_map(REGION_SIZE) : NULL;
+
+	for (uint32_t r = 0; buffer && r < top && stored > 2 * live; r++) {
+		uint64_t bytes;
+
+		if (region_state(h, r) != FAR_AWAY || !is_mostly_back(h, r))
+			continue;
+		bytes = h->far.regions[r].bytes;
+		state_set(h, r, FAR_CALLED);
+		if (far_bring_all(h, r, buffer)) {
+			state_set(h, r, FAR_REFUSED);
+			continue;
+		}
+		drain(h, r);
+		stored -= bytes;
+	}
+	if (buffer)
+		munmap(buffer, REGION_SIZE);
+}
+
+void leave_forget(struct ebbgc_heap *h)
+{
+	uint32_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
+	uint64_t stored = 0, live = 0;
+
+	if (!h->far.on)
+		return;
+	__atomic_store_n(&h->far.brought_bytes, 0, __ATOMIC_RELAXED);
+	for (uint32_t r = 0; r < top; r++)
+		if (region_is_out(h, r))
+			shorten(h, r);
+	for (uint32_t r = 0; r < top; r++) {
+		size_t kept;
+
+		if (!region_is_out(h, r))
+			continue;
+		kept = drop_forwards(h, r);
+		if (region_state(h, r) == FAR_AWAY) {
+			stored += h->far.regions[r].bytes;
+			live += h->slot_size[h->kinds[r]] *
+				__atomic_load_n(&h->far.regions[r].live, __ATOMIC_SEQ_CST);
+			if (!__atomic_load_n(&h->far.regions[r].live, __ATOMIC_SEQ_CST))
+				drain(h, r);
+		}
+		if (region_state(h, r) == FAR_EMPTY && !kept)
+			forget(h, r);
+	}
+	tidy(h, top, stored, live);
+}
+
+void leave_nothing(struct ebbgc_heap *h)
+{
+	if (!h->far.on)
+		return;
+	for (uint32_t r = 0; r < h->top; r++) {
+		enum far_state state = region_state(h, r);
+
+		if (!far_is_out(state))
+			continue;
+		if (!os_forked(h->pid)) {
+			if (state == FAR_AWAY || state == FAR_COMING)
+				h->far.store.free(h->far.store.arg, &h->far.regions[r].place);
+			free(h->far.regions[r].tablet);
+			free(h->far.regions[r].shadow);
+			free(forwards_of(h, r));
+		}
+	}
+}

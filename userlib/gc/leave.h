@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * How regions of a far generation leave, and how what is left of them ends.
+ *
+ *	1. The oldest regions are chosen, those first that a sweep has cleaned.  They leave all
+ *	   lists, so no thread takes their slots.
+ *	2. A pause finds those that a root refers to: they stay, as new ones.  The others are
+ *	   LEAVING: no thread has an address in them, and each load of one brings the object.
+ *	3. Beside the program, old names in them are replaced, and what they refer to becomes named.
+ *	4. The oldest that is LEAVING is packed and written, becomes AWAY, and its memory returns to
+ *	   the kernel once no thread copies from it.  If all of it was rescued, it is EMPTY at once.
+ *	5. At the end of a cycle, the forwards are dropped that no slot and nothing in the store
+ *	   needs.  Regions without an object in the store are EMPTY; without a forward, free.  While
+ *	   more than half of the bytes in the store are of objects that came back, regions of which
+ *	   this is so come home.
+ *
+ * 1 to 4 are done by the thread `ebb-gc-far`, 5 by the collector's.
+ */
+#ifndef EBBGC_LEAVE_H
+#define EBBGC_LEAVE_H
+
+#include <stdbool.h>
+
+struct ebbgc_heap;
+struct mutator;
+
+/* The thread of a far generation; returns 0 or -errno. */
+int leave_start(struct ebbgc_heap *h);
+void leave_stop(struct ebbgc_heap *h);
+
+/* Frees all that is in the store. */
+void leave_nothing(struct ebbgc_heap *h);
+
+/* The collector, at the end of a cycle: step 5. */
+void leave_forget(struct ebbgc_heap *h);
+
+#endif
