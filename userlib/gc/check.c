@@ -503,13 +503,13 @@ static void check_store(struct ebbgc_heap *h)
 {
 	struct far_check c = { .h = h };
 
-	pthread_mutex_lock(&h->far.writing);
 	for (uint32_t r = 0; r < h->top; r++) {
 		const struct far_region *f = &h->far.regions[r];
 		enum far_state state = region_state(h, r);
 		uint32_t size, slots, place = 0;
 
-		if ((state != FAR_AWAY && state != FAR_COMING) || !f->shadow)
+		/* The region may become AWAY meanwhile, but not EMPTY. */
+		if (state != FAR_AWAY || !f->shadow)
 			continue;
 		size = (uint32_t)h->slot_size[h->kinds[r]];
 		slots = tablet_slots(size);
@@ -523,7 +523,6 @@ static void check_store(struct ebbgc_heap *h)
 				type_visit(&h->types[type_id(shadow)], shadow, far_slot, &c);
 		}
 	}
-	pthread_mutex_unlock(&h->far.writing);
 }
 
 void check_marks(struct ebbgc_heap *h, bool exact)

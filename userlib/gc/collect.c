@@ -2,6 +2,7 @@
 #include "check.h"
 #include "collect.h"
 #include "event.h"
+#include "far_room.h"
 #include "fetch.h"
 #include "fibre.h"
 #include "finalize.h"
@@ -254,6 +255,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 				if (marking_abandoned(h))
 					return;
 			} while (ephemerons_step(h));
+			leave_shorten(h);
 			since = stop(h);
 			attempt = try_finish(h, kind, &verdict);
 			if (attempt == FINISHED)
@@ -269,6 +271,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 		}
 	} else {
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
+		leave_shorten(h);
 		if (try_finish(h, kind, &verdict) != FINISHED) {
 			resume(h, since);
 			return;
@@ -309,19 +312,6 @@ static void wait_wanted(struct ebbgc_heap *h)
 	pthread_mutex_lock(&h->lock);
 }
 
-/* No region begins to leave during a cycle. */
-static void turn_begin(struct ebbgc_heap *h)
-{
-	if (h->far.on)
-		pthread_mutex_lock(&h->far.turn);
-}
-
-static void turn_end(struct ebbgc_heap *h)
-{
-	if (h->far.on)
-		pthread_mutex_unlock(&h->far.turn);
-}
-
 static void *collector_thread(void *arg)
 {
 	struct ebbgc_heap *h = arg;
@@ -336,15 +326,16 @@ static void *collector_thread(void *arg)
 			wait_wanted(h);
 		if (h->quit)
 			break;
+		/* No region begins to leave during a cycle. */
+		far_turn_take(h);
 		ticket = h->begun = h->requested;
 		full = h->requested_full;
 		kind = full != h->ended_full || h->options.mode == EBBGC_STOP_WORLD ?
 		       CYCLE_FULL : CYCLE_CONCURRENT;
 		pthread_mutex_unlock(&h->lock);
-		turn_begin(h);
 		cycle(h, kind);
-		turn_end(h);
 		pthread_mutex_lock(&h->lock);
+		far_turn_end(h);
 		h->ended = ticket;
 		h->ended_full = full;
 		pthread_cond_broadcast(&h->done);

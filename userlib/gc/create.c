@@ -75,6 +75,8 @@ static int heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	pthread_cond_init(&h->swept, NULL);
 	pthread_cond_init(&h->released, NULL);
 	pthread_cond_init(&h->turn, NULL);
+	/* Cycles take turns before there is a far generation, too. */
+	os_cond_init(&h->far.wanted);
 	r = regions_create(h) ? -ENOMEM : types_create(h);
 	if (!r)
 		r = location_create(h);

@@ -9,7 +9,7 @@
 #include "safepoint.h"
 #include "versions.h"
 
-#define RESERVE_SHARE 16u	/* of the budget, by default */
+#define RESERVE_SHARE 16u	/* of the budget, by default; of addresses, at most */
 #define WINDOW_SHARE 4u		/* of the budget may be leaving */
 #define LEAST_BYTES ((size_t)2 << 20)
 #define OPTIONS_LEAST_FAR (sizeof(size_t) * 2)
@@ -42,11 +42,13 @@ static void tables_free(struct ebbgc_heap *h)
 		munmap(f->regions, h->region_count * sizeof(*f->regions));
 	if (f->named)
 		munmap(f->named, granule_bytes(h));
-	if (f->named_any)
-		munmap(f->named_any, h->region_count);
+	if (f->holders)
+		munmap(f->holders, h->region_count * sizeof(*f->holders));
+	if (f->naming)
+		munmap(f->naming, h->region_count * sizeof(*f->naming));
 	f->regions = NULL;
 	f->named = NULL;
-	f->named_any = NULL;
+	f->holders = f->naming = NULL;
 }
 
 static int tables_create(struct ebbgc_heap *h)
@@ -55,8 +57,9 @@ static int tables_create(struct ebbgc_heap *h)
 
 	f->regions = os_map(h->region_count * sizeof(*f->regions));
 	f->named = os_map(granule_bytes(h));
-	f->named_any = os_map(h->region_count);
-	return f->regions && f->named && f->named_any ? 0 : -ENOMEM;
+	f->holders = os_map(h->region_count * sizeof(*f->holders));
+	f->naming = os_map(h->region_count * sizeof(*f->naming));
+	return f->regions && f->named && f->holders && f->naming ? 0 : -ENOMEM;
 }
 
 /* Lock held. */
@@ -84,13 +87,15 @@ static void far_begin(struct ebbgc_heap *h, const struct ebbgc_far_store *store,
 	f->budget = o->local_bytes >> REGION_SHIFT;
 	f->reserve = (o->reserve_bytes + REGION_SIZE - 1) >> REGION_SHIFT;
 	f->window = f->budget / WINDOW_SHARE;
-	f->leaving = (struct region_list){ REGION_NONE, REGION_NONE };
+	/* The budget may exceed the heap. */
+	f->addresses = h->region_count / RESERVE_SHARE;
+	if (f->addresses > f->reserve)
+		f->addresses = f->reserve;
+	f->low = h->region_count / 2;
+	f->leaving = f->away = f->mine = (struct region_list){ REGION_NONE, REGION_NONE };
 	for (size_t k = 0; k < SMALL_KINDS - KIND_MOVABLE; k++)
 		f->arrivals[k].region = REGION_NONE;
 	pthread_mutex_init(&f->arrivals_lock, NULL);
-	pthread_mutex_init(&f->turn, NULL);
-	pthread_mutex_init(&f->writing, NULL);
-	os_cond_init(&f->wanted);
 	pthread_cond_init(&f->made_room, NULL);
 }
 
@@ -138,7 +143,7 @@ static void *wait_evicted(void *arg)
 	struct ebbgc_heap *h = m->heap;
 	uint64_t ticket = ++h->far.evict;
 
-	pthread_cond_signal(&h->far.wanted);
+	pthread_cond_broadcast(&h->far.wanted);
 	mutator_block(m);
 	mutator_lend(m);
 	while (h->far.evicted < ticket)

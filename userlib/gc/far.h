@@ -8,8 +8,10 @@
  *			region that is not LOCAL takes the slow path, which follows forwards, brings
  *			the object if it is not in local memory, and heals the slot
  *	tablet		the slots of a region in the store, packed: lib/rules/tablet.h
- *	named		a bit for each object that something in the store may refer to, under the
- *			name that it had then.  In each cycle these objects are roots
+ *	named		a bit for each object that a region which leaves, or has left, refers to,
+ *			under the name that it had then.  In each cycle these objects are roots.
+ *			Each region lists the regions in which it holds names; when the last one
+ *			that holds names in a region has ended, these are withdrawn
  *	marks, old bits	of regions that are out stay set: far objects count as marked and as old, so
  *			that no tracer, no weak reference and no minor cycle asks for more
  *	allocated bits	of regions that are out: objects that were not brought
@@ -19,9 +21,16 @@
  * Memory.  Local regions are those in use, less those that are out, and free ones that keep their
  * memory.  Beyond the budget, less the reserve, the thread `ebb-gc-far` writes regions to the store
  * that are leaving; before, it makes as many leave as will be needed, at most a quarter of the
- * budget.  Births wait for it while it makes progress; arrivals never do.
+ * budget.  Births wait for it, and for a cycle that it waits for, while it makes progress; arrivals
+ * never do.
  *
- * Cycles exclude naming (far.turn): what leaves meanwhile was named before the cycle's snapshot.
+ * Turns.  A cycle and the thread `ebb-gc-far`, which makes regions leave, take turns (far_room.h).
+ * So what leaves was named before the cycle's first pause, and nothing begins to leave before the
+ * cycle has dropped forwards.  Writing what is leaving needs no turn.
+ *
+ * Owners.  A region that is out is the thread `ebb-gc-far`'s until its memory is returned, then it
+ * is on far.away, from where the collector takes it, whose it is until it is free.  What is not the
+ * collector's it neither frees nor drops forwards of; it shortens those of all regions.
  */
 #ifndef EBBGC_FAR_H
 #define EBBGC_FAR_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* The local memory of a heap with a far generation, in regions: see far.h. */
+/* A heap with a far generation: whose turn it is; local memory, in regions.  See far.h. */
 #ifndef EBBGC_FAR_ROOM_H
 #define EBBGC_FAR_ROOM_H
 
@@ -49,7 +49,35 @@ static inline void far_grown(struct ebbgc_heap *h)
 	if (!far_is_due(h))
 		return;
 	__atomic_store_n(&h->far.short_of, far_local(h) > far_limit(h), __ATOMIC_RELAXED);
-	pthread_cond_signal(&h->far.wanted);
+	pthread_cond_broadcast(&h->far.wanted);
+}
+
+/* Lock held: asks for the turn; a cycle and regions that begin to leave take turns in order. */
+static inline uint64_t far_turn_ask(struct ebbgc_heap *h)
+{
+	return h->far.tickets++;
+}
+
+/* Lock held: has the turn come?  It changes with far.wanted. */
+static inline bool far_turn_is(const struct ebbgc_heap *h, uint64_t ticket)
+{
+	return h->far.serving == ticket;
+}
+
+/* Lock held, released meanwhile. */
+static inline void far_turn_take(struct ebbgc_heap *h)
+{
+	uint64_t ticket = far_turn_ask(h);
+
+	while (!far_turn_is(h, ticket))
+		pthread_cond_wait(&h->far.wanted, &h->lock);
+}
+
+/* Lock held. */
+static inline void far_turn_end(struct ebbgc_heap *h)
+{
+	h->far.serving++;
+	pthread_cond_broadcast(&h->far.wanted);
 }
 
 #endif

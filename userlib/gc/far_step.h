@@ -3,28 +3,37 @@
  * The rules of the far generation, one decision at a time.  The library and the model checker
  * (tests/unit/test_gc_far_model.c) run this source.
  *
- * A region's state, and which may follow:
+ * A region's state, and which may follow; left of each state, the thread that ends it:
  *
- *	LOCAL -> PROBING -> LEAVING -> AWAY -> COMING -> EMPTY -> LOCAL, free
- *	            |          |        `-----------------^
- *	            v          `--------------------------^   all of it was rescued
- *	          LOCAL: pinned
+ *	any		LOCAL	-> PROBING		all that is done to regions of a heap
+ *	ebb-gc-far	PROBING	-> LEAVING, LOCAL	in a pause: unpinned, pinned
+ *	ebb-gc-far	LEAVING	-> AWAY			it is in the store, or nothing is left of it
+ *	collector	AWAY	-> EMPTY		its last object was brought
+ *	collector	EMPTY	-> LOCAL, free		its last forward was dropped, a cycle later
+ *
+ * The thread ebb-gc-far hands an AWAY region to the collector once its memory is returned and it is
+ * counted; until then the collector changes nothing of it.
  *
  * An object of a LEAVING region is copied out by whatever touches it (rescued), one of an AWAY
  * region is read from the store (fetched); both are called bringing.  Then the entry of its old
  * place in the region's table is its new address, its forward.
  *
- * An entry goes 0 -> BUSY -> target.  The thread that makes it BUSY has claimed the object: it
- * alone brings it.  Only after its claim it reads the region's state, which says from where.  What
- * ends a state first writes the next one, then waits until no entry is BUSY: so memory and extents
- * last until every claim that relies on them has ended.  All of these accesses are sequentially
- * consistent.
+ * An entry goes 0 -> BUSY -> target, or back to 0 if a read fails.  The thread that makes it BUSY
+ * has claimed the object: it alone brings it.  Only after its claim it reads the region's state,
+ * which says from where.  What ends a state first writes the next one, then waits until no entry is
+ * BUSY: so memory and extents last until every claim that relies on them has ended.  All of these
+ * accesses are sequentially consistent.
  *
- * Names.  A slot may hold a name that has a forward.  The name of an object is a root, called
- * named, from when an object that refers to it leaves; it is never withdrawn here.  A forward is
- * dropped when its name is not named, and a whole cycle began after it was made: the cycle has
- * replaced the name in all slots.  Chains are shortened first, since a kept forward may lead to a
- * name whose forward is dropped.
+ * Names.  A slot may hold a name that has a forward.  A region that leaves holds names: those in
+ * its slots, as they are written.  A name that some region holds is named: its object is a root.
+ * What is brought holds them, too, and is not traced by a cycle that runs.  So a region ceases to
+ * hold them at the end of the first cycle before which it was EMPTY: in that cycle they were
+ * replaced in what was brought.
+ *
+ * A forward is dropped when its name is not named, and a whole cycle began after it was made: the
+ * cycle has replaced the name in all slots.  A forward that is kept may lead to one that is
+ * dropped, and a thread may be on its way there.  So all are shortened before the cycle's last
+ * pause: they lead to where the object is.  After the pause no thread is between them.
  *
  * Pure: no I/O, clock, allocation.
  */
@@ -40,9 +49,8 @@ enum far_state {
 	FAR_MOVED,	/* of move.h: objects have moved out, within local memory */
 	FAR_PROBING,	/* as LOCAL; leaves if the next pause finds no pin */
 	FAR_LEAVING,	/* read-only */
-	FAR_AWAY,	/* in the store; no local memory */
-	FAR_COMING,	/* as AWAY, while the collector brings all that is left of it */
-	FAR_EMPTY,	/* only forwards; no local memory, nothing in the store */
+	FAR_AWAY,	/* in the store, as far as objects are left; no local memory */
+	FAR_EMPTY,	/* only forwards, and names that it holds; nothing in the store */
 };
 
 /* What may happen to a region. */
@@ -51,8 +59,6 @@ enum far_event {
 	FAR_PINNED,
 	FAR_UNPINNED,	/* a pause found no pin */
 	FAR_WRITTEN,	/* to the store */
-	FAR_CALLED,	/* home */
-	FAR_REFUSED,	/* the store did not answer: it stays there */
 	FAR_DRAINED,	/* its last object was brought */
 	FAR_FORGOTTEN,	/* its last forward was dropped */
 	FAR_EVENTS,
@@ -70,14 +76,8 @@ static inline enum far_state far_next(enum far_state state, enum far_event event
 		return state == FAR_PROBING ? FAR_LEAVING : state;
 	case FAR_WRITTEN:
 		return state == FAR_LEAVING ? FAR_AWAY : state;
-	case FAR_CALLED:
-		return state == FAR_AWAY ? FAR_COMING : state;
-	case FAR_REFUSED:
-		return state == FAR_COMING ? FAR_AWAY : state;
 	case FAR_DRAINED:
-		if (state == FAR_LEAVING || state == FAR_AWAY || state == FAR_COMING)
-			return FAR_EMPTY;
-		return state;
+		return state == FAR_AWAY ? FAR_EMPTY : state;
 	case FAR_FORGOTTEN:
 		return state == FAR_EMPTY ? FAR_LOCAL : state;
 	default:
@@ -89,12 +89,6 @@ static inline enum far_state far_next(enum far_state state, enum far_event event
 static inline bool far_is_out(enum far_state state)
 {
 	return state >= FAR_LEAVING;
-}
-
-/* Has it local memory? */
-static inline bool far_has_memory(enum far_state state)
-{
-	return state < FAR_AWAY;
 }
 
 /* --- entries -------------------------------------------------------------------------------- */
@@ -147,17 +141,35 @@ static inline enum far_source far_source(enum far_state state)
 {
 	if (state == FAR_LEAVING)
 		return FAR_FROM_MEMORY;
-	return state == FAR_AWAY || state == FAR_COMING ? FAR_FROM_STORE : FAR_FROM_NOWHERE;
+	return state == FAR_AWAY ? FAR_FROM_STORE : FAR_FROM_NOWHERE;
 }
 
 /*
- * Is the forward droppable, at the end of the cycle that took the last of @snapshots?  Its chain
- * has been shortened.
+ * Is the forward droppable, after the last pause of the cycle that took the last of @snapshots?
+ * Forwards were shortened before that pause.
  */
 static inline bool far_may_drop(uint64_t entry, bool named, uint64_t snapshots)
 {
 	return entry && !(entry & FAR_BUSY) && !named &&
 	       (entry & FAR_ODD) != (snapshots & 1 ? FAR_ODD : 0);
+}
+
+/*
+ * At the end of a cycle, before regions become EMPTY: does the region cease to hold names?  It was
+ * EMPTY before the cycle.
+ */
+static inline bool far_may_withdraw(enum far_state state)
+{
+	return state == FAR_EMPTY;
+}
+
+/*
+ * At the end of a cycle, before the region becomes EMPTY: is it free?  @kept: some of its forwards
+ * were not dropped.
+ */
+static inline bool far_may_forget(enum far_state state, bool kept)
+{
+	return state == FAR_EMPTY && !kept;
 }
 
 /*

@@ -207,13 +207,20 @@ struct moving {
 	struct region_list regions;	/* whose objects move or have moved; the collector's */
 };
 
-/* A region that is LEAVING or in the store. */
+/*
+ * A region that is LEAVING or further.  Belongs to the thread ebb-gc-far, and from when it is on
+ * far.away to the collector; what brings an object of an AWAY region reads tablet and place.
+ */
 struct far_region {
 	uint32_t live;			/* objects that were not brought; atomic */
 	uint32_t bytes;			/* in the store */
 	uint64_t *tablet;		/* slots there (lib/rules/tablet.h); then the index */
 	char *shadow;			/* checking mode: what is in the store */
 	struct ebbgc_far_place place;
+	/* Regions in which it holds names; none if they are not known: it holds them for ever. */
+	uint32_t *holds;
+	uint32_t holds_count;
+	uint64_t seen;			/* naming's: number of the last region with names here */
 };
 
 /* Where objects of one kind arrive. */
@@ -229,39 +236,44 @@ struct far {
 	struct ebbgc_far_options options;
 	/* In regions. */
 	uint64_t budget, reserve, window;
-	struct far_region *regions;	/* by region; its state says what may access it */
+	uint64_t addresses;		/* that births leave free */
+	/* By region; its state says what may access it, and naming has .seen of all. */
+	struct far_region *regions;
 	uint64_t *named;		/* bitmap, a bit a granule: see far_step.h */
-	uint8_t *named_any;		/* by region: some bit is set */
+	uint32_t *holders;		/* by region: regions that hold names in it */
+	uint32_t *naming;		/* regions in which the one that leaves holds names */
+	uint64_t naming_serial;
 	uint64_t snapshots;		/* of cycles; world stopped */
 
 	pthread_mutex_t arrivals_lock;
 	struct far_arrival arrivals[SMALL_KINDS - KIND_MOVABLE];	/* arrivals_lock */
 
-	/*
-	 * A cycle runs, or regions begin to leave: before heap.pausing.  No name becomes named
-	 * while a cycle marks.
-	 */
-	pthread_mutex_t turn;
-	pthread_mutex_t writing;	/* a region becomes AWAY */
-
 	/* Heap's lock. */
 	uint32_t out;			/* regions without local memory */
 	uint32_t clock;			/* regions taken so far */
+	/*
+	 * Whose turn it is: a cycle runs, or regions begin to leave.  So no name becomes named, and
+	 * no region LEAVING, from a cycle's first pause until it has dropped forwards.
+	 */
+	uint64_t tickets, serving;	/* see far_room.h */
 	struct region_list leaving;	/* the oldest first */
-	uint32_t leaving_count;
+	struct region_list away;	/* written; the collector takes them from here */
+	uint32_t leaving_count;		/* regions with local memory that are LEAVING or AWAY */
+	uint64_t low;			/* free addresses, in regions, that request a cycle */
 	uint64_t evict, evicted;	/* tickets of ebbgc_far_evict() */
 	uint64_t rounds;		/* of the thread */
 	bool stuck;			/* it can do nothing now */
 	bool short_of;			/* births wait; atomic */
-	int failed;			/* the last write's error */
-	pthread_cond_t wanted;		/* the thread has work; heap's `quit` */
+	int failed;			/* of the last ebbgc_far_evict() */
+	pthread_cond_t wanted;		/* the thread has work; heap's `quit`; `serving` */
 	pthread_cond_t made_room;	/* `rounds` has changed */
 	pthread_t thread;
 	bool started;
+	struct region_list mine;	/* the collector's: out, and taken from `away` */
 
 	/* Atomic. */
 	uint64_t brought_bytes;		/* since the last cycle */
-	uint64_t tables;		/* bytes of forwards and tablets */
+	uint64_t tables;		/* bytes of forwards, tablets and .holds */
 	uint64_t fetched, fetched_bytes, rescued, healed;	/* by threads that have left */
 	uint64_t left, left_bytes, homed, stored, failures;
 };

@@ -21,7 +21,6 @@
 
 #define BATCH 32u		/* regions that begin to leave in one pause */
 #define NAP_NS 20000000u	/* when nothing can leave */
-#define BUSY_NS 1000000u	/* while a cycle runs */
 #define FULL_NAP_NS 100000000u	/* when the store takes no more */
 #define SPARE 16u		/* regions: less is not worth bringing home */
 
@@ -89,13 +88,15 @@ static void choice_add(struct choice *c, uint64_t key)
 	c->keys[i] = key;
 }
 
+/* Modulo 2^32. */
+static uint32_t age_of(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->far.clock - h->regions[region].arrived;
+}
+
 static uint64_t key_of(const struct ebbgc_heap *h, uint32_t region)
 {
-	const struct region *r = &h->regions[region];
-	/* Modulo 2^32. */
-	uint32_t age = h->far.clock - r->arrived;
-
-	return (uint64_t)!r->swept << 32 | (UINT32_MAX - age);
+	return (uint64_t)!h->regions[region].swept << 32 | (UINT32_MAX - age_of(h, region));
 }
 
 static void list_look(const struct ebbgc_heap *h, const struct region_list *l, struct choice *c)
@@ -196,7 +197,24 @@ static void leave(struct ebbgc_heap *h, uint32_t region)
 	h->moving.active = true;
 }
 
-/* World stopped: returns those of the chosen regions that leave. */
+/* Adds the region to a list that begins with the oldest. */
+static void insert(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
+{
+	uint32_t before = REGION_NONE, behind = l->head;
+
+	while (behind != REGION_NONE && age_of(h, behind) >= age_of(h, region)) {
+		before = behind;
+		behind = h->regions[behind].next;
+	}
+	if (before == REGION_NONE)
+		return region_list_push(h, l, region);
+	h->regions[before].next = region;
+	h->regions[region].next = behind;
+	if (behind == REGION_NONE)
+		l->tail = region;
+}
+
+/* World stopped: returns those of the chosen regions that leave, the oldest first. */
 static struct region_list sort_out(struct ebbgc_heap *h, struct region_list *chosen)
 {
 	struct region_list left = empty;
@@ -209,7 +227,7 @@ static struct region_list sort_out(struct ebbgc_heap *h, struct region_list *cho
 			stay(h, region);
 		} else {
 			leave(h, region);
-			append(h, &left, region);
+			insert(h, &left, region);
 		}
 	}
 	pthread_mutex_unlock(&h->lock);
@@ -264,34 +282,26 @@ static struct region_list probe(struct ebbgc_heap *h, struct region_list *chosen
 /* --- 3. names ------------------------------------------------------------------------------- */
 
 /*
- * Makes at most @limit regions leave; returns how many do, or -EBUSY: a cycle runs.  *@any is set
- * to whether there were any, perhaps pinned.
+ * Lock held, released meanwhile; it is the thread's turn: makes at most @limit regions leave.
+ * Returns how many do.  *@any is set to whether there were any, perhaps pinned.
  */
-static int announce(struct ebbgc_heap *h, uint32_t limit, uint32_t before, bool *any)
+static uint32_t announce(struct ebbgc_heap *h, uint32_t limit, uint32_t before, bool *any)
 {
-	struct region_list chosen, left = empty;
-	uint32_t region;
-	int count = 0;
+	struct region_list chosen = choose(h, limit, before), left = empty;
+	uint32_t count = 0;
 
-	if (pthread_mutex_trylock(&h->far.turn))
-		return -EBUSY;
-	pthread_mutex_lock(&h->lock);
-	chosen = choose(h, limit, before);
-	pthread_mutex_unlock(&h->lock);
 	*any = chosen.head != REGION_NONE;
-	if (*any)
-		left = probe(h, &chosen, OF_NO_THREAD);
+	if (!*any)
+		return 0;
+	pthread_mutex_unlock(&h->lock);
+	left = probe(h, &chosen, OF_NO_THREAD);
 	for (uint32_t r = left.head; r != REGION_NONE; r = h->regions[r].next) {
 		named_add_region(h, r);
 		protect(h, r, PROT_READ);
-	}
-	pthread_mutex_lock(&h->lock);
-	while ((region = region_list_pop(h, &left)) != REGION_NONE) {
-		append(h, &h->far.leaving, region);
 		count++;
 	}
-	pthread_mutex_unlock(&h->lock);
-	pthread_mutex_unlock(&h->far.turn);
+	pthread_mutex_lock(&h->lock);
+	region_list_append(h, &h->far.leaving, &left);
 	return count;
 }
 
@@ -384,37 +394,30 @@ static int store(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	return e;
 }
 
-/* The region has just lost its memory's users. */
-static void memory_return(struct ebbgc_heap *h, uint32_t region)
-{
-	far_settle(h, region);
-	madvise(region_start(h, region), REGION_SIZE, MADV_DONTNEED);
-	protect(h, region, PROT_NONE);
-}
-
-/* A region that is LEAVING and on no list becomes AWAY, or EMPTY.  Returns 0 or an error. */
+/*
+ * A region that is LEAVING and on no list becomes AWAY, and at last the collector's.  Returns 0 or
+ * an error: it is as before.
+ */
 static int write_out(struct ebbgc_heap *h, uint32_t region, char *buffer)
 {
 	struct far_region *r = &h->far.regions[region];
 	int e = store(h, region, buffer);
-	bool empty_now = !r->bytes;
 
 	if (e) {
 		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
 		return e;
 	}
-	pthread_mutex_lock(&h->far.writing);
-	state_set(h, region, empty_now ? FAR_DRAINED : FAR_WRITTEN);
-	memory_return(h, region);
-	pthread_mutex_unlock(&h->far.writing);
+	state_set(h, region, FAR_WRITTEN);
+	far_settle(h, region);
+	madvise(region_start(h, region), REGION_SIZE, MADV_DONTNEED);
+	protect(h, region, PROT_NONE);
 	pthread_mutex_lock(&h->lock);
 	h->far.out++;
 	h->far.leaving_count--;
-	if (!empty_now) {
-		h->far.left++;
-		h->far.left_bytes += r->bytes;
-		h->far.stored += r->bytes;
-	}
+	h->far.left += r->bytes > 0;
+	h->far.left_bytes += r->bytes;
+	h->far.stored += r->bytes;
+	append(h, &h->far.away, region);
 	pthread_mutex_unlock(&h->lock);
 	return 0;
 }
@@ -425,8 +428,6 @@ static int write_one(struct ebbgc_heap *h, char *buffer)
 	uint32_t region = region_list_pop(h, &h->far.leaving);
 	int e;
 
-	if (region == REGION_NONE)
-		return -ENOENT;
 	pthread_mutex_unlock(&h->lock);
 	e = write_out(h, region, buffer);
 	pthread_mutex_lock(&h->lock);
@@ -437,24 +438,44 @@ static int write_one(struct ebbgc_heap *h, char *buffer)
 
 /* --- the thread ----------------------------------------------------------------------------- */
 
+/* Lock held. */
+static bool must_write(const struct ebbgc_heap *h)
+{
+	return !h->quit && far_local(h) > far_limit(h) && h->far.leaving.head != REGION_NONE;
+}
+
+/* Lock held, released meanwhile: writes regions until enough is free.  Returns 0 or an error. */
+static int write_some(struct ebbgc_heap *h, char *buffer)
+{
+	int e = 0;
+
+	while (!e && must_write(h))
+		e = write_one(h, buffer);
+	return e;
+}
+
 /* Lock held, released meanwhile: makes room.  Returns 0, or why it did not. */
 static int make_room(struct ebbgc_heap *h, char *buffer)
 {
-	uint32_t before;
-	int e = 0, n;
+	int e = write_some(h, buffer);
+	uint64_t ticket;
+	uint32_t n = 1;
 	bool any;
 
-	while (!e && !h->quit && far_local(h) > far_limit(h) &&
-	       h->far.leaving.head != REGION_NONE)
-		e = write_one(h, buffer);
 	if (e || h->quit || h->far.leaving_count >= far_leaving(h))
 		return e;
-	n = (int)(far_leaving(h) - h->far.leaving_count);
-	before = h->far.clock;
-	pthread_mutex_unlock(&h->lock);
-	n = announce(h, (uint32_t)n, before, &any);
-	pthread_mutex_lock(&h->lock);
-	return n < 0 ? n : n ? 0 : -ENOENT;
+	/* What runs now is a cycle, during which regions that are leaving can be written. */
+	for (ticket = far_turn_ask(h); !far_turn_is(h, ticket);) {
+		if (!e && must_write(h))
+			e = write_some(h, buffer);
+		else
+			pthread_cond_wait(&h->far.wanted, &h->lock);
+	}
+	if (!h->quit && h->far.leaving_count < far_leaving(h))
+		n = announce(h, (uint32_t)(far_leaving(h) - h->far.leaving_count), h->far.clock,
+			     &any);
+	far_turn_end(h);
+	return e ? e : n ? 0 : -ENOENT;
 }
 
 /* Lock held, released meanwhile: moves all that can leave. */
@@ -462,24 +483,22 @@ static void evict(struct ebbgc_heap *h, char *buffer)
 {
 	struct region_list none = empty;
 	uint64_t ticket = h->far.evict;
-	int n, e = buffer ? 0 : -ENOMEM;
+	int e = buffer ? 0 : -ENOMEM;
 	uint32_t before;
 	bool any = true;
 
-	pthread_mutex_unlock(&h->lock);
 	/* After a cycle that runs. */
-	pthread_mutex_lock(&h->far.turn);
+	far_turn_take(h);
+	pthread_mutex_unlock(&h->lock);
 	probe(h, &none, OF_THREADS);
-	pthread_mutex_unlock(&h->far.turn);
 	pthread_mutex_lock(&h->lock);
+	far_turn_end(h);
 	/* Each region is tried once: those that are pinned count as new. */
 	before = h->far.clock;
 	while (!e && !h->quit && any) {
-		pthread_mutex_unlock(&h->lock);
-		n = announce(h, BATCH, before, &any);
-		if (n == -EBUSY)
-			os_sleep(BUSY_NS);
-		pthread_mutex_lock(&h->lock);
+		far_turn_take(h);
+		announce(h, BATCH, before, &any);
+		far_turn_end(h);
 		while (!e && !h->quit && h->far.leaving.head != REGION_NONE)
 			e = write_one(h, buffer);
 	}
@@ -511,16 +530,14 @@ static void *far_thread(void *arg)
 			continue;
 		}
 		e = buffer ? make_room(h, buffer) : -ENOMEM;
-		h->far.failed = e == -ENOENT || e == -EBUSY ? 0 : e;
 		h->far.stuck = e;
 		h->far.rounds++;
 		__atomic_store_n(&h->far.short_of, !e && far_local(h) > far_limit(h),
 				 __ATOMIC_RELAXED);
 		pthread_cond_broadcast(&h->far.made_room);
-		/* All is pinned or in use, a cycle runs, or the store takes no more. */
+		/* All is pinned or in use, or the store takes no more. */
 		if (e && !h->quit)
-			os_wait(&h->far.wanted, &h->lock,
-				e == -ENOENT || e == -EBUSY ? NAP_NS : FULL_NAP_NS);
+			os_wait(&h->far.wanted, &h->lock, e == -ENOENT ? NAP_NS : FULL_NAP_NS);
 	}
 	pthread_mutex_unlock(&h->lock);
 	if (buffer)
@@ -542,19 +559,21 @@ void leave_stop(struct ebbgc_heap *h)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->quit = true;
-	pthread_cond_signal(&h->far.wanted);
+	pthread_cond_broadcast(&h->far.wanted);
 	pthread_mutex_unlock(&h->lock);
 	pthread_join(h->far.thread, NULL);
 }
 
-/* --- 5. the end ----------------------------------------------------------------------------- */
+/* --- 5, 6. forwards and the end ------------------------------------------------------------- */
 
-/* The region has no object in the store any more. */
+/* Its last object was brought: nothing has a claim there. */
 static void drain(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_region *r = &h->far.regions[region];
 
 	state_set(h, region, FAR_DRAINED);
+	if (!r->bytes)
+		return;
 	if (h->far.store.free(h->far.store.arg, &r->place))
 		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&h->lock);
@@ -564,7 +583,7 @@ static void drain(struct ebbgc_heap *h, uint32_t region)
 	r->bytes = 0;
 }
 
-/* A kept forward leads to where its object is, not to a name whose forward may be dropped. */
+/* A forward leads to where its object is, not to a name whose forward may be dropped. */
 static void shorten(struct ebbgc_heap *h, uint32_t region)
 {
 	uint64_t *table = forwards_of(h, region);
@@ -579,6 +598,15 @@ static void shorten(struct ebbgc_heap *h, uint32_t region)
 		if (last != target)
 			__atomic_store_n(&table[i], last | (seen & FAR_FLAGS), __ATOMIC_SEQ_CST);
 	}
+}
+
+void leave_shorten(struct ebbgc_heap *h)
+{
+	uint32_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
+
+	for (uint32_t r = 0; h->far.on && r < top; r++)
+		if (region_is_out(h, r))
+			shorten(h, r);
 }
 
 /* Drops forwards; returns how many remain. */
@@ -601,12 +629,14 @@ static size_t drop_forwards(struct ebbgc_heap *h, uint32_t region)
 	return kept;
 }
 
-/* The region is EMPTY and has no forward: no slot names it.  Frees it. */
+/* The region is EMPTY and has no forward: no slot names it.  Frees it, in no pause. */
 static void forget(struct ebbgc_heap *h, uint32_t region)
 {
 	size_t from = (size_t)region * REGION_WORDS;
 	uint64_t table = forwards_count(h, region) * sizeof(uint64_t);
 
+	protect(h, region, PROT_READ | PROT_WRITE);
+	pause_begin(h);
 	for (size_t i = from; i < from + REGION_WORDS; i++) {
 		__atomic_store_n(&h->marks[i], 0, __ATOMIC_RELAXED);
 		__atomic_store_n(&h->allocated[i], 0, __ATOMIC_RELAXED);
@@ -615,8 +645,6 @@ static void forget(struct ebbgc_heap *h, uint32_t region)
 	}
 	if (forwards_of(h, region))
 		__atomic_fetch_sub(&h->far.tables, table, __ATOMIC_RELAXED);
-	h->far.named_any[region] = 0;
-	protect(h, region, PROT_READ | PROT_WRITE);
 	pthread_mutex_lock(&h->lock);
 	state_set(h, region, FAR_FORGOTTEN);
 	forwards_drop(h, region);
@@ -625,33 +653,35 @@ static void forget(struct ebbgc_heap *h, uint32_t region)
 	h->committed_free--;
 	h->far.out--;
 	pthread_mutex_unlock(&h->lock);
+	pause_end(h);
 }
 
-static bool is_mostly_back(const struct ebbgc_heap *h, uint32_t region)
+static uint64_t live_bytes(const struct ebbgc_heap *h, uint32_t region)
 {
-	const struct far_region *r = &h->far.regions[region];
-	uint64_t size = h->slot_size[h->kinds[region]];
-
-	return 2 * size * __atomic_load_n(&r->live, __ATOMIC_SEQ_CST) < r->bytes;
+	return h->slot_size[h->kinds[region]] *
+	       __atomic_load_n(&h->far.regions[region].live, __ATOMIC_SEQ_CST);
 }
 
 /* Frees what objects have left behind in the store, when that is more than half of it. */
-static void tidy(struct ebbgc_heap *h, uint32_t top, uint64_t stored, uint64_t live)
+static void tidy(struct ebbgc_heap *h)
 {
-	uint64_t spare = h->options.check ? 0 : SPARE * REGION_SIZE;
-	char *buffer = stored > 2 * live + spare ? os_map(REGION_SIZE) : NULL;
+	uint64_t spare = h->options.check ? 0 : SPARE * REGION_SIZE, stored = 0, live = 0;
+	char *buffer;
 
-	for (uint32_t r = 0; buffer && r < top && stored > 2 * live; r++) {
-		uint64_t bytes;
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
+		stored += h->far.regions[r].bytes;
+		live += live_bytes(h, r);
+	}
+	if (stored <= 2 * live + spare)
+		return;
+	buffer = os_map(REGION_SIZE);
+	for (uint32_t r = h->far.mine.head; buffer && r != REGION_NONE && stored > 2 * live;
+	     r = h->regions[r].next) {
+		uint64_t bytes = h->far.regions[r].bytes;
 
-		if (region_state(h, r) != FAR_AWAY || !is_mostly_back(h, r))
+		if (region_state(h, r) != FAR_AWAY || 2 * live_bytes(h, r) >= bytes ||
+		    far_bring_all(h, r, buffer))
 			continue;
-		bytes = h->far.regions[r].bytes;
-		state_set(h, r, FAR_CALLED);
-		if (far_bring_all(h, r, buffer)) {
-			state_set(h, r, FAR_REFUSED);
-			continue;
-		}
 		drain(h, r);
 		stored -= bytes;
 	}
@@ -659,34 +689,54 @@ static void tidy(struct ebbgc_heap *h, uint32_t top, uint64_t stored, uint64_t l
 		munmap(buffer, REGION_SIZE);
 }
 
+/* The collector's list gets the regions that were written. */
+static void away_take(struct ebbgc_heap *h)
+{
+	pthread_mutex_lock(&h->lock);
+	region_list_append(h, &h->far.mine, &h->far.away);
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* Withdraws the names of regions that were EMPTY before the cycle. */
+static void names_end(struct ebbgc_heap *h)
+{
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
+		if (far_may_withdraw(region_state(h, r)))
+			named_withdraw(h, r);
+}
+
+/* Drops forwards; frees regions that were EMPTY before the cycle; regions become EMPTY. */
+static void regions_end(struct ebbgc_heap *h)
+{
+	struct region_list rest = empty;
+	uint32_t region;
+
+	while ((region = region_list_pop(h, &h->far.mine)) != REGION_NONE) {
+		size_t kept = drop_forwards(h, region);
+
+		if (far_may_forget(region_state(h, region), kept)) {
+			forget(h, region);
+			continue;
+		}
+		if (region_state(h, region) == FAR_AWAY && !live_bytes(h, region))
+			drain(h, region);
+		append(h, &rest, region);
+	}
+	h->far.mine = rest;
+}
+
 void leave_forget(struct ebbgc_heap *h)
 {
-	uint32_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
-	uint64_t stored = 0, live = 0;
-
 	if (!h->far.on)
 		return;
 	__atomic_store_n(&h->far.brought_bytes, 0, __ATOMIC_RELAXED);
-	for (uint32_t r = 0; r < top; r++)
-		if (region_is_out(h, r))
-			shorten(h, r);
-	for (uint32_t r = 0; r < top; r++) {
-		size_t kept;
-
-		if (!region_is_out(h, r))
-			continue;
-		kept = drop_forwards(h, r);
-		if (region_state(h, r) == FAR_AWAY) {
-			stored += h->far.regions[r].bytes;
-			live += h->slot_size[h->kinds[r]] *
-				__atomic_load_n(&h->far.regions[r].live, __ATOMIC_SEQ_CST);
-			if (!__atomic_load_n(&h->far.regions[r].live, __ATOMIC_SEQ_CST))
-				drain(h, r);
-		}
-		if (region_state(h, r) == FAR_EMPTY && !kept)
-			forget(h, r);
-	}
-	tidy(h, top, stored, live);
+	away_take(h);
+	names_end(h);
+	regions_end(h);
+	tidy(h);
+	pthread_mutex_lock(&h->lock);
+	h->far.low = (h->region_count - h->used) / 2;
+	pthread_mutex_unlock(&h->lock);
 }
 
 void leave_nothing(struct ebbgc_heap *h)
@@ -699,10 +749,11 @@ void leave_nothing(struct ebbgc_heap *h)
 		if (!far_is_out(state))
 			continue;
 		if (!os_forked(h->pid)) {
-			if (state == FAR_AWAY || state == FAR_COMING)
+			if (state == FAR_AWAY && h->far.regions[r].bytes)
 				h->far.store.free(h->far.store.arg, &h->far.regions[r].place);
 			free(h->far.regions[r].tablet);
 			free(h->far.regions[r].shadow);
+			free(h->far.regions[r].holds);
 			free(forwards_of(h, r));
 		}
 	}

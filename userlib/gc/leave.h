@@ -8,13 +8,16 @@
  *	   LEAVING: no thread has an address in them, and each load of one brings the object.
  *	3. Beside the program, old names in them are replaced, and what they refer to becomes named.
  *	4. The oldest that is LEAVING is packed and written, becomes AWAY, and its memory returns to
- *	   the kernel once no thread copies from it.  If all of it was rescued, it is EMPTY at once.
- *	5. At the end of a cycle, the forwards are dropped that no slot and nothing in the store
- *	   needs.  Regions without an object in the store are EMPTY; without a forward, free.  While
- *	   more than half of the bytes in the store are of objects that came back, regions of which
- *	   this is so come home.
+ *	   the kernel once no thread copies from it.  It is then the collector's.
+ *	5. Before the last pause of a cycle, forwards are shortened.
+ *	6. At the end of a cycle, regions that were EMPTY before it hold no names any more; the
+ *	   forwards are dropped that no slot and no region needs; regions that were EMPTY and have
+ *	   none are free; those without an object in the store are EMPTY.  While more than half of
+ *	   the bytes in the store are of objects that came back, regions of which this is so come
+ *	   home: all that is left of them is brought.
  *
- * 1 to 4 are done by the thread `ebb-gc-far`, 5 by the collector's.
+ * 1 to 4 are done by the thread `ebb-gc-far`, of which 1 to 3 in its turn: no cycle runs.  5 and 6
+ * are done by the collector's, 6 with regions that were handed over to it only.
  */
 #ifndef EBBGC_LEAVE_H
 #define EBBGC_LEAVE_H
@@ -31,7 +34,10 @@ void leave_stop(struct ebbgc_heap *h);
 /* Frees all that is in the store. */
 void leave_nothing(struct ebbgc_heap *h);
 
-/* The collector, at the end of a cycle: step 5. */
+/* The collector, before the last pause of a cycle, or in it: step 5. */
+void leave_shorten(struct ebbgc_heap *h);
+
+/* The collector, at the end of a cycle: step 6. */
 void leave_forget(struct ebbgc_heap *h);
 
 #endif

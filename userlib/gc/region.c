@@ -122,7 +122,7 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 		{ h->nursery.old, granules }, { h->nursery.remembered, granules },
 		{ h->moving.states, 1 }, { h->moving.forwards, sizeof(*h->moving.forwards) },
 		{ h->moving.hot, granules },
-		{ h->far.named, granules }, { h->far.named_any, 1 },
+		{ h->far.named, granules }, { h->far.holders, sizeof(*h->far.holders) },
 		{ h->far.regions, sizeof(*h->far.regions) },
 		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
 		{ h->park.slices, pages / 8 },
@@ -251,7 +251,7 @@ static void kind_set(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
 	/* Also of addresses there is a reserve. */
-	if (h->far.on && count + h->far.reserve > h->region_count - h->used)
+	if (h->far.on && count + h->far.addresses > h->region_count - h->used)
 		return REGION_NONE;
 	return regions_take_any(h, count, kind);
 }

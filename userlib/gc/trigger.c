@@ -255,7 +255,7 @@ static void far_pace(struct mutator *m)
 	since = os_now();
 	pthread_mutex_lock(&h->lock);
 	if (!h->far.stuck && far_local(h) > far_limit(h)) {
-		pthread_cond_signal(&h->far.wanted);
+		pthread_cond_broadcast(&h->far.wanted);
 		with_stack(m, wait_room, m);
 		h->stats.stalls++;
 		h->stats.stall_total_ns += os_now() - since;
