@@ -1173,9 +1173,12 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * In cycles, far objects count as alive, and so does what they refer to.  Nothing frees far
  * garbage, nor what only far garbage refers to.
  *
- * max_bytes limits addresses, of which far regions keep theirs: several times the live data is
- * right.  A load may wait for a read; a pause waits for that load.  Cycles run when as many bytes
- * have come back as `local_bytes`, too.
+ * max_bytes limits addresses, of which far regions keep theirs until a cycle or two after all of
+ * their objects have come back: several times the live data is right.  Cycles run also when as many
+ * bytes have come back as `local_bytes`, or half of the free addresses are used.  A thread that
+ * loads far objects without a safepoint delays them, and may so use up all addresses.
+ *
+ * A load may wait for a read; a pause waits for that load.
  *
  * fork().  The child may call execve() or _exit(); loads of far objects fail there.
  */
@@ -1224,8 +1227,8 @@ struct ebbgc_far_options {
 	/*
 	 * Called on the thread whose load needs an object that the store does not return; @error:
 	 * what read() returned, -EBADMSG: no such object was written, -ENOMEM, or -ECHILD in a
-	 * child of fork().  It may leave by longjmp(): the load has not happened then.  NULL: a
-	 * message and abort().
+	 * child of fork().  It must not reach a safepoint, but may leave by longjmp(): the load has
+	 * not happened then.  NULL: a message and abort().
 	 */
 	enum ebbgc_far_verdict (*failed)(void *arg, ebbgc_heap_t *heap, int error);
 	void *failed_arg;

@@ -43,6 +43,9 @@ static bool arrival_open(struct ebbgc_heap *h, struct far_arrival *a, uint8_t ki
 	pthread_mutex_lock(&h->lock);
 	arrival_close(h, a, kind);
 	a->region = regions_take_any(h, 1, kind);
+	/* A cycle frees the addresses of regions that are back. */
+	if (h->region_count - h->used < h->far.low && h->requested == h->ended && !h->suspended)
+		cycle_request(h);
 	pthread_mutex_unlock(&h->lock);
 	if (a->region == REGION_NONE)
 		return false;
@@ -66,14 +69,25 @@ static char *arrival_take(struct ebbgc_heap *h, uint8_t kind)
 	return slot;
 }
 
-/* As arrival_take(), which waits for what is leaving. */
+/* Undoes arrival_take(), if it was the last one: else the slot is free after the next sweep. */
+static void arrival_undo(struct ebbgc_heap *h, uint8_t kind, char *slot)
+{
+	struct far_arrival *a = &h->far.arrivals[kind - KIND_MOVABLE];
+
+	pthread_mutex_lock(&h->far.arrivals_lock);
+	if (a->next == slot + h->slot_size[kind])
+		a->next = slot;
+	pthread_mutex_unlock(&h->far.arrivals_lock);
+}
+
+/* As arrival_take(), which waits for what is leaving: so the caller must have no claim. */
 static char *arrival_wait(struct ebbgc_heap *h, uint8_t kind)
 {
 	char *slot = arrival_take(h, kind);
 
 	for (unsigned int i = 0; !slot && i < TRIES; i++) {
 		pthread_mutex_lock(&h->lock);
-		pthread_cond_signal(&h->far.wanted);
+		pthread_cond_broadcast(&h->far.wanted);
 		pthread_mutex_unlock(&h->lock);
 		os_sleep(TRY_NS);
 		slot = arrival_take(h, kind);
@@ -254,30 +268,27 @@ static void brought(struct ebbgc_heap *h, size_t bytes)
 }
 
 /* The caller has claimed the object.  Returns 0, or why it is not brought; the claim has ended. */
-static int bring(struct mutator *m, uint64_t object, uint64_t *entry)
+static int bring(struct mutator *m, uint64_t object, uint64_t *entry, char *slot)
 {
 	struct ebbgc_heap *h = m->heap;
 	uint32_t region = region_of(h, object);
 	uint8_t kind = h->kinds[region];
 	size_t size = h->slot_size[kind];
-	char *slot = arrival_wait(h, kind);
-	int r = slot ? 0 : -ENOMEM;
+	int r = 0;
 
-	if (!r) {
-		switch (far_source(region_state(h, region))) {
-		case FAR_FROM_MEMORY:
-			words_copy(slot, (const char *)header_of(object), size);
-			count(&m->far.rescued, 1);
-			break;
-		case FAR_FROM_STORE:
-			r = fetch(h, &h->far.regions[region], object, kind, slot);
-			count(&m->far.fetched, !r);
-			count(&m->far.fetched_bytes, r ? 0 : size);
-			break;
-		case FAR_FROM_NOWHERE:
-			r = -EBADMSG;
-			break;
-		}
+	switch (far_source(region_state(h, region))) {
+	case FAR_FROM_MEMORY:
+		words_copy(slot, (const char *)header_of(object), size);
+		count(&m->far.rescued, 1);
+		break;
+	case FAR_FROM_STORE:
+		r = fetch(h, &h->far.regions[region], object, kind, slot);
+		count(&m->far.fetched, !r);
+		count(&m->far.fetched_bytes, r ? 0 : size);
+		break;
+	case FAR_FROM_NOWHERE:
+		r = -EBADMSG;
+		break;
 	}
 	if (r) {
 		entry_set(entry, 0);
@@ -286,6 +297,25 @@ static int bring(struct mutator *m, uint64_t object, uint64_t *entry)
 	arrive(h, object, slot, entry);
 	brought(h, size);
 	return 0;
+}
+
+/* Brings the object, unless another thread has claimed it.  Returns 0 or a negative errno. */
+static int claim_and_bring(struct mutator *m, uint64_t object, uint64_t *entry)
+{
+	struct ebbgc_heap *h = m->heap;
+	uint8_t kind = h->kinds[region_of(h, object)];
+	char *slot = arrival_wait(h, kind);
+	int r = 0;
+
+	if (!slot)
+		return -ENOMEM;
+	if (entry_claim(entry)) {
+		r = bring(m, object, entry, slot);
+		if (!r)
+			return 0;
+	}
+	arrival_undo(h, kind, slot);
+	return r;
 }
 
 uint64_t far_bring(struct mutator *m, uint64_t object)
@@ -316,13 +346,17 @@ uint64_t far_bring(struct mutator *m, uint64_t object)
 			object = far_target(seen);
 			continue;
 		case FAR_WAIT:
-			entry_wait(entry);
+			/* A thread that the parent has would end it. */
+			if (os_forked(h->pid))
+				fail(h, -ECHILD);
+			else
+				entry_wait(entry);
 			continue;
 		case FAR_CLAIM:
-			if (!r && os_forked(h->pid))
+			if (os_forked(h->pid))
 				r = -ECHILD;
-			if (!r && entry_claim(entry))
-				r = bring(m, object, entry);
+			if (!r)
+				r = claim_and_bring(m, object, entry);
 			if (r)
 				fail(h, r);
 			continue;
@@ -353,13 +387,16 @@ int far_bring_all(struct ebbgc_heap *h, uint32_t region, char *buffer)
 		uint64_t *entry = forward_entry(h, region, object);
 		char *slot;
 
-		if (!bit_test(h->allocated, granule_of(h, object)) || !entry_claim(entry))
+		if (!bit_test(h->allocated, granule_of(h, object)))
 			continue;
 		slot = is_sound(h, from, kind) ? arrival_take(h, kind) : NULL;
 		if (!slot) {
-			entry_set(entry, 0);
 			e = is_sound(h, from, kind) ? -ENOMEM : -EBADMSG;
 			break;
+		}
+		if (!entry_claim(entry)) {
+			arrival_undo(h, kind, slot);
+			continue;
 		}
 		words_copy(slot, from, size);
 		arrive(h, object, slot, entry);

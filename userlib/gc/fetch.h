@@ -12,8 +12,8 @@
 uint64_t far_bring(struct mutator *m, uint64_t object);
 
 /*
- * The collector, outside of marking: reads all that is left of an AWAY region.  Returns 0 if no
- * object is left there, or a negative errno.  @buffer: REGION_SIZE bytes.
+ * The collector, outside of marking: reads all that is left of an AWAY region of its own.  Returns
+ * 0 if no object is left there, or a negative errno.  @buffer: REGION_SIZE bytes.
  */
 int far_bring_all(struct ebbgc_heap *h, uint32_t region, char *buffer);
 
