@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "check.h"
+#include "far_room.h"
 #include "finalize.h"
 #include "forward.h"
 #include "move.h"
@@ -174,6 +175,23 @@ static void cool(struct ebbgc_heap *h)
 			__atomic_store_n(&h->moving.hot[i], 0, __ATOMIC_RELAXED);
 }
 
+/* Lock held: returns how many regions may be taken. */
+static uint32_t regions_left(const struct ebbgc_heap *h)
+{
+	uint32_t left = (h->region_count - h->used) / FREE_SHARE;
+	uint64_t local;
+
+	if (h->large_waiting)
+		return 0;
+	if (!h->far.on)
+		return left;
+	/* For a while, what is copied is in local memory twice. */
+	local = far_local(h);
+	if (local >= far_limit(h))
+		return 0;
+	return left < far_limit(h) - local ? left : (uint32_t)(far_limit(h) - local);
+}
+
 bool move_choose(struct ebbgc_heap *h, bool full, bool scarce)
 {
 	const bool all = full || h->options.check;
@@ -183,7 +201,7 @@ bool move_choose(struct ebbgc_heap *h, bool full, bool scarce)
 	};
 
 	pthread_mutex_lock(&h->lock);
-	c.regions = h->large_waiting ? 0 : (h->region_count - h->used) / FREE_SHARE;
+	c.regions = regions_left(h);
 	for (unsigned int k = KIND_MOVABLE; h->moving.states && k < SMALL_KINDS; k++) {
 		choose_from(h, &h->partial[k], k, &c);
 		if (h->options.check)
@@ -385,7 +403,7 @@ static void region_move(struct mover *v, uint32_t region)
 	}
 }
 
-/* Do loads have to look at the states of regions? */
+/* Lock held, world stopped: do loads have to look at the states of regions? */
 static void set_active(struct ebbgc_heap *h)
 {
 	h->moving.active = h->moving.regions.head != REGION_NONE || h->far.leaving_count ||
@@ -406,6 +424,7 @@ static void leave_unmoved(struct ebbgc_heap *h)
 			leave(h, region);
 	}
 	h->moving.regions = moved;
+	set_active(h);
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -425,7 +444,6 @@ void move_objects(struct ebbgc_heap *h)
 		for (unsigned int i = 0; i < 2; i++)
 			target_end(h, &v.targets[k - KIND_MOVABLE][i], (uint8_t)k);
 	leave_unmoved(h);
-	set_active(h);
 	finalizers_moved(h);
 	check_moved(h);
 }
