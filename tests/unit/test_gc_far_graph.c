@@ -255,16 +255,16 @@ static void shared_fill(struct world *w, ebbgc_mutator_t *m)
 	}
 }
 
-/* With "stacks+" in front, stacks are scanned, too. */
+/* With "stacks+" in front, stacks are scanned, too; with "fast+", without the checking mode. */
 static ebbgc_heap_t *heap_new(const char *words)
 {
-	bool stacks = !strncmp(words, "stacks+", 7);
+	bool stacks = !strncmp(words, "stacks+", 7), fast = !strncmp(words, "fast+", 5);
 	struct ebbgc_options o;
 	ebbgc_heap_t *heap;
 
 	ebbgc_options_init(&o);
-	assert_int_equal(ebbgc_debug(&o, words + 7 * stacks), 0);
-	o.check = true;
+	assert_int_equal(ebbgc_debug(&o, words + 7 * stacks + 5 * fast), 0);
+	o.check = !fast;
 	o.stacks = stacks ? EBBGC_CONSERVATIVE : EBBGC_PRECISE;
 	o.max_bytes = 512 << 20;
 	o.min_bytes = 1 << 20;
@@ -357,6 +357,8 @@ int main(void)
 		WITH("mode=concurrent,nursery=64K"),
 		WITH("mode=concurrent,address"),
 		WITH("mode=stop,nursery=256K"),
+		WITH("fast+mode=concurrent"),
+		WITH("fast+mode=concurrent,nursery=64K"),
 		WITH("stacks+mode=concurrent"),
 		WITH("stacks+mode=stop,nursery=128K"),
 	};
