@@ -404,7 +404,7 @@ static const struct heap_options defaults = {
 
 const struct command sim_command_heap = {
 	.object = "heap", .arguments = "FILE",
-	.help = "Simulate a heap on donors with Mako, Semeru and a design of ebb",
+	.help = "Simulate a heap on donors with Mako, Semeru and the far generation",
 	.example = "  ebb-sim heap kv.heap --local 13 -o kv.svg\n",
 	.options = specs, .options_size = sizeof(struct heap_options), .defaults = &defaults,
 	.run = run_heap, .min_args = 1, .max_args = 1,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The far generation, which libebbgc does not implement, on a recorded program.  Regions of 64 KiB
- * with slots of one size leave when local memory is short; their objects come back one by one, or
- * with their region.  A name is the place where an object was when a reference to it was last
- * stored or healed; forwards lead from old names.  Local cycles involve no donor.  Far cycles trace
- * at donors (lib/rules/far_cycle.h); no message of them is lost here.
+ * The far generation on a recorded program, with far cycles at donors, which libebbgc does not have
+ * yet.  Regions of 64 KiB with slots of one size leave when local memory is short; their objects
+ * come back one by one, or with their region.  A name is the place where an object was when a
+ * reference to it was last stored or healed; forwards lead from old names.  Local cycles involve no
+ * donor.  Far cycles trace at donors (lib/rules/far_cycle.h); no message of them is lost here.
  *
  * Large objects have pages, which leave one by one.
  */
