@@ -82,7 +82,8 @@ def test_a_cgroup_below_that_goes_is_no_loss(ebbd, device, cgroup):
         child.remove()
 
 
-@pytest.mark.parametrize("pass_ms", [200, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("pass_ms", [200, 2000])
 def test_even_use_is_backed_off_from(ebbd, device, cgroup, pass_ms):
     group = cgroup()
     ebbctl("policy", "attach", "none", group.path, "slowdown=2%")

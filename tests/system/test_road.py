@@ -209,6 +209,7 @@ def test_donor_serves_every_read(attached, device):
     assert told["pages_read_backup"] == 0
 
 
+@pytest.mark.long
 def test_delay_of_the_donor_is_seen_in_every_miss(swap_lock, donor_factory, ebbd, cgroup):
     """Pages come from the donor and nowhere else: 5 ms there are 5 ms in each miss."""
     device = parts.Device(donor_factory(delay="5ms"))
