@@ -22,7 +22,7 @@ def executor():
 
 
 def scan(cgroup, kind, file, **what):
-    """Scans memory of @kind in @cgroup; returns (report, what it added to the counters)."""
+    """Scans memory of @kind in @cgroup; returns (report, increase of each counter)."""
     before = parts.stats(cgroup)
     told = parts.scan_json(cgroup=cgroup, mib=MIB, passes=3,
                            options=("--memory", str(file) if kind == "tmpfs" else kind), **what)
@@ -129,7 +129,7 @@ class Program:
         self.vpn = int(self.process.stdout.readline())
 
     def do(self, command):
-        """Returns what the command printed, and what it added to the counters of its cgroup."""
+        """Returns what the command printed, and the increase of each counter of its cgroup."""
         before = parts.stats(self.cgroup)
         print(command, file=self.process.stdin, flush=True)
         said = int(self.process.stdout.readline())
@@ -176,7 +176,7 @@ ASKED = "if (f->vpn == p->v[AT]) ebb_prefetch(f, p->v[TO], 1, 64);"
 
 
 def swap_out(program, *others):
-    """Fills the memory and swaps it out, and then in again what the programs need to run."""
+    """Fills the memory and swaps it out; swaps in what the programs need to run."""
     assert program.do(f"write 0 {PAGES} 1")[0] == 0
     for p in 2 * (program, *others):
         p.cgroup.evict()

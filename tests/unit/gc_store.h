@@ -7,6 +7,15 @@
 #include <pthread.h>
 #include "gc_test.h"
 
+static inline ebbgc_type_t type_new(ebbgc_heap_t *h, struct ebbgc_layout layout, uint32_t flags)
+{
+	ebbgc_type_t type = 0;
+
+	layout.flags |= flags;
+	assert_int_equal(ebbgc_type_register(h, &layout, &type), 0);
+	return type;
+}
+
 /* A store whose places are malloc'ed. */
 struct store {
 	pthread_mutex_t lock;

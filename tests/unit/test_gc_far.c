@@ -24,25 +24,16 @@ struct world {
 	struct store store;
 };
 
-static ebbgc_type_t type_new(struct world *w, struct ebbgc_layout layout, uint32_t flags)
-{
-	ebbgc_type_t type = 0;
-
-	layout.flags |= flags;
-	assert_int_equal(ebbgc_type_register(w->heap, &layout, &type), 0);
-	return type;
-}
-
 static void types_register(struct world *w)
 {
 	static const struct ebbgc_layout leaf = {
 		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
 	};
 
-	w->node = type_new(w, node_layout, EBBGC_MOVABLE);
-	w->refs = type_new(w, refs_layout, EBBGC_MOVABLE);
-	w->leaf = type_new(w, leaf, EBBGC_MOVABLE);
-	w->fixed = type_new(w, refs_layout, 0);
+	w->node = type_new(w->heap, node_layout, EBBGC_MOVABLE);
+	w->refs = type_new(w->heap, refs_layout, EBBGC_MOVABLE);
+	w->leaf = type_new(w->heap, leaf, EBBGC_MOVABLE);
+	w->fixed = type_new(w->heap, refs_layout, 0);
 }
 
 /* Words for ebbgc_debug(), and the budget in MiB behind a colon. */

@@ -24,15 +24,6 @@ struct world {
 	struct store store;
 };
 
-static ebbgc_type_t type_new(struct world *w, struct ebbgc_layout layout, uint32_t flags)
-{
-	ebbgc_type_t type = 0;
-
-	layout.flags |= flags;
-	assert_int_equal(ebbgc_type_register(w->heap, &layout, &type), 0);
-	return type;
-}
-
 /* Without checking mode, which moves objects in each cycle. */
 static void world_open(struct world *w, size_t max, size_t local)
 {
@@ -48,8 +39,8 @@ static void world_open(struct world *w, size_t max, size_t local)
 	ebbgc_far_options_init(&fo);
 	fo.local_bytes = local;
 	store = store_of(&w->store);
-	w->node = type_new(w, node_layout, EBBGC_MOVABLE);
-	w->fixed = type_new(w, refs_layout, 0);
+	w->node = type_new(w->heap, node_layout, EBBGC_MOVABLE);
+	w->fixed = type_new(w->heap, refs_layout, 0);
 	assert_int_equal(ebbgc_far_attach(w->heap, &store, &fo), 0);
 	assert_int_equal(ebbgc_attach(w->heap, &w->m), 0);
 	ebbgc_frame_push(w->m, &w->frame, w->roots, 2);

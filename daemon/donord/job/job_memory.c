@@ -88,7 +88,7 @@ static void unlink_chunk(struct job_memory *m, struct job_share *s, uint32_t i)
 		m->chunk[c->next].previous = c->previous;
 }
 
-/* Gives an unused chunk this size; returns false if there is none for this user. */
+/* Assigns an unused chunk to blocks of @size; returns false if the share allows none. */
 static bool add_chunk(struct job_memory *m, struct job_share *s, uint32_t size)
 {
 	uint32_t i = m->unused;

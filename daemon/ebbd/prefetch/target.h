@@ -64,8 +64,8 @@ struct target_kept {
  * Keeps, in place, those of the @n <= EBB_BATCH_MAX pages @vpn (ascending or descending) that are
  * in swap, but for the swap types in the mask @held.
  *
- * MADV_WILLNEED reads a page of shared memory only where the process has no page of its own there:
- * not what it wrote to a private mapping of that memory.
+ * Of a private mapping of shared memory, MADV_WILLNEED reads only pages that the process has not
+ * written.
  */
 struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
 				       uint32_t held, struct shared_pages *shared);

@@ -30,7 +30,7 @@
  * Rules for a donor:
  *  - A region that it had before stays until all marks were sent, since objects of it may be marked
  *    and not traced: PLACE of another version is refused.
- *  - What is placed lives in the cycle, also after the last COMMIT, which may be repeated.
+ *  - Regions that are placed while it has marks survive the cycle: the last COMMIT may be repeated.
  *
  * Pure: no I/O, clock or allocation.
  */
@@ -134,7 +134,7 @@ bool far_cycle_commits(const struct far_cycle_donor_state *s, uint32_t cycle, bo
 void far_cycle_committed(struct far_cycle_donor_state *s);
 /* Returns whether it marks: regions that are here stay. */
 bool far_cycle_runs(const struct far_cycle_donor_state *s);
-/* Returns whether what is placed now lives in the cycle. */
+/* Returns whether regions that are placed now survive the cycle. */
 bool far_cycle_keeps(const struct far_cycle_donor_state *s);
 /* ABORT, also of what has ended: always permitted. */
 void far_cycle_aborts(struct far_cycle_donor_state *s, uint32_t cycle);
