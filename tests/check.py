@@ -318,12 +318,7 @@ def exit_on_sigterm():
     signal.signal(signal.SIGTERM, end)
 
 
-def main():
-    if sys.argv[1:] == ["--clean"]:
-        machine.clean()
-        return 0
-    run, tests = (run_check_all, sys.argv[2:]) if sys.argv[1:2] == ["--all"] else \
-        (run_check, sys.argv[1:])
+def whole_run(run, tests):
     abandoned = machine.abandoned()
     if abandoned:
         print("removing what a stopped ebbd or an interrupted run left:\n  " + "\n  ".join(sorted(abandoned)))
@@ -345,6 +340,23 @@ def main():
     ok = summary(rows)
     print(f"{'ok' if ok else 'FAILED'} after {time.monotonic() - start:.0f} s")
     return 0 if ok else 1
+
+
+def main():
+    if sys.argv[1:] == ["--clean"]:
+        machine.clean()
+        return 0
+    run, tests = (run_check_all, sys.argv[2:]) if sys.argv[1:2] == ["--all"] else \
+        (run_check, sys.argv[1:])
+    if any(test.startswith("-") for test in tests):
+        print(__doc__.strip(), file=sys.stdout if tests == ["--help"] else sys.stderr)
+        return 0 if tests == ["--help"] else 2
+    try:
+        with machine.sole_run("check.py"):
+            return whole_run(run, tests)
+    except machine.MachineError as e:
+        print(f"check.py: {e}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -194,9 +194,10 @@ def main(name, bench):
     rows, status, began = [], 0, time.monotonic()
     with road.interrupts, awake():
         try:
-            for row in bench():
-                row["params"]["awake"] = AWAKE
-                rows.append(row)
+            with road.machine.sole_run(f"bench-{name}"):
+                for row in bench():
+                    row["params"]["awake"] = AWAKE
+                    rows.append(row)
         except road.Stopped as e:
             road.say(f"stopped by {e}; swap is off and no process is left")
             status = 130

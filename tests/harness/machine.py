@@ -22,6 +22,8 @@ IN_GUEST = "EBB_GUEST" in os.environ
 # Two tests with swap devices on one machine disturb each other, and a test that kills a server
 # of another's swap hangs the machine.
 SWAP_LOCK = "/tmp/ebb-native-swap.lock"
+# Held by a whole run of tests or of a benchmark, which starts by removing remains of dead runs.
+RUN_LOCK = "/tmp/ebb-native-run.lock"
 SWAPOFF_SECONDS = 120
 # Factor of time-outs on a machine on which other tests run, too.
 BUSY = 6
@@ -29,6 +31,8 @@ BUSY = 6
 SHARD = "EBB_TEST_SHARD"
 # Variable with the pid of the pytest whose tests started a process.
 RUN = "EBB_TEST_RUN"
+# Variable of the programs that the holder of RUN_LOCK started.
+HELD = "EBB_TEST_HELD"
 
 
 class MachineError(Exception):
@@ -40,6 +44,28 @@ def swap_locked():
     with open(SWAP_LOCK, "w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def sole_run(name):
+    """Refuses a second run of root on this machine; not one that a run started."""
+    if IN_GUEST or os.geteuid() or os.environ.get(HELD):
+        yield
+        return
+    with open(RUN_LOCK, "a+") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MachineError(f"{read(RUN_LOCK).strip() or 'another run'} uses this machine: wait "
+                               f"for its end, then start {name} again") from None
+        f.truncate(0)
+        f.write(f"{name} (pid {os.getpid()})\n")
+        f.flush()
+        os.environ[HELD] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[HELD]
 
 
 def read(path, otherwise=""):

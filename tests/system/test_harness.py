@@ -99,3 +99,37 @@ def test_layers_are_enforced(tmp_path):
                           text=True, check=False)
     said = {line.split(": new;")[0] for line in done.stdout.splitlines() if ": new;" in line}
     assert done.returncode == 1 and said == {f"layers: {fault}" for _, fault in WRONG.values()}, done.stderr
+
+
+def check_py(*options, **env):
+    return subprocess.run([sys.executable, "-B", machine.REPO / "tests/check.py", *options],
+                          env={**os.environ, **env}, capture_output=True, text=True, check=False)
+
+
+def test_options_of_check_run_nothing():
+    done = check_py("--help")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "check.py"), done.stdout
+    done = check_py("--al")
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+
+
+def test_a_second_run_is_refused_and_removes_nothing(monkeypatch, tmp_path):
+    """Its start removes remains of dead runs, to which objects between two steps look alike."""
+    monkeypatch.setattr(machine, "RUN_LOCK", str(tmp_path / "lock"))
+    monkeypatch.delenv(machine.HELD, raising=False)
+    second = "import machine, sys\n" \
+             "machine.RUN_LOCK = sys.argv[1]\n" \
+             "with machine.sole_run('second'):\n" \
+             "    print('ran')\n"
+
+    def run(**env):
+        return subprocess.run(
+            [sys.executable, "-B", "-c", second, machine.RUN_LOCK], capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(machine.REPO / "tests/harness"), **env}, check=False)
+
+    with machine.sole_run("first"):
+        assert run().stdout == "ran\n", "a program of the run"
+        done = run(**{machine.HELD: ""})
+        assert f"first (pid {os.getpid()}) uses this machine" in done.stderr, done.stderr
+        assert done.stdout == ""
+    assert run().stdout == "ran\n"
