@@ -18,6 +18,7 @@ __u64 seen;         /* pages of the process that came to the LRU lists */
 __u64 found;        /* those that were recognized */
 __u64 page_cgroup;  /* of the last one; 0 = none */
 __u64 task_cgroup;  /* of the process */
+__u32 mm_known;     /* bpf/compat knows how the kernel counts the pages of a process */
 
 SEC("tp_btf/mm_lru_insertion")
 int BPF_PROG(probe_page, struct folio *folio)
@@ -34,6 +35,7 @@ int BPF_PROG(probe_page, struct folio *folio)
 	if (!mapping_is_anon(mapping) || index < first || index >= end)
 		return 0;
 	found++;
+	mm_known = MM_PAGES_FROM_6_2 || MM_PAGES_BEFORE_6_2;
 	page_cgroup = charged_cgroup(folio->memcg_data).id;
 	task_cgroup = memory_cgroup(task).id;
 	return 0;

@@ -82,6 +82,7 @@ static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup_at at, _
 static __always_inline struct cgroup_at charged_cgroup(unsigned long memcg_data)
 {
 	struct mem_cgroup *memcg = (void *)memcg_data;
+	struct obj_cgroup *objcg = (void *)memcg_data;
 	struct cgroup_at at = {};
 	struct cgroup *cgroup;
 
@@ -89,7 +90,12 @@ static __always_inline struct cgroup_at charged_cgroup(unsigned long memcg_data)
 	if (!memcg_data || (memcg_data & 3))
 		return at;
 	if (bpf_core_type_exists(struct bpf_iter_num)) {
-		memcg = bpf_rdonly_cast(memcg, bpf_core_type_id_kernel(struct mem_cgroup));
+		if (CHARGED_TO_OBJCG) {
+			objcg = bpf_rdonly_cast(objcg, bpf_core_type_id_kernel(struct obj_cgroup));
+			memcg = objcg->memcg;
+		} else {
+			memcg = bpf_rdonly_cast(memcg, bpf_core_type_id_kernel(struct mem_cgroup));
+		}
 		at.cgroup = memcg->css.cgroup;
 		at.id = at.cgroup->kn->id;
 	} else {

@@ -56,6 +56,9 @@ static int judge(const struct probe_bpf *probe, char *text, size_t size)
 		snprintf(text, size, "folio_cgroup(): finds cgroup %llu for a page of %llu: swap-ins "
 			 "and misses are not counted and nothing is prefetched",
 			 (unsigned long long)is->page_cgroup, (unsigned long long)own.id);
+	else if (!is->mm_known)
+		snprintf(text, size, "mm_pages(): this kernel counts the pages of a process in another "
+			 "form: epochs do not end");
 	else
 		return 0;
 	return -EILSEQ;
