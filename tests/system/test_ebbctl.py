@@ -260,6 +260,22 @@ def test_doctor_of_the_memory_reserve(kib, tmp_path):
     assert row["found"].startswith(str(kib))
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_doctor_of_swap_tiers(there, tmp_path):
+    """This kernel has no tiers: a directory of this mount namespace only stands in for one's."""
+    if there:
+        (tmp_path / "tiers").write_text("fast 0 100 32767\n")
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" '
+                           '/sys/kernel/mm/swap && exec "$1" doctor --json', tmp_path,
+                           BIN / "ebbctl"], text=True, capture_output=True)
+    row, = (c for c in json.loads(done.stdout)["checks"] if c["name"] == "swap tiers")
+    if there:
+        assert row["state"] == "note" and "/sys/kernel/mm/swap/tiers" in row["found"]
+        assert "--scope attached" in row["remedy"]
+    else:
+        assert row["state"] == "have"
+
+
 @pytest.mark.parametrize("cap", ["-ipc_lock", "+ipc_lock"])
 def test_doctor_of_locked_memory(cap):
     """Below the limit anybody may lock; what counts is a server's memory, which is more."""

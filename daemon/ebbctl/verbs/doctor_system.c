@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/prctl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,32 @@ static void other_swap(struct doctor *d)
 	json_object_put(ours);
 }
 
+/*
+ * Selection of swap devices by cgroup: its files have changed from one proposal (v10: July 2026) to
+ * the next, so ebb names them and uses none.
+ */
+static void swap_tiers(struct doctor *d)
+{
+	static const char *const files[] = { "memory.swap.tiers.max", "memory.swap.tiers" };
+	const char *found = access("/sys/kernel/mm/swap/tiers", F_OK) ? NULL :
+			    "/sys/kernel/mm/swap/tiers";
+	struct error e = { 0 };
+	struct cgroup_ref own;
+	char path[PATH_MAX + 32];
+
+	for (size_t i = 0; !found && i < sizeof(files) / sizeof(files[0]); i++)
+		if (!cgroup_of_process(getpid(), &own, &e) &&
+		    snprintf(path, sizeof(path), "%s/%s", own.path, files[i]) > 0 && !access(path, F_OK))
+			found = files[i];
+	if (found)
+		doctor_add(d, NOTE, "swap tiers",
+			   "ebb does not use them: --scope attached still limits memory.swap.max of other cgroups",
+			   "this kernel has %s", found);
+	else
+		doctor_add(d, HAVE, "swap tiers", NULL,
+			   "not in this kernel; --scope attached limits memory.swap.max");
+}
+
 static void knobs(struct doctor *d)
 {
 	const char *zswap, *thp, *lru;
@@ -153,6 +180,7 @@ void doctor_memory(struct doctor *d)
 	pressure(d);
 	reserve(d);
 	other_swap(d);
+	swap_tiers(d);
 	knobs(d);
 }
 
