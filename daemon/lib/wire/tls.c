@@ -295,10 +295,17 @@ static bool tls_pending(void *channel)
 
 const struct stream_io tls_io = { tls_receive, tls_send, tls_pending };
 
-/* As OpenSSL's own, but without SIGPIPE: its disposition is the program's. */
+/*
+ * A socket for OpenSSL: as its own, but without SIGPIPE, of which the disposition is the program's.
+ */
+static int socket_of(BIO *b)
+{
+	return (int)(intptr_t)BIO_get_data(b);
+}
+
 static int write_quietly(BIO *b, const char *from, int n)
 {
-	ssize_t r = send(BIO_get_fd(b, NULL), from, (size_t)n, MSG_NOSIGNAL);
+	ssize_t r = send(socket_of(b), from, (size_t)n, MSG_NOSIGNAL);
 
 	BIO_clear_retry_flags(b);
 	if (r <= 0 && BIO_sock_should_retry((int)r))
@@ -306,33 +313,49 @@ static int write_quietly(BIO *b, const char *from, int n)
 	return (int)r;
 }
 
+static int read_socket(BIO *b, char *to, int n)
+{
+	ssize_t r = recv(socket_of(b), to, (size_t)n, 0);
+
+	BIO_clear_retry_flags(b);
+	if (r == 0)
+		BIO_set_flags(b, BIO_FLAGS_IN_EOF);
+	else if (r < 0 && BIO_sock_should_retry((int)r))
+		BIO_set_retry_read(b);
+	return (int)r;
+}
+
+static long control_socket(BIO *b, int what, long number, void *argument)
+{
+	if (what == BIO_CTRL_EOF)
+		return BIO_test_flags(b, BIO_FLAGS_IN_EOF) != 0;
+	return what == BIO_CTRL_FLUSH;
+}
+
 static BIO_METHOD *method;
 
 static void make_method(void)
 {
-	const BIO_METHOD *its = BIO_s_socket();
-
-	method = BIO_meth_new(BIO_TYPE_SOCKET, "socket without SIGPIPE");
+	method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket without SIGPIPE");
 	if (method && BIO_meth_set_write(method, write_quietly) &&
-	    BIO_meth_set_read(method, BIO_meth_get_read(its)) &&
-	    BIO_meth_set_ctrl(method, BIO_meth_get_ctrl(its)) &&
-	    BIO_meth_set_create(method, BIO_meth_get_create(its)) &&
-	    BIO_meth_set_destroy(method, BIO_meth_get_destroy(its)))
+	    BIO_meth_set_read(method, read_socket) && BIO_meth_set_ctrl(method, control_socket))
 		return;
 	BIO_meth_free(method);
 	method = NULL;
 }
 
-/* Returns the socket as OpenSSL reads and writes it, or NULL without memory; @fd stays open. */
-static BIO *socket_of(int fd)
+/* Returns @fd as OpenSSL reads and writes it, or NULL without memory; @fd stays open. */
+static BIO *bio_of(int fd)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	BIO *b;
 
 	pthread_once(&once, make_method);
 	b = method ? BIO_new(method) : NULL;
-	if (b)
-		BIO_set_fd(b, fd, BIO_NOCLOSE);
+	if (b) {
+		BIO_set_data(b, (void *)(intptr_t)fd);
+		BIO_set_init(b, 1);
+	}
 	return b;
 }
 
@@ -340,7 +363,7 @@ static BIO *socket_of(int fd)
 static int start(struct tls *t, struct tls_context *c, int fd, const struct key *k)
 {
 	SSL *ssl = SSL_new(c->ctx);
-	BIO *b = ssl ? socket_of(fd) : NULL;
+	BIO *b = ssl ? bio_of(fd) : NULL;
 
 	if (!b) {
 		SSL_free(ssl);
