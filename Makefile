@@ -27,7 +27,7 @@ endif
 # only recipes that install, need root or clean up run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
-	bench-guest bench-seal bench-policy bench-far bench-heap bench-dsm bench \
+	bench-guest bench-seal bench-policy bench-far bench-heap bench-dsm bench guest-install \
 	install install-gc install-far install-dsm install-crate install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -139,29 +139,31 @@ help:
 ## make deb                   build Debian packages in build/deb and run lintian
 ## make guest-install         test the packages in guests with systemd: install, upgrade, purge,
 ##			   services, containers, shutdown (KERNEL=6.1 or 6.12: only one of the
-##			   kernels; AT_ONCE=1: one guest at a time)
+##			   kernels of Debian 12; DEBIAN=13: only Debian 13; AT_ONCE=1: one guest
+##			   at a time)
 ## make rpm-lint              check packaging/rpm/ebb.spec
 ## make clean                 remove build/
 ## Variables: V=1: show commands; NO_DEPS=1: install no packages; GUEST=1 (demo): run in a guest
 
 # --- packages to install ---------------------------------
 
-# Debian 12 packages, one reason a line.
+# Packages of Debian 12 and 13, one reason a line.
 DEPS_BUILD := \
 	gcc make pkg-config \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev liburing-dev libmnl-dev libncurses-dev
 # Unit tests, and programs that link libebb-test.a.
 DEPS_UNIT := libcmocka-dev
-DEPS_CHECK := $(DEPS_BUILD) $(DEPS_UNIT) python3-pytest python3-pytest-xdist etcd-server \
-	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
+# Guests.
+DEPS_GUEST := python3-pytest qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers
+DEPS_CHECK := $(DEPS_BUILD) $(DEPS_UNIT) $(DEPS_GUEST) python3-pytest-xdist etcd-server \
 	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh \
 	clang-format clang-tidy shellcheck pyflakes3 \
 	lua5.4 patch
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 # Builders of Debian and RPM packages.
-DEPS_DEB := dpkg-dev debhelper dh-dkms lintian
+DEPS_DEB := build-essential dpkg-dev debhelper dh-dkms lintian
 DEPS_RPM := rpm rpmlint
 # Other programs that run in the guest with systemd.
 DEPS_PLACES := redis-server redis-tools attr podman crun debootstrap
@@ -170,15 +172,17 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 DEPS_RUST := rustc cargo
 
 # Packages beyond DEPS_BUILD, by target.
+INSTALLS := guest-install guest-install-here
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far model-heap kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest soak unit model-far model-heap gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter $(INSTALLS) kmod-guest,$(MAKECMDGOALS)),$(DEPS_UNIT) $(DEPS_GUEST)) \
 	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
 	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench bench-gc,$(MAKECMDGOALS)),libgc-dev) \
 	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \
-	$(if $(filter deb check-all guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
-	$(if $(filter check-all guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
+	$(if $(filter deb check-all $(INSTALLS),$(MAKECMDGOALS)),$(DEPS_DEB)) \
+	$(if $(filter check-all $(INSTALLS),$(MAKECMDGOALS)),$(DEPS_PLACES)) \
 	$(if $(filter check-all,$(MAKECMDGOALS)),$(DEPS_RUST)) \
 	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))

@@ -49,7 +49,7 @@ kmod-old:
 KMOD_OLD ?= kmod-old
 .PHONY: kmod-guest
 kmod-guest: | deps
-	$(Q)for series in 6.12 6.1; do \
+	$(Q)for series in $(or $(KERNEL),6.12 6.1); do \
 		kdir=$$($(PYTHON) -B tests/guest/headers.py $$series) && \
 		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod kmod-fault \
 			$$(test $$series = 6.1 || echo $(KMOD_OLD)) KDIR=$$kdir || exit 1; done

@@ -30,6 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "harness"), str(HERE / "guest")]
 
+import debian
 import machine
 import unit
 
@@ -38,6 +39,8 @@ SYSTEM_SECONDS = 3600
 PREPARE_SECONDS = 1200
 WORKERS = 8
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
+MAKE = ["make", "--no-print-directory", "NO_DEPS=1"]
+OTHER_DEBIAN = "13"
 # Print a line for each test instead of a dot.
 VERBOSE = os.environ.get("V") == "1"
 
@@ -164,7 +167,7 @@ class Remainder(threading.Thread):
         """Errors are printed; the guests report them again."""
         log = REPORTS / "guests-prepared.log"
         with open(log, "w") as output, process(
-                ["nice", "-n", str(unit.LOW), "make", "--no-print-directory", "NO_DEPS=1", "KMOD_OLD=", "kmod-guest"],
+                ["nice", "-n", str(unit.LOW), *MAKE, "KMOD_OLD=", "kmod-guest"],
                 stdout=output, stderr=subprocess.STDOUT) as p:
             yield
             status = None
@@ -210,6 +213,18 @@ def run_all_guests():
     with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--resume", "--report",
                   str(REPORTS / "guests.xml"), "all"]) as p:
         return guest_rows(p.wait())
+
+
+def run_debian():
+    """Runs the guests with the packages on the other release of Debian."""
+    report = debian.report_of(OTHER_DEBIAN)
+    report.unlink(missing_ok=True)
+    with subprocess.Popen([*MAKE, "guest-install", f"DEBIAN={OTHER_DEBIAN}"], cwd=machine.REPO) as p:
+        status = p.wait()
+    rows = junit_rows(report, f"debian-{OTHER_DEBIAN}") if report.exists() else []
+    if status and not any(r[1] == "failed" for r in rows):
+        rows.append((f"debian-{OTHER_DEBIAN}", "failed", f"exit status {status}"))
+    return rows
 
 
 def guest_rows(status):
@@ -308,6 +323,7 @@ def run_check_all(tests, rows):
     stage_once("system tests", lambda: run_system(""), rows)
     stage_once("system tests beside each other", lambda: run_beside(""), rows)
     stage("guests", run_all_guests, rows)
+    stage_once(f"guests of Debian {OTHER_DEBIAN}", run_debian, rows)
 
 
 def exit_on_sigterm():

@@ -12,6 +12,7 @@ With --meanwhile one guest at a time runs at a low priority, silently, until sta
 """
 import argparse
 import os
+import platform
 import queue
 import re
 import sys
@@ -109,6 +110,9 @@ TRIES = 3
 # Nice value; with a lower priority, waits in a guest on a busy machine time out.
 LOW = 5
 
+# The guests' root file system is this machine's: tests/guest/debian.py runs this on Debian 13, too.
+DEBIAN = platform.freedesktop_os_release().get("VERSION_ID")
+
 printing = threading.Lock()
 alone = threading.Event() # nothing else uses the machine
 held = [] # output lines until `alone` is set
@@ -134,11 +138,15 @@ def set_priority(pid, nice):
             return
 
 
+def label_of(series, boot):
+    return f"{series} {boot.group}" + (f", Debian {DEBIAN}" if DEBIAN != "12" else "")
+
+
 def resumed(series, boot, results):
     """Adds this guest's suite if it has passed before in this tree."""
     kept = machine.state() / f"guest-{series}-{boot.group}.xml"
     if kept.exists():
-        say(f"{series} {boot.group}", "passed before in this tree")
+        say(label_of(series, boot), "passed before in this tree")
         results.append(ElementTree.parse(kept).getroot())
     return kept.exists()
 
@@ -156,7 +164,7 @@ def died_of_its_kernel(series, r):
 
 def run_boot(series, boot, tries=TRIES):
     """Boots a guest; returns its test suite."""
-    label = f"{series} {boot.group}"
+    label = label_of(series, boot)
     report = "/hostout/report.xml"
     say(label, f"boots, {len(boot.files)} files of tests, {boot.timeout // 60} min at most")
     python = ["/usr/bin/python3", "-B"]

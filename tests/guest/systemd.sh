@@ -9,6 +9,8 @@ rm -f /.dockerenv /run/.containerenv
 mkdir -p /etc/tmpfiles.d
 for f in tmp x11; do ln -sf /dev/null /etc/tmpfiles.d/$f.conf; done
 tmp_mount
+# Nothing is new since the root file system was created: no indexes to rebuild.
+touch /etc/.updated /var/.updated
 
 # Services of the host's own: whatever was enabled there.
 rm -rf /etc/systemd/system/*.wants

@@ -34,7 +34,7 @@ int madvise(void *start, size_t bytes, int advice)
 static long faults;		/* major ones that threads have had; atomic */
 
 /* Each zeroing between two calls waits for a page. */
-int getrusage(int who, struct rusage *usage)
+int getrusage(__rusage_who_t who, struct rusage *usage)
 {
 	int r = (int)syscall(SYS_getrusage, who, usage);
 

@@ -503,7 +503,7 @@ static void add_program(struct cycle_step *out, int *n, uint8_t o)
 	for (uint8_t f = 0; f < FIELDS && has(w.roots, o); f++) {
 		uint8_t t = w.field[o][f];
 
-		if (t == NONE)
+		if (t >= OBJECTS) /* NONE */
 			continue;
 		if (w.budget.loads && !has(w.roots, t) &&
 		    (is_local(t) || !w.donor[w.home[t]].crashed))
