@@ -127,7 +127,7 @@ int BPF_PROG(zswap_bio, struct bio *bio)
 	}
 	entry = page->private;
 	mark(entry, pages, false);
-	/* zswap_out() takes back what is not written back. */
+	/* zswap_out() subtracts what reclaim itself wrote. */
 	count_atomic(z, written_back, pages);
 	last = bpf_task_storage_get(&zswap_written, bpf_get_current_task_btf(), 0,
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);
