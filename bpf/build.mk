@@ -5,7 +5,7 @@
 BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -I. -Iinclude -I$(B)/bpf \
 	-Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-function -Wno-missing-declarations \
 	-Wno-compare-distinct-pointer-types '-ffile-prefix-map=$(CURDIR)=.'
-BPF_OBJECTS := fault evict exact probe place
+BPF_OBJECTS := fault evict exact probe place zswap
 BPF_HEADERS := $(wildcard bpf/*.h include/ebb/*.h)
 
 $(B)/bpf/vmlinux.h: | deps

@@ -57,6 +57,7 @@ static __always_inline void shared_look(struct ebb_look *l)
 
 	for (__u32 i = 0; i < EBB_BATCH_MAX && i < l->n; i++) {
 		entry = page_cache_entry(l->page[i].file, l->page[i].index);
+		l->slot[i] = entry >> 1 & ((1ULL << (SWAP_TYPE_SHIFT - 1)) - 1);
 		l->type[i] = entry & XA_VALUE ? entry >> SWAP_TYPE_SHIFT : EBB_LOOK_NOT_SWAPPED;
 	}
 }

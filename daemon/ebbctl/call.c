@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "call.h"
+#include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
 #include "lib/base/size.h"
 #include "lib/control/control.h"
 #include "lib/control/device.h"
+#include "lib/host/cgroup_files.h"
 
 /* Attaching a policy on an emulated machine takes seconds. */
 #define ANSWER_MS 30000
@@ -125,8 +128,27 @@ static void put_ratio(struct json_object *row, const char *key, double part, dou
 		json_object_object_add(row, key, NULL);
 }
 
+/* Adds the kernel's own counts, which a memory controller of version 1 does not show. */
+static void put_kernel_zswap(struct json_object *row, struct json_object *to)
+{
+	static const struct { const char *name, *key; } count[] = {
+		{ "kernel_in", "zswpin" }, { "kernel_out", "zswpout" },
+		{ "kernel_written_back", "zswpwb" }, { "kernel_bytes", "zswap" },
+	};
+	char path[PATH_MAX], text[16384], key[16];
+
+	snprintf(path, sizeof(path), "%s/memory.stat", json_text(row, "path", ""));
+	file_read(path, text, sizeof(text));
+	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++) {
+		snprintf(key, sizeof(key), "\n%s ", count[i].key);
+		json_object_object_add(to, count[i].name, strstr(text, key) ?
+			json_object_new_int64((int64_t)cgroup_stat(text, count[i].key)) : NULL);
+	}
+}
+
 void daemon_derive(struct json_object *row)
 {
+	struct json_object *zswap = json_member(row, "zswap");
 	struct json_object *misses = json_member(row, "miss_ns_log2");
 	double used = json_double(row, "hits", 0) + json_double(row, "late", 0);
 	double missed = json_double(row, "misses", 0);
@@ -136,6 +158,8 @@ void daemon_derive(struct json_object *row)
 	json_add_int(row, "miss_p50_ns", (int64_t)histogram_quantile(misses, 0.5));
 	json_add_int(row, "miss_p99_ns", (int64_t)histogram_quantile(misses, 0.99));
 	json_add_int(row, "lost_ns", json_int(row, "miss_ns", 0) + json_int(row, "late_ns", 0));
+	if (zswap)
+		put_kernel_zswap(row, zswap);
 }
 
 int server_call(const char *device, struct json_object *request, struct json_object **answer,

@@ -2,4 +2,4 @@
 $(eval $(call program,ebbd,$(call own,ebbd),\
 	-lbpf -lelf -lsystemd -ljson-c -lcrypto -linih -lcgroup -lcurl -lmnl -lz -lm -lpthread))
 $(B)/obj/daemon/ebbd/plane/plane.o $(B)/obj/daemon/ebbd/plane/self_test.o \
-$(B)/obj/daemon/ebbd/plane/pins.o: $(BPF_OBJECTS:%=$(B)/bpf/%.skel.h)
+$(B)/obj/daemon/ebbd/plane/pins.o $(B)/obj/daemon/ebbd/prefetch/zswap.o: $(BPF_OBJECTS:%=$(B)/bpf/%.skel.h)

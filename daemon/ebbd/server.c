@@ -8,6 +8,7 @@
 #include "ebbd.h"
 #include "ebbd/attach/detect.h"
 #include "ebbd/attach/stats.h"
+#include "ebbd/prefetch/zswap.h"
 #include "lib/base/clock.h"
 #include "lib/control/control.h"
 #include "lib/control/device.h"
@@ -116,7 +117,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		{ "throttled", x.throttled }, { "calls", x.calls }, { "pages", x.pages },
 		{ "shared", x.shared },
 		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped },
-		{ "held_back", x.held_back }, { "repeated", x.repeated },
+		{ "held_back", x.held_back }, { "zswapped", x.zswapped },
+		{ "repeated", x.repeated },
 		{ "failed", x.failed }, { "cold_pages", x.cold_pages },
 		{ "paged_out", x.paged_out }, { "collapsed", x.collapsed },
 		{ "collapse_ns", x.collapse_ns }, { "call_ns", x.call_ns }, { "waits", x.waits },
@@ -124,6 +126,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		{ NULL }
 	});
 	json_object_object_add(answer, "executor", o);
+	json_add_text(answer, "zswap", zswap_state_name(x.zswap));
 	json_object_object_add(answer, "donors", discovery_summary(d->discovery));
 	return policy_list(d, request, answer, e);
 }

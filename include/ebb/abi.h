@@ -231,6 +231,7 @@ struct ebb_look {
 		__u64 file, index;  /* as in struct ebb_memory */
 	} page[EBB_BATCH_MAX];
 	__u32 n, pad;
+	__u64 slot[EBB_BATCH_MAX];  /* offset in that swap */
 	__u8 type[EBB_BATCH_MAX];   /* swap type, or EBB_LOOK_NOT_SWAPPED */
 };
 
@@ -380,6 +381,27 @@ struct ebb_executor {
 };
 
 /*
+ * maps/zswap: owner id -> pages of the cgroup that zswap held, or did not, while zswap was in use.
+ * An entry begins with the first of them.
+ */
+struct ebb_zswap {
+	__u64 hits;                 /* swapped in from zswap: no device was read */
+	__u64 misses;               /* read from an ebb device */
+	__u64 stored;               /* that reclaim sent to swap and no device was written */
+	__u64 direct;               /* that reclaim wrote to an ebb device: zswap refused them */
+	__u64 written_back;         /* that zswap's shrinker wrote to an ebb device */
+};
+
+/*
+ * The bit of a swap slot, before it is masked, in the map of slots that zswap holds.  A bit that
+ * slots of several devices share tells little of each.
+ */
+static inline __u64 ebb_slot_bit(__u32 type, __u64 offset)
+{
+	return offset + type * 0x9e3779b97f4a7c00ULL;
+}
+
+/*
  * maps/active, one entry: what happened to which attached cgroups, a bit by hash of the cgroup's
  * id.  ebbd takes the bits and looks at all cgroups with them: at none that is idle but a few by
  * chance.
@@ -489,9 +511,10 @@ EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);
 EBB_ASSERT_SIZE(struct ebb_request, 64);
 EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
-EBB_ASSERT_SIZE(struct ebb_look, 8 + 17 * EBB_BATCH_MAX);
+EBB_ASSERT_SIZE(struct ebb_look, 8 + 25 * EBB_BATCH_MAX);
 EBB_ASSERT_SIZE(struct ebb_memory, 80);
 EBB_ASSERT_SIZE(struct ebb_leaf, 16);
+EBB_ASSERT_SIZE(struct ebb_zswap, 40);
 EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_active, 1024);
 EBB_ASSERT_SIZE(struct ebb_pinned, 48 + 8 * EBB_PINNED_WORDS);

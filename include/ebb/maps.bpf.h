@@ -145,6 +145,13 @@ struct {
 } devices SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EBB_MAX_CGROUPS);
+	__type(key, __u64);
+	__type(value, struct ebb_zswap);
+} zswap SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);

@@ -223,7 +223,7 @@ def test_doctor():
     assert told["missing"] == len(missing)
     assert done.returncode == (UNSUPPORTED if missing else 0)
     assert {"kernel BTF", "BPF perf_event", "memory controller", "/dev/fuse", "process_madvise",
-            "PR_SET_IO_FLUSHER", "locked memory", "zswap off", "vm.page-cluster",
+            "PR_SET_IO_FLUSHER", "locked memory", "zswap", "vm.page-cluster",
             "others on swap"} <= {c["name"] for c in told["checks"]}
     for c in told["checks"]:
         assert (c["remedy"] is None) == (c["state"] == "have"), c
@@ -274,6 +274,37 @@ def test_doctor_of_swap_tiers(there, tmp_path):
         assert "--scope attached" in row["remedy"]
     else:
         assert row["state"] == "have"
+
+
+ZSWAP = {"enabled": "Y", "compressor": "lz4", "shrinker_enabled": "Y"}
+
+
+@pytest.mark.parametrize("settings, stored, pool, judged, says", [
+    (None, 0, 0, {"zswap": "note"}, "CONFIG_ZSWAP"),
+    ({**ZSWAP, "enabled": "N"}, 0, 0, {"zswap": "note"}, "echo Y > /sys/module/zswap/parameters/enabled"),
+    (ZSWAP, 100, 30, {"zswap": "have", "zswap compressor": "have", "zswap shrinker": "have"}, "3.3 : 1"),
+    (ZSWAP, 1, 1, {"zswap": "have"}, "too little to judge"),
+    (ZSWAP, 100, 90, {"zswap": "degraded"}, "echo N > /sys/module/zswap/parameters/enabled"),
+    ({**ZSWAP, "shrinker_enabled": "N"}, 100, 30, {"zswap": "have", "zswap shrinker": "degraded"},
+     "echo Y > /sys/module/zswap/parameters/shrinker_enabled"),
+    ({"enabled": "Y", "compressor": "deflate", "zpool": "zbud"}, 100, 60,
+     {"zswap": "have", "zswap compressor": "note", "zswap pool": "note", "zswap shrinker": "note"},
+     "echo zsmalloc > /sys/module/zswap/parameters/zpool"),
+], ids=["none", "off", "on", "empty", "incompressible", "shrinker", "old"])
+def test_doctor_of_zswap(settings, stored, pool, judged, says, tmp_path):
+    """On a stand-in for the kernel's files, in this mount namespace only."""
+    (tmp_path / "module" / "parameters").mkdir(parents=True)
+    for name, value in (settings or {}).items():
+        (tmp_path / "module" / "parameters" / name).write_text(f"{value}\n")
+    (tmp_path / "meminfo").write_text(f"MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"
+                                      f"Zswap: {pool << 10} kB\nZswapped: {stored << 10} kB\n")
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0/module" /sys/module/zswap && '
+                           'mount --bind "$0/meminfo" /proc/meminfo && exec "$1" doctor --json', tmp_path,
+                           BIN / "ebbctl"], text=True, capture_output=True)
+    rows = {c["name"]: c for c in json.loads(done.stdout)["checks"] if c["name"].startswith("zswap")}
+    assert {name: rows[name]["state"] for name in judged} == judged, rows
+    assert any(says in f"{c['found']} {c['remedy']}" for c in rows.values()), rows
+    assert settings or set(rows) == {"zswap"}
 
 
 @pytest.mark.parametrize("cap", ["-ipc_lock", "+ipc_lock"])

@@ -67,6 +67,8 @@ static struct shared_pages shared = {
 	.look = &look, .program = { PROGRAM, "look_shared", "nothing", 0 },
 };
 
+static const struct zswap_slots none;
+
 /* A process that waits, with the number @pid unless 0; -errno. */
 static pid_t start(pid_t pid)
 {
@@ -212,20 +214,45 @@ static void holds_back_pages_of_devices_that_wait(void **state)
 {
 	uint64_t near[] = { 0, 1, 2, 3, 4, 10, 11 }, far[] = { 1, 2000 };
 	struct target t = { .tgid = 1, .pagemap = pagemap() };
-	struct target_kept k = target_keep_swapped(&t, near, 7, 1 << 1 | 1 << 31, &shared);
+	struct target_kept k = target_keep_swapped(&t, near, 7, 1 << 1 | 1 << 31, &none, &shared);
 
 	assert_int_equal(k.kept, 3);
 	assert_int_equal(k.held_back, 2);
 	assert_memory_equal(near, ((uint64_t[]){ 0, 2, 3 }), 3 * sizeof(*near));
-	k = target_keep_swapped(&t, far, 2, 1U << 31, &shared);
+	k = target_keep_swapped(&t, far, 2, 1U << 31, &none, &shared);
 	assert_int_equal(k.kept, 1);
 	assert_int_equal(k.held_back, 1);
 	assert_int_equal(far[0], 1);
-	k = target_keep_swapped(&t, near, 3, 0, &shared);
+	k = target_keep_swapped(&t, near, 3, 0, &none, &shared);
 	assert_int_equal(k.kept, 3);
 	assert_int_equal(k.held_back, 0);
 	assert_int_equal(kernel.calls, 0);
 	assert_int_equal(k.shared, 0);
+}
+
+static void skips_pages_that_zswap_holds(void **state)
+{
+	/* Pages 0 to 9 are in slot 0x80 of swap 0, 1 or 2. */
+	uint64_t vpn[] = { 0, 1, 2, 3, 4, 5, 10 };
+	static uint64_t held[1 << 14];
+	const struct zswap_slots zswap = { held, sizeof(held) * 8 - 1 };
+	struct target t = { .tgid = 1, .pagemap = pagemap() };
+	struct target_kept k;
+	uint64_t bit = ebb_slot_bit(1, 0x80) & zswap.mask;
+
+	held[bit / 64] = 1ULL << (bit & 63);
+	k = target_keep_swapped(&t, vpn, 7, 0, &zswap, &shared);
+	assert_int_equal(k.kept, 4);
+	assert_int_equal(k.zswapped, 2);
+	assert_memory_equal(vpn, ((uint64_t[]){ 0, 2, 3, 5 }), 4 * sizeof(*vpn));
+	/* The slot beside it, and none at all. */
+	held[bit / 64] = 1ULL << ((bit + 1) & 63);
+	assert_int_equal(target_keep_swapped(&t, vpn, 4, 0, &zswap, &shared).kept, 4);
+	/* An area of 64 Gi pages does not read beyond the map. */
+	assert_false(zswap_holds(&zswap, 31, (1ULL << 36) + 3));
+	memset(held, 0xff, sizeof(held));
+	assert_true(zswap_holds(&zswap, 31, (1ULL << 36) + 3));
+	assert_int_equal(target_keep_swapped(&t, vpn, 4, 0, &zswap, &shared).zswapped, 4);
 }
 
 /* Puts @entry at page @index of @pages, below nodes as the kernel has them. */
@@ -319,6 +346,8 @@ static void keeps_shared_memory_that_is_in_swap(void **state)
 	uint64_t vpn[] = { 5, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109 };
 	uint64_t entry[256] = { [5] = 1ULL << 62 | 1, [105] = 1ULL << 63 | 1ULL << 61,
 				[108] = 1ULL << 62 | 1 };
+	static uint64_t held[1 << 14];
+	const struct zswap_slots zswap = { held, sizeof(held) * 8 - 1 };
 	struct address_space pages = { 0 };
 	struct target t = { .tgid = 1 };
 	struct target_kept k;
@@ -338,16 +367,21 @@ static void keeps_shared_memory_that_is_in_swap(void **state)
 	target_learn(&t, &(struct ebb_memory){ .first = 100, .end = 200, .time_ns = SECOND,
 					       .file = (uintptr_t)&pages, .index = 60 });
 	kernel.calls = 0;
-	k = target_keep_swapped(&t, vpn, 11, 1 << 2, &shared);
+	k = target_keep_swapped(&t, vpn, 11, 1 << 2, &none, &shared);
 	assert_int_equal(kernel.calls, 1);
 	assert_int_equal(k.kept, 3);
 	assert_int_equal(k.held_back, 2);
 	assert_int_equal(k.type, 1);
 	assert_int_equal(k.shared, 6);
 	assert_memory_equal(vpn, ((uint64_t[]){ 5, 100, 103 }), 3 * sizeof(*vpn));
+	held[(ebb_slot_bit(1, 103) & zswap.mask) / 64] = 1ULL << (ebb_slot_bit(1, 103) & 63);
+	k = target_keep_swapped(&t, vpn, 3, 0, &zswap, &shared);
+	assert_int_equal(k.kept, 2);
+	assert_int_equal(k.zswapped, 1);
+	assert_memory_equal(vpn, ((uint64_t[]){ 5, 100 }), 2 * sizeof(*vpn));
 	/* Without the program, they are not touched. */
 	kernel.refuses = true;
-	k = target_keep_swapped(&t, vpn, 3, 0, &shared);
+	k = target_keep_swapped(&t, vpn, 2, 0, &none, &shared);
 	kernel.refuses = false;
 	assert_int_equal(k.kept, 1);
 	assert_int_equal(k.shared, 0);
@@ -363,6 +397,7 @@ int main(void)
 		cmocka_unit_test(knows_its_memory_by_its_faults),
 		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
 		cmocka_unit_test(holds_back_pages_of_devices_that_wait),
+		cmocka_unit_test(skips_pages_that_zswap_holds),
 		cmocka_unit_test(finds_a_swapped_page_in_a_file_of_any_size),
 		cmocka_unit_test(keeps_shared_memory_that_is_in_swap),
 	};

@@ -27,6 +27,8 @@ void doctor_bpf(struct doctor *d);
 void doctor_perf(struct doctor *d);
 /* Memory: controllers, swap, zram, zswap, THP, MGLRU, readahead. */
 void doctor_memory(struct doctor *d);
+/* zswap: whether memory compresses, and its settings. */
+void doctor_zswap(struct doctor *d);
 /* The device: FUSE, loop, process_madvise, IO_FLUSHER, locked memory. */
 void doctor_device(struct doctor *d);
 /* Keys that donors share: of the donor on this machine, and of @devices' donors. */

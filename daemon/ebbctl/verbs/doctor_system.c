@@ -115,13 +115,9 @@ static void swap_tiers(struct doctor *d)
 
 static void knobs(struct doctor *d)
 {
-	const char *zswap, *thp, *lru;
+	const char *thp, *lru;
 	char buf[128];
 
-	zswap = setting("/sys/module/zswap/parameters/enabled", buf, sizeof(buf));
-	doctor_add(d, *zswap == 'Y' ? DEGRADED : HAVE, "zswap off",
-		   "echo N > /sys/module/zswap/parameters/enabled: zswap intercepts pages, counters are wrong",
-		   "%s", *zswap == 'Y' ? "enabled" : *zswap == 'N' ? "off" : zswap);
 	thp = setting("/sys/kernel/mm/transparent_hugepage/enabled", buf, sizeof(buf));
 	doctor_add(d, strcmp(thp, "always") ? HAVE : NOTE, "transparent huge pages",
 		   "unchanged; swap-in splits huge pages", "%s", thp);
@@ -181,6 +177,7 @@ void doctor_memory(struct doctor *d)
 	reserve(d);
 	other_swap(d);
 	swap_tiers(d);
+	doctor_zswap(d);
 	knobs(d);
 }
 
@@ -364,6 +361,16 @@ static void self_test(struct doctor *d, struct json_object *status)
 			   *found ? found : "BPF reads the right fields of this kernel");
 }
 
+/* What ebbd cannot see of zswap, if there is anything. */
+static void zswap_hooks(struct doctor *d, struct json_object *status)
+{
+	const char *state = json_text(status, "zswap", "off");
+
+	if (strcmp(state, "off") && strcmp(state, "on"))
+		doctor_add(d, NOTE, "ebbd beside zswap",
+			   "use a kernel with fentry, or Linux 6.16 or later", "%s", state);
+}
+
 void doctor_running(struct doctor *d)
 {
 	struct json_object *status = NULL, *devices = device_describe_all();
@@ -374,8 +381,10 @@ void doctor_running(struct doctor *d)
 	daemon_call(control_request("status"), &status, &e);
 	doctor_add(d, status ? HAVE : NOTE, "ebbd", "systemctl start ebbd, or ebbctl run --start",
 		   status ? "runs, pid %d" : "does not answer", (int)json_int(status, "pid", 0));
-	if (status)
+	if (status) {
 		self_test(d, status);
+		zswap_hooks(d, status);
+	}
 	proactive_reclaim(d);
 	groups(d);
 	for (size_t i = 0; i < json_object_array_length(devices); i++) {

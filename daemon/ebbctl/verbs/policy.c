@@ -9,7 +9,6 @@
 #include "ebbctl/device/scope.h"
 #include "ebbctl/device/swaps.h"
 #include "lib/base/text.h"
-#include "lib/base/files.h"
 #include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
@@ -99,15 +98,12 @@ static void report(const struct common_options *c, const char *cgroup, const cha
 	output(c->json, o, print_done);
 }
 
-/* zswap and zram serve faults from memory, which ebb does not count; see `doctor`. */
-static void warn_of_rivals(void)
+/* See `doctor`. */
+static void warn_of_zram(void)
 {
 	struct swap_area areas[SWAPS_MAX];
 	int n = swaps_read(areas);
-	char on[8];
 
-	if (file_read("/sys/module/zswap/parameters/enabled", on, sizeof(on)) > 0 && *on == 'Y')
-		fprintf(stderr, "ebbctl: warning: zswap: enabled, counters will be wrong; run \"echo N > /sys/module/zswap/parameters/enabled\"\n");
 	for (int i = 0; i < n; i++)
 		if (!strncmp(areas[i].path, "/dev/zram", 9))
 			fprintf(stderr, "ebbctl: warning: %s: prefetching from zram costs more than it gains; run \"swapoff %s\"\n",
@@ -130,7 +126,7 @@ static int run_attach(int argc, char **argv, void *options, struct error *e)
 	if (r)
 		return r;
 	scope_apply_all(c.path);
-	warn_of_rivals();
+	warn_of_zram();
 	report(options, c.path, "attached ", argv[0], NULL);
 	return 0;
 }

@@ -249,6 +249,19 @@ static void print_collapse(struct json_object *rows)
 	print_members(rows, "collapse", columns);
 }
 
+static void print_zswap(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "path", "ZSWAP OF", COLUMN_TEXT }, { "hits", "HITS", COLUMN_COUNT },
+		{ "misses", "MISSES", COLUMN_COUNT }, { "stored", "STORED", COLUMN_COUNT },
+		{ "direct", "DIRECT", COLUMN_COUNT },
+		{ "written_back", "WRITTEN BACK", COLUMN_COUNT },
+		{ "kernel_bytes", "POOL", COLUMN_BYTES }, { NULL },
+	};
+
+	print_members(rows, "zswap", columns);
+}
+
 static void print_stats(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -267,6 +280,7 @@ static void print_stats(struct json_object *o)
 	print_sources(json_member(o, "cgroups"));
 	print_offload(json_member(o, "cgroups"));
 	print_collapse(json_member(o, "cgroups"));
+	print_zswap(json_member(o, "cgroups"));
 }
 
 static int run_stats(int argc, char **argv, void *options, struct error *e)

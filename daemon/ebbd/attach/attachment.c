@@ -79,6 +79,7 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	bpf_map_delete_elem(p->params, &owner);
 	bpf_map_delete_elem(p->counters, &owner);
 	bpf_map_delete_elem(p->sources, &owner);
+	bpf_map_delete_elem(p->zswap, &owner);
 	bpf_map_delete_elem(p->cgroup_stats, &owner);
 	plane_flush_cache(p);
 }
@@ -651,7 +652,7 @@ static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, const char 
 static void remove_strays(struct attachments *a)
 {
 	struct plane *p = a->plane;
-	const int maps[] = { p->cgroups, p->params, p->counters, p->cgroup_stats };
+	const int maps[] = { p->cgroups, p->params, p->counters, p->cgroup_stats, p->zswap };
 	uint64_t id, next;
 	int r;
 

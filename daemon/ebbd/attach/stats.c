@@ -167,6 +167,23 @@ struct json_object *sources_json(const struct attachments *a, const struct attac
 	return list;
 }
 
+/* Adds what maps/zswap has: nothing unless zswap was in use while the cgroup swapped. */
+static void zswap_json(const struct attachments *a, const struct attachment *t,
+		       struct json_object *to)
+{
+	struct json_object *o;
+	struct ebb_zswap z;
+
+	if (bpf_map_lookup_elem(a->plane->zswap, &t->cgroup.id, &z))
+		return;
+	o = json_object_new_object();
+	json_add_numbers(o, (struct json_number[]){
+		{ "hits", z.hits }, { "misses", z.misses }, { "stored", z.stored },
+		{ "direct", z.direct }, { "written_back", z.written_back }, { NULL }
+	});
+	json_object_object_add(to, "zswap", o);
+}
+
 void collapse_json(const struct attachment *t, struct json_object *to)
 {
 	struct json_object *o;
@@ -223,6 +240,7 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		json_object_object_add(o, "placement", placement_json(t));
 		json_object_object_add(o, "benefit", benefit_json(t));
 		json_object_object_add(o, "sources", sources_json(a, t));
+		zswap_json(a, t, o);
 		collapse_json(t, o);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));

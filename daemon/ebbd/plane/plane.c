@@ -32,7 +32,7 @@
 /* Pinned by name: the contract with bpftool and libebbgc. */
 static const char *const pinned_maps[] = {
 	"meta", "params", "counters", "cgroups", "prefetched", "procs", "devices", "policies",
-	"cgroup_stats", "epoch_slots", "epochs", "arrivals",
+	"cgroup_stats", "epoch_slots", "epochs", "arrivals", "zswap",
 };
 
 /* Logs libbpf's messages one level lower: it also warns about mere attempts. */
@@ -335,6 +335,7 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->devices = bpf_map__fd(p->fault->maps.devices);
 	p->roles = bpf_map__fd(p->fault->maps.roles);
 	p->programs = bpf_map__fd(p->fault->maps.policies);
+	p->zswap = bpf_map__fd(p->fault->maps.zswap);
 	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->batch = (struct ebb_batch *)&p->fault->bss->batch;
 	p->look = (struct ebb_look *)&p->fault->bss->look;

@@ -64,7 +64,7 @@ struct plane {
 	char misread[256];       /* and its text, "" if 0 */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, sources, requests, cgroups, governors, procs, trace, devices,
-	    cgroup_stats, roles, programs, epoch_slots, epochs;
+	    cgroup_stats, roles, programs, epoch_slots, epochs, zswap;
 	struct ebb_executor *executor; /* mapped */
 	const struct ebb_waits *waits; /* mapped */
 	struct ebb_active *active; /* mapped; the main thread takes its bits */

@@ -48,6 +48,7 @@ struct prefetcher {
 	struct target target[TARGETS];
 	struct recent recent[RECENT];
 	struct pacing *pacing;
+	struct zswap *zswap;
 	struct fair_queue *queue;
 	uint64_t reads, pages, each;   /* ebbd's reads after the previous batch; pages in one */
 	cpu_set_t cpus;                /* to which it returns from .cpu */
@@ -218,11 +219,13 @@ static void prefetch_pages(struct prefetcher *p, struct job *j, uint64_t *vpn, u
 {
 	uint32_t memory = target_keep_memory(j->target, vpn, n, now_ns()), run;
 	struct target_kept swapped = target_keep_swapped(j->target, vpn, memory,
-							 absence_types(p->absence), &p->shared);
+							 absence_types(p->absence),
+							 zswap_slots(p->zswap), &p->shared);
 
 	p->stats.not_memory += n - memory;
-	p->stats.not_swapped += memory - swapped.kept - swapped.held_back;
+	p->stats.not_swapped += memory - swapped.kept - swapped.held_back - swapped.zswapped;
 	p->stats.held_back += swapped.held_back;
+	p->stats.zswapped += swapped.zswapped;
 	if (!swapped.kept)
 		return;
 	j->target->type = swapped.type;
@@ -502,6 +505,7 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 	budget_sweep_end(s.budgets);
 	collapser_sweep(p->collapser, now);
 	pacing_refresh(p->pacing);
+	p->stats.zswap = zswap_watch(p->zswap);
 	for (struct target *t = p->target; t < p->target + TARGETS; t++)
 		if (t->tgid && target_gone(t)) {
 			collapser_forget(p->collapser, t);
@@ -581,9 +585,11 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	for (int i = 0; i < TARGETS; i++)
 		p->target[i].pidfd = p->target[i].pagemap = -1;
 	p->pacing = pacing_new(plane, config);
+	p->zswap = zswap_new(plane);
 	p->queue = fair_queue_new();
 	p->each = 1;
-	if (!p->set || !p->leaves || !p->collapser || !p->pacing || !p->queue)
+	if (!p->set || !p->leaves || !p->collapser || !p->pacing || !p->zswap ||
+	    !p->queue)
 		prefetcher_free(&p);
 	return p;
 }
@@ -598,6 +604,7 @@ void prefetcher_free(struct prefetcher **pp)
 	for (int i = 0; i < TARGETS; i++)
 		target_close(&p->target[i]);
 	pacing_free(&p->pacing);
+	zswap_free(&p->zswap);
 	fair_queue_free(&p->queue);
 	collapser_free(&p->collapser);
 	leaves_free(&p->leaves);

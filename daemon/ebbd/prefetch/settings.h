@@ -32,6 +32,7 @@ struct executor_stats {
 	uint64_t not_swapped;  /* skipped: resident or never touched */
 	uint64_t not_memory;   /* skipped: not in a mapping of memory that faulted lately */
 	uint64_t held_back;    /* skipped: on a device that waits for a donor (absence.h) */
+	uint64_t zswapped;     /* skipped: zswap holds them (zswap.h) */
 	uint64_t repeated;     /* skipped or not read again: outstanding already */
 	uint64_t failed;       /* rejected by the kernel, or not entered in the set */
 	uint64_t cold_pages;   /* deactivated */
@@ -41,6 +42,7 @@ struct executor_stats {
 	uint64_t call_ns;      /* time in process_madvise */
 	uint64_t waits;        /* pauses because the devices had enough to read */
 	uint64_t paced;        /* of .pages: delayed by the limit of their device */
+	uint32_t zswap;        /* enum zswap_state */
 };
 
 /* Prefetching from one device. */

@@ -24,9 +24,9 @@ void shared_pages_add(struct shared_pages *s, uint64_t file, uint64_t index)
 	s->look->page[s->look->n++].index = index;
 }
 
-const uint8_t *shared_pages_answer(struct shared_pages *s)
+const struct ebb_look *shared_pages_answer(struct shared_pages *s)
 {
 	if (s->look->n && !program_run(&s->program))
 		memset(s->look->type, EBB_LOOK_NOT_SWAPPED, s->look->n);
-	return s->look->type;
+	return s->look;
 }

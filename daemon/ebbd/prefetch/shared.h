@@ -26,9 +26,9 @@ void shared_pages_begin(struct shared_pages *s);
 /* Adds page @index of @file, as in struct ebb_memory; at most EBB_BATCH_MAX. */
 void shared_pages_add(struct shared_pages *s, uint64_t file, uint64_t index);
 /*
- * Returns for each page, in the sequence of the question, the type of the swap that it is in, or
- * EBB_LOOK_NOT_SWAPPED, also where that cannot be told.
+ * Returns for each page, in the sequence of the question, type and slot of the swap that it is in,
+ * or type EBB_LOOK_NOT_SWAPPED, also where that cannot be told.
  */
-const uint8_t *shared_pages_answer(struct shared_pages *s);
+const struct ebb_look *shared_pages_answer(struct shared_pages *s);
 
 #endif

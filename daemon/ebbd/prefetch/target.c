@@ -13,6 +13,7 @@
 #define PM_PRESENT (1ULL << 63)
 #define PM_SWAPPED (1ULL << 62)
 #define PM_SWAP_TYPE 31   /* needs CAP_SYS_ADMIN at open() */
+#define PM_SWAP_SLOT(entry) ((entry) >> 5 & ((1ULL << 50) - 1)) /* needs it, too */
 #define MAX_PAGES 1024   /* pagemap entries one read may cover */
 #define MAX_RANGES 64
 
@@ -113,6 +114,7 @@ static const struct target_span *shared_span(const struct target *t, uint64_t vp
 struct found {
 	uint64_t *vpn;
 	uint32_t n;
+	uint64_t slot[EBB_BATCH_MAX]; /* in their swap */
 	uint8_t type[EBB_BATCH_MAX]; /* of their swap, or UNKNOWN: of shared memory */
 };
 
@@ -126,23 +128,33 @@ static void take(struct found *f, const struct target *t, uint64_t vpn, uint64_t
 		return;
 	if (span)
 		shared_pages_add(shared, span->file, span->index + vpn - span->first);
+	f->slot[f->n] = PM_SWAP_SLOT(entry);
 	f->type[f->n] = span ? UNKNOWN : entry & PM_SWAP_TYPE;
 	f->vpn[f->n++] = vpn;
 }
 
-/* Keeps of the pages @f those that are in swap and not held back. */
-static struct target_kept keep(const struct found *f, const uint8_t *answer, uint32_t held)
+/* Keeps of the pages @f those that are on a device and not held back. */
+static struct target_kept keep(const struct found *f, const struct ebb_look *answer, uint32_t held,
+			       const struct zswap_slots *zswap)
 {
 	struct target_kept k = { 0 };
+	uint32_t answered = 0;
 
 	for (uint32_t i = 0; i < f->n; i++) {
 		bool shared = f->type[i] == UNKNOWN;
-		uint32_t type = shared ? *answer++ : f->type[i];
+		uint32_t type = shared ? answer->type[answered] : f->type[i];
+		uint64_t slot = shared ? answer->slot[answered] : f->slot[i];
+
+		answered += shared;
 
 		if (type == EBB_LOOK_NOT_SWAPPED)
 			continue;
 		if (held >> type & 1) {
 			k.held_back++;
+			continue;
+		}
+		if (zswap_holds(zswap, type, slot)) {
+			k.zswapped++;
 			continue;
 		}
 		if (!k.kept)
@@ -154,7 +166,8 @@ static struct target_kept keep(const struct found *f, const uint8_t *answer, uin
 }
 
 struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
-				       uint32_t held, struct shared_pages *shared)
+				       uint32_t held, const struct zswap_slots *zswap,
+				       struct shared_pages *shared)
 {
 	uint64_t entry[MAX_PAGES], low, high;
 	struct found f = { .vpn = vpn };
@@ -176,7 +189,7 @@ struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, ui
 			if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8)
 				take(&f, t, vpn[i], entry[0], shared);
 	}
-	return keep(&f, shared_pages_answer(shared), held);
+	return keep(&f, shared_pages_answer(shared), held, zswap);
 }
 
 int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice)

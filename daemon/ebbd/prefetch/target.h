@@ -9,6 +9,7 @@
 #include <ebb/abi.h>
 
 #include "shared.h"
+#include "zswap.h"
 
 #define TARGET_SPANS 16
 #define TARGET_SPAN_NS 1000000000ULL
@@ -56,19 +57,21 @@ uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, u
 struct target_kept {
 	uint32_t kept;
 	uint32_t held_back; /* in swap, but not to be read now */
+	uint32_t zswapped;  /* in swap, but in memory: zswap holds them */
 	uint32_t type;      /* of the swap with the first page kept */
 	uint64_t shared;    /* a bit for each page kept: of shared memory */
 };
 
 /*
  * Keeps, in place, those of the @n <= EBB_BATCH_MAX pages @vpn (ascending or descending) that are
- * in swap, but for the swap types in the mask @held.
+ * in swap, but for the swap types in the mask @held and for those that @zswap holds.
  *
  * Of a private mapping of shared memory, MADV_WILLNEED reads only pages that the process has not
  * written.
  */
 struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n,
-				       uint32_t held, struct shared_pages *shared);
+				       uint32_t held, const struct zswap_slots *zswap,
+				       struct shared_pages *shared);
 
 /*
  * process_madvise() over the @n pages @vpn; runs become one range each.
