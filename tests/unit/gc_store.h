@@ -22,7 +22,8 @@ struct store {
 	uint64_t places, bytes, reads, writes;
 	int fail_read, fail_write, fail_alloc;	/* errors */
 	unsigned int passes;		/* reads that go well before fail_read */
-	bool garble;			/* reads return other bytes */
+	bool garble;			/* reads return other bytes, after .passes */
+	uint64_t most;			/* bytes; the test's */
 	unsigned int calls;		/* the test's */
 };
 
@@ -59,14 +60,18 @@ static inline int store_read(void *arg, const struct ebbgc_far_place *place, siz
 {
 	struct store *s = arg;
 
-	if (__atomic_load_n(&s->fail_read, __ATOMIC_RELAXED)) {
-		if (!s->passes)
-			return s->fail_read;
+	int error = __atomic_load_n(&s->fail_read, __ATOMIC_RELAXED);
+	bool garble = s->garble;
+
+	if ((error || garble) && s->passes) {
 		s->passes--;
+		error = garble = 0;
 	}
+	if (error)
+		return error;
 	assert_true(offset + bytes <= place->words[1]);
 	memcpy(to, (char *)(uintptr_t)place->words[0] + offset, bytes);
-	if (s->garble)
+	if (garble)
 		memset(to, 0x5a, bytes);
 	__atomic_fetch_add(&s->reads, 1, __ATOMIC_RELAXED);
 	return 0;

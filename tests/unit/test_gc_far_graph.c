@@ -2,7 +2,7 @@
 /*
  * Threads, one to eight, change graphs of objects that leave and return all the time, and compare
  * each load with a shadow graph in plain memory.  They share some objects, which they replace by
- * compare-and-swap.
+ * compare-and-swap.  Cycles free what is dead in the store, too.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct world {
 	ebbgc_ref_t shared;	/* a root: an array of nodes */
 	struct store store;
 	unsigned int steps;
-	bool small;		/* the store */
+	bool small, flaky;	/* the store */
 };
 
 /* A node by its number in the shadow; 0: none. */
@@ -57,6 +57,23 @@ static int slow_read(void *arg, const struct ebbgc_far_place *place, size_t offs
 	if (__atomic_fetch_add(&s->calls, 1, __ATOMIC_RELAXED) % 16 == 0)
 		sched_yield();
 	return store_read(arg, place, offset, to, bytes);
+}
+
+/* Some reads fail: a load tries again, a far cycle is abandoned. */
+static int flaky_read(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
+		      size_t bytes)
+{
+	struct store *s = arg;
+
+	if (__atomic_fetch_add(&s->calls, 1, __ATOMIC_RELAXED) % 64 == 0)
+		return -EIO;
+	return store_read(arg, place, offset, to, bytes);
+}
+
+static enum ebbgc_far_verdict try_again(void *arg, ebbgc_heap_t *heap, int error)
+{
+	assert_int_equal(error, -EIO);
+	return EBBGC_FAR_RETRY;
 }
 
 /* At times the store is full, so that regions are leaving for long. */
@@ -273,7 +290,8 @@ static ebbgc_heap_t *heap_new(const char *words)
 	return heap;
 }
 
-static void run(const char *words, unsigned int count, unsigned int steps, uint64_t seed)
+/* Returns the number of far cycles. */
+static uint64_t run(const char *words, unsigned int count, unsigned int steps, uint64_t seed)
 {
 	static const struct ebbgc_layout leaf = {
 		.name = "leaf", .flags = EBBGC_LEAF | EBBGC_MOVABLE, .size = 8, .element_size = 1,
@@ -296,6 +314,11 @@ static void run(const char *words, unsigned int count, unsigned int steps, uint6
 	}
 	ebbgc_far_options_init(&o);
 	o.local_bytes = 4 << 20;
+	if (seed % 5 == 0) {
+		store.read = flaky_read;
+		o.failed = try_again;
+		w.flaky = true;
+	}
 	w.heap = heap_new(words);
 	assert_int_equal(ebbgc_far_attach(w.heap, &store, &o), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs, &w.fixed), 0);
@@ -319,32 +342,38 @@ static void run(const char *words, unsigned int count, unsigned int steps, uint6
 	}
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
 	s = stats_of(w.heap);
-	printf("%s, %u threads: %llu fetched, %llu rescued, %llu home, %llu regions left, %llu cycles\n",
+	printf("%s, %u threads: %llu fetched, %llu rescued, %llu home, %llu regions left, %llu cycles, "
+	       "%llu far, %llu abandoned, %llu KiB freed\n",
 	       words, count, (unsigned long long)s.fetched_objects,
 	       (unsigned long long)s.rescued_objects, (unsigned long long)s.homed_objects,
-	       (unsigned long long)s.left_regions, (unsigned long long)s.cycles);
+	       (unsigned long long)s.left_regions, (unsigned long long)s.cycles,
+	       (unsigned long long)s.far_cycles, (unsigned long long)s.far_abandoned,
+	       (unsigned long long)s.far_freed_bytes >> 10);
 	fflush(stdout);
 	assert_int_equal(s.check_failures, 0);
-	assert_true(!s.far_failures || w.small);
-	/* Words on stacks may keep all in memory. */
-	if (*words != 's')
+	assert_true(!s.far_failures || w.small || w.flaky);
+	assert_true(!s.far_abandoned || w.flaky);
+	/* Words on stacks, and few objects that threads allocate beside, may keep all in memory. */
+	if (*words != 's' && steps >= 1000)
 		assert_true(s.fetched_objects + s.rescued_objects + s.homed_objects >
 			    (w.small ? 0 : steps / 8));
 	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 	assert_int_equal(w.store.places, 0);
+	return s.far_cycles;
 }
 
 static void graphs(void **state)
 {
 	static const unsigned int counts[] = { 1, 2, 3, 5, 8 };
 	const char *words = *state, *from = getenv("EBB_TEST_SEED");
-	uint64_t seed = from ? strtoull(from, NULL, 0) : 1;
+	uint64_t seed = from ? strtoull(from, NULL, 0) : 1, far_cycles = 0;
 	unsigned int steps = getenv("EBBGC_TEST_SHORT") ? 3000 : 12000;
 
 	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
-		run(words, counts[i], steps / counts[i], seed + i);
+		far_cycles += run(words, counts[i], steps / counts[i], seed + i);
+	assert_true(far_cycles > 0);
 }
 
 #define WITH(words) { "graphs: " words, graphs, NULL, NULL, (void *)words }

@@ -205,9 +205,17 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 /* The snapshot may have no strong path to the target: log it, to keep it alive. */
 ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot)
 {
-	ebbgc_ref_t ref = ebbgc_load(mutator, object, slot);
+	const bool marking = EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING);
+	ebbgc_ref_t ref = ebbgc_read(slot);
 
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING)) {
+	/* What is dead must not be brought: it would count as alive. */
+	if (marking && mutator_of(mutator)->heap->far.on) {
+		ref.bits = forwarded(mutator_of(mutator), ref.bits);
+		if (is_dead(mutator, ref))
+			return EBBGC_NULL;
+	}
+	ref = ebbgc_load(mutator, object, slot);
+	if (marking) {
 		if (is_dead(mutator, ref))
 			return EBBGC_NULL;
 		barrier_log(mutator_of(mutator), ref);

@@ -7,8 +7,9 @@
 #include <sys/mman.h>
 #include "check.h"
 #include "event.h"
+#include "far_image.h"
+#include "far_room.h"
 #include "forward.h"
-#include "lib/rules/tablet.h"
 #include "os.h"
 #include "roots.h"
 #include "type.h"
@@ -84,6 +85,25 @@ static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
 	abort();
 }
 
+/*
+ * Returns where the bytes of an object are: those of one in the store are kept in this mode.  0: it
+ * has none.  Within far_hold().
+ */
+static uint64_t image_of(const struct ebbgc_heap *h, uint64_t object)
+{
+	uint32_t region = region_of(h, object);
+	const struct far_region *r = &h->far.regions[region];
+	uint8_t kind = h->kinds[region];
+	size_t slot;
+
+	if (!region_is_out(h, region) || region_state(h, region) == FAR_LEAVING)
+		return object;
+	slot = (object & (REGION_SIZE - 1)) / h->slot_size[kind];
+	if (!r->tablet || !tablet_has(r->tablet, (uint32_t)slot))
+		return 0;
+	return (uint64_t)(uintptr_t)r->shadow + far_offset(h, r, slot, kind) + HEADER;
+}
+
 static void walk_slot(void *arg, ebbgc_ref_t *slot)
 {
 	struct walk *w = arg;
@@ -100,9 +120,6 @@ static void walk_slot(void *arg, ebbgc_ref_t *slot)
 		return;
 	if (!is_object(w->h, object))
 		return failed(w->h, w->from ? w->from : object, "refers to no object");
-	/* What it refers to is named. */
-	if (region_is_out(w->h, region_of(w->h, object)))
-		return;
 	if (bit_set(w->seen, granule_of(w->h, object)) && !vector_push(&w->h->check->stack, object))
 		abort();	/* a check that cannot finish must not pass */
 }
@@ -170,9 +187,13 @@ static void walk_ephemeron(struct ebbgc_edges *edges, ebbgc_ref_t *key_slot, ebb
 
 static void walk_object(struct walk *w, uint64_t object)
 {
-	const struct type *type = &w->h->types[type_id(object)];
+	const struct type *type;
 
 	w->from = object;
+	object = image_of(w->h, object);
+	if (!object)
+		return failed(w->h, w->from, "is far, and not in the store");
+	type = &w->h->types[type_id(object)];
 	if (w->kind == WALK_STRONG && type_id(object) == TYPE_EPHEMERON) {
 		ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)object;
 
@@ -227,6 +248,8 @@ static void walk_all(struct walk *w)
 {
 	struct vector *stack = &w->h->check->stack;
 
+	if (w->h->far.on)
+		far_hold(w->h);
 	memset(w->seen, 0, (size_t)w->h->top * REGION_WORDS * sizeof(uint64_t));
 	w->h->check->ephemerons.count = 0;
 	w->from = 0;
@@ -247,6 +270,8 @@ static void walk_all(struct walk *w)
 		while (stack->count)
 			walk_object(w, stack->items[--stack->count]);
 	} while (walk_ephemerons(w));
+	if (w->h->far.on)
+		far_release(w->h);
 }
 
 void check_snapshot(struct ebbgc_heap *h)
@@ -466,14 +491,16 @@ static void check_object(struct ebbgc_heap *h, uint64_t object, bool exact)
 {
 	size_t i = granule_of(h, object);
 	bool marked = bit_test(h->marks, i), reached = bit_test(h->check->reached, i);
+	bool far = region_is_out(h, region_of(h, object));
 	struct weak_check c = { { check_strong_edge, check_weak_edge, check_ephemeron_edge }, h,
 				object };
-	const struct type *type = &h->types[type_id(object)];
+	const struct type *type;
 
 	if (reached && !marked)
 		return failed(h, object, "reachable, but not marked");
-	if (!marked)
+	if (!marked || far)
 		return;
+	type = &h->types[type_id(object)];
 	if (exact && !reached)
 		return failed(h, object, "survives, but is not reachable");
 	if (!exact && bit_test(h->check->existed, i) && !bit_test(h->check->before, i))
@@ -524,7 +551,8 @@ static void check_store(struct ebbgc_heap *h)
 
 			c.from = (uint64_t)(uintptr_t)region_start(h, r) + (uint64_t)i * size +
 				 HEADER;
-			if (bit_test(h->allocated, granule_of(h, c.from)))
+			if (bit_test(h->allocated, granule_of(h, c.from)) &&
+			    object_marked(h, c.from))
 				type_visit(&h->types[type_id(shadow)], shadow, far_slot, &c);
 		}
 	}
@@ -553,9 +581,8 @@ void check_marks(struct ebbgc_heap *h, bool exact)
 			uint64_t object = (uint64_t)(uintptr_t)h->base +
 					  (granule << GRANULE_SHIFT) + HEADER;
 
-			if (region_is_out(h, region_of(h, object)))
-				break;
-			if (type_id(object) != TYPE_NONE)
+			if (region_is_out(h, region_of(h, object)) ||
+			    type_id(object) != TYPE_NONE)
 				check_object(h, object, exact);
 		}
 	}

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "collect.h"
 #include "event.h"
+#include "far_mark.h"
 #include "far_room.h"
 #include "fetch.h"
 #include "fibre.h"
@@ -51,6 +52,15 @@ static void resume(struct ebbgc_heap *h, uint64_t since)
 
 enum cycle_kind { CYCLE_CONCURRENT, CYCLE_FULL };
 
+/* Marks what is named, or what regions that leave name if this is a far cycle. */
+static void named_trace(struct ebbgc_heap *h)
+{
+	if (h->far.marking.on)
+		far_mark_leaving(h);
+	else
+		named_mark(h, &h->marker.tracers[0]);
+}
+
 static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 {
 	if (kind == CYCLE_CONCURRENT)
@@ -68,9 +78,9 @@ static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 	check_roots(h);
 	roots_each(h, mark_slot, &h->marker.tracers[0]);
 	stacks_each(h, mark_slot, &h->marker.tracers[0]);
-	if (kind == CYCLE_FULL)
-		named_mark(h, &h->marker.tracers[0]);
 	h->marking = true;
+	if (kind == CYCLE_FULL)
+		named_trace(h);
 }
 
 static void logs_flush(struct ebbgc_heap *h)
@@ -92,7 +102,10 @@ static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t dead
 			return false;
 		if (marking_abandoned(h))
 			return false;
-	} while (ephemerons_step(h));
+		/* A pause has no time for it. */
+		if (kind != CYCLE_FULL && far_mark_waits(h) && !far_mark_hurries(h))
+			return false;
+	} while (ephemerons_step(h) || far_mark_some(h));
 	return true;
 }
 
@@ -120,6 +133,7 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 			__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) -
 			h->allocated_at_snapshot;
 
+	far_mark_end(h);
 	check_marks(h, kind == CYCLE_FULL);
 	if (kind == CYCLE_FULL && h->each)
 		objects_each(h);
@@ -227,7 +241,8 @@ static void move(struct ebbgc_heap *h, enum cycle_kind kind)
 	move_done(h);
 }
 
-static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
+/* @asked: a thread waits for a full collection. */
+static void cycle(struct ebbgc_heap *h, enum cycle_kind kind, bool asked)
 {
 	uint64_t since, begin, ready;
 	struct verdict verdict = { .decided = false };
@@ -237,6 +252,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	__atomic_store_n(&h->update_at, 0, __ATOMIC_RELAXED);
 	location_update(h);
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, regions_bytes(h), NULL);
+	far_mark_begin(h, asked);
 	begin = since = stop(h);
 	ready = minor_collect(h);
 	snapshot(h, kind);
@@ -246,15 +262,16 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 		ready = 0;
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
 		/* No name becomes named, nor is what is named freed, while a cycle marks. */
-		named_mark(h, &h->marker.tracers[0]);
+		named_trace(h);
 		for (;;) {
 			enum attempt attempt;
+			bool waits;
 
 			do {
 				mark_all(h);
 				if (marking_abandoned(h))
 					return;
-			} while (ephemerons_step(h));
+			} while (ephemerons_step(h) || far_mark_some(h));
 			leave_shorten(h);
 			since = stop(h);
 			attempt = try_finish(h, kind, &verdict);
@@ -264,7 +281,10 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 				h->counting.remarks++;
 				h->cycle_remarks++;
 			}
+			waits = far_mark_waits(h);
 			resume(h, since);
+			if (waits)
+				far_mark_remark(h);
 			if (attempt == MUST_CLEAR)
 				weak_clear(h, h->settled_last ? EBBGC_CLEAR_LAST :
 						EBBGC_CLEAR_FIRST, 0);
@@ -288,6 +308,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	ready_send(h, ready);
 	sweep_all(h);
 	move(h, kind);
+	far_mark_free(h);
 	leave_forget(h);
 	regions_release(h);
 	event_send(h, EBBGC_EVENT_CYCLE_END, regions_bytes(h), NULL);
@@ -333,7 +354,7 @@ static void *collector_thread(void *arg)
 		kind = full != h->ended_full || h->options.mode == EBBGC_STOP_WORLD ?
 		       CYCLE_FULL : CYCLE_CONCURRENT;
 		pthread_mutex_unlock(&h->lock);
-		cycle(h, kind);
+		cycle(h, kind, full != h->ended_full);
 		pthread_mutex_lock(&h->lock);
 		far_turn_end(h);
 		h->ended = ticket;

@@ -1147,6 +1147,10 @@ struct ebbgc_stats {
 	uint64_t homed_objects;		/* read by the collector, to free what was in the store */
 	uint64_t healed_slots;		/* in which loads have replaced an old name */
 	uint64_t far_failures;		/* of calls of the store */
+	uint64_t far_cycles;		/* that found what is alive in the store */
+	uint64_t far_abandoned;		/* began as one: a read failed, or there was too much */
+	uint64_t far_read_bytes;	/* by these */
+	uint64_t far_freed_bytes;	/* of dead objects in the store */
 };
 
 /*
@@ -1170,8 +1174,12 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * callback, a ready finalizer or, in heaps with conservative stacks, a word on a stack refers to
  * keeps its region in memory.
  *
- * In cycles, far objects count as alive, and so does what they refer to.  Nothing frees far
- * garbage, nor what only far garbage refers to.
+ * In most cycles, far objects count as alive, and so does what they refer to.  A far cycle finds
+ * those that are dead: it reads the live ones in the store, beside the program, once half as many
+ * bytes have left as it last found alive, or the store is full; and in full collections that a
+ * thread requests or waits for, which read while the program stands.  Then the space in the store
+ * is free of regions without a live object, and in the following cycles of those that are mostly
+ * garbage.  If a read fails, the cycle frees nothing there.
  *
  * max_bytes limits addresses, of which far regions keep theirs until a cycle or two after all of
  * their objects have come back: several times the live data is right.  Cycles run also when as many

@@ -46,6 +46,15 @@ static void tables_free(struct ebbgc_heap *h)
 		munmap(f->holders, h->region_count * sizeof(*f->holders));
 	if (f->naming)
 		munmap(f->naming, h->region_count * sizeof(*f->naming));
+	if (f->marking.sent)
+		munmap(f->marking.sent, granule_bytes(h));
+	if (f->marking.named)
+		munmap(f->marking.named, granule_bytes(h));
+	if (f->marking.holders)
+		munmap(f->marking.holders, h->region_count * sizeof(*f->marking.holders));
+	if (f->marking.buffer)
+		munmap(f->marking.buffer, REGION_SIZE);
+	f->marking = (struct far_marking){ 0 };
 	f->regions = NULL;
 	f->named = NULL;
 	f->holders = f->naming = NULL;

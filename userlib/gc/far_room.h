@@ -43,6 +43,31 @@ static inline bool far_is_due(const struct ebbgc_heap *h)
 	       h->far.evict != h->far.evicted;
 }
 
+/* The collector, without the lock: until far_release(), no region's memory returns.  Nests. */
+static inline void far_hold(struct ebbgc_heap *h)
+{
+	pthread_mutex_lock(&h->lock);
+	h->far.held++;
+	while (h->far.writing)
+		pthread_cond_wait(&h->far.wanted, &h->lock);
+	pthread_mutex_unlock(&h->lock);
+}
+
+static inline void far_release(struct ebbgc_heap *h)
+{
+	pthread_mutex_lock(&h->lock);
+	h->far.held--;
+	pthread_cond_broadcast(&h->far.wanted);
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* Lock held: the store is full at @now (ns).  Returns whether a far cycle is due. */
+static inline bool far_full(struct ebbgc_heap *h, uint64_t now)
+{
+	h->far.marking.full = true;
+	return h->far.stored && now >= h->far.marking.next_at;
+}
+
 /* Lock held: a region was taken. */
 static inline void far_grown(struct ebbgc_heap *h)
 {

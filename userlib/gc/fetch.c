@@ -6,13 +6,12 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "far_image.h"
 #include "fetch.h"
 #include "forward.h"
-#include "lib/rules/tablet.h"
 #include "os.h"
 #include "region.h"
 #include "trigger.h"
-#include "type.h"
 
 #define SPINS 64u		/* looks at an entry before a thread sleeps: about 2 us */
 #define TRIES 200u		/* for memory, one every ms */
@@ -171,34 +170,9 @@ static void fail(struct ebbgc_heap *h, int error)
 		give_up(error);
 }
 
-/* Can these be the bytes of an object of this kind? */
-static bool is_sound(const struct ebbgc_heap *h, const char *slot, uint8_t kind)
-{
-	uint32_t id = type_id((uint64_t)(uintptr_t)slot + HEADER);
-	const struct type *t = &h->types[id];
-	uint64_t length;
-
-	if (id < TYPE_FIRST_USER || id >= __atomic_load_n(&h->type_count, __ATOMIC_RELAXED) ||
-	    !(t->flags & EBBGC_MOVABLE) || kind_is_leaf(kind) != !!(t->flags & EBBGC_LEAF))
-		return false;
-	length = type_length(t, slot + HEADER);
-	return t->size + HEADER <= h->slot_size[kind] &&
-	       (!length ||
-		length <= (h->slot_size[kind] - HEADER - t->size) / t->element_size);
-}
-
 static size_t slot_number(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
 {
 	return (object & (REGION_SIZE - 1)) / h->slot_size[kind];
-}
-
-static size_t offset_of(const struct ebbgc_heap *h, const struct far_region *r, size_t slot,
-			uint8_t kind)
-{
-	size_t words = tablet_words(tablet_slots((uint32_t)h->slot_size[kind]));
-	const uint16_t *before = (const uint16_t *)(r->tablet + words);
-
-	return tablet_place(r->tablet, before, (uint32_t)slot, (uint32_t)h->slot_size[kind], 0);
 }
 
 static int fetch(struct ebbgc_heap *h, const struct far_region *r, uint64_t object, uint8_t kind,
@@ -209,11 +183,11 @@ static int fetch(struct ebbgc_heap *h, const struct far_region *r, uint64_t obje
 
 	if (!tablet_has(r->tablet, (uint32_t)slot))
 		return -EBADMSG;
-	offset = offset_of(h, r, slot, kind);
+	offset = far_offset(h, r, slot, kind);
 	e = h->far.store.read(h->far.store.arg, &r->place, offset, to, size);
 	if (e)
 		return e;
-	if (!is_sound(h, to, kind) || (r->shadow && memcmp(r->shadow + offset, to, size)))
+	if (!far_is_sound(h, to, kind) || (r->shadow && memcmp(r->shadow + offset, to, size)))
 		return -EBADMSG;
 	return 0;
 }
@@ -228,7 +202,10 @@ static void words_copy(char *to, const char *from, size_t bytes)
 	}
 }
 
-/* The copy in @slot becomes the object.  Its names are named, so it is not traced in this cycle. */
+/*
+ * The copy in @slot becomes the object.  It is not traced in this cycle: what it refers to is
+ * named, or found in the store by a far cycle.
+ */
 static void arrive(struct ebbgc_heap *h, uint64_t object, char *slot, uint64_t *entry)
 {
 	uint64_t now = (uint64_t)(uintptr_t)slot + HEADER;
@@ -237,9 +214,12 @@ static void arrive(struct ebbgc_heap *h, uint64_t object, char *slot, uint64_t *
 
 	if (h->nursery.old)
 		bit_set(h->nursery.old, fresh);
-	if (h->marking && bit_set(h->marks, fresh))
-		__atomic_fetch_add(&h->logged_bytes, h->slot_size[h->kinds[region]],
-				   __ATOMIC_RELAXED);
+	if (h->marking) {
+		if (bit_set(h->marks, fresh))
+			__atomic_fetch_add(&h->logged_bytes, h->slot_size[h->kinds[region]],
+					   __ATOMIC_RELAXED);
+		far_reach(h, object);
+	}
 	bits_publish(&h->allocated[fresh >> 6], UINT64_C(1) << (fresh & 63));
 	__atomic_fetch_and(&h->allocated[old >> 6], ~(UINT64_C(1) << (old & 63)),
 			   __ATOMIC_RELAXED);
@@ -383,15 +363,15 @@ int far_bring_all(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	for (uint32_t i = tablet_next(r->tablet, slots, 0); !e && i < slots;
 	     i = tablet_next(r->tablet, slots, i + 1)) {
 		uint64_t object = base + (uint64_t)i * size + HEADER;
-		const char *from = buffer + offset_of(h, r, i, kind);
+		const char *from = buffer + far_offset(h, r, i, kind);
 		uint64_t *entry = forward_entry(h, region, object);
 		char *slot;
 
 		if (!bit_test(h->allocated, granule_of(h, object)))
 			continue;
-		slot = is_sound(h, from, kind) ? arrival_take(h, kind) : NULL;
+		slot = far_is_sound(h, from, kind) ? arrival_take(h, kind) : NULL;
 		if (!slot) {
-			e = is_sound(h, from, kind) ? -ENOMEM : -EBADMSG;
+			e = far_is_sound(h, from, kind) ? -ENOMEM : -EBADMSG;
 			break;
 		}
 		if (!entry_claim(entry)) {

@@ -221,12 +221,37 @@ struct far_region {
 	uint32_t *holds;
 	uint32_t holds_count;
 	uint64_t seen;			/* naming's: number of the last region with names here */
+	/* Of a far cycle: see far_mark.h. */
+	bool waits;			/* objects were marked here that were not traced; atomic */
+	bool traced;			/* by this cycle */
+	uint32_t *holds_next;		/* as .holds, after the cycle */
+	uint32_t holds_next_count;
 };
 
 /* Where objects of one kind arrive. */
 struct far_arrival {
 	uint32_t region;
 	char *next, *end;
+};
+
+/* A far cycle, which is the collector's: see far_mark.h. */
+struct far_marking {
+	bool on;			/* this cycle is one */
+	bool full;			/* heap's lock: the store is, and a far cycle would help */
+	/* Bitmap, a bit a granule: objects that were read, or are to be if their region leaves. */
+	uint64_t *sent;
+	uint64_t *named;		/* as far.named and .holders, after the cycle */
+	uint32_t *holders;
+	char *buffer;			/* REGION_SIZE */
+	unsigned int remarks;		/* pauses of this cycle that found more to trace */
+	uint64_t reads, bytes, most;	/* of this cycle; most bytes, a read counts as some */
+	uint64_t ns;			/* that this cycle has taken for them */
+	uint64_t stored;		/* when it began */
+	/* Since the last one. */
+	uint64_t lived;			/* bytes of the objects that it found alive */
+	uint64_t left;			/* far.left_bytes when it began */
+	unsigned int failures;		/* in a row: abandoned, or little was freed */
+	uint64_t next_at;		/* ns: none before, unless the store has grown */
 };
 
 /* See far.h. */
@@ -244,6 +269,8 @@ struct far {
 	uint32_t *naming;		/* regions in which the one that leaves holds names */
 	uint64_t naming_serial;
 	uint64_t snapshots;		/* of cycles; world stopped */
+	struct far_marking marking;
+	bool reached;			/* some region .waits; atomic */
 
 	pthread_mutex_t arrivals_lock;
 	struct far_arrival arrivals[SMALL_KINDS - KIND_MOVABLE];	/* arrivals_lock */
@@ -256,6 +283,8 @@ struct far {
 	 * no region LEAVING, from a cycle's first pause until it has dropped forwards.
 	 */
 	uint64_t tickets, serving;	/* see far_room.h */
+	unsigned int held;		/* no region's memory returns: far_hold() */
+	bool writing;			/* one is being written */
 	struct region_list leaving;	/* the oldest first */
 	struct region_list away;	/* written; the collector takes them from here */
 	uint32_t leaving_count;		/* regions with local memory that are LEAVING or AWAY */
@@ -265,7 +294,8 @@ struct far {
 	bool stuck;			/* it can do nothing now */
 	bool short_of;			/* births wait; atomic */
 	int failed;			/* of the last ebbgc_far_evict() */
-	pthread_cond_t wanted;		/* the thread has work; heap's `quit`; `serving` */
+	/* The thread has work; heap's `quit`; `serving`, `held`, `writing`. */
+	pthread_cond_t wanted;
 	pthread_cond_t made_room;	/* `rounds` has changed */
 	pthread_t thread;
 	bool started;

@@ -17,6 +17,7 @@
 #include "supply.h"
 #include "sweep.h"
 #include "thread.h"
+#include "trigger.h"
 #include "world.h"
 
 #define BATCH 32u		/* regions that begin to leave in one pause */
@@ -425,12 +426,19 @@ static int write_out(struct ebbgc_heap *h, uint32_t region, char *buffer)
 /* Lock held, released meanwhile: writes the oldest region that leaves.  Returns 0 or an error. */
 static int write_one(struct ebbgc_heap *h, char *buffer)
 {
-	uint32_t region = region_list_pop(h, &h->far.leaving);
+	uint32_t region;
 	int e;
 
+	while (h->far.held)
+		pthread_cond_wait(&h->far.wanted, &h->lock);
+	region = region_list_pop(h, &h->far.leaving);
+	h->far.writing = true;
 	pthread_mutex_unlock(&h->lock);
 	e = write_out(h, region, buffer);
 	pthread_mutex_lock(&h->lock);
+	h->far.writing = false;
+	if (h->far.held)
+		pthread_cond_broadcast(&h->far.wanted);
 	if (e)
 		region_list_push(h, &h->far.leaving, region);
 	return e;
@@ -478,6 +486,14 @@ static int make_room(struct ebbgc_heap *h, char *buffer)
 	return e ? e : n ? 0 : -ENOENT;
 }
 
+/* Lock held: if the store takes no more, a far cycle may free some of it. */
+static void full(struct ebbgc_heap *h, int error)
+{
+	if (error == -ENOSPC && far_full(h, os_now()) && !h->quit && !h->suspended &&
+	    h->requested == h->ended)
+		cycle_request(h);
+}
+
 /* Lock held, released meanwhile: moves all that can leave. */
 static void evict(struct ebbgc_heap *h, char *buffer)
 {
@@ -502,6 +518,7 @@ static void evict(struct ebbgc_heap *h, char *buffer)
 		while (!e && !h->quit && h->far.leaving.head != REGION_NONE)
 			e = write_one(h, buffer);
 	}
+	full(h, e);
 	h->far.failed = e;
 	h->far.evicted = ticket;
 	pthread_cond_broadcast(&h->far.made_room);
@@ -535,6 +552,7 @@ static void *far_thread(void *arg)
 		__atomic_store_n(&h->far.short_of, !e && far_local(h) > far_limit(h),
 				 __ATOMIC_RELAXED);
 		pthread_cond_broadcast(&h->far.made_room);
+		full(h, e);
 		/* All is pinned or in use, or the store takes no more. */
 		if (e && !h->quit)
 			os_wait(&h->far.wanted, &h->lock, e == -ENOENT ? NAP_NS : FULL_NAP_NS);
@@ -566,7 +584,7 @@ void leave_stop(struct ebbgc_heap *h)
 
 /* --- 5, 6. forwards and the end ------------------------------------------------------------- */
 
-/* Its last object was brought: nothing has a claim there. */
+/* Its last object was brought, or is dead: nothing has a claim there. */
 static void drain(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_region *r = &h->far.regions[region];
@@ -662,10 +680,12 @@ static uint64_t live_bytes(const struct ebbgc_heap *h, uint32_t region)
 	       __atomic_load_n(&h->far.regions[region].live, __ATOMIC_SEQ_CST);
 }
 
-/* Frees what objects have left behind in the store, when that is more than half of it. */
+/* Frees what objects have left behind in the store, and dead ones, when that is most of it. */
 static void tidy(struct ebbgc_heap *h)
 {
 	uint64_t spare = h->options.check ? 0 : SPARE * REGION_SIZE, stored = 0, live = 0;
+	/* What comes home takes local memory. */
+	uint64_t room = h->far.window * REGION_SIZE / 2;
 	char *buffer;
 
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
@@ -677,20 +697,20 @@ static void tidy(struct ebbgc_heap *h)
 	buffer = os_map(REGION_SIZE);
 	for (uint32_t r = h->far.mine.head; buffer && r != REGION_NONE && stored > 2 * live;
 	     r = h->regions[r].next) {
-		uint64_t bytes = h->far.regions[r].bytes;
+		uint64_t bytes = h->far.regions[r].bytes, left = live_bytes(h, r);
 
-		if (region_state(h, r) != FAR_AWAY || 2 * live_bytes(h, r) >= bytes ||
+		if (region_state(h, r) != FAR_AWAY || 2 * left >= bytes || left > room ||
 		    far_bring_all(h, r, buffer))
 			continue;
 		drain(h, r);
 		stored -= bytes;
+		room -= left;
 	}
 	if (buffer)
 		munmap(buffer, REGION_SIZE);
 }
 
-/* The collector's list gets the regions that were written. */
-static void away_take(struct ebbgc_heap *h)
+void leave_take_away(struct ebbgc_heap *h)
 {
 	pthread_mutex_lock(&h->lock);
 	region_list_append(h, &h->far.mine, &h->far.away);
@@ -730,7 +750,7 @@ void leave_forget(struct ebbgc_heap *h)
 	if (!h->far.on)
 		return;
 	__atomic_store_n(&h->far.brought_bytes, 0, __ATOMIC_RELAXED);
-	away_take(h);
+	leave_take_away(h);
 	names_end(h);
 	regions_end(h);
 	tidy(h);
@@ -754,6 +774,7 @@ void leave_nothing(struct ebbgc_heap *h)
 			free(h->far.regions[r].tablet);
 			free(h->far.regions[r].shadow);
 			free(h->far.regions[r].holds);
+			free(h->far.regions[r].holds_next);
 			free(forwards_of(h, r));
 		}
 	}

@@ -12,9 +12,10 @@
  *	5. Before the last pause of a cycle, forwards are shortened.
  *	6. At the end of a cycle, regions that were EMPTY before it hold no names any more; the
  *	   forwards are dropped that no slot and no region needs; regions that were EMPTY and have
- *	   none are free; those without an object in the store are EMPTY.  While more than half of
- *	   the bytes in the store are of objects that came back, regions of which this is so come
- *	   home: all that is left of them is brought.
+ *	   none are free; those without a live object in the store are EMPTY.  While more than half
+ *	   of the bytes in the store are of objects that came back or are dead, regions of which
+ *	   this is so come home: all that is left of them is brought, in one cycle as much as an
+ *	   eighth of the budget.
  *
  * 1 to 4 are done by the thread `ebb-gc-far`, of which 1 to 3 in its turn: no cycle runs.  5 and 6
  * are done by the collector's, 6 with regions that were handed over to it only.
@@ -33,6 +34,9 @@ void leave_stop(struct ebbgc_heap *h);
 
 /* Frees all that is in the store. */
 void leave_nothing(struct ebbgc_heap *h);
+
+/* The collector, in its turn: its list gets the regions that were written. */
+void leave_take_away(struct ebbgc_heap *h);
 
 /* The collector, before the last pause of a cycle, or in it: step 5. */
 void leave_shorten(struct ebbgc_heap *h);

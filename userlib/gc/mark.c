@@ -49,6 +49,11 @@ void mark_object(struct tracer *t, uint64_t ref)
 
 	if (object_marked(h, object))
 		return;
+	if (region_is_out(h, region_of(h, object))) {
+		if (far_reach(h, object) && EBBGC_UNLIKELY(h->marker.keys.pairs != NULL))
+			key_marked(t, object);
+		return;
+	}
 	kind = h->kinds[region_of(h, object)];
 	/* Never touch a leaf's page. */
 	if (kind_is_leaf(kind))

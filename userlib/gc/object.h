@@ -90,6 +90,25 @@ static inline bool object_marked(const struct ebbgc_heap *h, uint64_t object)
 	return !in_heap(h, object) || bit_test(h->marks, granule_of(h, object));
 }
 
+/*
+ * Marks an object in the store of a far generation, by its name there: a far cycle is to read it,
+ * unless it is a leaf.  Returns true if this call has marked it.  Any thread, while marking.
+ */
+static inline bool far_reach(struct ebbgc_heap *h, uint64_t object)
+{
+	uint32_t region = (uint32_t)((object - (uint64_t)(uintptr_t)h->base) >> REGION_SHIFT);
+
+	if (!bit_set(h->marks, granule_of(h, object)))
+		return false;
+	if (!(h->kinds[region] & 1)) {
+		/* After the mark, in this order: far_mark.c resets them in the other one. */
+		__atomic_store_n(&h->far.regions[region].waits, true, __ATOMIC_SEQ_CST);
+		if (!__atomic_load_n(&h->far.reached, __ATOMIC_SEQ_CST))
+			__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
+	}
+	return true;
+}
+
 /* Do references of EBBGC_CLEAR_FIRST to unmarked objects read as null?  A mutator's thread. */
 static inline bool weak_are_null(const struct ebbgc_heap *h)
 {

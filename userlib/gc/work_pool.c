@@ -109,6 +109,10 @@ void work_add_log(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
 		if (object_marked(h, object))
 			continue;
 		first++;
+		if (region_is_out(h, region_of(h, object))) {
+			far_reach(h, object);
+			continue;
+		}
 		kind = h->kinds[region_of(h, object)];
 		if (!mk->late || kind_is_leaf(kind))
 			mark_logged(h, object, kind);
