@@ -501,22 +501,27 @@ static void evict(struct ebbgc_heap *h, char *buffer)
 	uint64_t ticket = h->far.evict;
 	int e = buffer ? 0 : -ENOMEM;
 	uint32_t before;
-	bool any = true;
+	bool any = false;
 
-	/* After a cycle that runs. */
+	/*
+	 * After a cycle that runs.  In the same turn: a cycle in between could move all objects to
+	 * new regions.
+	 */
 	far_turn_take(h);
 	pthread_mutex_unlock(&h->lock);
 	probe(h, &none, OF_THREADS);
 	pthread_mutex_lock(&h->lock);
-	far_turn_end(h);
 	/* Each region is tried once: those that are pinned count as new. */
 	before = h->far.clock;
-	while (!e && !h->quit && any) {
-		far_turn_take(h);
-		announce(h, BATCH, before, &any);
+	for (;;) {
+		if (!e)
+			announce(h, BATCH, before, &any);
 		far_turn_end(h);
 		while (!e && !h->quit && h->far.leaving.head != REGION_NONE)
 			e = write_one(h, buffer);
+		if (e || h->quit || !any)
+			break;
+		far_turn_take(h);
 	}
 	full(h, e);
 	h->far.failed = e;
