@@ -79,7 +79,6 @@ BOOTS = (
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("exact", ("test_exact.py",), cpus=2, kernels=("6.12",)),
     Boot("collapse", ("test_collapse.py",)),
-    Boot("zswap", ("test_zswap.py",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-key", ("test_kmod_key.py",), cpus=2, module=True, target="check-kmod"),
