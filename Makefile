@@ -25,7 +25,7 @@ endif
 
 # Under sudo the invoking user compiles, so that build/ holds no files of root;
 # only recipes that install, need root or clean up run as root.
-ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
+ROOT_TARGETS := deps check check-all check-outside soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-cost bench-cost-guest bench-idle bench-device \
 	bench-guest bench-seal bench-policy bench-far bench-heap bench-dsm bench \
 	install install-gc install-far install-dsm install-crate install-config install-man install-dkms clean
@@ -41,7 +41,7 @@ endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all help deps check check-all check-kmod lint soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
+.PHONY: all help deps check check-all check-outside check-kmod lint soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
 	bench-latency bench-device install clean
 
 # The commands that build all and then work for minutes; a -j of the caller takes precedence.
@@ -91,6 +91,8 @@ help:
 ## sudo make check            run lint, unit and system tests and two guests; 15 minutes on two CPUs
 ## sudo make check-all        run check, the long tests and every guest; resume by group
 ##			   (FRESH=1: start over)
+## sudo make check-outside   run other projects' test suites with and without ebb, compare their
+##			   verdicts; resume by suite (ONLY= FRESH=1 JSON=FILE)
 ## make lint                  check layers, language and style; run clang-format, clang-tidy,
 ##			   shellcheck and mandoc
 ## sudo make soak             inject faults of donors, links, disks, etcd and ebbd at random: natively,
@@ -171,7 +173,7 @@ DEPS_RUST := rustc cargo
 
 # Packages beyond DEPS_BUILD, by target.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-all lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far model-heap kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all check-outside lint check-kmod bench-guest bench-cost-guest guest-install soak unit model-far model-heap kmod-guest gc-sanitize fuzz-gc lua check-lua time-lua $(if $(filter 1,$(GUEST)),demo),$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter test-programs test-build $(B)/tests/unit/% $(B)/tests/watch_donors,$(MAKECMDGOALS)),$(DEPS_UNIT)) \
 	$(if $(filter check check-all demo bench bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \

@@ -146,7 +146,7 @@ MODEL_HEAP := $(patsubst %,$(B)/tests/unit/test_model_%,flags trace_end hit)
 model-heap: $(MODEL_HEAP)
 	$(Q)for program in $^; do $$program long || exit; done
 
-ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)
+ifneq ($(filter check check-all check-outside soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)
 $(error make $(MAKECMDGOALS): needs root for swap, namespaces, BPF and cgroups; run sudo make $(MAKECMDGOALS))
 endif
@@ -162,6 +162,11 @@ check: lint test-build
 # Resumes after an interruption or a failure: FRESH=1 runs all again.
 check-all: lint test-build deb kmod-guest $(B)/guest/container
 	$(Q)FRESH=$(FRESH) $(CHECK) --all $(UNIT_TESTS)
+
+# Other projects' suites: tests/outside/README.md.
+check-outside: all
+	$(Q)env -u MAKEFLAGS -u MFLAGS FRESH=$(FRESH) ONLY=$(ONLY) $(PYTHON) -B tests/outside/check_outside.py \
+		$(if $(JSON),--json $(JSON))
 
 lint: all
 	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies -Iuserlib/far -Iuserlib/dsm

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The runner of suites that others wrote: what it reports of stand-ins for suites, in stand-ins for
+the worlds without and with ebb.  No suite runs here, and no swap is on but in the last test.
+"""
+import shutil
+import sys
+
+import pytest
+
+import machine
+import parts
+
+OUTSIDE = machine.REPO / "tests" / "outside"
+sys.path.insert(0, str(OUTSIDE))
+import check_outside as runner
+import suites
+import worlds
+from suites import Suite
+
+beside = pytest.mark.beside
+
+
+class StandIn(worlds.World):
+    """A world whose programs see its name in $WORLD, and whose swap is a number."""
+
+    def __init__(self, name, directory, pages=5000, oom_kills=()):
+        super().__init__()
+        self.name, self.directory, self.pages, self.oom_kills = name, directory, pages, list(oom_kills)
+        self.runs = self.entered = 0
+
+    def __enter__(self):
+        self.entered += 1
+        return self
+
+    def __exit__(self, *_):
+        self.entered -= 1
+
+    def around(self, suite, told):
+        assert self.entered == 1
+        self.runs += 1
+        return ["env", f"WORLD={self.name}"]
+
+    def traffic(self):
+        return self.runs * self.pages, 0
+
+    def summary(self, told):
+        return {"stats": {"prefetched": 7} if self.name == "ebb" else None,
+                "oom_kills": self.oom_kills.pop(0) if self.oom_kills else 0}
+
+
+def suite(script, **what):
+    return Suite("stand-in", ("sh", "-c", script), **{"verdict": r"^count .*$", "limit": 16, **what})
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """compared(suite, ebb={...}, disk={...}) returns the result and the two worlds."""
+    def compare(of, ebb=None, disk=None):
+        pair = StandIn("disk", tmp_path, **(disk or {})), StandIn("ebb", tmp_path, **(ebb or {}))
+        return runner.compare(of, pair), *pair
+    return compare
+
+
+@beside
+def test_same_verdict_passes_with_its_figures(compared):
+    told, disk, ebb = compared(suite("echo count 5; echo in $WORLD"))
+    assert told["outcome"] == "same" and not told["reason"]
+    assert told["ebb"]["verdict"] == ["exit status 0", "count 5"] == told["disk"]["verdict"]
+    assert told["ebb"]["swapped_in"] == 5000 and told["ebb"]["prefetched"] == 7
+    assert told["disk"]["prefetched"] is None
+    assert (disk.runs, ebb.runs) == (1, 1) and not disk.entered + ebb.entered
+
+
+@beside
+@pytest.mark.parametrize("script", [
+    'if [ $WORLD = ebb ]; then echo count 6; else echo count 5; fi',
+    'echo count 5; if [ $WORLD = ebb ]; then echo count 6; fi',
+    'if [ $WORLD = disk ]; then echo count 6; fi; echo count 5'])
+def test_another_verdict_with_ebb_is_reported(compared, script):
+    told, disk, ebb = compared(suite(script))
+    assert told["outcome"] == "FAILED"
+    assert "without ebb: 'count " in told["reason"] or "with ebb: 'count " in told["reason"]
+    assert "count 6" in told["reason"]
+    # It ran again without ebb, but not with it: a rare error of ebb is not tried away.
+    assert (disk.runs, ebb.runs) == (1 + runner.AGAIN, 1)
+
+
+@beside
+def test_another_exit_status_with_ebb_is_reported(compared):
+    of = suite("echo count 5; test $WORLD = disk", passes=False)
+    assert "exit status 1" in compared(of)[0]["reason"]
+    assert compared(suite("echo count 5; exit 3", passes=False))[0]["outcome"] == "same"
+    assert compared(suite("echo count 5; exit 3"))[0]["reason"] == "without ebb: exit status 3: count 5"
+
+
+@beside
+def test_verdict_that_varies_without_ebb_is_no_fault_of_ebb(compared, tmp_path):
+    of = suite(f'if [ $WORLD = ebb ]; then echo count 2; else echo x >>{tmp_path}/n; '
+               f'echo count $(wc -l <{tmp_path}/n); fi')
+    told, disk, _ = compared(of)
+    assert told["outcome"] == "same" and disk.runs == 2
+    assert told["reason"] == "varies without ebb, too: without ebb: 'count 1'; with ebb: 'count 2'"
+
+
+@beside
+@pytest.mark.parametrize("pages, outcome", [(999, "FAILED"), (1000, "same")])
+def test_run_without_swapping_proves_nothing(compared, pages, outcome):
+    told, *_ = compared(suite("echo count 5"), ebb={"pages": pages})
+    assert told["outcome"] == outcome
+    assert ("proves nothing: 999 pages swapped in" in told["reason"]) == (outcome == "FAILED")
+
+
+@beside
+def test_run_without_killed_servers_proves_nothing(compared):
+    told, *_ = compared(suite("echo count 5", kills=3))
+    assert told["outcome"] == "FAILED" and "0 servers killed, at least 3" in told["reason"]
+
+
+@beside
+def test_suite_that_says_nothing_fails(compared):
+    told, _, ebb = compared(suite("echo done"))
+    assert told["reason"] == "without ebb: no verdict: 0 lines of at least 1; exit status 0"
+    assert not ebb.runs
+
+
+@beside
+def test_suite_that_does_not_end_fails(compared):
+    told, *_ = compared(suite("echo count 5; test $WORLD = disk || exec sleep 60", seconds=1))
+    assert told["reason"] == "with ebb: did not end: exit status none after 1 s"
+
+
+@beside
+def test_run_that_the_oom_killer_struck_is_repeated(compared):
+    told, *_, ebb = compared(suite("echo count 5"), ebb={"oom_kills": [1, 2]})
+    assert told["outcome"] == "same" and ebb.runs == 3
+    told, *_ = compared(suite("echo count 5"), ebb={"oom_kills": [1] * 9})
+    assert told["reason"] == "with ebb: the OOM killer struck 1 times with 16 MiB"
+
+
+def result(of, outcome, reason=""):
+    figures = dict(worlds.Run(["exit status 0", "x"], 1.5, 2000, 3000))
+    return {"suite": of.name, "outcome": outcome, "reason": reason, "disk": figures,
+            "ebb": {**figures, "prefetched": 11}}
+
+
+def three(outcomes):
+    return [Suite(name, ("true",), "x", 16) for name in outcomes], \
+        lambda of: result(of, outcomes[of.name])
+
+
+@beside
+def test_resumes_with_what_has_not_passed(tmp_path, capsys):
+    chosen, run = three({"a": "same", "b": "FAILED", "c": "same"})
+    assert not runner.show(runner.run_all(chosen, run, tmp_path))
+    again = []
+    results = runner.run_all(chosen, lambda of: again.append(of.name) or result(of, "same"), tmp_path)
+    assert again == ["b"] and [r["suite"] for r in results] == ["a", "b", "c"]
+    assert runner.show(results)
+    assert "a: passed before in this tree" in capsys.readouterr().out
+
+
+@beside
+def test_only_listed_reasons_skip(tmp_path, capsys):
+    chosen, run = three({"a": "same", "b": "same"})
+
+    def one(of):
+        if of.name == "b":
+            raise runner.Skip("packages", "no network")
+        return run(of)
+
+    assert runner.show(runner.run_all(chosen, one, tmp_path))
+    out = capsys.readouterr().out
+    assert out.splitlines()[-2] == f"skipped: b: {suites.SKIPS['packages']}: no network"
+    assert not (tmp_path / "outside-b.json").exists()
+    with pytest.raises(KeyError):
+        runner.Skip("unlisted", "no network")
+
+
+@beside
+def test_nothing_but_skips_is_a_failure(tmp_path):
+    assert not runner.show([runner.skipped(Suite("a", (), "x", 16), "no network")])
+
+
+@beside
+def test_errors_of_one_suite_leave_the_others(tmp_path):
+    chosen, run = three({"a": "same", "b": "same"})
+
+    def one(of):
+        if of.name == "a":
+            raise machine.MachineError("donor: no memory")
+        return run(of)
+
+    results = runner.run_all(chosen, one, tmp_path)
+    assert [(r["outcome"], r["reason"]) for r in results] == [("FAILED", "donor: no memory"), ("same", "")]
+
+
+@beside
+def test_table_has_every_figure(capsys):
+    of = Suite("a", (), "x", 16)
+    runner.show([result(of, "same"), runner.skipped(of, "why")])
+    head, row, none = [line.split() for line in capsys.readouterr().out.splitlines()[:3]]
+    assert row == ["a", "same", "2", "1.5", "1.5", "2000", "2000", "11"]
+    assert none == ["a", "skipped", *["-"] * 6]
+
+
+SAMPLES = {
+    "stressapptest": ("Stats: Completed: 8.00M in 4.0s 2.0MB/s, with 0 hardware incidents, 0 errors\n"
+                      "Status: PASS - please verify no corrected errors\n",
+                      ["0 hardware incidents, 0 errors", "Status: PASS"]),
+    "stockfish": ("Nodes searched  : 4605369\n", ["4605369"]),
+    "cow": ("# [RUN] Basic COW\nok 1 No leak\nnot ok 2 Leak\nok 3 # SKIP huge\n",
+            ["ok 1 No leak", "not ok 2 Leak", "ok 3 # SKIP huge"]),
+    "python": ("Ran 37 tests in 0.012s\n\nOK (skipped=2)\n== Tests result: SUCCESS ==\n",
+               ["Ran 37 tests", "OK (skipped=2)", "Tests result: SUCCESS"]),
+    "fio": ("verify: (groupid=0, jobs=1): err= 0: pid=7: Sat\n     issued rwts: total=9,9,0,0 short=0,0,0,0\n",
+            ["err= 0", "9,9,0,0"]),
+}
+
+
+@beside
+@pytest.mark.parametrize("name", SAMPLES)
+def test_verdict_is_extracted(name):
+    of, = suites.choose(name)
+    text, said = SAMPLES[name]
+    assert of.verdict_of(0, text) == ["exit status 0", *said]
+
+
+@beside
+def test_readme_lists_every_suite():
+    rows = [line.split("|")[1].strip(" `") for line in (OUTSIDE / "README.md").read_text().splitlines()
+            if line.startswith("| `")]
+    assert [r for r in rows if not r.endswith((".py", "/"))] == [s.name for s in suites.SUITES]
+
+
+@beside
+def test_unknown_suite_is_refused(monkeypatch):
+    with pytest.raises(SystemExit, match="ONLY=none: no such suite; there are stressapptest"):
+        suites.choose("none")
+    assert [s.name for s in suites.choose("redis,kernel")] == ["redis", "kernel"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [worlds.Disk, worlds.Ebb])
+def test_worlds_swap_and_leave_nothing(swap_lock, kind, monkeypatch):
+    """A program twice as large as its memory, in each world, with its real swap."""
+    # Not below /tmp, which may be in memory: swap must not be.
+    directory = machine.BUILD / "tests" / "outside"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for where, name in ((worlds, "WORK"), (worlds, "DISK"), (kind, "directory")):
+        monkeypatch.setattr(where, name, directory)
+    of = Suite("scan", tuple(parts.scan_argv(mib=32, passes=3)), r'"bad":\s*\d+', 16)
+    before = set(machine.swaps())
+    with kind() as world:
+        assert len(set(machine.swaps()) - before) == 1
+        told = world.run(of)
+    assert set(machine.swaps()) == before
+    assert told.verdict[0] == "exit status 0" and told.verdict[1].endswith("0")
+    assert told.swapped_in >= 8000 and not told.oom_kills
+    assert (told.prefetched or 0) > 1000 if kind is worlds.Ebb else told.prefetched is None
+    assert [p.name for p in directory.iterdir()] == ["log"]
