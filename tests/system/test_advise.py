@@ -100,7 +100,6 @@ def test_advise_refuses(tmp_path):
     refused(says="-- PROGRAM")
     refused("--cgroup", "x", "--", TRUE, says="one of")
     refused("--trace", FIXTURES[0], "--", TRUE, says="one of")
-    refused("--cgroup", "x", says="--seconds")
     refused("--full", "64M", "--", TRUE, says="require --cgroup")
     refused("--trace", FIXTURES[0], "--start", says="--start")
     refused("--sizes", "100,x", "--", TRUE, says="100,75,50,25")

@@ -52,6 +52,29 @@ static void bad_sizes(void **state)
 	}
 }
 
+static void lists_of_durations(void **state)
+{
+	static const char *const bad[] = { "", "0", "1m,", ",1m", "5m,1m", "1m,1m", "1m,x", "1,2,3,4" };
+	uint64_t ns[3];
+	uint32_t n = 3;
+
+	assert_int_equal(durations_parse("1m,5m,30m", "--idle", ns, &n, NULL), 0);
+	assert_int_equal(n, 3);
+	assert_int_equal(ns[0], 60000000000ULL);
+	assert_int_equal(ns[2], 1800000000000ULL);
+	n = 3;
+	assert_int_equal(durations_parse("2s", "--idle", ns, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct error e = { 0 };
+
+		n = 3;
+		assert_int_equal(durations_parse(bad[i], "--idle", ns, &n, &e), -EINVAL);
+		assert_int_equal(e.exit_status, EXIT_USAGE);
+		assert_non_null(strstr(e.text, "--idle"));
+	}
+}
+
 static uint32_t tenths_of(const char *text)
 {
 	struct error e = { 0 };
@@ -148,7 +171,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes), cmocka_unit_test(bad_sizes), cmocka_unit_test(too_large),
 		cmocka_unit_test(percentages), cmocka_unit_test(bad_percentages),
-		cmocka_unit_test(durations), cmocka_unit_test(formats),
+		cmocka_unit_test(durations), cmocka_unit_test(lists_of_durations),
+		cmocka_unit_test(formats),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

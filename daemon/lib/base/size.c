@@ -94,6 +94,30 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 			 what, text);
 }
 
+int durations_parse(const char *text, const char *what, uint64_t *ns, uint32_t *n,
+		    struct error *e)
+{
+	const char *rest = text;
+	uint32_t most = *n;
+	char word[32];
+	int r = 0;
+
+	*n = 0;
+	do {
+		size_t len = strcspn(rest, ",");
+
+		snprintf(word, sizeof(word), "%.*s", (int)len, rest);
+		rest += len;
+		r = *n < most ? duration_parse(word, what, &ns[*n], e) : -ERANGE;
+		if (!r && (!ns[*n] || (*n && ns[*n] <= ns[*n - 1])))
+			r = -ERANGE;
+		++*n;
+	} while (!r && *rest++ == ',');
+	return r ? fail_exit(e, EXIT_USAGE, EINVAL,
+			     "%s: '%.64s': give at most %u durations, the shortest first, such as 1m,5m,30m",
+			     what, text, most) : 0;
+}
+
 const char *placement_name(enum placement placement)
 {
 	static const char *const names[PLACEMENTS] = {

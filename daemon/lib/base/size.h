@@ -50,6 +50,13 @@ int switch_parse(const char *text, const char *what, uint64_t *on, struct error 
 int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *n,
 		 struct error *e);
 
+/*
+ * Parses "1m,5m,30m" into at most *@n ascending durations above 0, ns, and sets *@n.  -EINVAL
+ * names @what and the accepted form.
+ */
+int durations_parse(const char *text, const char *what, uint64_t *ns, uint32_t *n,
+		    struct error *e);
+
 /* Returns @buf (16 bytes or more) with text such as "1.5 GiB". */
 char *size_format(uint64_t bytes, char *buf, int len);
 

@@ -131,6 +131,7 @@ int cgroup_memory_read(const char *dir, struct cgroup_memory *m)
 		return (int)n;
 	if (strstr(text, "\ntotal_rss ")) {
 		m->anon = cgroup_stat(text, "total_rss");
+		m->shared = cgroup_stat(text, "total_shmem");
 		m->mapped = cgroup_stat(text, "total_mapped_file");
 		m->cached = cgroup_stat(text, "total_swapcached");
 		m->swapped = cgroup_stat(text, "total_swap");
@@ -138,6 +139,7 @@ int cgroup_memory_read(const char *dir, struct cgroup_memory *m)
 		return 0;
 	}
 	m->anon = cgroup_stat(text, "anon");
+	m->shared = cgroup_stat(text, "shmem");
 	m->mapped = cgroup_stat(text, "file_mapped");
 	m->kernel = cgroup_stat(text, "kernel");
 	/* Version 2 also counts a page that was swapped in while its slot is kept. */

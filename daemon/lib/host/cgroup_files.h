@@ -18,6 +18,7 @@ const char *cgroup_unified_mount(void);
 /* Memory of a cgroup, bytes. */
 struct cgroup_memory {
 	uint64_t anon;    /* anonymous, resident */
+	uint64_t shared;  /* tmpfs and shared anonymous memory, resident */
 	uint64_t mapped;  /* file pages that a process maps */
 	uint64_t kernel;  /* page tables, stacks, slab */
 	uint64_t cached;  /* in the swap cache */
