@@ -36,6 +36,9 @@ def test_cold_memory_goes(ebbd, device, cgroup):
     assert "offload" not in parts.stats(group)
     ebbctl("policy", "set", group.path, "slowdown=2%")
     assert wait_for(60, lambda: program.resident() < 64 * MIB), offload(group)
+    # For a moment: where the machine's noise counts as slowdown, some of it comes back.
+    assert wait_for(60, lambda: min(offload(group)[k] for k in ("saved", "swapped")) > 50 * MIB), \
+        offload(group)
     program.costs(2)
     cheap = lambda cost: cost < 2 * before + 100
     after = parts.tried(lambda: statistics.median(program.costs(8)), cheap)
@@ -45,8 +48,6 @@ def test_cold_memory_goes(ebbd, device, cgroup):
     assert program.resident() > 28 * MIB
     assert cheap(after), (before, after, told)
     assert told["target"] == 0.02
-    assert told["saved"] > 50 * MIB
-    assert told["swapped"] > 50 * MIB
     # A kernel that pages out idle memory by itself (DAMON) may have taken part of it.
     assert told["reclaimed_pages"] > 8 * MIB // 4096
     assert told["resident"] + told["saved"] == told["resident_at_start"]
