@@ -80,19 +80,17 @@ static int count(int pid, void *data)
 	return 0;
 }
 
-static int read_references(void *state, uint32_t n, struct idle_counts *counts, struct error *e)
+static int read_references(void *state, bool first, struct idle_counts *counts, struct error *e)
 {
 	const struct cgroup_ref *c = state;
 	struct referenced sum = { 0, 0 };
-	int r = n ? 0 : cgroup_each_process(c, clear, NULL);
+	int r = first ? cgroup_each_process(c, clear, NULL) : 0;
 
 	if (r)
 		return fail(e, r, "%.200s: cannot clear accessed bits: %s; run as root",
 			    c->rel, strerror(-r));
 	cgroup_each_process(c, count, &sum);
-	counts->total = sum.total;
-	if (n)
-		counts->since[0] = sum.idle;
+	*counts = (struct idle_counts){ .total = sum.total, .idle = first ? 0 : sum.idle };
 	return 0;
 }
 
@@ -103,8 +101,13 @@ static void close_references(void *state)
 
 static int open_references(const struct cgroup_ref *c, void **state, struct error *e)
 {
+	int pid = cgroup_virtual_machine(c);
 	struct cgroup_ref *own;
 
+	if (pid)
+		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
+				 "%.128s: process %d runs a virtual machine, and its page tables do not show the machine's accesses; run \"ebbctl advise\" in that machine",
+				 c->rel, pid);
 	if (access("/proc/self/clear_refs", W_OK) || access("/proc/self/smaps", R_OK))
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
 				 "advise: /proc/PID/clear_refs is missing; use a kernel with CONFIG_PROC_PAGE_MONITOR");

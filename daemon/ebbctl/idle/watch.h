@@ -8,6 +8,8 @@
 
 #include "source.h"
 
+#define IDLE_TIMES_MAX 8
+
 /* What could be swapped out. */
 struct idle_row {
 	uint64_t asked_ns;  /* time of the plan; 0: the watch ended before the first of them */
@@ -37,8 +39,8 @@ struct idle_report {
 };
 
 /*
- * Watches with @source until the plan's duration or an interruption.  If a reading fails after
- * the first time, returns the failure with what is known in @report; report->n is 0 without.
+ * Watches with @source until the plan's duration or an interruption.  If a reading fails, returns
+ * the failure, with a @report of the readings before it; report->n is then 0 if there is no row.
  */
 int idle_watch(const struct idle_source *source, void *state, const struct idle_plan *plan,
 	       struct idle_report *report, struct error *e);

@@ -8,7 +8,7 @@
 #include <ebb/page.h>
 #include "advise_idle.h"
 #include "ebbctl/call.h"
-#include "ebbctl/idle/choose.h"
+#include "ebbctl/idle/references.h"
 #include "ebbctl/idle/watch.h"
 #include "ebbctl/process.h"
 #include "lib/base/clock.h"
@@ -25,7 +25,6 @@ struct watch {
 	struct cgroup_ref cgroup;
 	struct idle_plan plan;
 	struct idle_report report;
-	const struct idle_source *source;
 	void *state;
 };
 
@@ -64,7 +63,7 @@ static void show_progress(void *data, uint64_t ns, uint64_t idle, uint64_t total
 	size_format(total, b, sizeof(b));
 	if (!ns)
 		fprintf(stderr, "watching %s of %s by %s for %s; ^C ends it and reports\n", b,
-			w->cgroup.rel, w->source->name,
+			w->cgroup.rel, idle_references.name,
 			time_text((double)w->o->duration / 1e9, when, sizeof(when)));
 	else
 		fprintf(stderr, "after %s: %s of %s idle\n",
@@ -126,7 +125,7 @@ static struct json_object *describe(const struct watch *w)
 	if (!cgroup_memory_read(w->cgroup.path, &m))
 		memory = m.anon + m.shared;
 	json_add_text(o, "cgroup", w->cgroup.path);
-	json_add_text(o, "source", w->source->name);
+	json_add_text(o, "source", idle_references.name);
 	json_add_double(o, "seconds", (double)w->report.watched / 1e9);
 	json_add_int(o, "memory", memory);
 	json_add_int(o, "seen", w->report.seen);
@@ -204,7 +203,7 @@ static int prepare(struct watch *w, struct error *e)
 	r = durations_parse(w->o->times, "--idle", w->plan.times, &w->plan.n, e);
 	if (!r)
 		r = cgroup_resolve(w->o->cgroup, &w->cgroup, e);
-	return r ? r : idle_choose(&w->cgroup, &w->source, &w->state, e);
+	return r ? r : idle_references.open(&w->cgroup, &w->state, e);
 }
 
 static int finish(struct watch *w, int failure, struct error *e)
@@ -219,7 +218,7 @@ static int finish(struct watch *w, int failure, struct error *e)
 		return failure;
 	if (failure)
 		fprintf(stderr, "ebbctl: warning: %s\n", e->text);
-	/* What was known until then is worth having. */
+	/* The report has what was known until then. */
 	*e = (struct error){ 0 };
 	o = describe(w);
 	output(w->o->json, o, print_report);
@@ -236,7 +235,7 @@ int advise_idle(const struct advise_idle *o, struct error *e)
 		return r;
 	process_ending_signals(&stop);
 	sigprocmask(SIG_BLOCK, &stop, NULL);
-	r = idle_watch(w.source, w.state, &w.plan, &w.report, e);
-	w.source->close(w.state);
+	r = idle_watch(&idle_references, w.state, &w.plan, &w.report, e);
+	idle_references.close(w.state);
 	return finish(&w, r, e);
 }
