@@ -60,7 +60,6 @@ BOOTS = (
     Boot("smoke", ("test_boot.py",
                    "test_road.py::test_sequential_program_comes_back_before_it_asks",
                    "test_faults.py::test_donor_killed",
-                   "test_faults.py::test_control_plane_killed",
                    "test_faults.py::test_server_killed",
                    "test_kmod.py::test_donor_killed_under_a_swapping_program"),
          target="check"),

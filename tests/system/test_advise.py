@@ -127,14 +127,14 @@ def measured(argv, memory, told):
     return json.loads(told.read_text())["stats"]["misses"]
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[] if name == "scan" else pytest.mark.long) for name in PROGRAMS])
+@pytest.mark.long
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_predicted_misses(ebbd, device, tmp_path, name):
     """
     Recorded once at 45 % of the memory it needs, run at 55 and 70 %.  Where a program nearly
     fits, misses fall by a fifth for each per cent of memory, and runs differ: the measured
     count may be that of a size 4 % away.  Programs that write miss less on a busy machine,
-    where dirty pages leave later: `make check` runs one that only reads.
+    where dirty pages leave later.
     """
     argv, trace = PROGRAMS[name], tmp_path / "kept.trace"
     with measure.page_cluster(0):

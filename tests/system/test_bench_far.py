@@ -40,6 +40,7 @@ def told_of(directory):
     return json.loads((directory / "far.json").read_text())
 
 
+@pytest.mark.long
 def test_all_parts(short):
     assert measure.main("far", far.bench) == 0
     told = told_of(short)

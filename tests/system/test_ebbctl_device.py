@@ -366,6 +366,7 @@ def test_interrupted_destroy_leaves_swap_on(slow):
     assert done.stdout == f"device {slow.name}: removed\n" and slow.block not in machine.swaps()
 
 
+@pytest.mark.long
 def test_destroy_shows_progress_on_a_terminal(slow):
     t = Terminal("device", "destroy", slow.name)
     try:

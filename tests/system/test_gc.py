@@ -160,6 +160,7 @@ def test_faults_are_told_without_ebbd(ebbd, device, cgroup, logs, tmp_path):
 SWAP_LIMIT = 64
 
 
+@pytest.mark.long
 def test_a_heap_beyond_memory_and_swap(ebbd, device, cgroup, tmp_path):
     """Ends with the null reference, and without an OOM kill, which does happen with overcommit."""
     for options, status in (("concurrent", 2), ("memliner,park,drop", 2), ("stop", 2),

@@ -20,13 +20,15 @@ def load():
 
 
 check = load()
+# Those of `make check`: the others take a minute.
+SHORT = ("scripts-young", "scripts-coroutines", "scripts-weak_resize", "bench-cache", "bench-binary_trees",
+         "bench-queens")
 
 
 def parameters():
-    """The longest script takes more than a minute of processor time."""
     for s in check.scripts():
         name = f"{s.parent.name}-{s.stem}"
-        marks = [pytest.mark.long] if name == "scripts-closures" else []
+        marks = [] if name in SHORT else pytest.mark.long
         yield pytest.param(s, id=name, marks=marks)
 
 

@@ -308,6 +308,7 @@ NEEDED = {
 }
 
 
+@pytest.mark.long
 def test_goals_install_what_they_run():
     """Each goal's packages are those of the commands that `make` prints for it in a fresh clone."""
     goals = re.findall(r"^## (?:sudo )?make ([a-z-]+)", (REPO / "Makefile").read_text(), re.M)

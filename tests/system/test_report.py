@@ -98,6 +98,7 @@ def test_the_browser_would_tell(tmp_path):
     assert "http://127.0.0.1:9/x.png" in shown.asked
 
 
+@pytest.mark.long
 @pytest.mark.beside
 def test_dark_and_narrow(tmp_path, logs):
     page = report(PYTHON, tmp_path)

@@ -33,7 +33,7 @@ def within(value, expected, share=0.01):
     return abs(value - expected) <= max(expected * share, 1)
 
 
-@pytest.mark.parametrize("pattern", ["seq", "reverse", "stride:7"])
+@pytest.mark.parametrize("pattern", ["seq", pytest.param("reverse", marks=pytest.mark.long), "stride:7"])
 def test_regular_programs_are_fetched_ahead(attached, pattern):
     """
     Coverage, and accuracy beside it: fetching everything would be no merit.  On a busy
@@ -94,7 +94,8 @@ def test_memory_comes_back_when_a_program_ends(device, cgroup):
     assert device.stats()["donor_losses"] == 0
 
 
-@pytest.mark.parametrize("durability", ["disk", pytest.param("replicas=2", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("durability", ["disk", "replicas=2"])
 def test_slabs_move_under_a_swapping_program(swap_lock, donor_factory, cgroup, durability):
     """One donor after the other is drained while its pages are in use."""
     donors = [donor_factory(port=port) for port in (7070, 7071, 7072)]

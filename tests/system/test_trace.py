@@ -315,6 +315,7 @@ def test_recording_outlives_a_change_of_policy(ebbd, device, cgroup, tmp_path):
     assert all(within(told[k], after[k] - before[k], 0.01) for k in FAULTS)
 
 
+@pytest.mark.long
 def test_full_disk_ends_the_recording_only(ebbd, device, cgroup, tmp_path):
     c = cgroup(limit_mib=32)
     small = tmp_path / "small"
