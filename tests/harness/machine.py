@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -122,9 +123,14 @@ def children(pid):
     return found
 
 
+def unescape(field):
+    """Returns a field of a table in /proc as it is: there a space is \\040."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), field)
+
+
 def swaps():
     """Returns {device: KiB in use} of every swap area; the kernel may show /dev/ebb0 as "/ebb0"."""
-    rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
+    rows = [[unescape(field) for field in line.split()] for line in read("/proc/swaps").splitlines()[1:]]
     lost = lambda path, kind: kind == "partition" and not os.path.exists(path) and os.path.exists("/dev" + path)
     return {"/dev" + r[0] if lost(*r[:2]) else r[0]: int(r[3]) for r in rows}
 
@@ -141,7 +147,6 @@ def loops():
 
 def mounts():
     """Returns [(source, directory, type)], oldest mount first."""
-    unescape = lambda s: s.encode().decode("unicode_escape")
     return [(unescape(f[0]), unescape(f[1]), f[2])
             for f in (line.split() for line in read("/proc/self/mounts").splitlines())]
 

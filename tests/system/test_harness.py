@@ -113,6 +113,13 @@ def test_options_of_check_run_nothing():
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
 
 
+def test_swap_in_a_directory_with_a_space_is_found(monkeypatch):
+    """Else what a test turned on stays on: the path in the kernel's table is not the file's."""
+    table = "Filename Type Size Used Priority\n/a\\040b\\134c file 1024 8 -2\n"
+    monkeypatch.setattr(machine, "read", lambda path: table)
+    assert machine.swaps() == {"/a b\\c": 8}
+
+
 def test_a_second_run_is_refused_and_removes_nothing(monkeypatch, tmp_path):
     """Its start removes remains of dead runs, to which objects between two steps look alike."""
     monkeypatch.setattr(machine, "RUN_LOCK", str(tmp_path / "lock"))
