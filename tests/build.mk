@@ -18,7 +18,7 @@ $(B)/tests/walks $(B)/tests/checker:
 
 # Programs that run parts of ours.
 WATCH_DONORS := $(B)/tests/watch_donors
-TEST_PROGRAMS += $(WATCH_DONORS) $(B)/tests/far_jobs
+TEST_PROGRAMS += $(WATCH_DONORS) $(B)/tests/far_jobs $(B)/tests/far_heap
 
 # Counts system calls; measures far memory: tests/bench/bench.mk.
 TEST_PROGRAMS += $(B)/tests/count $(B)/tests/far_speed $(B)/tests/heap_replay
@@ -57,7 +57,8 @@ $(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edge
 $(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
 # The borrower of jobs, with donors of the test's.
-$(B)/tests/unit/test_far_cycle: $(B)/obj/userlib/far/cycle.o $(B)/obj/userlib/far/jobs.o
+$(B)/tests/unit/test_far_cycle $(B)/tests/unit/test_far_marks: $(B)/obj/userlib/far/cycle.o $(B)/obj/userlib/far/jobs.o
+$(B)/tests/unit/test_far_marks: $(B)/obj/userlib/far/heap.o
 
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
@@ -99,6 +100,12 @@ $(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
 $(B)/tests/far_jobs: tests/programs/far/far_jobs.c tests/unit/heap_image.h $(FAR_OBJECTS) $(LIBEBB)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/far -o $@ $(filter-out %.h,$^) -lssl -lcrypto -lpthread
+
+# A heap of libebbgc at donors, which sees the messages between them.
+$(B)/tests/far_heap: tests/programs/far/far_heap.c $(FAR_OBJECTS) $(GC_WHOLE) $(LIBEBB)
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -Iuserlib/far -Wl,--wrap=client_push,--wrap=client_settle \
+		-o $@ $^ $(GC_LIBS) -lssl -lcrypto
 
 $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 	$(call say,TEST,$@)

@@ -144,7 +144,7 @@ static int run(void)
 	assert_int_equal(cycle_new(&c, far, DONORS, CYCLE, REGIONS, &ops, NULL), 0);
 	for (uint32_t i = 0; i < DONORS; i++)
 		assert_int_equal(cycle_push(c, i, 0), 0);
-	r = cycle_run(c) ?: cycle_end(c);
+	r = cycle_run(c, CYCLE_WAITS) ?: cycle_end(c);
 	/* Both know that it has ended. */
 	assert_true(donors[0]->ends && donors[1]->ends);
 	cycle_free(&c);

@@ -331,11 +331,13 @@ static void the_store_does_not_grow(void **state)
 	}
 	s = stats_of(w.heap);
 	printf("%llu far cycles, %llu abandoned, %llu MiB left, %llu MiB read, %llu MiB freed, "
-	       "%llu MiB in the store, %llu objects home\n", (unsigned long long)s.far_cycles,
+	       "%llu MiB in the store, %llu objects home, %llu us of processor time\n",
+	       (unsigned long long)s.far_cycles,
 	       (unsigned long long)s.far_abandoned, (unsigned long long)s.left_bytes >> 20,
 	       (unsigned long long)s.far_read_bytes >> 20,
 	       (unsigned long long)s.far_freed_bytes >> 20, (unsigned long long)s.far_bytes >> 20,
-	       (unsigned long long)s.homed_objects);
+	       (unsigned long long)s.homed_objects,
+	       (unsigned long long)s.far_cpu_ns / 1000);
 	assert_true(s.left_bytes > w.store.most);
 	for (size_t i = 0; i < LIVE; i++)
 		assert_int_equal(node_of(at(&w, w.roots[0], i))->value, values[i]);

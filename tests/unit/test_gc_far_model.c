@@ -3,8 +3,8 @@
  * Every interleaving of two threads, the thread that makes regions leave, and the collector, in a
  * model of the far generation that runs userlib/gc/far_step.h: four regions of two places, two
  * objects with a reference and a value each, a table of two slots that never leaves.  Cycles may be
- * far ones, and be abandoned.  A step is
- * what is atomic in the library: an access to a state, an entry, a slot or an object, or a pause.
+ * far ones, which one or two donors trace or not, and be abandoned.  A step is what is atomic in
+ * the library: an access to a state, an entry, a slot or an object, or a pause.
  * The model also keeps what each slot refers to, and each object's value, by the object's identity.
  * Each mutant, a rule that is left out, breaks an invariant.
  */
@@ -64,6 +64,18 @@ enum mutant {
 	ENDED_UNREAD,		/* a cycle ends before all is read */
 	ABANDONED_WHITE,	/* objects do not get their marks back */
 	ABANDONED_UNNAMED,	/* what is named does not become a root */
+	/* Of one that donors trace. */
+	FELL_BACK_UNREAD,	/* what was passed to donors that fail is not read */
+	GHOSTS_LATE,		/* what has come back is asked for at the first pass */
+	NO_GHOSTS,		/* donors take what has come back for theirs */
+	BACK_UNMARKED,		/* marks of what came back before the pause mark no copy */
+	COMMITTED_EARLY,	/* marks are taken while a donor has more to trace */
+	NO_COMMIT,		/* the cycle ends with what was passed, and no marks are taken */
+	FOUND_UNNAMED,		/* what a donor finds elsewhere is not named */
+	THERE_UNNAMED,		/* what it finds with itself is not named */
+	FOUND_UNMARKED,		/* what it finds elsewhere is not marked */
+	HOLDS_UNKNOWN,		/* regions hold nothing after the cycle */
+	UNREAD_AFTER,		/* what is reached after the marks are taken is not read */
 	MUTANTS,
 };
 
@@ -78,11 +90,17 @@ static const char *const mutant_names[] = {
 	"logged by name", "brought and not read", "logged and not read", "leaving and not read",
 	"written before it is read", "names are not found", "names of the dead stay",
 	"ended before all is read", "abandoned without marks", "abandoned without names",
+	"fell back and not read", "ghosts of later", "no ghosts", "back and not marked",
+	"marks are taken early", "no marks are taken", "found and not named",
+	"there and not named", "found and not marked", "regions hold nothing",
+	"after the marks and not read",
 };
 
 enum thread_at { READY, ASK, CLAIM, SOURCE, COPY, PUBLISH, HEAL };
 enum leaver_at { L_IDLE, L_CHOSEN, L_NAMING, L_PACKED, L_SETTLING, L_RETURNED };
 enum phase { IDLE, MARKING, FORGETTING, PREPARED };
+/* What traces in the store. */
+enum by { READING, TO_TRACE, TRACES, TRACED };
 
 struct object {
 	uint8_t id, field, value;
@@ -111,10 +129,13 @@ struct state {
 	/* A far cycle: regions that are read, and whose memory is still to be. */
 	uint8_t is_far, read, leaving_unread;
 	uint8_t sent, next[REGIONS];		/* as holds, after the cycle */
+	/* Of the donors: passed to them, marked and traced there, elsewhere, named by them. */
+	uint8_t by, passed, lives, traced, ghosts, names;
+	uint8_t two;				/* donors */
 	/* By identity. */
 	uint8_t means[TABLE], refers[OBJECTS], value[OBJECTS];
 	/* That are left. */
-	uint8_t steps, leaves, cycles, homes, fars, abandons, copies;
+	uint8_t steps, leaves, cycles, homes, fars, abandons, copies, donors, fails;
 	uint8_t threads, all;
 };
 
@@ -573,6 +594,9 @@ static bool far_begin(void)
 			else if (has(s.marked, i))
 				s.sent |= bit(i);
 	}
+	s.by = s.donors ? TO_TRACE : READING;
+	s.passed = s.lives = s.traced = s.names = 0;
+	s.ghosts = mutant == NO_GHOSTS ? 0 : s.sent;
 	return true;
 }
 
@@ -609,12 +633,23 @@ static bool leaving_read(void)
 	return true;
 }
 
+/* Is nothing left for tracers? */
+static bool is_idle(void)
+{
+	return s.phase == MARKING && !s.gray && !s.table_gray && s.tracing == NONE &&
+	       !s.leaving_unread;
+}
+
+static bool donors_trace(void)
+{
+	return s.by == TO_TRACE || s.by == TRACES;
+}
+
 static bool store_read(void)
 {
 	uint8_t i = 0;
 
-	if (s.phase != MARKING || s.gray || s.table_gray || s.tracing != NONE ||
-	    s.leaving_unread || !unread())
+	if (!is_idle() || donors_trace() || !unread())
 		return false;
 	while (!has(unread(), i))
 		i++;
@@ -624,17 +659,142 @@ static bool store_read(void)
 	return true;
 }
 
+/* --- donors that trace ---------------------------------------------------------------------- */
+
+static uint8_t donor_of(uint8_t place)
+{
+	return s.two ? region_of(place) & 1 : 0;
+}
+
+/* Does the donor of @from have the object at this place? */
+static bool is_there(uint8_t from, uint8_t place)
+{
+	return has(s.read, region_of(place)) && has(s.tablet, place) && !has(s.ghosts, place) &&
+	       donor_of(place) == donor_of(from);
+}
+
+/* Passes one object that waits; or the store has nothing to trace. */
+static bool pass(void)
+{
+	uint8_t waits = unread() & (uint8_t)~s.passed, i = 0;
+
+	if (!is_idle() || !donors_trace())
+		return false;
+	if (!waits && s.by == TO_TRACE) {
+		s.by = READING;
+		return true;
+	}
+	if (!waits)
+		return false;
+	if (s.by == TO_TRACE && mutant == GHOSTS_LATE)
+		for (uint8_t k = 0; k < PLACES; k++)
+			if (has(s.tablet, k) && !has(s.allocated, k))
+				s.ghosts |= bit(k);
+	s.by = TRACES;
+	while (!has(waits, i))
+		i++;
+	expect(is_there(i, i), "an object is passed that is elsewhere");
+	s.passed |= bit(i);
+	s.lives |= bit(i);
+	return true;
+}
+
+/* A donor traces one object, while the program runs. */
+static bool donor_step(void)
+{
+	uint8_t work = s.lives & (uint8_t)~s.traced, i = 0, to, now;
+
+	if (s.phase != MARKING || s.by != TRACES || !work || s.tracing != NONE)
+		return false;
+	while (!has(work, i))
+		i++;
+	s.traced |= bit(i);
+	to = s.far[i].field;
+	expect(s.far[i].id != NONE, "a donor traces what is no object");
+	if (to == NONE)
+		return true;
+	expect(has(named(), to), "a donor has a name that is not named");
+	if (is_there(i, to)) {
+		if (mutant != THERE_UNNAMED)
+			s.names |= bit(to);
+		s.lives |= bit(to);
+		return true;
+	}
+	if (mutant != FOUND_UNNAMED)
+		s.names |= bit(to);
+	if (mutant == FOUND_UNMARKED)
+		return true;
+	now = forward(to);
+	if (now != to || !has(s.read, region_of(to))) {
+		reach(now);
+	} else if (!has(s.marked, to)) {
+		/* To its donor, at once. */
+		s.marked |= bit(to);
+		s.passed |= bit(to);
+		s.lives |= bit(to);
+	}
+	return true;
+}
+
+static bool commit(void)
+{
+	if (!is_idle() || s.by != TRACES)
+		return false;
+	if (unread() & (uint8_t)~s.passed ||
+	    (s.lives & (uint8_t)~s.traced && mutant != COMMITTED_EARLY))
+		return false;
+	s.by = TRACED;
+	s.sent |= mutant == NO_COMMIT ? s.passed : s.lives;
+	for (uint8_t i = 0; i < PLACES && mutant != NO_COMMIT; i++) {
+		bool there = has(s.allocated, i);
+
+		if (!has(s.lives, i) || has(s.marked, i))
+			continue;
+		s.marked |= bit(i);
+		if (!there && mutant != BACK_UNMARKED) {
+			expect(forward(i) != i, "a mark is of a dead object");
+			reach(forward(i));
+		}
+	}
+	return true;
+}
+
+/* A donor refuses, or is lost: what it was to trace is read. */
+static bool fall_back(void)
+{
+	if (s.phase != MARKING || !donors_trace() || !s.fails || s.tracing != NONE ||
+	    s.leaving_unread)
+		return false;
+	s.fails--;
+	s.by = READING;
+	if (mutant == FELL_BACK_UNREAD)
+		s.sent |= s.passed;
+	return true;
+}
+
+/* What a region holds that donors have traced: of what it held, what they have named. */
+static uint8_t still_held(uint8_t region)
+{
+	uint8_t names = s.names;
+
+	for (uint8_t r = 0; r < REGIONS; r++)
+		names |= s.next[r];
+	return s.by == TRACED && has(s.read, region) && mutant != HOLDS_UNKNOWN ?
+	       s.holds[region] & names : 0;
+}
+
 /* A read fails: the cycle goes on as another one. */
 static bool abandon(void)
 {
 	if (s.phase != MARKING || !s.is_far || !s.abandons || s.gray || s.table_gray ||
-	    s.tracing != NONE || s.leaving_unread)
+	    s.tracing != NONE || s.leaving_unread || donors_trace())
 		return false;
 	s.abandons--;
 	for (uint8_t i = 0; i < PLACES; i++)
 		if (has(s.read, region_of(i)) && has(s.allocated, i) && mutant != ABANDONED_WHITE)
 			s.marked |= bit(i);
 	s.is_far = s.read = s.sent = 0;
+	s.by = READING;
 	memset(s.next, 0, sizeof(s.next));
 	if (mutant != ABANDONED_UNNAMED)
 		names_mark();
@@ -716,11 +876,15 @@ static void shorten(uint8_t place)
 		s.entry[place] = forward(s.entry[place]);
 }
 
+static bool must_read(void)
+{
+	return unread() && mutant != ENDED_UNREAD && (mutant != UNREAD_AFTER || s.by != TRACED);
+}
+
 /* Before the last pause, when all that is known is marked. */
 static bool shorten_step(void)
 {
-	if (s.phase != MARKING || s.gray || s.table_gray || s.tracing != NONE ||
-	    s.leaving_unread || (unread() && mutant != ENDED_UNREAD) || mutant == NOT_SHORTENED ||
+	if (!is_idle() || donors_trace() || must_read() || mutant == NOT_SHORTENED ||
 	    mutant == SHORTENED_LATE)
 		return false;
 	/* What has no effect is no step. */
@@ -743,9 +907,9 @@ static bool is_shortened(void)
 
 static bool finish(void)
 {
-	if (s.phase != MARKING || s.gray || s.table_gray || s.tracing != NONE ||
-	    s.leaving_unread || (unread() && mutant != ENDED_UNREAD) || !threads_are_ready() ||
-	    !is_shortened())
+	uint8_t held[REGIONS];
+
+	if (!is_idle() || donors_trace() || must_read() || !threads_are_ready() || !is_shortened())
 		return false;
 	for (uint8_t i = 0; i < PLACES; i++) {
 		if (has(s.log, i))
@@ -754,11 +918,13 @@ static bool finish(void)
 			s.sent |= bit(i);
 	}
 	s.log = 0;
-	if (s.gray || (unread() && mutant != ENDED_UNREAD))
+	if (s.gray || must_read())
 		return true;
 	s.arrival = NONE;
-	for (uint8_t r = 0; s.is_far && r < REGIONS && mutant != NAMES_OF_BEFORE; r++)
-		s.holds[r] = s.next[r];
+	for (uint8_t r = 0; r < REGIONS; r++)
+		held[r] = s.next[r] | still_held(r);
+	if (s.is_far && mutant != NAMES_OF_BEFORE)
+		memcpy(s.holds, held, sizeof(held));
 	for (uint8_t r = 0; r < REGIONS; r++) {
 		if (!has(s.used, r) || far_is_out((enum far_state)s.state[r]))
 			continue;
@@ -880,7 +1046,7 @@ static bool forget_step(void)
 		s.forgetting++;
 	n = s.forgetting++;
 	if (n >= F_SHORTEN)
-		s.is_far = s.sent = 0;
+		s.is_far = s.sent = s.by = s.passed = s.lives = s.traced = s.ghosts = s.names = 0;
 	if (n < F_SHORTEN)
 		sweep(n);
 	else if (n < F_WITHDRAW)
@@ -941,7 +1107,7 @@ enum {
 	THREAD, CONTINUE = THREAD + THREADS * THREAD_STEPS, LEAVE = CONTINUE + THREADS,
 	WRITE_OUT = LEAVE + REGIONS, LEAVER = WRITE_OUT + REGIONS, SNAPSHOT, TRACE,
 	TRACE_END = TRACE + TABLE + PLACES, SHORTEN, FAR_BEGIN, LEAVING_READ, STORE_READ, ABANDON,
-	FINISH, FORGET, HOME, STEPS = HOME + REGIONS,
+	PASS, DONOR, COMMIT, FALL_BACK, FINISH, FORGET, HOME, STEPS = HOME + REGIONS,
 };
 
 static bool take(int step)
@@ -986,6 +1152,14 @@ static bool take(int step)
 		return store_read();
 	if (step == ABANDON)
 		return abandon();
+	if (step == PASS)
+		return pass();
+	if (step == DONOR)
+		return donor_step();
+	if (step == COMMIT)
+		return commit();
+	if (step == FALL_BACK)
+		return fall_back();
 	if (step == FINISH)
 		return finish();
 	if (step == FORGET)
@@ -1116,6 +1290,7 @@ struct begin {
 	uint8_t steps, leaves, cycles, homes, fars, abandons;
 	uint32_t states;		/* at least */
 	void (*later)(void);		/* makes the state a later one */
+	uint8_t donors, fails;		/* that trace; how often they fail */
 };
 
 /* A region whose objects have been brought. */
@@ -1204,27 +1379,81 @@ static void with_second_far(void)
 	s.mine = bit(1);
 }
 
+/*
+ * Both objects are far, and of one region; the first refers to the second, which only it does.  Of
+ * two donors, another one has the region that it may come to.
+ */
+static void with_both_in_one(void)
+{
+	with_both_far();
+	s.tablet = s.marked = s.allocated = bit(0) | bit(1);
+	s.extent = bit(0);
+	s.far[2] = (struct object){ NONE, NONE, 0 };
+	s.far[0].field = 1;
+	s.far[1] = (struct object){ 1, NONE, 0 };
+	s.holds[0] = bit(1);
+	s.used = s.mine = bit(0);
+	s.state[1] = FAR_LOCAL;
+}
+
+/* So; the second has come back to 4, and was changed to refer to itself. */
+static void with_second_back(void)
+{
+	with_both_in_one();
+	s.entry[1] = 4;
+	s.allocated = bit(0) | bit(4);
+	s.used |= bit(2);
+	s.memory |= bit(2);
+	s.here[4] = (struct object){ 1, 4, 0 };
+	s.refers[1] = 1;
+	s.arrival = 2;
+}
+
 static const struct begin begins[] = {
-	{ "a chain, a cycle", 2, false, 2, true, 2, 0, 1, 0, 0, 0, 1000, after_two_returns },
-	{ "a region of two objects", 1, false, 2, true, 2, 1, 0, 1, 0, 0, 3000, NULL },
-	{ "leaving, two cycles", 2, false, 1, true, 3, 0, 2, 0, 0, 0, 1000, while_leaving },
-	{ "a reference between regions", 2, false, 2, true, 2, 1, 1, 0, 0, 0, 50000, NULL },
-	{ "a chain, two cycles", 2, true, 1, true, 4, 0, 2, 0, 0, 0, 50000, after_two_returns },
-	{ "both leaving, two cycles", 2, true, 1, true, 2, 0, 2, 0, 0, 0, 10000, while_both_leave },
-	{ "leaving, three cycles", 2, false, 1, true, 2, 0, 3, 0, 0, 0, 10000, while_leaving },
-	{ "two references between regions", 2, true, 2, true, 3, 2, 0, 0, 0, 0, 100000, NULL },
-	{ "two cycles", 2, false, 2, true, 2, 1, 2, 0, 0, 0, 50000, NULL },
-	{ "home", 1, true, 2, true, 2, 1, 1, 1, 0, 0, 50000, NULL },
-	{ "gone again", 2, true, 1, false, 3, 3, 1, 0, 0, 0, 50000, NULL },
-	{ "two regions, a cycle", 2, false, 2, true, 2, 2, 1, 0, 0, 0, 50000, NULL },
-	{ "a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_first_far },
-	{ "both far, a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_both_far },
-	{ "leaving, a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_second_far },
-	{ "leaving, local, a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, while_leaving },
-	{ "far and in the table", 2, true, 1, true, 2, 0, 2, 0, 1, 1, 1000, with_both_far },
-	{ "three cycles, two of them far", 2, false, 1, true, 2, 0, 3, 0, 2, 1, 1000, with_both_far },
-	{ "gone, and a far cycle", 2, false, 1, true, 2, 1, 2, 0, 1, 0, 1000, with_first_far },
-	{ "a chain, a far cycle", 2, true, 1, true, 2, 0, 2, 0, 1, 1, 1000, after_two_returns },
+	{ "a chain, a cycle", 2, false, 2, true, 2, 0, 1, 0, 0, 0, 1000, after_two_returns, 0, 0 },
+	{ "a region of two objects", 1, false, 2, true, 2, 1, 0, 1, 0, 0, 3000, NULL, 0, 0 },
+	{ "leaving, two cycles", 2, false, 1, true, 3, 0, 2, 0, 0, 0, 1000, while_leaving, 0, 0 },
+	{ "a reference between regions", 2, false, 2, true, 2, 1, 1, 0, 0, 0, 50000, NULL, 0, 0 },
+	{ "a chain, two cycles", 2, true, 1, true, 4, 0, 2, 0, 0, 0, 50000, after_two_returns,
+	  0, 0 },
+	{ "both leaving, two cycles", 2, true, 1, true, 2, 0, 2, 0, 0, 0, 10000, while_both_leave,
+	  0, 0 },
+	{ "leaving, three cycles", 2, false, 1, true, 2, 0, 3, 0, 0, 0, 10000, while_leaving,
+	  0, 0 },
+	{ "two references between regions", 2, true, 2, true, 3, 2, 0, 0, 0, 0, 100000, NULL,
+	  0, 0 },
+	{ "two cycles", 2, false, 2, true, 2, 1, 2, 0, 0, 0, 50000, NULL, 0, 0 },
+	{ "home", 1, true, 2, true, 2, 1, 1, 1, 0, 0, 50000, NULL, 0, 0 },
+	{ "gone again", 2, true, 1, false, 3, 3, 1, 0, 0, 0, 50000, NULL, 0, 0 },
+	{ "two regions, a cycle", 2, false, 2, true, 2, 2, 1, 0, 0, 0, 50000, NULL, 0, 0 },
+	{ "a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_first_far, 0, 0 },
+	{ "both far, a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_both_far, 0, 0 },
+	{ "leaving, a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_second_far,
+	  0, 0 },
+	{ "leaving, local, a far cycle", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, while_leaving,
+	  0, 0 },
+	{ "far and in the table", 2, true, 1, true, 2, 0, 2, 0, 1, 1, 1000, with_both_far, 0, 0 },
+	{ "three cycles, two of them far", 2, false, 1, true, 2, 0, 3, 0, 2, 1, 1000, with_both_far,
+	  0, 0 },
+	{ "gone, and a far cycle", 2, false, 1, true, 2, 1, 2, 0, 1, 0, 1000, with_first_far,
+	  0, 0 },
+	{ "a chain, a far cycle", 2, true, 1, true, 2, 0, 2, 0, 1, 1, 1000, after_two_returns,
+	  0, 0 },
+	{ "traced, first far", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_first_far, 1, 1 },
+	{ "traced, both far", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_both_far, 1, 1 },
+	{ "traced by two", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_both_far, 2, 1 },
+	{ "traced, in one region", 1, false, 2, true, 2, 0, 2, 0, 1, 0, 1000, with_both_in_one,
+	  1, 1 },
+	{ "traced, leaving", 2, false, 2, true, 2, 0, 1, 0, 1, 1, 1000, with_second_far, 1, 1 },
+	{ "traced, back", 1, false, 1, true, 3, 0, 2, 0, 1, 0, 1000, with_second_back, 1, 1 },
+	{ "traced, back before", 1, true, 1, true, 3, 0, 1, 0, 1, 0, 1000, with_both_in_one, 1, 1 },
+	{ "traced twice", 2, false, 1, true, 2, 0, 2, 0, 2, 0, 1000, with_both_far, 1, 1 },
+	{ "traced twice by two", 2, false, 1, true, 2, 0, 3, 0, 2, 0, 1000, with_both_far, 2, 1 },
+	{ "traced twice, in the table", 2, true, 1, true, 3, 0, 2, 0, 2, 0, 1000, with_both_far,
+	  1, 0 },
+	{ "traced, in the table", 2, true, 1, true, 2, 0, 2, 0, 1, 1, 1000, with_both_far, 2, 1 },
+	{ "traced, a chain", 2, true, 1, true, 2, 0, 2, 0, 1, 1, 1000, after_two_returns, 1, 1 },
+	{ "traced, then gone", 2, false, 1, true, 2, 1, 2, 0, 1, 0, 1000, with_both_far, 1, 1 },
 };
 
 #define BEGINS (sizeof(begins) / sizeof(*begins))
@@ -1264,6 +1493,9 @@ static void explore_all(enum mutant which, const struct begin *b)
 	s.homes = b->homes;
 	s.fars = b->fars;
 	s.abandons = b->abandons;
+	s.donors = b->donors;
+	s.two = b->donors > 1;
+	s.fails = b->fails;
 	s.copies = b->fars > 0;
 	if (b->later)
 		b->later();
@@ -1291,8 +1523,9 @@ static void every_mutant_is_found(void **state)
 
 	for (enum mutant m = 1; m < MUTANTS; m++) {
 		for (size_t i = 0; i < BEGINS; i++) {
-			/* Rules of far cycles need one. */
-			if ((m >= BROUGHT_UNREAD) != !!begins[i].fars)
+			/* Rules of far cycles, and of donors, need one. */
+			if ((m >= BROUGHT_UNREAD) != !!begins[i].fars ||
+			    (m >= FELL_BACK_UNREAD && !begins[i].donors))
 				continue;
 			explore_all(m, &begins[i]);
 			if (!wrong)

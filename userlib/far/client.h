@@ -26,8 +26,6 @@
 /* The donor has the results of as many. */
 #define CLIENT_REQUESTS WIRE_FAR_WINDOW
 #define CLIENT_WORDS 16u
-/* In options.flags of ebbfar_open(): the handle is for jobs, too (jobs.h). */
-#define CLIENT_JOBS (1u << 31)
 
 /* What is done with a reply. */
 struct client_reply {

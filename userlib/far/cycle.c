@@ -100,8 +100,9 @@ static struct region *find(struct cycle *c, uint32_t number)
 	return *at;
 }
 
-/* Adds an object to what waits for the donor. */
-static int add_wait(struct donor *d, enum list list, struct region *r, uint32_t granule)
+/* Adds objects of a word of granules to what waits for the donor. */
+static int add_waits(struct donor *d, enum list list, struct region *r, uint32_t word,
+		     uint64_t bits)
 {
 	struct wait *w = r->waits[list];
 
@@ -117,15 +118,32 @@ static int add_wait(struct donor *d, enum list list, struct region *r, uint32_t 
 			d->first[list] = w;
 		d->last[list] = w;
 	}
-	w->bits[granule / 64] |= UINT64_C(1) << granule % 64;
+	w->bits[word] |= bits;
 	return 0;
+}
+
+int cycle_ghosts(struct cycle *c, uint32_t donor, uint32_t region, uint32_t word, uint64_t bits)
+{
+	struct region *r = find(c, region);
+
+	return r ? add_waits(&c->donor[donor], GHOSTS, r, word, bits) : -ENOMEM;
 }
 
 int cycle_ghost(struct cycle *c, uint32_t donor, uint32_t region, uint32_t granule)
 {
+	return cycle_ghosts(c, donor, region, granule / 64, UINT64_C(1) << granule % 64);
+}
+
+int cycle_push_word(struct cycle *c, uint32_t donor, uint32_t region, uint32_t word, uint64_t bits)
+{
 	struct region *r = find(c, region);
 
-	return r ? add_wait(&c->donor[donor], GHOSTS, r, granule) : -ENOMEM;
+	if (!r || add_waits(&c->donor[donor], OBJECTS, r, word, bits))
+		return -ENOMEM;
+	r->sent[word] |= bits;
+	far_cycle_queue(&c->step, donor);
+	c->counts.sent += (uint64_t)__builtin_popcountll(bits);
+	return 0;
 }
 
 int cycle_push(struct cycle *c, uint32_t region, uint32_t granule)
@@ -142,7 +160,7 @@ int cycle_push(struct cycle *c, uint32_t region, uint32_t granule)
 	donor = c->ops->reached(c->data, region, granule);
 	/* The callee may have made the table larger: @r stays where it is. */
 	if (donor >= 0 && (uint32_t)donor < c->step.donors) {
-		error = add_wait(&c->donor[donor], OBJECTS, r, granule);
+		error = add_waits(&c->donor[donor], OBJECTS, r, granule / 64, bit);
 		far_cycle_queue(&c->step, (uint32_t)donor);
 		c->counts.sent++;
 	}
@@ -329,17 +347,25 @@ static enum far_cycle_message next_message(const struct cycle *c, uint32_t i, ui
 	return m;
 }
 
-/* Waits for the donor that works again first, if no donor works now. */
-static void wait_for_donors(const struct cycle *c)
+/*
+ * Waits for the donor that works again first, if no donor works now.  Returns false if that is more
+ * than *@left ns, of which it takes what it waits.
+ */
+static bool wait_for_donors(const struct cycle *c, uint64_t *left)
 {
 	uint64_t first = UINT64_MAX, now = now_ns(), at;
 
 	for (uint32_t i = 0; i < c->step.donors; i++)
 		if (next_message(c, i, &at) && at < first)
 			first = at;
-	if (first > now && first != UINT64_MAX)
-		nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
-					      (long)((first - now) % 1000000000) }, NULL);
+	if (first <= now || first == UINT64_MAX)
+		return true;
+	if (first - now > *left)
+		return false;
+	nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
+				      (long)((first - now) % 1000000000) }, NULL);
+	*left -= *left == UINT64_MAX ? 0 : first - now;
+	return true;
 }
 
 /*
@@ -367,12 +393,19 @@ static bool exchange(struct cycle *c)
 	return any;
 }
 
-int cycle_run(struct cycle *c)
+int cycle_run(struct cycle *c, uint32_t wait_ms)
 {
+	uint64_t left = wait_ms == CYCLE_WAITS ? UINT64_MAX : wait_ms * UINT64_C(1000000);
+
 	while (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step)) {
-		wait_for_donors(c);
+		if (!wait_for_donors(c, &left)) {
+			c->error = c->error ?: -EAGAIN;
+			break;
+		}
 		exchange(c);
 	}
+	if (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step))
+		c->step.phase = FAR_CYCLE_ABANDONED;
 	if (c->step.phase == FAR_CYCLE_MARKS)
 		return 0;
 	cycle_abandon(c);

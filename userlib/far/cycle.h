@@ -57,14 +57,25 @@ void cycle_free(struct cycle **cycle); /* NULL inside is fine */
 /* Before cycle_run(): an object that is placed at @donor lives elsewhere.  0 or -ENOMEM. */
 int cycle_ghost(struct cycle *c, uint32_t donor, uint32_t region, uint32_t granule);
 
+/* As cycle_ghost(), for the objects at granules 64 * @word + i of @bits. */
+int cycle_ghosts(struct cycle *c, uint32_t donor, uint32_t region, uint32_t word, uint64_t bits);
+
 /* The object is to be marked, as a root or for what the program has logged.  0 or -ENOMEM. */
 int cycle_push(struct cycle *c, uint32_t region, uint32_t granule);
 
 /*
+ * As cycle_push(), for the objects at granules 64 * @word + i of @bits, which @donor has: they are
+ * sent, whether they were before or not, and .reached is not called.
+ */
+int cycle_push_word(struct cycle *c, uint32_t donor, uint32_t region, uint32_t word, uint64_t bits);
+
+/*
  * Exchanges messages until marking is complete at the donors.  The caller may push more, and run
  * again.  Returns 0, or -errno of a donor: the cycle is abandoned, and nothing may be freed.
+ * -EAGAIN: so it is after @wait_ms in which all donors had used up their share of their processors.
  */
-int cycle_run(struct cycle *c);
+#define CYCLE_WAITS UINT32_MAX /* ... as long as it takes */
+int cycle_run(struct cycle *c, uint32_t wait_ms);
 
 /* Ends a cycle that is complete, and fetches all marks.  Returns 0 or -errno, as cycle_run(). */
 int cycle_end(struct cycle *c);

@@ -98,7 +98,9 @@ enum {
 	/* With CREATE: members may access the extents of others. */
 	EBBFAR_SHARED = 2,
 	/* The end of the connection fences this member at once: it does not return. */
-	EBBFAR_NO_RESUME = 4
+	EBBFAR_NO_RESUME = 4,
+	/* For heaps (ebbfar_heap_new()).  -EOPNOTSUPP: the donor has no --far-jobs. */
+	EBBFAR_JOBS = 8
 };
 
 /* Zero it, set what is needed.  Later releases add fields at the end. */
@@ -316,6 +318,102 @@ EBBFAR_API int ebbfar_small_alloc(ebbfar_t *far, size_t size, struct ebbfar_obje
  * take it.
  */
 EBBFAR_API int ebbfar_small_free(ebbfar_t *far, const struct ebbfar_object *object);
+
+/* --- heaps: objects that donors trace ------------------------------------------------------- */
+
+/*
+ * A garbage-collected heap whose far objects lie in extents of one or more pools.  The donors mark
+ * what lives there, by the layouts of its types as data, so that the program reads nothing; they
+ * run no code of the program.  A program that frees what has no mark trusts the donors.
+ *
+ * The heap's addresses are divided into regions of 64 KiB, and a region into slots of one size, a
+ * multiple of 16 bytes up to 8192.  An extent has a region's slots that are in use, in their order,
+ * each with a header of 8 bytes, whose lower half is the object's type, and the object.  A granule
+ * is 16 bytes of a region; an object is named by that where its slot begins.
+ *
+ * A cycle: ebbfar_heap_region() for all regions in the pools; then ebbfar_heap_push() and
+ * ebbfar_heap_trace(), as often as there is more; ebbfar_heap_end().  From the first
+ * ebbfar_heap_region() on no extent of these changes or is freed.  One thread at a time; calls of
+ * the handles by other threads wait for a message and its reply.
+ */
+typedef struct ebbfar_heap ebbfar_heap_t;
+
+#define EBBFAR_HEAP_POOLS 16u
+
+/* Zero it, set what is needed.  Later releases add fields at the end. */
+struct ebbfar_heap_options {
+	size_t size;            /* sizeof(struct ebbfar_heap_options) */
+	/* Handles of different donors, opened with EBBFAR_JOBS, for one heap each. */
+	ebbfar_t *const *pools;
+	unsigned count;
+	uint64_t base;          /* address of region 0, a multiple of 64 KiB */
+	uint64_t mask;          /* bits of a reference that are an address */
+	uint32_t regions;       /* at most 2^24 */
+	/*
+	 * A live object in a pool refers to this object, which the donor of that one does not have;
+	 * called once or more.  Returns 1 if its donor is to mark it: the region is one of the
+	 * cycle's, and the object has not come back; else 0, and the program marks it.
+	 */
+	int (*found)(void *data, uint32_t region, uint32_t granule);
+	/* By ebbfar_heap_end(), for each region: which slots live, and which of them are named. */
+	void (*marks)(void *data, uint32_t region, const uint64_t *marks, const uint64_t *named);
+	void *data;
+};
+
+/* References at offset, offset + stride, ...: bytes from the object's first one. */
+struct ebbfar_run {
+	uint32_t offset, stride;
+	uint32_t count;         /* UINT32_MAX: one in each element */
+};
+
+#define EBBFAR_RUNS 8u
+
+/* A type: a fixed part and, with a length field, as many elements. */
+struct ebbfar_layout {
+	uint32_t size;          /* bytes of the fixed part */
+	uint32_t element_size;
+	uint32_t length_offset, length_width; /* of the field: 4 or 8 bytes, 0 = none */
+	uint64_t bitmap;        /* bit i: a reference at byte 8 * i of the fixed part */
+	uint32_t runs;
+	struct ebbfar_run run[EBBFAR_RUNS];
+};
+
+/* A region in a pool; what it points to stays until ebbfar_heap_end(). */
+struct ebbfar_region {
+	uint32_t region;
+	uint32_t slot_bytes;
+	unsigned pool;          /* number in options.pools */
+	int leaf;               /* no object of it has references */
+	struct ebbfar_extent extent;
+	const uint64_t *live;   /* slots that are there, lowest bit first */
+	const uint64_t *gone;   /* 64 words: granules whose object has come back */
+};
+
+/* Does not use the handles yet.  -EINVAL: an option is wrong; -ENOMEM. */
+EBBFAR_API int ebbfar_heap_new(const struct ebbfar_heap_options *options, ebbfar_heap_t **heap);
+/* Before the handles are closed.  Not in a cycle.  NULL is fine. */
+EBBFAR_API void ebbfar_heap_free(ebbfar_heap_t *heap);
+/* Describes type @type, below 2^16, before a cycle with such objects; it stays as it is. */
+EBBFAR_API int ebbfar_heap_type(ebbfar_heap_t *heap, uint32_t type,
+				const struct ebbfar_layout *layout);
+EBBFAR_API int ebbfar_heap_region(ebbfar_heap_t *heap, const struct ebbfar_region *region);
+/* The objects of the region at granules 64 * @word + i of @bits are to be marked. */
+EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t word, uint64_t bits);
+
+/*
+ * Waits until the donors have traced all that was pushed and found.  -EAGAIN: they have postponed
+ * it for @wait_ms; -EOPNOTSUPP: a handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used
+ * up; -EINVAL: a layout or region is none; -EBADMSG: a donor has other objects than the heap.
+ * After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that no mark
+ * may be used.
+ */
+EBBFAR_API int ebbfar_heap_trace(ebbfar_heap_t *heap, unsigned wait_ms);
+
+/*
+ * Ends the cycle.  With @commit, after ebbfar_heap_trace() without a failure, calls options.marks;
+ * 0: each region's marks are here, and are of slots that it has.  Else returns -ECANCELED.
+ */
+EBBFAR_API int ebbfar_heap_end(ebbfar_heap_t *heap, int commit);
 
 /* --- messages ----------------------------------------------------------------------------- */
 

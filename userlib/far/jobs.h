@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
  * Jobs that a donor runs for a heap in far memory: wire_job.h says what they are.  The handle is
- * one that was opened with CLIENT_JOBS.
+ * one that was opened with EBBFAR_JOBS.
  *
- * Not part of the library's interface: libebbfar.map keeps what it exports for ever, and only a
- * heap that traces its far regions will show which calls it needs.
+ * Not part of the library's interface, of which ebbfar_heap_new() uses the most: libebbfar.map keeps
+ * what it exports for ever.
  *
  * Functions return 0 or -errno, as ebbfar.h says for all calls; ebbfar_open() also -EOPNOTSUPP: the
  * donor runs no jobs.  Besides: -ENOSPC: its memory for tables is used up; -EINVAL: a layout,

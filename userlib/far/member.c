@@ -187,7 +187,7 @@ static int check_options(const struct ebbfar_options *o, struct error *e)
 			    "options: the program sets a field that this libebbfar lacks; update libebbfar");
 	if (!o->donor || !o->pool)
 		return fail(e, EINVAL, "options: %s is NULL; set it", o->donor ? "pool" : "donor");
-	if (o->flags & ~(EBBFAR_CREATE | EBBFAR_SHARED | EBBFAR_NO_RESUME | CLIENT_JOBS))
+	if (o->flags & ~(EBBFAR_CREATE | EBBFAR_SHARED | EBBFAR_NO_RESUME | EBBFAR_JOBS))
 		return fail(e, EINVAL,
 			    "options: flags 0x%x: not known to this libebbfar; update libebbfar",
 			    o->flags);
@@ -210,7 +210,7 @@ static int connect_donor(struct client *c, const struct ebbfar_options *o, bool 
 
 	if (r)
 		return r;
-	return (o->flags & CLIENT_JOBS ? client_open_for_jobs : client_open)(
+	return (o->flags & EBBFAR_JOBS ? client_open_for_jobs : client_open)(
 		c, o->donor, o->key, timeout ?: TIMEOUT_MS, keeps, e);
 }
 

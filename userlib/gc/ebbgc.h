@@ -1151,6 +1151,11 @@ struct ebbgc_stats {
 	uint64_t far_abandoned;		/* began as one: a read failed, or there was too much */
 	uint64_t far_read_bytes;	/* by these */
 	uint64_t far_freed_bytes;	/* of dead objects in the store */
+	uint64_t far_read_objects;	/* read by far cycles, one by one or in whole regions */
+	uint64_t far_donor_cycles;	/* of far_cycles, those in which donors have traced */
+	uint64_t far_donor_objects;	/* that they have marked */
+	uint64_t far_donor_failures;	/* far cycles that they were to trace, and did not */
+	uint64_t far_cpu_ns;		/* processor time of the collector for far cycles */
 };
 
 /*
@@ -1175,11 +1180,12 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * keeps its region in memory.
  *
  * In most cycles, far objects count as alive, and so does what they refer to.  A far cycle finds
- * those that are dead: it reads the live ones in the store, beside the program, once half as many
- * bytes have left as it last found alive, or the store is full; and in full collections that a
- * thread requests or waits for, which read while the program stands.  Then the space in the store
- * is free of regions without a live object, and in the following cycles of those that are mostly
- * garbage.  If a read fails, the cycle frees nothing there.
+ * those that are dead: it reads the live ones in the store, or lets the store trace them where they
+ * are (struct ebbgc_far_jobs), beside the program, once half as many bytes have left as it last
+ * found alive, or the store is full; and in full collections that a thread requests or waits for,
+ * during which the program stands.  Then the space in the store is free of regions without a live
+ * object, and in the following cycles of those that are mostly garbage.  If the store does not
+ * trace them, the cycle reads; if a read fails, it frees nothing there.
  *
  * max_bytes limits addresses, of which far regions keep theirs until a cycle or two after all of
  * their objects have come back: several times the live data is right.  Cycles run also when as many
@@ -1196,11 +1202,78 @@ struct ebbgc_far_place {
 	uint64_t words[3];
 };
 
+/* A type whose objects have references and may be in the store. */
+struct ebbgc_far_type {
+	ebbgc_type_t type;		/* as in the lower half of an object's header */
+	struct ebbgc_layout layout;	/* .size to .run_count */
+};
+
 /*
- * The store.  All return 0 or a negative errno.  Any thread may call read(), several at a time, in
- * ebbgc_load() and ebbgc_cas(); a thread of the heap's, `ebb-gc-far`, and the collector's call the
- * others.  They must not call functions of the heap.  Bytes of a place change by write() alone, all
- * of which happens before the first read().
+ * A region in the store: slots of one size, of which those in use lie at the place, in their order.
+ * A slot has a header of 8 bytes, then the object.
+ */
+struct ebbgc_far_region {
+	uint32_t region;		/* its address is the cycle's .base + .region * 64 KiB */
+	uint32_t slot_bytes;
+	bool leaf;			/* no object of it has references */
+	struct ebbgc_far_place place;
+	const uint64_t *live;		/* slots in use, lowest bit first */
+	/* 64 words: granules of 16 bytes at which slots begin whose object has come back. */
+	const uint64_t *gone;
+};
+
+/* Objects of a region, by the granules at which their slots begin: 64 * word + i for bit i. */
+struct ebbgc_far_set {
+	uint32_t region, word;
+	uint64_t bits;
+};
+
+/* A far cycle; valid until end() returns. */
+struct ebbgc_far_cycle {
+	uint64_t base, mask;		/* address of region 0; bits of a reference that are one */
+	uint32_t regions;		/* of the heap */
+	uint32_t type_count, stored_count;
+	const struct ebbgc_far_type *types;	/* those of the last cycle first */
+	const struct ebbgc_far_region *stored;	/* all that the store has; others have ended */
+	/* To be called by trace() and end() on the caller's thread. */
+	void *data;
+	/*
+	 * An object that lives in the store refers to this one, which is not where that one is.
+	 * Returns 1: the store is to mark and trace it, too; 0: it need not.
+	 */
+	int (*found)(void *data, uint32_t region, uint32_t granule);
+	/* By end(), once for each region of .stored: slots that live, and of these the named. */
+	void (*marks)(void *data, uint32_t region, const uint64_t *marks, const uint64_t *named);
+};
+
+/*
+ * How a store traces what it has, such as by jobs of donors, so that the heap reads nothing in a
+ * far cycle.  The collector's thread calls these; all return 0 or a negative errno, upon which the
+ * heap calls end(), once more if that has failed, and reads the objects itself, in the same cycle.
+ * Begins with its size: later versions append members.
+ */
+struct ebbgc_far_jobs {
+	size_t struct_size;
+	/* A cycle begins, when the program already runs on.  The last one has ended. */
+	int (*begin)(void *arg, const struct ebbgc_far_cycle *cycle);
+	/*
+	 * Marks the objects of @sets, and all that they lead to in the store; passes on what
+	 * found() says, from one part of it to another.  Called as long as there is more.
+	 * -EAGAIN: it would take more than @wait_ms of waiting for others.
+	 */
+	int (*trace)(void *arg, const struct ebbgc_far_set *sets, size_t count, unsigned wait_ms);
+	/*
+	 * Ends the cycle.  With @commit calls marks(); else no mark is needed.  Slots with a mark
+	 * are kept, all others freed, so a store that is wrong here loses live objects.
+	 */
+	int (*end)(void *arg, bool commit);
+};
+
+/*
+ * The store.  Zero it, set what is needed.  All return 0 or a negative errno.  Any thread may call
+ * read(), several at a time, in ebbgc_load() and ebbgc_cas(); a thread of the heap's, `ebb-gc-far`,
+ * and the collector's call the others.  They must not call functions of the heap.  Bytes of a place
+ * change by write() alone, all of which happens before the first read().
  */
 struct ebbgc_far_store {
 	void *arg;
@@ -1211,6 +1284,8 @@ struct ebbgc_far_store {
 	int (*read)(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
 		    size_t bytes);
 	int (*free)(void *arg, const struct ebbgc_far_place *place);
+	/* NULL: far cycles read.  Must last as long as the store. */
+	const struct ebbgc_far_jobs *jobs;
 };
 
 /* What the handler of a failed read wants. */
@@ -1254,8 +1329,9 @@ static inline void ebbgc_far_options_init(struct ebbgc_far_options *options)
  * ebbgc_heap_destroy() has returned, which frees all places.  ebbgc_far.h has the store for a pool
  * of libebbfar.  Once per heap (-EALREADY), before a thread attaches (-EBUSY).  -ENOTSUP: the heap
  * follows the program (EBBGC_SWAPPING), asks the kernel about pages (ebbgc_debug()), or has a type
- * with slots or edges(), which is refused from here on; -EINVAL: wrong options, or a store without
- * one of its functions; -E2BIG: options of a later version; -ENOMEM, -EAGAIN, -ECHILD.
+ * with slots or edges(), which is refused from here on; -EINVAL: wrong options, or a store or its
+ * jobs without one of their functions; -E2BIG: options of a later version; -ENOMEM, -EAGAIN,
+ * -ECHILD.
  *
  * ebbgc_heap_each() and ebbgc_heap_walk() fail with -ENOTSUP in such a heap.
  */

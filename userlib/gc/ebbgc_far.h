@@ -10,12 +10,29 @@
  *	ebbgc_heap_destroy(heap);
  *	ebbfar_close(pool);
  *
+ * With several pools of different donors, regions go to each in turn; with handles that were opened
+ * with EBBFAR_JOBS, the donors trace the objects that lie there, and far cycles read nothing:
+ *
+ *	struct ebbgc_far_donors donors = { 0 };
+ *
+ *	donors.pools[donors.count++] = pool;
+ *	ebbgc_far_donors(&store, &donors);
+ *	...
+ *	ebbgc_heap_destroy(heap);
+ *	ebbgc_far_donors_end(&donors);
+ *
+ * The program then trusts the donors: wrong marks free live objects.  What a lost donor has is
+ * lost; no far cycle frees anything until the heap has nothing there.
+ *
  * At a unix socket a read copies from mapped memory, without a system call; over TCP it is one
  * round trip, and reads of several threads wait for each other.  When the pool's handle has failed
  * for good, reads fail with its error.
  */
 #ifndef EBBGC_FAR_POOL_H
 #define EBBGC_FAR_POOL_H
+
+#include <errno.h>
+#include <string.h>
 
 #include <ebbfar.h>
 #include <ebbgc.h>
@@ -78,6 +95,216 @@ static inline void ebbgc_far_pool(struct ebbgc_far_store *store, ebbfar_t *pool)
 	store->write = ebbgc_far_pool_write;
 	store->read = ebbgc_far_pool_read;
 	store->free = ebbgc_far_pool_free;
+	store->jobs = 0;
+}
+
+/* --- several donors, and their jobs ------------------------------------------------------- */
+
+/* Zero it, set .pools and .count; it must last as long as the heap. */
+struct ebbgc_far_donors {
+	ebbfar_t *pools[EBBFAR_HEAP_POOLS];
+	unsigned count;
+	/* Of the functions below. */
+	unsigned next, filled;		/* the pool to allocate from, and regions there in a row */
+	uint32_t told;			/* types */
+	ebbfar_heap_t *heap;
+	const struct ebbgc_far_cycle *cycle;
+};
+
+/* Regions in a row that go to one pool: what refers to one another often is of an age. */
+#define EBBGC_FAR_ROW 32u
+
+static inline unsigned ebbgc_far_donors_number(const struct ebbgc_far_place *place)
+{
+	return (unsigned)(place->words[1] >> 32);
+}
+
+static inline struct ebbfar_extent ebbgc_far_donors_extent(const struct ebbgc_far_place *place)
+{
+	struct ebbfar_extent extent = ebbgc_far_extent(place);
+
+	extent.size &= UINT32_MAX;
+	return extent;
+}
+
+static inline int ebbgc_far_donors_alloc(void *arg, size_t bytes, struct ebbgc_far_place *place)
+{
+	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
+	int first = 0;
+
+	for (unsigned i = 0; i < d->count; i++) {
+		int r;
+
+		if (d->filled >= EBBGC_FAR_ROW) {
+			d->next = (d->next + 1) % d->count;
+			d->filled = 0;
+		}
+		r = ebbgc_far_pool_alloc(d->pools[d->next], bytes, place);
+		if (!r) {
+			place->words[1] |= (uint64_t)d->next << 32;
+			d->filled++;
+			return 0;
+		}
+		/* A full one counts more than a lost one: a far cycle may help. */
+		if (!first || r == -ENOSPC)
+			first = r;
+		d->filled = EBBGC_FAR_ROW;
+	}
+	return first;
+}
+
+static inline int ebbgc_far_donors_write(void *arg, const struct ebbgc_far_place *place,
+					 const void *from, size_t bytes)
+{
+	const struct ebbgc_far_donors *d = (const struct ebbgc_far_donors *)arg;
+	const struct ebbfar_extent extent = ebbgc_far_donors_extent(place);
+
+	return ebbfar_write(d->pools[ebbgc_far_donors_number(place)], &extent, 0, from, bytes);
+}
+
+static inline int ebbgc_far_donors_read(void *arg, const struct ebbgc_far_place *place,
+					size_t offset, void *to, size_t bytes)
+{
+	const struct ebbgc_far_donors *d = (const struct ebbgc_far_donors *)arg;
+	const struct ebbfar_extent extent = ebbgc_far_donors_extent(place);
+
+	return ebbfar_read(d->pools[ebbgc_far_donors_number(place)], &extent, offset, to, bytes);
+}
+
+static inline int ebbgc_far_donors_free(void *arg, const struct ebbgc_far_place *place)
+{
+	const struct ebbgc_far_donors *d = (const struct ebbgc_far_donors *)arg;
+	const struct ebbfar_extent extent = ebbgc_far_donors_extent(place);
+
+	return ebbfar_free(d->pools[ebbgc_far_donors_number(place)], &extent);
+}
+
+static inline int ebbgc_far_donors_found(void *arg, uint32_t region, uint32_t granule)
+{
+	const struct ebbgc_far_cycle *c = ((const struct ebbgc_far_donors *)arg)->cycle;
+
+	return c->found(c->data, region, granule);
+}
+
+static inline void ebbgc_far_donors_marks(void *arg, uint32_t region, const uint64_t *marks,
+					  const uint64_t *named)
+{
+	const struct ebbgc_far_cycle *c = ((const struct ebbgc_far_donors *)arg)->cycle;
+
+	c->marks(c->data, region, marks, named);
+}
+
+static inline int ebbgc_far_donors_heap(struct ebbgc_far_donors *d)
+{
+	const struct ebbgc_far_cycle *c = d->cycle;
+	struct ebbfar_heap_options o;
+
+	if (d->heap)
+		return 0;
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	o.pools = d->pools;
+	o.count = d->count;
+	o.base = c->base;
+	o.mask = c->mask;
+	o.regions = c->regions;
+	o.found = ebbgc_far_donors_found;
+	o.marks = ebbgc_far_donors_marks;
+	o.data = d;
+	return ebbfar_heap_new(&o, &d->heap);
+}
+
+static inline int ebbgc_far_donors_type(struct ebbgc_far_donors *d, const struct ebbgc_far_type *t)
+{
+	struct ebbfar_layout l;
+
+	memset(&l, 0, sizeof(l));
+	l.size = (uint32_t)t->layout.size;
+	l.element_size = (uint32_t)t->layout.element_size;
+	l.length_offset = t->layout.length_width ? t->layout.length_offset : 0;
+	l.length_width = t->layout.length_width;
+	l.bitmap = t->layout.bitmap;
+	/* An element that does not fit a slot: no such object leaves. */
+	if (t->layout.element_size > UINT32_MAX)
+		return -EINVAL;
+	for (size_t i = 0; i < t->layout.run_count; i++) {
+		const struct ebbgc_run *run = &t->layout.runs[i];
+
+		if (!run->count)
+			continue;
+		if (l.runs == EBBFAR_RUNS)
+			return -EOPNOTSUPP;
+		l.run[l.runs].offset = run->offset;
+		l.run[l.runs].stride = run->stride;
+		l.run[l.runs++].count = run->count == EBBGC_COUNT_LENGTH ? UINT32_MAX : run->count;
+	}
+	return ebbfar_heap_type(d->heap, t->type, &l);
+}
+
+static inline int ebbgc_far_donors_begin(void *arg, const struct ebbgc_far_cycle *cycle)
+{
+	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
+	int r;
+
+	d->cycle = cycle;
+	r = ebbgc_far_donors_heap(d);
+	for (; !r && d->told < cycle->type_count; d->told += !r)
+		r = ebbgc_far_donors_type(d, &cycle->types[d->told]);
+	for (uint32_t i = 0; !r && i < cycle->stored_count; i++) {
+		const struct ebbgc_far_region *from = &cycle->stored[i];
+		struct ebbfar_region to;
+
+		to.region = from->region;
+		to.slot_bytes = from->slot_bytes;
+		to.pool = ebbgc_far_donors_number(&from->place);
+		to.leaf = from->leaf;
+		to.extent = ebbgc_far_donors_extent(&from->place);
+		to.live = from->live;
+		to.gone = from->gone;
+		r = ebbfar_heap_region(d->heap, &to);
+	}
+	return r;
+}
+
+static inline int ebbgc_far_donors_trace(void *arg, const struct ebbgc_far_set *sets, size_t count,
+					 unsigned wait_ms)
+{
+	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
+	int r = 0;
+
+	for (size_t i = 0; !r && i < count; i++)
+		r = ebbfar_heap_push(d->heap, sets[i].region, sets[i].word, sets[i].bits);
+	return r ? r : ebbfar_heap_trace(d->heap, wait_ms);
+}
+
+static inline int ebbgc_far_donors_stop(void *arg, bool commit)
+{
+	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
+
+	return d->heap ? ebbfar_heap_end(d->heap, commit) : -ECANCELED;
+}
+
+/* Fills in the store. */
+static inline void ebbgc_far_donors(struct ebbgc_far_store *store, struct ebbgc_far_donors *donors)
+{
+	static const struct ebbgc_far_jobs jobs = {
+		sizeof(struct ebbgc_far_jobs), ebbgc_far_donors_begin, ebbgc_far_donors_trace,
+		ebbgc_far_donors_stop,
+	};
+
+	store->arg = donors;
+	store->alloc = ebbgc_far_donors_alloc;
+	store->write = ebbgc_far_donors_write;
+	store->read = ebbgc_far_donors_read;
+	store->free = ebbgc_far_donors_free;
+	store->jobs = &jobs;
+}
+
+/* After ebbgc_heap_destroy(), before the handles are closed. */
+static inline void ebbgc_far_donors_end(struct ebbgc_far_donors *donors)
+{
+	ebbfar_heap_free(donors->heap);
+	donors->heap = 0;
 }
 
 #ifdef __cplusplus

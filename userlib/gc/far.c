@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include "far.h"
+#include "far_trace.h"
 #include "forward.h"
 #include "leave.h"
 #include "os.h"
@@ -54,6 +55,12 @@ static void tables_free(struct ebbgc_heap *h)
 		munmap(f->marking.holders, h->region_count * sizeof(*f->marking.holders));
 	if (f->marking.buffer)
 		munmap(f->marking.buffer, REGION_SIZE);
+	if (f->marking.passed)
+		munmap(f->marking.passed, granule_bytes(h));
+	if (f->marking.lives)
+		munmap(f->marking.lives, granule_bytes(h));
+	if (f->marking.sets)
+		munmap(f->marking.sets, FAR_SETS * sizeof(*f->marking.sets));
 	f->marking = (struct far_marking){ 0 };
 	f->regions = NULL;
 	f->named = NULL;
@@ -108,6 +115,11 @@ static void far_begin(struct ebbgc_heap *h, const struct ebbgc_far_store *store,
 	pthread_cond_init(&f->made_room, NULL);
 }
 
+static bool jobs_are_valid(const struct ebbgc_far_jobs *j)
+{
+	return !j || (j->struct_size >= sizeof(*j) && j->begin && j->trace && j->end);
+}
+
 int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
 		     const struct ebbgc_far_options *options)
 {
@@ -116,7 +128,8 @@ int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
 
 	if (r)
 		return r;
-	if (!store->alloc || !store->write || !store->read || !store->free)
+	if (!store->alloc || !store->write || !store->read || !store->free ||
+	    !jobs_are_valid(store->jobs))
 		return -EINVAL;
 	if (os_forked(h->pid))
 		return -ECHILD;
@@ -142,6 +155,8 @@ int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
 
 void far_destroy(struct ebbgc_heap *h)
 {
+	/* A cycle may have been under way. */
+	far_trace_end(h);
 	leave_nothing(h);
 	tables_free(h);
 }

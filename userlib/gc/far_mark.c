@@ -6,6 +6,7 @@
 #include "far_image.h"
 #include "far_mark.h"
 #include "far_room.h"
+#include "far_trace.h"
 #include "forward.h"
 #include "leave.h"
 #include "mark.h"
@@ -103,6 +104,7 @@ static void region_clear(struct ebbgc_heap *h, uint32_t region)
 void far_mark_begin(struct ebbgc_heap *h, bool asked)
 {
 	struct far_marking *k = &h->far.marking;
+	uint64_t cpu = h->far.on ? os_thread_ns() : 0;
 	bool due;
 
 	if (!h->far.on)
@@ -119,7 +121,7 @@ void far_mark_begin(struct ebbgc_heap *h, bool asked)
 	pthread_mutex_unlock(&h->lock);
 	if (!due || !tables_make(h))
 		return;
-	k->reads = k->bytes = k->ns = 0;
+	k->reads = k->bytes = k->objects = k->ns = 0;
 	k->remarks = 0;
 	far_hold(h);
 	leave_take_away(h);
@@ -132,7 +134,9 @@ void far_mark_begin(struct ebbgc_heap *h, bool asked)
 		for (size_t i = 0; region_state(h, r) == FAR_LEAVING && i < REGION_WORDS; i++)
 			words_of(k->sent, r)[i] = word_at(h->allocated, r, i);
 	__atomic_store_n(&h->far.reached, false, __ATOMIC_RELAXED);
+	far_trace_begin(h);
 	k->on = true;
+	k->cpu_ns = os_thread_ns() - cpu;
 }
 
 /* --- 2, 3. what objects refer to ------------------------------------------------------------ */
@@ -285,8 +289,10 @@ static void word_read(struct reader *d, uint32_t region, size_t i, struct image 
 		*sent |= bits & -bits;
 		if (tablet_has(h->far.regions[region].tablet, slot))
 			at = object_read(h, region, slot, image);
-		if (at)
+		if (at) {
+			h->far.marking.objects++;
 			read_object(d, at);
+		}
 	}
 }
 
@@ -328,6 +334,10 @@ static void tables_zero(struct ebbgc_heap *h)
 	zero(k->sent, top * REGION_WORDS * sizeof(*k->sent));
 	zero(k->named, top * REGION_WORDS * sizeof(*k->named));
 	memset(k->holders, 0, top * sizeof(*k->holders));
+	if (k->passed)
+		zero(k->passed, top * REGION_WORDS * sizeof(*k->passed));
+	if (k->lives)
+		zero(k->lives, top * REGION_WORDS * sizeof(*k->lives));
 }
 
 /* Waits longer before the next one, or not. */
@@ -341,6 +351,11 @@ static void pace(struct ebbgc_heap *h, bool failed)
 	h->stats.far_cycles += k->on;
 	h->stats.far_abandoned += !k->on;
 	h->stats.far_read_bytes += k->bytes;
+	h->stats.far_read_objects += k->objects;
+	h->stats.far_donor_cycles += k->on && k->by == FAR_TRACED;
+	h->stats.far_donor_objects += k->donor_objects;
+	h->stats.far_donor_failures += k->donor_failed;
+	h->stats.far_cpu_ns += k->cpu_ns;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -364,12 +379,14 @@ static void abandon(struct ebbgc_heap *h)
 	}
 	k->on = false;
 	pace(h, true);
+	far_trace_end(h);
 	tables_zero(h);
 	named_mark(h, &h->marker.tracers[0]);
 }
 
 void far_mark_leaving(struct ebbgc_heap *h)
 {
+	uint64_t cpu = h->far.marking.on ? os_thread_ns() : 0;
 	int e = 0;
 
 	if (!h->far.marking.on)
@@ -378,6 +395,7 @@ void far_mark_leaving(struct ebbgc_heap *h)
 		if (region_state(h, r) == FAR_LEAVING && !kind_is_leaf(h->kinds[r]))
 			e = leaving_read(h, r);
 	far_release(h);
+	h->far.marking.cpu_ns += os_thread_ns() - cpu;
 	if (e)
 		abandon(h);
 }
@@ -398,15 +416,13 @@ void far_mark_remark(struct ebbgc_heap *h)
 		abandon(h);
 }
 
-bool far_mark_some(struct ebbgc_heap *h)
+/* Reads what waits.  Returns false if the heap is being destroyed. */
+static bool read_some(struct ebbgc_heap *h)
 {
 	struct far_marking *k = &h->far.marking;
-	uint64_t since;
+	uint64_t since = os_now(), cpu = os_thread_ns();
 	int e = 0;
 
-	if (!k->on || !__atomic_exchange_n(&h->far.reached, false, __ATOMIC_SEQ_CST))
-		return false;
-	since = os_now();
 	for (uint32_t r = h->far.mine.head; !e && r != REGION_NONE; r = h->regions[r].next) {
 		if (marking_abandoned(h))
 			return false;
@@ -418,9 +434,30 @@ bool far_mark_some(struct ebbgc_heap *h)
 			e = -EFBIG;
 	}
 	k->ns += os_now() - since;
+	k->cpu_ns += os_thread_ns() - cpu;
 	if (e)
 		abandon(h);
 	return true;
+}
+
+/* Lets the store trace.  Returns false if that is over. */
+static bool trace_some(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	uint64_t since = os_now(), cpu = os_thread_ns();
+	bool more = far_trace_some(h);
+
+	k->ns += os_now() - since;
+	k->cpu_ns += os_thread_ns() - cpu;
+	return more;
+}
+
+bool far_mark_some(struct ebbgc_heap *h)
+{
+	if (!h->far.marking.on || marking_abandoned(h))
+		return false;
+	return trace_some(h) || (__atomic_exchange_n(&h->far.reached, false, __ATOMIC_SEQ_CST) &&
+				 read_some(h));
 }
 
 /* --- 4, 5. what is dead --------------------------------------------------------------------- */
@@ -458,11 +495,40 @@ static uint64_t region_sweep(struct ebbgc_heap *h, uint32_t region)
 	return (uint64_t)dead * h->slot_size[h->kinds[region]];
 }
 
+/* The store has traced the region's objects, but for those that were read: adds what they name. */
+static void holds_keep(struct ebbgc_heap *h, uint32_t region)
+{
+	struct far_region *r = &h->far.regions[region];
+	uint32_t *more;
+	size_t count;
+
+	far_trace_holds(h, region);
+	if (!r->holds_next_count)
+		return;
+	count = (size_t)r->holds_count + r->holds_next_count;
+	more = realloc(r->holds, count * sizeof(*more));
+	if (more) {
+		memcpy(more + r->holds_count, r->holds_next, r->holds_next_count * sizeof(*more));
+		__atomic_fetch_add(&h->far.tables, r->holds_next_count * sizeof(*more),
+				   __ATOMIC_RELAXED);
+		r->holds = more;
+		r->holds_count = (uint32_t)count;
+	} else {
+		r->holds_for_ever = true;
+	}
+	free(r->holds_next);
+	r->holds_next = NULL;
+	r->holds_next_count = 0;
+}
+
 /* The region holds the names that were found. */
 static void holds_take(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_region *r = &h->far.regions[region];
 
+	if (h->far.marking.by == FAR_TRACED && r->traced)
+		return holds_keep(h, region);
+	r->holds_for_ever = false;
 	__atomic_fetch_add(&h->far.tables,
 			   ((uint64_t)r->holds_next_count - r->holds_count) * sizeof(*r->holds),
 			   __ATOMIC_RELAXED);
@@ -476,10 +542,13 @@ static void holds_take(struct ebbgc_heap *h, uint32_t region)
 void far_mark_free(struct ebbgc_heap *h)
 {
 	struct far_marking *k = &h->far.marking;
-	uint64_t freed = 0, lived = 0;
+	uint64_t freed = 0, lived = 0, cpu;
 
 	if (!k->on)
 		return;
+	cpu = os_thread_ns();
+	if (k->by == FAR_TRACED)
+		far_trace_names(h);
 	for (uint32_t r = 0; r < top_of(h); r++)
 		if (region_is_out(h, r))
 			holds_take(h, r);
@@ -494,7 +563,9 @@ void far_mark_free(struct ebbgc_heap *h)
 	k->lived = lived;
 	h->stats.far_freed_bytes += freed;
 	pthread_mutex_unlock(&h->lock);
+	k->cpu_ns += os_thread_ns() - cpu;
 	pace(h, freed * LITTLE < k->stored);
+	far_trace_end(h);
 	k->on = false;
 	tables_zero(h);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * A far cycle: a cycle that also finds which objects in the store are alive, by reading them there.
+ * A far cycle: a cycle that also finds which objects in the store are alive, by reading them there
+ * or by having the store trace them.
  * In other cycles, all of them are, and what is named is a root.
  *
  *	1. Before the first pause, the marks of objects in the store are cleared, and no region is
@@ -14,6 +15,8 @@
  *	   before: what the dead held is not named any more.
  *	5. After it, objects in the store without a mark are freed: their region's extent as soon as
  *	   none is left, or most are brought or dead (leave.h, step 6).
+ *
+ * A store may trace what it has in place of step 3: far_trace.h.
  *
  * If a read fails, or there is too much to read, the far cycle is abandoned: all objects in the
  * store get their marks back, what was named becomes a root, and the cycle goes on as an ordinary

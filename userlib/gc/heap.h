@@ -217,7 +217,7 @@ struct far_region {
 	uint64_t *tablet;		/* slots there (lib/rules/tablet.h); then the index */
 	char *shadow;			/* checking mode: what is in the store */
 	struct ebbgc_far_place place;
-	/* Regions in which it holds names; none if they are not known: it holds them for ever. */
+	/* Regions in which it holds names. */
 	uint32_t *holds;
 	uint32_t holds_count;
 	uint64_t seen;			/* naming's: number of the last region with names here */
@@ -226,12 +226,21 @@ struct far_region {
 	bool traced;			/* by this cycle */
 	uint32_t *holds_next;		/* as .holds, after the cycle */
 	uint32_t holds_next_count;
+	bool holds_for_ever;		/* without memory for .holds */
 };
 
 /* Where objects of one kind arrive. */
 struct far_arrival {
 	uint32_t region;
 	char *next, *end;
+};
+
+/* What finds the live objects in the store: see far_trace.h. */
+enum far_by {
+	FAR_BY_READING,
+	FAR_TO_TRACE,			/* the store will, when it is asked */
+	FAR_TRACES,
+	FAR_TRACED,			/* its marks are taken; what is reached later is read */
 };
 
 /* A far cycle, which is the collector's: see far_mark.h. */
@@ -247,6 +256,18 @@ struct far_marking {
 	uint64_t reads, bytes, most;	/* of this cycle; most bytes, a read counts as some */
 	uint64_t ns;			/* that this cycle has taken for them */
 	uint64_t stored;		/* when it began */
+	uint64_t objects;		/* that were read */
+	uint64_t cpu_ns;		/* of the collector's thread */
+	/* See far_trace.h. */
+	enum far_by by;
+	uint64_t *passed, *lives;	/* as .sent: passed to the store; marked there */
+	struct ebbgc_far_set *sets;
+	struct ebbgc_far_type *types;
+	struct ebbgc_far_region *stored_regions;
+	struct ebbgc_far_cycle cycle;
+	uint64_t donor_objects;
+	bool donor_failed;		/* it was to trace, and does not */
+	bool wrong;			/* it has said what cannot be */
 	/* Since the last one. */
 	uint64_t lived;			/* bytes of the objects that it found alive */
 	uint64_t left;			/* far.left_bytes when it began */

@@ -41,6 +41,15 @@ bool mark_now(struct tracer *t, uint64_t object, uint8_t kind)
 	return true;
 }
 
+bool mark_far(struct tracer *t, uint64_t object)
+{
+	if (!bit_set(t->heap->marks, granule_of(t->heap, object)))
+		return false;
+	if (EBBGC_UNLIKELY(t->heap->marker.keys.pairs != NULL))
+		key_marked(t, object);
+	return true;
+}
+
 void mark_object(struct tracer *t, uint64_t ref)
 {
 	struct ebbgc_heap *h = t->heap;

@@ -82,6 +82,12 @@ static inline bool marking_abandoned(const struct ebbgc_heap *h)
 /* Marks and counts an object of that kind; returns false if it was marked before. */
 bool mark_now(struct tracer *t, uint64_t object, uint8_t kind);
 
+/*
+ * Marks an object in the store of a far generation, which is not to be read; returns false if it
+ * was marked before.
+ */
+bool mark_far(struct tracer *t, uint64_t object);
+
 /* Adds a reference's target as work unless it is marked; marks leaves at once. */
 void mark_object(struct tracer *t, uint64_t ref);
 

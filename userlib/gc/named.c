@@ -35,6 +35,7 @@ static void holds_set(struct ebbgc_heap *h, uint32_t region, uint32_t count)
 	struct far_region *r = &h->far.regions[region];
 
 	r->holds = count ? malloc(count * sizeof(*r->holds)) : NULL;
+	r->holds_for_ever = count && !r->holds;
 	if (!r->holds)
 		return;
 	memcpy(r->holds, h->far.naming, count * sizeof(*r->holds));

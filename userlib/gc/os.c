@@ -18,6 +18,14 @@ uint64_t os_now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t os_thread_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
 void os_sleep(uint64_t ns)
 {
 	const struct timespec time = { (time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS) };

@@ -11,6 +11,8 @@
 
 /* Returns CLOCK_MONOTONIC in ns. */
 uint64_t os_now(void);
+/* Returns the processor time of the calling thread, in ns. */
+uint64_t os_thread_ns(void);
 
 void os_sleep(uint64_t ns);
 

@@ -76,7 +76,7 @@ static double seconds(clockid_t clock)
 static void open_donor(const char *address, const char *key)
 {
 	struct ebbfar_options o = { .size = sizeof(o), .donor = address, .key = key, .pool = "heap",
-				    .flags = EBBFAR_CREATE | CLIENT_JOBS, .timeout_ms = 20000,
+				    .flags = EBBFAR_CREATE | EBBFAR_JOBS, .timeout_ms = 20000,
 				    .resume_ms = 300 };
 	const struct jobs_type types[] = {
 		{ IMAGE_PAIR, image_pair }, { IMAGE_ARRAY, image_array },
@@ -269,7 +269,7 @@ static int far_cycle(uint32_t number, const uint64_t *roots, uint32_t n)
 
 		r = trace_local();
 		if (!r)
-			r = cycle_run(heap.cycle);
+			r = cycle_run(heap.cycle, CYCLE_WAITS);
 		if (!before && !heap.queue.n)
 			break;
 	}

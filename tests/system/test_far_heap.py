@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A heap of libebbgc whose far generation is at two real donors, which trace it in far cycles: what is
+dead is freed, what lives stays, and the heap reads nothing; a donor that refuses, is slow, or is
+killed before and after each message.
+"""
+import json
+import signal
+import subprocess
+
+import pytest
+
+from machine import BUILD
+from ports import free_port
+
+pytestmark = pytest.mark.beside
+
+PROGRAM = BUILD / "tests/far_heap"
+OPTIONS = ("--far", "48M", "--far-jobs", "4M", "--far-jobs-cpu", "100")
+# Two rows of 32 regions at each donor.
+GROUPS = 8000
+
+
+@pytest.fixture
+def make(donor_factory, tmp_path):
+    """make(): a donor with jobs; .local is its unix socket."""
+    made = []
+
+    def donor(*options):
+        local = f"unix:{tmp_path}/d{len(made)}.sock"
+        made.append(donor_factory(port=free_port(), memory="48M", slab="8M", also=[local],
+                                  options=options or OPTIONS))
+        made[-1].local = local
+        return made[-1]
+    return donor
+
+
+def run(*argv):
+    done = subprocess.run([PROGRAM, *map(str, argv)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+    return json.loads(done.stdout)
+
+
+def jobs(donor):
+    return donor.ask()["far"]["jobs"]
+
+
+def all_lives(told):
+    return told["loaded"] == told["live"] and told["faults"] == 0
+
+
+def all_is_freed(told):
+    """Every second group of 16 nodes of 64 bytes."""
+    return told["freed"] == GROUPS // 2 * 16 * 64
+
+
+@pytest.mark.parametrize("cycle", ["full", "beside"])
+@pytest.mark.parametrize("places", ["tcp", "shm", "both"])
+def test_donors_trace(make, places, cycle):
+    a, b = make(), make()
+    at = [d.local if place == "shm" else d.address
+          for d, place in zip((a, b), {"both": ("tcp", "shm")}.get(places, (places, places)))]
+    told = run("--cycle", cycle, "--check", "on" if places == "shm" else "off", GROUPS, *at)
+    assert all_lives(told) and all_is_freed(told)
+    assert min(told["at"]) >= 2 << 20
+    assert (told["cycles"], told["donor_cycles"], told["donor_failures"]) == (1, 1, 0)
+    assert told["donor_objects"] == told["live"] and told["read_objects"] == 0
+    # The cycle after it is traced, too, with objects that have come back.
+    assert told["last_donor_cycles"] == 2
+    for d in a, b:
+        now = jobs(d)
+        assert now["cycles"] == 2 and now["abandoned"] == 0 and now["heaps"] == now["used"] == 0
+        assert now["marked"] > 10000
+
+
+def test_the_heap_traces(make):
+    """Without jobs it reads."""
+    a, b = make("--far", "48M"), make("--far", "48M")
+    told = run("--jobs", "off", GROUPS, a.local, b.local)
+    assert all_lives(told) and all_is_freed(told)
+    assert told["donor_cycles"] == 0 and told["read_objects"] == told["live"]
+
+
+def test_one_donor_runs_no_jobs(make):
+    """The heap reads what both have."""
+    a, b = make(), make("--far", "48M")
+    told = run(GROUPS, a.local, b.local)
+    assert all_lives(told) and all_is_freed(told)
+    assert (told["donor_cycles"], told["donor_failures"]) == (0, 1)
+    assert told["read_objects"] == told["live"]
+
+
+@pytest.mark.parametrize("cycle", ["full", "beside"])
+def test_a_share_of_a_processor(make, cycle):
+    """Postponed by one of them: traced later, or read."""
+    a, b = make(), make("--far", "48M", "--far-jobs", "4M", "--far-jobs-cpu", "1")
+    told = run("--cycle", cycle, GROUPS, a.local, b.local)
+    assert all_lives(told) and all_is_freed(told)
+    assert told["donor_cycles"] + told["donor_failures"] == 1
+    assert told["read_objects"] == (told["live"] if told["donor_failures"] else 0)
+    assert jobs(b)["postponed"] >= 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("cycle", ["full", "beside"])
+def test_donor_killed_at_each_message(make, when, cycle):
+    """What the other one has is there; nothing is freed unless the marks of both were."""
+    a, n, messages = make(), 0, None
+    while messages is None or n < messages:
+        b, n = make(), n + 1
+        if messages is None:
+            messages = run("--cycle", cycle, GROUPS, a.local, b.local)["messages"]
+        at = n if when == "before" else -n
+        told = run("--cycle", cycle, "--check", "on" if n % 4 == 1 else "off", "--kill",
+                   f"{b.pid}:{at}", GROUPS, a.local, b.local)
+        assert b.process.wait(60) == -signal.SIGKILL
+        assert told["faults"] == 0
+        # All that is not at the second donor, or behind something that is.
+        assert 0 < told["loaded"] < told["live"]
+        if told["abandoned"]:
+            assert (told["cycles"], told["freed"], told["donor_cycles"]) == (0, 0, 0)
+        else:
+            assert all_is_freed(told) and told["donor_cycles"] == 1
+    assert messages >= 5

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The library's side of a heap that donors trace (ebbfar_heap_new()), with donors that are
+ * functions: what they are told of regions, and which marks they may not have.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "userlib/far/cycle.h"
+#include "userlib/far/member.h"
+
+#include <cmocka.h>
+
+enum { REGIONS = 8, DONORS = 2, SLOT = 1024, SLOTS = 64 };
+
+enum fault {
+	HONEST,
+	LEFT_OUT,        /* a region's marks are missing */
+	TWICE,           /* ... come twice */
+	OTHER_VERSION,
+	OTHER_REGION,    /* one that the donor was not told of */
+	MORE_WORDS,
+	NO_SUCH_SLOT,    /* a mark of a slot that is not in use */
+	NAMED_UNMARKED,
+	FAULTS,
+};
+
+struct donor {
+	struct ebbfar far;
+	uint32_t version[REGIONS];  /* of PLACE; 0 = not here */
+	uint64_t live[REGIONS], marks[REGIONS], ghosts[REGIONS];
+	uint32_t heaps, places, begins, traces, commits, aborts, withdrawals;
+	enum fault fault;
+	int refuses;                /* -errno of PLACE */
+	uint32_t pause;             /* us, of TRACE */
+	uint32_t out;               /* region + 1 whose granule 0 a TRACE's reply has */
+};
+
+static struct donor *donors[DONORS];
+static ebbfar_t *pools[DONORS];
+static ebbfar_heap_t *heap;
+static uint64_t got[REGIONS];
+static uint32_t asked, reported;
+static const uint64_t live[TABLET_WORDS] = { 0xffff };
+static uint64_t gone[TABLET_WORDS];
+
+/* --- donors ----------------------------------------------------------------------- */
+
+static void take_places(struct donor *d, const uint8_t *payload, uint32_t length)
+{
+	struct wire_job_place p;
+	const uint8_t *bits;
+	size_t at = 0;
+
+	while (wire_next_job_place(payload, length, &at, &p, &bits) > 0) {
+		assert_true(p.version > d->version[p.region] || !d->version[p.region]);
+		d->withdrawals += !p.slot_bytes;
+		d->places += p.slot_bytes != 0;
+		d->version[p.region] = p.slot_bytes ? p.version : 0;
+		d->live[p.region] = p.slot_bytes ? get64(bits) : 0;
+	}
+}
+
+/* A granule of 16 bytes in 1024 is a slot's: word i is slot i. */
+static void take_sets(struct donor *d, const uint8_t *payload, uint32_t length, size_t at,
+		      uint64_t *to)
+{
+	struct wire_job_set s;
+
+	while (wire_next_job_set(payload, length, &at, &s) > 0)
+		for (uint32_t i = 0; i < s.words; i++) {
+			assert_true(d->version[s.region]);
+			assert_int_equal(get64(s.bits + 8 * i), 1);
+			to[s.region] |= UINT64_C(1) << (s.first + i);
+		}
+}
+
+static uint32_t put_marks(const struct donor *d, uint32_t region, uint8_t *to)
+{
+	uint64_t marks = d->marks[region], holds = marks & 2;
+	uint32_t words = d->fault == MORE_WORDS ? 2 : 1, n;
+
+	if (d->fault == NO_SUCH_SLOT)
+		marks |= UINT64_C(1) << 63;
+	if (d->fault == NAMED_UNMARKED)
+		holds |= 1 << 15;
+	n = wire_put_job_bits(to, &(struct wire_job_bits){
+		region, d->version[region] + (d->fault == OTHER_VERSION), words, NULL });
+	memset(to + n, 0, 16 * words);
+	put64(to + n, marks);
+	put64(to + n + 8 * words, holds);
+	return n + 16 * words;
+}
+
+static uint32_t end(struct donor *d, const uint8_t *payload, uint32_t length, uint8_t *reply)
+{
+	uint32_t n = WIRE_JOB_ENDED_SIZE;
+	struct wire_job_end e;
+
+	assert_int_equal(wire_parse_job_end(payload, length, &e), 0);
+	wire_build_job_ended(reply, &(struct wire_job_ended){ e.cycle, WIRE_JOB_NO_REGION });
+	d->aborts += e.verb == WIRE_JOB_ABORT;
+	d->commits += e.verb == WIRE_JOB_COMMIT;
+	for (uint32_t r = 0; e.verb == WIRE_JOB_COMMIT && r < REGIONS; r++) {
+		if (!d->version[r] && !(d->fault == OTHER_REGION && r == REGIONS - 1))
+			continue;
+		if (d->fault == LEFT_OUT)
+			d->fault = HONEST;
+		else
+			n += put_marks(d, r, reply + n);
+		if (d->fault == TWICE)
+			n += put_marks(d, r, reply + n);
+	}
+	return n;
+}
+
+static uint32_t trace(struct donor *d, const uint8_t *payload, uint32_t length, uint8_t *reply)
+{
+	uint32_t n = WIRE_JOB_TRACED_SIZE;
+	struct wire_job_traced told = { .visited = 0 };
+	struct wire_job_trace t;
+
+	assert_int_equal(wire_parse_job_trace(payload, length, &t), 0);
+	take_sets(d, payload, length, WIRE_JOB_TRACE_SIZE, d->marks);
+	told.cycle = t.cycle;
+	told.batch = t.batch;
+	told.pause = d->pause;
+	told.queued = d->pause != 0;
+	wire_build_job_traced(reply, &told);
+	if (d->out) {
+		n += wire_put_job_set(reply + n, &(struct wire_job_set){ d->out - 1, 0, 1, NULL });
+		put64(reply + n, 1);
+		n += 8;
+		d->out = 0;
+	}
+	d->traces++;
+	return n;
+}
+
+/* Of the library, whose place these take. */
+int client_push(struct client *c, struct wire_frame f, const void *payload,
+		struct client_reply reply)
+{
+	struct donor *d = donors[c != &donors[0]->far.client];
+	uint32_t n = 0;
+	int r = 0;
+
+	switch (f.op) {
+	case WIRE_JOB_HEAP:
+		d->heaps++;
+		n = WIRE_JOB_LIMITS_SIZE;
+		memset(reply.to, 0, n);
+		break;
+	case WIRE_JOB_PLACE:
+		r = d->refuses;
+		if (!r)
+			take_places(d, payload, f.length);
+		break;
+	case WIRE_JOB_BEGIN:
+		d->begins++;
+		memset(d->marks, 0, sizeof(d->marks));
+		memset(d->ghosts, 0, sizeof(d->ghosts));
+		take_sets(d, payload, f.length, WIRE_JOB_BEGIN_SIZE, d->ghosts);
+		break;
+	case WIRE_JOB_TRACE:
+		n = trace(d, payload, f.length, reply.to);
+		break;
+	default:
+		n = end(d, payload, f.length, reply.to);
+	}
+	*reply.got = n;
+	reply.done(reply.data, r);
+	return 0;
+}
+
+int client_settle(struct client *c)
+{
+	return 0;
+}
+
+int member_check(const ebbfar_t *far)
+{
+	return 0;
+}
+
+const char *ebbfar_why(const ebbfar_t *far)
+{
+	return "";
+}
+
+/* --- the program ------------------------------------------------------------------ */
+
+static int found(void *data, uint32_t region, uint32_t granule)
+{
+	asked++;
+	return region < 4;
+}
+
+static void marks(void *data, uint32_t region, const uint64_t *slots, const uint64_t *names)
+{
+	assert_int_equal(slots[0] & ~live[0], 0);
+	assert_int_equal(names[0] & ~slots[0], 0);
+	got[region] = slots[0];
+	reported++;
+}
+
+/* Region @r, in allocation @generation of an extent. */
+static int add(uint32_t r, unsigned pool, uint64_t generation)
+{
+	return ebbfar_heap_region(heap, &(struct ebbfar_region){
+		.region = r, .slot_bytes = SLOT, .pool = pool,
+		.extent = { r * TABLET_REGION, TABLET_REGION, generation }, .live = live,
+		.gone = gone });
+}
+
+static int cycle(void)
+{
+	int r = ebbfar_heap_trace(heap, 100);
+
+	reported = 0;
+	return ebbfar_heap_end(heap, true) ?: r;
+}
+
+static int set_up(void **state)
+{
+	struct ebbfar_heap_options o = { .size = sizeof(o), .pools = pools, .count = DONORS,
+					 .base = 1 << 20, .mask = UINT64_MAX >> 4,
+					 .regions = REGIONS, .found = found, .marks = marks };
+	const struct ebbfar_layout l = { .size = 16, .bitmap = 1 };
+
+	memset(gone, 0, sizeof(gone));
+	asked = reported = 0;
+	for (int i = 0; i < DONORS; i++) {
+		donors[i] = calloc(1, sizeof(*donors[i]));
+		pthread_mutex_init(&donors[i]->far.lock, NULL);
+		donors[i]->far.client.jobs = true;
+		pools[i] = &donors[i]->far;
+	}
+	assert_int_equal(ebbfar_heap_new(&o, &heap), 0);
+	assert_int_equal(ebbfar_heap_type(heap, 3, &l), 0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	ebbfar_heap_free(heap);
+	for (int i = 0; i < DONORS; i++)
+		free(donors[i]);
+	return 0;
+}
+
+static void what_donors_are_told(void **state)
+{
+	/* The object of slot 2 has come back, and one that was never written. */
+	gone[2] = 1;
+	gone[20] = 1;
+	assert_int_equal(add(1, 0, 1), 0);
+	gone[2] = gone[20] = 0;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(2, 1, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 2, 1, 1), 0);
+	/* An object of another donor's, which it passes on; and one of the program's. */
+	donors[0]->out = 3;
+	donors[1]->out = 6;
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 3);
+	assert_int_equal(asked, 2);
+	assert_int_equal(got[0], 1 << 5);
+	assert_int_equal(got[1], 0);
+	assert_int_equal(got[2], 3);
+	assert_int_equal(donors[0]->ghosts[1], 1 << 2);
+	assert_int_equal(donors[0]->heaps, 1);
+	assert_int_equal(donors[0]->places, 2);
+	assert_int_equal(donors[1]->places, 1);
+	/* The same places are not told again; region 0 moves, region 1 has ended. */
+	assert_int_equal(add(0, 1, 2), 0);
+	assert_int_equal(add(2, 1, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 2);
+	assert_int_equal(donors[0]->heaps, 1);
+	assert_int_equal(donors[0]->withdrawals, 2);
+	assert_int_equal(donors[0]->places, 2);
+	assert_int_equal(donors[1]->withdrawals, 0);
+	assert_int_equal(donors[1]->places, 2);
+	/* Another extent at the same donor. */
+	assert_int_equal(add(0, 1, 3), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[1]->places, 3);
+	assert_int_equal(donors[1]->withdrawals, 1);
+	/* A type that comes later. */
+	assert_int_equal(ebbfar_heap_type(heap, 4, &(struct ebbfar_layout){ .size = 8 }), 0);
+	assert_int_equal(add(0, 1, 3), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[0]->heaps, 2);
+	assert_int_equal(donors[1]->places, 3);
+	assert_int_equal(donors[0]->aborts + donors[1]->aborts, 0);
+}
+
+/* It is not known what a donor has that has failed: it is told again. */
+static void places_that_are_refused(void **state)
+{
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(1, 1, 1), 0);
+	donors[1]->refuses = -ENOSPC;
+	assert_int_equal(ebbfar_heap_trace(heap, 100), -ENOSPC);
+	/* Once it has failed, it stays so. */
+	donors[1]->refuses = 0;
+	assert_int_equal(ebbfar_heap_trace(heap, 100), -ENOSPC);
+	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+	assert_int_equal(donors[0]->begins, 0);
+	assert_int_equal(add(1, 1, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 1);
+	assert_int_equal(donors[1]->places, 1);
+	assert_int_equal(donors[0]->withdrawals, 1);
+	/* A withdrawal may have taken effect. */
+	donors[1]->refuses = -EIO;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(cycle(), -ECANCELED);
+	donors[1]->refuses = 0;
+	assert_int_equal(add(1, 1, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[1]->places, 2);
+}
+
+static void marks_that_cannot_be(void **state)
+{
+	for (enum fault f = LEFT_OUT; f < FAULTS; f++) {
+		assert_int_equal(add(0, 0, 1), 0);
+		assert_int_equal(add(1, 1, 1), 0);
+		assert_int_equal(add(2, 1, 1), 0);
+		donors[1]->fault = f;
+		assert_int_equal(cycle(), -EBADMSG);
+		donors[1]->fault = HONEST;
+	}
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(cycle(), 0);
+}
+
+static void a_donor_that_postpones(void **state)
+{
+	donors[0]->pause = 50000;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 10), -EAGAIN);
+	/* Both know that it is over. */
+	assert_int_equal(donors[0]->aborts, 1);
+	assert_int_equal(donors[1]->aborts, 1);
+	assert_int_equal(donors[0]->traces, 1);
+	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+	assert_int_equal(donors[0]->commits, 0);
+	/* Once that was waited for. */
+	donors[0]->pause = 1000;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 10), -EAGAIN);
+	assert_in_range(donors[0]->traces, 3, 13);
+	assert_int_equal(ebbfar_heap_end(heap, false), -ECANCELED);
+	donors[0]->pause = 0;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(got[0], 1 << 5);
+}
+
+static void a_handle_without_jobs(void **state)
+{
+	donors[1]->far.client.jobs = false;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 100), -EOPNOTSUPP);
+	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+}
+
+static void wrong_arguments(void **state)
+{
+	const struct ebbfar_heap_options right = {
+		.size = sizeof(right), .pools = pools, .count = DONORS, .base = 1 << 20,
+		.mask = UINT64_MAX, .regions = REGIONS, .found = found, .marks = marks };
+	struct ebbfar_layout l = { .size = 16, .bitmap = 1, .runs = EBBFAR_RUNS + 1 };
+	struct ebbfar_heap_options o = right;
+	ebbfar_heap_t *other;
+
+	o.count = EBBFAR_HEAP_POOLS + 1;
+	assert_int_equal(ebbfar_heap_new(&o, &other), -EINVAL);
+	o = right;
+	o.base += 16;
+	assert_int_equal(ebbfar_heap_new(&o, &other), -EINVAL);
+	o = right;
+	o.regions = WIRE_JOB_REGIONS + 1;
+	assert_int_equal(ebbfar_heap_new(&o, &other), -EINVAL);
+	assert_int_equal(ebbfar_heap_type(heap, 5, &l), -EINVAL);
+	l.runs = 0;
+	l.bitmap = 4;
+	assert_int_equal(ebbfar_heap_type(heap, 5, &l), -EINVAL);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 0, 1), -EINVAL);
+	assert_int_equal(add(REGIONS, 0, 1), -EINVAL);
+	assert_int_equal(add(0, DONORS, 1), -EINVAL);
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(0, 0, 1), -EINVAL);
+	assert_int_equal(ebbfar_heap_push(heap, 0, TABLET_WORDS, 1), -EINVAL);
+	assert_int_equal(ebbfar_heap_push(heap, 1, 0, 1), -EINVAL);
+	assert_int_equal(ebbfar_heap_trace(heap, 100), 0);
+	assert_int_equal(add(1, 0, 1), -EINVAL);
+	assert_int_equal(ebbfar_heap_end(heap, true), 0);
+	ebbfar_heap_free(NULL);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(what_donors_are_told),
+		TEST(places_that_are_refused),
+		TEST(marks_that_cannot_be),
+		TEST(a_donor_that_postpones),
+		TEST(a_handle_without_jobs),
+		TEST(wrong_arguments),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

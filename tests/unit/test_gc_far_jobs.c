@@ -1,0 +1,622 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Far cycles in which the store traces (far_trace.h), with a store in the test's own memory: the
+ * heap reads nothing, frees what is dead and nothing else; and a store that refuses, fails at any
+ * call or says what cannot be has the cycle read instead.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+#include "gc_far_world.h"
+#include "gc_jobs.h"
+
+#define KEPT(i) ((i) % 3000 < 1000)
+#define COUNT 30000
+#define SLOT 32u		/* bytes of a node's */
+
+static void open_with_jobs(struct world *w, const char *words)
+{
+	world_open(w, words, 64);
+	jobs_reset();
+	w->heap->far.store.jobs = &jobs_table;
+}
+
+/* The next cycle, which is requested, is a far one, whether that pays or not. */
+static void far_cycle_start(struct world *w)
+{
+	pthread_mutex_lock(&w->heap->lock);
+	w->heap->far.marking.full = true;
+	w->heap->far.marking.next_at = 0;
+	pthread_mutex_unlock(&w->heap->lock);
+	ebbgc_collect_start(w->m);
+}
+
+static uint64_t far_cycles(const struct world *w)
+{
+	struct ebbgc_stats s = stats_of(w->heap);
+
+	return s.far_cycles + s.far_abandoned;
+}
+
+/* A far cycle, beside the program if the heap's mode is to. */
+static void far_cycle(struct world *w)
+{
+	uint64_t before = far_cycles(w), cycles;
+
+	if (w->heap->options.mode == EBBGC_STOP_WORLD || !stats_of(w->heap).far_bytes)
+		return collect(w);
+	while (far_cycles(w) == before) {
+		cycles = stats_of(w->heap).cycles;
+		far_cycle_start(w);
+		while (stats_of(w->heap).cycles == cycles && far_cycles(w) == before) {
+			ebbgc_poll(w->m);
+			usleep(100);
+		}
+	}
+	/* Until it has ended. */
+	ebbgc_cycles_suspend(w->m);
+	ebbgc_cycles_resume(w->m);
+}
+
+/* Links node i to node i - 1, every tenth to one far away, and some to an array that stays here. */
+static void nodes_link(struct world *w, size_t count)
+{
+	for (size_t i = 1; i < count; i++) {
+		ebbgc_ref_t r = at(w, w->roots[0], i);
+
+		ebbgc_store(w->m, r, &node_of(r)->left, at(w, w->roots[0], i - 1));
+		if (i % 10 == 0)
+			ebbgc_store(w->m, r, &node_of(r)->right, at(w, w->roots[0], i / 2));
+		if (i % 500 == 7) {
+			w->roots[1] = ebbgc_alloc_length(w->m, w->fixed, 1);
+			r = at(w, w->roots[0], i);
+			ebbgc_store(w->m, r, &node_of(r)->right, w->roots[1]);
+		}
+	}
+	w->roots[1] = EBBGC_NULL;
+}
+
+static void list_check(struct world *w, ebbgc_ref_t r, size_t last)
+{
+	for (size_t i = last + 1; i--;) {
+		assert_int_equal(node_of(r)->value, i);
+		if (i % 500 == 7) {
+			ebbgc_ref_t array = ebbgc_load(w->m, r, &node_of(r)->right);
+
+			assert_int_equal(refs_of(array)->length, 1);
+		}
+		r = ebbgc_load(w->m, r, &node_of(r)->left);
+	}
+	assert_true(ebbgc_is_null(r));
+}
+
+/* Two lists; the second half is garbage but for one that refers to itself and is garbage, too. */
+static void the_store_traces(void **state)
+{
+	struct ebbgc_stats s, before;
+	struct world w;
+	ebbgc_ref_t r;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, COUNT);
+	nodes_link(&w, COUNT);
+	/* From here on a ring, which nothing refers to soon. */
+	r = at(&w, w.roots[0], COUNT / 2);
+	ebbgc_store(w.m, r, &node_of(r)->left, at(&w, w.roots[0], COUNT - 1));
+	r = at(&w, w.roots[0], COUNT / 2);
+	ebbgc_store(w.m, r, &node_of(r)->right, EBBGC_NULL);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_copy(w.m, w.roots[1], slot_of(w.roots[1], 0), w.roots[0],
+		   slot_of(w.roots[0], COUNT / 2 - 1), 1);
+	evict(&w);
+	w.roots[0] = EBBGC_NULL;
+	before = stats_of(w.heap);
+	the_jobs.passed = the_jobs.found = 0;
+	far_cycle(&w);
+	s = stats_of(w.heap);
+	assert_int_equal(s.far_cycles - before.far_cycles, 1);
+	assert_int_equal(s.far_donor_cycles, s.far_cycles);
+	assert_int_equal(s.far_donor_failures, 0);
+	assert_int_equal(s.far_read_objects, 0);
+	assert_int_equal(s.far_read_bytes, 0);
+	assert_int_equal(s.far_donor_objects - before.far_donor_objects, COUNT / 2);
+	assert_int_equal(s.far_freed_bytes, COUNT / 2 * SLOT);
+	assert_true(s.far_cpu_ns > before.far_cpu_ns);
+	assert_int_equal(the_jobs.passed, 1);
+	assert_true(the_jobs.found > 10);
+	list_check(&w, at(&w, w.roots[1], 0), COUNT / 2 - 1);
+	/* What came back is no more the store's; the rest is. */
+	collect(&w);
+	collect(&w);
+	evict(&w);
+	collect(&w);
+	list_check(&w, at(&w, w.roots[1], 0), COUNT / 2 - 1);
+	w.roots[1] = EBBGC_NULL;
+	evict(&w);
+	collect(&w);
+	assert_int_equal(stats_of(w.heap).far_bytes, 0);
+	assert_int_equal(stats_of(w.heap).far_read_objects, 0);
+	world_close(&w);
+}
+
+static uint64_t next(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+	return *seed >> 33;
+}
+
+/* Objects come back, change, and leave again; references into regions that have some of them. */
+static void what_comes_back(void **state)
+{
+	enum { FEW = 6000, ROUNDS = 12 };
+	static uint32_t left[FEW];
+	struct ebbgc_stats s;
+	uint64_t seed = 7;
+	struct world w;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, FEW);
+	for (size_t i = 0; i < FEW; i++)
+		left[i] = FEW;
+	for (int round = 0; round < ROUNDS; round++) {
+		for (size_t n = 0; n < FEW / 3; n++) {
+			size_t i = next(&seed) % FEW, k = next(&seed) % FEW;
+			ebbgc_ref_t r;
+
+			w.roots[1] = at(&w, w.roots[0], k);
+			r = at(&w, w.roots[0], i);
+			ebbgc_store(w.m, r, &node_of(r)->left, w.roots[1]);
+			left[i] = (uint32_t)k;
+		}
+		/* Replaced by new ones, which the old ones outlive where others refer to them. */
+		for (size_t n = 0; n < FEW / 20; n++) {
+			size_t i = next(&seed) % FEW;
+
+			w.roots[1] = node_new(&w, i);
+			ebbgc_store(w.m, w.roots[0], slot_of(w.roots[0], i), w.roots[1]);
+			left[i] = FEW;
+		}
+		w.roots[1] = EBBGC_NULL;
+		if (round % 3)
+			evict(&w);
+		far_cycle(&w);
+		for (size_t n = 0; n < FEW / 4; n++) {
+			size_t i = next(&seed) % FEW;
+			ebbgc_ref_t r = at(&w, w.roots[0], i), l;
+
+			assert_int_equal(node_of(r)->value, i);
+			l = ebbgc_load(w.m, r, &node_of(r)->left);
+			assert_int_equal(ebbgc_is_null(l), left[i] == FEW);
+			if (!ebbgc_is_null(l))
+				assert_int_equal(node_of(l)->value, left[i]);
+		}
+		collect(&w);
+	}
+	s = stats_of(w.heap);
+	assert_true(s.far_donor_cycles >= ROUNDS / 2);
+	assert_int_equal(s.far_donor_failures, 0);
+	assert_int_equal(s.far_abandoned, 0);
+	nodes_check(&w, FEW);
+	world_close(&w);
+}
+
+/* Weak references ask the store's marks, and are cleared only when these are there. */
+static void weak_references(void **state)
+{
+	enum { FEW = 900 };
+	struct world w;
+	ebbgc_ref_t r;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, FEW);
+	nodes_link(&w, FEW);
+	/* Alive only by what lies in the store. */
+	w.roots[2] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_copy(w.m, w.roots[2], slot_of(w.roots[2], 0), w.roots[0],
+		   slot_of(w.roots[0], FEW / 2), 1);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, FEW);
+	for (size_t i = 0; i < FEW; i++)
+		ebbgc_store(w.m, w.roots[1], slot_of(w.roots[1], i),
+			    ebbgc_weak_new(w.m, at(&w, w.roots[0], i)));
+	evict(&w);
+	w.roots[0] = EBBGC_NULL;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_cycles, 1);
+	assert_int_equal(stats_of(w.heap).far_read_objects, 0);
+	for (size_t i = 0; i < FEW; i++) {
+		r = ebbgc_weak_get(w.m, at(&w, w.roots[1], i));
+		assert_int_equal(ebbgc_is_null(r), i > FEW / 2);
+		if (i <= FEW / 2)
+			assert_int_equal(node_of(r)->value, i);
+	}
+	world_close(&w);
+}
+
+/* Values whose keys only the store's marks show to be alive, chained by more of them. */
+static void ephemerons(void **state)
+{
+	enum { FEW = 60 };
+	struct world w;
+	ebbgc_ref_t r;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, 3 * FEW);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, 3 * FEW);
+	/* Node i keeps i + FEW as a key's value, and that i + 2 * FEW. */
+	for (size_t i = 0; i < 2 * FEW; i++) {
+		w.roots[2] = at(&w, w.roots[0], i);
+		r = at(&w, w.roots[0], i + FEW);
+		ebbgc_store(w.m, w.roots[1], slot_of(w.roots[1], i),
+			    ebbgc_ephemeron_new(w.m, w.roots[2], r));
+	}
+	/* A chain of every second one of the first, whose head alone is known here. */
+	for (size_t i = 2; i < FEW; i += 2) {
+		r = at(&w, w.roots[0], i);
+		ebbgc_store(w.m, r, &node_of(r)->left, at(&w, w.roots[0], i - 2));
+	}
+	w.roots[2] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_copy(w.m, w.roots[2], slot_of(w.roots[2], 0), w.roots[0],
+		   slot_of(w.roots[0], FEW - 2), 1);
+	evict(&w);
+	w.roots[0] = EBBGC_NULL;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_cycles, 1);
+	for (size_t i = 0; i < 2 * FEW; i++) {
+		ebbgc_ref_t e = at(&w, w.roots[1], i);
+
+		r = ebbgc_ephemeron_value(w.m, e);
+		assert_int_equal(ebbgc_is_null(r), i % 2);
+		if (i % 2 == 0)
+			assert_int_equal(node_of(r)->value, i + FEW);
+	}
+	world_close(&w);
+}
+
+static unsigned int finalized;
+
+static void count_finalized(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	struct world *w = data;
+	/* What it refers to lives, in the store. */
+	ebbgc_ref_t r = ebbgc_load(m, object, slot_of(object, 0));
+
+	(void)w;
+	assert_int_equal(node_of(r)->value, 5);
+	r = ebbgc_load(m, r, &node_of(r)->left);
+	assert_int_equal(node_of(r)->value, 4);
+	finalized++;
+}
+
+/* Dead objects that finalizers keep: what they lead to is read, after the marks are there. */
+static void finalizers(void **state)
+{
+	struct world w;
+
+	open_with_jobs(&w, *state);
+	finalized = 0;
+	nodes_fill(&w, 100);
+	nodes_link(&w, 100);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_copy(w.m, w.roots[1], slot_of(w.roots[1], 0), w.roots[0], slot_of(w.roots[0], 5), 1);
+	assert_int_equal(ebbgc_finalizer_add(w.m, w.roots[1], count_finalized, &w), 0);
+	w.roots[2] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_copy(w.m, w.roots[2], slot_of(w.roots[2], 0), w.roots[0], slot_of(w.roots[0], 2), 1);
+	evict(&w);
+	w.roots[0] = w.roots[1] = EBBGC_NULL;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_cycles, 1);
+	/* Three of six were reached by the store. */
+	assert_int_equal(stats_of(w.heap).far_donor_objects, 3);
+	assert_true(stats_of(w.heap).far_read_objects >= 3);
+	assert_int_equal(ebbgc_finalizers_run(w.m, 10), 1);
+	assert_int_equal(finalized, 1);
+	world_close(&w);
+}
+
+/* A region that is LEAVING refers to the store, which the store does not know. */
+static void what_leaves(void **state)
+{
+	enum { FEW = 900 };
+	struct world w;
+	ebbgc_ref_t r;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, FEW);
+	nodes_link(&w, FEW / 2);
+	evict(&w);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.refs, FEW);
+	ebbgc_copy(w.m, w.roots[1], slot_of(w.roots[1], 0), w.roots[0], slot_of(w.roots[0], 0),
+		   FEW);
+	w.roots[0] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	r = node_new(&w, 1);
+	w.roots[2] = r;
+	ebbgc_store(w.m, r, &node_of(r)->left, w.roots[1]);
+	ebbgc_store(w.m, w.roots[0], slot_of(w.roots[0], 0), r);
+	w.roots[1] = w.roots[2] = EBBGC_NULL;
+	w.store.fail_alloc = -ENOSPC;
+	assert_int_equal(ebbgc_far_evict(w.m), -ENOSPC);
+	collect(&w);
+	collect(&w);
+	w.store.fail_alloc = 0;
+	evict(&w);
+	collect(&w);
+	assert_true(stats_of(w.heap).far_donor_cycles >= 2);
+	assert_int_equal(stats_of(w.heap).far_donor_failures, 0);
+	r = at(&w, w.roots[0], 0);
+	w.roots[1] = ebbgc_load(w.m, r, &node_of(r)->left);
+	for (size_t i = 0; i < FEW; i++)
+		assert_int_equal(node_of(at(&w, w.roots[1], i))->value, i);
+	world_close(&w);
+}
+
+/* --- faults --------------------------------------------------------------------------------- */
+
+/* A region in which nothing was ever named. */
+static uint32_t unlike;
+
+/* A heap whose second half of far nodes is garbage. */
+static void half_dead(struct world *w, const char *words, size_t count)
+{
+	open_with_jobs(w, words);
+	nodes_fill(w, count);
+	nodes_link(w, count / 2);
+	evict(w);
+	for (size_t i = count / 2; i < count; i++)
+		ebbgc_store(w->m, w->roots[0], slot_of(w->roots[0], i), EBBGC_NULL);
+	/* Most are reached in the store alone. */
+	w->roots[1] = ebbgc_alloc_length(w->m, w->fixed, 1);
+	ebbgc_copy(w->m, w->roots[1], slot_of(w->roots[1], 0), w->roots[0],
+		   slot_of(w->roots[0], count / 2 - 1), 1);
+	unlike = region_of(w->heap, w->roots[0].bits & EBBGC_ADDRESS_MASK);
+	w->roots[0] = EBBGC_NULL;
+}
+
+/* The cycle has read instead, and freed the same. */
+static void fell_back(struct world *w, size_t count)
+{
+	struct ebbgc_stats s = stats_of(w->heap);
+
+	assert_int_equal(s.far_cycles, 1);
+	assert_int_equal(s.far_abandoned, 0);
+	assert_int_equal(s.far_donor_cycles, 0);
+	assert_int_equal(s.far_donor_failures, 1);
+	assert_int_equal(s.far_read_objects, count / 2);
+	assert_int_equal(s.far_freed_bytes, count / 2 * SLOT);
+	/* The next one is traced again; both ended. */
+	assert_null(the_jobs.cycle);
+	jobs_reset();
+	far_cycle(w);
+	assert_int_equal(stats_of(w->heap).far_donor_cycles, 1);
+	list_check(w, at(w, w->roots[1], 0), count / 2 - 1);
+}
+
+static void each_call_fails(void **state)
+{
+	static const int errors[] = { -EOPNOTSUPP, -EAGAIN, -EIO, -ESHUTDOWN };
+	enum { FEW = 6000 };
+	uint64_t calls = UINT64_MAX;
+
+	for (uint64_t k = 0; k < calls; k++) {
+		struct world w;
+
+		half_dead(&w, *state, FEW);
+		the_jobs.fail_at = k;
+		the_jobs.error = errors[k % 4];
+		far_cycle(&w);
+		if (stats_of(w.heap).far_donor_failures) {
+			fell_back(&w, FEW);
+		} else {
+			calls = k;
+			assert_int_equal(stats_of(w.heap).far_read_objects, 0);
+			list_check(&w, at(&w, w.roots[1], 0), FEW / 2 - 1);
+		}
+		world_close(&w);
+	}
+	/* A beginning, a trace, an end. */
+	assert_true(calls >= 3 && calls < 100);
+}
+
+/* Then reads fail, too: the cycle frees nothing in the store. */
+static void all_fails(void **state)
+{
+	enum { FEW = 6000 };
+	struct ebbgc_stats s;
+
+	for (uint64_t k = 0; k < 3; k++) {
+		struct world w;
+
+		half_dead(&w, *state, FEW);
+		the_jobs.fail_at = k;
+		the_jobs.error = -ESHUTDOWN;
+		w.store.fail_read = -ESHUTDOWN;
+		far_cycle(&w);
+		s = stats_of(w.heap);
+		assert_int_equal(s.far_abandoned, 1);
+		assert_int_equal(s.far_freed_bytes, 0);
+		assert_int_equal(s.far_bytes, FEW * SLOT);
+		w.store.fail_read = 0;
+		jobs_reset();
+		far_cycle(&w);
+		far_cycle(&w);
+		assert_int_equal(stats_of(w.heap).far_freed_bytes, FEW / 2 * SLOT);
+		list_check(&w, at(&w, w.roots[1], 0), FEW / 2 - 1);
+		world_close(&w);
+	}
+}
+
+static void each_lie_is_found(void **state)
+{
+	enum { FEW = 6000 };
+
+	for (enum jobs_wrong lie = JOBS_REGION; lie < JOBS_WRONGS; lie++) {
+		bool dead = lie == JOBS_MARK_DEAD;
+		struct world w;
+
+		half_dead(&w, *state, FEW);
+		if (dead) {
+			/* They were freed by a cycle before. */
+			far_cycle(&w);
+			assert_int_equal(stats_of(w.heap).far_donor_cycles, 1);
+		}
+		the_jobs.unlike = unlike;
+		the_jobs.wrong = lie;
+		if (!dead) {
+			far_cycle(&w);
+			fell_back(&w, FEW);
+			world_close(&w);
+			continue;
+		}
+		far_cycle(&w);
+		assert_int_equal(stats_of(w.heap).far_donor_failures, 1);
+		assert_int_equal(stats_of(w.heap).far_abandoned, 0);
+		jobs_reset();
+		list_check(&w, at(&w, w.roots[1], 0), FEW / 2 - 1);
+		world_close(&w);
+	}
+}
+
+/* A heap that does not know in which regions a region has names reads. */
+static void names_that_are_not_known(void **state)
+{
+	enum { FEW = 6000 };
+	struct world w;
+
+	half_dead(&w, *state, FEW);
+	w.heap->far.regions[w.heap->far.away.head].holds_for_ever = true;
+	far_cycle(&w);
+	assert_int_equal(the_jobs.begins, 0);
+	fell_back(&w, FEW);
+	world_close(&w);
+}
+
+static void wrong_tables(void **state)
+{
+	static const struct ebbgc_far_jobs none = { sizeof(none), 0, 0, 0 };
+	struct ebbgc_far_jobs small = jobs_table;
+	struct store s = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct ebbgc_far_store store = store_of(&s);
+	struct ebbgc_far_options o;
+	ebbgc_heap_t *heap = checked_heap_with(*state, 64 << 20);
+
+	ebbgc_far_options_init(&o);
+	o.local_bytes = 8 << 20;
+	store.jobs = &none;
+	assert_int_equal(ebbgc_far_attach(heap, &store, &o), -EINVAL);
+	small.struct_size -= 8;
+	store.jobs = &small;
+	assert_int_equal(ebbgc_far_attach(heap, &store, &o), -EINVAL);
+	store.jobs = &jobs_table;
+	assert_int_equal(ebbgc_far_attach(heap, &store, &o), 0);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
+/* --- beside the program --------------------------------------------------------------------- */
+
+struct loader {
+	struct world *w;
+	pthread_t thread;
+	uint64_t seed;
+	bool stop;
+};
+
+static void *load_all_the_time(void *arg)
+{
+	struct loader *l = arg;
+	struct ebbgc_frame frame;
+	ebbgc_ref_t root;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(l->w->heap, &m), 0);
+	ebbgc_frame_push(m, &frame, &root, 1);
+	while (!__atomic_load_n(&l->stop, __ATOMIC_RELAXED)) {
+		size_t i = next(&l->seed) % COUNT;
+		ebbgc_ref_t r;
+
+		root = l->w->roots[0];
+		r = ebbgc_load(m, root, slot_of(root, i));
+		assert_int_equal(node_of(r)->value, i);
+		r = ebbgc_load(m, r, &node_of(r)->left);
+		assert_true(ebbgc_is_null(r) || node_of(r)->value == i - 1);
+		root = EBBGC_NULL;
+		ebbgc_poll(m);
+	}
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* Threads bring objects, from before a cycle's first pause to its last one. */
+static void threads_load(void **state)
+{
+	unsigned int rounds = getenv("EBBGC_TEST_SHORT") ? 5 : 25;
+	struct loader loaders[2];
+	struct world w;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, COUNT);
+	nodes_link(&w, COUNT);
+	for (int i = 0; i < 2; i++) {
+		loaders[i] = (struct loader){ .w = &w, .seed = (uint64_t)i + 1 };
+		assert_int_equal(pthread_create(&loaders[i].thread, NULL, load_all_the_time,
+						&loaders[i]), 0);
+	}
+	for (unsigned int round = 0; round < rounds; round++) {
+		evict(&w);
+		far_cycle_start(&w);
+		for (int i = 0; i < 20; i++) {
+			usleep(500);
+			ebbgc_poll(w.m);
+		}
+		if (round % 5 == 4)
+			collect(&w);
+	}
+	for (int i = 0; i < 2; i++)
+		__atomic_store_n(&loaders[i].stop, true, __ATOMIC_RELAXED);
+	for (int i = 0; i < 2; i++) {
+		/* The thread may wait for a pause that waits for us. */
+		while (pthread_tryjoin_np(loaders[i].thread, NULL))
+			ebbgc_poll(w.m);
+	}
+	printf("%llu far cycles, %llu by the store, which marked %llu objects; %llu read\n",
+	       (unsigned long long)stats_of(w.heap).far_cycles,
+	       (unsigned long long)stats_of(w.heap).far_donor_cycles,
+	       (unsigned long long)stats_of(w.heap).far_donor_objects,
+	       (unsigned long long)stats_of(w.heap).far_read_objects);
+	assert_true(stats_of(w.heap).far_donor_cycles > 0);
+	assert_int_equal(stats_of(w.heap).far_donor_failures, 0);
+	list_check(&w, at(&w, w.roots[0], COUNT - 1), COUNT - 1);
+	world_close(&w);
+}
+
+#define WITH(test, words) { #test ": " words, test, NULL, NULL, (void *)words }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH(the_store_traces, "mode=stop"),
+		WITH(the_store_traces, "mode=concurrent,nursery=64K"),
+		WITH(what_comes_back, "mode=stop"),
+		WITH(what_comes_back, "mode=concurrent"),
+		WITH(what_comes_back, "mode=concurrent,nursery=64K"),
+		WITH(weak_references, "mode=stop"),
+		WITH(weak_references, "mode=concurrent"),
+		WITH(ephemerons, "mode=stop"),
+		WITH(ephemerons, "mode=concurrent,address"),
+		WITH(finalizers, "mode=stop"),
+		WITH(finalizers, "mode=concurrent"),
+		WITH(what_leaves, "mode=stop"),
+		WITH(what_leaves, "mode=concurrent,nursery=64K"),
+		WITH(each_call_fails, "mode=stop"),
+		WITH(each_call_fails, "mode=concurrent"),
+		WITH(all_fails, "mode=stop"),
+		WITH(all_fails, "mode=concurrent"),
+		WITH(each_lie_is_found, "mode=stop"),
+		WITH(each_lie_is_found, "mode=concurrent"),
+		WITH(names_that_are_not_known, "mode=stop"),
+		WITH(wrong_tables, "mode=stop"),
+		WITH(threads_load, "mode=concurrent"),
+		WITH(threads_load, "mode=concurrent,nursery=64K"),
+	};
+
+	alarm(300);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

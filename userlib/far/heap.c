@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cycle.h"
+#include "lib/base/bytes.h"
+#include "member.h"
+
+_Static_assert(EBBFAR_HEAP_POOLS == FAR_CYCLE_DONORS, "a cycle takes all pools of a heap");
+_Static_assert(EBBFAR_RUNS == LAYOUT_RUNS, "a type's runs are those of a layout");
+
+/* What donors have, or may have, of a region; and what they shall. */
+struct known {
+	struct ebbfar_extent extent;
+	uint32_t version;
+	uint32_t cycle;     /* the last one that has the region */
+	uint32_t marked;    /* the last one that brought its marks */
+	uint16_t pools;     /* bits of those that may have it */
+	uint8_t pool;       /* that of .cycle, and of .extent */
+	bool sure;          /* that one has it, of .version */
+};
+
+struct ebbfar_heap {
+	struct ebbfar_heap_options o;
+	ebbfar_t *pools[EBBFAR_HEAP_POOLS];
+	struct jobs_type *types;
+	uint32_t type_count, type_room;
+	/* Whether the donor has the heap, and how many of its types. */
+	bool described[EBBFAR_HEAP_POOLS];
+	uint32_t types_there[EBBFAR_HEAP_POOLS];
+	struct known *known;                   /* by region */
+	uint32_t *list, list_count, list_room; /* regions that some donor may have */
+	uint32_t version;
+	/* A cycle. */
+	uint32_t number;
+	struct cycle *cycle;                   /* NULL = none */
+	struct ebbfar_region *regions;
+	uint32_t count, room;
+	bool begun;
+	int error, found;                      /* found: what the last .found said */
+	uint32_t marked;                       /* regions whose marks are here */
+};
+
+/* --- upcalls of the cycle --------------------------------------------------------- */
+
+static struct known *in_cycle(const struct ebbfar_heap *h, uint32_t region)
+{
+	struct known *k = &h->known[region];
+
+	return k->cycle == h->number ? k : NULL;
+}
+
+static void named(void *data, uint32_t region, uint32_t granule)
+{
+	struct ebbfar_heap *h = data;
+
+	h->found = h->o.found(h->o.data, region, granule);
+}
+
+/* Called behind named(), which has asked the program. */
+static int reached(void *data, uint32_t region, uint32_t granule)
+{
+	struct ebbfar_heap *h = data;
+	const struct known *k = in_cycle(h, region);
+
+	(void)granule;
+	if (h->found && !k)
+		h->error = -EINVAL;
+	return h->found && k ? k->pool : -1;
+}
+
+static const struct ebbfar_region *region_of(const struct ebbfar_heap *h, uint32_t number)
+{
+	uint32_t low = 0, high = h->count;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (h->regions[middle].region < number)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return &h->regions[low];
+}
+
+static void marks(void *data, uint32_t donor, const struct wire_job_bits *b)
+{
+	uint64_t live[TABLET_WORDS], holds[TABLET_WORDS];
+	struct ebbfar_heap *h = data;
+	struct known *k = in_cycle(h, b->region);
+	const struct ebbfar_region *r;
+
+	if (h->error)
+		return;
+	if (!k || k->pool != donor || k->marked == h->number || b->version != k->version) {
+		h->error = -EBADMSG;
+		return;
+	}
+	r = region_of(h, b->region);
+	if (b->words != tablet_words(tablet_slots(r->slot_bytes))) {
+		h->error = -EBADMSG;
+		return;
+	}
+	for (uint32_t i = 0; i < b->words; i++) {
+		live[i] = get64(b->bits + 8 * i);
+		holds[i] = get64(b->bits + 8 * (b->words + i));
+		/* What a reference at the donor leads to, is marked there. */
+		if (live[i] & ~r->live[i] || holds[i] & ~live[i]) {
+			h->error = -EBADMSG;
+			return;
+		}
+	}
+	k->marked = h->number;
+	h->marked++;
+	h->o.marks(h->o.data, b->region, live, holds);
+}
+
+static const struct cycle_ops ops = { .named = named, .reached = reached, .marks = marks };
+
+/* --- what donors know ------------------------------------------------------------- */
+
+static bool is_same(const struct ebbfar_extent *a, const struct ebbfar_extent *b)
+{
+	return a->place == b->place && a->size == b->size && a->generation == b->generation;
+}
+
+static int describe(struct ebbfar_heap *h, uint32_t pool)
+{
+	struct wire_job_limits limits;
+	int r;
+
+	if (!h->pools[pool]->client.jobs)
+		return -EOPNOTSUPP;
+	if (h->described[pool] && h->types_there[pool] == h->type_count)
+		return 0;
+	r = jobs_heap(h->pools[pool], h->o.base, h->o.mask, h->o.regions,
+		      h->types + h->types_there[pool], h->type_count - h->types_there[pool],
+		      &limits);
+	if (r)
+		return r;
+	h->described[pool] = true;
+	h->types_there[pool] = h->type_count;
+	return 0;
+}
+
+/* Tells a donor which regions it has, and first which it does not have any more. */
+static int place(struct ebbfar_heap *h, uint32_t pool)
+{
+	const uint16_t bit = (uint16_t)(1u << pool);
+	struct jobs_place *list = calloc(h->list_count + h->count + 1, sizeof(*list));
+	uint32_t n = 0, gone;
+	int r;
+
+	if (!list)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < h->list_count; i++) {
+		struct known *k = &h->known[h->list[i]];
+
+		if (!(k->pools & bit) || (k->cycle == h->number && k->pool == pool))
+			continue;
+		/* If this fails, it is not known whether the donor has it. */
+		if (k->cycle != h->number)
+			k->sure = false;
+		list[n++] = (struct jobs_place){ .region = h->list[i], .version = ++h->version };
+	}
+	gone = n;
+	for (uint32_t i = 0; i < h->count; i++) {
+		const struct ebbfar_region *w = &h->regions[i];
+		struct known *k = &h->known[w->region];
+
+		if (w->pool != pool || k->sure)
+			continue;
+		k->version = ++h->version;
+		k->pools |= bit;
+		list[n++] = (struct jobs_place){
+			.region = w->region, .version = k->version, .slot_bytes = w->slot_bytes,
+			.leaf = w->leaf, .extent = w->extent, .live = w->live };
+	}
+	r = jobs_place(h->pools[pool], list, n);
+	for (uint32_t i = 0; !r && i < n; i++) {
+		struct known *k = &h->known[list[i].region];
+
+		if (i < gone)
+			k->pools &= (uint16_t)~bit;
+		else
+			k->sure = true;
+	}
+	free(list);
+	return r;
+}
+
+/* Forgets regions that no donor has. */
+static void tidy(struct ebbfar_heap *h)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < h->list_count; i++)
+		if (h->known[h->list[i]].pools)
+			h->list[n++] = h->list[i];
+	h->list_count = n;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = ((const struct ebbfar_region *)a)->region;
+	uint32_t y = ((const struct ebbfar_region *)b)->region;
+
+	return x < y ? -1 : x > y;
+}
+
+static int begin(struct ebbfar_heap *h)
+{
+	int r = 0;
+
+	qsort(h->regions, h->count, sizeof(*h->regions), by_number);
+	for (uint32_t i = 0; i < h->o.count && !r; i++) {
+		r = describe(h, i);
+		if (!r)
+			r = place(h, i);
+	}
+	tidy(h);
+	h->begun = !r;
+	return r;
+}
+
+/* --- the interface ---------------------------------------------------------------- */
+
+/* Makes place for one more; returns the array, or NULL and leaves it. */
+static void *with_room(void *array, uint32_t count, uint32_t *room, size_t size)
+{
+	void *more;
+
+	if (count < *room)
+		return array;
+	more = realloc(array, (2 * (size_t)*room + 64) * size);
+	if (more)
+		*room = 2 * *room + 64;
+	return more;
+}
+
+int ebbfar_heap_new(const struct ebbfar_heap_options *o, ebbfar_heap_t **out)
+{
+	struct ebbfar_heap *h;
+
+	if (o->size < sizeof(*o) || !o->count || o->count > EBBFAR_HEAP_POOLS || !o->pools ||
+	    !o->regions || o->regions > WIRE_JOB_REGIONS || o->base % TABLET_REGION || !o->found ||
+	    !o->marks)
+		return -EINVAL;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	h->known = calloc(o->regions, sizeof(*h->known));
+	if (!h->known) {
+		free(h);
+		return -ENOMEM;
+	}
+	h->o = *o;
+	memcpy(h->pools, o->pools, o->count * sizeof(*h->pools));
+	h->number = 1;
+	*out = h;
+	return 0;
+}
+
+void ebbfar_heap_free(ebbfar_heap_t *h)
+{
+	if (!h)
+		return;
+	cycle_free(&h->cycle);
+	free(h->types);
+	free(h->known);
+	free(h->list);
+	free(h->regions);
+	free(h);
+}
+
+int ebbfar_heap_type(ebbfar_heap_t *h, uint32_t type, const struct ebbfar_layout *l)
+{
+	struct jobs_type t = { .type = type, .layout = {
+		.size = l->size, .element_size = l->element_size,
+		.length_offset = l->length_offset, .length_width = l->length_width,
+		.runs = l->runs, .bitmap = l->bitmap } };
+	struct jobs_type *more;
+
+	if (type >= WIRE_JOB_TYPES || l->runs > EBBFAR_RUNS)
+		return -EINVAL;
+	for (uint32_t i = 0; i < l->runs; i++)
+		t.layout.run[i] = (struct layout_run){ l->run[i].offset, l->run[i].stride,
+						       l->run[i].count };
+	if (!layout_is_valid(&t.layout))
+		return -EINVAL;
+	more = with_room(h->types, h->type_count, &h->type_room, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	h->types = more;
+	h->types[h->type_count++] = t;
+	return 0;
+}
+
+static int add_ghosts(struct ebbfar_heap *h, const struct ebbfar_region *r)
+{
+	uint32_t per_slot = r->slot_bytes / TABLET_GRANULE;
+
+	for (uint32_t i = 0; i < TABLET_WORDS; i++) {
+		uint64_t ghosts = 0;
+
+		/* Of what the extent has: others may have come back before it was written. */
+		for (uint64_t bits = r->gone[i]; bits; bits &= bits - 1) {
+			uint32_t granule = 64 * i + (uint32_t)__builtin_ctzll(bits);
+
+			if (granule % per_slot == 0 &&
+			    granule / per_slot < tablet_slots(r->slot_bytes) &&
+			    tablet_has(r->live, granule / per_slot))
+				ghosts |= bits & -bits;
+		}
+		if (ghosts && cycle_ghosts(h->cycle, r->pool, r->region, i, ghosts))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Begins a cycle, unless there is one. */
+static int open_cycle(struct ebbfar_heap *h)
+{
+	if (h->cycle)
+		return 0;
+	h->count = h->marked = 0;
+	h->begun = false;
+	h->error = 0;
+	return cycle_new(&h->cycle, h->pools, h->o.count, h->number, h->o.regions, &ops, h);
+}
+
+int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
+{
+	struct known *k = r->region < h->o.regions ? &h->known[r->region] : NULL;
+	struct ebbfar_region *regions;
+	uint32_t *list;
+	int error;
+
+	if (!k || h->begun || r->pool >= h->o.count || !tablet_slots(r->slot_bytes))
+		return -EINVAL;
+	error = open_cycle(h);
+	if (error)
+		return error;
+	regions = with_room(h->regions, h->count, &h->room, sizeof(*regions));
+	h->regions = regions ?: h->regions;
+	list = with_room(h->list, h->list_count, &h->list_room, sizeof(*list));
+	h->list = list ?: h->list;
+	if (!regions || !list)
+		return -ENOMEM;
+	if (k->cycle == h->number)
+		return -EINVAL;
+	if (!k->pools)
+		h->list[h->list_count++] = r->region;
+	k->sure = k->sure && k->pool == r->pool && is_same(&k->extent, &r->extent);
+	k->pool = (uint8_t)r->pool;
+	/* So that it stays on the list once. */
+	k->pools |= (uint16_t)(1u << r->pool);
+	k->extent = r->extent;
+	k->cycle = h->number;
+	h->regions[h->count++] = *r;
+	return add_ghosts(h, r);
+}
+
+int ebbfar_heap_push(ebbfar_heap_t *h, uint32_t region, uint32_t word, uint64_t bits)
+{
+	const struct known *k = h->cycle && region < h->o.regions ? in_cycle(h, region) : NULL;
+
+	if (!k || word >= TABLET_WORDS)
+		return -EINVAL;
+	return cycle_push_word(h->cycle, k->pool, region, word, bits);
+}
+
+int ebbfar_heap_trace(ebbfar_heap_t *h, unsigned wait_ms)
+{
+	int r = open_cycle(h);
+
+	if (r || h->error)
+		return r ?: h->error;
+	if (!h->begun)
+		r = begin(h);
+	if (!r)
+		r = cycle_run(h->cycle, wait_ms);
+	h->error = r ?: h->error;
+	return h->error;
+}
+
+int ebbfar_heap_end(ebbfar_heap_t *h, int commit)
+{
+	int r = commit && h->begun && !h->error ? 0 : -ECANCELED;
+
+	if (!h->cycle)
+		return r;
+	if (!r)
+		r = cycle_end(h->cycle) ?: h->error;
+	/* A donor that leaves a region out would have all of it freed. */
+	if (!r && h->marked != h->count)
+		r = -EBADMSG;
+	if (r)
+		cycle_abandon(h->cycle);
+	cycle_free(&h->cycle);
+	h->begun = false;
+	h->number++;
+	return r;
+}

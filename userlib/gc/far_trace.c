@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "far_trace.h"
+#include "forward.h"
+#include "lib/rules/tablet.h"
+#include "mark.h"
+#include "object.h"
+#include "os.h"
+#include "type.h"
+
+#define WAIT_MS 2000u	/* for a store that is busy, in a call; */
+#define PAUSE_MS 200u	/* in a pause */
+
+static uint64_t *words_of(uint64_t *bitmap, uint32_t region)
+{
+	return bitmap + (size_t)region * REGION_WORDS;
+}
+
+static uint64_t word_at(const uint64_t *bitmap, uint32_t region, size_t i)
+{
+	return __atomic_load_n(&bitmap[(size_t)region * REGION_WORDS + i], __ATOMIC_ACQUIRE);
+}
+
+static uint64_t name_at(const struct ebbgc_heap *h, uint32_t region, size_t granule)
+{
+	return (uint64_t)(uintptr_t)region_start(h, region) + (granule << GRANULE_SHIFT) + HEADER;
+}
+
+/* Is the region one of the cycle's? */
+static bool is_traced(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->far.regions[region].traced && h->far.regions[region].bytes;
+}
+
+/* --- upcalls -------------------------------------------------------------------------------- */
+
+/* Returns whether it is an object that some region named before. */
+static bool was_named(const struct ebbgc_heap *h, uint32_t region, uint32_t granule)
+{
+	return region < __atomic_load_n(&h->top, __ATOMIC_RELAXED) &&
+	       granule < REGION_SIZE / GRANULE && is_named(h, name_at(h, region, granule));
+}
+
+static int found(void *data, uint32_t region, uint32_t granule)
+{
+	struct ebbgc_heap *h = data;
+	struct far_marking *k = &h->far.marking;
+	struct tracer *t = &h->marker.tracers[0];
+	uint64_t name, now;
+
+	if (!was_named(h, region, granule)) {
+		k->wrong = true;
+		return 0;
+	}
+	name = name_at(h, region, granule);
+	now = forward(h, name);
+	bit_set(k->named, granule_of(h, name));
+	if (now != name || !is_traced(h, region) || kind_is_leaf(h->kinds[region])) {
+		mark_object(t, now);
+		return 0;
+	}
+	/* What was marked before is passed on, or will be. */
+	if (!mark_far(t, name))
+		return 0;
+	bit_set(k->passed, granule_of(h, name));
+	return 1;
+}
+
+/* Of a region: objects by granule from bits by slot.  Returns false if one is not in the store. */
+static bool granules_set(const struct ebbgc_heap *h, uint32_t region, const uint64_t *bits,
+			 uint64_t *to)
+{
+	uint32_t size = (uint32_t)h->slot_size[h->kinds[region]];
+	uint32_t words = tablet_words(tablet_slots(size));
+
+	for (uint32_t i = 0; i < words; i++) {
+		if (bits[i] & ~h->far.regions[region].tablet[i])
+			return false;
+		for (uint64_t rest = bits[i]; rest; rest &= rest - 1) {
+			size_t slot = 64 * i + (size_t)__builtin_ctzll(rest);
+			size_t granule = slot * (size >> GRANULE_SHIFT);
+
+			to[granule / 64] |= UINT64_C(1) << granule % 64;
+		}
+	}
+	return true;
+}
+
+static void take_marks(void *data, uint32_t region, const uint64_t *marks, const uint64_t *named)
+{
+	struct ebbgc_heap *h = data;
+	struct far_marking *k = &h->far.marking;
+	uint64_t names[REGION_WORDS] = { 0 };
+
+	if (region >= __atomic_load_n(&h->top, __ATOMIC_RELAXED) || !is_traced(h, region) ||
+	    !granules_set(h, region, marks, words_of(k->lives, region)) ||
+	    !granules_set(h, region, named, names)) {
+		k->wrong = true;
+		return;
+	}
+	for (size_t i = 0; i < REGION_WORDS; i++) {
+		if (names[i] & ~word_at(h->far.named, region, i))
+			k->wrong = true;
+		words_of(k->named, region)[i] |= names[i];
+	}
+}
+
+/* --- a. begin ------------------------------------------------------------------------------- */
+
+/* Objects of other types are not in the store, or have no references. */
+static bool is_told(const struct type *t)
+{
+	return (t->flags & EBBGC_MOVABLE) && !(t->flags & EBBGC_LEAF) &&
+	       t->size <= SMALL_MAX - HEADER;
+}
+
+/* Of types below @end.  Returns their number; @to may be NULL. */
+static uint32_t types_list(const struct ebbgc_heap *h, uint32_t end, struct ebbgc_far_type *to)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = TYPE_FIRST_USER; i < end; i++) {
+		const struct type *t = &h->types[i];
+
+		if (!is_told(t))
+			continue;
+		if (to)
+			to[n] = (struct ebbgc_far_type){ .type = i, .layout = {
+				.flags = t->flags, .size = t->size, .element_size = t->element_size,
+				.length_offset = t->length_offset, .length_width = t->length_width,
+				.bitmap = t->bitmap, .runs = t->runs, .run_count = t->run_count } };
+		n++;
+	}
+	return n;
+}
+
+static uint32_t regions_list(const struct ebbgc_heap *h, struct ebbgc_far_region *to)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
+		const struct far_region *f = &h->far.regions[r];
+
+		if (!is_traced(h, r))
+			continue;
+		if (to)
+			to[n] = (struct ebbgc_far_region){
+				.region = r, .slot_bytes = (uint32_t)h->slot_size[h->kinds[r]],
+				.leaf = kind_is_leaf(h->kinds[r]), .place = f->place,
+				.live = f->tablet, .gone = words_of(h->far.marking.sent, r) };
+		n++;
+	}
+	return n;
+}
+
+static int begin(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	/* A thread may register more; what is in the store has one of these. */
+	uint32_t end = __atomic_load_n(&h->type_count, __ATOMIC_ACQUIRE);
+	uint32_t types = types_list(h, end, NULL), regions = regions_list(h, NULL);
+
+	k->types = calloc(types + 1, sizeof(*k->types));
+	k->stored_regions = calloc(regions + 1, sizeof(*k->stored_regions));
+	if (!k->types || !k->stored_regions)
+		return -ENOMEM;
+	k->cycle = (struct ebbgc_far_cycle){
+		.base = (uint64_t)(uintptr_t)h->base, .mask = EBBGC_ADDRESS_MASK,
+		.regions = h->region_count, .types = k->types, .stored = k->stored_regions,
+		.type_count = types, .stored_count = regions, .data = h, .found = found,
+		.marks = take_marks };
+	types_list(h, end, k->types);
+	regions_list(h, k->stored_regions);
+	return h->far.store.jobs->begin(h->far.store.arg, &k->cycle);
+}
+
+/* --- b. trace ------------------------------------------------------------------------------- */
+
+static int trace(struct ebbgc_heap *h, uint32_t count)
+{
+	struct far_marking *k = &h->far.marking;
+	int e;
+
+	e = h->far.store.jobs->trace(h->far.store.arg, k->sets, count,
+				     h->in_pause ? PAUSE_MS : WAIT_MS);
+	return k->wrong ? -EBADMSG : e;
+}
+
+/* Passes what waits in a region.  Returns 0 or an error; @count: of the sets. */
+static int region_pass(struct ebbgc_heap *h, uint32_t region, uint32_t *count)
+{
+	struct far_marking *k = &h->far.marking;
+	uint64_t *passed = words_of(k->passed, region);
+	int e = 0;
+
+	for (uint32_t i = 0; !e && i < REGION_WORDS; i++) {
+		uint64_t bits = word_at(h->marks, region, i) & ~word_at(k->sent, region, i) &
+				~passed[i];
+
+		if (!bits)
+			continue;
+		passed[i] |= bits;
+		k->sets[(*count)++] = (struct ebbgc_far_set){ region, i, bits };
+		if (*count == FAR_SETS) {
+			e = trace(h, FAR_SETS);
+			*count = 0;
+		}
+	}
+	return e;
+}
+
+static int pass(struct ebbgc_heap *h)
+{
+	uint32_t count = 0;
+	int e = 0;
+
+	for (uint32_t r = h->far.mine.head; !e && r != REGION_NONE; r = h->regions[r].next)
+		while (!e && is_traced(h, r) &&
+		       __atomic_exchange_n(&h->far.regions[r].waits, false, __ATOMIC_SEQ_CST))
+			e = region_pass(h, r, &count);
+	return e || !count ? e : trace(h, count);
+}
+
+/* --- c. commit ------------------------------------------------------------------------------ */
+
+/* Is there an object for each mark, and a mark for each object that was passed? */
+static bool marks_can_be(const struct ebbgc_heap *h, uint32_t region)
+{
+	const struct far_marking *k = &h->far.marking;
+
+	for (size_t i = 0; i < REGION_WORDS; i++) {
+		/* In this order: what comes back while marking is marked before it ceases to be. */
+		uint64_t there = word_at(h->allocated, region, i);
+		uint64_t marks = word_at(h->marks, region, i);
+		uint64_t lives = word_at(k->lives, region, i);
+
+		if (word_at(k->passed, region, i) & ~lives)
+			return false;
+		for (uint64_t bits = lives & ~there & ~marks; bits; bits &= bits - 1) {
+			uint64_t name = name_at(h, region, 64 * i + (size_t)__builtin_ctzll(bits));
+
+			if (forward(h, name) == name)
+				return false;
+		}
+	}
+	return true;
+}
+
+static void marks_take(struct ebbgc_heap *h, uint32_t region)
+{
+	struct far_marking *k = &h->far.marking;
+	struct tracer *t = &h->marker.tracers[0];
+
+	for (size_t i = 0; i < REGION_WORDS; i++) {
+		uint64_t there = word_at(h->allocated, region, i);
+		uint64_t lives = word_at(k->lives, region, i);
+
+		k->donor_objects += (uint64_t)__builtin_popcountll(lives);
+		words_of(k->sent, region)[i] |= lives;
+		for (uint64_t bits = lives & ~word_at(h->marks, region, i); bits;
+		     bits &= bits - 1) {
+			uint64_t name = name_at(h, region, 64 * i + (size_t)__builtin_ctzll(bits));
+
+			/* It came back before the first pause, and only the store refers to it. */
+			if (mark_far(t, name) && !(there & bits & -bits))
+				mark_object(t, forward(h, name));
+		}
+	}
+}
+
+static int commit(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	int e = h->far.store.jobs->end(h->far.store.arg, true);
+
+	for (uint32_t i = 0; !e && i < k->cycle.stored_count; i++)
+		if (k->wrong || !marks_can_be(h, k->stored_regions[i].region))
+			e = -EBADMSG;
+	for (uint32_t i = 0; !e && i < k->cycle.stored_count; i++)
+		marks_take(h, k->stored_regions[i].region);
+	return e;
+}
+
+/* --- the whole ------------------------------------------------------------------------------ */
+
+static bool tables_make(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	size_t bytes = (size_t)h->region_count * REGION_WORDS * sizeof(uint64_t);
+
+	if (!k->passed)
+		k->passed = os_map(bytes);
+	if (!k->lives)
+		k->lives = os_map(bytes);
+	if (!k->sets)
+		k->sets = os_map(FAR_SETS * sizeof(*k->sets));
+	return k->passed && k->lives && k->sets;
+}
+
+/* Does each region that has names know in which ones? */
+static bool names_are_known(const struct ebbgc_heap *h)
+{
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
+		if (h->far.regions[r].traced && h->far.regions[r].holds_for_ever)
+			return false;
+	return true;
+}
+
+void far_trace_begin(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+
+	k->by = FAR_BY_READING;
+	k->donor_objects = 0;
+	k->donor_failed = k->wrong = false;
+	if (!h->far.store.jobs)
+		return;
+	if (names_are_known(h) && tables_make(h))
+		k->by = FAR_TO_TRACE;
+	else
+		k->donor_failed = true;
+}
+
+void far_trace_end(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+
+	if (os_forked(h->pid))
+		return;
+	if (k->by == FAR_TRACES)
+		h->far.store.jobs->end(h->far.store.arg, false);
+	free(k->types);
+	free(k->stored_regions);
+	k->types = NULL;
+	k->stored_regions = NULL;
+	k->by = FAR_BY_READING;
+}
+
+/* The store's marks are not used: all that is marked is to be read. */
+static void fall_back(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+
+	far_trace_end(h);
+	k->donor_failed = true;
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
+		if (is_traced(h, r) && !kind_is_leaf(h->kinds[r]))
+			__atomic_store_n(&h->far.regions[r].waits, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
+}
+
+bool far_trace_some(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	bool waits;
+	int e = 0;
+
+	if (k->by != FAR_TO_TRACE && k->by != FAR_TRACES)
+		return false;
+	waits = __atomic_exchange_n(&h->far.reached, false, __ATOMIC_SEQ_CST);
+	if (k->by == FAR_TO_TRACE) {
+		/* Nothing there lives that has references. */
+		if (!waits) {
+			k->by = FAR_BY_READING;
+			return false;
+		}
+		k->by = FAR_TRACES;
+		e = begin(h);
+	}
+	if (!e)
+		e = waits ? pass(h) : commit(h);
+	if (e)
+		fall_back(h);
+	if (e || waits)
+		return !e;
+	k->by = FAR_TRACED;
+	free(k->types);
+	free(k->stored_regions);
+	k->types = NULL;
+	k->stored_regions = NULL;
+	return true;
+}
+
+/* --- names ---------------------------------------------------------------------------------- */
+
+void far_trace_names(struct ebbgc_heap *h)
+{
+	uint32_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
+	/* How many held names there before the cycle is not needed any more. */
+	uint32_t *any = h->far.marking.holders;
+
+	for (uint32_t r = 0; r < top; r++) {
+		uint64_t bits = 0;
+
+		for (size_t i = 0; any[r] && !bits && i < REGION_WORDS; i++)
+			bits = word_at(h->far.named, r, i);
+		any[r] = bits != 0;
+	}
+}
+
+void far_trace_holds(struct ebbgc_heap *h, uint32_t region)
+{
+	struct far_region *r = &h->far.regions[region];
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < r->holds_count; i++) {
+		uint32_t in = r->holds[i];
+
+		if (!h->far.marking.holders[in])
+			continue;
+		r->holds[count++] = in;
+		h->far.holders[in]++;
+	}
+	__atomic_fetch_sub(&h->far.tables, (r->holds_count - count) * sizeof(*r->holds),
+			   __ATOMIC_RELAXED);
+	r->holds_count = count;
+}
