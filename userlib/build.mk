@@ -19,7 +19,7 @@ $(GC_STATIC): $(GC_OBJECTS)
 	$(Q)mkdir -p $(@D) && $(CC) -nostdlib -r -o $(GC_WHOLE) $^ && $(OBJCOPY) --localize-hidden $(GC_WHOLE)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(GC_WHOLE)
 
-$(GC_WHOLE): $(GC_STATIC)
+$(GC_WHOLE): $(GC_STATIC) ;
 
 GC_MAP := userlib/gc/libebbgc.map
 

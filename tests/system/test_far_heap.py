@@ -65,7 +65,7 @@ def test_donors_trace(make, places, cycle):
     assert min(told["at"]) >= 2 << 20
     assert (told["cycles"], told["donor_cycles"], told["donor_failures"]) == (1, 1, 0)
     assert told["donor_objects"] == told["live"] and told["read_objects"] == 0
-    # The cycle after it is traced, too, with objects that have come back.
+    # So is the one after it, when a third has come back.
     assert told["last_donor_cycles"] == 2
     for d in a, b:
         now = jobs(d)

@@ -248,6 +248,23 @@ static bool marks_can_be(const struct ebbgc_heap *h, uint32_t region)
 	return true;
 }
 
+/* Marks these objects of a word of the bitmaps; returns those that were not marked before. */
+static uint64_t word_mark(struct ebbgc_heap *h, uint32_t region, size_t i, uint64_t lives)
+{
+	uint64_t fresh = lives & ~word_at(h->marks, region, i);
+
+	/* Values of ephemerons are found by each key. */
+	if (h->marker.keys.pairs) {
+		for (uint64_t bits = fresh; bits; bits &= bits - 1)
+			if (!mark_far(&h->marker.tracers[0],
+				      name_at(h, region, 64 * i + (size_t)__builtin_ctzll(bits))))
+				fresh &= ~(bits & -bits);
+		return fresh;
+	}
+	return fresh ? fresh & ~__atomic_fetch_or(&words_of(h->marks, region)[i], fresh,
+						  __ATOMIC_SEQ_CST) : 0;
+}
+
 static void marks_take(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_marking *k = &h->far.marking;
@@ -255,18 +272,17 @@ static void marks_take(struct ebbgc_heap *h, uint32_t region)
 
 	for (size_t i = 0; i < REGION_WORDS; i++) {
 		uint64_t there = word_at(h->allocated, region, i);
-		uint64_t lives = word_at(k->lives, region, i);
+		uint64_t lives = word_at(k->lives, region, i), back;
 
+		if (!lives)
+			continue;
 		k->donor_objects += (uint64_t)__builtin_popcountll(lives);
 		words_of(k->sent, region)[i] |= lives;
-		for (uint64_t bits = lives & ~word_at(h->marks, region, i); bits;
-		     bits &= bits - 1) {
-			uint64_t name = name_at(h, region, 64 * i + (size_t)__builtin_ctzll(bits));
-
-			/* It came back before the first pause, and only the store refers to it. */
-			if (mark_far(t, name) && !(there & bits & -bits))
-				mark_object(t, forward(h, name));
-		}
+		back = word_mark(h, region, i, lives) & ~there;
+		/* They came back before the first pause, and only the store refers to them. */
+		for (; back; back &= back - 1)
+			mark_object(t, forward(h, name_at(h, region, 64 * i +
+							  (size_t)__builtin_ctzll(back))));
 	}
 }
 

@@ -32,7 +32,7 @@
 
 struct ebbgc_heap;
 
-#define FAR_SETS 1024u	/* passed to the store at a time */
+#define FAR_SETS 4096u	/* passed to the store at a time */
 
 /* At the end of step 1: decides whether the store traces. */
 void far_trace_begin(struct ebbgc_heap *h);

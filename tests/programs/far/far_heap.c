@@ -6,9 +6,10 @@
  *		GROUPS groups of 16 nodes leave; every second group, and rings, are garbage; a far
  *		cycle; then all that lives is loaded and compared
  *
- * Options: --jobs on|off; --check on|off, of the heap; --cycle full|beside; --kill PID:N: kills the
- * last donor before job message N is sent to it, or, if N is negative, after its reply.  Then what
- * the other donors have must be there, and the heap must go on.
+ * Options: --jobs on|off; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of every
+ * fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job message
+ * N is sent to it, or, if N is negative, after its reply.  Then what the other donors have must be
+ * there, and the heap must go on.
  *
  * Prints one line of JSON.  Exit status 0; 1: an error; 2: usage.
  */
@@ -55,7 +56,8 @@ static struct {
 	ebbgc_ref_t roots[3];	/* heads; temporary ones */
 	struct ebbgc_far_donors donors;
 	uint64_t bytes[DONORS];	/* that were stored at each */
-	uint32_t groups, *right;	/* by node: the one that it refers to, or groups * GROUP */
+	uint32_t groups, links;
+	uint32_t *right;	/* by node: the one that it refers to, or groups * GROUP */
 	bool jobs, check, beside;
 	jmp_buf out;
 	int error;
@@ -230,7 +232,7 @@ static void fill(void)
 				ebbgc_store(heap.m, r, &node_of(r)->left, head);
 			heap.right[n] = nodes;
 			/* Live ones refer to live ones, at any donor. */
-			if (i % 4 == 1 && other < g && (g | 1) != (other | 1) &&
+			if (i % 4 == 1 && next(&seed) % 100 < heap.links && other < g &&
 			    other % 2 == 0) {
 				heap.roots[1] = r;
 				head = ebbgc_load(heap.m, heap.roots[0], head_of(other));
@@ -323,11 +325,12 @@ static uint32_t check_group(uint32_t g, bool lost)
 	return done;
 }
 
-static uint64_t check_all(bool lost)
+/* Of every @nth live group. */
+static uint64_t check_all(uint32_t nth, bool lost)
 {
 	uint64_t done = 0;
 
-	for (uint32_t g = 0; g < heap.groups; g += 2) {
+	for (uint32_t g = 0; g < heap.groups; g += 2 * nth) {
 		done += check_group(g, lost);
 		ebbgc_poll(heap.m);
 	}
@@ -379,12 +382,16 @@ static void run(void)
 		fail_with("a new node", heap.error);
 	if (lost)
 		go_on();
-	loaded = check_all(lost);
 	/* What came back, and what did not, lives in one more. */
+	check_all(3, lost);
 	r = ebbgc_collect(heap.m);
 	if (r)
 		fail_with("collect", r);
-	if (check_all(lost) != loaded)
+	loaded = check_all(1, lost);
+	r = ebbgc_collect(heap.m);
+	if (r)
+		fail_with("collect", r);
+	if (check_all(1, lost) != loaded)
 		fail_with("nodes are lost", -EBADMSG);
 	last = stats();
 	printf("{\"messages\": %ld, \"live\": %u, \"loaded\": %llu, \"at\": [%llu, %llu], "
@@ -409,6 +416,7 @@ int main(int argc, char **argv)
 	int at = 1;
 
 	heap.jobs = true;
+	heap.links = 100;
 	for (; at + 1 < argc && !strncmp(argv[at], "--", 2); at += 2) {
 		const char *value = argv[at + 1];
 
@@ -416,6 +424,8 @@ int main(int argc, char **argv)
 			heap.jobs = !strcmp(value, "on");
 		else if (!strcmp(argv[at], "--check"))
 			heap.check = !strcmp(value, "on");
+		else if (!strcmp(argv[at], "--links"))
+			heap.links = (uint32_t)atoi(value);
 		else if (!strcmp(argv[at], "--cycle"))
 			heap.beside = !strcmp(value, "beside");
 		else if (strcmp(argv[at], "--kill") ||
