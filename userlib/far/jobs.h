@@ -3,8 +3,7 @@
  * Jobs that a donor runs for a heap in far memory: wire_job.h says what they are.  The handle is
  * one that was opened with EBBFAR_JOBS.
  *
- * Not part of the library's interface, of which ebbfar_heap_new() uses the most: libebbfar.map keeps
- * what it exports for ever.
+ * Not part of the library's interface, of which ebbfar_heap_new() and its like use the most.
  *
  * Functions return 0 or -errno, as ebbfar.h says for all calls; ebbfar_open() also -EOPNOTSUPP: the
  * donor runs no jobs.  Besides: -ENOSPC: its memory for tables is used up; -EINVAL: a layout,

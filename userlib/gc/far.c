@@ -155,7 +155,7 @@ int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
 
 void far_destroy(struct ebbgc_heap *h)
 {
-	/* A cycle may have been under way. */
+	/* A cycle may not have ended. */
 	far_trace_end(h);
 	leave_nothing(h);
 	tables_free(h);
