@@ -52,10 +52,10 @@ static void far_cycle(struct world *w)
 			ebbgc_poll(w->m);
 			usleep(100);
 		}
+		/* Until it has ended, and is counted. */
+		ebbgc_cycles_suspend(w->m);
+		ebbgc_cycles_resume(w->m);
 	}
-	/* Until it has ended. */
-	ebbgc_cycles_suspend(w->m);
-	ebbgc_cycles_resume(w->m);
 }
 
 /* Links node i to node i - 1, every tenth to one far away, and some to an array that stays here. */

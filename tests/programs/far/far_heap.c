@@ -7,9 +7,9 @@
  *		cycle; then all that lives is loaded and compared
  *
  * Options: --jobs on|off; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of
- * every fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job message
- * N is sent to it, or, if N is negative, after its reply.  Then what the other donors have must be
- * there, and the heap must go on.
+ * every fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job
+ * message N is sent to it, or, if N is negative, after its reply.  Then what the other donors have
+ * must be there, and the heap must go on.
  *
  * Prints one line of JSON.  Exit status 0; 1: an error; 2: usage.
  */
