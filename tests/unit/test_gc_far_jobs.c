@@ -371,6 +371,32 @@ static void half_dead(struct world *w, const char *words, size_t count)
 	w->roots[0] = EBBGC_NULL;
 }
 
+/* Other cycles follow, in which what the traced objects refer to is a root, and stays. */
+static void names_stay(void **state)
+{
+	enum { FEW = 6000 };
+	struct world w;
+
+	half_dead(&w, *state, FEW);
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_cycles, 1);
+	/* In checking mode, every second one is a far one. */
+	for (int i = 0; i < 3; i++) {
+		uint64_t cycles = stats_of(w.heap).cycles;
+
+		ebbgc_collect_start(w.m);
+		while (stats_of(w.heap).cycles == cycles) {
+			ebbgc_poll(w.m);
+			usleep(100);
+		}
+		ebbgc_cycles_suspend(w.m);
+		ebbgc_cycles_resume(w.m);
+	}
+	assert_true(stats_of(w.heap).cycles > far_cycles(&w));
+	list_check(&w, at(&w, w.roots[1], 0), FEW / 2 - 1);
+	world_close(&w);
+}
+
 /* The cycle has read instead, and freed the same. */
 static void fell_back(struct world *w, size_t count)
 {
@@ -605,6 +631,8 @@ int main(void)
 		WITH(finalizers, "mode=concurrent"),
 		WITH(what_leaves, "mode=stop"),
 		WITH(what_leaves, "mode=concurrent,nursery=64K"),
+		WITH(names_stay, "mode=stop"),
+		WITH(names_stay, "mode=concurrent"),
 		WITH(each_call_fails, "mode=stop"),
 		WITH(each_call_fails, "mode=concurrent"),
 		WITH(all_fails, "mode=stop"),
