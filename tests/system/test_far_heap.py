@@ -81,6 +81,16 @@ def test_the_heap_traces(make):
     assert told["donor_cycles"] == 0 and told["read_objects"] == told["live"]
 
 
+@pytest.mark.parametrize("place", ["shm", "both"])
+def test_mapped_memory(make, place):
+    """If all of it is mapped, the heap reads, unless the program wants otherwise."""
+    a, b = make(), make()
+    told = run("--jobs", "auto", GROUPS, a.address if place == "both" else a.local, b.local)
+    assert all_lives(told) and all_is_freed(told)
+    assert told["donor_cycles"] == (place == "both") and told["donor_failures"] == 0
+    assert told["read_objects"] == (0 if place == "both" else told["live"])
+
+
 def test_one_donor_runs_no_jobs(make):
     """The heap reads what both have."""
     a, b = make(), make("--far", "48M")

@@ -6,6 +6,7 @@
 #ifndef GC_JOBS_H
 #define GC_JOBS_H
 
+#include <unistd.h>
 #include "gc_store.h"
 #include "lib/rules/tablet.h"
 
@@ -20,7 +21,11 @@ enum jobs_wrong {
 	JOBS_MARK_DEAD,		/* ... whose object was freed */
 	JOBS_NONE_MARKED,	/* marks nothing, though objects were passed to it */
 	JOBS_OTHER_REGION,	/* has marks of a region that it does not have */
+	JOBS_TWICE,		/* has those of a region twice */
+	JOBS_LEFT_OUT,		/* has none of a region */
+	JOBS_NAMED_DEAD,	/* names what it does not mark */
 	JOBS_WRONGS,
+	JOBS_FINDS,		/* finds an object of .unlike that was named; is not noticed */
 };
 
 struct jobs_queue {
@@ -33,7 +38,7 @@ struct jobs {
 	uint32_t *where;			/* of each region, number in .stored + 1; 0: none */
 	uint64_t (*marks)[TABLET_WORDS], (*named)[TABLET_WORDS];
 	struct jobs_queue queue;
-	uint32_t unlike;			/* JOBS_UNNAMED: a region without names */
+	uint32_t unlike, granule;		/* JOBS_UNNAMED: a region without names */
 	/* Set by the test: the call, of all from 0, that fails, and how. */
 	uint64_t fail_at;
 	int error;
@@ -41,6 +46,8 @@ struct jobs {
 	bool one_donor;
 	/* Of the test. */
 	uint64_t calls, begins, traces, commits, passed, found;
+	int answer;				/* < 0: of found() */
+	unsigned int delay_us;			/* of trace() and end() */
 };
 
 /* One for each test: the store's argument is not ours. */
@@ -77,6 +84,7 @@ static inline int jobs_begin(void *arg, const struct ebbgc_far_cycle *c)
 	assert_true(c->type_count > 0 && c->stored_count > 0);
 	j->cycle = c;
 	j->begins++;
+	j->answer = 0;
 	if (r)
 		return r;
 	j->where = calloc(c->regions, sizeof(*j->where));
@@ -128,7 +136,7 @@ static inline void jobs_follow(struct jobs *j, uint32_t donor, uint64_t referenc
 	const struct ebbgc_far_cycle *c = j->cycle;
 	uint64_t offset = (reference & c->mask) - c->base;
 	uint32_t region = (uint32_t)(offset >> 16), granule = (uint32_t)(offset & 0xffff) / 16, at;
-	int slot = -1;
+	int slot = -1, answer;
 
 	if (!(reference & c->mask) || offset >> 16 >= c->regions)
 		return;
@@ -141,7 +149,9 @@ static inline void jobs_follow(struct jobs *j, uint32_t donor, uint64_t referenc
 		return jobs_mark(j, at - 1, (uint32_t)slot);
 	}
 	j->found++;
-	if (!c->found(c->data, region, granule))
+	answer = c->found(c->data, region, granule);
+	j->answer = answer < 0 ? answer : j->answer;
+	if (answer <= 0)
 		return;
 	/* The heap passes on what another donor has, and nothing else. */
 	assert_true(at && jobs_donor(j, region) != donor);
@@ -153,7 +163,7 @@ static inline void jobs_follow(struct jobs *j, uint32_t donor, uint64_t referenc
 static inline void jobs_object(struct jobs *j, const struct ebbgc_far_region *r, uint32_t slot)
 {
 	uint32_t donor = jobs_donor(j, r->region), rank = 0, t = 0;
-	const struct ebbgc_layout *l;
+	const struct ebbgc_far_type *l;
 	const char *object;
 	uint64_t length = 0;
 
@@ -162,12 +172,12 @@ static inline void jobs_object(struct jobs *j, const struct ebbgc_far_region *r,
 	object = (const char *)(uintptr_t)r->place.words[0] + (size_t)rank * r->slot_bytes + 8;
 	while (j->cycle->types[t].type != *(const uint32_t *)(object - 8))
 		assert_true(++t < j->cycle->type_count);
-	l = &j->cycle->types[t].layout;
+	l = &j->cycle->types[t];
 	if (l->length_width == 8)
 		length = *(const uint64_t *)(object + l->length_offset);
 	for (uint64_t bits = l->bitmap; bits; bits &= bits - 1)
 		jobs_follow(j, donor, *(const uint64_t *)(object + 8 * __builtin_ctzll(bits)));
-	for (size_t i = 0; i < l->run_count; i++) {
+	for (uint32_t i = 0; i < l->run_count; i++) {
 		const struct ebbgc_run *run = &l->runs[i];
 		uint64_t n = run->count == EBBGC_COUNT_LENGTH ? length : run->count;
 
@@ -182,13 +192,15 @@ static inline void jobs_lie_about_names(struct jobs *j)
 	const struct ebbgc_far_cycle *c = j->cycle;
 
 	if (j->wrong == JOBS_REGION) {
-		assert_int_equal(c->found(c->data, c->regions, 0), 0);
-		assert_int_equal(c->found(c->data, UINT32_MAX, 0), 0);
+		assert_int_equal(c->found(c->data, c->regions, 0), -EBADMSG);
+		assert_int_equal(c->found(c->data, UINT32_MAX, 0), -EBADMSG);
 	}
 	if (j->wrong == JOBS_GRANULE)
-		assert_int_equal(c->found(c->data, c->stored[0].region, UINT32_MAX), 0);
+		assert_int_equal(c->found(c->data, c->stored[0].region, UINT32_MAX), -EBADMSG);
+	if (j->wrong == JOBS_FINDS)
+		assert_int_equal(c->found(c->data, j->unlike, j->granule), 0);
 	if (j->wrong == JOBS_UNNAMED)
-		assert_int_equal(c->found(c->data, j->unlike, 0), 0);
+		assert_int_equal(c->found(c->data, j->unlike, 0), -EBADMSG);
 }
 
 static inline int jobs_trace(void *arg, const struct ebbgc_far_set *sets, size_t count,
@@ -200,6 +212,7 @@ static inline int jobs_trace(void *arg, const struct ebbgc_far_set *sets, size_t
 	assert_non_null(j->cycle);
 	assert_true(wait_ms && count);
 	j->traces++;
+	usleep(j->delay_us);
 	for (size_t i = 0; !r && i < count; i++)
 		for (uint64_t bits = sets[i].bits; bits; bits &= bits - 1) {
 			uint32_t granule = 64 * sets[i].word + (uint32_t)__builtin_ctzll(bits);
@@ -216,7 +229,7 @@ static inline int jobs_trace(void *arg, const struct ebbgc_far_set *sets, size_t
 		jobs_object(j, &j->cycle->stored[j->queue.items[--j->queue.count]], slot);
 	}
 	jobs_lie_about_names(j);
-	return r;
+	return r ? r : j->answer;
 }
 
 /* Of a region in whose store .dead has a freed object, or any. */
@@ -231,6 +244,8 @@ static inline void jobs_lie_about_marks(struct jobs *j, uint32_t at)
 
 		if (j->wrong == JOBS_MARK_BEYOND && !there)
 			j->marks[at][i / 64] |= bit;
+		if (j->wrong == JOBS_NAMED_DEAD && there && !(j->marks[at][i / 64] & bit))
+			j->named[at][i / 64] |= bit;
 		if (j->wrong == JOBS_MARK_DEAD && there)
 			j->marks[at][i / 64] |= bit;
 		if (j->wrong == JOBS_NONE_MARKED)
@@ -240,26 +255,31 @@ static inline void jobs_lie_about_marks(struct jobs *j, uint32_t at)
 	}
 }
 
-static inline int jobs_end(void *arg, bool commit)
+static inline int jobs_end(void *arg, bool commit, unsigned wait_ms)
 {
 	struct jobs *j = &the_jobs;
 	const struct ebbgc_far_cycle *c = j->cycle;
-	/* A cycle that ended in failure is ended once more. */
 	int r = commit ? jobs_fails(j) : 0;
 
-	if (!c)
-		return -ECANCELED;
+	/* Once for each begin(), and once more after a failure. */
+	assert_non_null(c);
+	assert_true(wait_ms);
 	assert_true(!commit || !j->queue.count);
 	if (commit && j->wrong == JOBS_OTHER_REGION)
 		c->marks(c->data, j->unlike, j->marks[0], j->named[0]);
 	/* A failure comes when half of the marks are there. */
-	for (uint32_t i = 0; commit && i < c->stored_count / (r ? 2 : 1); i++) {
+	for (uint32_t i = j->wrong == JOBS_LEFT_OUT; commit && i < c->stored_count / (r ? 2 : 1);
+	     i++) {
 		jobs_lie_about_marks(j, i);
+		if (j->wrong == JOBS_TWICE)
+			c->marks(c->data, c->stored[i].region, j->marks[i], j->named[i]);
 		c->marks(c->data, c->stored[i].region, j->marks[i], j->named[i]);
 	}
 	j->commits += commit && !r;
+	if (r)
+		return r;
 	jobs_free(j);
-	return commit ? r : 0;
+	return 0;
 }
 
 static const struct ebbgc_far_jobs jobs_table = {

@@ -114,10 +114,11 @@ const char *ebbfar_why(const ebbfar_t *far)
 	return "";
 }
 
-static void name(void *data, uint32_t region, uint32_t granule)
+static int name(void *data, uint32_t region, uint32_t granule)
 {
 	assert_in_range(region, 0, REGIONS - 1);
 	named++;
+	return 0;
 }
 
 /* Each donor has a region, the program has the others. */
@@ -144,7 +145,7 @@ static int run(void)
 	assert_int_equal(cycle_new(&c, far, DONORS, CYCLE, REGIONS, &ops, NULL), 0);
 	for (uint32_t i = 0; i < DONORS; i++)
 		assert_int_equal(cycle_push(c, i, 0), 0);
-	r = cycle_run(c, CYCLE_WAITS) ?: cycle_end(c);
+	r = cycle_run(c, CYCLE_WAITS) ?: cycle_end(c, CYCLE_WAITS);
 	/* Both know that it has ended. */
 	assert_true(donors[0]->ends && donors[1]->ends);
 	cycle_free(&c);

@@ -224,7 +224,7 @@ static int cycle(void)
 	int r = ebbfar_heap_trace(heap, 100);
 
 	reported = 0;
-	return ebbfar_heap_end(heap, true) ?: r;
+	return ebbfar_heap_end(heap, true, 100) ?: r;
 }
 
 static int set_up(void **state)
@@ -313,8 +313,8 @@ static void places_that_are_refused(void **state)
 	/* Once it has failed, it stays so. */
 	donors[1]->refuses = 0;
 	assert_int_equal(ebbfar_heap_trace(heap, 100), -ENOSPC);
-	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
-	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
+	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 	assert_int_equal(donors[0]->begins, 0);
 	assert_int_equal(add(1, 1, 1), 0);
 	assert_int_equal(cycle(), 0);
@@ -355,7 +355,7 @@ static void a_donor_that_postpones(void **state)
 	assert_int_equal(donors[0]->aborts, 1);
 	assert_int_equal(donors[1]->aborts, 1);
 	assert_int_equal(donors[0]->traces, 1);
-	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 	assert_int_equal(donors[0]->commits, 0);
 	/* Once that was waited for. */
 	donors[0]->pause = 1000;
@@ -363,7 +363,7 @@ static void a_donor_that_postpones(void **state)
 	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
 	assert_int_equal(ebbfar_heap_trace(heap, 10), -EAGAIN);
 	assert_in_range(donors[0]->traces, 3, 13);
-	assert_int_equal(ebbfar_heap_end(heap, false), -ECANCELED);
+	assert_int_equal(ebbfar_heap_end(heap, false, 100), -ECANCELED);
 	donors[0]->pause = 0;
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
@@ -376,7 +376,7 @@ static void a_handle_without_jobs(void **state)
 	donors[1]->far.client.jobs = false;
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(ebbfar_heap_trace(heap, 100), -EOPNOTSUPP);
-	assert_int_equal(ebbfar_heap_end(heap, true), -ECANCELED);
+	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 }
 
 static void wrong_arguments(void **state)
@@ -409,7 +409,7 @@ static void wrong_arguments(void **state)
 	assert_int_equal(ebbfar_heap_push(heap, 1, 0, 1), -EINVAL);
 	assert_int_equal(ebbfar_heap_trace(heap, 100), 0);
 	assert_int_equal(add(1, 0, 1), -EINVAL);
-	assert_int_equal(ebbfar_heap_end(heap, true), 0);
+	assert_int_equal(ebbfar_heap_end(heap, true, 100), 0);
 	ebbfar_heap_free(NULL);
 }
 

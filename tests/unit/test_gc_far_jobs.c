@@ -10,6 +10,10 @@
 #include "gc_far_world.h"
 #include "gc_jobs.h"
 
+/* The symbol that programs of before are linked with. */
+int old_ebbgc_far_attach(ebbgc_heap_t *heap, const struct ebbgc_far_store *store,
+			 const struct ebbgc_far_options *options) __asm__("ebbgc_far_attach");
+
 #define KEPT(i) ((i) % 3000 < 1000)
 #define COUNT 30000
 #define SLOT 32u		/* bytes of a node's */
@@ -177,6 +181,8 @@ static void what_comes_back(void **state)
 			left[i] = FEW;
 		}
 		w.roots[1] = EBBGC_NULL;
+		/* A type that is registered beside a cycle. */
+		type_new(w.heap, node_layout, EBBGC_MOVABLE);
 		if (round % 3)
 			evict(&w);
 		far_cycle(&w);
@@ -360,6 +366,11 @@ static void half_dead(struct world *w, const char *words, size_t count)
 	open_with_jobs(w, words);
 	nodes_fill(w, count);
 	nodes_link(w, count / 2);
+	for (size_t i = count / 2 + 1; i < count; i++) {
+		ebbgc_ref_t r = at(w, w->roots[0], i);
+
+		ebbgc_store(w->m, r, &node_of(r)->left, at(w, w->roots[0], i - 1));
+	}
 	evict(w);
 	for (size_t i = count / 2; i < count; i++)
 		ebbgc_store(w->m, w->roots[0], slot_of(w->roots[0], i), EBBGC_NULL);
@@ -515,6 +526,365 @@ static void names_that_are_not_known(void **state)
 	world_close(&w);
 }
 
+/* --- what stays after a cycle --------------------------------------------------------------- */
+
+/* An ordinary cycle, unless the checking mode has a far one. */
+static void plain_cycle(struct world *w)
+{
+	uint64_t cycles = stats_of(w->heap).cycles;
+
+	pthread_mutex_lock(&w->heap->lock);
+	w->heap->far.marking.full = false;
+	w->heap->far.marking.left = w->heap->far.left_bytes;
+	pthread_mutex_unlock(&w->heap->lock);
+	ebbgc_collect_start(w->m);
+	while (stats_of(w->heap).cycles == cycles) {
+		ebbgc_poll(w->m);
+		usleep(100);
+	}
+	ebbgc_cycles_suspend(w->m);
+	ebbgc_cycles_resume(w->m);
+}
+
+/* No region has names without one that holds them, which no cycle would mark. */
+static void names_are_held(const struct world *w)
+{
+	ebbgc_heap_t *h = w->heap;
+
+	for (size_t i = 0; i < (size_t)h->top * REGION_WORDS; i++)
+		if (h->far.named[i])
+			assert_true(h->far.holders[i / REGION_WORDS] > 0);
+}
+
+/*
+ * A thread's read of node X, which refers to Z, is under way when a far cycle begins, and ends
+ * before its first pause; then X refers to Z no more.  Y refers to X, so the store traces what it
+ * has of X.
+ */
+static struct {
+	struct world *w;
+	bool armed, under_way;		/* atomic */
+	int error;			/* of begin(), or trace() if .traces */
+	bool traces;
+} late;
+
+static int late_read(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
+		     size_t bytes)
+{
+	int r = store_read(arg, place, offset, to, bytes);
+
+	if (__atomic_exchange_n(&late.armed, false, __ATOMIC_SEQ_CST)) {
+		__atomic_store_n(&late.under_way, true, __ATOMIC_SEQ_CST);
+		while (!*(volatile bool *)&late.w->heap->far.marking.on)
+			usleep(100);
+	}
+	return r;
+}
+
+static int late_begin(void *arg, const struct ebbgc_far_cycle *cycle)
+{
+	int r = jobs_begin(arg, cycle);
+
+	return r || late.traces ? r : late.error;
+}
+
+static int late_trace(void *arg, const struct ebbgc_far_set *sets, size_t count, unsigned wait_ms)
+{
+	int r = jobs_trace(arg, sets, count, wait_ms);
+
+	return r ? r : late.error;
+}
+
+static const struct ebbgc_far_jobs late_jobs = {
+	sizeof(late_jobs), late_begin, late_trace, jobs_end,
+};
+
+static void *load_x(void *arg)
+{
+	struct world *w = late.w;
+	struct ebbgc_frame frame;
+	ebbgc_ref_t root, r;
+	ebbgc_mutator_t *m;
+
+	(void)arg;
+	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	ebbgc_frame_push(m, &frame, &root, 1);
+	root = w->roots[0];
+	__atomic_store_n(&late.armed, true, __ATOMIC_SEQ_CST);
+	r = ebbgc_load(m, root, slot_of(root, 10));
+	ebbgc_store(m, r, &node_of(r)->right, EBBGC_NULL);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+static void x_comes_back(struct world *w, const char *words, bool traces)
+{
+	pthread_t thread;
+	ebbgc_ref_t r;
+
+	open_with_jobs(w, words);
+	memset(&late, 0, sizeof(late));
+	late.w = w;
+	late.traces = traces;
+	late.error = -EAGAIN;
+	w->heap->far.store.jobs = &late_jobs;
+	w->heap->far.store.read = late_read;
+	the_jobs.one_donor = true;
+	nodes_fill(w, 2000);
+	w->roots[3] = ebbgc_alloc_length(w->m, w->fixed, 1);
+	r = at(w, w->roots[0], 10);
+	ebbgc_store(w->m, r, &node_of(r)->right, w->roots[3]);
+	r = at(w, w->roots[0], 11);
+	ebbgc_store(w->m, r, &node_of(r)->left, at(w, w->roots[0], 10));
+	w->roots[3] = EBBGC_NULL;
+	evict(w);
+	plain_cycle(w);
+	assert_int_equal(pthread_create(&thread, NULL, load_x, NULL), 0);
+	while (!__atomic_load_n(&late.under_way, __ATOMIC_SEQ_CST))
+		usleep(100);
+	far_cycle(w);
+	while (pthread_tryjoin_np(thread, NULL))
+		ebbgc_poll(w->m);
+	assert_int_equal(stats_of(w->heap).far_donor_failures, 1);
+	late.error = 0;
+}
+
+/* Names that a store told are forgotten if it fails; in the next cycles Z is freed. */
+static void names_of_a_failure(void **state)
+{
+	struct world w;
+
+	x_comes_back(&w, *state, true);
+	names_are_held(&w);
+	for (int i = 0; i < 4; i++) {
+		plain_cycle(&w);
+		names_are_held(&w);
+	}
+	nodes_check(&w, 2000);
+	world_close(&w);
+}
+
+/* X lost its mark in a cycle that read, yet later ones tell that it has come back. */
+static void what_came_back_long_ago(void **state)
+{
+	struct world w;
+
+	x_comes_back(&w, *state, false);
+	for (int i = 0; i < 3; i++)
+		far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_failures, 1);
+	assert_true(stats_of(w.heap).far_donor_cycles >= 3);
+	nodes_check(&w, 2000);
+	world_close(&w);
+}
+
+/* A store finds Z, which a region alone holds whose objects have all come back. */
+static void names_that_none_holds(void **state)
+{
+	enum { FEW = 6000, BACK = 3000 };
+	struct world w;
+	uint64_t name;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, FEW);
+	w.roots[3] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	name = w.roots[3].bits & EBBGC_ADDRESS_MASK;
+	for (size_t i = 0; i < 100; i++) {
+		ebbgc_ref_t r = at(&w, w.roots[0], i);
+
+		ebbgc_store(w.m, r, &node_of(r)->right, w.roots[3]);
+	}
+	evict(&w);
+	/* In checking mode, every second cycle is a far one: not the next one. */
+	if (w.heap->far.snapshots % 2)
+		far_cycle(&w);
+	nodes_check(&w, BACK);
+	plain_cycle(&w);
+	assert_true(bit_test(w.heap->far.named, granule_of(w.heap, name)));
+	the_jobs.wrong = JOBS_FINDS;
+	the_jobs.unlike = region_of(w.heap, name);
+	the_jobs.granule = (uint32_t)(granule_of(w.heap, name) % (64 * REGION_WORDS));
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_failures, 0);
+	assert_int_equal(w.heap->far.holders[region_of(w.heap, name)], 0);
+	names_are_held(&w);
+	the_jobs.wrong = JOBS_HONEST;
+	far_cycle(&w);
+	nodes_check(&w, FEW);
+	world_close(&w);
+}
+
+/* Values of ephemerons are read in each cycle, after the store's marks. */
+static void holds_do_not_grow(void **state)
+{
+	enum { FEW = 100 };
+	uint32_t most[2] = { 0 };
+	struct world w;
+	ebbgc_ref_t r;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, 2 * FEW);
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, FEW);
+	w.roots[3] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	for (size_t i = 0; i < FEW; i++) {
+		w.roots[2] = at(&w, w.roots[0], i);
+		r = at(&w, w.roots[0], i + FEW);
+		ebbgc_store(w.m, w.roots[1], slot_of(w.roots[1], i),
+			    ebbgc_ephemeron_new(w.m, w.roots[2], r));
+		r = at(&w, w.roots[0], i + FEW);
+		ebbgc_store(w.m, r, &node_of(r)->right, w.roots[3]);
+		r = at(&w, w.roots[0], i);
+		if (i)
+			ebbgc_store(w.m, r, &node_of(r)->left, at(&w, w.roots[0], i - 1));
+	}
+	w.roots[2] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_copy(w.m, w.roots[2], slot_of(w.roots[2], 0), w.roots[0],
+		   slot_of(w.roots[0], FEW - 1), 1);
+	evict(&w);
+	w.roots[0] = EBBGC_NULL;
+	for (int i = 0; i < 12; i++) {
+		uint32_t *now = &most[i >= 4];
+
+		far_cycle(&w);
+		for (uint32_t k = 0; k < w.heap->top; k++)
+			if (w.heap->far.regions[k].holds_count > *now)
+				*now = w.heap->far.regions[k].holds_count;
+	}
+	assert_true(stats_of(w.heap).far_donor_cycles >= 6);
+	assert_true(most[0] && most[1] <= most[0]);
+	names_are_held(&w);
+	/* Each counts once: all of them end with the objects. */
+	w.roots[1] = w.roots[2] = w.roots[3] = EBBGC_NULL;
+	for (int i = 0; i < 6; i++)
+		collect(&w);
+	assert_int_equal(stats_of(w.heap).far_bytes, 0);
+	for (uint32_t k = 0; k < w.heap->top; k++)
+		assert_int_equal(w.heap->far.holders[k], 0);
+	world_close(&w);
+}
+
+/* --- time ----------------------------------------------------------------------------------- */
+
+/* A list that alternates between here and there takes a call for each object. */
+static void a_pause_is_bounded(void **state)
+{
+	enum { LONG = 1000 };
+	struct world w;
+	ebbgc_ref_t r;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, LONG);
+	for (size_t i = 1; i < LONG; i++) {
+		w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, 1);
+		ebbgc_store(w.m, w.roots[1], slot_of(w.roots[1], 0), at(&w, w.roots[0], i - 1));
+		r = at(&w, w.roots[0], i);
+		ebbgc_store(w.m, r, &node_of(r)->right, w.roots[1]);
+	}
+	w.roots[1] = ebbgc_alloc_length(w.m, w.fixed, 1);
+	ebbgc_store(w.m, w.roots[1], slot_of(w.roots[1], 0), at(&w, w.roots[0], LONG - 1));
+	evict(&w);
+	w.roots[0] = EBBGC_NULL;
+	the_jobs.delay_us = 5000;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_cycles, 1);
+	assert_int_equal(stats_of(w.heap).far_donor_failures, 1);
+	assert_in_range(the_jobs.traces, 2, 100);
+	r = at(&w, w.roots[1], 0);
+	for (size_t i = LONG; i--;) {
+		assert_int_equal(node_of(r)->value, i);
+		w.roots[2] = r;
+		r = ebbgc_load(w.m, r, &node_of(r)->right);
+		if (i)
+			r = at(&w, r, 0);
+	}
+	world_close(&w);
+}
+
+/* The end of a heap waits for no further call. */
+static void destroyed_while_it_traces(void **state)
+{
+	enum { MANY = 60000 };
+	struct world w;
+	uint64_t traces;
+
+	open_with_jobs(&w, *state);
+	nodes_fill(&w, MANY);
+	evict(&w);
+	the_jobs.delay_us = 200000;
+	far_cycle_start(&w);
+	while (!*(volatile uint64_t *)&the_jobs.traces) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	ebbgc_detach(w.m);
+	traces = *(volatile uint64_t *)&the_jobs.traces;
+	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
+	assert_in_range(the_jobs.traces - traces, 0, 1);
+	assert_null(the_jobs.cycle);
+	assert_int_equal(w.store.places, 0);
+}
+
+/* A store that is full and fails all reads is not asked at once again. */
+static void cycles_that_fail(void **state)
+{
+	enum { FEW = 6000 };
+	struct world w;
+
+	half_dead(&w, *state, FEW);
+	w.store.fail_read = w.store.fail_write = -ESHUTDOWN;
+	w.store.fail_alloc = -ENOSPC;
+	the_jobs.fail_at = 0;
+	the_jobs.error = -ESHUTDOWN;
+	w.roots[2] = ebbgc_alloc_length(w.m, w.fixed, 8);
+	for (int i = 0; i < 300; i++) {
+		if (i % 10 == 0) {
+			the_jobs.fail_at = the_jobs.calls;
+			(void)ebbgc_far_evict(w.m);
+		}
+		for (size_t n = 0; n < 100; n++) {
+			ebbgc_ref_t r = node_new(&w, n);
+
+			ebbgc_store(w.m, w.roots[2], slot_of(w.roots[2], n % 8), r);
+		}
+		usleep(5000);
+		ebbgc_poll(w.m);
+	}
+	assert_in_range(stats_of(w.heap).far_abandoned, 1, 4);
+	w.store.fail_read = w.store.fail_write = w.store.fail_alloc = 0;
+	world_close(&w);
+}
+
+/* A program that was compiled before stores had jobs. */
+struct old_store {
+	void *members[5];
+};
+
+static void older_stores(void **state)
+{
+	int (*old_attach)(ebbgc_heap_t *heap, const struct ebbgc_far_store *store,
+			  const struct ebbgc_far_options *options) = old_ebbgc_far_attach;
+	struct store s = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct ebbgc_far_store store = store_of(&s);
+	struct {
+		struct old_store old;
+		uintptr_t other[4];
+	} program = { .other = { 1, 1, 1, 1 } };
+	struct ebbgc_far_options o;
+	ebbgc_heap_t *heap = checked_heap_with(*state, 64 << 20);
+
+	assert_int_equal(sizeof(struct old_store), offsetof(struct ebbgc_far_store, jobs));
+	memcpy(&program.old, &store, sizeof(program.old));
+	ebbgc_far_options_init(&o);
+	o.local_bytes = 8 << 20;
+	/* Members of a later version. */
+	assert_int_equal(ebbgc_far_attach_size(heap, (void *)&program, sizeof(program), &o), -E2BIG);
+	assert_int_equal(ebbgc_far_attach_size(heap, (void *)&program, sizeof(program.old) - 8, &o),
+			 -EINVAL);
+	assert_int_equal(old_attach(heap, (void *)&program, &o), 0);
+	assert_null(heap->far.store.jobs);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
 static void wrong_tables(void **state)
 {
 	static const struct ebbgc_far_jobs none = { sizeof(none), 0, 0, 0 };
@@ -640,6 +1010,15 @@ int main(void)
 		WITH(each_lie_is_found, "mode=stop"),
 		WITH(each_lie_is_found, "mode=concurrent"),
 		WITH(names_that_are_not_known, "mode=stop"),
+		WITH(names_of_a_failure, "mode=concurrent"),
+		WITH(what_came_back_long_ago, "mode=concurrent"),
+		WITH(names_that_none_holds, "mode=stop"),
+		WITH(names_that_none_holds, "mode=concurrent"),
+		WITH(holds_do_not_grow, "mode=concurrent"),
+		WITH(a_pause_is_bounded, "mode=stop"),
+		WITH(destroyed_while_it_traces, "mode=concurrent"),
+		WITH(cycles_that_fail, "mode=concurrent"),
+		WITH(older_stores, "mode=stop"),
 		WITH(wrong_tables, "mode=stop"),
 		WITH(threads_load, "mode=concurrent"),
 		WITH(threads_load, "mode=concurrent,nursery=64K"),

@@ -253,11 +253,13 @@ static int take_set(struct cycle *c, const struct wire_job_set *s)
 	for (uint32_t w = 0; w < s->words; w++)
 		for (uint64_t bits = get64(s->bits + 8 * w); bits; bits &= bits - 1) {
 			uint32_t granule = 64 * (s->first + w) + (uint32_t)__builtin_ctzll(bits);
+			int r;
 
 			c->counts.received++;
-			c->ops->named(c->data, s->region, granule);
-			if (cycle_push(c, s->region, granule))
-				return -ENOMEM;
+			r = c->ops->named(c->data, s->region, granule) ?:
+			    cycle_push(c, s->region, granule);
+			if (r)
+				return r;
 		}
 	return 0;
 }
@@ -347,24 +349,29 @@ static enum far_cycle_message next_message(const struct cycle *c, uint32_t i, ui
 	return m;
 }
 
+static uint64_t deadline_of(uint32_t wait_ms)
+{
+	return wait_ms == CYCLE_WAITS ? UINT64_MAX : now_ns() + wait_ms * UINT64_C(1000000);
+}
+
 /*
- * Waits for the donor that works again first, if no donor works now.  Returns false if that is more
- * than *@left ns, of which it takes what it waits.
+ * Waits for the donor that works again first, if no donor works now.  Returns false if that is
+ * after @deadline (of now_ns()), or that has passed.
  */
-static bool wait_for_donors(const struct cycle *c, uint64_t *left)
+static bool wait_for_donors(const struct cycle *c, uint64_t deadline)
 {
 	uint64_t first = UINT64_MAX, now = now_ns(), at;
 
 	for (uint32_t i = 0; i < c->step.donors; i++)
 		if (next_message(c, i, &at) && at < first)
 			first = at;
-	if (first <= now || first == UINT64_MAX)
-		return true;
-	if (first - now > *left)
+	if (first == UINT64_MAX || first < now)
+		first = now;
+	if (first > deadline)
 		return false;
-	nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
-				      (long)((first - now) % 1000000000) }, NULL);
-	*left -= *left == UINT64_MAX ? 0 : first - now;
+	if (first > now)
+		nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
+					      (long)((first - now) % 1000000000) }, NULL);
 	return true;
 }
 
@@ -395,10 +402,10 @@ static bool exchange(struct cycle *c)
 
 int cycle_run(struct cycle *c, uint32_t wait_ms)
 {
-	uint64_t left = wait_ms == CYCLE_WAITS ? UINT64_MAX : wait_ms * UINT64_C(1000000);
+	uint64_t deadline = deadline_of(wait_ms);
 
 	while (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step)) {
-		if (!wait_for_donors(c, &left)) {
+		if (!wait_for_donors(c, deadline)) {
 			c->error = c->error ?: -EAGAIN;
 			break;
 		}
@@ -412,12 +419,18 @@ int cycle_run(struct cycle *c, uint32_t wait_ms)
 	return c->error ?: -ECANCELED;
 }
 
-int cycle_end(struct cycle *c)
+int cycle_end(struct cycle *c, uint32_t wait_ms)
 {
+	uint64_t deadline = deadline_of(wait_ms);
+
 	if (!far_cycle_end(&c->step))
 		return c->error ?: -EBUSY;
+	/* A donor may send the marks of one region at a time. */
 	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c))
-		;
+		if (c->step.phase == FAR_CYCLE_ENDS && now_ns() > deadline) {
+			c->error = c->error ?: -EAGAIN;
+			break;
+		}
 	if (c->step.phase == FAR_CYCLE_DONE)
 		return 0;
 	cycle_abandon(c);

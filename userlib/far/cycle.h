@@ -21,9 +21,9 @@
 struct cycle_ops {
 	/*
 	 * A donor has a live object that refers to the object whose slot begins at @granule of
-	 * @region: that is named, by each call.
+	 * @region: that is named, by each call.  Returns 0, or -errno, which ends the cycle.
 	 */
-	void (*named)(void *data, uint32_t region, uint32_t granule);
+	int (*named)(void *data, uint32_t region, uint32_t granule);
 	/*
 	 * An object is reached, by cycle_push() or by a donor, once in the cycle.  Returns the
 	 * number of the donor that has it, or -1: the program has it, and the callee marks it, and
@@ -72,13 +72,13 @@ int cycle_push_word(struct cycle *c, uint32_t donor, uint32_t region, uint32_t w
 /*
  * Exchanges messages until marking is complete at the donors.  The caller may push more, and run
  * again.  Returns 0, or -errno of a donor: the cycle is abandoned, and nothing may be freed.
- * -EAGAIN: so it is after @wait_ms in which all donors had used up their share of their processors.
+ * -EAGAIN: so it is if more is to do after @wait_ms; the messages in flight are waited for.
  */
 #define CYCLE_WAITS UINT32_MAX /* ... as long as it takes */
 int cycle_run(struct cycle *c, uint32_t wait_ms);
 
 /* Ends a cycle that is complete, and fetches all marks.  Returns 0 or -errno, as cycle_run(). */
-int cycle_end(struct cycle *c);
+int cycle_end(struct cycle *c, uint32_t wait_ms);
 
 /* Abandons the cycle, and says so to donors that can be reached. */
 void cycle_abandon(struct cycle *c);

@@ -149,6 +149,9 @@ EBBFAR_API int ebbfar_destroy(struct ebbfar_options *options);
  */
 EBBFAR_API uint32_t ebbfar_member(const ebbfar_t *far);
 
+/* Returns whether memory of the pool is mapped, so that reads and writes are copies.  Any thread. */
+EBBFAR_API int ebbfar_maps(const ebbfar_t *far);
+
 /*
  * Returns why all calls fail, as "THING: CAUSE; REMEDY", or "" while the handle can be used.  The
  * text stays until ebbfar_close(); it tells a fence from a donor that has restarted.  Does not wait
@@ -352,7 +355,8 @@ struct ebbfar_heap_options {
 	/*
 	 * A live object in a pool refers to this object, which the donor of that one does not have;
 	 * called once or more.  Returns 1 if its donor is to mark it: the region is one of the
-	 * cycle's, and the object has not come back; else 0, and the program marks it.
+	 * cycle's, and the object has not come back; else 0, and the program marks it; or a
+	 * negative errno, with which the cycle fails: there can be no such reference.
 	 */
 	int (*found)(void *data, uint32_t region, uint32_t granule);
 	/* By ebbfar_heap_end(), for each region: which slots live, and which of them are named. */
@@ -386,12 +390,20 @@ struct ebbfar_region {
 	int leaf;               /* no object of it has references */
 	struct ebbfar_extent extent;
 	const uint64_t *live;   /* slots that are there, lowest bit first */
-	const uint64_t *gone;   /* 64 words: granules whose object has come back */
+	/*
+	 * 64 words: granules.  An object of .live whose granule is here has come back, or is dead;
+	 * other bits say nothing.
+	 */
+	const uint64_t *gone;
 };
 
 /* Does not use the handles yet.  -EINVAL: an option is wrong; -ENOMEM. */
 EBBFAR_API int ebbfar_heap_new(const struct ebbfar_heap_options *options, ebbfar_heap_t **heap);
-/* Before the handles are closed.  Not in a cycle.  NULL is fine. */
+/*
+ * Before the handles are closed.  A cycle that has not ended is over without a message to the
+ * donors.  NULL is fine.  In a child of fork() frees nothing: a thread of the parent may have been
+ * changing it.
+ */
 EBBFAR_API void ebbfar_heap_free(ebbfar_heap_t *heap);
 /* Describes type @type, below 2^16, before a cycle with such objects; it stays as it is. */
 EBBFAR_API int ebbfar_heap_type(ebbfar_heap_t *heap, uint32_t type,
@@ -401,9 +413,10 @@ EBBFAR_API int ebbfar_heap_region(ebbfar_heap_t *heap, const struct ebbfar_regio
 EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t word, uint64_t bits);
 
 /*
- * Waits until the donors have traced all that was pushed and found.  -EAGAIN: they have postponed
- * it for @wait_ms; -EOPNOTSUPP: a handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used
- * up; -EINVAL: a layout or region is none; -EBADMSG: a donor has other objects than the heap.
+ * Waits until the donors have traced all that was pushed and found.  -EAGAIN: that takes longer
+ * than @wait_ms; messages in flight are waited for, so the call may last longer.  -EOPNOTSUPP: a
+ * handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used up; -EINVAL: a layout or region
+ * is none; -EBADMSG: a donor has other objects than the heap.
  * After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that no mark
  * may be used.
  */
@@ -411,9 +424,10 @@ EBBFAR_API int ebbfar_heap_trace(ebbfar_heap_t *heap, unsigned wait_ms);
 
 /*
  * Ends the cycle.  With @commit, after ebbfar_heap_trace() without a failure, calls options.marks;
- * 0: each region's marks are here, and are of slots that it has.  Else returns -ECANCELED.
+ * 0: each region's marks are here, and are of slots that it has.  -EAGAIN as above.  Else returns
+ * -ECANCELED.
  */
-EBBFAR_API int ebbfar_heap_end(ebbfar_heap_t *heap, int commit);
+EBBFAR_API int ebbfar_heap_end(ebbfar_heap_t *heap, int commit, unsigned wait_ms);
 
 /* --- messages ----------------------------------------------------------------------------- */
 

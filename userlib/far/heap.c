@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cycle.h"
 #include "lib/base/bytes.h"
@@ -23,6 +24,7 @@ struct known {
 
 struct ebbfar_heap {
 	struct ebbfar_heap_options o;
+	pid_t pid;                             /* the process that made it */
 	ebbfar_t *pools[EBBFAR_HEAP_POOLS];
 	struct jobs_type *types;
 	uint32_t type_count, type_room;
@@ -51,11 +53,12 @@ static struct known *in_cycle(const struct ebbfar_heap *h, uint32_t region)
 	return k->cycle == h->number ? k : NULL;
 }
 
-static void named(void *data, uint32_t region, uint32_t granule)
+static int named(void *data, uint32_t region, uint32_t granule)
 {
 	struct ebbfar_heap *h = data;
 
 	h->found = h->o.found(h->o.data, region, granule);
+	return h->found < 0 ? h->found : 0;
 }
 
 /* Called behind named(), which has asked the program. */
@@ -259,13 +262,15 @@ int ebbfar_heap_new(const struct ebbfar_heap_options *o, ebbfar_heap_t **out)
 	h->o = *o;
 	memcpy(h->pools, o->pools, o->count * sizeof(*h->pools));
 	h->number = 1;
+	h->pid = getpid();
 	*out = h;
 	return 0;
 }
 
 void ebbfar_heap_free(ebbfar_heap_t *h)
 {
-	if (!h)
+	/* In a child, a thread of the parent may have been changing what is there. */
+	if (!h || h->pid != getpid())
 		return;
 	cycle_free(&h->cycle);
 	free(h->types);
@@ -386,14 +391,14 @@ int ebbfar_heap_trace(ebbfar_heap_t *h, unsigned wait_ms)
 	return h->error;
 }
 
-int ebbfar_heap_end(ebbfar_heap_t *h, int commit)
+int ebbfar_heap_end(ebbfar_heap_t *h, int commit, unsigned wait_ms)
 {
 	int r = commit && h->begun && !h->error ? 0 : -ECANCELED;
 
 	if (!h->cycle)
 		return r;
 	if (!r)
-		r = cycle_end(h->cycle) ?: h->error;
+		r = cycle_end(h->cycle, wait_ms) ?: h->error;
 	/* A donor that leaves a region out would have all of it freed. */
 	if (!r && h->marked != h->count)
 		r = -EBADMSG;

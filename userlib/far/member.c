@@ -29,6 +29,11 @@ uint32_t ebbfar_member(const ebbfar_t *far)
 	return far->member;
 }
 
+int ebbfar_maps(const ebbfar_t *far)
+{
+	return far->maps;
+}
+
 const char *ebbfar_why(const ebbfar_t *far)
 {
 	return __atomic_load_n(&far->client.lost, __ATOMIC_ACQUIRE) ? far->client.why : "";

@@ -1202,10 +1202,17 @@ struct ebbgc_far_place {
 	uint64_t words[3];
 };
 
-/* A type whose objects have references and may be in the store. */
+/*
+ * A type whose objects have references and may be in the store: as in struct ebbgc_layout.  This
+ * struct and the next two, of which there are arrays, are the same in all versions.
+ */
 struct ebbgc_far_type {
 	ebbgc_type_t type;		/* as in the lower half of an object's header */
-	struct ebbgc_layout layout;	/* .size to .run_count */
+	uint32_t length_offset, length_width;
+	uint32_t run_count;
+	uint64_t size, element_size;
+	uint64_t bitmap;
+	const struct ebbgc_run *runs;
 };
 
 /*
@@ -1217,8 +1224,11 @@ struct ebbgc_far_region {
 	uint32_t slot_bytes;
 	bool leaf;			/* no object of it has references */
 	struct ebbgc_far_place place;
-	const uint64_t *live;		/* slots in use, lowest bit first */
-	/* 64 words: granules of 16 bytes at which slots begin whose object has come back. */
+	const uint64_t *live;		/* slots that were written, lowest bit first */
+	/*
+	 * 64 words, of granules of 16 bytes.  If the one at which a slot of .live begins is here,
+	 * its object has come back, or is dead: the store has it no more.  Other bits say nothing.
+	 */
 	const uint64_t *gone;
 };
 
@@ -1228,7 +1238,7 @@ struct ebbgc_far_set {
 	uint64_t bits;
 };
 
-/* A far cycle; valid until end() returns. */
+/* A far cycle; valid until the last end() returns.  Later versions append members. */
 struct ebbgc_far_cycle {
 	uint64_t base, mask;		/* address of region 0; bits of a reference that are one */
 	uint32_t regions;		/* of the heap */
@@ -1239,18 +1249,27 @@ struct ebbgc_far_cycle {
 	void *data;
 	/*
 	 * An object that lives in the store refers to this one, which is not where that one is.
-	 * Returns 1: the store is to mark and trace it, too; 0: it need not.
+	 * Returns 1: the store is to mark and trace it, too; 0: it need not; a negative errno:
+	 * there can be no such reference, or the heap is being destroyed, and the call is to fail.
 	 */
 	int (*found)(void *data, uint32_t region, uint32_t granule);
-	/* By end(), once for each region of .stored: slots that live, and of these the named. */
+	/*
+	 * By end(), once for each region of .stored: slots that live, and which of these are named
+	 * by live objects in the store, of the same part of it.
+	 */
 	void (*marks)(void *data, uint32_t region, const uint64_t *marks, const uint64_t *named);
 };
 
 /*
- * How a store traces what it has, such as by jobs of donors, so that the heap reads nothing in a
- * far cycle.  The collector's thread calls these; all return 0 or a negative errno, upon which the
- * heap calls end(), once more if that has failed, and reads the objects itself, in the same cycle.
- * Begins with its size: later versions append members.
+ * How a store traces what it has, such as by jobs of donors, so that the heap reads nothing, or
+ * little, in a far cycle.  The collector's thread calls these, and ebbgc_heap_destroy() end(), once
+ * that thread has ended.  All return 0 or a negative errno: the heap reads the objects itself then,
+ * in the same cycle.  Each begin(), also one that fails, is followed by one end(); if that was to
+ * commit and fails, by another one that is not.  Begins with its size: later versions append members.
+ *
+ * @wait_ms is what is left of the time that the heap gives a cycle, of which it gives less in a
+ * pause.  A call that would take longer fails with -EAGAIN; it may end later as far as it cannot
+ * be interrupted, such as in a message.  ebbgc_heap_destroy() waits for the call.
  */
 struct ebbgc_far_jobs {
 	size_t struct_size;
@@ -1259,18 +1278,17 @@ struct ebbgc_far_jobs {
 	/*
 	 * Marks the objects of @sets, and all that they lead to in the store; passes on what
 	 * found() says, from one part of it to another.  Called as long as there is more.
-	 * -EAGAIN: it would take more than @wait_ms of waiting for others.
 	 */
 	int (*trace)(void *arg, const struct ebbgc_far_set *sets, size_t count, unsigned wait_ms);
 	/*
 	 * Ends the cycle.  With @commit calls marks(); else no mark is needed.  Slots with a mark
 	 * are kept, all others freed, so a store that is wrong here loses live objects.
 	 */
-	int (*end)(void *arg, bool commit);
+	int (*end)(void *arg, bool commit, unsigned wait_ms);
 };
 
 /*
- * The store.  Zero it, set what is needed.  All return 0 or a negative errno.  Any thread may call
+ * The store.  Zero it, set what is needed: later versions append members.  All return 0 or a negative errno.  Any thread may call
  * read(), several at a time, in ebbgc_load() and ebbgc_cas(); a thread of the heap's, `ebb-gc-far`,
  * and the collector's call the others.  They must not call functions of the heap.  Bytes of a place
  * change by write() alone, all of which happens before the first read().
@@ -1335,8 +1353,14 @@ static inline void ebbgc_far_options_init(struct ebbgc_far_options *options)
  *
  * ebbgc_heap_each() and ebbgc_heap_walk() fail with -ENOTSUP in such a heap.
  */
-EBBGC_API int ebbgc_far_attach(ebbgc_heap_t *heap, const struct ebbgc_far_store *store,
-			       const struct ebbgc_far_options *options);
+EBBGC_API int ebbgc_far_attach_size(ebbgc_heap_t *heap, const struct ebbgc_far_store *store,
+				    size_t store_size, const struct ebbgc_far_options *options);
+
+static inline int ebbgc_far_attach(ebbgc_heap_t *heap, const struct ebbgc_far_store *store,
+				   const struct ebbgc_far_options *options)
+{
+	return ebbgc_far_attach_size(heap, store, sizeof(*store), options);
+}
 
 /*
  * Moves all that can leave to the store, and waits for that: before a program idles, and for tests.

@@ -11,7 +11,8 @@
  *	ebbfar_close(pool);
  *
  * With several pools of different donors, regions go to each in turn; with handles that were opened
- * with EBBFAR_JOBS, the donors trace the objects that lie there, and far cycles read nothing:
+ * with EBBFAR_JOBS, the donors trace the objects that lie there, and far cycles read nothing, or
+ * little.  If the memory of all is mapped, the heap reads: that takes no longer than the messages.
  *
  *	struct ebbgc_far_donors donors = { 0 };
  *
@@ -104,12 +105,15 @@ static inline void ebbgc_far_pool(struct ebbgc_far_store *store, ebbfar_t *pool)
 struct ebbgc_far_donors {
 	ebbfar_t *pools[EBBFAR_HEAP_POOLS];
 	unsigned count;
+	bool trace_mapped;		/* donors trace also if the memory of all is mapped */
 	/* Of the functions below. */
 	unsigned next, filled;		/* the pool to allocate from, and regions there in a row */
 	uint32_t told;			/* types */
 	ebbfar_heap_t *heap;
 	const struct ebbgc_far_cycle *cycle;
 };
+
+#define EBBGC_FAR_MOST 8184u	/* bytes of an object in the store, at most */
 
 /* Regions in a row that go to one pool: what refers to one another often is of an age. */
 #define EBBGC_FAR_ROW 32u
@@ -214,31 +218,39 @@ static inline int ebbgc_far_donors_heap(struct ebbgc_far_donors *d)
 	return ebbfar_heap_new(&o, &d->heap);
 }
 
+/*
+ * Describes the type, or leaves it out if that is impossible: a donor that meets an object of it
+ * says so, and the heap reads.
+ */
 static inline int ebbgc_far_donors_type(struct ebbgc_far_donors *d, const struct ebbgc_far_type *t)
 {
+	/* Elements that do not fit a slot: an object in the store has none. */
+	const bool elements = t->length_width && t->element_size <= EBBGC_FAR_MOST;
 	struct ebbfar_layout l;
+	int r;
 
 	memset(&l, 0, sizeof(l));
-	l.size = (uint32_t)t->layout.size;
-	l.element_size = (uint32_t)t->layout.element_size;
-	l.length_offset = t->layout.length_width ? t->layout.length_offset : 0;
-	l.length_width = t->layout.length_width;
-	l.bitmap = t->layout.bitmap;
-	/* An element that does not fit a slot: no such object leaves. */
-	if (t->layout.element_size > UINT32_MAX)
-		return -EINVAL;
-	for (size_t i = 0; i < t->layout.run_count; i++) {
-		const struct ebbgc_run *run = &t->layout.runs[i];
+	l.size = (uint32_t)t->size;
+	l.bitmap = t->bitmap;
+	if (elements) {
+		l.element_size = (uint32_t)t->element_size;
+		l.length_offset = t->length_offset;
+		l.length_width = t->length_width;
+	}
+	for (uint32_t i = 0; i < t->run_count; i++) {
+		const struct ebbgc_run *run = &t->runs[i];
 
-		if (!run->count)
+		if (!run->count || (run->count == EBBGC_COUNT_LENGTH && !elements))
 			continue;
 		if (l.runs == EBBFAR_RUNS)
-			return -EOPNOTSUPP;
+			return 0;
 		l.run[l.runs].offset = run->offset;
-		l.run[l.runs].stride = run->stride;
+		/* With one reference it may be anything. */
+		l.run[l.runs].stride = run->count == 1 ? 8 : run->stride;
 		l.run[l.runs++].count = run->count == EBBGC_COUNT_LENGTH ? UINT32_MAX : run->count;
 	}
-	return ebbfar_heap_type(d->heap, t->type, &l);
+	r = ebbfar_heap_type(d->heap, t->type, &l);
+	return r == -EINVAL ? 0 : r;
 }
 
 static inline int ebbgc_far_donors_begin(void *arg, const struct ebbgc_far_cycle *cycle)
@@ -277,30 +289,37 @@ static inline int ebbgc_far_donors_trace(void *arg, const struct ebbgc_far_set *
 	return r ? r : ebbfar_heap_trace(d->heap, wait_ms);
 }
 
-static inline int ebbgc_far_donors_stop(void *arg, bool commit)
+static inline int ebbgc_far_donors_stop(void *arg, bool commit, unsigned wait_ms)
 {
 	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
 
-	return d->heap ? ebbfar_heap_end(d->heap, commit) : -ECANCELED;
+	return d->heap ? ebbfar_heap_end(d->heap, commit, wait_ms) : -ECANCELED;
 }
 
-/* Fills in the store. */
-static inline void ebbgc_far_donors(struct ebbgc_far_store *store, struct ebbgc_far_donors *donors)
+/* Fills in the store.  Returns 0; -EINVAL: .count is 0, or above EBBFAR_HEAP_POOLS. */
+static inline int ebbgc_far_donors(struct ebbgc_far_store *store, struct ebbgc_far_donors *donors)
 {
 	static const struct ebbgc_far_jobs jobs = {
 		sizeof(struct ebbgc_far_jobs), ebbgc_far_donors_begin, ebbgc_far_donors_trace,
 		ebbgc_far_donors_stop,
 	};
+	bool trace = donors->trace_mapped;
 
+	memset(store, 0, sizeof(*store));
+	if (!donors->count || donors->count > EBBFAR_HEAP_POOLS)
+		return -EINVAL;
+	for (unsigned i = 0; i < donors->count; i++)
+		trace = trace || !ebbfar_maps(donors->pools[i]);
 	store->arg = donors;
 	store->alloc = ebbgc_far_donors_alloc;
 	store->write = ebbgc_far_donors_write;
 	store->read = ebbgc_far_donors_read;
 	store->free = ebbgc_far_donors_free;
-	store->jobs = &jobs;
+	store->jobs = trace ? &jobs : 0;
+	return 0;
 }
 
-/* After ebbgc_heap_destroy(), before the handles are closed. */
+/* After ebbgc_heap_destroy(), before the handles are closed.  In a child of fork() does nothing. */
 static inline void ebbgc_far_donors_end(struct ebbgc_far_donors *donors)
 {
 	ebbfar_heap_free(donors->heap);

@@ -59,6 +59,8 @@ static void tables_free(struct ebbgc_heap *h)
 		munmap(f->marking.passed, granule_bytes(h));
 	if (f->marking.lives)
 		munmap(f->marking.lives, granule_bytes(h));
+	if (f->marking.names)
+		munmap(f->marking.names, granule_bytes(h));
 	if (f->marking.sets)
 		munmap(f->marking.sets, FAR_SETS * sizeof(*f->marking.sets));
 	f->marking = (struct far_marking){ 0 };
@@ -120,16 +122,19 @@ static bool jobs_are_valid(const struct ebbgc_far_jobs *j)
 	return !j || (j->struct_size >= sizeof(*j) && j->begin && j->trace && j->end);
 }
 
-int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
-		     const struct ebbgc_far_options *options)
+int ebbgc_far_attach_size(ebbgc_heap_t *h, const struct ebbgc_far_store *from, size_t store_size,
+			  const struct ebbgc_far_options *options)
 {
+	struct ebbgc_far_store store = { 0 };
 	struct ebbgc_far_options o;
 	int r = far_options_take(&o, options);
 
+	if (!r)
+		r = versioned_copy(&store, sizeof(store), from, store_size, STORE_LEAST);
 	if (r)
 		return r;
-	if (!store->alloc || !store->write || !store->read || !store->free ||
-	    !jobs_are_valid(store->jobs))
+	if (!store.alloc || !store.write || !store.read || !store.free ||
+	    !jobs_are_valid(store.jobs))
 		return -EINVAL;
 	if (os_forked(h->pid))
 		return -ECHILD;
@@ -143,7 +148,7 @@ int ebbgc_far_attach(ebbgc_heap_t *h, const struct ebbgc_far_store *store,
 			tables_free(h);
 	}
 	if (!r) {
-		far_begin(h, store, &o);
+		far_begin(h, &store, &o);
 		r = leave_start(h);
 		if (r)
 			tables_free(h);

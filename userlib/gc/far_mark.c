@@ -21,6 +21,7 @@
 #define REMARKS 4u		/* pauses that only find more to read, before they read it */
 #define PACE 4u			/* times the duration of a far cycle, between two */
 #define FAILURES 6u		/* doublings of that, at most */
+#define FAILED_NS 250000000u	/* after one that was abandoned, at least, before these */
 #define LITTLE 8u		/* freeing less than this share of the store is a failure */
 
 static size_t granule_bytes(const struct ebbgc_heap *h)
@@ -94,9 +95,10 @@ static void region_clear(struct ebbgc_heap *h, uint32_t region)
 	for (size_t i = 0; i < REGION_WORDS; i++) {
 		uint64_t in_store = word_at(h->allocated, region, i);
 
-		if (!word_at(h->marks, region, i))
-			continue;
-		sent[i] = __atomic_and_fetch(&marks[i], ~in_store, __ATOMIC_RELAXED);
+		/* Also what lost its mark when it came back during an earlier cycle, or is dead. */
+		sent[i] = ~in_store;
+		if (word_at(h->marks, region, i))
+			__atomic_fetch_and(&marks[i], ~in_store, __ATOMIC_RELAXED);
 	}
 	h->far.regions[region].traced = true;
 }
@@ -338,6 +340,8 @@ static void tables_zero(struct ebbgc_heap *h)
 		zero(k->passed, top * REGION_WORDS * sizeof(*k->passed));
 	if (k->lives)
 		zero(k->lives, top * REGION_WORDS * sizeof(*k->lives));
+	if (k->names)
+		zero(k->names, top * REGION_WORDS * sizeof(*k->names));
 }
 
 /* Waits longer before the next one, or not. */
@@ -347,7 +351,8 @@ static void pace(struct ebbgc_heap *h, bool failed)
 
 	pthread_mutex_lock(&h->lock);
 	k->failures = failed ? k->failures + (k->failures < FAILURES) : 0;
-	k->next_at = os_now() + (k->ns * PACE << k->failures);
+	/* A lost donor fails at once. */
+	k->next_at = os_now() + ((k->ns * PACE + (k->on ? 0 : FAILED_NS)) << k->failures);
 	h->stats.far_cycles += k->on;
 	h->stats.far_abandoned += !k->on;
 	h->stats.far_read_bytes += k->bytes;
@@ -499,21 +504,32 @@ static uint64_t region_sweep(struct ebbgc_heap *h, uint32_t region)
 static void holds_keep(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_region *r = &h->far.regions[region];
-	uint32_t *more;
-	size_t count;
+	uint32_t *more, count = 0;
 
 	far_trace_holds(h, region);
 	if (!r->holds_next_count)
 		return;
-	count = (size_t)r->holds_count + r->holds_next_count;
-	more = realloc(r->holds, count * sizeof(*more));
+	h->far.naming_serial++;
+	for (uint32_t i = 0; i < r->holds_count; i++)
+		h->far.regions[r->holds[i]].seen = h->far.naming_serial;
+	for (uint32_t i = 0; i < r->holds_next_count; i++) {
+		uint32_t in = r->holds_next[i];
+
+		if (h->far.regions[in].seen == h->far.naming_serial) {
+			/* It counts once. */
+			h->far.holders[in]--;
+			continue;
+		}
+		h->far.regions[in].seen = h->far.naming_serial;
+		r->holds_next[count++] = in;
+	}
+	more = count ? realloc(r->holds, (r->holds_count + count) * sizeof(*more)) : NULL;
 	if (more) {
-		memcpy(more + r->holds_count, r->holds_next, r->holds_next_count * sizeof(*more));
-		__atomic_fetch_add(&h->far.tables, r->holds_next_count * sizeof(*more),
-				   __ATOMIC_RELAXED);
+		memcpy(more + r->holds_count, r->holds_next, count * sizeof(*more));
+		__atomic_fetch_add(&h->far.tables, count * sizeof(*more), __ATOMIC_RELAXED);
 		r->holds = more;
-		r->holds_count = (uint32_t)count;
-	} else {
+		r->holds_count += count;
+	} else if (count) {
 		r->holds_for_ever = true;
 	}
 	free(r->holds_next);
@@ -552,6 +568,8 @@ void far_mark_free(struct ebbgc_heap *h)
 	for (uint32_t r = 0; r < top_of(h); r++)
 		if (region_is_out(h, r))
 			holds_take(h, r);
+	if (k->by == FAR_TRACED)
+		far_trace_unheld(h);
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
 		if (!h->far.regions[r].traced)
 			continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "far_trace.h"
@@ -10,8 +11,16 @@
 #include "os.h"
 #include "type.h"
 
-#define WAIT_MS 2000u	/* for a store that is busy, in a call; */
-#define PAUSE_MS 200u	/* in a pause */
+/* Of all calls in a cycle: ns, and bytes of the store that add 1 ms each; less in pauses. */
+#define CYCLE_NS (UINT64_C(10) * 1000000000)
+#define CYCLE_BYTES ((uint64_t)64 << 10)
+#define PAUSE_NS UINT64_C(500000000)
+#define PAUSE_BYTES ((uint64_t)256 << 10)
+#define END_MS 1u	/* for an end without marks */
+
+_Static_assert(sizeof(struct ebbgc_far_type) == 48 && sizeof(struct ebbgc_far_region) == 56 &&
+	       sizeof(struct ebbgc_far_set) == 16 && sizeof(struct ebbgc_run) == 12,
+	       "stores that were compiled before have arrays of these");
 
 static uint64_t *words_of(uint64_t *bitmap, uint32_t region)
 {
@@ -50,13 +59,15 @@ static int found(void *data, uint32_t region, uint32_t granule)
 	struct tracer *t = &h->marker.tracers[0];
 	uint64_t name, now;
 
+	if (marking_abandoned(h))
+		return -ECANCELED;
 	if (!was_named(h, region, granule)) {
 		k->wrong = true;
-		return 0;
+		return -EBADMSG;
 	}
 	name = name_at(h, region, granule);
 	now = forward(h, name);
-	bit_set(k->named, granule_of(h, name));
+	bit_set(k->names, granule_of(h, name));
 	if (now != name || !is_traced(h, region) || kind_is_leaf(h->kinds[region])) {
 		mark_object(t, now);
 		return 0;
@@ -92,18 +103,21 @@ static void take_marks(void *data, uint32_t region, const uint64_t *marks, const
 {
 	struct ebbgc_heap *h = data;
 	struct far_marking *k = &h->far.marking;
-	uint64_t names[REGION_WORDS] = { 0 };
+	uint64_t names[REGION_WORDS] = { 0 }, *lives = words_of(k->lives, region);
 
 	if (region >= __atomic_load_n(&h->top, __ATOMIC_RELAXED) || !is_traced(h, region) ||
-	    !granules_set(h, region, marks, words_of(k->lives, region)) ||
+	    h->far.regions[region].told || !granules_set(h, region, marks, lives) ||
 	    !granules_set(h, region, named, names)) {
 		k->wrong = true;
 		return;
 	}
+	h->far.regions[region].told = true;
+	k->told++;
 	for (size_t i = 0; i < REGION_WORDS; i++) {
-		if (names[i] & ~word_at(h->far.named, region, i))
+		/* What a reference there leads to is marked, and was named before. */
+		if (names[i] & ~(lives[i] & word_at(h->far.named, region, i)))
 			k->wrong = true;
-		words_of(k->named, region)[i] |= names[i];
+		words_of(k->names, region)[i] |= names[i];
 	}
 }
 
@@ -127,10 +141,11 @@ static uint32_t types_list(const struct ebbgc_heap *h, uint32_t end, struct ebbg
 		if (!is_told(t))
 			continue;
 		if (to)
-			to[n] = (struct ebbgc_far_type){ .type = i, .layout = {
-				.flags = t->flags, .size = t->size, .element_size = t->element_size,
+			to[n] = (struct ebbgc_far_type){
+				.type = i, .size = t->size, .element_size = t->element_size,
 				.length_offset = t->length_offset, .length_width = t->length_width,
-				.bitmap = t->bitmap, .runs = t->runs, .run_count = t->run_count } };
+				.bitmap = t->bitmap, .runs = t->runs,
+				.run_count = (uint32_t)t->run_count };
 		n++;
 	}
 	return n;
@@ -141,10 +156,11 @@ static uint32_t regions_list(const struct ebbgc_heap *h, struct ebbgc_far_region
 	uint32_t n = 0;
 
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
-		const struct far_region *f = &h->far.regions[r];
+		struct far_region *f = &h->far.regions[r];
 
 		if (!is_traced(h, r))
 			continue;
+		f->told = false;
 		if (to)
 			to[n] = (struct ebbgc_far_region){
 				.region = r, .slot_bytes = (uint32_t)h->slot_size[h->kinds[r]],
@@ -166,6 +182,9 @@ static int begin(struct ebbgc_heap *h)
 	k->stored_regions = calloc(regions + 1, sizeof(*k->stored_regions));
 	if (!k->types || !k->stored_regions)
 		return -ENOMEM;
+	k->told = 0;
+	k->call_ns[0] = CYCLE_NS + k->stored / CYCLE_BYTES * 1000000;
+	k->call_ns[1] = PAUSE_NS + k->stored / PAUSE_BYTES * 1000000;
 	k->cycle = (struct ebbgc_far_cycle){
 		.base = (uint64_t)(uintptr_t)h->base, .mask = EBBGC_ADDRESS_MASK,
 		.regions = h->region_count, .types = k->types, .stored = k->stored_regions,
@@ -173,7 +192,24 @@ static int begin(struct ebbgc_heap *h)
 		.marks = take_marks };
 	types_list(h, end, k->types);
 	regions_list(h, k->stored_regions);
+	k->by = FAR_TRACES;
 	return h->far.store.jobs->begin(h->far.store.arg, &k->cycle);
+}
+
+/* The time of calls, in ms: 0 if it is used up. */
+static unsigned int time_left(const struct ebbgc_heap *h)
+{
+	uint64_t ms = h->far.marking.call_ns[h->in_pause] / 1000000;
+
+	return ms > INT_MAX ? INT_MAX : (unsigned int)ms;
+}
+
+/* A call has begun at @since, ns. */
+static void time_take(struct ebbgc_heap *h, uint64_t since)
+{
+	uint64_t *left = &h->far.marking.call_ns[h->in_pause], ns = os_now() - since;
+
+	*left -= ns < *left ? ns : *left;
 }
 
 /* --- b. trace ------------------------------------------------------------------------------- */
@@ -181,10 +217,16 @@ static int begin(struct ebbgc_heap *h)
 static int trace(struct ebbgc_heap *h, uint32_t count)
 {
 	struct far_marking *k = &h->far.marking;
+	unsigned int wait_ms = time_left(h);
+	uint64_t since = os_now();
 	int e;
 
-	e = h->far.store.jobs->trace(h->far.store.arg, k->sets, count,
-				     h->in_pause ? PAUSE_MS : WAIT_MS);
+	if (marking_abandoned(h))
+		return -ECANCELED;
+	if (!wait_ms)
+		return -EAGAIN;
+	e = h->far.store.jobs->trace(h->far.store.arg, k->sets, count, wait_ms);
+	time_take(h, since);
 	return k->wrong ? -EBADMSG : e;
 }
 
@@ -225,25 +267,18 @@ static int pass(struct ebbgc_heap *h)
 
 /* --- c. commit ------------------------------------------------------------------------------ */
 
-/* Is there an object for each mark, and a mark for each object that was passed? */
+/* Has each object with a mark been there, and has each that was passed a mark? */
 static bool marks_can_be(const struct ebbgc_heap *h, uint32_t region)
 {
 	const struct far_marking *k = &h->far.marking;
 
 	for (size_t i = 0; i < REGION_WORDS; i++) {
-		/* In this order: what comes back while marking is marked before it ceases to be. */
-		uint64_t there = word_at(h->allocated, region, i);
-		uint64_t marks = word_at(h->marks, region, i);
 		uint64_t lives = word_at(k->lives, region, i);
 
-		if (word_at(k->passed, region, i) & ~lives)
+		/* Nothing was read yet: .sent is what had come back, or was dead. */
+		if ((word_at(k->passed, region, i) & ~lives) ||
+		    (lives & word_at(k->sent, region, i)))
 			return false;
-		for (uint64_t bits = lives & ~there & ~marks; bits; bits &= bits - 1) {
-			uint64_t name = name_at(h, region, 64 * i + (size_t)__builtin_ctzll(bits));
-
-			if (forward(h, name) == name)
-				return false;
-		}
 	}
 	return true;
 }
@@ -263,6 +298,16 @@ static uint64_t word_mark(struct ebbgc_heap *h, uint32_t region, size_t i, uint6
 	}
 	return fresh ? fresh & ~__atomic_fetch_or(&words_of(h->marks, region)[i], fresh,
 						  __ATOMIC_SEQ_CST) : 0;
+}
+
+static void names_take(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	size_t words = (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) * REGION_WORDS;
+
+	for (size_t i = 0; i < words; i++)
+		if (k->names[i])
+			__atomic_fetch_or(&k->named[i], k->names[i], __ATOMIC_RELAXED);
 }
 
 static void marks_take(struct ebbgc_heap *h, uint32_t region)
@@ -289,14 +334,27 @@ static void marks_take(struct ebbgc_heap *h, uint32_t region)
 static int commit(struct ebbgc_heap *h)
 {
 	struct far_marking *k = &h->far.marking;
-	int e = h->far.store.jobs->end(h->far.store.arg, true);
+	unsigned int wait_ms = time_left(h);
+	uint64_t since = os_now();
+	int e;
 
-	for (uint32_t i = 0; !e && i < k->cycle.stored_count; i++)
-		if (k->wrong || !marks_can_be(h, k->stored_regions[i].region))
-			e = -EBADMSG;
-	for (uint32_t i = 0; !e && i < k->cycle.stored_count; i++)
+	if (!wait_ms)
+		return -EAGAIN;
+	e = h->far.store.jobs->end(h->far.store.arg, true, wait_ms);
+	time_take(h, since);
+	if (e)
+		return e;
+	/* It has ended, whatever it says. */
+	k->by = FAR_BY_READING;
+	if (k->wrong || k->told != k->cycle.stored_count)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
+		if (!marks_can_be(h, k->stored_regions[i].region))
+			return -EBADMSG;
+	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
 		marks_take(h, k->stored_regions[i].region);
-	return e;
+	names_take(h);
+	return 0;
 }
 
 /* --- the whole ------------------------------------------------------------------------------ */
@@ -310,9 +368,11 @@ static bool tables_make(struct ebbgc_heap *h)
 		k->passed = os_map(bytes);
 	if (!k->lives)
 		k->lives = os_map(bytes);
+	if (!k->names)
+		k->names = os_map(bytes);
 	if (!k->sets)
 		k->sets = os_map(FAR_SETS * sizeof(*k->sets));
-	return k->passed && k->lives && k->sets;
+	return k->passed && k->lives && k->names && k->sets;
 }
 
 /* Does each region that has names know in which ones? */
@@ -346,7 +406,7 @@ void far_trace_end(struct ebbgc_heap *h)
 	if (os_forked(h->pid))
 		return;
 	if (k->by == FAR_TRACES)
-		h->far.store.jobs->end(h->far.store.arg, false);
+		h->far.store.jobs->end(h->far.store.arg, false, END_MS);
 	free(k->types);
 	free(k->stored_regions);
 	k->types = NULL;
@@ -382,7 +442,6 @@ bool far_trace_some(struct ebbgc_heap *h)
 			k->by = FAR_BY_READING;
 			return false;
 		}
-		k->by = FAR_TRACES;
 		e = begin(h);
 	}
 	if (!e)
@@ -432,4 +491,13 @@ void far_trace_holds(struct ebbgc_heap *h, uint32_t region)
 	__atomic_fetch_sub(&h->far.tables, (r->holds_count - count) * sizeof(*r->holds),
 			   __ATOMIC_RELAXED);
 	r->holds_count = count;
+}
+
+void far_trace_unheld(struct ebbgc_heap *h)
+{
+	uint32_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
+
+	for (uint32_t r = 0; r < top; r++)
+		if (h->far.marking.holders[r] && !h->far.holders[r])
+			memset(words_of(h->far.named, r), 0, REGION_WORDS * sizeof(uint64_t));
 }

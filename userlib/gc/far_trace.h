@@ -21,8 +21,13 @@
  * change there: it holds what it held before, as far as that is named still.
  *
  * What is believed.  A name is followed only if it was named before; a mark is one only of an
- * object that is there or has come back; all that was passed is marked.  A store that leaves out
- * marks or names beyond that loses live objects.
+ * object that the store had when the marks were cleared; what is named there is marked; all that
+ * was passed is marked; each region is told of once.  A store that leaves out marks or names beyond
+ * that loses live objects.
+ *
+ * Time.  Calls of the store have a time in each cycle, by the bytes that are stored, and a smaller
+ * one in its pauses: a list that alternates between here and there takes a call for each object.
+ * Once it is used up, the rest is read.
  */
 #ifndef EBBGC_FAR_TRACE_H
 #define EBBGC_FAR_TRACE_H
@@ -44,6 +49,9 @@ bool far_trace_some(struct ebbgc_heap *h);
 void far_trace_names(struct ebbgc_heap *h);
 /* Then for each region that was traced: it holds what is left of what it held. */
 void far_trace_holds(struct ebbgc_heap *h, uint32_t region);
+
+/* Then once: no name stays in a region in which no region holds any. */
+void far_trace_unheld(struct ebbgc_heap *h);
 
 /* The cycle, or the heap, ends. */
 void far_trace_end(struct ebbgc_heap *h);

@@ -224,6 +224,7 @@ struct far_region {
 	/* Of a far cycle: see far_mark.h. */
 	bool waits;			/* objects were marked here that were not traced; atomic */
 	bool traced;			/* by this cycle */
+	bool told;			/* its marks were: see far_trace.h */
 	uint32_t *holds_next;		/* as .holds, after the cycle */
 	uint32_t holds_next_count;
 	bool holds_for_ever;		/* without memory for .holds */
@@ -260,7 +261,10 @@ struct far_marking {
 	uint64_t cpu_ns;		/* of the collector's thread */
 	/* See far_trace.h. */
 	enum far_by by;
-	uint64_t *passed, *lives;	/* as .sent: passed to the store; marked there */
+	/* As .sent: passed to the store; marked there; named, as it says. */
+	uint64_t *passed, *lives, *names;
+	uint32_t told;			/* regions whose marks are here */
+	uint64_t call_ns[2];		/* left for the store: beside the program, in a pause */
 	struct ebbgc_far_set *sets;
 	struct ebbgc_far_type *types;
 	struct ebbgc_far_region *stored_regions;

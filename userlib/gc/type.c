@@ -171,7 +171,7 @@ int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout,
 		r = type_fill(h, &h->types[h->type_count], &known);
 	if (!r) {
 		*type = h->type_count;
-		__atomic_store_n(&h->type_count, h->type_count + 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&h->type_count, h->type_count + 1, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return r;

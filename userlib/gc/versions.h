@@ -11,6 +11,7 @@
 /* Size of the members that every version has. */
 #define OPTIONS_LEAST offsetof(struct ebbgc_options, features)
 #define LAYOUT_LEAST offsetof(struct ebbgc_layout, trace)
+#define STORE_LEAST offsetof(struct ebbgc_far_store, jobs)
 
 /* Bytes of the structs in 0.1.0, whose functions take no size. */
 #define OPTIONS_0_1_0 152u

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A heap of libebbgc whose far generation is at donors, which trace it (--jobs on) or not (off).
+ * A heap of libebbgc whose far generation is at donors, which trace it (--jobs on), if some memory
+ * is not mapped (auto), or not (off).
  *
  *	far_heap [options] GROUPS DONOR...
  *		GROUPS groups of 16 nodes leave; every second group, and rings, are garbage; a far
  *		cycle; then all that lives is loaded and compared
  *
- * Options: --jobs on|off; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of
+ * Options: --jobs on|auto|off; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of
  * every fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job
  * message N is sent to it, or, if N is negative, after its reply.  Then what the other donors have
  * must be there, and the heap must go on.
@@ -171,7 +172,9 @@ static void make_heap(void)
 	r = ebbgc_heap_create(&go, &heap.heap);
 	if (r)
 		fail_with("heap", r);
-	ebbgc_far_donors(&store, &heap.donors);
+	r = ebbgc_far_donors(&store, &heap.donors);
+	if (r)
+		fail_with("donors", r);
 	store.alloc = counted_alloc;
 	ebbgc_far_options_init(&o);
 	o.local_bytes = (size_t)64 << 20;
@@ -415,14 +418,15 @@ int main(int argc, char **argv)
 {
 	int at = 1;
 
-	heap.jobs = true;
+	heap.jobs = heap.donors.trace_mapped = true;
 	heap.links = 100;
 	for (; at + 1 < argc && !strncmp(argv[at], "--", 2); at += 2) {
 		const char *value = argv[at + 1];
 
-		if (!strcmp(argv[at], "--jobs"))
-			heap.jobs = !strcmp(value, "on");
-		else if (!strcmp(argv[at], "--check"))
+		if (!strcmp(argv[at], "--jobs")) {
+			heap.jobs = strcmp(value, "off");
+			heap.donors.trace_mapped = !strcmp(value, "on");
+		} else if (!strcmp(argv[at], "--check"))
 			heap.check = !strcmp(value, "on");
 		else if (!strcmp(argv[at], "--links"))
 			heap.links = (uint32_t)atoi(value);

@@ -169,11 +169,12 @@ static uint32_t slot_of(uint32_t region, uint32_t granule)
 	return slot;
 }
 
-static void named(void *data, uint32_t region, uint32_t granule)
+static int named(void *data, uint32_t region, uint32_t granule)
 {
 	uint32_t slot = slot_of(region, granule);
 
 	heap.got[region].named[slot / 64] |= 1ull << slot % 64;
+	return 0;
 }
 
 static int reached(void *data, uint32_t region, uint32_t granule)
@@ -273,7 +274,7 @@ static int far_cycle(uint32_t number, const uint64_t *roots, uint32_t n)
 		if (!before && !heap.queue.n)
 			break;
 	}
-	return r ?: cycle_end(heap.cycle);
+	return r ?: cycle_end(heap.cycle, CYCLE_WAITS);
 }
 
 /* Of the regions that @places has anywhere. */
