@@ -4,16 +4,20 @@
  * functions: what they are told of regions, and which marks they may not have.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "lib/base/bytes.h"
 #include "userlib/far/cycle.h"
 #include "userlib/far/member.h"
+#include "userlib/gc/ebbgc_far.h"
 
 #include <cmocka.h>
 
@@ -40,6 +44,10 @@ struct donor {
 	int refuses;                /* -errno of PLACE */
 	uint32_t pause;             /* us, of TRACE */
 	uint32_t out;               /* region + 1 whose granule 0 a TRACE's reply has */
+	uint32_t drips;             /* us that an END takes, of one region's marks */
+	uint8_t types;              /* that it was told of */
+	struct wire_job_layout layout[16];
+	struct wire_job_run run[16];    /* the first one of each */
 };
 
 static struct donor *donors[DONORS];
@@ -47,6 +55,7 @@ static ebbfar_t *pools[DONORS];
 static ebbfar_heap_t *heap;
 static uint64_t got[REGIONS];
 static uint32_t asked, reported;
+static int refusal;                 /* what found() returns, if not 0 */
 static const uint64_t live[TABLET_WORDS] = { 0xffff };
 static uint64_t gone[TABLET_WORDS];
 
@@ -64,6 +73,21 @@ static void take_places(struct donor *d, const uint8_t *payload, uint32_t length
 		d->places += p.slot_bytes != 0;
 		d->version[p.region] = p.slot_bytes ? p.version : 0;
 		d->live[p.region] = p.slot_bytes ? get64(bits) : 0;
+	}
+}
+
+static void take_types(struct donor *d, const uint8_t *payload, uint32_t length)
+{
+	struct wire_job_run runs[WIRE_JOB_RUNS];
+	struct wire_job_layout l;
+	size_t at = WIRE_JOB_HEAP_SIZE;
+
+	while (wire_next_job_layout(payload, length, &at, &l, runs) > 0) {
+		assert_in_range(l.type, 0, 15);
+		d->layout[l.type] = l;
+		if (l.runs)
+			d->run[l.type] = runs[0];
+		d->types++;
 	}
 }
 
@@ -107,7 +131,11 @@ static uint32_t end(struct donor *d, const uint8_t *payload, uint32_t length, ui
 	wire_build_job_ended(reply, &(struct wire_job_ended){ e.cycle, WIRE_JOB_NO_REGION });
 	d->aborts += e.verb == WIRE_JOB_ABORT;
 	d->commits += e.verb == WIRE_JOB_COMMIT;
+	if (d->drips)
+		usleep(d->drips);
 	for (uint32_t r = 0; e.verb == WIRE_JOB_COMMIT && r < REGIONS; r++) {
+		if (d->drips && r < e.first)
+			continue;
 		if (!d->version[r] && !(d->fault == OTHER_REGION && r == REGIONS - 1))
 			continue;
 		if (d->fault == LEFT_OUT)
@@ -116,6 +144,10 @@ static uint32_t end(struct donor *d, const uint8_t *payload, uint32_t length, ui
 			n += put_marks(d, r, reply + n);
 		if (d->fault == TWICE)
 			n += put_marks(d, r, reply + n);
+		if (d->drips) {
+			wire_build_job_ended(reply, &(struct wire_job_ended){ e.cycle, r + 1 });
+			break;
+		}
 	}
 	return n;
 }
@@ -154,6 +186,7 @@ int client_push(struct client *c, struct wire_frame f, const void *payload,
 	switch (f.op) {
 	case WIRE_JOB_HEAP:
 		d->heaps++;
+		take_types(d, payload, f.length);
 		n = WIRE_JOB_LIMITS_SIZE;
 		memset(reply.to, 0, n);
 		break;
@@ -194,12 +227,40 @@ const char *ebbfar_why(const ebbfar_t *far)
 	return "";
 }
 
+int ebbfar_maps(const ebbfar_t *far)
+{
+	return far->maps;
+}
+
+/* Not called: donors have no memory here. */
+int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent)
+{
+	return -ENOSPC;
+}
+
+int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
+{
+	return -EIO;
+}
+
+int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, void *to,
+		size_t n)
+{
+	return -EIO;
+}
+
+int ebbfar_write(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset,
+		 const void *from, size_t n)
+{
+	return -EIO;
+}
+
 /* --- the program ------------------------------------------------------------------ */
 
 static int found(void *data, uint32_t region, uint32_t granule)
 {
 	asked++;
-	return region < 4;
+	return refusal ?: region < 4;
 }
 
 static void marks(void *data, uint32_t region, const uint64_t *slots, const uint64_t *names)
@@ -236,6 +297,7 @@ static int set_up(void **state)
 
 	memset(gone, 0, sizeof(gone));
 	asked = reported = 0;
+	refusal = 0;
 	for (int i = 0; i < DONORS; i++) {
 		donors[i] = calloc(1, sizeof(*donors[i]));
 		pthread_mutex_init(&donors[i]->far.lock, NULL);
@@ -371,6 +433,127 @@ static void a_donor_that_postpones(void **state)
 	assert_int_equal(got[0], 1 << 5);
 }
 
+/* One that sends the marks of a region at a time, and slowly. */
+static void an_end_that_drips(void **state)
+{
+	for (uint32_t r = 0; r < REGIONS; r++)
+		assert_int_equal(add(r, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 100), 0);
+	donors[0]->drips = 20000;
+	assert_int_equal(ebbfar_heap_end(heap, true, 50), -EAGAIN);
+	assert_in_range(donors[0]->commits, 2, REGIONS - 2);
+	assert_int_equal(donors[0]->aborts, 1);
+	donors[0]->drips = 0;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(cycle(), 0);
+}
+
+/* A reference that cannot be ends the cycle: it is not sent on, nor is another one asked about. */
+static void a_reference_that_cannot_be(void **state)
+{
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(2, 1, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	donors[0]->out = 3;
+	refusal = -EBADMSG;
+	assert_int_equal(ebbfar_heap_trace(heap, 100), -EBADMSG);
+	assert_int_equal(asked, 1);
+	assert_int_equal(donors[1]->marks[2], 0);
+	assert_int_equal(donors[1]->aborts, 1);
+	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
+}
+
+/* A child has a copy that its parent's thread may have been changing. */
+static void a_child_frees_nothing(void **state)
+{
+	struct ebbgc_far_donors d = { .heap = heap };
+	int status;
+	pid_t child;
+
+	assert_int_equal(add(0, 0, 1), 0);
+	child = fork();
+	if (!child) {
+		size_t before = mallinfo2().uordblks;
+
+		ebbgc_far_donors_end(&d);
+		_exit(mallinfo2().uordblks != before || d.heap);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(cycle(), 0);
+}
+
+/* --- the store of a heap of libebbgc ---------------------------------------------- */
+
+static int found_none(void *data, uint32_t region, uint32_t granule)
+{
+	return 0;
+}
+
+static void no_marks(void *data, uint32_t region, const uint64_t *slots, const uint64_t *names)
+{
+}
+
+/* Types of which no object can be in the store, or not as the type says. */
+static void types_of_a_heap(void **state)
+{
+	static const struct ebbgc_run elements = { 16, EBBGC_COUNT_LENGTH, 16384 };
+	static const struct ebbgc_run single = { 8, 1, 65536 };
+	static const struct ebbgc_run many[9] = {
+		{ 0, 1, 8 }, { 8, 1, 8 }, { 16, 1, 8 }, { 24, 1, 8 }, { 32, 1, 8 }, { 40, 1, 8 },
+		{ 48, 1, 8 }, { 56, 1, 8 }, { 64, 1, 8 } };
+	const struct ebbgc_far_type types[] = {
+		{ .type = 4, .size = 16, .element_size = 16384, .length_width = 8, .bitmap = 2,
+		  .runs = &elements, .run_count = 1 },
+		{ .type = 5, .size = 16, .runs = &single, .run_count = 1 },
+		{ .type = 6, .size = 72, .runs = many, .run_count = 9 },
+		{ .type = 7, .size = 16, .bitmap = 1 },
+	};
+	const struct ebbgc_far_cycle c = {
+		.base = 1 << 20, .mask = UINT64_MAX >> 4, .regions = REGIONS, .type_count = 4,
+		.types = types, .found = found_none, .marks = no_marks };
+	struct ebbgc_far_donors d = { .pools = { pools[0] }, .count = 1 };
+
+	assert_int_equal(ebbgc_far_donors_begin(&d, &c), 0);
+	assert_int_equal(ebbgc_far_donors_trace(&d, NULL, 0, 100), 0);
+	assert_int_equal(ebbgc_far_donors_stop(&d, true, 100), 0);
+	assert_int_equal(donors[0]->types, 3);
+	/* Without elements; as a run of any stride; not at all. */
+	assert_int_equal(donors[0]->layout[4].bitmap, 2);
+	assert_int_equal(donors[0]->layout[4].length_width, 0);
+	assert_int_equal(donors[0]->layout[4].runs, 0);
+	assert_int_equal(donors[0]->run[5].stride, 8);
+	assert_int_equal(donors[0]->layout[6].size, 0);
+	assert_int_equal(donors[0]->layout[7].bitmap, 1);
+	ebbgc_far_donors_end(&d);
+}
+
+static void numbers_of_donors(void **state)
+{
+	struct ebbgc_far_donors d = { .count = 0 };
+	struct ebbgc_far_store store;
+
+	assert_int_equal(ebbgc_far_donors(&store, &d), -EINVAL);
+	assert_null(store.alloc);
+	d.count = EBBFAR_HEAP_POOLS + 1;
+	assert_int_equal(ebbgc_far_donors(&store, &d), -EINVAL);
+	assert_null(store.alloc);
+	for (d.count = 0; d.count < DONORS; d.count++)
+		d.pools[d.count] = pools[d.count];
+	assert_int_equal(ebbgc_far_donors(&store, &d), 0);
+	assert_non_null(store.jobs);
+	/* Reads of mapped memory are as fast. */
+	pools[0]->maps = true;
+	assert_int_equal(ebbgc_far_donors(&store, &d), 0);
+	assert_non_null(store.jobs);
+	pools[1]->maps = true;
+	assert_int_equal(ebbgc_far_donors(&store, &d), 0);
+	assert_null(store.jobs);
+	d.trace_mapped = true;
+	assert_int_equal(ebbgc_far_donors(&store, &d), 0);
+	assert_non_null(store.jobs);
+}
+
 static void a_handle_without_jobs(void **state)
 {
 	donors[1]->far.client.jobs = false;
@@ -421,6 +604,11 @@ int main(void)
 		TEST(places_that_are_refused),
 		TEST(marks_that_cannot_be),
 		TEST(a_donor_that_postpones),
+		TEST(an_end_that_drips),
+		TEST(a_reference_that_cannot_be),
+		TEST(a_child_frees_nothing),
+		TEST(types_of_a_heap),
+		TEST(numbers_of_donors),
 		TEST(a_handle_without_jobs),
 		TEST(wrong_arguments),
 	};
