@@ -149,7 +149,7 @@ EBBFAR_API int ebbfar_destroy(struct ebbfar_options *options);
  */
 EBBFAR_API uint32_t ebbfar_member(const ebbfar_t *far);
 
-/* Returns whether memory of the pool is mapped, so that reads and writes are copies.  Any thread. */
+/* Is the donor's memory mapped, so that reads and writes are copies?  Any thread. */
 EBBFAR_API int ebbfar_maps(const ebbfar_t *far);
 
 /*

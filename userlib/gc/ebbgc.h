@@ -1216,8 +1216,8 @@ struct ebbgc_far_type {
 };
 
 /*
- * A region in the store: slots of one size, of which those in use lie at the place, in their order.
- * A slot has a header of 8 bytes, then the object.
+ * A region in the store: slots of one size, of which those of .live lie at the place, in their
+ * order.  A slot has a header of 8 bytes, then the object.
  */
 struct ebbgc_far_region {
 	uint32_t region;		/* its address is the cycle's .base + .region * 64 KiB */
@@ -1265,7 +1265,8 @@ struct ebbgc_far_cycle {
  * little, in a far cycle.  The collector's thread calls these, and ebbgc_heap_destroy() end(), once
  * that thread has ended.  All return 0 or a negative errno: the heap reads the objects itself then,
  * in the same cycle.  Each begin(), also one that fails, is followed by one end(); if that was to
- * commit and fails, by another one that is not.  Begins with its size: later versions append members.
+ * commit and fails, by another one that is not.  Begins with its size: later versions append
+ * members.
  *
  * @wait_ms is what is left of the time that the heap gives a cycle, of which it gives less in a
  * pause.  A call that would take longer fails with -EAGAIN; it may end later as far as it cannot
@@ -1288,10 +1289,11 @@ struct ebbgc_far_jobs {
 };
 
 /*
- * The store.  Zero it, set what is needed: later versions append members.  All return 0 or a negative errno.  Any thread may call
- * read(), several at a time, in ebbgc_load() and ebbgc_cas(); a thread of the heap's, `ebb-gc-far`,
- * and the collector's call the others.  They must not call functions of the heap.  Bytes of a place
- * change by write() alone, all of which happens before the first read().
+ * The store.  Zero it, set what is needed: later versions append members.  All return 0 or a
+ * negative errno.  Any thread may call read(), several at a time, in ebbgc_load() and ebbgc_cas();
+ * a thread of the heap's, `ebb-gc-far`, and the collector's call the others.  They must not call
+ * functions of the heap.  Bytes of a place change by write() alone, all of which happens before the
+ * first read().
  */
 struct ebbgc_far_store {
 	void *arg;

@@ -7,10 +7,10 @@
  *		GROUPS groups of 16 nodes leave; every second group, and rings, are garbage; a far
  *		cycle; then all that lives is loaded and compared
  *
- * Options: --jobs on|auto|off; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of
- * every fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job
- * message N is sent to it, or, if N is negative, after its reply.  Then what the other donors have
- * must be there, and the heap must go on.
+ * Options: --jobs; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of every
+ * fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job message
+ * N is sent to it, or, if N is negative, after its reply.  Then what the other donors have must be
+ * there, and the heap must go on.
  *
  * Prints one line of JSON.  Exit status 0; 1: an error; 2: usage.
  */
