@@ -21,7 +21,7 @@ enum jobs_wrong {
 	JOBS_MARK_DEAD,		/* ... whose object was freed */
 	JOBS_NONE_MARKED,	/* marks nothing, though objects were passed to it */
 	JOBS_OTHER_REGION,	/* has marks of a region that it does not have */
-	JOBS_TWICE,		/* has those of a region twice */
+	JOBS_TWICE,		/* has those of a region twice, and none of another one */
 	JOBS_LEFT_OUT,		/* has none of a region */
 	JOBS_NAMED_DEAD,	/* names what it does not mark */
 	JOBS_WRONGS,
@@ -244,8 +244,11 @@ static inline void jobs_lie_about_marks(struct jobs *j, uint32_t at)
 
 		if (j->wrong == JOBS_MARK_BEYOND && !there)
 			j->marks[at][i / 64] |= bit;
-		if (j->wrong == JOBS_NAMED_DEAD && there && !(j->marks[at][i / 64] & bit))
+		/* The first one was named before. */
+		if (j->wrong == JOBS_NAMED_DEAD && there && !(j->marks[at][i / 64] & bit)) {
 			j->named[at][i / 64] |= bit;
+			break;
+		}
 		if (j->wrong == JOBS_MARK_DEAD && there)
 			j->marks[at][i / 64] |= bit;
 		if (j->wrong == JOBS_NONE_MARKED)
@@ -271,7 +274,9 @@ static inline int jobs_end(void *arg, bool commit, unsigned wait_ms)
 	for (uint32_t i = j->wrong == JOBS_LEFT_OUT; commit && i < c->stored_count / (r ? 2 : 1);
 	     i++) {
 		jobs_lie_about_marks(j, i);
-		if (j->wrong == JOBS_TWICE)
+		if (j->wrong == JOBS_TWICE && i == c->stored_count - 1)
+			break;
+		if (j->wrong == JOBS_TWICE && !i)
 			c->marks(c->data, c->stored[i].region, j->marks[i], j->named[i]);
 		c->marks(c->data, c->stored[i].region, j->marks[i], j->named[i]);
 	}

@@ -591,7 +591,7 @@ static bool far_begin(void)
 		for (uint8_t i = r * REGION; i < (r + 1) * REGION; i++)
 			if (has(s.allocated, i))
 				s.marked &= (uint8_t)~bit(i);
-			else if (has(s.marked, i))
+			else
 				s.sent |= bit(i);
 	}
 	s.by = s.donors ? TO_TRACE : READING;
