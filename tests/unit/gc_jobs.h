@@ -45,7 +45,8 @@ struct jobs {
 	enum jobs_wrong wrong;
 	bool one_donor;
 	/* Of the test. */
-	uint64_t calls, begins, traces, commits, passed, found;
+	uint64_t calls, begins, commits, passed, found;
+	uint64_t traces;			/* atomic */
 	int answer;				/* < 0: of found() */
 	unsigned int delay_us;			/* of trace() and end() */
 };
@@ -211,7 +212,7 @@ static inline int jobs_trace(void *arg, const struct ebbgc_far_set *sets, size_t
 
 	assert_non_null(j->cycle);
 	assert_true(wait_ms && count);
-	j->traces++;
+	__atomic_fetch_add(&j->traces, 1, __ATOMIC_SEQ_CST);
 	usleep(j->delay_us);
 	for (size_t i = 0; !r && i < count; i++)
 		for (uint64_t bits = sets[i].bits; bits; bits &= bits - 1) {

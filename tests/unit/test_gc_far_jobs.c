@@ -575,6 +575,12 @@ static struct {
 	bool traces;
 } late;
 
+/* Of the collector's thread: a far cycle has cleared the marks. */
+static __attribute__((no_sanitize_thread)) bool marks_are_cleared(void)
+{
+	return *(volatile bool *)&late.w->heap->far.marking.on;
+}
+
 static int late_read(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
 		     size_t bytes)
 {
@@ -582,7 +588,7 @@ static int late_read(void *arg, const struct ebbgc_far_place *place, size_t offs
 
 	if (__atomic_exchange_n(&late.armed, false, __ATOMIC_SEQ_CST)) {
 		__atomic_store_n(&late.under_way, true, __ATOMIC_SEQ_CST);
-		while (!*(volatile bool *)&late.w->heap->far.marking.on)
+		while (!marks_are_cleared())
 			usleep(100);
 	}
 	return r;
@@ -819,12 +825,12 @@ static void destroyed_while_it_traces(void **state)
 	evict(&w);
 	the_jobs.delay_us = 200000;
 	far_cycle_start(&w);
-	while (!*(volatile uint64_t *)&the_jobs.traces) {
+	while (!__atomic_load_n(&the_jobs.traces, __ATOMIC_SEQ_CST)) {
 		ebbgc_poll(w.m);
 		usleep(100);
 	}
 	ebbgc_detach(w.m);
-	traces = *(volatile uint64_t *)&the_jobs.traces;
+	traces = __atomic_load_n(&the_jobs.traces, __ATOMIC_SEQ_CST);
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 	assert_in_range(the_jobs.traces - traces, 0, 1);
 	assert_null(the_jobs.cycle);

@@ -4,7 +4,7 @@
  * step 3 reads nothing, or little:
  *
  *	a. When tracers are idle for the first time, the store learns which regions it has, and
- *	   which of their objects had come back when the marks were cleared.
+ *	   which of their objects had come back, or were dead, when the marks were cleared.
  *	b. Objects of these regions that are marked are passed to it.  It marks what they lead to
  *	   there; what it finds elsewhere is marked here, or passed on.  So until nothing is left to
  *	   trace on either side.
