@@ -83,8 +83,8 @@ static void wrong_options(void **state)
 	o = options(at, 0);
 	o.pool = NULL;
 	refused(&o, -EINVAL, "pool is NULL", "set it");
-	o = options(at, 8);
-	refused(&o, -EINVAL, "0x8", "update libebbfar");
+	o = options(at, 16);
+	refused(&o, -EINVAL, "0x10", "update libebbfar");
 	o = options(at, EBBFAR_SHARED);
 	refused(&o, -EINVAL, "EBBFAR_SHARED alone", "add EBBFAR_CREATE");
 	/* Not set, but not zero either. */
