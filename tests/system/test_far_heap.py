@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-A heap of libebbgc whose far generation is at two real donors, which trace it in far cycles: what is
-dead is freed, what lives stays, and the heap reads nothing; a donor that refuses, is slow, or is
-killed before and after each message.
+Two real donors trace the far generation of a libebbgc heap in far cycles: dead objects are freed,
+live ones stay, and the heap reads nothing; a donor refuses, is slow, or is killed before and after
+each message.
 """
 import json
 import signal
@@ -115,8 +115,8 @@ def test_a_share_of_a_processor(make, cycle):
 @pytest.mark.parametrize("place", ["tcp", "shm"])
 def test_donor_killed_at_each_message(make, when, place):
     """
-    What the other one has is there; nothing is freed unless the marks of both were, or all was
-    read: what was mapped stays readable.
+    Objects at the other donor stay intact.  Nothing is freed unless both donors returned their
+    marks, or all objects were read: mapped memory stays readable.
     """
     a, n, messages = make(), 0, None
     while messages is None or n < messages:

@@ -399,6 +399,14 @@ void far_trace_begin(struct ebbgc_heap *h)
 		k->donor_failed = true;
 }
 
+static void lists_free(struct far_marking *k)
+{
+	free(k->types);
+	free(k->stored_regions);
+	k->types = NULL;
+	k->stored_regions = NULL;
+}
+
 void far_trace_end(struct ebbgc_heap *h)
 {
 	struct far_marking *k = &h->far.marking;
@@ -407,10 +415,7 @@ void far_trace_end(struct ebbgc_heap *h)
 		return;
 	if (k->by == FAR_TRACES)
 		h->far.store.jobs->end(h->far.store.arg, false, END_MS);
-	free(k->types);
-	free(k->stored_regions);
-	k->types = NULL;
-	k->stored_regions = NULL;
+	lists_free(k);
 	k->by = FAR_BY_READING;
 }
 
@@ -451,10 +456,7 @@ bool far_trace_some(struct ebbgc_heap *h)
 	if (e || waits)
 		return !e;
 	k->by = FAR_TRACED;
-	free(k->types);
-	free(k->stored_regions);
-	k->types = NULL;
-	k->stored_regions = NULL;
+	lists_free(k);
 	return true;
 }
 

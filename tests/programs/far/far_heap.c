@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A heap of libebbgc whose far generation is at donors, which trace it (--jobs on), if some memory
- * is not mapped (auto), or not (off).
+ * A heap of libebbgc whose far generation is at donors.  They trace it (--jobs on), do not (off),
+ * or do unless all memory is mapped (auto).
  *
  *	far_heap [options] GROUPS DONOR...
  *		GROUPS groups of 16 nodes leave; every second group, and rings, are garbage; a far
@@ -9,8 +9,8 @@
  *
  * Options: --jobs; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of every
  * fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job message
- * N is sent to it, or, if N is negative, after its reply.  Then what the other donors have must be
- * there, and the heap must go on.
+ * N is sent to it, or, if N is negative, after its reply.  Objects at other donors must then be
+ * intact, and the heap must go on.
  *
  * Prints one line of JSON.  Exit status 0; 1: an error; 2: usage.
  */
