@@ -11,9 +11,11 @@
  *
  * Generations: every free, format, trim, hand-over and withdrawal raises the generation of its
  * word, so (address, class, generation) names one allocation and owner for ever, and a
- * compare-and-swap with an old word fails.  The class tells a section from its first slot, which
- * has the same address but a word of its own.  A free word at its last generation is retired: it is
- * not allocated again.  Other words may still allocate its memory, as part of larger extents.
+ * compare-and-swap with an old word fails.  All words of a pool begin with the highest 38 bits of
+ * its random identity, so that a pool which is made again has other names.  The class tells a
+ * section from its first slot, which has the same address but a word of its own.  A free word at
+ * its last generation is retired: it is not allocated again.  Other words may still allocate its
+ * memory, as part of larger extents.
  *
  * Atomicity: only compare-and-swap changes a word, except hint words, which only WRITEs change.
  * Aligned 8-byte words are atomic in READ and WRITE, nothing larger is.  Words are little-endian.

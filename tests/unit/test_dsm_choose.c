@@ -83,7 +83,9 @@ static void desks(void **state)
 		assert_true(r.offset <= DESK_BYTES - sizeof(struct desk_record));
 		assert_int_equal(r.desk % DESK_BYTES, 0);
 	}
-	assert_true(seat_ticket(SEAT_GENERATIONS - 1, SEAT_NUMBERS - 1) == ~(uint64_t)SEAT_BITS);
+	assert_true(seat_ticket((1ull << 30) - 1, SEAT_NUMBERS - 1) == ~(uint64_t)SEAT_BITS);
+	/* Generations of 44 bits. */
+	assert_true(seat_ticket((1ull << 43) + 5, 7) == seat_ticket(5, 7));
 	assert_true(desk_place(place | DESK_VERSION) == place);
 	assert_int_equal(desk_place(place), 0);
 	assert_int_equal(desk_place(place + DESK_VERSION + 1), 0);

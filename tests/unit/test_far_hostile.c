@@ -18,6 +18,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/clock.h"
 #include "lib/base/draw.h"
+#include "lib/rules/far_words.h"
 #include "lib/wire/address.h"
 
 /* Last: it makes a macro of fail(). */
@@ -130,18 +131,23 @@ static uint32_t any_member(void)
 	return 1 + any(EBB_FAR_MEMBERS);
 }
 
-/* One that a member may make, of a slot or a section. */
+/* One that a member may make, of a slot or a section that no extent has used yet. */
 static struct wire_far_swap allocation(void)
 {
+	const struct far_pool *pool = &world.l->far->pools[any(2)];
+	uint64_t generation = far_first_generation(pool->identity);
 	uint32_t owner = any_member();
 
 	if (any(2))
 		return (struct wire_far_swap){
-			ebb_far_slot_at(FAR_SECTIONS, 0, any(EBB_FAR_SLOTS)), 0,
-			ebb_far_slot(owner, 0, 0) };
+			ebb_far_slot_at(FAR_SECTIONS, 0, any(EBB_FAR_SLOTS)),
+			ebb_far_slot(EBB_FAR_NONE, 0, generation),
+			ebb_far_slot(owner, 0, generation) };
 	return (struct wire_far_swap){
-		ebb_far_section_at(1 + any(FAR_SECTIONS - 1)), 0,
-		ebb_far_section(any(2) ? EBB_FAR_WHOLE : EBB_FAR_OPENING, 9 * any(2), owner, 0) };
+		ebb_far_section_at(1 + any(FAR_SECTIONS - 1)),
+		ebb_far_section(EBB_FAR_FREE, 0, 0, generation),
+		ebb_far_section(any(2) ? EBB_FAR_WHOLE : EBB_FAR_OPENING, 9 * any(2), owner,
+				generation) };
 }
 
 static void fill_swaps(uint8_t *to, uint32_t n)

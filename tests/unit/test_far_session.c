@@ -19,6 +19,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/draw.h"
 #include "lib/rules/far_memory.h"
+#include "lib/rules/far_words.h"
 #include "lib/wire/address.h"
 
 /* Last: it makes a macro of fail(). */
@@ -191,13 +192,24 @@ static uint16_t cas(struct peer *p, uint64_t at, uint64_t expect, uint64_t desir
 		   payload);
 }
 
+/* The word of a section that no extent has used yet. */
+static uint64_t new_section(const struct peer *p)
+{
+	return ebb_far_section(EBB_FAR_FREE, 0, 0, far_first_generation(p->opened.identity));
+}
+
+/* The same section, which @p has as a whole. */
+static uint64_t whole_section(const struct peer *p)
+{
+	return ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, p->opened.member,
+			       far_first_generation(p->opened.identity));
+}
+
 /* Takes section 2 as a whole; returns its place. */
 static uint32_t take_section(struct peer *p)
 {
-	uint64_t word = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, p->opened.member, 0);
-
-	assert_int_equal(cas(p, ebb_far_section_at(2), 0, word), WIRE_OK);
-	assert_int_equal(get64(p->payload), 0);
+	assert_int_equal(cas(p, ebb_far_section_at(2), new_section(p), whole_section(p)), WIRE_OK);
+	assert_int_equal(get64(p->payload), new_section(p));
 	return 2 * EBB_FAR_SECTION;
 }
 
@@ -624,6 +636,32 @@ static void words_for_one_that_does_not_read(void **state)
 	part();
 }
 
+/* A word of a pool that is made again names no extent of the former one. */
+static void a_pool_made_again(void **state)
+{
+	uint64_t former;
+
+	for (int round = 0; round < 8; round++) {
+		two_members(0, 0);
+		former = whole_section(&a);
+		take_section(&a);
+		part();
+		connect_to(&a, world.tcp);
+		assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+		assert_int_equal(pool_verb(&a, WIRE_FAR_DESTROY, 0), WIRE_OK);
+		disconnect(&a);
+		two_members(0, 0);
+		take_section(&a);
+		assert_true(far_load(far_base(far_find(world.l->far, "", "p"), 0),
+				     ebb_far_section_at(2)) != former);
+		part();
+		connect_to(&a, world.tcp);
+		assert_int_equal(greet(&a, 1, 0), WIRE_OK);
+		assert_int_equal(pool_verb(&a, WIRE_FAR_DESTROY, 0), WIRE_OK);
+		disconnect(&a);
+	}
+}
+
 /* --- ends ------------------------------------------------------------------------- */
 
 static uint32_t owner_of_section(void)
@@ -821,7 +859,7 @@ static void bye(void **state)
 
 static void mapped_arenas(void **state)
 {
-	uint64_t word = 0;
+	uint64_t word;
 	uint8_t *memory;
 
 	two_members(0, 0);
@@ -839,8 +877,9 @@ static void mapped_arenas(void **state)
 	assert_int_equal(get64(a.payload), 5);
 	assert_int_equal(far_load(memory, 2 * EBB_FAR_SECTION), 6);
 	/* This process lives, so the member cannot be fenced. */
-	word = ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, b.opened.member, 0);
-	assert_int_equal(far_swap(memory, ebb_far_section_at(3), 0, word), 0);
+	word = whole_section(&b);
+	assert_int_equal(far_swap(memory, ebb_far_section_at(3), new_section(&b), word),
+			 new_section(&b));
 	disconnect(&b);
 	assert_int_equal(far_find(world.l->far, "", "p")->in[EBB_FAR_DEAD], 1);
 	assert_int_equal(far_load(memory, ebb_far_section_at(3)), word);
@@ -865,7 +904,7 @@ static void mapped_and_back(void **state)
 	connect_to(&b, world.local);
 	assert_int_equal(greet(&b, 2, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
 	assert_int_equal(fp->in[EBB_FAR_LIVE], 2);
-	b.opened.member = 2;
+	b.opened = (struct wire_far_opened){ .identity = fp->identity, .member = 2 };
 	take_section(&b);
 	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_BYE }, NULL), WIRE_OK);
 	/* It does not map again. */
@@ -923,7 +962,8 @@ static void place_object(struct peer *p, uint32_t at)
 	const struct wire_job_layout pair = { .type = 1, .size = 16, .bitmap = 3 };
 	uint8_t payload[WIRE_JOB_PLACE_SIZE + 8 * 32] = { 0 }, object[32] = { 0 };
 	struct wire_job_place place = { .version = 1, .slot_bytes = 32, .at = at,
-					.class = EBB_FAR_WHOLE_CLASS, .words = 32 };
+					.class = EBB_FAR_WHOLE_CLASS, .words = 32,
+					.generation = far_first_generation(p->opened.identity) };
 
 	put64(object, 1);
 	put64(object + 8, JOB_BASE + (1 << 16) + 8);
@@ -1074,6 +1114,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(words_for_members, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(words_for_one_that_does_not_read, with_far_donor,
 						end_far_donor),
+		cmocka_unit_test_setup_teardown(a_pool_made_again, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(ends_without_keep, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(grace_period, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(buffers_in_use, with_far_donor, end_far_donor),

@@ -11,6 +11,7 @@
 
 #include "lib/base/draw.h"
 #include "lib/rules/far_step.h"
+#include "lib/rules/far_words.h"
 
 #include <cmocka.h>
 
@@ -37,10 +38,10 @@ static struct arena *arena_new(uint32_t sections)
 	for (uint32_t s = 0; s < sections; s++) {
 		uint64_t hints = 0;
 
-		a->table[ebb_far_section_at(s) / 8] = far_initial_section(sections, s);
+		a->table[ebb_far_section_at(s) / 8] = far_initial_section(sections, s, 0);
 		for (uint32_t w = 0; w < EBB_FAR_SLOTS; w++)
 			a->table[ebb_far_slot_at(sections, s, w) / 8] = far_initial_slot(sections,
-											 s, w);
+											 s, w, 0);
 		for (uint32_t line = 0; line < EBB_FAR_LINES; line++) {
 			uint32_t free = 0;
 
@@ -294,16 +295,28 @@ static void the_donor_has_the_table(void **state)
 		uint64_t pages = 0;
 
 		for (uint32_t s = 0; s < sizes[i]; s++) {
-			uint64_t word = far_initial_section(sizes[i], s);
+			uint64_t word = far_initial_section(sizes[i], s, 5);
 
+			assert_int_equal(ebb_far_section_generation(word), 5);
 			if (ebb_far_section_state(word) == EBB_FAR_WHOLE)
 				pages += EBB_FAR_SLOTS;
-			for (uint32_t w = 0; w < EBB_FAR_SLOTS; w++)
-				pages += ebb_far_slot_owner(far_initial_slot(sizes[i], s, w)) ==
-					 EBB_FAR_DONOR;
+			for (uint32_t w = 0; w < EBB_FAR_SLOTS; w++) {
+				uint64_t slot = far_initial_slot(sizes[i], s, w, 5);
+
+				assert_int_equal(ebb_far_slot_generation(slot), 5);
+				pages += ebb_far_slot_owner(slot) == EBB_FAR_DONOR;
+			}
 		}
 		assert_int_equal(pages * EBB_PAGE, ebb_far_table(sizes[i]));
 	}
+}
+
+/* The first generation differs between pools, and leaves three quarters of the range. */
+static void first_generations(void **state)
+{
+	assert_true(far_first_generation(1ull << 26) != far_first_generation(2ull << 26));
+	assert_true(far_first_generation(1ull << 62) != far_first_generation(1ull << 63));
+	assert_true(far_first_generation(UINT64_MAX) < EBB_FAR_SECTION_LAST / 4 + 1);
 }
 
 /* --- allocating ------------------------------------------------------------------- */
@@ -1079,6 +1092,7 @@ int main(void)
 		cmocka_unit_test(slots_fill_a_section),
 		cmocka_unit_test(a_table_is_small),
 		cmocka_unit_test(the_donor_has_the_table),
+		cmocka_unit_test(first_generations),
 		cmocka_unit_test(each_class_fills_an_arena),
 		cmocka_unit_test(all_windows_are_searched),
 		cmocka_unit_test(a_freed_slot_of_another_window_is_reused),

@@ -6,8 +6,9 @@
  *
  * A seat is a word for a task that waits.  Its owner offers it with a ticket; a spawner swaps the
  * ticket for the name of a record on its own desk, which has the names of the ticket and of the
- * task; the owner fetches the task and offers the seat with a new ticket.  A ticket has the desk's
- * generation: no memory has the same word at another time.
+ * task; the owner fetches the task and offers the seat with a new ticket.  A ticket has the lowest
+ * bits of the desk's generation: before 2^30 allocations of its place, no memory there has the same
+ * word again.
  */
 #ifndef EBBDSM_DESK_H
 #define EBBDSM_DESK_H
@@ -83,8 +84,7 @@ static inline bool desk_is_valid(const struct desk *d, uint64_t place)
 /* A seat word: a ticket or the name of a record and, in its lowest bits, a state. */
 enum { SEAT_CLOSED, SEAT_FREE = 1, SEAT_TAKEN = 2, SEAT_BITS = 15 };
 
-/* Of a ticket: generation 30 | number 30 | 0000. */
-#define SEAT_GENERATIONS (1ull << 30)
+/* Of a ticket: generation, its lowest bits, 30 | number 30 | 0000. */
 #define SEAT_NUMBERS (1ull << 30)
 
 static inline uint64_t seat_ticket(uint64_t generation, uint64_t number)

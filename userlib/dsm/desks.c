@@ -78,10 +78,6 @@ static int allocate(ebbdsm_t *dsm)
 	struct dsm_tasks *t = &dsm->tasks;
 	int r = ebbfar_alloc(dsm->home->far, DESK_BYTES, &t->x);
 
-	if (!r && t->x.generation >= SEAT_GENERATIONS) {
-		ebbfar_free(dsm->home->far, &t->x);
-		r = -ENOSPC;
-	}
 	if (r)
 		t->x.size = 0;
 	return r == -EAGAIN ? -ENOSPC : link_error(r);

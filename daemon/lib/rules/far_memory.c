@@ -7,6 +7,8 @@
 #endif
 #include <string.h>
 
+#include "far_words.h"
+
 static uint64_t *word_at(const uint8_t *base, uint64_t at)
 {
 	return (uint64_t *)(base + at);
@@ -150,18 +152,19 @@ void far_format_table(uint8_t *base, uint32_t sections, uint64_t pool, uint32_t 
 		.magic = htole64(EBB_FAR_MAGIC), .pool = htole64(pool), .arena = htole32(arena),
 		.sections = htole32(sections),
 	};
+	uint64_t first = far_first_generation(pool);
 
 	memcpy(base, &header, sizeof(header));
 	for (uint32_t s = 0; s < sections; s++) {
 		uint64_t hints = 0;
 
-		put(base, ebb_far_section_at(s), far_initial_section(sections, s));
+		put(base, ebb_far_section_at(s), far_initial_section(sections, s, first));
 		for (uint32_t line = 0; line < EBB_FAR_LINES; line++) {
 			uint32_t free = 0;
 
 			for (uint32_t i = 0; i < EBB_FAR_LINE; i++) {
 				uint32_t n = line * EBB_FAR_LINE + i;
-				uint64_t word = far_initial_slot(sections, s, n);
+				uint64_t word = far_initial_slot(sections, s, n, first);
 
 				put(base, ebb_far_slot_at(sections, s, n), word);
 				free += ebb_far_slot_owner(word) == EBB_FAR_NONE;

@@ -1005,23 +1005,24 @@ void far_recover(struct far_op *op, uint32_t sections, uint32_t dead)
 
 /* --- a new table ------------------------------------------------------------------ */
 
-uint64_t far_initial_section(uint32_t sections, uint32_t section)
+uint64_t far_initial_section(uint32_t sections, uint32_t section, uint64_t generation)
 {
 	uint64_t table = ebb_far_table(sections),
 		 start = (uint64_t)section << EBB_FAR_SECTION_SHIFT;
 
 	if (start + EBB_FAR_SECTION <= table)
-		return ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, EBB_FAR_DONOR, 0);
-	return start < table ? ebb_far_section(EBB_FAR_OPEN, 0, 0, 0) : 0;
+		return ebb_far_section(EBB_FAR_WHOLE, EBB_FAR_WHOLE_CLASS, EBB_FAR_DONOR,
+				       generation);
+	return ebb_far_section(start < table ? EBB_FAR_OPEN : EBB_FAR_FREE, 0, 0, generation);
 }
 
-uint64_t far_initial_slot(uint32_t sections, uint32_t section, uint32_t word)
+uint64_t far_initial_slot(uint32_t sections, uint32_t section, uint32_t word, uint64_t generation)
 {
 	uint64_t table = ebb_far_table(sections),
 		 start = (uint64_t)section << EBB_FAR_SECTION_SHIFT;
 	uint64_t at = start + ((uint64_t)ebb_far_page_of(word) << EBB_PAGE_SHIFT);
 
 	if (start >= table || start + EBB_FAR_SECTION <= table)
-		return ebb_far_slot(EBB_FAR_CLOSED, 0, 0);
-	return ebb_far_slot(at < table ? EBB_FAR_DONOR : EBB_FAR_NONE, 0, 0);
+		return ebb_far_slot(EBB_FAR_CLOSED, 0, generation);
+	return ebb_far_slot(at < table ? EBB_FAR_DONOR : EBB_FAR_NONE, 0, generation);
 }

@@ -170,8 +170,11 @@ void far_recover(struct far_op *op, uint32_t sections, uint32_t dead);
 /* Returns the next verb of @op; @status is that of the last verb, FAR_OK at first. */
 struct far_verb extent_next(struct far_op *op, int status);
 
-/* Returns the initial section word and slot word @word of a table of @sections sections. */
-uint64_t far_initial_section(uint32_t sections, uint32_t section);
-uint64_t far_initial_slot(uint32_t sections, uint32_t section, uint32_t word);
+/*
+ * Returns the initial section word and slot word @word of a table of @sections sections, with
+ * @generation.
+ */
+uint64_t far_initial_section(uint32_t sections, uint32_t section, uint64_t generation);
+uint64_t far_initial_slot(uint32_t sections, uint32_t section, uint32_t word, uint64_t generation);
 
 #endif

@@ -8,6 +8,15 @@
 
 #include "ebb/far.h"
 
+/*
+ * The first generation of a pool's words, of 38 bits of its identity: a pool that a donor makes
+ * after its restart, or after another of that name was destroyed, does not use names of that one.
+ */
+static inline uint64_t far_first_generation(uint64_t identity)
+{
+	return identity >> (64 - (EBB_FAR_SECTION_BITS - 2));
+}
+
 /* The generation after the next change.  The last one stays: a free word with it is retired. */
 static inline uint64_t far_raise_slot(uint64_t generation)
 {
