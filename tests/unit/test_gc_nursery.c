@@ -247,7 +247,8 @@ static void survivors_are_not_traced(void **state)
 		node(&f, i);
 	s = stats_of(f.heap);
 	assert_int_equal(s.cycles, 0);
-	assert_true(s.minor_kept <= before.minor_kept + 7);
+	/* A cycle that is due with survivors and garbage may give up, and then 7 trace nothing. */
+	assert_true(s.minor_kept <= before.minor_kept + 1 + 7);
 	assert_true(s.reclaimed_bytes - before.reclaimed_bytes > 2 * MIB);
 	r = f.roots[0];
 	for (size_t i = 8 * MIB / 32; i-- > 0; r = ebbgc_load(f.m, r, &node_of(r)->left))
