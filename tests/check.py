@@ -109,13 +109,17 @@ def as_caller(argv):
 
 
 @contextmanager
-def process(argv, **options):
-    """Runs a process during a `with`."""
-    p = subprocess.Popen(as_caller(argv), cwd=machine.REPO, **options)
+def process(argv, group=False, **options):
+    """Runs a process during a `with`; with @group its children end with it: make's shells leave theirs."""
+    p = subprocess.Popen(as_caller(argv), cwd=machine.REPO, start_new_session=group, **options)
     try:
         yield p
     finally:
-        p.terminate()
+        if group:
+            with suppress(ProcessLookupError):
+                os.killpg(p.pid, signal.SIGTERM)
+        else:
+            p.terminate()
         p.wait()
 
 
@@ -168,7 +172,7 @@ class Remainder(threading.Thread):
         log = REPORTS / "guests-prepared.log"
         with open(log, "w") as output, process(
                 ["nice", "-n", str(unit.LOW), *MAKE, "KMOD_OLD=", "kmod-guest"],
-                stdout=output, stderr=subprocess.STDOUT) as p:
+                group=True, stdout=output, stderr=subprocess.STDOUT) as p:
             yield
             status = None
             for _ in range(PREPARE_SECONDS):

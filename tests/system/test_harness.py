@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import machine
 from dataplane import Server
 from parts import Donor
+
+sys.path.insert(0, str(machine.REPO / "tests"))
+import check
 
 
 def run_sample(tmp_path, *prefix):
@@ -104,6 +108,14 @@ def test_layers_are_enforced(tmp_path):
 def check_py(*options, **env):
     return subprocess.run([sys.executable, "-B", machine.REPO / "tests/check.py", *options],
                           env={**os.environ, **env}, capture_output=True, text=True, check=False)
+
+
+def test_an_interrupted_build_ends_with_its_children():
+    with check.process(["sh", "-c", "sleep 1000 & echo $!; wait"], group=True,
+                       stdout=subprocess.PIPE, text=True) as p:
+        child = Path("/proc", p.stdout.readline().strip())
+        assert child.exists()
+    machine.wait_for(lambda: not child.exists(), 30, "the end of the child")
 
 
 def test_options_of_check_run_nothing():
