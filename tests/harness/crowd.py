@@ -104,23 +104,10 @@ class Crowd:
             self.processes.wait()
         for root in self.roots:
             for i in self.cgroups:
-                remove(root / str(i))
-            remove(root)
+                machine.cgroup_rmdir(root / str(i))
+            machine.cgroup_rmdir(root)
             if not any(p.is_dir() for p in root.parent.iterdir()):
-                remove(root.parent)
-
-
-def remove(directory):
-    """Its processes may still be ending."""
-    def gone():
-        try:
-            directory.rmdir()
-        except FileNotFoundError:
-            pass
-        except OSError:
-            return False
-        return True
-    machine.wait_for(gone, 30, f"{directory}: removal")
+                machine.cgroup_rmdir(root.parent)
 
 
 def attach(directories, policy="none"):

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -364,14 +364,28 @@ def pins_remove():
         os.rmdir(d)
 
 
+def cgroup_rmdir(c, seconds=30):
+    """
+    Removes a cgroup that has no process, or whose processes are ending: the kernel does not list these,
+    and refuses to remove the cgroup before they have left it.
+    """
+    def gone():
+        try:
+            c.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        return True
+    wait_for(gone, seconds, f"{c}: removal")
+
+
 def cgroup_remove(c):
     for pid in read(c / "cgroup.procs").split():
-        os.kill(int(pid), signal.SIGKILL)
-    try:
-        wait_for(lambda: not read(c / "cgroup.procs").strip(), 5, f"{c}: still populated")
-        c.rmdir()
-    except (OSError, MachineError):
-        pass
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    with suppress(MachineError):
+        cgroup_rmdir(c, 5)
 
 
 def clean(wanted=None, found=things):

@@ -37,7 +37,7 @@ class Cgroup:
 
     def remove_twins(self):
         while self.twins:
-            self.twins.pop().rmdir()
+            machine.cgroup_rmdir(self.twins.pop())
 
     def set_limit(self, mib):
         name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
@@ -75,14 +75,11 @@ class Cgroup:
 
     def remove(self):
         for pid in self.pids():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         wait_for(lambda: not self.pids(), 30, f"{self.path}: processes that do not end")
         for d in (self.path, *self.twins):
-            if d.exists():
-                d.rmdir()
+            machine.cgroup_rmdir(d)
 
 
 def scan_argv(mib=64, pattern="seq", passes=1, write=False, seed=1, options=()):
