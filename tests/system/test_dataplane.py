@@ -645,7 +645,7 @@ def test_abort_turns_waiting_into_errors(world):
     with pytest.raises(OSError):
         p.read(0, 1)
     assert s.process.wait(60) == 1
-    assert "aborted" in machine.read(s.log)
+    wait_for(lambda: "aborted" in machine.read(s.log), 5, "log line")
 
 
 def signal_all(pids, number):
@@ -676,7 +676,7 @@ def test_watchdog_aborts_a_device_that_nobody_serves(world):
         rescue.cancel()
         signal_all(both, signal.SIGCONT)
     assert s.process.wait(60) == 1
-    assert "no answer for too long" in machine.read(s.log)
+    wait_for(lambda: "no answer for too long" in machine.read(s.log), 5, "log line")
 
 
 def test_watchdog_replaces_a_stopped_server(world):

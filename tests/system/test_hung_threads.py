@@ -48,9 +48,10 @@ def hung(tid):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_watchdog_ends_ebbd_if_a_thread_hangs(ebbd_lock, logs, name):
-    with started(logs / "ebbd.log", WATCHDOG_USEC="2000000") as ebbd:
+    with started(logs / "ebbd.log", WATCHDOG_USEC="5000000") as ebbd:
         tid = wait_for(lambda: thread(ebbd.pid, name), 5, name)
         with hung(tid) as ended:
             wait_for(ended, 60, "the end of a hung ebbd")
         assert ebbd.process.wait(60) == -signal.SIGABRT
-        assert f"{NAMES[name]}: no progress for 2 s" in machine.read(ebbd.log)
+        # A busy machine may hold up all threads for 2 s, but hardly for 5.
+        assert f"{NAMES[name]}: no progress for 5 s" in machine.read(ebbd.log)

@@ -289,7 +289,8 @@ def test_shared_pages_are_locked_on_both_sides(world):
     mapped = len(slabs(server))
     donor.kill()
     wait_for(lambda: s.donor_state() != "up", 5, "loss")
-    assert mapped and not slabs(server), "a lost donor's memory is let go"
+    assert mapped
+    wait_for(lambda: not slabs(server), 5, "a lost donor's memory is let go")
     p.check()
 
 
@@ -457,7 +458,8 @@ BAD_REPLIES = {
 def test_a_donor_that_lies_is_lost_and_nobody_notices(world, kind):
     fake = FakeDonor(BAD_REPLIES[kind])
     try:
-        s = world.serve(fake, options=["--deadline", "200ms"])
+        # It may be slow, as it is Python on a busy machine; of one kind the deadline is waited for.
+        s = world.serve(fake, options=["--deadline", "1s"])
         p = world.open(s)
         p.write(0, os.urandom(8 * PAGE))
         assert p.read(0, 8) == p.model[:8 * PAGE]

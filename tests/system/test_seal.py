@@ -143,7 +143,7 @@ def test_what_was_not_written_is_not_read(world, evil_donor, evil):
     assert told["pages_read_failed"] == told["pages_bad_backup"] == 0
     status = s.status()["donors"][0]
     assert status["bad_pages"] >= 1 and "not written there" in status["last_loss"]
-    assert "quarantined" in s.log.read_text()
+    wait_for(lambda: "quarantined" in s.log.read_text(), 5, "a line of it")
     # The donor gets no more pages and no connection.
     before = fake.greetings, fake.mapped
     p.write(2 * SLAB_PAGES, os.urandom(8 * PAGE))

@@ -539,8 +539,8 @@ def test_servers_that_crash_again_and_again(world):
     assert s.process.wait(60) == 1
     with pytest.raises(OSError):
         p.read(0, 1)
-    log = machine.read(s.log)
-    assert "its servers crash, 10 within 60 s or in a row; see the messages before this one, then destroy" in log
+    line = "its servers crash, 10 within 60 s or in a row; see the messages before this one, then destroy"
+    wait_for(lambda: line in machine.read(s.log), 5, "a line in the log")
     assert not os.path.ismount(s.mount) and not list((s.run / "devices").iterdir())
 
 
@@ -555,7 +555,7 @@ def test_servers_that_cannot_be_made_do_not_count(world):
     size = int(machine.read(f"/proc/{s.pid}/statm").split()[0]) * PAGE
     soft = resource.prlimit(s.pid, resource.RLIMIT_AS, (size + MIB // 2, resource.RLIM_INFINITY))[0]
     kill_both(told)
-    time.sleep(2.5)    # a try a second
+    time.sleep(6)      # a try a second, or two on a busy machine
     assert "died (" not in machine.read(s.log), "the writer of this line may wait for a server"
     resource.prlimit(s.pid, resource.RLIMIT_AS, (soft, resource.RLIM_INFINITY))
     p.check()
@@ -731,7 +731,7 @@ def test_a_key_that_is_taken_away_takes_along_what_is_kept(world, tmp_path):
     keys[0].unlink()
     donor.signal(signal.SIGHUP)
     wait_for(lambda: donor.ask()["lent"] == 0, 5, "all of it back")
-    assert "its key was removed; 2 slabs reclaimed" in machine.read(donor.log)
+    wait_for(lambda: "its key was removed; 2 slabs reclaimed" in machine.read(donor.log), 5, "log line")
 
 
 @only_tcp
@@ -742,6 +742,7 @@ def test_what_is_kept_counts(donor_at):
         c, status = greet(donor, number, KEEP)
         assert status == 0 and ask(c, MAP, length=8, payload=bytes(8))["status"] == 0
         c.close()
-    assert donor.ask()["lent"] <= 4 << 20
+    # It may not have seen yet that the last one has closed.
+    wait_for(lambda: donor.ask()["lent"] <= 4 << 20, 5, "an end of the oldest")
     assert greet(donor, 10, KEEP | RESUME)[1] == 0
     assert greet(donor, 1, KEEP | RESUME)[1] == NO_SESSION

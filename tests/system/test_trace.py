@@ -351,7 +351,8 @@ def test_record_ends_with_its_cgroup(ebbd, device, cgroup, tmp_path):
     status, answer, _ = recorder.outcome()
     assert status == 0 and answer["records"] == 0
     # The recorder was told by a request that changes nothing.
-    assert "record.start" in machine.read(ebbd.log) and "record.check" not in machine.read(ebbd.log)
+    wait_for(lambda: "record.start" in machine.read(ebbd.log), 5, "log line")
+    assert "record.check" not in machine.read(ebbd.log)
     assert parts.ebbctl_json("trace", "show", file)["finished"]
 
 
