@@ -14,8 +14,11 @@ MAPS = machine.PINS / "maps"
 OVERTAKEN = -60 * 10**9
 COUNTED = ("misses", "hits", "late", "wasted", "miss_ns", "late_ns")
 
+# Seconds between the program's own request and its fault, longer than a miss takes.
+REQUEST_AGE = 3
+
 # Locks its own memory: only the pages of its area are swapped out.
-PROGRAM = """
+PROGRAM = f"""
 import ctypes, mmap, os, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.mlockall(1 | 2 | 4) == 0 # MCL_CURRENT, _FUTURE, _ONFAULT
@@ -41,7 +44,7 @@ def direct(page):
 
 def want_then_touch(page, other):
     area.madvise(mmap.MADV_WILLNEED, page << 12, 4096)
-    time.sleep(1.5)
+    time.sleep({REQUEST_AGE})
     return touch(other)
 
 print(address >> 12, flush=True)

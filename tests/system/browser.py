@@ -87,8 +87,8 @@ def requests(log):
     try:
         events = json.loads(text)["events"]
     except json.JSONDecodeError:
-        # It may end before the log's last bracket is written.
-        events = json.loads(text.rstrip().rstrip(",") + "]}")["events"]
+        # It may end before the log's last lines are written, each of which has one event.
+        events = json.loads(text[:text.rindex("\n")].rstrip().rstrip(",") + "]}")["events"]
     begun = [e["params"] for e in events if "url" in e.get("params", {})]
     # What no page began is the browser's own: the time of day, lists of its maker's.
     return {p["url"] for p in begun if p.get("initiator", "not an origin") != "not an origin"}

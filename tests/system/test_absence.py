@@ -126,12 +126,9 @@ def test_reads_of_other_donors_do_not_wait(cluster):
     try:
         cluster.wait(lambda: b.stats()["waiting_for_donors"] >= 64, 10, "64 reads that wait")
         assert b.status()["donors"][0]["state"] == "away"
-        begun = time.monotonic()
         for n in others:
             assert reader_of(b.file, n * MIB).wait(30) == 0
-        # Nothing to wait for: far below the 25 s of those that wait.
-        assert time.monotonic() - begun < 10
-        assert all(r.poll() is None for r in readers)
+        assert all(r.poll() is None for r in readers), "those of others are answered first"
         cluster.donors[0].go_on()
         assert [r.wait(60) for r in readers] == [0] * 64
     finally:
@@ -149,7 +146,7 @@ def reader_of(path, at):
 
 def test_reads_give_up(cluster):
     """After --away-timeout, as the only donor that has the page may never be back."""
-    b = cluster.serve(backup=False, options=("--deadline", "400ms", "--durability", "none",
+    b = cluster.serve(backup=False, options=("--deadline", "2s", "--durability", "none",
                                              "--away-timeout", "1s"))
     cluster.all_up(b)
     with open(b.file, "r+b", buffering=0) as f:
@@ -165,6 +162,7 @@ def test_reads_give_up(cluster):
         f.write(os.urandom(PAGE))
     cluster.node.plug()
     cluster.all_up(b)
+    cluster.wait(lambda: b.status()["slabs"]["away"] == 0, 5, "all slabs are back")
     # The failed write's page is nowhere; all others are back.
     assert reader_of(b.file, 0).wait(30) != 0
     assert [reader_of(b.file, n * MIB).wait(30) for n in range(1, 32)] == [0] * 31
@@ -177,7 +175,7 @@ def forget(b, donor, *options):
 
 def test_operator_gives_up_a_donor(cluster):
     """The reads that wait for it fail at once, those of other donors go on."""
-    b = cluster.serve(backup=False, options=("--deadline", "400ms", "--durability", "none"))
+    b = cluster.serve(backup=False, options=("--deadline", "2s", "--durability", "none"))
     cluster.all_up(b)
     with open(b.file, "r+b", buffering=0) as f:
         for n in range(32):

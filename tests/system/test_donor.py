@@ -181,7 +181,8 @@ def test_a_peer_that_does_not_read(donor_at):
             assert other.write(mine, page) == 0 and other.read(mine) == page
             time.sleep(0.2)
         wait_for(lambda: "does not read" in machine.read(donor.log), 5, "log line")
-        assert other.ping()["free"] == 3 * MIB
+        # The slab is cleared first.
+        wait_for(lambda: other.ping()["free"] == 3 * MIB, 5, "its slab")
 
 
 @only_tcp
@@ -412,7 +413,7 @@ def test_revoked_when_told_so(donor_at, simulated):
         b.serve(lambda: donor.ask()["evictions"]["revoked"])
         assert time.monotonic() - at > 7, "not before memory has been short for long"
         assert STALE in {b.read(loan) for loan in b.slabs}
-        assert "revoked" in machine.read(donor.log)
+        wait_for(lambda: "revoked" in machine.read(donor.log), 5, "log line")
 
 
 @only_tcp
@@ -427,6 +428,8 @@ def test_revoked_slab_costs_only_itself(world, donor_at, simulated):
     m.available(0)
     wait_for(lambda: donor.ask()["evictions"]["revoked"], 60, "a revoked slab")
     m.available(TOTAL - FEW)
+    # Until it has looked it may revoke more.
+    wait_for(lambda: donor.ask()["machine"]["available"] == (TOTAL - FEW) * MIB, 10, "the donor's look")
     failed = 0
     for slab in range(128):
         page = slab * SLAB // PAGE
@@ -492,7 +495,7 @@ def test_a_rate_makes_a_borrower_wait(world, donor_at):
 
 @only_tcp
 def test_sigterm_waits_for_slabs_to_leave(donor_at):
-    donor = donor_at(memory="24M", drain="30s")
+    donor = donor_at(memory="24M", drain="300s")
     with Borrower(donor, releases=False) as b:
         b.map_many(20)
         page = os.urandom(PAGE)
@@ -505,7 +508,7 @@ def test_sigterm_waits_for_slabs_to_leave(donor_at):
         assert b.map() == NO_SPACE
         assert all(b.read(loan) == page for loan in b.slabs), "served to the end"
         told = donor.ask()
-        assert told["draining"] and told["ending"] and 0 < told["ends_in"] <= 30
+        assert told["draining"] and told["ending"] and 0 < told["ends_in"] <= 300
         assert (told["slabs"]["lent"], told["slabs"]["asked_back"]) == (20, 16)
         b.releases = True
         for loan in b.evicted[:]:
@@ -607,7 +610,7 @@ def held(s, donor):
 
 
 def test_pages_leave_before_the_donor_does(world):
-    donors = [world.donor(drain="60s") for _ in "ab"]
+    donors = [world.donor(drain="300s") for _ in "ab"]
     s = world.serve(*donors, durability="none")
     p = world.open(s)
     fill(s, p)
@@ -615,7 +618,7 @@ def test_pages_leave_before_the_donor_does(world):
     b, a = sorted(donors, key=lambda d: held(s, d))
     a.signal(signal.SIGTERM)
     p.write_random(100)
-    assert a.process.wait(90) == 0
+    assert a.process.wait(320) == 0
     assert "ends with" not in machine.read(a.log)
     assert held(s, b) == 32
     p.check()
@@ -835,7 +838,7 @@ def test_the_log_does_not_fill_up(donor_at):
 def test_a_run_directory_is_one_donors(donor_at, tmp_path):
     first = donor_at()
     second = donor_at(run=first.run)
-    assert "another ebb-donord answers there" in machine.read(second.log)
+    wait_for(lambda: "another ebb-donord answers there" in machine.read(second.log), 5, "log line")
     assert first.ask()["pid"] == first.pid
     with Borrower(second) as b:
         assert b.map()

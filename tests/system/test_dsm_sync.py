@@ -362,8 +362,11 @@ def test_no_turn_is_lost_or_made_twice(donor):
     """Processes are killed at random while others wait for the mutex."""
     a, places = SyncSpace(donor.unix), [donor.unix, donor.tcp]
     mutex = a.made("mutex_new", bytes(16), 16)
-    running, said, kills = [], [], 0
-    for turn in range(20):
+    running, said, kills, turns = [], [], 0, 0
+    # Those that wait for what a killed one has had are silent for a while.
+    while turns < 20 or len(said) <= 50:
+        turns += 1
+        assert turns < 400, f"{len(said)} turns of the mutex"
         while len(running) < 3:
             at = places[len(running) % 2]
             running.append(Process(lambda say, hear: adder(at, say, hear)))
@@ -386,7 +389,6 @@ def test_no_turn_is_lost_or_made_twice(donor):
     # Each value was said once; a killed process may have made one more.
     assert len(set(said)) == len(said) and set(said) <= set(range(1, total + 1))
     assert total - len(said) <= kills, (total, len(said))
-    assert len(said) > 50
     a.close()
 
 

@@ -449,7 +449,7 @@ def test_status(donor):
         assert a.drop(box) == 0
     b.close()
     a.close()
-    assert ebbctl_json("dsm", "status", both, "p")["members"] == []
+    wait_for(lambda: ebbctl_json("dsm", "status", both, "p")["members"] == [], 10, "members that have left are listed")
 
 
 def test_round_trips(donor):
@@ -474,6 +474,9 @@ def test_round_trips(donor):
         assert (a.settle(), b.settle()) == (0, 0)
         return spawn, join
     found = [once() for _ in range(5)]
+    # On a busy machine what is known may be too old each time.
+    while len(found) < 50 and (2 not in {spawn for spawn, _ in found} or min(join for _, join in found) > 3):
+        found.append(once())
     # With what is known of processes, or with a new look.
     assert {spawn for spawn, _ in found} <= {2, 4} and 2 in {spawn for spawn, _ in found}, found
     # The object, and two boxes.

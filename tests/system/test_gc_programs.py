@@ -90,8 +90,12 @@ def test_programs_hold_no_reference_across_a_safepoint(name, tmp_path):
 def test_without_failures(argv):
     if not (PROGRAMS / argv[0]).exists():
         pytest.skip(f"build/tests/gc/{argv[0]}: not built; run make gc-programs")
-    done = subprocess.run([PROGRAMS / argv[0], *argv[1:]], text=True, capture_output=True,
-                          timeout=200)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["cycles"] > 0 and told["check_failures"] == 0
+
+    def attempt():
+        done = subprocess.run([PROGRAMS / argv[0], *argv[1:]], text=True, capture_output=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert told["check_failures"] == 0
+        return told
+    # On a busy machine all may be over before a collector has had a processor.
+    assert parts.tried(attempt, lambda told: told["cycles"])["cycles"] > 0

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`ebbctl advise --cgroup`: the idle memory of a cgroup, found without pressure."""
+import re
+
 import pytest
 
 import parts
@@ -87,7 +89,8 @@ def test_table(program):
     lines = done.stdout.splitlines()
     assert str(c.path) in lines[0]
     assert lines[2].split() == ["IDLE", "FOR", "COULD", "MOVE", "SHARE", "RETURNED", "COST", "DONOR"]
-    assert lines[3].lstrip().startswith("0.") and "ms/s" in lines[3] and "64.0 MiB" in lines[3]
+    # 0.2 s, or more where the reading is late.
+    assert re.match(r" *\d+\.\d s ", lines[3]) and "ms/s" in lines[3] and "64.0 MiB" in lines[3]
     assert lines[-1] == "60.0 min: not reached; give a longer --for"
     assert len(done.stderr.splitlines()) == 3
 

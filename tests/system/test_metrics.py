@@ -350,10 +350,10 @@ mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/log && mount -t tmpfs tmp
 mkdir -p /run/systemd/journal /run/log/journal /var/lib/systemd/catalog
 mount --bind "$2" /usr/lib/systemd/catalog || exit 1
 /lib/systemd/systemd-journald >&2 & journald=$!
-for i in $(seq 100); do [ -S /run/systemd/journal/socket ] && break; sleep 0.1; done
+for i in $(seq 600); do [ -S /run/systemd/journal/socket ] && break; sleep 0.1; done
 journalctl --update-catalog
 "$1"
-for i in $(seq 100); do
+for i in $(seq 600); do
 	journalctl -D /run/log/journal --no-pager -q -x "MESSAGE_ID=$3" EBB_DEVICE=ebb7 > /run/told && [ -s /run/told ] && break
 	sleep 0.1
 done

@@ -119,8 +119,8 @@ def test_suite_that_says_nothing_fails(compared):
 
 @beside
 def test_suite_that_does_not_end_fails(compared):
-    told, *_ = compared(suite("echo count 5; test $WORLD = disk || exec sleep 60", seconds=1))
-    assert told["reason"] == "with ebb: did not end: exit status none after 1 s"
+    told, *_ = compared(suite("echo count 5; test $WORLD = disk || exec sleep 60", seconds=5))
+    assert told["reason"] == "with ebb: did not end: exit status none after 5 s"
 
 
 @beside

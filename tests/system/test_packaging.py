@@ -70,7 +70,7 @@ def files(tree):
 
 def table_options(*argv):
     """Names and letters of a program's option table, which --help prints."""
-    text = subprocess.run([*argv, "--help"], text=True, capture_output=True, timeout=10,
+    text = subprocess.run([*argv, "--help"], text=True, capture_output=True, timeout=120,
                           check=True).stdout
     rows = re.findall(r"^  (?:-(\w),|   ) --([a-z-]+)", text, re.M)
     return {x for row in rows for x in row if x}
@@ -154,7 +154,7 @@ def bash_complete(script, line):
     ask = (f"{script}\nCOMP_WORDS=({shlex.join(line.split(' '))})\n"
            "COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_ebbctl 2>/dev/null\n"
            'printf "%s\\n" "${COMPREPLY[@]}"')
-    done = subprocess.run(["bash", "-c", ask], text=True, capture_output=True, timeout=20,
+    done = subprocess.run(["bash", "-c", ask], text=True, capture_output=True, timeout=120,
                           env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}, check=True)
     return done.stdout.split()
 

@@ -399,20 +399,19 @@ def switches(ebbd):
 
 
 def test_no_wakeups_while_there_is_nothing_to_place(ebbd, cgroup):
+    def rests():
+        before = switches(ebbd)
+        time.sleep(2)
+        return switches(ebbd) == before
     c = cgroup()
     ebbctl("policy", "attach", "leap", c.path)
-    time.sleep(0.5)
+    wait_for(rests, 5, "a rest")
     before = switches(ebbd)
-    time.sleep(2)
-    assert switches(ebbd) == before
     assert placement(c)["state"] == "idle"
     place(c, "together")
     wait_for(lambda: switches(ebbd) > before + 3, 10, "rounds")
     place(c, "off")
-    time.sleep(0.5)
-    before = switches(ebbd)
-    time.sleep(2)
-    assert switches(ebbd) == before
+    wait_for(rests, 5, "a rest again")
 
 
 def test_the_executor_returns_to_its_own_affinity(ebbd, scan):

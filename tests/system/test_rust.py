@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,8 @@ def kill_one(process, after):
         tasks = children.read_text().split()
     threading.Event().wait(after)
     if process.poll() is None and (tasks := children.read_text().split()):
-        os.kill(int(random.choice(tasks)), 9)
+        with suppress(ProcessLookupError):
+            os.kill(int(random.choice(tasks)), 9)
 
 
 @pytest.mark.parametrize("home", ["0", "1"])

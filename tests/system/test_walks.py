@@ -44,7 +44,7 @@ class Marked:
         self.process = subprocess.Popen(argv(kind, "--mark", str(fifo)), stdout=subprocess.PIPE)
         fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            assert select.select([fd], [], [], 20)[0]
+            assert select.select([fd], [], [], 120)[0]
             while not os.read(fd, 64):
                 pass
         finally:
