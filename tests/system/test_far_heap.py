@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from machine import BUILD
+from parts import tried
 from ports import free_port
 
 pytestmark = pytest.mark.beside
@@ -45,6 +46,11 @@ def jobs(donor):
     return donor.ask()["far"]["jobs"]
 
 
+def donors_traced(told):
+    """A donor has half a second in a pause, which a busy machine may not give it each time."""
+    return told["donor_failures"] == 0 and told["last_donor_cycles"] == 2
+
+
 def all_lives(told):
     return told["loaded"] == told["live"] and told["faults"] == 0
 
@@ -57,18 +63,23 @@ def all_is_freed(told):
 @pytest.mark.parametrize("cycle", ["full", "beside"])
 @pytest.mark.parametrize("places", ["tcp", "shm", "both"])
 def test_donors_trace(make, places, cycle):
-    a, b = make(), make()
-    at = [d.local if place == "shm" else d.address
-          for d, place in zip((a, b), {"both": ("tcp", "shm")}.get(places, (places, places)))]
-    told = run("--cycle", cycle, "--check", "on" if places == "shm" else "off", GROUPS, *at)
-    assert all_lives(told) and all_is_freed(told)
-    assert min(told["at"]) >= 2 << 20
+    def attempt():
+        both = make(), make()
+        at = [d.local if place == "shm" else d.address
+              for d, place in zip(both, {"both": ("tcp", "shm")}.get(places, (places, places)))]
+        told = run("--cycle", cycle, "--check", "on" if places == "shm" else "off", GROUPS, *at)
+        assert all_lives(told) and all_is_freed(told)
+        assert min(told["at"]) >= 2 << 20
+        counts = [jobs(d) for d in both]
+        for d in both:
+            d.stop()
+        return told, counts
+    told, counts = tried(attempt, lambda got: donors_traced(got[0]))
     assert (told["cycles"], told["donor_cycles"], told["donor_failures"]) == (1, 1, 0)
     assert told["donor_objects"] == told["live"] and told["read_objects"] == 0
     # So is the one after it, when a third has come back.
     assert told["last_donor_cycles"] == 2
-    for d in a, b:
-        now = jobs(d)
+    for now in counts:
         assert now["cycles"] == 2 and now["abandoned"] == 0 and now["heaps"] == now["used"] == 0
         assert now["marked"] > 10000
 
@@ -85,7 +96,8 @@ def test_the_heap_traces(make):
 def test_mapped_memory(make, place):
     """If all of it is mapped, the heap reads, unless the program wants otherwise."""
     a, b = make(), make()
-    told = run("--jobs", "auto", GROUPS, a.address if place == "both" else a.local, b.local)
+    told = tried(lambda: run("--jobs", "auto", GROUPS, a.address if place == "both" else a.local, b.local),
+                 lambda told: place == "shm" or donors_traced(told))
     assert all_lives(told) and all_is_freed(told)
     assert told["donor_cycles"] == (place == "both") and told["donor_failures"] == 0
     assert told["read_objects"] == (0 if place == "both" else told["live"])
@@ -119,14 +131,22 @@ def test_donor_killed_at_each_message(make, when, place):
     marks, or all objects were read: mapped memory stays readable.
     """
     a, n, messages = make(), 0, None
-    while messages is None or n < messages:
-        b, n = make(), n + 1
-        at = b.address if place == "tcp" else b.local
-        if messages is None:
-            messages = run(GROUPS, a.local, at)["messages"]
+    where = lambda d: d.address if place == "tcp" else d.local
+
+    def attempt():
+        """Where the time is over before its message, the donor lives."""
+        b = make()
         told = run("--cycle", "full" if n % 2 else "beside", "--check", "on" if n % 4 == 1 else "off",
-                   "--kill", f"{b.pid}:{n if when == 'before' else -n}", GROUPS, a.local, at)
-        assert b.process.wait(60) == -signal.SIGKILL
+                   "--kill", f"{b.pid}:{n if when == 'before' else -n}", GROUPS, a.local, where(b))
+        return b.process.poll(), told
+    while messages is None or n < messages:
+        n += 1
+        if messages is None:
+            b = make()
+            messages = tried(lambda: run(GROUPS, a.local, where(b)), donors_traced)["messages"]
+            b.stop()
+        status, told = tried(attempt, lambda got: got[0] is not None)
+        assert status == -signal.SIGKILL
         assert told["faults"] == 0
         # All but what is at the second donor, or behind something that is.
         assert told["loaded"] == told["live"] if place == "shm" else \
