@@ -29,7 +29,7 @@ static int end(void **state)
 	struct ebbfar_options o = options(world.tcp, 0);
 	int r = -EBUSY;
 
-	for (int i = 0; i < 500 && r == -EBUSY; i++) {
+	for (int i = 0; i < 6000 && r == -EBUSY; i++) {
 		r = ebbfar_destroy(&o);
 		usleep(r == -EBUSY ? 10000 : 0);
 	}

@@ -29,7 +29,7 @@ static int end(void **state)
 	struct ebbfar_options o = options(world.tcp, 0);
 	int r = world.threaded ? -EBUSY : 0;
 
-	for (int i = 0; i < 500 && r == -EBUSY; i++) {
+	for (int i = 0; i < 6000 && r == -EBUSY; i++) {
 		r = ebbfar_destroy(&o);
 		usleep(r == -EBUSY ? 10000 : 0);
 	}
@@ -89,7 +89,7 @@ static uint64_t value_of(ebbdsm_t *dsm, struct ebbdsm_box *box)
 /* Waits until the process has @n places. */
 static void settles(ebbdsm_t *dsm, uint64_t n)
 {
-	for (int i = 0; i < 1000 && count(dsm).places != n; i++) {
+	for (int i = 0; i < 60000 && count(dsm).places != n; i++) {
 		assert_int_equal(ebbdsm_settle(dsm), 0);
 		usleep(i ? 1000 : 0);
 	}

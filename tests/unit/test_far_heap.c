@@ -72,8 +72,8 @@ static void user_open(struct user *u, bool check, size_t local)
 	struct ebbgc_options go;
 
 	*u = (struct user){ 0 };
-	fo.timeout_ms = 1000;
-	fo.resume_ms = 1000;
+	fo.timeout_ms = 1500;
+	fo.resume_ms = 1500;
 	u->pool = open_with(fo);
 	ebbgc_options_init(&go);
 	go.max_bytes = 256 << 20;
@@ -298,7 +298,7 @@ static int end(void **state)
 	struct ebbfar_options o = options(world.tcp, 0);
 	int r = -EBUSY;
 
-	for (int i = 0; world.threaded && i < 500 && r == -EBUSY; i++) {
+	for (int i = 0; world.threaded && i < 6000 && r == -EBUSY; i++) {
 		r = ebbfar_destroy(&o);
 		usleep(r == -EBUSY ? 10000 : 0);
 	}

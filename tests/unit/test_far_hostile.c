@@ -53,7 +53,7 @@ static void connect_client(int *fd)
 	assert_int_equal(address_parse(any(3) ? world.tcp : world.local, "donor", &at, &e), 0);
 	*fd = address_connect(&at);
 	assert_true(*fd >= 0);
-	assert_int_equal(poll(&(struct pollfd){ *fd, POLLOUT, 0 }, 1, 1000), 1);
+	assert_int_equal(poll(&(struct pollfd){ *fd, POLLOUT, 0 }, 1, 60000), 1);
 }
 
 /* Receives some of what waits.  Returns false at the end of the connection. */

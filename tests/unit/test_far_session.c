@@ -45,7 +45,7 @@ static void connect_to(struct peer *p, const char *address)
 	assert_int_equal(address_parse(address, "donor", &at, &e), 0);
 	p->fd = address_connect(&at);
 	assert_true(p->fd >= 0);
-	assert_int_equal(poll(&(struct pollfd){ p->fd, POLLOUT, 0 }, 1, 1000), 1);
+	assert_int_equal(poll(&(struct pollfd){ p->fd, POLLOUT, 0 }, 1, 60000), 1);
 	far_world_turn();
 }
 

@@ -205,7 +205,7 @@ static void killed(void **state)
 		kill(getpid(), SIGKILL);
 	}
 	waitpid(child, NULL, 0);
-	for (int i = 0; i < 1000 && n < FREE_SECTIONS - 1; i++) {
+	for (int i = 0; i < 6000 && n < FREE_SECTIONS - 1; i++) {
 		while (n < FREE_SECTIONS && !(r = ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x[n])))
 			n++;
 		assert_int_equal(r, -ENOSPC);

@@ -525,7 +525,7 @@ static uint64_t cycles_after(const char *options, size_t bytes, bool expected)
 	assert_int_equal(ebbgc_attach(heap, &m), 0);
 	for (size_t i = 0; i < bytes; i += 32)
 		assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
-	for (int i = 0; i < 100 && !(expected && stats_of(heap).cycles); i++) {
+	for (int i = 0; i < (expected ? 6000 : 100) && !(expected && stats_of(heap).cycles); i++) {
 		ebbgc_poll(m);
 		usleep(expected ? 10000 : 100);
 	}

@@ -651,6 +651,11 @@ static void suspended_cycles_do_not_begin(void **state)
 	assert_int_equal(stats_of(w.heap).cycles, 2);
 	ebbgc_cycles_resume(w.m);
 	fill(&w, 16 << 20);
+	/* Of the collector's thread. */
+	for (int i = 0; i < 60000 && stats_of(w.heap).cycles <= 2; i++) {
+		ebbgc_poll(w.m);
+		usleep(1000);
+	}
 	assert_true(stats_of(w.heap).cycles > 2);
 	world_close(&w);
 }

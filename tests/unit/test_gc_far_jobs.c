@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 #include "gc_far_world.h"
 #include "gc_jobs.h"
@@ -823,7 +824,8 @@ static void destroyed_while_it_traces(void **state)
 	open_with_jobs(&w, *state);
 	nodes_fill(&w, MANY);
 	evict(&w);
-	the_jobs.delay_us = 200000;
+	/* Longer than a busy machine holds this thread up. */
+	the_jobs.delay_us = 1000000;
 	far_cycle_start(&w);
 	while (!__atomic_load_n(&the_jobs.traces, __ATOMIC_SEQ_CST)) {
 		ebbgc_poll(w.m);
@@ -841,15 +843,19 @@ static void destroyed_while_it_traces(void **state)
 static void cycles_that_fail(void **state)
 {
 	enum { FEW = 6000 };
+	struct timespec since, now;
 	struct world w;
 
 	half_dead(&w, *state, FEW);
+	clock_gettime(CLOCK_MONOTONIC, &since);
+	now = since;
 	w.store.fail_read = w.store.fail_write = -ESHUTDOWN;
 	w.store.fail_alloc = -ENOSPC;
 	the_jobs.fail_at = 0;
 	the_jobs.error = -ESHUTDOWN;
 	w.roots[2] = ebbgc_alloc_length(w.m, w.fixed, 8);
-	for (int i = 0; i < 300; i++) {
+	/* 1.5 s; after 7.5 s, on a busy machine, a fifth attempt would be right. */
+	for (int i = 0; i < 300 && now.tv_sec - since.tv_sec < 5; i++) {
 		if (i % 10 == 0) {
 			the_jobs.fail_at = the_jobs.calls;
 			(void)ebbgc_far_evict(w.m);
@@ -861,6 +867,7 @@ static void cycles_that_fail(void **state)
 		}
 		usleep(5000);
 		ebbgc_poll(w.m);
+		clock_gettime(CLOCK_MONOTONIC, &now);
 	}
 	assert_in_range(stats_of(w.heap).far_abandoned, 1, 4);
 	w.store.fail_read = w.store.fail_write = w.store.fail_alloc = 0;

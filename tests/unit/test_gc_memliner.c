@@ -2,7 +2,6 @@
 /* The order that follows the program: stamps, notes, postponing, parking; and its switches. */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -332,9 +331,9 @@ static void bursts_end_and_begin(void **state)
 	base = (uint64_t)(uintptr_t)f.heap->base + HEADER;
 	for (int burst = 0; burst < 3; burst++) {
 		/* The request does nothing while a collector's thread has the lock. */
-		for (int i = 0; i < 1000 && !(f.m->flags & EBBGC_NOTING); i++) {
+		for (int i = 0; i < 60000 && !(f.m->flags & EBBGC_NOTING); i++) {
 			notes_request(f.heap);
-			sched_yield();
+			nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 		}
 		for (unsigned int i = 0; i < NOTES_BURST; i++) {
 			assert_true(f.m->flags & EBBGC_NOTING);

@@ -899,11 +899,11 @@ static void pauses_are_counted_apart(void **state)
 	begin(&f, *state);
 	pause_begin(f.heap);
 	ebbgc_collect_start(f.m);
-	usleep(300000);
+	usleep(2000000);
 	pause_end(f.heap);
 	cycle_begin(&f);
 	cycle_end(&f);
-	assert_true(stats_of(f.heap).pause_max_ns < 250000000);
+	assert_true(stats_of(f.heap).pause_max_ns < 1900000000);
 	end(&f);
 }
 

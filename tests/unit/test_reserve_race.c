@@ -121,7 +121,7 @@ static void step(uint64_t rtt)
 	for (int i = 0; i < donors_used; i++)
 		p[i] = (struct pollfd){ .fd = i == dead ? -1 : v->donor[i], .events = POLLIN };
 	p[donors_used] = (struct pollfd){ .fd = v->world, .events = POLLIN };
-	assert_in_range(poll(p, (nfds_t)donors_used + 1, 10000), 1, DONORS + 1);
+	assert_in_range(poll(p, (nfds_t)donors_used + 1, 60000), 1, DONORS + 1);
 	for (int i = 0; i < donors_used; i++)
 		if (p[i].revents)
 			serve((int)(v - devices), i);

@@ -299,7 +299,7 @@ static void answer_hello(int fd)
 	wire_build(reply, &f);
 	wire_build_donor(reply + WIRE_HEADER, &told);
 	assert_int_equal(send(fd, reply, sizeof(reply), 0), sizeof(reply));
-	assert_int_equal(poll(&p, 1, 5000), 1);
+	assert_int_equal(poll(&p, 1, 60000), 1);
 	donor_event(d, EPOLLIN);
 }
 
