@@ -9,7 +9,7 @@ PROGRAMS_BIN := ebb-sim
 UNITS := $(wildcard packaging/systemd/*.service packaging/systemd/*.slice packaging/systemd/*.socket)
 MANS := $(wildcard docs/man/*.[0-9])
 # Units that share a page: `man ebb.slice` must find it, too.
-UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb-metrics.socket \
+UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb-sleep.service ebb-metrics.socket \
 	ebb-metrics@.service ebb.slice
 
 install: all

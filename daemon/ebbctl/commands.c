@@ -32,6 +32,7 @@ const struct command command_completion = {
 const struct command *const commands[] = {
 	&command_doctor, &command_run, &command_device_create, &command_device_list,
 	&command_device_destroy, &command_device_abort, &command_device_class,
+	&command_device_sleep, &command_device_wake,
 	&command_donor_list, &command_donor_drain, &command_donor_undrain, &command_donor_trust,
 	&command_donor_forget,
 	&command_far_create, &command_far_list, &command_far_show, &command_far_destroy,

@@ -95,6 +95,7 @@ BOOTS = (
     Boot("rdma", ("test_rdma.py",), cpus=2, target="check-kmod", kernels=("6.12",)),
     Boot("install", ("test_install.py",), memory=1536, module=True, systemd=True, target="guest-install"),
     Boot("places", ("test_places.py",), memory=1280, systemd=True, target="guest-install"),
+    Boot("sleep", ("test_sleep.py",), memory=1280, timeout=1200, systemd=True, target="guest-install"),
     Boot("shutdown", ("test_shutdown.py",), timeout=1200, systemd=True, target="guest-install",
          append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_released),
     Boot("shutdown-left", ("test_shutdown_left.py",), timeout=1200, systemd=True, target="guest-install",

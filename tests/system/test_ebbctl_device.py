@@ -387,6 +387,21 @@ def test_destroy_for_programs_prints_its_result_only(slow):
     assert json.loads(done.stdout) == {"name": slow.name, "destroyed": True} and done.stderr == ""
 
 
+def test_swap_sleeps_and_wakes(device):
+    """The block device stays while swap is off; test_sleep.py has the unit, in a guest."""
+    swaps = machine.ebb_swaps()
+    assert ebbctl("device", "sleep").stdout == f"device {device.name}: swap is off\n"
+    assert not machine.ebb_swaps()
+    assert ebbctl("device", "sleep").stdout == ""
+    assert ebbctl_json("device", "wake") == {"devices": [device.name]}
+    assert machine.ebb_swaps() == swaps
+    assert ebbctl("device", "wake").stdout == ""
+    # As before, nothing keeps the block device without swap.
+    assert ebbctl("device", "destroy", device.name).stdout == f"device {device.name}: removed\n"
+    assert Path(device.block).name not in {
+        p.parent.parent.name for p in Path("/sys/block").glob("loop*/loop/backing_file")}
+
+
 def test_destroy_waits_for_who_looks_into_the_loop_device(device):
     """As blkid may at any time: the file below is not let go before."""
     with open(device.block, "rb") as block:

@@ -336,11 +336,8 @@ static int build(const struct device_plan *plan, const struct donor_list *donors
 		 struct device_record *d, struct error *e)
 {
 	_cleanup_close_ int loop = -1;
-	char label[48];
-	int r;
+	int r = write_intent(d, e);
 
-	snprintf(label, sizeof(label), "ebb-%.11s", d->name); /* 16 bytes in the header */
-	r = write_intent(d, e);
 	if (!r && is_kmod(d->frontend)) {
 		r = kmoddev_make(d, e);
 		if (!r)
@@ -354,7 +351,7 @@ static int build(const struct device_plan *plan, const struct donor_list *donors
 	if (!r && !strcmp(d->scope, "attached"))
 		r = scope_apply(d->name, NULL, e);
 	if (!r)
-		r = swaps_on(d->block, label, d->priority, e);
+		r = swaps_on(d->name, d->block, d->priority, e);
 	if (!r)
 		r = device_record_write(d, e);
 	return r;

@@ -11,6 +11,8 @@
 #include "teardown.h"
 #include "ublkdev.h"
 
+#define FORCE "use --force"
+
 static int check(const char *name, const struct device_record *d, const struct swap_area *area,
 		 struct error *e)
 {
@@ -18,7 +20,7 @@ static int check(const char *name, const struct device_record *d, const struct s
 
 	/* A kernel-module device has no server. */
 	if (kmoddev_is(d))
-		return swaps_can_leave(name, area, e);
+		return swaps_can_leave(name, area, FORCE, e);
 	if (!d->server_pid && area->used && !ublk_find(name, ublk, sizeof(ublk)))
 		return fail_exit(e, EXIT_REFUSED, EIO,
 				 "device %s: ebb-swapd is dead and programs that access the %s swapped out there hang; run \"ebbctl device abort %s\", then reboot",
@@ -28,7 +30,7 @@ static int check(const char *name, const struct device_record *d, const struct s
 		return fail_exit(e, EXIT_REFUSED, EIO,
 				 "device %s: ebb-swapd is dead and %s swapped out there is unreadable (SIGBUS); end those programs or use --force",
 				 name, size_format(area->used, lost, sizeof(lost)));
-	return swaps_can_leave(name, area, e);
+	return swaps_can_leave(name, area, FORCE, e);
 }
 
 int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,

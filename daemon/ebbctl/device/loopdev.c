@@ -29,6 +29,8 @@
 #define REQUESTS 64u
 #define REQUEST_KIB "128"
 
+#define LOOP_PREFIX "/dev/loop"
+
 /* Another program may take the free device first. */
 #define ATTEMPTS 16
 
@@ -69,7 +71,7 @@ int loop_attach(const char *file, char *block, size_t size, struct error *e)
 		if (number < 0)
 			return fail(e, errno, "/dev/loop-control: no free loop device: %s",
 				    strerror(errno));
-		snprintf(block, size, "/dev/loop%d", number);
+		snprintf(block, size, LOOP_PREFIX "%d", number);
 		loop = open(block, O_RDWR | O_CLOEXEC);
 		if (loop < 0)
 			return fail(e, errno, "%s: cannot open: %s", block, strerror(errno));
@@ -78,6 +80,21 @@ int loop_attach(const char *file, char *block, size_t size, struct error *e)
 			return TAKE_FD(loop);
 	}
 	return fail(e, r, "%s: cannot attach %s: %s", block, file, strerror(-r));
+}
+
+int loop_keep(const char *block, bool keep)
+{
+	_cleanup_close_ int loop = -1;
+	struct loop_info64 info;
+
+	if (strncmp(block, LOOP_PREFIX, strlen(LOOP_PREFIX)))
+		return 0;
+	loop = open(block, O_RDWR | O_CLOEXEC);
+	if (loop < 0 || ioctl(loop, LOOP_GET_STATUS64, &info) < 0)
+		return -errno;
+	info.lo_flags = keep ? info.lo_flags & ~(uint32_t)LO_FLAGS_AUTOCLEAR :
+			       info.lo_flags | LO_FLAGS_AUTOCLEAR;
+	return ioctl(loop, LOOP_SET_STATUS64, &info) < 0 ? -errno : 0;
 }
 
 int loop_detach(const char *block)

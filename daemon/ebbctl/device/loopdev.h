@@ -3,6 +3,7 @@
 #ifndef EBB_LOOPDEV_H
 #define EBB_LOOPDEV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,12 @@
  * page cache while memory is reclaimed.
  */
 int loop_attach(const char *file, char *block, size_t size, struct error *e);
+
+/*
+ * Sets whether the kernel leaves @block attached after its last user.  Of a block device that is
+ * no loop device it has nothing to set.  Returns 0 or -errno.
+ */
+int loop_keep(const char *block, bool keep);
 
 /* Detaches @block; succeeds when it is not attached. */
 int loop_detach(const char *block);

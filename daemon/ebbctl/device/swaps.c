@@ -82,8 +82,9 @@ int swaps_top_priority(void)
 	return top;
 }
 
-int swaps_on(const char *block, const char *label, int priority, struct error *e)
+int swaps_on(const char *name, const char *block, int priority, struct error *e)
 {
+	char label[48];
 	const char *const mkswap[] = { "mkswap", "-L", label, block, NULL };
 	/*
 	 * The kernel discards freed slots asynchronously in clusters of 2 MiB, which
@@ -91,8 +92,10 @@ int swaps_on(const char *block, const char *label, int priority, struct error *e
 	 */
 	int flags = SWAP_FLAG_PREFER | (priority & SWAP_FLAG_PRIO_MASK) | SWAP_FLAG_DISCARD |
 		    DISCARD_PAGES;
-	int r = process_run(mkswap, NULL, 0, e);
+	int r;
 
+	snprintf(label, sizeof(label), "ebb-%.11s", name); /* 16 bytes in the header */
+	r = process_run(mkswap, NULL, 0, e);
 	if (r)
 		return r;
 	return swapon(block, flags) < 0 ? fail(e, errno, "%s: swapon: %s", block, strerror(errno)) : 0;
@@ -127,7 +130,8 @@ static int is_tight(const char *dir, void *data)
 	return t->memory.anon + t->memory.swapped > t->limit;
 }
 
-int swaps_can_leave(const char *device, const struct swap_area *area, struct error *e)
+int swaps_can_leave(const char *device, const struct swap_area *area, const char *otherwise,
+		    struct error *e)
 {
 	struct swap_area areas[SWAPS_MAX];
 	uint64_t available = memory_available(), elsewhere = 0;
@@ -143,8 +147,8 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 	size_format(elsewhere, other, sizeof(other));
 	if (area->used > available + elsewhere)
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "device %s: %s swapped out there, only %s of memory and %s of other swap free; end programs or use --force",
-				 device, used, free_memory, other);
+				 "device %s: %s swapped out there, only %s of memory and %s of other swap free; end programs, or %s",
+				 device, used, free_memory, other, otherwise);
 	if (!area->used || elsewhere >= area->used)
 		return 0;
 	if (!cgroup_each(is_tight, &t))
@@ -153,6 +157,6 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 	size_format(t.memory.anon, free_memory, sizeof(free_memory));
 	size_format(t.limit, other, sizeof(other));
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
-			 "device %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or use --force",
-			 device, t.rel, used, free_memory, other);
+			 "device %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or %s",
+			 device, t.rel, used, free_memory, other, otherwise);
 }

@@ -25,15 +25,16 @@ int swaps_find(const char *path, struct swap_area *area);
 /* Returns the highest priority in use, INT_MIN without swap. */
 int swaps_top_priority(void);
 
-/* Formats @block as a swap area and switches it on. */
-int swaps_on(const char *block, const char *label, int priority, struct error *e);
+/* Formats @block, of the device @name, as a swap area and switches it on. */
+int swaps_on(const char *name, const char *block, int priority, struct error *e);
 
 /*
  * Checks that the pages in @area fit into free memory and other swap, and into the limits
  * of their cgroups (else swapoff would invoke the OOM killer).  EXIT_REFUSED otherwise,
- * with the numbers in @e.
+ * with the numbers in @e and @otherwise as the last remedy.
  */
-int swaps_can_leave(const char *device, const struct swap_area *area, struct error *e);
+int swaps_can_leave(const char *device, const struct swap_area *area, const char *otherwise,
+		    struct error *e);
 
 /* Returns MemAvailable in bytes. */
 uint64_t memory_available(void);

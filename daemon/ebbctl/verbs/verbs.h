@@ -8,7 +8,7 @@
 extern const struct command command_doctor;
 extern const struct command command_device_create, command_device_list;
 extern const struct command command_device_destroy, command_device_abort;
-extern const struct command command_device_class;
+extern const struct command command_device_class, command_device_sleep, command_device_wake;
 extern const struct command command_donor_list, command_donor_drain, command_donor_undrain;
 extern const struct command command_donor_trust, command_donor_forget;
 extern const struct command command_far_create, command_far_list, command_far_show;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <systemd/sd-bus.h>
@@ -168,6 +169,20 @@ int transient_swap_max(const char *unit, uint64_t bytes)
 	return r < 0 ? r : 0;
 }
 
+/* Whether the unit that disables swap before the machine sleeps is enabled. */
+static bool sleep_unit_enabled(sd_bus *bus)
+{
+	_cleanup_(bus_message_free) sd_bus_message *answer = NULL;
+	const char *state = "";
+	int r = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+				   "org.freedesktop.systemd1.Manager", "GetUnitFileState", NULL,
+				   &answer, "s", "ebb-sleep.service");
+
+	if (r >= 0)
+		r = sd_bus_message_read(answer, "s", &state);
+	return r >= 0 && !strncmp(state, "enabled", strlen("enabled"));
+}
+
 int sleep_lock_take(const char *device)
 {
 	_cleanup_(bus_close) sd_bus *bus = NULL;
@@ -177,6 +192,8 @@ int sleep_lock_take(const char *device)
 
 	snprintf(why, sizeof(why), "swap is on at device %.64s, and what serves it would sleep too", device);
 	r = bus_open(&bus);
+	if (r >= 0 && sleep_unit_enabled(bus))
+		return -EOPNOTSUPP;
 	/* A closed lid (logind.conf(5)) overrides an inhibitor of "sleep" alone. */
 	if (r >= 0)
 		r = sd_bus_call_method(bus, "org.freedesktop.login1", "/org/freedesktop/login1",

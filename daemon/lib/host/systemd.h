@@ -29,8 +29,8 @@ int transient_swap_max(const char *unit, uint64_t bytes);
 /*
  * Returns a descriptor that inhibits sleep while any process has it or a copy open; exec does not
  * close it.  While processes are frozen no process serves swap, and one that needs a page in order
- * to freeze would wait forever.  -EOPNOTSUPP if systemd does not run, another -errno if logind
- * refuses.
+ * to freeze would wait forever.  -EOPNOTSUPP if systemd does not run or ebb-sleep.service, which
+ * disables swap before sleep, is enabled; another -errno if logind refuses.
  */
 int sleep_lock_take(const char *device);
 

@@ -101,7 +101,8 @@ def test_install():
     Path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
     run("dpkg", "-i", *(deb(p) for p in PACKAGES))
     assert run("systemctl", "is-active", "ebbd") == "active"
-    assert run("systemctl", "is-enabled", "ebbd") == "enabled"
+    for unit in ("ebbd", "ebb-sleep"):
+        assert run("systemctl", "is-enabled", unit) == "enabled"
     for unit in ("ebb-donord.service", "ebb-metrics.socket"):
         assert run("systemctl", "is-enabled", unit, check=False) == "disabled"
     assert pwd.getpwnam("ebb-donord").pw_uid < 1000
@@ -208,6 +209,8 @@ def test_device_of_a_unit_by_the_module(module, tmp_path):
 
 def test_device_of_a_unit():
     assert sleep_locks() == []
+    # With it, devices do not hold off sleep: test_sleep.py.
+    run("systemctl", "disable", "ebb-sleep")
     Path("/etc/ebb/devices/ebb0.conf").write_text(
         f'EBB_DEVICE_ARGS="--size 128M --slab 16M --key /etc/ebb/guest.key --donor {DONOR}"\n')
     run("systemctl", "start", DEVICE)
