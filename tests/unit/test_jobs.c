@@ -686,6 +686,61 @@ static void a_region_stays_until_the_marks_are_sent(void **state)
 	assert_int_equal(n->heap->placed, 0);
 }
 
+/* Queues @count regions, all at one place, in @cycle. */
+static void queue_regions(struct node *n, uint32_t count, uint32_t cycle)
+{
+	const uint64_t live[TABLET_WORDS] = { 1 };
+	struct wire_job_place p = record(n, 0, 1);
+	uint32_t length = 0;
+	uint16_t st;
+
+	for (p.region = 0; p.region < count; p.region++)
+		assert_int_equal(place(n, &p, live), WIRE_OK);
+	assert_int_equal(begin(n, cycle), WIRE_OK);
+	for (uint32_t i = 0; i < count; i++)
+		length = put_object(length, i, 0);
+	wire_build_job_trace(request, &(struct wire_job_trace){ cycle, 1, 0 });
+	assert_int_equal(job_trace(n->heap, request, WIRE_JOB_TRACE_SIZE + length, JOB_MARK_ONLY, 1,
+				   reply, &size, &st), 0);
+	assert_int_equal(st, WIRE_OK);
+	assert_int_equal(n->heap->queued, count);
+}
+
+/* What an abandoned cycle has left in the queue costs the next BEGIN nothing. */
+static void a_cycle_begins_in_one_step(void **state)
+{
+	enum { COUNT = 1000 };
+	static struct job_region before[COUNT];
+	struct node *n = &nodes[0];
+	struct wire_job_traced t;
+	struct wire_job_place p;
+
+	one_object(IMAGE_PAIR, 32);
+	describe_image(n);
+	send_region(n, 0, 1);
+	n->used = 0;
+	queue_regions(n, COUNT, CYCLE);
+	for (uint32_t i = 0; i < COUNT; i++)
+		before[i] = *job_region_find(n->heap, i);
+	assert_int_equal(begin(n, CYCLE + 1), WIRE_OK);
+	assert_int_equal(n->heap->queued, 0);
+	for (uint32_t i = 0; i < COUNT; i++)
+		assert_memory_equal(job_region_find(n->heap, i), &before[i], sizeof(before[i]));
+	/* The next cycle queues them again, and one that goes is no part of the old queue. */
+	assert_int_equal(trace(n, CYCLE + 1, 1, 0, put_object(0, 2, 0), &t), WIRE_OK);
+	assert_int_equal(t.visited, 1);
+	assert_int_equal(t.queued, 0);
+	assert_int_equal(n->jobs->counts.references, 2);
+	far_cycle_aborts(&n->heap->cycle, CYCLE + 1);
+	p = record(n, 0, 2);
+	p.slot_bytes = p.words = 0;
+	for (p.region = 0; p.region < COUNT; p.region++)
+		assert_int_equal(place(n, &p, NULL), WIRE_OK);
+	assert_int_equal(n->heap->placed, 0);
+	assert_int_equal(n->heap->queued, 0);
+	assert_null(n->heap->first);
+}
+
 /* Describes a heap at the first node's jobs for another member. */
 static struct node another(void)
 {
@@ -1192,6 +1247,7 @@ int main(void)
 		TEST(what_leaves_in_a_cycle_lives_in_it),
 		TEST(what_leaves_after_a_cycle_lives_in_its_marks),
 		TEST(a_region_stays_until_the_marks_are_sent),
+		TEST(a_cycle_begins_in_one_step),
 		TEST(versions_rise_in_a_frame),
 		TEST(a_share_of_the_processor),
 		TEST(hostile_layouts),

@@ -94,12 +94,18 @@ void job_region_queue(struct job_heap *h, struct job_region *r)
 
 void job_region_unqueue(struct job_heap *h, struct job_region *r)
 {
-	if (!r->queued)
+	if (!r->queued || r->cycle != h->cycle.cycle)
 		return;
 	*(r->previous ? &r->previous->next : &h->first) = r->next;
 	*(r->next ? &r->next->previous : &h->last) = r->previous;
 	r->queued = false;
 	h->queued--;
+}
+
+void job_region_unqueue_all(struct job_heap *h)
+{
+	h->first = h->last = h->part = NULL;
+	h->queued = 0;
 }
 
 static void drop_region(struct job_heap *h, struct job_region *r)

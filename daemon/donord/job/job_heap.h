@@ -37,7 +37,8 @@ struct job_region {
 	struct job_region *next, *previous; /* in the queue */
 	uint32_t number, version;
 	uint32_t slot_bytes, slots, words;
-	uint32_t cycle;          /* .marks, .traced and .named are of this one; 0 = of none */
+	/* .queued, .ready, .marks, .traced and .named are of this one; 0 = of none. */
+	uint32_t cycle;
 	bool leaf;               /* its objects have no references */
 	bool queued;
 	struct far_extent extent;
@@ -78,7 +79,7 @@ struct job_heap {
 	struct job_out *outs;            /* JOB_OUT_PLACES of them */
 	uint32_t out_count;
 	struct far_cycle_donor_state cycle;
-	struct job_region *first, *last; /* queue of regions with work */
+	struct job_region *first, *last; /* queue of regions with work, of this cycle */
 	uint32_t queued;                 /* of these */
 	/* The region of object .part_slot, traced up to .part_reference; NULL = none. */
 	struct job_region *part;
@@ -154,8 +155,11 @@ struct job_region *job_region_find(const struct job_heap *h, uint32_t number);
 const struct layout *job_type_find(const struct job_heap *h, uint32_t type);
 /* Returns the region's bytes, or NULL: the member does not have the extent any more. */
 uint8_t *job_region_memory(const struct job_heap *h, const struct job_region *r);
-/* Adds the region to the queue, and takes it out; if it is there already, or is not. */
+/* Adds a region of this cycle to the queue, unless it is there. */
 void job_region_queue(struct job_heap *h, struct job_region *r);
+/* Takes the region out of the queue, if it is there. */
 void job_region_unqueue(struct job_heap *h, struct job_region *r);
+/* Empties the queue, since a cycle has begun that no region is of. */
+void job_region_unqueue_all(struct job_heap *h);
 
 #endif

@@ -23,6 +23,7 @@ static struct job_region *region_in_cycle(struct job_heap *h, uint32_t number)
 		memset(r->named, 0, r->words * 8);
 		r->cycle = h->cycle.cycle;
 		r->ready = 0;
+		r->queued = false;
 	}
 	return r;
 }
@@ -147,9 +148,7 @@ int job_begin(struct job_heap *h, const uint8_t *payload, uint32_t length, uint1
 	case FAR_CYCLE_NEW:
 		h->jobs->counts.cycles++;
 		h->jobs->counts.abandoned += runs;
-		while (h->first)
-			job_region_unqueue(h, h->first);
-		h->part = NULL;
+		job_region_unqueue_all(h);
 		h->traced = (struct wire_job_traced){ .cycle = b.cycle };
 		clear_outs(h);
 		break;
