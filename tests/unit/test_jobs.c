@@ -452,6 +452,26 @@ static void a_batch_that_is_repeated_gets_its_reply(void **state)
 	free(marks);
 }
 
+/* Queues @count regions, all at one place, in @cycle. */
+static void queue_regions(struct node *n, uint32_t count, uint32_t cycle)
+{
+	const uint64_t live[TABLET_WORDS] = { 1 };
+	struct wire_job_place p = record(n, 0, 1);
+	uint32_t length = 0;
+	uint16_t st;
+
+	for (p.region = 0; p.region < count; p.region++)
+		assert_int_equal(place(n, &p, live), WIRE_OK);
+	assert_int_equal(begin(n, cycle), WIRE_OK);
+	for (uint32_t i = 0; i < count; i++)
+		length = put_object(length, i, 0);
+	wire_build_job_trace(request, &(struct wire_job_trace){ cycle, 1, 0 });
+	assert_int_equal(job_trace(n->heap, request, WIRE_JOB_TRACE_SIZE + length, JOB_MARK_ONLY, 1,
+				   reply, &size, &st), 0);
+	assert_int_equal(st, WIRE_OK);
+	assert_int_equal(n->heap->queued, count);
+}
+
 /* One object of a region of its own, which the test fills in. */
 static uint8_t *one_object(uint32_t type, uint32_t slot_bytes)
 {
@@ -516,6 +536,63 @@ static void more_than_a_reply_has(void **state)
 	free(seen);
 }
 
+/* Returns @count regions above @first whose keys in the table of outs have one place. */
+static void colliding(uint32_t *regions, uint32_t count, uint32_t first)
+{
+	for (uint32_t n = 0; n < count; first++)
+		if (((first * TABLET_WORDS + 1) * 0x9E3779B1u) >> 20 == 0)
+			regions[n++] = first;
+}
+
+/* References whose keys collide take more of a turn, so that none is longer. */
+static void outs_that_collide(void **state)
+{
+	enum { EACH = 1022, OBJECTS = 8, REFERENCES = OBJECTS * EACH, KEYS = 900 };
+	uint8_t *bytes = one_object(IMAGE_ARRAY, 8192) - LAYOUT_HEADER;
+	static uint32_t regions[KEYS], seen[KEYS];
+	struct image_region *r = &image.regions[0];
+	struct wire_job_traced t = { .queued = 1 };
+	uint32_t batch = 0, length = 0;
+	uint64_t references = 0;
+
+	colliding(regions, KEYS, 1);
+	r->live[0] = (1 << OBJECTS) - 1;
+	r->objects = tablet_index(r->live, r->slots, r->before);
+	for (uint32_t i = 0; i < REFERENCES; i++) {
+		uint8_t *object = bytes + i / EACH * 8192;
+
+		put64(object, IMAGE_ARRAY);
+		put64(object + 8, EACH);
+		put64(object + 16 + 8 * (i % EACH),
+		      IMAGE_BASE + (uint64_t)regions[i % KEYS] * TABLET_REGION + LAYOUT_HEADER);
+	}
+	describe_image(&nodes[0]);
+	send_region(&nodes[0], 0, 1);
+	assert_int_equal(begin(&nodes[0], CYCLE), WIRE_OK);
+	for (uint32_t i = 0; i < OBJECTS; i++)
+		length = put_object(length, 0, i * 8192 / TABLET_GRANULE);
+	for (; t.queued; length = 0) {
+		size_t at = WIRE_JOB_TRACED_SIZE;
+		uint64_t before = references, probes = 0;
+		struct wire_job_set s;
+
+		assert_int_equal(trace(&nodes[0], CYCLE, ++batch, 0, length, &t), WIRE_OK);
+		references = nodes[0].jobs->counts.references;
+		assert_true(references > before);
+		/* Each is behind all that came before it in the turn. */
+		for (uint64_t i = 0; i < references - before; i++)
+			probes += i % KEYS;
+		/* The last one may be more than what was left. */
+		assert_true(probes <= JOB_PARTS * JOB_UNITS + KEYS);
+		while (wire_next_job_set(reply, size, &at, &s) > 0)
+			for (uint32_t i = 0; i < KEYS; i++)
+				seen[i] += regions[i] == s.region;
+	}
+	for (uint32_t i = 0; i < KEYS; i++)
+		assert_true(seen[i]);
+	assert_int_equal(references, REFERENCES);
+}
+
 static uint32_t odd_after(struct node *n)
 {
 	struct wire_job_traced t;
@@ -530,6 +607,51 @@ static uint32_t odd_after(struct node *n)
 	assert_int_equal(job_end(n->heap, request, WIRE_JOB_END_SIZE, reply, &size, &st), 0);
 	assert_int_equal(st, t.odd ? WIRE_BAD_REGION : WIRE_OK);
 	return t.odd;
+}
+
+/* In one turn, regions whose extent was freed are no more than objects would be. */
+static void freed_extents_take_units(void **state)
+{
+	enum { COUNT = 1000, UNITS = 300 };
+	struct node *n = &nodes[0];
+	struct wire_job_traced t;
+
+	one_object(IMAGE_PAIR, 32);
+	describe_image(n);
+	queue_regions(n, COUNT, CYCLE);
+	own_section(n, 1, n->member->number + 1);
+	assert_int_equal(trace(n, CYCLE, 2, UNITS, 0, &t), WIRE_OK);
+	assert_in_range(t.odd, UNITS - 2, UNITS);
+	assert_int_equal(t.queued, COUNT - t.odd);
+}
+
+/* To clear the tables of a region that is reached first in a cycle is work, too. */
+static void regions_take_units(void **state)
+{
+	enum { UNITS = 512, PLACED = 300, LINKS = 1022 };
+	uint8_t *bytes = one_object(IMAGE_ARRAY, 8192) - LAYOUT_HEADER;
+	const uint64_t live[TABLET_WORDS] = { 1 };
+	struct node *n = &nodes[0];
+	struct wire_job_traced t;
+	struct wire_job_place p;
+
+	put64(bytes + 8, LINKS);
+	for (uint64_t i = 0; i < LINKS; i++)
+		put64(bytes + 16 + 8 * i, IMAGE_BASE + (1 + i % PLACED) * TABLET_REGION +
+					  LAYOUT_HEADER);
+	describe_image(n);
+	send_region(n, 0, 1);
+	p = record(n, 0, 1);
+	p.slot_bytes = 16;
+	p.words = TABLET_WORDS;
+	for (p.region = 1; p.region <= PLACED; p.region++)
+		assert_int_equal(place(n, &p, live), WIRE_OK);
+	assert_int_equal(begin(n, CYCLE), WIRE_OK);
+	assert_int_equal(trace(n, CYCLE, 1, UNITS, put_object(0, 0, 0), &t), WIRE_OK);
+	/* A unit for each region of 64 words, and one for each reference. */
+	assert_in_range(n->jobs->counts.references, UNITS / 2 - 3, UNITS / 2);
+	assert_int_equal(trace(n, CYCLE, 2, UNITS, 0, &t), WIRE_OK);
+	assert_in_range(n->jobs->counts.references, UNITS, 2 * UNITS - PLACED);
 }
 
 static void what_cannot_be_is_odd(void **state)
@@ -684,26 +806,6 @@ static void a_region_stays_until_the_marks_are_sent(void **state)
 	assert_int_equal(trace(n, CYCLE, 3, 0, 0, &t), WIRE_OLD_CYCLE);
 	assert_int_equal(place(n, &p, NULL), WIRE_OK);
 	assert_int_equal(n->heap->placed, 0);
-}
-
-/* Queues @count regions, all at one place, in @cycle. */
-static void queue_regions(struct node *n, uint32_t count, uint32_t cycle)
-{
-	const uint64_t live[TABLET_WORDS] = { 1 };
-	struct wire_job_place p = record(n, 0, 1);
-	uint32_t length = 0;
-	uint16_t st;
-
-	for (p.region = 0; p.region < count; p.region++)
-		assert_int_equal(place(n, &p, live), WIRE_OK);
-	assert_int_equal(begin(n, cycle), WIRE_OK);
-	for (uint32_t i = 0; i < count; i++)
-		length = put_object(length, i, 0);
-	wire_build_job_trace(request, &(struct wire_job_trace){ cycle, 1, 0 });
-	assert_int_equal(job_trace(n->heap, request, WIRE_JOB_TRACE_SIZE + length, JOB_MARK_ONLY, 1,
-				   reply, &size, &st), 0);
-	assert_int_equal(st, WIRE_OK);
-	assert_int_equal(n->heap->queued, count);
 }
 
 /* What an abandoned cycle has left in the queue costs the next BEGIN nothing. */
@@ -1242,6 +1344,9 @@ int main(void)
 		TEST(a_second_cycle_begins_with_no_marks),
 		TEST(a_batch_that_is_repeated_gets_its_reply),
 		TEST(more_than_a_reply_has),
+		TEST(outs_that_collide),
+		TEST(freed_extents_take_units),
+		TEST(regions_take_units),
 		TEST(what_cannot_be_is_odd),
 		TEST(ghosts_are_passed_on),
 		TEST(what_leaves_in_a_cycle_lives_in_it),

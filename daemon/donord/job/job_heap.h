@@ -21,10 +21,15 @@
 #include "lib/wire/wire_job.h"
 
 /*
- * Of a turn, with which a donor delays others: marks of sets, and objects and references traced;
- * bytes copied.  Each is below 1 ms (docs/protocol.md).
+ * Of a turn, with which a donor delays others: objects and references traced, with what it takes
+ * to look for them, and marks of sets; bytes copied.  Each is below 1 ms (docs/protocol.md).
  */
 #define JOB_UNITS 8192u
+/*
+ * Parts of a unit: one marks an object of a set, passes a place of the table of outs, or clears
+ * as many words of a region that is reached first in a cycle.
+ */
+#define JOB_PARTS 8u
 #define JOB_BYTES (512u << 10)
 /* ns: a heap that is postponed asks again within this time. */
 #define JOB_WINDOW (WIRE_JOB_PAUSE_MOST * UINT64_C(1000))
@@ -81,6 +86,7 @@ struct job_heap {
 	struct far_cycle_donor_state cycle;
 	struct job_region *first, *last; /* queue of regions with work, of this cycle */
 	uint32_t queued;                 /* of these */
+	uint32_t work;                   /* that this turn may still do: parts of units */
 	/* The region of object .part_slot, traced up to .part_reference; NULL = none. */
 	struct job_region *part;
 	uint32_t part_slot, part_reference;

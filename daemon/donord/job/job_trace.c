@@ -7,8 +7,13 @@
 
 /* Entries of the table of regions that an END looks at: about 100 us. */
 #define END_REGIONS (64u << 10)
-/* Least units of a TRACE, so that each goes on. */
-#define UNITS_LEAST 64u
+/* Least work of a TRACE, so that each goes on. */
+#define WORK_LEAST (64 * JOB_PARTS)
+
+static void spend(struct job_heap *h, uint32_t parts)
+{
+	h->work = parts < h->work ? h->work - parts : 0;
+}
 
 /* --- marks ------------------------------------------------------------------------ */
 
@@ -18,6 +23,7 @@ static struct job_region *region_in_cycle(struct job_heap *h, uint32_t number)
 	struct job_region *r = job_region_find(h, number);
 
 	if (r && r->cycle != h->cycle.cycle) {
+		spend(h, r->words / JOB_PARTS);
 		memset(r->marks, 0, r->words * 8);
 		memset(r->traced, 0, r->words * 8);
 		memset(r->named, 0, r->words * 8);
@@ -74,6 +80,7 @@ static uint16_t for_each(struct job_heap *h, const struct wire_job_set *s,
 
 			if (find_slot(r, granule, &slot) != FOUND_HERE)
 				return WIRE_BAD_REGION;
+			spend(h, 1);
 			fn(h, r, slot);
 		}
 	return WIRE_OK;
@@ -170,7 +177,8 @@ static bool add_out(struct job_heap *h, uint32_t region, uint32_t granule)
 	uint32_t key = region * TABLET_WORDS + granule / 64 + 1;
 	uint32_t place = (key * 0x9E3779B1u) >> 20;
 
-	while (h->outs[place].key && h->outs[place].key != key)
+	/* A borrower may choose references whose keys collide. */
+	for (; h->outs[place].key && h->outs[place].key != key; spend(h, 1))
 		place = (place + 1) % JOB_OUT_PLACES;
 	if (!h->outs[place].key) {
 		if (h->out_count == JOB_OUTS)
@@ -208,12 +216,18 @@ static bool follow(struct job_heap *h, uint64_t reference)
 	}
 }
 
+/* Returns whether the turn can go on: an object takes a unit, and each reference another one. */
+static bool goes_on(const struct job_heap *h)
+{
+	return h->work >= 2 * JOB_PARTS;
+}
+
 /*
- * Traces the object of @slot, whose region's bytes are at @memory, or what is left of it, for up to
- * @units units.  Returns how many it took; *@whole: nothing is left.
+ * Traces the object of @slot, whose region's bytes are at @memory, or what is left of it.  Returns
+ * false if the turn ends within it.
  */
-static uint32_t trace_object(struct job_heap *h, struct job_region *r, uint32_t slot,
-			     const uint8_t *memory, uint32_t units, bool *whole)
+static bool trace_object(struct job_heap *h, struct job_region *r, uint32_t slot,
+			 const uint8_t *memory)
 {
 	const uint8_t *bytes = memory + tablet_place(r->live, r->before, slot, r->slot_bytes, 0);
 	uint64_t type = get64(bytes), *references = h->jobs->references;
@@ -221,43 +235,42 @@ static uint32_t trace_object(struct job_heap *h, struct job_region *r, uint32_t 
 	uint32_t at = h->part == r && h->part_slot == slot ? h->part_reference : 0, first = at;
 	int n = l ? layout_references(l, bytes + LAYOUT_HEADER, r->slot_bytes - LAYOUT_HEADER,
 				      references) : -1;
+	bool whole;
 
 	h->traced.odd += n < 0;
-	while (n > 0 && at < (uint32_t)n && at - first + 1 < units && follow(h, references[at]))
+	spend(h, JOB_PARTS);
+	while (n > 0 && at < (uint32_t)n && h->work >= JOB_PARTS && follow(h, references[at])) {
+		spend(h, JOB_PARTS);
 		at++;
-	*whole = n <= 0 || at >= (uint32_t)n;
-	h->part = *whole ? NULL : r;
+	}
+	whole = n <= 0 || at >= (uint32_t)n;
+	h->part = whole ? NULL : r;
 	h->part_slot = slot;
 	h->part_reference = at;
 	h->jobs->counts.references += at - first;
-	return 1 + at - first;
+	return whole;
 }
 
 /* Traces objects of the region; returns false when the turn is over. */
-static bool trace_region(struct job_heap *h, struct job_region *r, uint32_t *units)
+static bool trace_region(struct job_heap *h, struct job_region *r)
 {
 	const uint8_t *memory = job_region_memory(h, r);
 
 	if (!memory) {
 		h->traced.odd++;
+		spend(h, JOB_PARTS);
 		r->ready = 0;
 	}
 	while (r->ready) {
-		uint32_t word = (uint32_t)__builtin_ctzll(r->ready), slot, used;
+		uint32_t word = (uint32_t)__builtin_ctzll(r->ready);
 		uint64_t work = r->marks[word] & ~r->traced[word];
-		bool whole;
 
 		if (!work) {
 			r->ready &= r->ready - 1;
 			continue;
 		}
-		/* The rest of an object needs a unit for itself and one for a reference. */
-		if (*units < 2)
-			return false;
-		slot = 64 * word + (uint32_t)__builtin_ctzll(work);
-		used = trace_object(h, r, slot, memory, *units, &whole);
-		*units -= used;
-		if (!whole)
+		if (!goes_on(h) || !trace_object(h, r, 64 * word + (uint32_t)__builtin_ctzll(work),
+						 memory))
 			return false;
 		r->traced[word] |= work & -work;
 	}
@@ -265,9 +278,9 @@ static bool trace_region(struct job_heap *h, struct job_region *r, uint32_t *uni
 	return true;
 }
 
-static void trace(struct job_heap *h, uint32_t units)
+static void trace(struct job_heap *h)
 {
-	while (h->first && trace_region(h, h->first, &units))
+	while (h->first && goes_on(h) && trace_region(h, h->first))
 		;
 }
 
@@ -293,22 +306,11 @@ static uint32_t build_traced(const struct job_heap *h, uint32_t pause, uint8_t *
 	return (uint32_t)(to - reply);
 }
 
-/* Returns the units to trace of @wanted by the borrower, after the batch has marked @marked. */
-static uint32_t units_of(uint32_t wanted, uint64_t marked)
-{
-	uint32_t units = wanted && wanted < JOB_UNITS ? wanted : JOB_UNITS;
-
-	/* To mark an object of a set takes a fraction of what it takes to trace one. */
-	units = marked / 8 < units ? units - (uint32_t)(marked / 8) : 0;
-	return units > UNITS_LEAST ? units : UNITS_LEAST;
-}
-
 int job_trace(struct job_heap *h, const uint8_t *payload, uint32_t length, enum job_work work,
 	      uint32_t pause, uint8_t reply[static WIRE_JOB_MOST], uint32_t *size,
 	      uint16_t *status)
 {
 	struct wire_job_trace t;
-	uint64_t before = h->traced.visited;
 	int r = 0;
 
 	if (wire_parse_job_trace(payload, length, &t))
@@ -321,11 +323,14 @@ int job_trace(struct job_heap *h, const uint8_t *payload, uint32_t length, enum 
 	case FAR_CYCLE_NEW:
 		clear_outs(h);
 		h->traced.batch = t.batch;
+		h->work = JOB_PARTS * (t.units && t.units < JOB_UNITS ? t.units : JOB_UNITS);
 		r = apply(h, payload, length, WIRE_JOB_TRACE_SIZE, mark, status);
 		if (r || *status != WIRE_OK)
 			return r;
+		if (h->work < WORK_LEAST)
+			h->work = WORK_LEAST;
 		if (work == JOB_WORK)
-			trace(h, units_of(t.units, h->traced.visited - before));
+			trace(h);
 		break;
 	default:
 		break;
