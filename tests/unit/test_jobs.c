@@ -876,9 +876,9 @@ static void a_share_of_the_processor(void **state)
 	assert_true(n->heap->next_at > now + JOB_WINDOW);
 	/* Two share it, and one that has left does not. */
 	now += 100 * JOB_WINDOW;
-	job_heap_charge(n->heap, now - MS, now);
-	job_heap_charge(other.heap, now - MS, now);
-	assert_int_equal(job_heap_pause(other.heap, now), 7000);
+	job_heap_charge(n->heap, now - 100 * MS, now);
+	job_heap_charge(other.heap, now - 100 * MS, now);
+	assert_int_equal(job_heap_pause(other.heap, now), 700000);
 	job_heap_end(&other.heap);
 	while (jobs_turn(n->jobs))
 		;
@@ -890,6 +890,32 @@ static void a_share_of_the_processor(void **state)
 	now += JOB_WINDOW;
 	job_heap_charge(n->heap, now - MS, now);
 	assert_true(n->heap->next_at <= now);
+}
+
+/* Heaps that hardly work take no part of the share: they may be many of one borrower. */
+static void idle_heaps_have_no_share(void **state)
+{
+	enum { MS = 1000000, OTHERS = 10, WINDOWS = 3 };
+	struct node *n = &nodes[0], other[OTHERS];
+	uint64_t now = 1000ull * JOB_WINDOW;
+
+	n->jobs->percent = 25;
+	assert_int_equal(describe(n, IMAGE_PAIR, &image_pair), WIRE_OK);
+	for (int i = 0; i < OTHERS; i++)
+		other[i] = another();
+	for (int w = 0; w < WINDOWS; w++, now += JOB_WINDOW) {
+		for (int i = 0; i < OTHERS; i++)
+			job_heap_charge(other[i].heap, now - MS, now);
+		job_heap_charge(n->heap, now - MS, now);
+		assert_int_equal(n->heap->next_at, now + 3 * MS);
+	}
+	/* Those that work have one. */
+	for (int i = 0; i < OTHERS; i++)
+		job_heap_charge(other[i].heap, now - 12 * MS, now);
+	job_heap_charge(n->heap, now - 12 * MS, now);
+	assert_int_equal(n->heap->next_at, now + 12ull * MS * (4 * (OTHERS + 1) - 1));
+	for (int i = 0; i < OTHERS; i++)
+		job_heap_end(&other[i].heap);
 }
 
 /* Two records of a region in a frame: both are above the version that was there before. */
@@ -1355,6 +1381,7 @@ int main(void)
 		TEST(a_cycle_begins_in_one_step),
 		TEST(versions_rise_in_a_frame),
 		TEST(a_share_of_the_processor),
+		TEST(idle_heaps_have_no_share),
 		TEST(hostile_layouts),
 		cmocka_unit_test(overlapping_runs),
 		TEST(hostile_places),

@@ -361,10 +361,10 @@ int job_heap_describe(struct jobs *jobs, struct job_heap **heap, const struct fa
 
 /* --- the share of the processor --------------------------------------------------- */
 
-/* Returns how many heaps share the processor at @now, with @h. */
-static uint32_t users_of(struct jobs *jobs, struct job_heap *h, uint64_t now)
+/* Returns how many heaps share the processor at @now, when @h has worked for @took. */
+static uint32_t users_of(struct jobs *jobs, struct job_heap *h, uint64_t took, uint64_t now)
 {
-	uint64_t window = now / JOB_WINDOW + 1;
+	uint64_t window = now / JOB_WINDOW + 1, share = JOB_WINDOW * jobs->percent / 100;
 	uint32_t users;
 
 	if (jobs->window != window) {
@@ -372,12 +372,21 @@ static uint32_t users_of(struct jobs *jobs, struct job_heap *h, uint64_t now)
 		jobs->users = 0;
 		jobs->window = window;
 	}
-	if (h->window != window)
+	if (h->window != window) {
+		h->window = window;
+		h->used = 0;
+		h->is_user = false;
+	}
+	h->used += took;
+	/* Half of an equal part: what the others leave unused is not lost. */
+	if (!h->is_user && h->used >= share / jobs->heaps / 2) {
+		h->is_user = true;
 		jobs->users++;
-	h->window = window;
+	}
 	users = jobs->users > jobs->users_before ? jobs->users : jobs->users_before;
 	/* Members that have left count no more. */
-	return users < jobs->heaps ? users : jobs->heaps;
+	users = users < jobs->heaps ? users : jobs->heaps;
+	return users ?: 1;
 }
 
 void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now)
@@ -385,7 +394,7 @@ void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now)
 	uint64_t took = now - begun, percent = h->jobs->percent;
 	uint64_t from = h->next_at > begun ? h->next_at : now;
 
-	h->next_at = from + took * (100ull * users_of(h->jobs, h, now) - percent) / percent;
+	h->next_at = from + took * (100ull * users_of(h->jobs, h, took, now) - percent) / percent;
 }
 
 uint32_t job_heap_pause(struct job_heap *h, uint64_t now)

@@ -95,6 +95,8 @@ struct job_heap {
 	/* ns, CLOCK_MONOTONIC: when its share allows more work; when it was told to ask again. */
 	uint64_t next_at, told_at;
 	uint64_t window;                 /* in which it has last worked, from 1 */
+	uint64_t used;                   /* ns that it has worked in that */
+	bool is_user;                    /* that was enough to count as one */
 };
 
 /* Since the start. */
@@ -110,7 +112,10 @@ struct job_counts {
 struct jobs {
 	struct job_memory memory;
 	uint32_t percent;           /* of one processor that jobs may use, 1 to 100 */
-	/* Of JOB_WINDOW ns: the present one; heaps that work in it, and in the one before. */
+	/*
+	 * Of JOB_WINDOW ns: the present one; heaps that use at least half of an equal part of it,
+	 * and of the one before.
+	 */
 	uint64_t window;
 	uint32_t users, users_before;
 	uint64_t worked;            /* turn of the loop of the last request */
@@ -127,8 +132,8 @@ void jobs_free(struct jobs **jobs);
 
 /*
  * A request of @h was served from @begun to @now.  The share of the processor is divided among the
- * heaps that have lately worked, and each owes its own work alone: one that sends many requests
- * that are not postponed does not stop the others.
+ * heaps that have lately used theirs: many that hardly work leave it to others.  Each owes its own
+ * work alone, so that one that sends many requests that are not postponed does not stop the others.
  */
 void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now);
 /*
