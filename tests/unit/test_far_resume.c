@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "lib/base/clock.h"
+#include "userlib/far/member.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
 #include "far_proxy.h"
@@ -259,6 +260,27 @@ static void silent_for_ever(void **state)
 	set_link(LINK_GOOD);
 }
 
+/* An attempt that lasts longer than a program may pause is an attempt all the same. */
+static void attempts_that_are_silent(void **state)
+{
+	struct ebbfar_options o = options(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	uint64_t word, tag;
+	ebbfar_t *far;
+
+	o.timeout_ms = 2100;
+	o.resume_ms = 2200;
+	far = open_with(o);
+	assert_int_equal(ebbfar_alloc(far, 1, &x), 0);
+	set_link(LINK_SILENT);
+	tag = far->client.tag;
+	assert_int_equal(ebbfar_add(far, &x, 0, 1, &word), -ETIMEDOUT);
+	/* The request, and a HELLO for each attempt. */
+	assert_in_range(far->client.tag - tag, 2, 3);
+	ebbfar_close(far);
+	set_link(LINK_GOOD);
+}
+
 /* Each connection ends, or is silent, after the handshake: a call ends all the same. */
 static void cut_before_each_reply(enum link link, const char *why)
 {
@@ -455,6 +477,7 @@ int main(void)
 		LINKED(long_cut),
 		LINKED(silent_for_a_second),
 		LINKED(silent_for_ever),
+		LINKED(attempts_that_are_silent),
 		LINKED(flipped_bits),
 		LINKED(connections_that_end),
 		LINKED(connections_that_are_silent),

@@ -17,7 +17,10 @@
 #define BACKOFF_MOST_MS 1000u
 /* Whatever a donor says of its grace period. */
 #define PATIENCE_MOST_MS 300000u
-/* No call has gone on with the client for so long: that time was not one of trying. */
+/*
+ * No call has gone on with the client for so long after it asked for one: that time was not one of
+ * trying.
+ */
 #define UNDRIVEN_MS 2000
 
 /*
@@ -286,7 +289,8 @@ static void failed(struct client *c, int error, int64_t now)
 
 static void resume(struct client *c)
 {
-	int64_t now = now_ms(), idle = now - c->driven_at;
+	int64_t now = now_ms(), waits = c->state == CLIENT_CUT ? c->retry_at : c->attempt_end;
+	int64_t idle = now - (waits > c->driven_at ? waits : c->driven_at);
 	int r;
 
 	if (idle > UNDRIVEN_MS)
