@@ -366,8 +366,8 @@ def pins_remove():
 
 def cgroup_rmdir(c, seconds=30):
     """
-    Removes a cgroup that has no process, or whose processes are ending: the kernel does not list these,
-    and refuses to remove the cgroup before they have left it.
+    Removes a cgroup that has no process, or whose processes are ending: cgroup.procs does not list
+    these, and rmdir fails until they have left the cgroup.
     """
     def gone():
         try:

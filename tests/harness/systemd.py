@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Units, for tests in a guest with systemd."""
+import json
 import subprocess
 from pathlib import Path
 
@@ -24,3 +25,11 @@ def service_drop_in(service, name, lines, section="Service"):
     directory.mkdir(exist_ok=True)
     (directory / f"{name}.conf").write_text(f"[{section}]\n{lines}")
     run("systemctl", "daemon-reload")
+
+
+def sleep_locks():
+    """Returns the reasons of ebb's locks that inhibit sleep."""
+    told = run("busctl", "--json=short", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
+               "org.freedesktop.login1.Manager", "ListInhibitors")
+    return [row[2] for row in json.loads(told)["data"][0]
+            if "sleep" in row[0].split(":") and row[1] == "ebb" and row[3] == "block"]

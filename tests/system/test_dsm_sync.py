@@ -363,7 +363,7 @@ def test_no_turn_is_lost_or_made_twice(donor):
     a, places = SyncSpace(donor.unix), [donor.unix, donor.tcp]
     mutex = a.made("mutex_new", bytes(16), 16)
     running, said, kills, turns = [], [], 0, 0
-    # Those that wait for what a killed one has had are silent for a while.
+    # Processes that wait for the mutex of a killed one report nothing for a while.
     while turns < 20 or len(said) <= 50:
         turns += 1
         assert turns < 400, f"{len(said)} turns of the mutex"

@@ -19,7 +19,7 @@
 #include "swaps.h"
 #include "teardown.h"
 
-/* Devices whose swap is off because of sleep: a JSON array of names. */
+/* The path of a JSON array: the names of devices whose swap is off because of sleep. */
 static const char *asleep_file(void)
 {
 	static char path[PATH_MAX];

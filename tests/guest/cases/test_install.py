@@ -21,7 +21,7 @@ import machine
 import parts
 from kswap import Kswap
 from machine import read, wait_for
-from systemd import main_pid, run, service_drop_in
+from systemd import main_pid, run, service_drop_in, sleep_locks
 
 DEBS = machine.BUILD / "deb"
 PACKAGES = ("ebb", "libebbgc1", "libebbgc-dev", "ebb-doc")
@@ -77,14 +77,6 @@ def kill_server():
 
 def out_kib():
     return sum(machine.swaps().values())
-
-
-def sleep_locks():
-    """Returns the reasons of the locks that inhibit sleep."""
-    told = run("busctl", "--json=short", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
-               "org.freedesktop.login1.Manager", "ListInhibitors")
-    return [row[2] for row in json.loads(told)["data"][0]
-            if "sleep" in row[0].split(":") and row[1] == "ebb" and row[3] == "block"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,7 +4,6 @@ The machine sleeps, by logind and ebb-sleep.service, with the unit of this tree.
 pm_test freezes all processes for five seconds and resumes: the guest's root file system does
 not survive a suspend of its devices.
 """
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,20 +13,13 @@ import pytest
 import machine
 import parts
 from machine import BIN, REPO, wait_for
-from systemd import UNITS, run, service_drop_in
+from systemd import UNITS, run, service_drop_in, sleep_locks
 
 UNIT = "ebb-sleep.service"
 AT_SLEEP = Path("/run/swaps-at-sleep")
 PM_TEST = Path("/sys/power/pm_test")
 # ProtectHome= hides this tree from the unit, if it is in a home directory.
 PREFIX = Path("/usr/local")
-
-
-def sleep_locks():
-    told = run("busctl", "--json=short", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
-               "org.freedesktop.login1.Manager", "ListInhibitors")
-    return [row[2] for row in json.loads(told)["data"][0]
-            if "sleep" in row[0].split(":") and row[1] == "ebb" and row[3] == "block"]
 
 
 @pytest.fixture(scope="module", autouse=True)
