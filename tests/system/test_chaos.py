@@ -148,6 +148,7 @@ def test_through_the_loop_device(cluster):
 def test_donor_killed_and_restarted(cluster):
     b = serve(cluster, options=PATIENT)
     c = load(cluster, b)
+    before = b.status()["donors"][0]
     cluster.donors[0].kill()
     wait_lost(cluster, b, 0)
     cluster.work(0.3)
@@ -155,9 +156,11 @@ def test_donor_killed_and_restarted(cluster):
     cluster.all_up(b)
     cluster.work(0.4)
     verdict(c, b)
-    donor = b.status()["donors"][0]
-    # Again only if the machine was too busy for an answer.
-    assert donor["connects"] == 2 or donor["last_loss"] == "no reply within the deadline", donor
+    after = b.status()["donors"][0]
+    # Each connection beyond these follows a time in which the machine was too busy for an answer.
+    for connects, donor in ((1, before), (before["connects"] + 1, after)):
+        assert donor["connects"] == connects or \
+            donor["last_loss"] == "no reply within the deadline", f"{before} {after}"
 
 
 def test_all_donors_killed(cluster):
