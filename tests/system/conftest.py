@@ -8,8 +8,11 @@ all they use to themselves (directories, sockets, network namespaces), but for e
 (`ebbd_lock`), and are marked `beside`: several run at a time.  A worker takes one test after
 the other, wherever it is; those that share a fixture of their module stay together, and so do those
 that need an ebbd.
+
+`make check` runs each test of both transports with one of them, in turn.
 """
 import os
+from collections import defaultdict
 
 import pytest
 
@@ -24,8 +27,23 @@ def pytest_configure(config):
         os.environ.setdefault(machine.HELD, "1")
 
 
+def leave_transports(items):
+    """Leaves one transport of each test that has two to `make check-all`, in turn."""
+    tests = defaultdict(lambda: defaultdict(dict))
+    for item in items:
+        params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+        transport = params.pop("transport", None)
+        if transport:
+            tests[item.path][item.originalname, str(params)][transport] = item
+    for of_file in tests.values():
+        both = [test for test in of_file.values() if len(test) == 2]
+        for i, test in enumerate(both):
+            test[sorted(test)[i % 2]].add_marker(pytest.mark.long)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    leave_transports(items)
     for item in items:
         if "swap_lock" not in item.fixturenames:
             item.add_marker(pytest.mark.beside)
