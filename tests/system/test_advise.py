@@ -153,6 +153,7 @@ def test_predicted_misses(ebbd, device, tmp_path, name):
                 or abs(predicted[percent] - count) <= 0.2 * count)
 
 
+@pytest.mark.long
 def test_full_recording_shows_more(ebbd, device, cgroup, tmp_path):
     """With less memory meanwhile, touches of what was resident are there; afterwards it is as before."""
     c, full = cgroup(limit_mib=96), tmp_path / "full.trace"

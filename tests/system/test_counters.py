@@ -30,6 +30,7 @@ def test_a_program_that_overtakes_ebbd_makes_its_prefetch_late(program):
     assert (told["late"], told["wasted"], told["misses"]) == (0, 1, 1), told
 
 
+@pytest.mark.long
 def test_a_miss_does_not_begin_at_a_request_of_the_programs_own(program):
     """MADV_WILLNEED reads without a fault."""
     told = growth(program.cgroup, lambda: program.does("want_then_touch", 0, 512))

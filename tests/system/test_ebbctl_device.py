@@ -348,6 +348,7 @@ def slow(swap_lock, donor_factory, cgroup):
         d.destroy()
 
 
+@pytest.mark.long
 def test_interrupted_destroy_leaves_swap_on(slow):
     """The kernel completes the process whose pages it reads back; those of the other stay."""
     full = slow.used_kib()

@@ -172,6 +172,7 @@ def test_run_start_that_fails_leaves_nothing(swap_lock, away):
     assert not machine.left_since(before)
 
 
+@pytest.mark.long
 def test_record(ebbd, device, cgroup, tmp_path):
     c = cgroup(48)
     ebbctl("policy", "attach", "none", c.path)

@@ -26,6 +26,7 @@ def wait_for(seconds, condition):
     return condition()
 
 
+@pytest.mark.long
 def test_cold_memory_goes(ebbd, device, cgroup):
     group = cgroup()
     ebbctl("policy", "attach", "none", group.path)

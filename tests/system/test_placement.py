@@ -229,6 +229,7 @@ def test_a_cpuset_that_loses_the_cpu_and_regains_it(ebbd, scan, cpuset):
     wait_for(lambda: free(s.pid), 10, "all CPUs")
 
 
+@pytest.mark.long
 def test_children_in_other_cgroups(ebbd_lock, logs, scan, cgroup):
     """They are released, also those of a program that was pinned when ebbd was killed."""
     ebbd = parts.Ebbd(logs / "ebbd.log")
@@ -288,6 +289,7 @@ def test_auto(ebbd, scan):
     wait_for(lambda: free(s.pid), 10, "all CPUs")
 
 
+@pytest.mark.long
 def test_a_cgroup_with_very_many_below_is_left_alone(ebbd, scan):
     c, s = scan("leap")
     wait_pinned(s.pid)
@@ -303,6 +305,7 @@ def test_a_cgroup_with_very_many_below_is_left_alone(ebbd, scan):
     wait_pinned(s.pid)
 
 
+@pytest.mark.long
 def test_auto_leaves_programs_that_nothing_prefetches_for(ebbd, scan):
     c, s = scan("none")
     wait_state(c, "apart")
@@ -369,6 +372,7 @@ def test_processes_that_do_not_swap(ebbd, scan):
             p.wait()
 
 
+@pytest.mark.long
 def test_realtime_is_left_alone(ebbd, scan):
     c, s = scan("leap", "placement=together")
     wait_pinned(s.pid)

@@ -98,7 +98,7 @@ def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path)
     """
     device = parts.Device(donor_factory(delay="5ms"))
     try:
-        c = cgroup(limit_mib=32)
+        c = cgroup(limit_mib=36)
         quiet = policies.source(body="")
         ebbctl("policy", "load", policies.compile_policy(tmp_path, quiet))
         ebbctl("policy", "attach", "none", c.path)
@@ -123,7 +123,7 @@ def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path)
         stats = parts.stats(c)
         misses = stats["misses"] - before
         assert told["bad"] == 0 and changes > 60
-        assert misses > 500
+        assert misses > 300
         # Its stack and libraries are paged too, and an interrupt can make a visit slow.
         assert 0.97 * misses - 20 <= told["slow"] <= 1.03 * misses + 20, (told["slow"], misses)
     finally:

@@ -14,7 +14,7 @@ import machine
 import parts
 from machine import wait_for
 
-MIB, LIMIT = 128, 64
+MIB, LIMIT = 64, 32
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def test_a_donor_on_this_machine(attached, device):
 
 def test_memory_comes_back_when_a_program_ends(device, cgroup):
     """Freed slots are discarded, their slabs are empty, and the donor has them again."""
-    c = cgroup(limit_mib=LIMIT)
-    s = parts.Scan(cgroup=c, mib=MIB)
+    c = cgroup(limit_mib=2 * LIMIT)
+    s = parts.Scan(cgroup=c, mib=2 * MIB)
     full = device.status()
     assert full["live"] > 32 << 20
     s.go()
@@ -130,6 +130,7 @@ def test_random_program_is_left_alone(attached):
     assert stats["prefetched"] <= stats["misses"] / 100
 
 
+@pytest.mark.long
 def test_policy_none_only_counts(attached):
     c = attached("none")
     told = parts.scan_json(mib=MIB, passes=2, cgroup=c)
@@ -139,6 +140,7 @@ def test_policy_none_only_counts(attached):
     assert stats["prefetched"] == stats["requests"] == 0
 
 
+@pytest.mark.long
 def test_a_cgroup_that_events_cannot_be_scoped_to(attached, ebbd):
     """A v1 cgroup without a v2 directory of its name: events are its threads', and go with them."""
     def descriptors():
@@ -168,15 +170,15 @@ def test_a_cgroup_that_events_cannot_be_scoped_to(attached, ebbd):
     wait_for(lambda: descriptors() <= few, 10, "their events to be closed")
 
 
-@pytest.mark.parametrize("huge", ["--thp", "--no-thp"])
+@pytest.mark.parametrize("huge", ["--thp", pytest.param("--no-thp", marks=pytest.mark.long)])
 def test_counters_reconcile_with_the_block_layer(attached, device, huge):
     """
     Pages in bios on the device equal what ebb counted.  Other tasks of the machine may
     swap there too, so theirs are bounded: the device is theirs only for these seconds.
     """
-    c = attached("leap")
+    c = attached("leap", limit_mib=2 * LIMIT)
     before = device.block_pages()
-    told = parts.scan_json(mib=MIB, passes=3, write=True, cgroup=c, options=[huge])
+    told = parts.scan_json(mib=2 * MIB, passes=3, write=True, cgroup=c, options=[huge])
     read, written = (now - then for now, then in zip(device.block_pages(), before))
     stats = parts.stats(c)
     assert told["bad"] == 0

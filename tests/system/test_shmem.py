@@ -14,7 +14,8 @@ from machine import wait_for
 from parts import ebbctl
 
 MIB, LIMIT, PAGES = 32, 16, 2048
-KINDS = ["memfd", "sysv", "shared", "tmpfs"]
+LONG = pytest.mark.long
+KINDS = ["memfd", pytest.param("sysv", marks=LONG), pytest.param("shared", marks=LONG), "tmpfs"]
 
 
 def executor():

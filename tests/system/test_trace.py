@@ -257,7 +257,7 @@ class Recorder:
         return self.process.returncode, json.loads(out), err
 
 
-@pytest.mark.parametrize("pattern", ["seq", "random"])
+@pytest.mark.parametrize("pattern", ["seq", pytest.param("random", marks=pytest.mark.long)])
 def test_record_show_and_simulate(ebbd, device, cgroup, tmp_path, pattern):
     """The same numbers by ebb's counters, in the trace, and from the simulator."""
     c, file = cgroup(limit_mib=32), tmp_path / "scan.trace"
@@ -356,6 +356,7 @@ def test_record_ends_with_its_cgroup(ebbd, device, cgroup, tmp_path):
     assert parts.ebbctl_json("trace", "show", file)["finished"]
 
 
+@pytest.mark.long
 def test_record_ends_with_who_began_it(ebbd, device, cgroup, tmp_path):
     """A recorder that is killed leaves no recording that goes on until the disk is full."""
     c, file = cgroup(limit_mib=32), tmp_path / "x.trace"
