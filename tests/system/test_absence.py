@@ -3,6 +3,7 @@
 Donors out of reach for a while, under load: no page is lost, as the donors retain them.  One
 borrower and three donors, a machine each; the donors' session grace period is 30 s.
 """
+import itertools
 import json
 import os
 import time
@@ -15,6 +16,7 @@ import parts
 from chaosworld import PAGE
 from chaosworld import cluster, nothing_left    # fixtures
 from cluster import Cluster
+from rows import few
 
 pytestmark = pytest.mark.beside
 
@@ -81,8 +83,8 @@ def cut_off(cluster, durability, seconds, times):
     assert stats["donor_absences"] >= (3 * times if seconds >= 2 else 0)
 
 
-@pytest.mark.parametrize("durability", ["none", "replicas=2"])
-@pytest.mark.parametrize("seconds", [0.3, 2])
+@pytest.mark.parametrize("seconds, durability", few(itertools.product((0.3, 2), ("none", "replicas=2")),
+                                                    (0.3, "replicas=2"), (2, "none")))
 def test_link_of_the_borrower_is_cut(cluster, durability, seconds):
     cut_off(cluster, durability, seconds, 1)
 

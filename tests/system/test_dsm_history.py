@@ -11,6 +11,7 @@ import pytest
 import parts
 from machine import BUILD
 from ports import free_port
+from rows import few
 
 pytestmark = pytest.mark.beside
 
@@ -39,7 +40,7 @@ def history(donors, mutant, seed, steps=400, kills=0, delay_us=300):
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("kills", [0, 20])
+@pytest.mark.parametrize("kills", few([0, 20], 20))
 def test_histories_are_linearizable(donors, kills):
     """Also of boxes of which the borrower was killed: they are as they were."""
     seen = dict.fromkeys((*OPERATIONS, "restored"), 0)

@@ -3,6 +3,7 @@
 Programs that share objects, by libebbdsm and by four other ways: their results are equal, and what
 libebbdsm sends and waits for is what its documentation says.
 """
+import itertools
 import json
 import subprocess
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 import parts
 from machine import BUILD
 from ports import free_port
+from rows import few
 
 pytestmark = pytest.mark.beside
 
@@ -45,7 +47,7 @@ def run(donors, program, way, kind="processes", workers=WORKERS, size=None, dela
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("program", SIZES)
+@pytest.mark.parametrize("program", few(SIZES, "matrix", "social"))
 def test_results_are_equal(donors, program):
     """Also by threads that share a handle, and by one process."""
     expected = run(donors, program, "malloc", "threads")["digest"]
@@ -58,6 +60,7 @@ def test_results_are_equal(donors, program):
     assert len(alone) == 1 and (program == "store-own" or alone == {expected})
 
 
+@pytest.mark.long
 def test_eight_machines(tmp_path):
     """As many as a space can have."""
     with machines(tmp_path, 8) as where:
@@ -67,8 +70,8 @@ def test_eight_machines(tmp_path):
                 assert run(where, program, way, workers=8)["digest"] == expected, (program, way)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("program", ["store-a", "store-b", "store-c"])
+@pytest.mark.parametrize("program, way", few(itertools.product(("store-a", "store-b", "store-c"), WAYS),
+                                             *zip(("store-a", "store-b", "store-c", "store-a"), WAYS)))
 def test_values_of_stores(donors, program, way):
     """All workers put all keys: each get returns a value that was put, which the program checks."""
     assert run(donors, program, way, size=3000)["digest"] == "0"

@@ -14,8 +14,11 @@ import parts
 from machine import BUILD, wait_for
 from parts import ebbctl_json
 from ports import free_port
+from rows import few
 
 pytestmark = pytest.mark.beside
+
+WAYS = [("unix", "unix"), ("tcp", "tcp"), ("unix", "tcp"), ("tcp", "unix")]
 
 EXAMPLES = BUILD / "examples" / "far"
 SECONDS = 60
@@ -159,7 +162,7 @@ def in_threads(*jobs):
     return results
 
 
-@pytest.mark.parametrize("writes, reads", [("unix", "unix"), ("tcp", "tcp"), ("unix", "tcp"), ("tcp", "unix")])
+@pytest.mark.parametrize("writes, reads", few(WAYS, ("unix", "tcp"), ("tcp", "unix")))
 def test_index(donor, start, writes, reads):
     """Four processes: each answer is one that the writer has stored, and not an old one."""
     writer = start("index", "write", donor.at[writes], "p")
@@ -210,7 +213,7 @@ def test_index_reads_are_whole(donor, start, tmp_path, reads, count):
         assert [a for a in answers if not re.fullmatch(r"7 (\d{5})\1{7}", a)] == []
 
 
-@pytest.mark.parametrize("writes, reads", [("unix", "unix"), ("tcp", "tcp"), ("unix", "tcp"), ("tcp", "unix")])
+@pytest.mark.parametrize("writes, reads", few(WAYS, ("unix", "tcp"), ("tcp", "unix")))
 def test_index_whose_writer_is_killed(donor, start, writes, reads):
     """Readers return what it has stored, or say that it has exited; never another member's bytes."""
     writer = start("index", "write", donor.at[writes], "p")
@@ -287,10 +290,7 @@ def confirmed(producer):
     return last
 
 
-WAYS = [("unix", "unix"), ("tcp", "tcp"), ("unix", "tcp"), ("tcp", "unix")]
-
-
-@pytest.mark.parametrize("produces, consumes", WAYS)
+@pytest.mark.parametrize("produces, consumes", few(WAYS, ("unix", "tcp"), ("tcp", "unix")))
 def test_queue(donor, start, tmp_path, produces, consumes):
     with lines(tmp_path / "lines", 1000) as stdin:
         producer = start("queue", "produce", donor.at[produces], "p", stdin=stdin)
@@ -335,7 +335,7 @@ def test_queue_is_bounded(donor, start, tmp_path):
     assert confirmed(producer) == 1000
 
 
-@pytest.mark.parametrize("produces, consumes", WAYS)
+@pytest.mark.parametrize("produces, consumes", few(WAYS, ("unix", "unix"), ("tcp", "unix")))
 def test_queue_whose_consumer_is_killed(donor, start, tmp_path, produces, consumes):
     """The next consumer gets all that the producer has not seen confirmed."""
     with lines(tmp_path / "lines", 1500) as stdin:
@@ -358,7 +358,7 @@ def test_queue_whose_consumer_is_killed(donor, start, tmp_path, produces, consum
     nothing_is_left(donor)
 
 
-@pytest.mark.parametrize("produces, consumes", WAYS)
+@pytest.mark.parametrize("produces, consumes", few(WAYS, ("unix", "unix"), ("unix", "tcp")))
 def test_queue_whose_producer_is_killed(donor, start, produces, consumes):
     """The consumer says so, and has all that was confirmed."""
     producer = start("queue", "produce", donor.at[produces], "p")

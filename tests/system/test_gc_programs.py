@@ -11,6 +11,7 @@ import pytest
 
 import machine
 import parts
+from rows import few
 
 PROGRAMS = machine.BUILD / "tests" / "gc"
 pytestmark = pytest.mark.beside
@@ -31,11 +32,6 @@ SMALLEST = {"closure": 300, "intern": 1000, "kmeans": 1000, "kv": 1000, "orders"
 FORCED = ("mode=stop", "mode=concurrent,nursery=64K", "mode=memliner,park,drop,nursery=64K")
 
 
-def few(names, *chosen):
-    """Returns @names as parameters; `make check` runs only those that are @chosen."""
-    return [pytest.param(n, marks=[] if n in chosen else pytest.mark.long) for n in names]
-
-
 def run(binary, size, options, told, *argv):
     told.unlink(missing_ok=True)
     done = subprocess.run([PROGRAMS / binary, "-n", str(size), "-r", "3", "-t", "2", "-j", told, *argv],
@@ -45,7 +41,7 @@ def run(binary, size, options, told, *argv):
     return done.stdout, json.loads(told.read_text())
 
 
-@pytest.mark.parametrize("name", few(SMALL, "kv", "orders", "pagerank"))
+@pytest.mark.parametrize("name", few(SMALL, "kv"))
 def test_every_mode_computes_the_same(name, tmp_path):
     if not (PROGRAMS / name).exists():
         pytest.skip(f"build/tests/gc/{name}: not built; run make gc-programs")
@@ -68,7 +64,7 @@ def test_every_mode_computes_the_same(name, tmp_path):
     assert len(results) == 1
 
 
-@pytest.mark.parametrize("name", few(SMALLEST, "kv", "quads", "triangles"))
+@pytest.mark.parametrize("name", few(SMALLEST, "kv"))
 def test_programs_hold_no_reference_across_a_safepoint(name, tmp_path):
     """But in roots, as objects may have moved then: results are as in a heap that moves nothing."""
     if not (PROGRAMS / f"{name}-forced").exists():

@@ -11,6 +11,7 @@ import pytest
 import machine
 import parts
 from machine import wait_for
+from rows import few
 
 SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
 NAMES = {"ebbd-prefetch": "prefetching", "ebbd-offload": "offloading"}
@@ -46,7 +47,7 @@ def hung(tid):
         libc.ptrace(DETACH, tid, 0, 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, "ebbd-prefetch"))
 def test_the_watchdog_ends_ebbd_if_a_thread_hangs(ebbd_lock, logs, name):
     with started(logs / "ebbd.log", WATCHDOG_USEC="5000000") as ebbd:
         tid = wait_for(lambda: thread(ebbd.pid, name), 5, name)

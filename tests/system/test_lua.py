@@ -20,9 +20,8 @@ def load():
 
 
 check = load()
-# Those of `make check`: the others take a minute.
-SHORT = ("scripts-young", "scripts-coroutines", "scripts-weak_resize", "bench-cache", "bench-binary_trees",
-         "bench-queens")
+# Those of `make check`: the others take minutes.
+SHORT = ("scripts-weak_resize", "bench-binary_trees", "bench-queens")
 
 
 def parameters():

@@ -12,6 +12,7 @@ import pytest
 
 import machine
 from parts import USAGE
+from rows import few
 
 pytestmark = pytest.mark.beside
 
@@ -56,7 +57,7 @@ def refused(*argv):
     return line
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", few(PROGRAMS, "kv"))
 def test_three_collectors(recorded, program):
     told = simulated(recorded[program], "--local", 40)
     mako, semeru, ebb = (told["schemes"][s] for s in SCHEMES)

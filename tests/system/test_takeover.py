@@ -24,6 +24,7 @@ from dataplane import MIB, PAGE, SLAB, Server, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, BUSY, wait_for
 from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
+from rows import few
 from test_copies import slabs_at, whole
 from test_dataplane import load
 from test_protocol import FakeDonor
@@ -51,7 +52,7 @@ SETUPS = {
 }
 
 
-@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize("setup", few(SETUPS, "disk", "replicas, sealed", "none"))
 def test_server_killed_again_and_again(world, setup):
     what = dict(SETUPS[setup])
     donors = [world.donor(memory="80M") for _ in range(what.pop("donors", 1))]
@@ -76,7 +77,7 @@ def keyed(tmp_path, name="spark"):
 
 
 @only_tcp
-@pytest.mark.parametrize("connections", ["1", "4"])
+@pytest.mark.parametrize("connections", few(["1", "4"], "4"))
 def test_server_killed_with_tls(world, tmp_path, connections):
     there, here = keyed(tmp_path)
     donor = world.donor(memory="80M", options=there)
@@ -262,7 +263,8 @@ def test_nothing_stays_at_donors(world):
 
 
 @only_tcp
-@pytest.mark.parametrize("durability, key", [("disk", False), ("none", True)], ids=["disk", "keyed"])
+@pytest.mark.parametrize("durability, key", few([("disk", False), ("none", True)], ("none", True)),
+                         ids=["disk", "keyed"])
 def test_slabs_that_were_asked_back_as_the_server_died(world, tmp_path, durability, key):
     """The question is the first thing that its successor hears; it has what was there all the same."""
     there, here = keyed(tmp_path) if key else ([], [])
@@ -468,7 +470,7 @@ def no_more_mappings(pid, limit=PAGE):
 
 
 @only_shm
-@pytest.mark.parametrize("for_long", [False, True], ids=["a moment", "for long"])
+@pytest.mark.parametrize("for_long", few([False, True], True), ids=["a moment", "for long"])
 def test_a_standby_that_cannot_map_what_is_there(world, for_long):
     """It tries again for two deadlines, and then lets another process try: no slab is released."""
     s = world.serve(world.donor(), durability="none",
