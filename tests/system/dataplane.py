@@ -8,6 +8,7 @@ import itertools
 import mmap
 import os
 import random
+import threading
 
 import pytest
 
@@ -65,14 +66,30 @@ class Server(parts.Swapd):
         return self.status()["donors"][i]["state"]
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+HUGE = 2 * MIB
+
+
+def huge(size):
+    """Returns private memory of huge pages, which costs few page faults."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def address(memory, at=0):
+    return ctypes.byref(ctypes.c_char.from_buffer(memory, at))
+
+
 class Pages:
     """Direct I/O on the file, with a model of what it must hold."""
 
     def __init__(self, server, seed=1):
         self.fd = os.open(server.file, os.O_RDWR | os.O_DIRECT)
         self.size = os.fstat(self.fd).st_size
-        self.model = bytearray(self.size)
+        self.model = huge(max(self.size, HUGE))
         self.random = random.Random(seed)
+        self.of_thread = threading.local()
 
     def close(self):
         if self.fd < 0:
@@ -83,22 +100,31 @@ class Pages:
             pass  # closing asks the server, which may have exited
         self.fd = -1
 
+    def buffer(self, size):
+        """Returns the calling thread's memory for direct I/O."""
+        memory = getattr(self.of_thread, "memory", None)
+        if memory is None or len(memory) < size:
+            memory = self.of_thread.memory = huge(max(size, HUGE))
+        return memory
+
     def write(self, page, data):
-        with mmap.mmap(-1, len(data)) as buf:
-            buf[:] = data
-            assert os.pwritev(self.fd, [buf], page * PAGE) == len(data)
+        memory = self.buffer(len(data))
+        memory[:len(data)] = data
+        assert os.pwritev(self.fd, [memoryview(memory)[:len(data)]], page * PAGE) == len(data)
         self.model[page * PAGE:page * PAGE + len(data)] = data
 
+    def read_in_place(self, page, count):
+        memory = self.buffer(count * PAGE)
+        assert os.preadv(self.fd, [memoryview(memory)[:count * PAGE]], page * PAGE) == count * PAGE
+        return memory
+
     def read(self, page, count):
-        with mmap.mmap(-1, count * PAGE) as buf:
-            assert os.preadv(self.fd, [buf], page * PAGE) == count * PAGE
-            return buf[:]
+        return self.read_in_place(page, count)[:count * PAGE]
 
     def discard(self, page, count):
         """What a loop device makes of a discard."""
         punch_and_keep_size = 3
-        libc = ctypes.CDLL(None, use_errno=True)
-        r = libc.fallocate(self.fd, punch_and_keep_size, ctypes.c_long(page * PAGE),
+        r = LIBC.fallocate(self.fd, punch_and_keep_size, ctypes.c_long(page * PAGE),
                            ctypes.c_long(count * PAGE))
         assert r == 0, os.strerror(ctypes.get_errno())
         self.model[page * PAGE:(page + count) * PAGE] = bytes(count * PAGE)
@@ -111,12 +137,12 @@ class Pages:
 
     def check(self, piece=MIB):
         for at in range(0, self.size, piece):
-            want = self.model[at:at + piece]
-            got = self.read(at // PAGE, len(want) // PAGE)
-            if got != want:
-                bad = [i for i in range(len(want) // PAGE)
-                       if got[i * PAGE:(i + 1) * PAGE] != want[i * PAGE:(i + 1) * PAGE]]
-                pytest.fail(f"pages {[at // PAGE + b for b in bad][:8]} are wrong")
+            size = min(piece, self.size - at)
+            got = self.read_in_place(at // PAGE, size // PAGE)
+            if LIBC.memcmp(address(got), address(self.model, at), ctypes.c_size_t(size)):
+                bad = [at // PAGE + i for i in range(size // PAGE)
+                       if got[i * PAGE:(i + 1) * PAGE] != self.model[at + i * PAGE:at + (i + 1) * PAGE]]
+                pytest.fail(f"pages {bad[:8]} are wrong")
 
 
 @pytest.fixture(params=["tcp", "shm"])
