@@ -93,16 +93,17 @@ def state():
 def wait_for(condition, seconds, what, interval=0.05):
     """
     Polls @condition and returns its first true value.  @seconds are for an idle machine; a busy
-    one gets BUSY times as long, which costs nothing unless a test fails.
+    one gets BUSY times as long, which costs nothing unless a test fails.  @interval is the longest.
     """
-    deadline = time.monotonic() + BUSY * seconds
+    deadline, pause = time.monotonic() + BUSY * seconds, interval / 8
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             raise MachineError(f"{what}: not within {BUSY * seconds} s")
-        time.sleep(interval)
+        time.sleep(pause)
+        pause = min(1.5 * pause, interval)
 
 
 def never(condition, seconds, what):

@@ -89,6 +89,7 @@ class Pages:
         self.size = os.fstat(self.fd).st_size
         self.model = huge(max(self.size, HUGE))
         self.random = random.Random(seed)
+        self.pool = memoryview(self.random.randbytes(MIB))
         self.of_thread = threading.local()
 
     def close(self):
@@ -129,11 +130,16 @@ class Pages:
         assert r == 0, os.strerror(ctypes.get_errno())
         self.model[page * PAGE:(page + count) * PAGE] = bytes(count * PAGE)
 
+    def content(self, size):
+        """Returns random bytes: a part of a pool, because new ones take far longer."""
+        at = self.random.randrange(len(self.pool) - size)
+        return self.pool[at:at + size]
+
     def write_random(self, n, most=64):
         for _ in range(n):
             count = self.random.randint(1, most)
             page = self.random.randrange(self.size // PAGE - count)
-            self.write(page, self.random.randbytes(count * PAGE))
+            self.write(page, self.content(count * PAGE))
 
     def check(self, piece=MIB):
         for at in range(0, self.size, piece):

@@ -100,7 +100,7 @@ def hammer(p, first, count, seed, stop, errors):
             at = rnd.randrange(count - n)
             view = memoryview(buf)[:n * PAGE]
             if rnd.random() < 0.5:
-                view[:] = rnd.randbytes(n * PAGE)
+                view[:] = p.content(n * PAGE)
                 assert os.pwritev(p.fd, [view], (first + at) * PAGE) == n * PAGE
                 model[at * PAGE:(at + n) * PAGE] = view
             else:
@@ -150,7 +150,7 @@ def test_small_reads_pass_large_ones(world):
     s = world.serve(world.donor())
     p, stop, wrong, reads = world.open(s), threading.Event(), [], [0] * 8
     for page in range(0, 512, 64):
-        p.write(page, p.random.randbytes(64 * PAGE))
+        p.write(page, p.content(64 * PAGE))
 
     def read(i):
         while not stop.is_set():
