@@ -242,6 +242,7 @@ def test_a_borrower_is_killed_at_each_message(donor, wire, lost):
     owner.a.close()
 
 
+@pytest.mark.long
 def test_a_borrower_is_killed_at_any_time(donor):
     """One that maps the memory."""
     d = donor()

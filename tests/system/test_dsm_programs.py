@@ -117,6 +117,7 @@ def test_wrong_arguments(arguments, says):
     assert done.returncode == 1 and says in done.stderr
 
 
+@pytest.mark.long
 def test_large_replies_do_not_wait_for_each_other(donors):
     """More than a socket holds, by all workers to all others at once."""
     assert run(donors, "matrix", "delegation", size=2048)["trips"] == 3 * 5 * 8 * 2 + 2 * 6 * 8

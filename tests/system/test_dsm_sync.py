@@ -273,6 +273,7 @@ def test_a_user_is_killed_at_each_message(donor, wire, lost):
     shared.a.close()
 
 
+@pytest.mark.long
 def test_a_user_is_killed_at_any_time(donor):
     """One that maps the memory."""
     shared = Shared(donor.unix)

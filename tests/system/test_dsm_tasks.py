@@ -139,6 +139,7 @@ def test_a_worker_is_killed_at_each_message(donor, wire, lost):
     spawner.a.close()
 
 
+@pytest.mark.long
 def test_a_worker_is_killed_at_any_time(donor):
     """One that maps the memory."""
     d = donor()

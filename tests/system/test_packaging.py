@@ -15,6 +15,7 @@ import pytest
 import units
 import zsh
 from machine import BIN, REPO
+from rows import few
 
 pytestmark = pytest.mark.beside
 
@@ -56,6 +57,7 @@ def tree(tmp_path_factory):
     return install(tmp_path_factory.mktemp("install"))
 
 
+@pytest.mark.long
 def test_directory_with_a_space(tree, tmp_path):
     spaced = install(tmp_path / "a b")
     below = [{p.relative_to(top) for p in top.rglob("*")} for top in (tree, spaced)]
@@ -171,6 +173,7 @@ def complete(request, tmp_path_factory):
     shell.close()
 
 
+@pytest.mark.parametrize("complete", few(["bash", "zsh"], "bash"), indirect=True)
 def test_completion_agrees_with_the_option_tables(complete):
     for verb in verbs():
         table = {f"--{o}" for o in table_options(BIN / "ebbctl", *verb.split()) if len(o) > 1}

@@ -89,6 +89,7 @@ def test_page_in_a_browser(tmp_path, logs):
 
 
 @pytest.mark.beside
+@pytest.mark.long
 def test_the_browser_would_tell(tmp_path):
     """What the page is checked for is seen in one that does it."""
     page = tmp_path / "bad.html"
