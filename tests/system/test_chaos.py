@@ -85,7 +85,7 @@ def make_altered(plain):
     plain.write(data)
 
 
-@pytest.mark.parametrize("what", ["stale", "exchanged", "lost", "altered"])
+@pytest.mark.parametrize("what", few(["stale", "exchanged", "lost", "altered"], "stale", "altered"))
 def test_checker_finds_what_is(what, tmp_path, logs):
     plain = Plain(tmp_path / "file")
     checker = Checker(tmp_path / "file", logs / "checker.log", ["--pause", 500])

@@ -388,6 +388,7 @@ def test_a_slab_given_back_is_opened_again_at_once(cluster):
         os.close(fd)
 
 
+@pytest.mark.long
 def test_discards_while_donors_die(cluster):
     """A discarded page reads as zeroes, whichever of its old places comes back."""
     b = serve(cluster)

@@ -18,6 +18,7 @@ from dataplane import donor_at, pages, place, server, transport, world    # fixt
 from machine import wait_for
 from ports import free_port
 from protocol import Borrower
+from rows import few
 from test_dataplane import hammer_all, refused
 from test_donor import simulated, wait_slabs    # the first is a fixture
 
@@ -398,7 +399,7 @@ class Machine:
         new.rename(self.directory / "meminfo")
 
 
-@pytest.mark.parametrize("durability", ["disk", "none"])
+@pytest.mark.parametrize("durability", few(["disk", "none"], "none"))
 def test_a_donor_in_need_gets_its_memory_back(world, tmp_path, durability):
     """Its slabs migrate to the other donor, least active first; no request waits, no page is lost."""
     machine_of_a = Machine(tmp_path / "machine")
@@ -694,7 +695,7 @@ def test_devices_that_reserve_nothing(world, tmp_path):
 
 
 @only_tcp
-@pytest.mark.parametrize("durability", ["none", "replicas=2"])
+@pytest.mark.parametrize("durability", few(["none", "replicas=2"], "none"))
 def test_of_two_devices_at_the_same_moment_one_is_created(world, tmp_path, durability):
     """Whichever it is, and in whichever order they name their donors."""
     donors = [world.donor(memory="16M") for _ in "ab"]
@@ -758,6 +759,7 @@ def test_another_donor_promises_what_a_lost_one_had(world):
     wait_for(lambda: s.status()["reservation"]["missing"] == 16 * MIB, 10, "news of it")
 
 
+@pytest.mark.long
 @only_tcp
 def test_a_promise_is_not_against_the_donors_own_need(world, simulated):
     """HeadRoom takes promised memory; other borrowers get none of the rest."""

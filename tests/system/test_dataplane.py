@@ -234,6 +234,7 @@ def test_killed_donor_costs_no_byte(world):
     assert s.stats()["pages_written_backup_only"] > 50
 
 
+@pytest.mark.long
 def test_donor_killed_under_load(world):
     donor = world.donor()
     s = world.serve(donor)

@@ -298,6 +298,7 @@ def test_two_clusters_in_one_etcd(etcd, donor, borrower):
     two.device.knows(b)
 
 
+@pytest.mark.long
 def test_more_donors_than_a_device_uses(etcd, borrower):
     code = lambda s: base64.b64encode(s.encode()).decode()
     addresses = [f"127.1.{i // 250}.{i % 250}:7070" for i in range(1100)]
@@ -433,6 +434,7 @@ def test_a_device_with_larger_slabs_than_any_donor(borrower):
         liar.shutdown()
 
 
+@pytest.mark.long
 def test_only_unresolvable_names_are_left(borrower):
     """Known donors stay, and the log says so once for all retries."""
     names = ["127.0.0.1:7070"]

@@ -15,6 +15,7 @@ import machine
 import parts
 from machine import wait_for
 from parts import ebbctl, ebbctl_json
+from rows import few
 
 USAGE = 2
 CPUS = os.sched_getaffinity(0)
@@ -432,7 +433,8 @@ def test_the_executor_returns_to_its_own_affinity(ebbd, scan):
     wait_for(lambda: executor(ebbd) == own, 10, "the executor to return")
 
 
-@pytest.mark.parametrize("case", ["inherited", "twice", "meanwhile", "closed", "forked", "exited"])
+@pytest.mark.parametrize("case", few(["inherited", "twice", "meanwhile", "closed", "forked", "exited"],
+                                     "inherited", "twice", "closed", "exited"))
 def test_record(ebbd_lock, case):
     """See tests/programs/pins.c."""
     run_pins(case)

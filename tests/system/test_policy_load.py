@@ -199,6 +199,7 @@ def test_full_and_missing_state_directories(state, ebbd, tmp_path):
     ebbctl("policy", "load", file)
 
 
+@pytest.mark.long
 def test_no_more_than_fit(state, ebbd, tmp_path):
     file = policies.compile_policy(tmp_path, policies.source())
     room = 31 - (len(names()) - 1)
