@@ -40,7 +40,8 @@ def short(monkeypatch, tmp_path):
 def test_replays_without_swap(short, monkeypatch, program):
     monkeypatch.setenv("ONLY", program)
     # The others differ in numbers only.
-    monkeypatch.setattr(heap, "STORES_BY", {how: heap.STORES_BY[how] for how in (heap.JUDGED, "neighbours", "no healing")})
+    ways = {how: heap.STORES_BY[how] for how in (heap.JUDGED, "neighbours", "no healing")}
+    monkeypatch.setattr(heap, "STORES_BY", ways)
     assert measure.main("heap", heap.bench) == 0
     told = json.loads((short / "heap.json").read_text())
     assert render.wrong(told) is None and told["complete"]

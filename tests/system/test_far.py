@@ -82,7 +82,8 @@ def test_pools(donor):
     assert done.returncode == told["exit"] == USAGE and "no such pool" in told["error"]
 
 
-@pytest.mark.parametrize("name", few(["a'b\"c", "$(reboot)", "`x`;y", "%s%n", "\\n", "{}[]", "-f", "~" * 31], "\\n", "-f"))
+@pytest.mark.parametrize("name", few(["a'b\"c", "$(reboot)", "`x`;y", "%s%n", "\\n", "{}[]", "-f", "~" * 31],
+                                     "\\n", "-f"))
 def test_odd_names(donor, name):
     ebbctl("far", "create", donor.address, "--", name)
     assert list(pools(donor.address)) == [name]
