@@ -92,7 +92,7 @@ static inline int store_free(void *arg, const struct ebbgc_far_place *place)
 static inline struct ebbgc_far_store store_of(struct store *s)
 {
 	return (struct ebbgc_far_store){ s, store_alloc, store_write, store_read, store_free,
-					 NULL };
+					 NULL, NULL };
 }
 
 #endif

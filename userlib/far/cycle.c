@@ -483,6 +483,11 @@ int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t 
 	return 0;
 }
 
+void cycle_leave_out(struct cycle *c, uint32_t donor)
+{
+	far_cycle_leave_out(&c->step, donor);
+}
+
 void cycle_free(struct cycle **cp)
 {
 	struct cycle *c = *cp;

@@ -54,6 +54,9 @@ int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t 
 	      uint32_t regions, const struct cycle_ops *ops, void *data);
 void cycle_free(struct cycle **cycle); /* NULL inside is fine */
 
+/* Before all that follows: the donor has nothing of the cycle, and gets no message. */
+void cycle_leave_out(struct cycle *c, uint32_t donor);
+
 /* Before cycle_run(): an object that is placed at @donor lives elsewhere.  0 or -ENOMEM. */
 int cycle_ghost(struct cycle *c, uint32_t donor, uint32_t region, uint32_t granule);
 

@@ -408,6 +408,7 @@ EBBFAR_API void ebbfar_heap_free(ebbfar_heap_t *heap);
 /* Describes type @type, below 2^16, before a cycle with such objects; it stays as it is. */
 EBBFAR_API int ebbfar_heap_type(ebbfar_heap_t *heap, uint32_t type,
 				const struct ebbfar_layout *layout);
+/* A donor whose handle has failed for good has no part in the cycle: -ESHUTDOWN. */
 EBBFAR_API int ebbfar_heap_region(ebbfar_heap_t *heap, const struct ebbfar_region *region);
 /* The objects of the region at granules 64 * @word + i of @bits are to be marked. */
 EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t word, uint64_t bits);

@@ -39,6 +39,7 @@ struct ebbfar_heap {
 	struct cycle *cycle;                   /* NULL = none */
 	struct ebbfar_region *regions;
 	uint32_t count, room;
+	uint16_t absent;                       /* pools whose handles have failed for good */
 	bool begun;
 	int error, found;                      /* found: what the last .found said */
 	uint32_t marked;                       /* regions whose marks are here */
@@ -219,6 +220,8 @@ static int begin(struct ebbfar_heap *h)
 
 	qsort(h->regions, h->count, sizeof(*h->regions), by_number);
 	for (uint32_t i = 0; i < h->o.count && !r; i++) {
+		if (h->absent & 1u << i)
+			continue;
 		r = describe(h, i);
 		if (!r)
 			r = place(h, i);
@@ -328,12 +331,21 @@ static int add_ghosts(struct ebbfar_heap *h, const struct ebbfar_region *r)
 /* Begins a cycle, unless there is one. */
 static int open_cycle(struct ebbfar_heap *h)
 {
+	int r;
+
 	if (h->cycle)
 		return 0;
 	h->count = h->marked = 0;
 	h->begun = false;
 	h->error = 0;
-	return cycle_new(&h->cycle, h->pools, h->o.count, h->number, h->o.regions, &ops, h);
+	h->absent = 0;
+	r = cycle_new(&h->cycle, h->pools, h->o.count, h->number, h->o.regions, &ops, h);
+	for (uint32_t i = 0; !r && i < h->o.count; i++)
+		if (*ebbfar_why(h->pools[i])) {
+			h->absent |= (uint16_t)(1u << i);
+			cycle_leave_out(h->cycle, i);
+		}
+	return r;
 }
 
 int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
@@ -346,6 +358,8 @@ int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
 	if (!k || h->begun || r->pool >= h->o.count || !tablet_slots(r->slot_bytes))
 		return -EINVAL;
 	error = open_cycle(h);
+	if (!error && h->absent & 1u << r->pool)
+		error = -ESHUTDOWN;
 	if (error)
 		return error;
 	regions = with_room(h->regions, h->count, &h->room, sizeof(*regions));

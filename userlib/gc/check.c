@@ -190,6 +190,10 @@ static void walk_object(struct walk *w, uint64_t object)
 	const struct type *type;
 
 	w->from = object;
+	/* It has no references any more. */
+	if (region_is_out(w->h, region_of(w->h, object)) &&
+	    region_lost(w->h, region_of(w->h, object)))
+		return;
 	object = image_of(w->h, object);
 	if (!object)
 		return failed(w->h, w->from, "is far, and not in the store");
@@ -541,7 +545,7 @@ static void check_store(struct ebbgc_heap *h)
 		uint32_t size, slots, place = 0;
 
 		/* The region may become AWAY meanwhile, but not EMPTY. */
-		if (state != FAR_AWAY || !f->shadow)
+		if (state != FAR_AWAY || !f->shadow || region_lost(h, r))
 			continue;
 		size = (uint32_t)h->slot_size[h->kinds[r]];
 		slots = tablet_slots(size);

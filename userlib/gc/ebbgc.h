@@ -1156,6 +1156,7 @@ struct ebbgc_stats {
 	uint64_t far_donor_objects;	/* that they have marked */
 	uint64_t far_donor_failures;	/* far cycles that they were to trace, and did not */
 	uint64_t far_cpu_ns;		/* processor time of the collector for far cycles */
+	uint64_t far_lost_bytes;	/* of far_bytes: lost for good */
 };
 
 /*
@@ -1185,7 +1186,8 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * found alive, or the store is full; and in full collections that a thread requests or waits for,
  * during which the program stands.  Then the space in the store is free of regions without a live
  * object, and in the following cycles of those that are mostly garbage.  If the store does not
- * trace them, the cycle reads; if a read fails, it frees nothing there.
+ * trace them, the cycle reads; if a read fails, it frees nothing there.  Once the store says that a
+ * place is lost (struct ebbgc_far_store), cycles go on without it.
  *
  * max_bytes limits addresses, of which far regions keep theirs until a cycle or two after all of
  * their objects have come back: several times the live data is right.  Cycles run also when as many
@@ -1306,6 +1308,13 @@ struct ebbgc_far_store {
 	int (*free)(void *arg, const struct ebbgc_far_place *place);
 	/* NULL: far cycles read.  Must last as long as the store. */
 	const struct ebbgc_far_jobs *jobs;
+	/*
+	 * Returns a negative errno if the place is lost for good, such as with its donor; else 0.
+	 * The collector's thread asks before each far cycle.  After such an answer the heap reads
+	 * nothing there: loads fail with this error (ebbgc_far_options.failed), and what only
+	 * objects there refer to is garbage.  NULL: no place is ever lost.
+	 */
+	int (*lost)(void *arg, const struct ebbgc_far_place *place);
 };
 
 /* What the handler of a failed read wants. */

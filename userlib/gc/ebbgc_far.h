@@ -22,8 +22,11 @@
  *	ebbgc_heap_destroy(heap);
  *	ebbgc_far_donors_end(&donors);
  *
- * The program then trusts the donors: wrong marks free live objects.  What a lost donor has is
- * lost; no far cycle frees anything until the heap has nothing there.
+ * The program then trusts the donors: wrong marks free live objects.
+ *
+ * Over TCP, what a donor has is lost when its handle has failed for good: loads of these objects
+ * fail, far cycles go on at the other donors, and what only lost objects refer to is freed.  The
+ * far cycle in which a handle fails frees nothing.
  *
  * At a unix socket a read copies from mapped memory, without a system call; over TCP it is one
  * round trip, and reads of several threads wait for each other.  When the pool's handle has failed
@@ -88,6 +91,13 @@ static inline int ebbgc_far_pool_free(void *pool, const struct ebbgc_far_place *
 	return ebbfar_free((ebbfar_t *)pool, &extent);
 }
 
+/* Mapped memory stays readable. */
+static inline int ebbgc_far_pool_lost(void *pool, const struct ebbgc_far_place *place)
+{
+	(void)place;
+	return ebbfar_maps((ebbfar_t *)pool) || !*ebbfar_why((ebbfar_t *)pool) ? 0 : -ESHUTDOWN;
+}
+
 /* Fills in the store; @pool must last as long as the heap. */
 static inline void ebbgc_far_pool(struct ebbgc_far_store *store, ebbfar_t *pool)
 {
@@ -97,6 +107,7 @@ static inline void ebbgc_far_pool(struct ebbgc_far_store *store, ebbfar_t *pool)
 	store->read = ebbgc_far_pool_read;
 	store->free = ebbgc_far_pool_free;
 	store->jobs = 0;
+	store->lost = ebbgc_far_pool_lost;
 }
 
 /* --- several donors, and their jobs ------------------------------------------------------- */
@@ -181,6 +192,13 @@ static inline int ebbgc_far_donors_free(void *arg, const struct ebbgc_far_place 
 	const struct ebbfar_extent extent = ebbgc_far_donors_extent(place);
 
 	return ebbfar_free(d->pools[ebbgc_far_donors_number(place)], &extent);
+}
+
+static inline int ebbgc_far_donors_lost(void *arg, const struct ebbgc_far_place *place)
+{
+	const struct ebbgc_far_donors *d = (const struct ebbgc_far_donors *)arg;
+
+	return ebbgc_far_pool_lost(d->pools[ebbgc_far_donors_number(place)], place);
 }
 
 static inline int ebbgc_far_donors_found(void *arg, uint32_t region, uint32_t granule)
@@ -316,6 +334,7 @@ static inline int ebbgc_far_donors(struct ebbgc_far_store *store, struct ebbgc_f
 	store->read = ebbgc_far_donors_read;
 	store->free = ebbgc_far_donors_free;
 	store->jobs = trace ? &jobs : 0;
+	store->lost = ebbgc_far_donors_lost;
 	return 0;
 }
 

@@ -103,6 +103,24 @@ static void region_clear(struct ebbgc_heap *h, uint32_t region)
 	h->far.regions[region].traced = true;
 }
 
+/*
+ * Asks whether the region's place is lost.  From the cycle's first pause on, which waits for loads,
+ * nothing that it has comes back: its objects have no references any more.
+ */
+static void lost_find(struct ebbgc_heap *h, uint32_t region)
+{
+	const struct ebbgc_far_store *s = &h->far.store;
+	struct far_region *r = &h->far.regions[region];
+	int e = s->lost && r->bytes && !r->lost ? s->lost(s->arg, &r->place) : 0;
+
+	if (e >= 0)
+		return;
+	__atomic_store_n(&r->lost, e, __ATOMIC_SEQ_CST);
+	pthread_mutex_lock(&h->lock);
+	h->far.lost += r->bytes;
+	pthread_mutex_unlock(&h->lock);
+}
+
 void far_mark_begin(struct ebbgc_heap *h, bool asked)
 {
 	struct far_marking *k = &h->far.marking;
@@ -115,7 +133,7 @@ void far_mark_begin(struct ebbgc_heap *h, bool asked)
 	due = is_due(h, asked);
 	if (due) {
 		k->left = h->far.left_bytes;
-		k->stored = h->far.stored;
+		k->stored = h->far.stored - h->far.lost;
 		k->most = (asked || k->full ? COST_NEEDED : COST_SHARE) *
 			  (k->stored + SPARE * REGION_SIZE);
 		k->full = false;
@@ -129,8 +147,10 @@ void far_mark_begin(struct ebbgc_heap *h, bool asked)
 	leave_take_away(h);
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
 		__atomic_store_n(&h->far.regions[r].waits, false, __ATOMIC_RELAXED);
-		if (region_state(h, r) == FAR_AWAY)
-			region_clear(h, r);
+		if (region_state(h, r) != FAR_AWAY)
+			continue;
+		lost_find(h, r);
+		region_clear(h, r);
 	}
 	for (uint32_t r = 0; r < top_of(h); r++)
 		for (size_t i = 0; region_state(h, r) == FAR_LEAVING && i < REGION_WORDS; i++)
@@ -298,6 +318,16 @@ static void word_read(struct reader *d, uint32_t region, size_t i, struct image 
 	}
 }
 
+/* Objects that wait in a region that is lost lead nowhere. */
+static void region_skip(struct ebbgc_heap *h, uint32_t region)
+{
+	uint64_t *sent = words_of(h->far.marking.sent, region);
+
+	while (__atomic_exchange_n(&h->far.regions[region].waits, false, __ATOMIC_SEQ_CST))
+		for (size_t i = 0; i < REGION_WORDS; i++)
+			sent[i] |= word_at(h->marks, region, i);
+}
+
 /* Reads all objects of a region that wait, also those that others of it lead to. */
 static int region_read(struct ebbgc_heap *h, uint32_t region)
 {
@@ -305,6 +335,10 @@ static int region_read(struct ebbgc_heap *h, uint32_t region)
 	struct image image = { .whole = false };
 	struct reader d = { .h = h };
 
+	if (r->lost) {
+		region_skip(h, region);
+		return 0;
+	}
 	if (waiting_in(h, region) * h->slot_size[h->kinds[region]] * SPARSE >= r->bytes)
 		image_read(h, region, &image);
 	h->far.naming_serial++;
@@ -574,6 +608,8 @@ void far_mark_free(struct ebbgc_heap *h)
 		if (!h->far.regions[r].traced)
 			continue;
 		freed += region_sweep(h, r);
+		if (h->far.regions[r].lost)
+			continue;
 		lived += h->slot_size[h->kinds[r]] *
 			 (uint64_t)__atomic_load_n(&h->far.regions[r].live, __ATOMIC_SEQ_CST);
 	}

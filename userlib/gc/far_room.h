@@ -65,7 +65,7 @@ static inline void far_release(struct ebbgc_heap *h)
 static inline bool far_full(struct ebbgc_heap *h, uint64_t now)
 {
 	h->far.marking.full = true;
-	return h->far.stored && now >= h->far.marking.next_at;
+	return h->far.stored > h->far.lost && now >= h->far.marking.next_at;
 }
 
 /* Lock held: a region was taken. */

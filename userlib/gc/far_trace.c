@@ -40,7 +40,9 @@ static uint64_t name_at(const struct ebbgc_heap *h, uint32_t region, size_t gran
 /* Is the region one of the cycle's? */
 static bool is_traced(const struct ebbgc_heap *h, uint32_t region)
 {
-	return h->far.regions[region].traced && h->far.regions[region].bytes;
+	const struct far_region *r = &h->far.regions[region];
+
+	return r->traced && r->bytes && !r->lost;
 }
 
 /* --- upcalls -------------------------------------------------------------------------------- */
@@ -379,7 +381,7 @@ static bool tables_make(struct ebbgc_heap *h)
 static bool names_are_known(const struct ebbgc_heap *h)
 {
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
-		if (h->far.regions[r].traced && h->far.regions[r].holds_for_ever)
+		if (is_traced(h, r) && h->far.regions[r].holds_for_ever)
 			return false;
 	return true;
 }
@@ -442,9 +444,11 @@ bool far_trace_some(struct ebbgc_heap *h)
 		return false;
 	waits = __atomic_exchange_n(&h->far.reached, false, __ATOMIC_SEQ_CST);
 	if (k->by == FAR_TO_TRACE) {
-		/* Nothing there lives that has references. */
-		if (!waits) {
+		/* Nothing there lives that has references, or all that does is lost. */
+		if (!waits || !regions_list(h, NULL)) {
 			k->by = FAR_BY_READING;
+			if (waits)
+				__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
 			return false;
 		}
 		e = begin(h);

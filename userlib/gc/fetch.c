@@ -179,8 +179,10 @@ static int fetch(struct ebbgc_heap *h, const struct far_region *r, uint64_t obje
 		 char *to)
 {
 	size_t size = h->slot_size[kind], slot = slot_number(h, object, kind), offset;
-	int e;
+	int e = region_lost(h, region_of(h, object));
 
+	if (e)
+		return e;
 	if (!tablet_has(r->tablet, (uint32_t)slot))
 		return -EBADMSG;
 	offset = far_offset(h, r, slot, kind);

@@ -217,6 +217,8 @@ struct far_region {
 	uint64_t *tablet;		/* slots there (lib/rules/tablet.h); then the index */
 	char *shadow;			/* checking mode: what is in the store */
 	struct ebbgc_far_place place;
+	/* Why nothing there is ever read again; 0: it is.  Atomic; see far_mark.h. */
+	int lost;
 	/* Regions in which it holds names. */
 	uint32_t *holds;
 	uint32_t holds_count;
@@ -331,6 +333,7 @@ struct far {
 	uint64_t tables;		/* bytes of forwards, tablets and .holds */
 	uint64_t fetched, fetched_bytes, rescued, healed;	/* by threads that have left */
 	uint64_t left, left_bytes, homed, stored, failures;
+	uint64_t lost;			/* of .stored */
 };
 
 #define PAUSE_BUCKETS 256		/* four to an octave of nanoseconds */

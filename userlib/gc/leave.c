@@ -597,10 +597,11 @@ static void drain(struct ebbgc_heap *h, uint32_t region)
 	state_set(h, region, FAR_DRAINED);
 	if (!r->bytes)
 		return;
-	if (h->far.store.free(h->far.store.arg, &r->place))
+	if (h->far.store.free(h->far.store.arg, &r->place) && !r->lost)
 		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&h->lock);
 	h->far.stored -= r->bytes;
+	h->far.lost -= r->lost ? r->bytes : 0;
 	pthread_mutex_unlock(&h->lock);
 	tablet_drop(h, region);
 	r->bytes = 0;
@@ -694,6 +695,8 @@ static void tidy(struct ebbgc_heap *h)
 	char *buffer;
 
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
+		if (h->far.regions[r].lost)
+			continue;
 		stored += h->far.regions[r].bytes;
 		live += live_bytes(h, r);
 	}
@@ -704,7 +707,7 @@ static void tidy(struct ebbgc_heap *h)
 	     r = h->regions[r].next) {
 		uint64_t bytes = h->far.regions[r].bytes, left = live_bytes(h, r);
 
-		if (region_state(h, r) != FAR_AWAY || 2 * left >= bytes || left > room ||
+		if (region_state(h, r) != FAR_AWAY || h->far.regions[r].lost || 2 * left >= bytes || left > room ||
 		    far_bring_all(h, r, buffer))
 			continue;
 		drain(h, r);

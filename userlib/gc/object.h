@@ -72,6 +72,12 @@ static inline bool region_is_out(const struct ebbgc_heap *h, uint32_t region)
 	return EBBGC_UNLIKELY(h->far.on) && far_is_out(region_state(h, region));
 }
 
+/* Returns why nothing in the region's place of the store is read again; 0: it is. */
+static inline int region_lost(const struct ebbgc_heap *h, uint32_t region)
+{
+	return __atomic_load_n(&h->far.regions[region].lost, __ATOMIC_SEQ_CST);
+}
+
 /* May something in the store of a far generation hold this name?  See named.h. */
 static inline bool is_named(const struct ebbgc_heap *h, uint64_t name)
 {

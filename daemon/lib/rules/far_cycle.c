@@ -11,6 +11,11 @@ void far_cycle_begin(struct far_cycle *c, uint32_t number, uint32_t donors)
 	c->phase = FAR_CYCLE_MARKS;
 }
 
+void far_cycle_leave_out(struct far_cycle *c, uint32_t d)
+{
+	c->donor[d].begun = c->donor[d].ended = c->donor[d].lost = true;
+}
+
 void far_cycle_queue(struct far_cycle *c, uint32_t d)
 {
 	c->donor[d].queued = true;
@@ -51,6 +56,15 @@ void far_cycle_sent(struct far_cycle *c, uint32_t d, enum far_cycle_message m, b
 	donor->queued = rest;
 }
 
+/* Are the marks of all donors here? */
+static bool all_ended(const struct far_cycle *c)
+{
+	for (uint32_t i = 0; i < c->donors; i++)
+		if (!c->donor[i].ended)
+			return false;
+	return true;
+}
+
 bool far_cycle_replied(struct far_cycle *c, uint32_t d, enum far_cycle_message m, uint32_t batch,
 		       bool more)
 {
@@ -63,12 +77,8 @@ bool far_cycle_replied(struct far_cycle *c, uint32_t d, enum far_cycle_message m
 		donor->more = more;
 	else if (m != FAR_CYCLE_BEGIN)
 		donor->ended = !more;
-	for (uint32_t i = 0; c->phase == FAR_CYCLE_ENDS; i++) {
-		if (i == c->donors)
-			c->phase = FAR_CYCLE_DONE;
-		else if (!c->donor[i].ended)
-			break;
-	}
+	if (c->phase == FAR_CYCLE_ENDS && all_ended(c))
+		c->phase = FAR_CYCLE_DONE;
 	return true;
 }
 
@@ -95,7 +105,7 @@ bool far_cycle_end(struct far_cycle *c)
 {
 	if (!far_cycle_is_quiet(c))
 		return false;
-	c->phase = c->donors ? FAR_CYCLE_ENDS : FAR_CYCLE_DONE;
+	c->phase = all_ended(c) ? FAR_CYCLE_DONE : FAR_CYCLE_ENDS;
 	return true;
 }
 

@@ -78,6 +78,9 @@ struct far_cycle {
 /* Begins cycle @number with donors 0 to @donors - 1, at most FAR_CYCLE_DONORS. */
 void far_cycle_begin(struct far_cycle *c, uint32_t number, uint32_t donors);
 
+/* Before any message: donor @d has nothing of the cycle, and gets no message. */
+void far_cycle_leave_out(struct far_cycle *c, uint32_t d);
+
 /* Objects for donor @d wait to be sent in a TRACE. */
 void far_cycle_queue(struct far_cycle *c, uint32_t d);
 
