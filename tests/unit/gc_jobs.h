@@ -44,6 +44,7 @@ struct jobs {
 	int error;
 	enum jobs_wrong wrong;
 	bool one_donor;
+	bool leaves, leaves_all;		/* donor 1's regions to the heap, or all */
 	/* Of the test. */
 	uint64_t calls, begins, commits, passed, found;
 	uint64_t traces;			/* atomic */
@@ -76,6 +77,11 @@ static inline int jobs_fails(struct jobs *j)
 	return j->calls++ == j->fail_at ? j->error : 0;
 }
 
+static inline uint32_t jobs_donor(const struct jobs *j, uint32_t region)
+{
+	return j->one_donor ? 0 : region / 4 % 2;
+}
+
 static inline int jobs_begin(void *arg, const struct ebbgc_far_cycle *c)
 {
 	struct jobs *j = &the_jobs;
@@ -94,14 +100,11 @@ static inline int jobs_begin(void *arg, const struct ebbgc_far_cycle *c)
 	for (uint32_t i = 0; i < c->stored_count; i++) {
 		assert_true(c->stored[i].region < c->regions);
 		assert_int_equal(j->where[c->stored[i].region], 0);
-		j->where[c->stored[i].region] = i + 1;
+		c->reads[i] = j->leaves_all ||
+			      (j->leaves && jobs_donor(j, c->stored[i].region));
+		j->where[c->stored[i].region] = c->reads[i] ? 0 : i + 1;
 	}
 	return 0;
-}
-
-static inline uint32_t jobs_donor(const struct jobs *j, uint32_t region)
-{
-	return j->one_donor ? 0 : region / 4 % 2;
 }
 
 /* Returns the slot at a granule, if its object is in the store and has not come back; or -1. */
@@ -274,6 +277,8 @@ static inline int jobs_end(void *arg, bool commit, unsigned wait_ms)
 	/* A failure comes when half of the marks are there. */
 	for (uint32_t i = j->wrong == JOBS_LEFT_OUT; commit && i < c->stored_count / (r ? 2 : 1);
 	     i++) {
+		if (c->reads[i])
+			continue;
 		jobs_lie_about_marks(j, i);
 		if (j->wrong == JOBS_TWICE && i == c->stored_count - 1)
 			break;

@@ -45,6 +45,8 @@ struct donor {
 	uint32_t pause;             /* us, of TRACE */
 	uint32_t out;               /* region + 1 whose granule 0 a TRACE's reply has */
 	uint32_t drips;             /* us that an END takes, of one region's marks */
+	uint32_t delay;             /* us that a TRACE takes */
+	bool lost;
 	uint8_t types;              /* that it was told of */
 	struct wire_job_layout layout[16];
 	struct wire_job_run run[16];    /* the first one of each */
@@ -159,6 +161,7 @@ static uint32_t trace(struct donor *d, const uint8_t *payload, uint32_t length, 
 	struct wire_job_trace t;
 
 	assert_int_equal(wire_parse_job_trace(payload, length, &t), 0);
+	usleep(d->delay);
 	take_sets(d, payload, length, WIRE_JOB_TRACE_SIZE, d->marks);
 	told.cycle = t.cycle;
 	told.batch = t.batch;
@@ -224,7 +227,7 @@ int member_check(const ebbfar_t *far)
 
 const char *ebbfar_why(const ebbfar_t *far)
 {
-	return "";
+	return donors[far != &donors[0]->far]->lost ? "donor: lost" : "";
 }
 
 int ebbfar_maps(const ebbfar_t *far)
@@ -448,6 +451,80 @@ static void an_end_that_drips(void **state)
 	assert_int_equal(cycle(), 0);
 }
 
+/* It has no part in cycles, which go on at the other one. */
+static void a_donor_that_is_lost(void **state)
+{
+	donors[1]->lost = true;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(1, 1, 1), -ESHUTDOWN);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 1);
+	assert_int_equal(got[0], 1 << 5);
+	assert_int_equal(donors[1]->heaps + donors[1]->begins + donors[1]->commits, 0);
+	donors[0]->lost = true;
+	assert_int_equal(add(0, 0, 1), -ESHUTDOWN);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 0);
+}
+
+static void donors_that_are_left_out(void **state)
+{
+	assert_int_equal(ebbfar_heap_leave_out(heap, DONORS), -EINVAL);
+	assert_int_equal(ebbfar_heap_leave_out(heap, 1), 0);
+	assert_int_equal(add(1, 1, 1), -EINVAL);
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_leave_out(heap, 0), -EINVAL);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 1);
+	assert_int_equal(donors[1]->heaps + donors[1]->begins + donors[1]->commits, 0);
+	/* Of that cycle only.  What ended meanwhile is withdrawn when it takes part again. */
+	assert_int_equal(add(1, 1, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(ebbfar_heap_leave_out(heap, 1), 0);
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[1]->withdrawals, 0);
+	assert_int_equal(add(2, 1, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[1]->withdrawals, 1);
+	assert_int_equal(donors[1]->places, 2);
+}
+
+/* Each of these is the second donor's fault. */
+static void faults_of_donors(void **state)
+{
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(add(0, 0, 1), 0);
+		assert_int_equal(add(1, 1, 1), 0);
+		assert_int_equal(ebbfar_heap_push(heap, 1, 5, 1), 0);
+		donors[1]->refuses = i == 0 ? -ENOSPC : 0;
+		donors[1]->pause = i == 1 ? 50000 : 0;
+		donors[1]->fault = i == 2 ? LEFT_OUT : HONEST;
+		donors[1]->drips = i == 3 ? 20000 : 0;
+		/* It is done in the end, but the time is over. */
+		donors[1]->delay = i == 4 ? 40000 : 0;
+		if (i == 4) {
+			assert_int_equal(ebbfar_heap_trace(heap, 20), 0);
+			assert_int_equal(ebbfar_heap_end(heap, false, 1), -ECANCELED);
+		} else {
+			(void)ebbfar_heap_trace(heap, 20);
+			assert_true(ebbfar_heap_end(heap, true, 10) < 0);
+		}
+		assert_int_equal(ebbfar_heap_faults(heap), 2);
+	}
+	donors[1]->delay = 0;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(ebbfar_heap_faults(heap), 0);
+	/* The program gives up. */
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 1000), 0);
+	assert_int_equal(ebbfar_heap_end(heap, false, 1), -ECANCELED);
+	assert_int_equal(ebbfar_heap_faults(heap), 0);
+}
+
 /* A reference that cannot be ends the cycle: it is not sent on, nor is another one asked about. */
 static void a_reference_that_cannot_be(void **state)
 {
@@ -528,6 +605,66 @@ static void types_of_a_heap(void **state)
 	ebbgc_far_donors_end(&d);
 }
 
+/* A far cycle of a heap with a region at each donor; returns whether the second one takes part. */
+static bool far_cycle(struct ebbgc_far_donors *d)
+{
+	static uint64_t generation;     /* it is told of each one */
+	const struct ebbgc_far_region stored[] = {
+		{ .region = 0, .slot_bytes = SLOT, .live = live, .gone = gone,
+		  .place = { { 0, TABLET_REGION, 1 } } },
+		{ .region = 1, .slot_bytes = SLOT, .live = live, .gone = gone,
+		  .place = { { TABLET_REGION, TABLET_REGION | UINT64_C(1) << 32, generation++ } } },
+	};
+	bool reads[2] = { false, false };
+	const struct ebbgc_far_cycle c = {
+		.base = 1 << 20, .mask = UINT64_MAX >> 4, .regions = REGIONS, .stored_count = 2,
+		.stored = stored, .found = found_none, .marks = no_marks, .reads = reads };
+	const struct ebbgc_far_set one = { 0, 5, 1 };
+	uint32_t commits = donors[0]->commits;
+	int r = ebbgc_far_donors_begin(d, &c);
+
+	if (!r)
+		r = ebbgc_far_donors_trace(d, &one, 1, 100);
+	if (!r)
+		r = ebbgc_far_donors_stop(d, true, 100);
+	if (r)
+		(void)ebbgc_far_donors_stop(d, false, 1);
+	assert_false(reads[0]);
+	/* Without it, the other one traces. */
+	assert_int_equal(r, donors[1]->refuses && !reads[1] ? donors[1]->refuses : 0);
+	assert_int_equal(donors[0]->commits - commits, !r);
+	return !reads[1];
+}
+
+/* One that always fails is asked ever more rarely, until it succeeds. */
+static void a_donor_that_always_fails(void **state)
+{
+	static const int asked_in[] = { 0, 2, 5, 10, 19, 36, 69, 134, 199, 264 };
+	struct ebbgc_far_donors d = { .pools = { pools[0], pools[1] }, .count = 2 };
+	size_t n = 0;
+
+	donors[1]->refuses = -ENOSPC;
+	for (int i = 0; i < 264; i++)
+		if (far_cycle(&d))
+			assert_int_equal(i, asked_in[n++]);
+	assert_int_equal(n, 9);
+	donors[1]->refuses = 0;
+	for (int i = 0; i < 5; i++)
+		assert_true(far_cycle(&d));
+	donors[1]->refuses = -ENOSPC;
+	assert_true(far_cycle(&d));
+	assert_false(far_cycle(&d));
+	assert_true(far_cycle(&d));
+	assert_false(far_cycle(&d));
+	assert_false(far_cycle(&d));
+	/* One whose handle has failed for good is never asked. */
+	donors[1]->refuses = 0;
+	donors[1]->lost = true;
+	for (int i = 0; i < 5; i++)
+		assert_false(far_cycle(&d));
+	ebbgc_far_donors_end(&d);
+}
+
 static void numbers_of_donors(void **state)
 {
 	struct ebbgc_far_donors d = { .count = 0 };
@@ -605,6 +742,10 @@ int main(void)
 		TEST(marks_that_cannot_be),
 		TEST(a_donor_that_postpones),
 		TEST(an_end_that_drips),
+		TEST(a_donor_that_is_lost),
+		TEST(donors_that_are_left_out),
+		TEST(faults_of_donors),
+		TEST(a_donor_that_always_fails),
 		TEST(a_reference_that_cannot_be),
 		TEST(a_child_frees_nothing),
 		TEST(types_of_a_heap),

@@ -160,6 +160,7 @@ static void what_comes_back(void **state)
 	struct world w;
 
 	open_with_jobs(&w, *state);
+	the_jobs.leaves = strstr(*state, "nursery") != NULL;
 	nodes_fill(&w, FEW);
 	for (size_t i = 0; i < FEW; i++)
 		left[i] = FEW;
@@ -777,6 +778,76 @@ static void holds_do_not_grow(void **state)
 	world_close(&w);
 }
 
+/* --- a store that leaves some to the heap --------------------------------------------------- */
+
+/* Half is traced, half is read; references go both ways. */
+static void half_is_read(void **state)
+{
+	struct ebbgc_stats s;
+	struct world w;
+
+	half_dead(&w, *state, COUNT);
+	the_jobs.leaves = true;
+	for (int i = 0; i < 3; i++)
+		far_cycle(&w);
+	s = stats_of(w.heap);
+	assert_int_equal(s.far_donor_failures, 0);
+	assert_true(s.far_cycles >= 3);
+	assert_int_equal(s.far_donor_cycles, s.far_cycles);
+	assert_true(s.far_donor_objects > COUNT / 8 && s.far_read_objects > COUNT / 8);
+	/* Some may come home. */
+	assert_in_range(s.far_donor_objects + s.far_read_objects, COUNT / 2,
+			s.far_cycles * COUNT / 2);
+	assert_int_equal(s.far_freed_bytes, COUNT / 2 * SLOT);
+	assert_true(s.far_donor_skipped > 0);
+	names_are_held(&w);
+	list_check(&w, at(&w, w.roots[1], 0), COUNT / 2 - 1);
+	world_close(&w);
+}
+
+/* All is: that is no failure, and the store is asked again in the next cycle. */
+static void all_is_read(void **state)
+{
+	enum { FEW = 3 * 2048 };
+	struct ebbgc_stats s;
+	struct world w;
+
+	half_dead(&w, *state, FEW);
+	the_jobs.leaves_all = true;
+	far_cycle(&w);
+	s = stats_of(w.heap);
+	assert_int_equal(s.far_donor_cycles, 0);
+	assert_int_equal(s.far_donor_failures, 0);
+	assert_int_equal(s.far_read_objects, FEW / 2);
+	assert_null(the_jobs.cycle);
+	the_jobs.leaves_all = false;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_donor_cycles, 1);
+	assert_int_equal(stats_of(w.heap).far_freed_bytes, FEW / 2 * SLOT);
+	list_check(&w, at(&w, w.roots[1], 0), FEW / 2 - 1);
+	world_close(&w);
+}
+
+/* A read that fails beside the store's tracing: nothing is freed, and the store is told. */
+static void a_read_fails(void **state)
+{
+	enum { FEW = 20000 };
+	struct world w;
+
+	half_dead(&w, *state, FEW);
+	the_jobs.leaves = true;
+	w.store.fail_read = -EIO;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_abandoned, 1);
+	assert_int_equal(stats_of(w.heap).far_freed_bytes, 0);
+	assert_null(the_jobs.cycle);
+	w.store.fail_read = 0;
+	far_cycle(&w);
+	assert_int_equal(stats_of(w.heap).far_freed_bytes, FEW / 2 * SLOT);
+	list_check(&w, at(&w, w.roots[1], 0), FEW / 2 - 1);
+	world_close(&w);
+}
+
 /* --- time ----------------------------------------------------------------------------------- */
 
 /* A list that alternates between here and there takes a call for each object. */
@@ -967,6 +1038,7 @@ static void threads_load(void **state)
 	struct world w;
 
 	open_with_jobs(&w, *state);
+	the_jobs.leaves = strstr(*state, "nursery") != NULL;
 	nodes_fill(&w, COUNT);
 	nodes_link(&w, COUNT);
 	for (int i = 0; i < 2; i++) {
@@ -1034,6 +1106,12 @@ int main(void)
 		WITH(names_that_none_holds, "mode=stop"),
 		WITH(names_that_none_holds, "mode=concurrent"),
 		WITH(holds_do_not_grow, "mode=concurrent"),
+		WITH(half_is_read, "mode=stop"),
+		WITH(half_is_read, "mode=concurrent"),
+		WITH(all_is_read, "mode=stop"),
+		WITH(all_is_read, "mode=concurrent"),
+		WITH(a_read_fails, "mode=stop"),
+		WITH(a_read_fails, "mode=concurrent"),
 		WITH(a_pause_is_bounded, "mode=stop"),
 		WITH(destroyed_while_it_traces, "mode=concurrent"),
 		WITH(cycles_that_fail, "mode=concurrent"),

@@ -40,6 +40,7 @@ struct donor {
 	uint64_t visited;          /* objects, as of the last reply */
 	uint32_t queued;           /* regions: the least since it has marked one */
 	uint32_t idle, pauses;     /* replies in a row */
+	uint64_t waited;           /* ns, for its replies and its pauses */
 	struct jobs_call call;
 };
 
@@ -48,6 +49,7 @@ struct cycle {
 	const struct cycle_ops *ops;
 	void *data;
 	int error;                 /* the first one */
+	uint32_t faults;           /* bits of donors, see cycle_faults() */
 	uint32_t heap_regions;
 	struct region **regions;   /* by hash; NULL = unused */
 	uint32_t size, count;
@@ -334,6 +336,9 @@ static void take(struct cycle *c, uint32_t i)
 	if (!r)
 		return;
 	c->error = c->error ?: r;
+	/* These are of this process. */
+	if (r != -ENOMEM && r != -ECANCELED)
+		c->faults |= 1u << i;
 	far_cycle_fail(&c->step, i, *ebbfar_why(d->far));
 	/* The donor knows no such cycle: there is nothing to abort. */
 	if (m == FAR_CYCLE_ABORT)
@@ -358,20 +363,25 @@ static uint64_t deadline_of(uint32_t wait_ms)
  * Waits for the donor that works again first, if no donor works now.  Returns false if that is
  * after @deadline (of now_ns()), or that has passed.
  */
-static bool wait_for_donors(const struct cycle *c, uint64_t deadline)
+static bool wait_for_donors(struct cycle *c, uint64_t deadline)
 {
 	uint64_t first = UINT64_MAX, now = now_ns(), at;
+	uint32_t donor = 0;
 
 	for (uint32_t i = 0; i < c->step.donors; i++)
-		if (next_message(c, i, &at) && at < first)
+		if (next_message(c, i, &at) && at < first) {
 			first = at;
+			donor = i;
+		}
 	if (first == UINT64_MAX || first < now)
 		first = now;
 	if (first > deadline)
 		return false;
-	if (first > now)
-		nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
-					      (long)((first - now) % 1000000000) }, NULL);
+	if (first <= now)
+		return true;
+	nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
+				      (long)((first - now) % 1000000000) }, NULL);
+	c->donor[donor].waited += first - now;
 	return true;
 }
 
@@ -391,13 +401,27 @@ static bool exchange(struct cycle *c)
 			send_message(c, i, m);
 		any = any || m;
 	}
-	for (uint32_t i = 0; i < c->step.donors; i++)
-		if (c->donor[i].waits)
-			jobs_settle(c->donor[i].far);
+	for (uint32_t i = 0; i < c->step.donors; i++) {
+		if (!c->donor[i].waits)
+			continue;
+		now = now_ns();
+		jobs_settle(c->donor[i].far);
+		c->donor[i].waited += now_ns() - now;
+	}
 	for (uint32_t i = 0; i < c->step.donors; i++)
 		if (c->donor[i].waits)
 			take(c, i);
 	return any;
+}
+
+/* The time is up: before the end of marking, or of the marks' transfer. */
+static void late(struct cycle *c)
+{
+	c->error = c->error ?: -EAGAIN;
+	for (uint32_t i = 0; i < c->step.donors; i++)
+		if (c->step.phase == FAR_CYCLE_MARKS ? !far_cycle_is_done(&c->step, i) :
+						       !c->step.donor[i].ended)
+			c->faults |= 1u << i;
 }
 
 int cycle_run(struct cycle *c, uint32_t wait_ms)
@@ -406,7 +430,7 @@ int cycle_run(struct cycle *c, uint32_t wait_ms)
 
 	while (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step)) {
 		if (!wait_for_donors(c, deadline)) {
-			c->error = c->error ?: -EAGAIN;
+			late(c);
 			break;
 		}
 		exchange(c);
@@ -428,7 +452,7 @@ int cycle_end(struct cycle *c, uint32_t wait_ms)
 	/* A donor may send the marks of one region at a time. */
 	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c))
 		if (c->step.phase == FAR_CYCLE_ENDS && now_ns() > deadline) {
-			c->error = c->error ?: -EAGAIN;
+			late(c);
 			break;
 		}
 	if (c->step.phase == FAR_CYCLE_DONE)
@@ -448,6 +472,21 @@ void cycle_abandon(struct cycle *c)
 enum far_cycle_phase cycle_phase(const struct cycle *c)
 {
 	return c->step.phase;
+}
+
+uint32_t cycle_faults(const struct cycle *c)
+{
+	return c->faults;
+}
+
+uint32_t cycle_slowest(const struct cycle *c)
+{
+	uint32_t slowest = 0;
+
+	for (uint32_t i = 1; i < c->step.donors; i++)
+		if (c->donor[i].waited > c->donor[slowest].waited)
+			slowest = i;
+	return slowest;
 }
 
 struct cycle_counts cycle_counts(const struct cycle *c)

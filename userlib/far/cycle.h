@@ -83,6 +83,14 @@ int cycle_run(struct cycle *c, uint32_t wait_ms);
 /* Ends a cycle that is complete, and fetches all marks.  Returns 0 or -errno, as cycle_run(). */
 int cycle_end(struct cycle *c, uint32_t wait_ms);
 
+/*
+ * Returns bits of the donors because of which the cycle was abandoned: one that refused, was lost
+ * or broke a rule, and after -EAGAIN those that were not done.
+ */
+uint32_t cycle_faults(const struct cycle *c);
+/* Returns the donor that the cycle has waited for longest so far. */
+uint32_t cycle_slowest(const struct cycle *c);
+
 /* Abandons the cycle, and says so to donors that can be reached. */
 void cycle_abandon(struct cycle *c);
 

@@ -408,7 +408,12 @@ EBBFAR_API void ebbfar_heap_free(ebbfar_heap_t *heap);
 /* Describes type @type, below 2^16, before a cycle with such objects; it stays as it is. */
 EBBFAR_API int ebbfar_heap_type(ebbfar_heap_t *heap, uint32_t type,
 				const struct ebbfar_layout *layout);
-/* A donor whose handle has failed for good has no part in the cycle: -ESHUTDOWN. */
+/*
+ * Before the first ebbfar_heap_region() of a cycle: the pool's donor has no part in it, and gets no
+ * message.  So it is without this call if the handle has failed for good.
+ */
+EBBFAR_API int ebbfar_heap_leave_out(ebbfar_heap_t *heap, unsigned pool);
+/* -ESHUTDOWN, -EINVAL: the donor has no part in the cycle. */
 EBBFAR_API int ebbfar_heap_region(ebbfar_heap_t *heap, const struct ebbfar_region *region);
 /* The objects of the region at granules 64 * @word + i of @bits are to be marked. */
 EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t word, uint64_t bits);
@@ -429,6 +434,13 @@ EBBFAR_API int ebbfar_heap_trace(ebbfar_heap_t *heap, unsigned wait_ms);
  * -ECANCELED.
  */
 EBBFAR_API int ebbfar_heap_end(ebbfar_heap_t *heap, int commit, unsigned wait_ms);
+
+/*
+ * Returns, after that, bits of the pools whose donors the cycle has failed for: they refused, were
+ * slow, or said what cannot be.  With @commit 0 after a call that used up its @wait_ms, that is the
+ * one that was waited for longest.
+ */
+EBBFAR_API uint32_t ebbfar_heap_faults(const ebbfar_heap_t *heap);
 
 /* --- messages ----------------------------------------------------------------------------- */
 

@@ -6,10 +6,13 @@
 
 #include "cycle.h"
 #include "lib/base/bytes.h"
+#include "lib/base/clock.h"
 #include "member.h"
 
 _Static_assert(EBBFAR_HEAP_POOLS == FAR_CYCLE_DONORS, "a cycle takes all pools of a heap");
 _Static_assert(EBBFAR_RUNS == LAYOUT_RUNS, "a type's runs are those of a layout");
+
+#define LATE_NS UINT64_C(2000000) /* less time than that is none */
 
 /* What donors have, or may have, of a region; and what they shall. */
 struct known {
@@ -39,7 +42,10 @@ struct ebbfar_heap {
 	struct cycle *cycle;                   /* NULL = none */
 	struct ebbfar_region *regions;
 	uint32_t count, room;
-	uint16_t absent;                       /* pools whose handles have failed for good */
+	uint16_t left_out;                     /* pools, by the program, of the next cycle */
+	uint16_t absent;                       /* of this cycle: those, and what cannot take part */
+	uint32_t faults;                       /* pools because of which the last one failed */
+	bool late;                             /* the program's time is used up */
 	bool begun;
 	int error, found;                      /* found: what the last .found said */
 	uint32_t marked;                       /* regions whose marks are here */
@@ -98,6 +104,8 @@ static void marks(void *data, uint32_t donor, const struct wire_job_bits *b)
 
 	if (h->error)
 		return;
+	/* Unless all is well. */
+	h->faults |= 1u << donor;
 	if (!k || k->pool != donor || k->marked == h->number || b->version != k->version) {
 		h->error = -EBADMSG;
 		return;
@@ -116,6 +124,7 @@ static void marks(void *data, uint32_t donor, const struct wire_job_bits *b)
 			return;
 		}
 	}
+	h->faults &= ~(1u << donor);
 	k->marked = h->number;
 	h->marked++;
 	h->o.marks(h->o.data, b->region, live, holds);
@@ -225,6 +234,8 @@ static int begin(struct ebbfar_heap *h)
 		r = describe(h, i);
 		if (!r)
 			r = place(h, i);
+		if (r && r != -ENOMEM)
+			h->faults |= 1u << i;
 	}
 	tidy(h);
 	h->begun = !r;
@@ -339,9 +350,11 @@ static int open_cycle(struct ebbfar_heap *h)
 	h->begun = false;
 	h->error = 0;
 	h->absent = 0;
+	h->faults = 0;
+	h->late = false;
 	r = cycle_new(&h->cycle, h->pools, h->o.count, h->number, h->o.regions, &ops, h);
 	for (uint32_t i = 0; !r && i < h->o.count; i++)
-		if (*ebbfar_why(h->pools[i])) {
+		if (h->left_out & 1u << i || *ebbfar_why(h->pools[i])) {
 			h->absent |= (uint16_t)(1u << i);
 			cycle_leave_out(h->cycle, i);
 		}
@@ -359,7 +372,7 @@ int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
 		return -EINVAL;
 	error = open_cycle(h);
 	if (!error && h->absent & 1u << r->pool)
-		error = -ESHUTDOWN;
+		error = *ebbfar_why(h->pools[r->pool]) ? -ESHUTDOWN : -EINVAL;
 	if (error)
 		return error;
 	regions = with_room(h->regions, h->count, &h->room, sizeof(*regions));
@@ -382,6 +395,19 @@ int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
 	return add_ghosts(h, r);
 }
 
+int ebbfar_heap_leave_out(ebbfar_heap_t *h, unsigned pool)
+{
+	if (pool >= h->o.count || h->cycle)
+		return -EINVAL;
+	h->left_out |= (uint16_t)(1u << pool);
+	return 0;
+}
+
+uint32_t ebbfar_heap_faults(const ebbfar_heap_t *h)
+{
+	return h->faults;
+}
+
 int ebbfar_heap_push(ebbfar_heap_t *h, uint32_t region, uint32_t word, uint64_t bits)
 {
 	const struct known *k = h->cycle && region < h->o.regions ? in_cycle(h, region) : NULL;
@@ -393,6 +419,7 @@ int ebbfar_heap_push(ebbfar_heap_t *h, uint32_t region, uint32_t word, uint64_t 
 
 int ebbfar_heap_trace(ebbfar_heap_t *h, unsigned wait_ms)
 {
+	uint64_t since = now_ns();
 	int r = open_cycle(h);
 
 	if (r || h->error)
@@ -402,20 +429,41 @@ int ebbfar_heap_trace(ebbfar_heap_t *h, unsigned wait_ms)
 	if (!r)
 		r = cycle_run(h->cycle, wait_ms);
 	h->error = r ?: h->error;
+	h->late = now_ns() - since + LATE_NS >= wait_ms * UINT64_C(1000000);
 	return h->error;
+}
+
+/* Donors whose marks of some region are not here. */
+static void faults_find(struct ebbfar_heap *h)
+{
+	for (uint32_t i = 0; i < h->count; i++) {
+		const struct known *k = &h->known[h->regions[i].region];
+
+		if (k->marked != h->number)
+			h->faults |= 1u << k->pool;
+	}
 }
 
 int ebbfar_heap_end(ebbfar_heap_t *h, int commit, unsigned wait_ms)
 {
 	int r = commit && h->begun && !h->error ? 0 : -ECANCELED;
 
-	if (!h->cycle)
+	h->left_out = 0;
+	if (!h->cycle) {
+		h->faults = 0;
 		return r;
+	}
 	if (!r)
 		r = cycle_end(h->cycle, wait_ms) ?: h->error;
 	/* A donor that leaves a region out would have all of it freed. */
-	if (!r && h->marked != h->count)
+	if (!r && h->marked != h->count) {
 		r = -EBADMSG;
+		faults_find(h);
+	}
+	h->faults |= cycle_faults(h->cycle);
+	/* No donor has failed; the program gives up as it took too long. */
+	if (!commit && h->begun && !h->error && h->late)
+		h->faults |= 1u << cycle_slowest(h->cycle);
 	if (r)
 		cycle_abandon(h->cycle);
 	cycle_free(&h->cycle);

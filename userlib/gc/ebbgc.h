@@ -1157,6 +1157,7 @@ struct ebbgc_stats {
 	uint64_t far_donor_failures;	/* far cycles that they were to trace, and did not */
 	uint64_t far_cpu_ns;		/* processor time of the collector for far cycles */
 	uint64_t far_lost_bytes;	/* of far_bytes: lost for good */
+	uint64_t far_donor_skipped;	/* regions that stores left to the heap to read */
 };
 
 /*
@@ -1260,6 +1261,11 @@ struct ebbgc_far_cycle {
 	 * by live objects in the store, of the same part of it.
 	 */
 	void (*marks)(void *data, uint32_t region, const uint64_t *marks, const uint64_t *named);
+	/*
+	 * By .stored, all false.  What begin() sets the store does not trace in this cycle: the
+	 * heap reads it, found() returns 0 for what is there, and it gets no marks().
+	 */
+	bool *reads;
 };
 
 /*

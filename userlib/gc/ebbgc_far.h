@@ -28,6 +28,10 @@
  * fail, far cycles go on at the other donors, and what only lost objects refer to is freed.  The
  * far cycle in which a handle fails frees nothing.
  *
+ * A donor that refuses to trace, fails, or is too slow has the heap read everything in that cycle.
+ * In the next one it is left out, and the heap reads what it has; after another failure it is left
+ * out of two cycles, then of four, and so on, of 64 at most, until it succeeds.
+ *
  * At a unix socket a read copies from mapped memory, without a system call; over TCP it is one
  * round trip, and reads of several threads wait for each other.  When the pool's handle has failed
  * for good, reads fail with its error.
@@ -122,12 +126,18 @@ struct ebbgc_far_donors {
 	uint32_t told;			/* types */
 	ebbfar_heap_t *heap;
 	const struct ebbgc_far_cycle *cycle;
+	/* By pool: failures in a row, and cycles of which it is left out. */
+	unsigned char failures[EBBFAR_HEAP_POOLS], waits[EBBFAR_HEAP_POOLS];
+	uint32_t out;			/* of this cycle: bits of pools */
+	bool begun;			/* the cycle has not ended */
 };
 
 #define EBBGC_FAR_MOST 8184u	/* bytes of an object in the store, at most */
 
 /* Regions in a row that go to one pool: what refers to one another often is of an age. */
 #define EBBGC_FAR_ROW 32u
+
+#define EBBGC_FAR_DOUBLINGS 6u	/* of the cycles of which a donor that fails is left out */
 
 static inline unsigned ebbgc_far_donors_number(const struct ebbgc_far_place *place)
 {
@@ -271,6 +281,36 @@ static inline int ebbgc_far_donors_type(struct ebbgc_far_donors *d, const struct
 	return r == -EINVAL ? 0 : r;
 }
 
+/* Which donors have no part in this cycle? */
+static inline void ebbgc_far_donors_leave_out(struct ebbgc_far_donors *d)
+{
+	d->out = 0;
+	d->begun = true;
+	for (unsigned i = 0; i < d->count; i++) {
+		if (!d->waits[i] && !*ebbfar_why(d->pools[i]))
+			continue;
+		d->waits[i] -= d->waits[i] > 0;
+		d->out |= UINT32_C(1) << i;
+		(void)ebbfar_heap_leave_out(d->heap, i);
+	}
+}
+
+/* @r: what ebbfar_heap_end() has returned. */
+static inline void ebbgc_far_donors_judge(struct ebbgc_far_donors *d, int r)
+{
+	uint32_t faults = ebbfar_heap_faults(d->heap);
+
+	for (unsigned i = 0; d->begun && i < d->count; i++) {
+		if (faults >> i & 1) {
+			d->waits[i] = (unsigned char)(1u << d->failures[i]);
+			d->failures[i] += d->failures[i] < EBBGC_FAR_DOUBLINGS;
+		} else if (!r && !(d->out >> i & 1)) {
+			d->failures[i] = 0;
+		}
+	}
+	d->begun = false;
+}
+
 static inline int ebbgc_far_donors_begin(void *arg, const struct ebbgc_far_cycle *cycle)
 {
 	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
@@ -278,12 +318,18 @@ static inline int ebbgc_far_donors_begin(void *arg, const struct ebbgc_far_cycle
 
 	d->cycle = cycle;
 	r = ebbgc_far_donors_heap(d);
+	if (!r)
+		ebbgc_far_donors_leave_out(d);
 	for (; !r && d->told < cycle->type_count; d->told += !r)
 		r = ebbgc_far_donors_type(d, &cycle->types[d->told]);
 	for (uint32_t i = 0; !r && i < cycle->stored_count; i++) {
 		const struct ebbgc_far_region *from = &cycle->stored[i];
 		struct ebbfar_region to;
 
+		if (d->out >> ebbgc_far_donors_number(&from->place) & 1) {
+			cycle->reads[i] = true;
+			continue;
+		}
 		to.region = from->region;
 		to.slot_bytes = from->slot_bytes;
 		to.pool = ebbgc_far_donors_number(&from->place);
@@ -311,7 +357,13 @@ static inline int ebbgc_far_donors_stop(void *arg, bool commit, unsigned wait_ms
 {
 	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
 
-	return d->heap ? ebbfar_heap_end(d->heap, commit, wait_ms) : -ECANCELED;
+	int r = -ECANCELED;
+
+	if (d->heap) {
+		r = ebbfar_heap_end(d->heap, commit, wait_ms);
+		ebbgc_far_donors_judge(d, r);
+	}
+	return r;
 }
 
 /* Fills in the store.  Returns 0; -EINVAL: .count is 0, or above EBBFAR_HEAP_POOLS. */

@@ -394,6 +394,7 @@ static void pace(struct ebbgc_heap *h, bool failed)
 	h->stats.far_donor_cycles += k->on && k->by == FAR_TRACED;
 	h->stats.far_donor_objects += k->donor_objects;
 	h->stats.far_donor_failures += k->donor_failed;
+	h->stats.far_donor_skipped += k->skipped;
 	h->stats.far_cpu_ns += k->cpu_ns;
 	pthread_mutex_unlock(&h->lock);
 }
@@ -455,7 +456,7 @@ void far_mark_remark(struct ebbgc_heap *h)
 		abandon(h);
 }
 
-/* Reads what waits.  Returns false if the heap is being destroyed. */
+/* Reads what waits, but what the store traces.  Returns false if the heap is being destroyed. */
 static bool read_some(struct ebbgc_heap *h)
 {
 	struct far_marking *k = &h->far.marking;
@@ -466,6 +467,7 @@ static bool read_some(struct ebbgc_heap *h)
 		if (marking_abandoned(h))
 			return false;
 		if (!h->far.regions[r].traced ||
+		    (k->by == FAR_TRACES && h->far.regions[r].asked) ||
 		    !__atomic_load_n(&h->far.regions[r].waits, __ATOMIC_SEQ_CST))
 			continue;
 		e = region_read(h, r);
@@ -495,8 +497,9 @@ bool far_mark_some(struct ebbgc_heap *h)
 {
 	if (!h->far.marking.on || marking_abandoned(h))
 		return false;
-	return trace_some(h) || (__atomic_exchange_n(&h->far.reached, false, __ATOMIC_SEQ_CST) &&
-				 read_some(h));
+	if (trace_some(h))
+		return h->far.marking.by != FAR_TRACES || read_some(h);
+	return __atomic_exchange_n(&h->far.reached, false, __ATOMIC_SEQ_CST) && read_some(h);
 }
 
 /* --- 4, 5. what is dead --------------------------------------------------------------------- */
@@ -576,7 +579,7 @@ static void holds_take(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_region *r = &h->far.regions[region];
 
-	if (h->far.marking.by == FAR_TRACED && r->traced)
+	if (h->far.marking.by == FAR_TRACED && r->traced && r->asked)
 		return holds_keep(h, region);
 	r->holds_for_ever = false;
 	__atomic_fetch_add(&h->far.tables,

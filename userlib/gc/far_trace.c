@@ -37,12 +37,18 @@ static uint64_t name_at(const struct ebbgc_heap *h, uint32_t region, size_t gran
 	return (uint64_t)(uintptr_t)region_start(h, region) + (granule << GRANULE_SHIFT) + HEADER;
 }
 
-/* Is the region one of the cycle's? */
-static bool is_traced(const struct ebbgc_heap *h, uint32_t region)
+/* Can the store trace the region? */
+static bool may_ask(const struct ebbgc_heap *h, uint32_t region)
 {
 	const struct far_region *r = &h->far.regions[region];
 
 	return r->traced && r->bytes && !r->lost;
+}
+
+/* Does it?  .asked stays set when the region is freed. */
+static bool is_asked(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->far.regions[region].traced && h->far.regions[region].asked;
 }
 
 /* --- upcalls -------------------------------------------------------------------------------- */
@@ -70,7 +76,7 @@ static int found(void *data, uint32_t region, uint32_t granule)
 	name = name_at(h, region, granule);
 	now = forward(h, name);
 	bit_set(k->names, granule_of(h, name));
-	if (now != name || !is_traced(h, region) || kind_is_leaf(h->kinds[region])) {
+	if (now != name || !is_asked(h, region) || kind_is_leaf(h->kinds[region])) {
 		mark_object(t, now);
 		return 0;
 	}
@@ -107,7 +113,7 @@ static void take_marks(void *data, uint32_t region, const uint64_t *marks, const
 	struct far_marking *k = &h->far.marking;
 	uint64_t names[REGION_WORDS] = { 0 }, *lives = words_of(k->lives, region);
 
-	if (region >= __atomic_load_n(&h->top, __ATOMIC_RELAXED) || !is_traced(h, region) ||
+	if (region >= __atomic_load_n(&h->top, __ATOMIC_RELAXED) || !is_asked(h, region) ||
 	    h->far.regions[region].told || !granules_set(h, region, marks, lives) ||
 	    !granules_set(h, region, named, names)) {
 		k->wrong = true;
@@ -160,7 +166,7 @@ static uint32_t regions_list(const struct ebbgc_heap *h, struct ebbgc_far_region
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
 		struct far_region *f = &h->far.regions[r];
 
-		if (!is_traced(h, r))
+		if (!may_ask(h, r))
 			continue;
 		f->told = false;
 		if (to)
@@ -179,10 +185,12 @@ static int begin(struct ebbgc_heap *h)
 	/* A thread may register more; what is in the store has one of these. */
 	uint32_t end = __atomic_load_n(&h->type_count, __ATOMIC_ACQUIRE);
 	uint32_t types = types_list(h, end, NULL), regions = regions_list(h, NULL);
+	int e;
 
 	k->types = calloc(types + 1, sizeof(*k->types));
 	k->stored_regions = calloc(regions + 1, sizeof(*k->stored_regions));
-	if (!k->types || !k->stored_regions)
+	k->to_read = calloc(regions + 1, sizeof(*k->to_read));
+	if (!k->types || !k->stored_regions || !k->to_read)
 		return -ENOMEM;
 	k->told = 0;
 	k->call_ns[0] = CYCLE_NS + k->stored / CYCLE_BYTES * 1000000;
@@ -191,11 +199,17 @@ static int begin(struct ebbgc_heap *h)
 		.base = (uint64_t)(uintptr_t)h->base, .mask = EBBGC_ADDRESS_MASK,
 		.regions = h->region_count, .types = k->types, .stored = k->stored_regions,
 		.type_count = types, .stored_count = regions, .data = h, .found = found,
-		.marks = take_marks };
+		.marks = take_marks, .reads = k->to_read };
 	types_list(h, end, k->types);
 	regions_list(h, k->stored_regions);
 	k->by = FAR_TRACES;
-	return h->far.store.jobs->begin(h->far.store.arg, &k->cycle);
+	e = h->far.store.jobs->begin(h->far.store.arg, &k->cycle);
+	for (uint32_t i = 0; !e && i < regions; i++) {
+		h->far.regions[k->stored_regions[i].region].asked = !k->to_read[i];
+		k->asked += !k->to_read[i];
+		k->skipped += k->to_read[i];
+	}
+	return e;
 }
 
 /* The time of calls, in ms: 0 if it is used up. */
@@ -261,7 +275,7 @@ static int pass(struct ebbgc_heap *h)
 	int e = 0;
 
 	for (uint32_t r = h->far.mine.head; !e && r != REGION_NONE; r = h->regions[r].next)
-		while (!e && is_traced(h, r) &&
+		while (!e && is_asked(h, r) &&
 		       __atomic_exchange_n(&h->far.regions[r].waits, false, __ATOMIC_SEQ_CST))
 			e = region_pass(h, r, &count);
 	return e || !count ? e : trace(h, count);
@@ -348,13 +362,14 @@ static int commit(struct ebbgc_heap *h)
 		return e;
 	/* It has ended, whatever it says. */
 	k->by = FAR_BY_READING;
-	if (k->wrong || k->told != k->cycle.stored_count)
+	if (k->wrong || k->told != k->asked)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
-		if (!marks_can_be(h, k->stored_regions[i].region))
+		if (!k->to_read[i] && !marks_can_be(h, k->stored_regions[i].region))
 			return -EBADMSG;
 	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
-		marks_take(h, k->stored_regions[i].region);
+		if (!k->to_read[i])
+			marks_take(h, k->stored_regions[i].region);
 	names_take(h);
 	return 0;
 }
@@ -377,11 +392,11 @@ static bool tables_make(struct ebbgc_heap *h)
 	return k->passed && k->lives && k->names && k->sets;
 }
 
-/* Does each region that has names know in which ones? */
+/* Does each region that has names, and that the store can trace, know in which ones? */
 static bool names_are_known(const struct ebbgc_heap *h)
 {
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
-		if (is_traced(h, r) && h->far.regions[r].holds_for_ever)
+		if (may_ask(h, r) && h->far.regions[r].holds_for_ever)
 			return false;
 	return true;
 }
@@ -392,9 +407,12 @@ void far_trace_begin(struct ebbgc_heap *h)
 
 	k->by = FAR_BY_READING;
 	k->donor_objects = 0;
+	k->asked = k->skipped = 0;
 	k->donor_failed = k->wrong = false;
 	if (!h->far.store.jobs)
 		return;
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
+		h->far.regions[r].asked = false;
 	if (names_are_known(h) && tables_make(h))
 		k->by = FAR_TO_TRACE;
 	else
@@ -405,8 +423,10 @@ static void lists_free(struct far_marking *k)
 {
 	free(k->types);
 	free(k->stored_regions);
+	free(k->to_read);
 	k->types = NULL;
 	k->stored_regions = NULL;
+	k->to_read = NULL;
 }
 
 void far_trace_end(struct ebbgc_heap *h)
@@ -428,9 +448,11 @@ static void fall_back(struct ebbgc_heap *h)
 
 	far_trace_end(h);
 	k->donor_failed = true;
-	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next)
-		if (is_traced(h, r) && !kind_is_leaf(h->kinds[r]))
+	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
+		h->far.regions[r].asked = false;
+		if (may_ask(h, r) && !kind_is_leaf(h->kinds[r]))
 			__atomic_store_n(&h->far.regions[r].waits, true, __ATOMIC_SEQ_CST);
+	}
 	__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
 }
 
@@ -452,6 +474,11 @@ bool far_trace_some(struct ebbgc_heap *h)
 			return false;
 		}
 		e = begin(h);
+		if (!e && !k->asked) {
+			far_trace_end(h);
+			__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
+			return false;
+		}
 	}
 	if (!e)
 		e = waits ? pass(h) : commit(h);

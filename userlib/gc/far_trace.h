@@ -20,6 +20,9 @@
  * The store says which objects are named, not by which regions.  What a region refers to does not
  * change there: it holds what it held before, as far as that is named still.
  *
+ * Some of the regions the store may leave to the heap, such as those of a donor that was slow in
+ * the last cycles: they are read as in other far cycles, between calls of b.
+ *
  * What is believed.  A name is followed only if it was named before; a mark is one only of an
  * object that the store had when the marks were cleared; what is named there is marked; all that
  * was passed is marked; each region is told of once.  A store that leaves out marks or names beyond

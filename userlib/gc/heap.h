@@ -226,7 +226,8 @@ struct far_region {
 	/* Of a far cycle: see far_mark.h. */
 	bool waits;			/* objects were marked here that were not traced; atomic */
 	bool traced;			/* by this cycle */
-	bool told;			/* its marks were: see far_trace.h */
+	bool asked;			/* the store is to trace it: see far_trace.h */
+	bool told;			/* its marks were */
 	uint32_t *holds_next;		/* as .holds, after the cycle */
 	uint32_t holds_next_count;
 	bool holds_for_ever;		/* without memory for .holds */
@@ -265,11 +266,13 @@ struct far_marking {
 	enum far_by by;
 	/* As .sent: passed to the store; marked there; named, as it says. */
 	uint64_t *passed, *lives, *names;
+	uint32_t asked, skipped;	/* regions that the store traces; that it leaves to us */
 	uint32_t told;			/* regions whose marks are here */
 	uint64_t call_ns[2];		/* left for the store: beside the program, in a pause */
 	struct ebbgc_far_set *sets;
 	struct ebbgc_far_type *types;
 	struct ebbgc_far_region *stored_regions;
+	bool *to_read;			/* by these: the store leaves it to the heap */
 	struct ebbgc_far_cycle cycle;
 	uint64_t donor_objects;
 	bool donor_failed;		/* it was to trace, and does not */

@@ -90,14 +90,18 @@ void far_cycle_fail(struct far_cycle *c, uint32_t d, bool lost)
 		c->phase = FAR_CYCLE_ABANDONED;
 }
 
+bool far_cycle_is_done(const struct far_cycle *c, uint32_t d)
+{
+	const struct far_cycle_donor *donor = &c->donor[d];
+
+	return donor->begun && !donor->rest && !donor->waits && !donor->more && !donor->queued;
+}
+
 bool far_cycle_is_quiet(const struct far_cycle *c)
 {
-	for (uint32_t i = 0; i < c->donors; i++) {
-		const struct far_cycle_donor *d = &c->donor[i];
-
-		if (!d->begun || d->rest || d->waits || d->more || d->queued)
+	for (uint32_t i = 0; i < c->donors; i++)
+		if (!far_cycle_is_done(c, i))
 			return false;
-	}
 	return c->phase == FAR_CYCLE_MARKS;
 }
 

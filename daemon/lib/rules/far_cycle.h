@@ -104,6 +104,9 @@ bool far_cycle_replied(struct far_cycle *c, uint32_t d, enum far_cycle_message m
 /* A donor refused a message, or is lost for good with @lost: the cycle is abandoned. */
 void far_cycle_fail(struct far_cycle *c, uint32_t d, bool lost);
 
+/* Returns whether donor @d has no message or work left. */
+bool far_cycle_is_done(const struct far_cycle *c, uint32_t d);
+
 /*
  * Returns whether marking is complete at the donors.  If the borrower has nothing more to send
  * either, such as what its threads have logged, it calls far_cycle_end().
