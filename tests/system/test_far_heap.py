@@ -125,6 +125,43 @@ def test_a_share_of_a_processor(make, cycle):
     assert jobs(b)["postponed"] >= 1
 
 
+@pytest.mark.parametrize("cycle, place", few(itertools.product(("full", "beside"), ("tcp", "shm")),
+                                             ("full", "tcp"), ("beside", "shm")))
+def test_donors_compact(make, place, cycle):
+    """Regions of which an eighth is left, without a read."""
+    a, b = make(), make()
+    at = [d.address if place == "tcp" else d.local for d in (a, b)]
+    told = run("--cycle", cycle, "--nth", "8", "--check", "on" if place == "shm" else "off",
+               "--links", "0", GROUPS, *at)
+    assert all_lives(told)
+    assert (told["donor_cycles"], told["homed"], told["read_objects"]) == (1, 0, 0)
+    assert told["compacted"] >= 8
+    # It stays in the store, and is traced there.
+    assert told["stored"] >= told["live"] * 64
+    assert told["last_donor_cycles"] >= 2
+    assert told["stored"] < sum(told["at"]) // 2
+    assert min(jobs(d)["evacuated"] for d in (a, b)) > 0
+
+
+@pytest.mark.parametrize("when, place", few(itertools.product(("before", "after"), ("tcp", "shm")),
+                                            ("after", "tcp")))
+def test_donor_killed_while_it_compacts(make, when, place):
+    """Its regions are as before, and, over TCP, lost; the other one's are intact."""
+    a, b = make(), make()
+    told = run("--nth", "8", GROUPS, a.local, b.address if place == "tcp" else b.local)
+    last, count = told["messages"], told["evacuations"]
+    assert count >= 8
+    for n in last - count + 1, last - count + 2, last - count // 2:
+        b = make()
+        told = run("--nth", "8", "--check", "on" if n % 2 else "off",
+                   "--kill", f"{b.pid}:{n if when == 'before' else -n}", GROUPS, a.local,
+                   b.address if place == "tcp" else b.local)
+        assert b.process.wait(60) == -signal.SIGKILL
+        assert told["faults"] == 0 and told["cycles"] == 1 and told["compacted"] > 0
+        assert told["loaded"] == told["live"] if place == "shm" else \
+            0 < told["loaded"] < told["live"]
+
+
 @pytest.mark.parametrize("when, place", few(itertools.product(("before", "after"), ("tcp", "shm")),
                                             ("after", "tcp")))
 def test_donor_killed_at_each_message(make, when, place):
@@ -156,6 +193,9 @@ def test_donor_killed_at_each_message(make, when, place):
         assert told["cycles"] + told["abandoned"] == 1
         if told["abandoned"]:
             assert place == "tcp" and (told["freed"], told["donor_cycles"]) == (0, 0)
+            # The next cycle frees what is dead at the other one, without the lost one.
+            assert told["last_freed"] >= told["at"][0] // 2
+            assert told["lost"] > 0
         else:
             assert all_is_freed(told)
         # The replies to all messages, with the marks of both, have arrived: it is not needed.

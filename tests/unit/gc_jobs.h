@@ -47,7 +47,8 @@ struct jobs {
 	bool leaves, leaves_all;		/* donor 1's regions to the heap, or all */
 	/* Of the test. */
 	uint64_t calls, begins, commits, passed, found;
-	uint64_t traces;			/* atomic */
+	uint64_t traces, compactions;		/* atomic */
+	unsigned int compact_us;		/* of compact() */
 	int answer;				/* < 0: of found() */
 	unsigned int delay_us;			/* of trace() and end() */
 };
@@ -293,8 +294,36 @@ static inline int jobs_end(void *arg, bool commit, unsigned wait_ms)
 	return 0;
 }
 
+/* The store's argument is a struct store. */
+static inline int jobs_compact(void *arg, const struct ebbgc_far_region *from,
+			       const uint64_t *keep, unsigned wait_ms, struct ebbgc_far_place *to)
+{
+	uint32_t slots = tablet_slots(from->slot_bytes), size = from->slot_bytes, n = 0, rank = 0;
+	const char *old = (const char *)(uintptr_t)from->place.words[0];
+	struct jobs *j = &the_jobs;
+	int r = jobs_fails(j);
+
+	assert_null(j->cycle);
+	assert_true(wait_ms);
+	assert_true(tablet_fits(keep, slots) && tablet_live(keep, slots));
+	__atomic_fetch_add(&j->compactions, 1, __ATOMIC_SEQ_CST);
+	usleep(j->compact_us);
+	if (r)
+		return r;
+	*to = from->place;
+	r = store_alloc(arg, tablet_bytes(keep, slots, size), to);
+	for (uint32_t i = 0; !r && i < slots; i++) {
+		assert_false(tablet_has(keep, i) && !tablet_has(from->live, i));
+		if (tablet_has(keep, i))
+			memcpy((char *)(uintptr_t)to->words[0] + (size_t)n++ * size,
+			       old + (size_t)rank * size, size);
+		rank += tablet_has(from->live, i);
+	}
+	return r;
+}
+
 static const struct ebbgc_far_jobs jobs_table = {
-	sizeof(struct ebbgc_far_jobs), jobs_begin, jobs_trace, jobs_end,
+	sizeof(struct ebbgc_far_jobs), jobs_begin, jobs_trace, jobs_end, jobs_compact,
 };
 
 #endif

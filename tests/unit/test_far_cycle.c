@@ -264,7 +264,7 @@ static int copy(uint32_t base, struct jobs_copy *done)
 	const struct jobs_keep keep[] = { { 0, 1, 1, all }, { 1, 1, 1, all } };
 	const struct ebbfar_extent to = { .size = 1 << 20 };
 
-	return jobs_evacuate(&donors[0]->far, 1, &to, base, keep, 2, done);
+	return jobs_evacuate(&donors[0]->far, 1, &to, base, keep, 2, JOBS_WAITS, done);
 }
 
 static void hostile_evacuations(void **state)

@@ -46,6 +46,10 @@ struct donor {
 	uint32_t out;               /* region + 1 whose granule 0 a TRACE's reply has */
 	uint32_t drips;             /* us that an END takes, of one region's marks */
 	uint32_t delay;             /* us that a TRACE takes */
+	struct wire_job_evacuated evacuated; /* what an EVACUATE is replied, if .lies */
+	bool lies;
+	int refuses_copies;         /* -errno of EVACUATE */
+	uint32_t evacuations;
 	bool lost;
 	uint8_t types;              /* that it was told of */
 	struct wire_job_layout layout[16];
@@ -58,6 +62,8 @@ static ebbfar_heap_t *heap;
 static uint64_t got[REGIONS];
 static uint32_t asked, reported;
 static int refusal;                 /* what found() returns, if not 0 */
+static uint32_t allocated, freed;   /* extents */
+static bool full;
 static const uint64_t live[TABLET_WORDS] = { 0xffff };
 static uint64_t gone[TABLET_WORDS];
 
@@ -178,6 +184,27 @@ static uint32_t trace(struct donor *d, const uint8_t *payload, uint32_t length, 
 	return n;
 }
 
+static uint32_t evacuate(struct donor *d, const uint8_t *payload, uint32_t length, uint8_t *reply)
+{
+	struct wire_job_evacuated told = d->evacuated;
+	size_t at = WIRE_JOB_EVACUATE_SIZE;
+	struct wire_job_evacuate e;
+	struct wire_job_bits b;
+
+	assert_int_equal(wire_parse_job_evacuate(payload, length, &e), 0);
+	assert_int_equal(wire_next_job_bits(payload, length, &at, 1, &b), 1);
+	assert_true(d->version[b.region] && b.version == d->version[b.region]);
+	assert_int_equal(get64(b.bits) & ~d->live[b.region], 0);
+	if (!d->lies) {
+		told.regions = 1;
+		told.bytes = (uint32_t)__builtin_popcountll(get64(b.bits)) * SLOT;
+	}
+	told.job = e.job;
+	wire_build_job_evacuated(reply, &told);
+	d->evacuations++;
+	return WIRE_JOB_EVACUATED_SIZE;
+}
+
 /* Of the library, whose place these take. */
 int client_push(struct client *c, struct wire_frame f, const void *payload,
 		struct client_reply reply)
@@ -203,6 +230,10 @@ int client_push(struct client *c, struct wire_frame f, const void *payload,
 		memset(d->marks, 0, sizeof(d->marks));
 		memset(d->ghosts, 0, sizeof(d->ghosts));
 		take_sets(d, payload, f.length, WIRE_JOB_BEGIN_SIZE, d->ghosts);
+		break;
+	case WIRE_JOB_EVACUATE:
+		n = evacuate(d, payload, f.length, reply.to);
+		r = d->refuses_copies;
 		break;
 	case WIRE_JOB_TRACE:
 		n = trace(d, payload, f.length, reply.to);
@@ -235,15 +266,17 @@ int ebbfar_maps(const ebbfar_t *far)
 	return far->maps;
 }
 
-/* Not called: donors have no memory here. */
+/* Donors have no memory here. */
 int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent)
 {
-	return -ENOSPC;
+	*extent = (struct ebbfar_extent){ REGIONS * TABLET_REGION, TABLET_REGION, ++allocated };
+	return full ? -ENOSPC : 0;
 }
 
 int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 {
-	return -EIO;
+	freed++;
+	return 0;
 }
 
 int ebbfar_read(ebbfar_t *far, const struct ebbfar_extent *extent, uint64_t offset, void *to,
@@ -299,8 +332,9 @@ static int set_up(void **state)
 	const struct ebbfar_layout l = { .size = 16, .bitmap = 1 };
 
 	memset(gone, 0, sizeof(gone));
-	asked = reported = 0;
+	asked = reported = allocated = freed = 0;
 	refusal = 0;
+	full = false;
 	for (int i = 0; i < DONORS; i++) {
 		donors[i] = calloc(1, sizeof(*donors[i]));
 		pthread_mutex_init(&donors[i]->far.lock, NULL);
@@ -540,6 +574,89 @@ static void a_reference_that_cannot_be(void **state)
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 }
 
+static int evacuate_region(uint64_t keep, struct ebbfar_extent *to)
+{
+	const struct ebbfar_region w = {
+		.region = 1, .slot_bytes = SLOT, .pool = 1,
+		.extent = { TABLET_REGION, TABLET_REGION, 1 }, .live = live, .gone = gone };
+
+	return ebbfar_heap_evacuate(heap, &w, (uint64_t[TABLET_WORDS]){ keep }, 20, to);
+}
+
+static void evacuations(void **state)
+{
+	struct donor *d = donors[1];
+	struct ebbfar_extent to;
+
+	/* The donor is told of the region, once. */
+	assert_int_equal(evacuate_region(0x9, &to), 0);
+	assert_int_equal(to.generation, 1);
+	assert_int_equal(d->places, 1);
+	assert_int_equal(evacuate_region(0x9, &to), 0);
+	assert_int_equal(d->places, 1);
+	assert_int_equal(d->evacuations, 2);
+	/* The next cycle has it at its new place. */
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(evacuate_region(0x9, &to), -EBUSY);
+	assert_int_equal(ebbfar_heap_region(heap, &(struct ebbfar_region){
+		.region = 1, .slot_bytes = SLOT, .pool = 1, .extent = to,
+		.live = (uint64_t[TABLET_WORDS]){ 0x9 }, .gone = gone }), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(d->places, 2);
+	assert_int_equal(d->live[1], 0x9);
+	/* Slots that are not there. */
+	assert_int_equal(evacuate_region(UINT64_C(1) << 20, &to), -EINVAL);
+	full = true;
+	assert_int_equal(evacuate_region(0x9, &to), -ENOSPC);
+	full = false;
+	assert_int_equal(freed, 0);
+	assert_int_equal(d->evacuations, 2);
+}
+
+/* There is no new extent then, and the donor has the region as before. */
+static void evacuations_that_fail(void **state)
+{
+	static const struct wire_job_evacuated lies[] = {
+		{ .regions = 1, .bytes = SLOT },                /* an object too few */
+		{ .regions = 1, .bytes = 3 * SLOT },
+		{ .regions = 2, .bytes = 2 * SLOT },            /* of more regions */
+		{ .regions = 1, .bytes = TABLET_REGION + 16 },
+		{ .regions = 0 },                               /* neither a copy nor a pause */
+	};
+	struct ebbfar_extent to = { .generation = 77 };
+	struct donor *d = donors[1];
+	uint32_t n = 0;
+
+	d->lies = true;
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		int r;
+
+		d->evacuated = lies[i];
+		r = evacuate_region(0x9, &to);
+		assert_true(r == -EBADMSG || r == -EPROTO);
+		assert_int_equal(freed, ++n);
+	}
+	/* Its share of the processor is used up for longer than there is time. */
+	d->evacuated = (struct wire_job_evacuated){ .pause = 50000 };
+	assert_int_equal(evacuate_region(0x9, &to), -EAGAIN);
+	assert_int_equal(freed, ++n);
+	d->lies = false;
+	d->evacuated.pause = 0;
+	d->refuses_copies = -ESTALE;
+	assert_int_equal(evacuate_region(0x9, &to), -ESTALE);
+	assert_int_equal(freed, ++n);
+	/* One that is lost may still write there. */
+	d->refuses_copies = -ETIMEDOUT;
+	d->lost = true;
+	assert_int_equal(evacuate_region(0x9, &to), -ETIMEDOUT);
+	assert_int_equal(freed, n);
+	d->lost = false;
+	d->refuses_copies = 0;
+	assert_int_equal(to.generation, 77);
+	assert_int_equal(evacuate_region(0x9, &to), 0);
+	assert_int_equal(d->places, 1);
+}
+
 /* A child has a copy that its parent's thread may have been changing. */
 static void a_child_frees_nothing(void **state)
 {
@@ -742,6 +859,8 @@ int main(void)
 		TEST(marks_that_cannot_be),
 		TEST(a_donor_that_postpones),
 		TEST(an_end_that_drips),
+		TEST(evacuations),
+		TEST(evacuations_that_fail),
 		TEST(a_donor_that_is_lost),
 		TEST(donors_that_are_left_out),
 		TEST(faults_of_donors),

@@ -324,15 +324,15 @@ static void reads_fail(void **state)
 	/* Bytes that are no object of that kind, found without the checking mode's copy. */
 	r = &w.heap->far.regions[region_of(w.heap, slot_of(w.roots[0], 6)->bits &
 						   EBBGC_ADDRESS_MASK)];
-	shadow = r->shadow;
-	r->shadow = NULL;
+	shadow = r->stored[0].shadow;
+	r->stored[0].shadow = NULL;
 	w.store.garble = true;
 	if (!setjmp(out)) {
 		at(&w, w.roots[0], 6);
 		fail_msg("garbage was taken for an object");
 	}
 	w.store.garble = false;
-	r->shadow = shadow;
+	r->stored[0].shadow = shadow;
 	assert_int_equal(failures, 5);
 	assert_int_equal(stats_of(w.heap).far_failures, 5);
 	collect(&w);

@@ -436,9 +436,20 @@ EBBFAR_API int ebbfar_heap_trace(ebbfar_heap_t *heap, unsigned wait_ms);
 EBBFAR_API int ebbfar_heap_end(ebbfar_heap_t *heap, int commit, unsigned wait_ms);
 
 /*
- * Returns, after that, bits of the pools whose donors the cycle has failed for: they refused, were
- * slow, or said what cannot be.  With @commit 0 after a call that used up its @wait_ms, that is the
- * one that was waited for longest.
+ * In no cycle: has the donor copy slots of a region to a new extent of the pool, and nothing else:
+ * those of @keep, which are some of region->live, behind one another.  The old extent stays as it
+ * is; the program may read it meanwhile, and frees it.  -EAGAIN: that takes longer than @wait_ms,
+ * -ENOSPC: there is no memory, -EBADMSG, -EPROTO: the donor says what cannot be; others as
+ * ebbfar_heap_trace().  When it fails, there is no new extent.
+ */
+EBBFAR_API int ebbfar_heap_evacuate(ebbfar_heap_t *heap, const struct ebbfar_region *region,
+				    const uint64_t *keep, unsigned wait_ms,
+				    struct ebbfar_extent *to);
+
+/*
+ * Returns, after ebbfar_heap_end(), bits of the pools whose donors the cycle has failed for: they
+ * refused, were slow, or said what cannot be.  With @commit 0 after a call that used up its
+ * @wait_ms, that is the one that was waited for longest.
  */
 EBBFAR_API uint32_t ebbfar_heap_faults(const ebbfar_heap_t *heap);
 

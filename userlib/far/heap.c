@@ -37,6 +37,7 @@ struct ebbfar_heap {
 	struct known *known;                   /* by region */
 	uint32_t *list, list_count, list_room; /* regions that some donor may have */
 	uint32_t version;
+	uint32_t job;                          /* number of the last evacuation */
 	/* A cycle. */
 	uint32_t number;
 	struct cycle *cycle;                   /* NULL = none */
@@ -242,8 +243,6 @@ static int begin(struct ebbfar_heap *h)
 	return r;
 }
 
-/* --- the interface ---------------------------------------------------------------- */
-
 /* Makes place for one more; returns the array, or NULL and leaves it. */
 static void *with_room(void *array, uint32_t count, uint32_t *room, size_t size)
 {
@@ -256,6 +255,47 @@ static void *with_room(void *array, uint32_t count, uint32_t *room, size_t size)
 		*room = 2 * *room + 64;
 	return more;
 }
+
+/* Adds the region to those that some donor may have. */
+static int list_add(struct ebbfar_heap *h, uint32_t region)
+{
+	uint32_t *list;
+
+	if (h->known[region].pools)
+		return 0;
+	list = with_room(h->list, h->list_count, &h->list_room, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	h->list = list;
+	h->list[h->list_count++] = region;
+	return 0;
+}
+
+/* Tells a donor of one region, unless it knows it as it is. */
+static int place_one(struct ebbfar_heap *h, const struct ebbfar_region *w)
+{
+	struct known *k = &h->known[w->region];
+	struct jobs_place p = {
+		.region = w->region, .version = h->version + 1, .slot_bytes = w->slot_bytes,
+		.leaf = w->leaf, .extent = w->extent, .live = w->live };
+	int r;
+
+	if (k->sure && k->pool == w->pool && is_same(&k->extent, &w->extent))
+		return 0;
+	r = list_add(h, w->region);
+	if (r)
+		return r;
+	k->sure = false;
+	k->pools |= (uint16_t)(1u << w->pool);
+	k->pool = (uint8_t)w->pool;
+	k->extent = w->extent;
+	k->version = ++h->version;
+	r = jobs_place(h->pools[w->pool], &p, 1);
+	k->sure = !r;
+	return r;
+}
+
+/* --- the interface ---------------------------------------------------------------- */
 
 int ebbfar_heap_new(const struct ebbfar_heap_options *o, ebbfar_heap_t **out)
 {
@@ -365,7 +405,6 @@ int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
 {
 	struct known *k = r->region < h->o.regions ? &h->known[r->region] : NULL;
 	struct ebbfar_region *regions;
-	uint32_t *list;
 	int error;
 
 	if (!k || h->begun || r->pool >= h->o.count || !tablet_slots(r->slot_bytes))
@@ -377,14 +416,13 @@ int ebbfar_heap_region(ebbfar_heap_t *h, const struct ebbfar_region *r)
 		return error;
 	regions = with_room(h->regions, h->count, &h->room, sizeof(*regions));
 	h->regions = regions ?: h->regions;
-	list = with_room(h->list, h->list_count, &h->list_room, sizeof(*list));
-	h->list = list ?: h->list;
-	if (!regions || !list)
+	if (!regions)
 		return -ENOMEM;
 	if (k->cycle == h->number)
 		return -EINVAL;
-	if (!k->pools)
-		h->list[h->list_count++] = r->region;
+	error = list_add(h, r->region);
+	if (error)
+		return error;
 	k->sure = k->sure && k->pool == r->pool && is_same(&k->extent, &r->extent);
 	k->pool = (uint8_t)r->pool;
 	/* So that it stays on the list once. */
@@ -406,6 +444,46 @@ int ebbfar_heap_leave_out(ebbfar_heap_t *h, unsigned pool)
 uint32_t ebbfar_heap_faults(const ebbfar_heap_t *h)
 {
 	return h->faults;
+}
+
+static int copy(struct ebbfar_heap *h, const struct ebbfar_region *w, const uint64_t *keep,
+		unsigned wait_ms, uint32_t bytes, const struct ebbfar_extent *to)
+{
+	const struct known *k = &h->known[w->region];
+	const struct jobs_keep one = { w->region, k->version,
+				       tablet_words(tablet_slots(w->slot_bytes)), keep };
+	struct jobs_copy done;
+	int r = jobs_evacuate(h->pools[w->pool], ++h->job, to, 0, &one, 1, wait_ms, &done);
+
+	return r ? r : done.bytes == bytes ? 0 : -EBADMSG;
+}
+
+int ebbfar_heap_evacuate(ebbfar_heap_t *h, const struct ebbfar_region *w, const uint64_t *keep,
+			 unsigned wait_ms, struct ebbfar_extent *to)
+{
+	uint32_t slots = tablet_slots(w->slot_bytes), words = tablet_words(slots), bytes;
+	struct ebbfar_extent x;
+	int r;
+
+	if (w->region >= h->o.regions || w->pool >= h->o.count || !slots ||
+	    !tablet_fits(keep, slots))
+		return -EINVAL;
+	for (uint32_t i = 0; i < words; i++)
+		if (keep[i] & ~w->live[i])
+			return -EINVAL;
+	if (h->cycle)
+		return -EBUSY;
+	bytes = tablet_bytes(keep, slots, w->slot_bytes);
+	r = describe(h, w->pool) ?: place_one(h, w) ?: ebbfar_alloc(h->pools[w->pool], bytes, &x);
+	if (r)
+		return r;
+	r = copy(h, w, keep, wait_ms, bytes, &x);
+	/* A donor that is lost may still write there: it frees it itself. */
+	if (r && !*ebbfar_why(h->pools[w->pool]))
+		ebbfar_free(h->pools[w->pool], &x);
+	if (!r)
+		*to = x;
+	return r;
 }
 
 int ebbfar_heap_push(ebbfar_heap_t *h, uint32_t region, uint32_t word, uint64_t bits)

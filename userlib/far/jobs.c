@@ -7,6 +7,7 @@
 #include "extent.h"
 #include "jobs.h"
 #include "lib/base/bytes.h"
+#include "lib/base/clock.h"
 
 /* A place is the arena's number and the offset in it, as in extent.c. */
 #define ARENA_SHIFT 32
@@ -172,8 +173,10 @@ static void add_part(struct jobs_copy *copy, const struct wire_job_evacuated *ne
 }
 
 int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *target, uint32_t base,
-		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy)
+		  const struct jobs_keep *keep, uint32_t n, uint32_t wait_ms,
+		  struct jobs_copy *copy)
 {
+	uint64_t until = now_ns() + wait_ms * UINT64_C(1000000);
 	struct jobs_call *call = malloc(sizeof(*call));
 	uint32_t pauses = 0;
 	int r = call ? 0 : -ENOMEM;
@@ -205,6 +208,9 @@ int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *targe
 			   !is_possible(&done, job, next - first, target,
 					(uint64_t)base + copy->bytes)))
 			r = -EPROTO;
+		if (!r && !done.regions && wait_ms != JOBS_WAITS &&
+		    now_ns() + done.pause * UINT64_C(1000) > until)
+			r = -EAGAIN;
 		if (!r && done.regions)
 			add_part(copy, &done);
 		else if (!r)

@@ -70,10 +70,13 @@ struct jobs_copy {
 
 /*
  * Copies the slots to keep of @n regions to @base of @target, one behind the other.  Waits while
- * the donor's share of its processor is used up.  -EPROTO: the donor says what cannot be.
+ * the donor's share of its processor is used up; -EAGAIN: for longer than @wait_ms, JOBS_WAITS = as
+ * long as it takes.  -EPROTO: the donor says what cannot be.
  */
+#define JOBS_WAITS UINT32_MAX
 int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *target, uint32_t base,
-		  const struct jobs_keep *keep, uint32_t n, struct jobs_copy *copy);
+		  const struct jobs_keep *keep, uint32_t n, uint32_t wait_ms,
+		  struct jobs_copy *copy);
 
 /* --- requests that other donors' run beside -------------------------------------------------- */
 

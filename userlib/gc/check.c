@@ -92,7 +92,7 @@ static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
 static uint64_t image_of(const struct ebbgc_heap *h, uint64_t object)
 {
 	uint32_t region = region_of(h, object);
-	const struct far_region *r = &h->far.regions[region];
+	const struct far_stored *r = far_stored_of(&h->far.regions[region]);
 	uint8_t kind = h->kinds[region];
 	size_t slot;
 
@@ -540,7 +540,7 @@ static void check_store(struct ebbgc_heap *h)
 	struct far_check c = { .h = h };
 
 	for (uint32_t r = 0; r < h->top; r++) {
-		const struct far_region *f = &h->far.regions[r];
+		const struct far_stored *f = far_stored_of(&h->far.regions[r]);
 		enum far_state state = region_state(h, r);
 		uint32_t size, slots, place = 0;
 

@@ -1157,6 +1157,8 @@ struct ebbgc_stats {
 	uint64_t far_donor_failures;	/* far cycles that they were to trace, and did not */
 	uint64_t far_cpu_ns;		/* processor time of the collector for far cycles */
 	uint64_t far_lost_bytes;	/* of far_bytes: lost for good */
+	uint64_t far_compacted_regions;	/* in the store, by the store */
+	uint64_t far_compacted_bytes;	/* that are free there since */
 	uint64_t far_donor_skipped;	/* regions that stores left to the heap to read */
 };
 
@@ -1294,6 +1296,15 @@ struct ebbgc_far_jobs {
 	 * are kept, all others freed, so a store that is wrong here loses live objects.
 	 */
 	int (*end)(void *arg, bool commit, unsigned wait_ms);
+	/*
+	 * Between cycles: copies the slots of @keep, which are some of from->live, behind one
+	 * another to a new place, and returns which one it is; the old one stays as it is, and the
+	 * heap frees it when it reads there no more.  Threads read() there meanwhile.  When it
+	 * fails, there is no new place, and objects come back instead, in order to free the old
+	 * one.  NULL: it cannot.
+	 */
+	int (*compact)(void *arg, const struct ebbgc_far_region *from, const uint64_t *keep,
+		       unsigned wait_ms, struct ebbgc_far_place *to);
 };
 
 /*

@@ -281,6 +281,20 @@ static inline int ebbgc_far_donors_type(struct ebbgc_far_donors *d, const struct
 	return r == -EINVAL ? 0 : r;
 }
 
+static inline struct ebbfar_region ebbgc_far_donors_region(const struct ebbgc_far_region *from)
+{
+	struct ebbfar_region to;
+
+	to.region = from->region;
+	to.slot_bytes = from->slot_bytes;
+	to.pool = ebbgc_far_donors_number(&from->place);
+	to.leaf = from->leaf;
+	to.extent = ebbgc_far_donors_extent(&from->place);
+	to.live = from->live;
+	to.gone = from->gone;
+	return to;
+}
+
 /* Which donors have no part in this cycle? */
 static inline void ebbgc_far_donors_leave_out(struct ebbgc_far_donors *d)
 {
@@ -295,18 +309,23 @@ static inline void ebbgc_far_donors_leave_out(struct ebbgc_far_donors *d)
 	}
 }
 
+/* The pool's donor has failed. */
+static inline void ebbgc_far_donors_fault(struct ebbgc_far_donors *d, unsigned pool)
+{
+	d->waits[pool] = (unsigned char)(1u << d->failures[pool]);
+	d->failures[pool] += d->failures[pool] < EBBGC_FAR_DOUBLINGS;
+}
+
 /* @r: what ebbfar_heap_end() has returned. */
 static inline void ebbgc_far_donors_judge(struct ebbgc_far_donors *d, int r)
 {
 	uint32_t faults = ebbfar_heap_faults(d->heap);
 
 	for (unsigned i = 0; d->begun && i < d->count; i++) {
-		if (faults >> i & 1) {
-			d->waits[i] = (unsigned char)(1u << d->failures[i]);
-			d->failures[i] += d->failures[i] < EBBGC_FAR_DOUBLINGS;
-		} else if (!r && !(d->out >> i & 1)) {
+		if (faults >> i & 1)
+			ebbgc_far_donors_fault(d, i);
+		else if (!r && !(d->out >> i & 1))
 			d->failures[i] = 0;
-		}
 	}
 	d->begun = false;
 }
@@ -330,13 +349,7 @@ static inline int ebbgc_far_donors_begin(void *arg, const struct ebbgc_far_cycle
 			cycle->reads[i] = true;
 			continue;
 		}
-		to.region = from->region;
-		to.slot_bytes = from->slot_bytes;
-		to.pool = ebbgc_far_donors_number(&from->place);
-		to.leaf = from->leaf;
-		to.extent = ebbgc_far_donors_extent(&from->place);
-		to.live = from->live;
-		to.gone = from->gone;
+		to = ebbgc_far_donors_region(from);
 		r = ebbfar_heap_region(d->heap, &to);
 	}
 	return r;
@@ -366,12 +379,35 @@ static inline int ebbgc_far_donors_stop(void *arg, bool commit, unsigned wait_ms
 	return r;
 }
 
+static inline int ebbgc_far_donors_compact(void *arg, const struct ebbgc_far_region *from,
+					   const uint64_t *keep, unsigned wait_ms,
+					   struct ebbgc_far_place *to)
+{
+	struct ebbgc_far_donors *d = (struct ebbgc_far_donors *)arg;
+	const struct ebbfar_region region = ebbgc_far_donors_region(from);
+	struct ebbfar_extent extent;
+	int r;
+
+	/* Before the first cycle the donors do not know the heap. */
+	if (!d->heap || d->waits[region.pool])
+		return -EAGAIN;
+	r = ebbfar_heap_evacuate(d->heap, &region, keep, wait_ms, &extent);
+	if (r && r != -ENOMEM && r != -ENOSPC)
+		ebbgc_far_donors_fault(d, region.pool);
+	if (r)
+		return r;
+	to->words[0] = extent.place;
+	to->words[1] = extent.size | (uint64_t)region.pool << 32;
+	to->words[2] = extent.generation;
+	return 0;
+}
+
 /* Fills in the store.  Returns 0; -EINVAL: .count is 0, or above EBBFAR_HEAP_POOLS. */
 static inline int ebbgc_far_donors(struct ebbgc_far_store *store, struct ebbgc_far_donors *donors)
 {
 	static const struct ebbgc_far_jobs jobs = {
 		sizeof(struct ebbgc_far_jobs), ebbgc_far_donors_begin, ebbgc_far_donors_trace,
-		ebbgc_far_donors_stop,
+		ebbgc_far_donors_stop, ebbgc_far_donors_compact,
 	};
 	bool trace = donors->trace_mapped;
 

@@ -119,7 +119,8 @@ static void far_begin(struct ebbgc_heap *h, const struct ebbgc_far_store *store,
 
 static bool jobs_are_valid(const struct ebbgc_far_jobs *j)
 {
-	return !j || (j->struct_size >= sizeof(*j) && j->begin && j->trace && j->end);
+	return !j || (j->struct_size >= offsetof(struct ebbgc_far_jobs, compact) && j->begin &&
+		      j->trace && j->end);
 }
 
 int ebbgc_far_attach_size(ebbgc_heap_t *h, const struct ebbgc_far_store *from, size_t store_size,

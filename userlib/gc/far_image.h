@@ -8,14 +8,14 @@
 #include "object.h"
 #include "type.h"
 
-/* Returns the offset in the store of an object that the region's tablet has. */
-static inline size_t far_offset(const struct ebbgc_heap *h, const struct far_region *r,
+/* Returns the offset in its place of an object that the tablet has. */
+static inline size_t far_offset(const struct ebbgc_heap *h, const struct far_stored *s,
 				size_t slot, uint8_t kind)
 {
 	size_t words = tablet_words(tablet_slots((uint32_t)h->slot_size[kind]));
-	const uint16_t *before = (const uint16_t *)(r->tablet + words);
+	const uint16_t *before = (const uint16_t *)(s->tablet + words);
 
-	return tablet_place(r->tablet, before, (uint32_t)slot, (uint32_t)h->slot_size[kind], 0);
+	return tablet_place(s->tablet, before, (uint32_t)slot, (uint32_t)h->slot_size[kind], 0);
 }
 
 /* Can these be the bytes of an object of this kind, header included? */

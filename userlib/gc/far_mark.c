@@ -111,13 +111,14 @@ static void lost_find(struct ebbgc_heap *h, uint32_t region)
 {
 	const struct ebbgc_far_store *s = &h->far.store;
 	struct far_region *r = &h->far.regions[region];
-	int e = s->lost && r->bytes && !r->lost ? s->lost(s->arg, &r->place) : 0;
+	const struct far_stored *at = far_stored_of(r);
+	int e = s->lost && at->bytes && !r->lost ? s->lost(s->arg, &at->place) : 0;
 
 	if (e >= 0)
 		return;
 	__atomic_store_n(&r->lost, e, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&h->lock);
-	h->far.lost += r->bytes;
+	h->far.lost += at->bytes;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -251,7 +252,7 @@ struct image {
 /* Reads the region. */
 static void image_read(struct ebbgc_heap *h, uint32_t region, struct image *i)
 {
-	const struct far_region *r = &h->far.regions[region];
+	const struct far_stored *r = far_stored_of(&h->far.regions[region]);
 	const struct ebbgc_far_store *s = &h->far.store;
 	struct far_marking *k = &h->far.marking;
 
@@ -264,7 +265,7 @@ static void image_read(struct ebbgc_heap *h, uint32_t region, struct image *i)
 static const char *object_read(struct ebbgc_heap *h, uint32_t region, uint32_t slot,
 			       struct image *i)
 {
-	const struct far_region *r = &h->far.regions[region];
+	const struct far_stored *r = far_stored_of(&h->far.regions[region]);
 	const struct ebbgc_far_store *s = &h->far.store;
 	struct far_marking *k = &h->far.marking;
 	uint8_t kind = h->kinds[region];
@@ -309,7 +310,7 @@ static void word_read(struct reader *d, uint32_t region, size_t i, struct image 
 		const char *at = NULL;
 
 		*sent |= bits & -bits;
-		if (tablet_has(h->far.regions[region].tablet, slot))
+		if (tablet_has(far_stored_of(&h->far.regions[region])->tablet, slot))
 			at = object_read(h, region, slot, image);
 		if (at) {
 			h->far.marking.objects++;
@@ -339,7 +340,8 @@ static int region_read(struct ebbgc_heap *h, uint32_t region)
 		region_skip(h, region);
 		return 0;
 	}
-	if (waiting_in(h, region) * h->slot_size[h->kinds[region]] * SPARSE >= r->bytes)
+	if (waiting_in(h, region) * h->slot_size[h->kinds[region]] * SPARSE >=
+	    far_stored_of(r)->bytes)
 		image_read(h, region, &image);
 	h->far.naming_serial++;
 	while (__atomic_exchange_n(&r->waits, false, __ATOMIC_SEQ_CST))

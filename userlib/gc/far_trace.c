@@ -42,7 +42,7 @@ static bool may_ask(const struct ebbgc_heap *h, uint32_t region)
 {
 	const struct far_region *r = &h->far.regions[region];
 
-	return r->traced && r->bytes && !r->lost;
+	return r->traced && far_stored_of(r)->bytes && !r->lost;
 }
 
 /* Does it?  .asked stays set when the region is freed. */
@@ -93,9 +93,10 @@ static bool granules_set(const struct ebbgc_heap *h, uint32_t region, const uint
 {
 	uint32_t size = (uint32_t)h->slot_size[h->kinds[region]];
 	uint32_t words = tablet_words(tablet_slots(size));
+	const uint64_t *tablet = far_stored_of(&h->far.regions[region])->tablet;
 
 	for (uint32_t i = 0; i < words; i++) {
-		if (bits[i] & ~h->far.regions[region].tablet[i])
+		if (bits[i] & ~tablet[i])
 			return false;
 		for (uint64_t rest = bits[i]; rest; rest &= rest - 1) {
 			size_t slot = 64 * i + (size_t)__builtin_ctzll(rest);
@@ -172,8 +173,9 @@ static uint32_t regions_list(const struct ebbgc_heap *h, struct ebbgc_far_region
 		if (to)
 			to[n] = (struct ebbgc_far_region){
 				.region = r, .slot_bytes = (uint32_t)h->slot_size[h->kinds[r]],
-				.leaf = kind_is_leaf(h->kinds[r]), .place = f->place,
-				.live = f->tablet, .gone = words_of(h->far.marking.sent, r) };
+				.leaf = kind_is_leaf(h->kinds[r]), .place = far_stored_of(f)->place,
+				.live = far_stored_of(f)->tablet,
+				.gone = words_of(h->far.marking.sent, r) };
 		n++;
 	}
 	return n;

@@ -175,7 +175,7 @@ static size_t slot_number(const struct ebbgc_heap *h, uint64_t object, uint8_t k
 	return (object & (REGION_SIZE - 1)) / h->slot_size[kind];
 }
 
-static int fetch(struct ebbgc_heap *h, const struct far_region *r, uint64_t object, uint8_t kind,
+static int fetch(struct ebbgc_heap *h, const struct far_stored *r, uint64_t object, uint8_t kind,
 		 char *to)
 {
 	size_t size = h->slot_size[kind], slot = slot_number(h, object, kind), offset;
@@ -264,7 +264,8 @@ static int bring(struct mutator *m, uint64_t object, uint64_t *entry, char *slot
 		count(&m->far.rescued, 1);
 		break;
 	case FAR_FROM_STORE:
-		r = fetch(h, &h->far.regions[region], object, kind, slot);
+		/* After the claim: until it ends, the place stays. */
+		r = fetch(h, far_stored_of(&h->far.regions[region]), object, kind, slot);
 		count(&m->far.fetched, !r);
 		count(&m->far.fetched_bytes, r ? 0 : size);
 		break;
@@ -351,7 +352,7 @@ uint64_t far_bring(struct mutator *m, uint64_t object)
 
 int far_bring_all(struct ebbgc_heap *h, uint32_t region, char *buffer)
 {
-	struct far_region *r = &h->far.regions[region];
+	const struct far_stored *r = far_stored_of(&h->far.regions[region]);
 	uint8_t kind = h->kinds[region];
 	uint32_t size = (uint32_t)h->slot_size[kind], slots = tablet_slots(size);
 	uint64_t base = (uint64_t)(uintptr_t)region_start(h, region);
@@ -387,7 +388,7 @@ int far_bring_all(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	pthread_mutex_unlock(&h->pausing);
 	/* A thread that has claimed an object may fail and give it up. */
 	far_settle(h, region);
-	if (!e && __atomic_load_n(&r->live, __ATOMIC_SEQ_CST))
+	if (!e && __atomic_load_n(&h->far.regions[region].live, __ATOMIC_SEQ_CST))
 		e = -EAGAIN;
 	if (e)
 		__atomic_fetch_add(&h->far.failures, e != -EAGAIN, __ATOMIC_RELAXED);

@@ -207,16 +207,24 @@ struct moving {
 	struct region_list regions;	/* whose objects move or have moved; the collector's */
 };
 
+/* What the store has of a region. */
+struct far_stored {
+	uint32_t bytes;
+	uint64_t *tablet;		/* slots there (lib/rules/tablet.h); then the index */
+	char *shadow;			/* checking mode: the bytes */
+	struct ebbgc_far_place place;
+};
+
 /*
  * A region that is LEAVING or further.  Belongs to the thread ebb-gc-far, and from when it is on
- * far.away to the collector; what brings an object of an AWAY region reads tablet and place.
+ * far.away to the collector; what brings an object of an AWAY region reads far_stored_of().
  */
 struct far_region {
 	uint32_t live;			/* objects that were not brought; atomic */
-	uint32_t bytes;			/* in the store */
-	uint64_t *tablet;		/* slots there (lib/rules/tablet.h); then the index */
-	char *shadow;			/* checking mode: what is in the store */
-	struct ebbgc_far_place place;
+	/* stored[now] never changes; the other one is made and published by far_compact.h. */
+	struct far_stored stored[2];
+	uint8_t now;			/* atomic */
+	bool compacted;			/* there */
 	/* Why nothing there is ever read again; 0: it is.  Atomic; see far_mark.h. */
 	int lost;
 	/* Regions in which it holds names. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "event.h"
+#include "far_compact.h"
 #include "far_room.h"
 #include "fetch.h"
 #include "forward.h"
@@ -24,6 +25,9 @@
 #define NAP_NS 20000000u	/* when nothing can leave */
 #define FULL_NAP_NS 100000000u	/* when the store takes no more */
 #define SPARE 16u		/* regions: less is not worth bringing home */
+#define COMPACT_LEAST 4096u	/* bytes: a smaller place is not freed by a smaller one */
+#define COMPACT_NS 250000000u	/* for the store to compact, after a cycle */
+#define FEW_SHARE 4u		/* of addresses */
 
 static const struct region_list empty = { REGION_NONE, REGION_NONE };
 
@@ -308,21 +312,11 @@ static uint32_t announce(struct ebbgc_heap *h, uint32_t limit, uint32_t before, 
 
 /* --- 4. writing ----------------------------------------------------------------------------- */
 
-static size_t tablet_size(const struct ebbgc_heap *h, uint32_t region)
-{
-	return tablet_words(slots_of(h, region)) * (sizeof(uint64_t) + sizeof(uint16_t));
-}
-
 static void tablet_drop(struct ebbgc_heap *h, uint32_t region)
 {
 	struct far_region *r = &h->far.regions[region];
 
-	if (r->tablet)
-		__atomic_fetch_sub(&h->far.tables, tablet_size(h, region), __ATOMIC_RELAXED);
-	free(r->tablet);
-	free(r->shadow);
-	r->tablet = NULL;
-	r->shadow = NULL;
+	far_stored_drop(h, region, &r->stored[r->now]);
 }
 
 /*
@@ -344,16 +338,13 @@ static bool drop_bare(struct ebbgc_heap *h, uint32_t region, uint64_t object)
 /* Packs the objects of a LEAVING region; fills in its tablet.  Returns 0 or -ENOMEM. */
 static int pack(struct ebbgc_heap *h, uint32_t region, char *buffer)
 {
-	struct far_region *r = &h->far.regions[region];
+	struct far_stored *r = &h->far.regions[region].stored[0];
 	uint32_t slots = slots_of(h, region), size = (uint32_t)h->slot_size[h->kinds[region]];
 	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
 	const char *from = region_start(h, region);
 
-	r->tablet = calloc(1, tablet_size(h, region));
-	if (!r->tablet)
+	if (!far_stored_make(h, region, r))
 		return -ENOMEM;
-	__atomic_fetch_add(&h->far.tables, tablet_size(h, region), __ATOMIC_RELAXED);
-	r->bytes = 0;
 	for (uint32_t i = 0; i < slots; i++) {
 		if (!bit_test(allocated, i * (size >> GRANULE_SHIFT)) ||
 		    drop_bare(h, region, (uint64_t)(uintptr_t)from + (uint64_t)i * size + HEADER))
@@ -375,7 +366,7 @@ static int pack(struct ebbgc_heap *h, uint32_t region, char *buffer)
 /* Writes a LEAVING region; its bytes are 0 if nothing was left.  Returns 0 or an error. */
 static int store(struct ebbgc_heap *h, uint32_t region, char *buffer)
 {
-	struct far_region *r = &h->far.regions[region];
+	struct far_stored *r = &h->far.regions[region].stored[0];
 	const struct ebbgc_far_store *s = &h->far.store;
 	int e = pack(h, region, buffer);
 
@@ -401,7 +392,7 @@ static int store(struct ebbgc_heap *h, uint32_t region, char *buffer)
  */
 static int write_out(struct ebbgc_heap *h, uint32_t region, char *buffer)
 {
-	struct far_region *r = &h->far.regions[region];
+	const struct far_stored *r = &h->far.regions[region].stored[0];
 	int e = store(h, region, buffer);
 
 	if (e) {
@@ -592,19 +583,19 @@ void leave_stop(struct ebbgc_heap *h)
 /* Its last object was brought, or is dead: nothing has a claim there. */
 static void drain(struct ebbgc_heap *h, uint32_t region)
 {
-	struct far_region *r = &h->far.regions[region];
+	const struct far_region *r = &h->far.regions[region];
+	const struct far_stored *s = far_stored_of(r);
 
 	state_set(h, region, FAR_DRAINED);
-	if (!r->bytes)
+	if (!s->bytes)
 		return;
-	if (h->far.store.free(h->far.store.arg, &r->place) && !r->lost)
+	if (h->far.store.free(h->far.store.arg, &s->place) && !r->lost)
 		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&h->lock);
-	h->far.stored -= r->bytes;
-	h->far.lost -= r->lost ? r->bytes : 0;
+	h->far.stored -= s->bytes;
+	h->far.lost -= r->lost ? s->bytes : 0;
 	pthread_mutex_unlock(&h->lock);
 	tablet_drop(h, region);
-	r->bytes = 0;
 }
 
 /* A forward leads to where its object is, not to a name whose forward may be dropped. */
@@ -686,36 +677,91 @@ static uint64_t live_bytes(const struct ebbgc_heap *h, uint32_t region)
 	       __atomic_load_n(&h->far.regions[region].live, __ATOMIC_SEQ_CST);
 }
 
+/* Are free addresses, of which each region that is out keeps a region's, few? */
+static bool addresses_are_few(struct ebbgc_heap *h)
+{
+	bool few;
+
+	pthread_mutex_lock(&h->lock);
+	few = h->region_count - h->used < h->region_count / FEW_SHARE;
+	pthread_mutex_unlock(&h->lock);
+	return few;
+}
+
+/* What tidy() has left of its means. */
+struct tidying {
+	uint64_t room;			/* bytes that may come home: they take local memory */
+	uint64_t until;			/* ns: the store compacts until then, 0: not at all */
+	char *buffer;
+};
+
+/*
+ * Has the store compact a region, or leaves that to the next cycle: then *@stored stays as it is.
+ * Returns false if the store does not.
+ */
+static bool compact(struct ebbgc_heap *h, uint32_t region, struct tidying *t, uint64_t *stored)
+{
+	const struct far_region *r = &h->far.regions[region];
+	uint64_t now = os_now(), before = far_stored_of(r)->bytes;
+	int e;
+
+	if (!t->until || before <= COMPACT_LEAST || !live_bytes(h, region))
+		return false;
+	if (now >= t->until)
+		return true;
+	e = far_compact(h, region, (unsigned int)((t->until - now) / 1000000) + 1);
+	if (e) {
+		/* -EAGAIN: the store does not want to now. */
+		__atomic_fetch_add(&h->far.failures, e != -EAGAIN, __ATOMIC_RELAXED);
+		return false;
+	}
+	*stored -= before - far_stored_of(r)->bytes;
+	return true;
+}
+
+static bool bring_home(struct ebbgc_heap *h, uint32_t region, struct tidying *t)
+{
+	uint64_t left = live_bytes(h, region);
+
+	if (left > t->room || far_bring_all(h, region, t->buffer))
+		return false;
+	drain(h, region);
+	t->room -= left;
+	return true;
+}
+
 /* Frees what objects have left behind in the store, and dead ones, when that is most of it. */
 static void tidy(struct ebbgc_heap *h)
 {
 	uint64_t spare = h->options.check ? 0 : SPARE * REGION_SIZE, stored = 0, live = 0;
-	/* What comes home takes local memory. */
-	uint64_t room = h->far.window * REGION_SIZE / 2;
-	char *buffer;
+	struct tidying t = { .room = h->far.window * REGION_SIZE / 2 };
+	bool few = addresses_are_few(h);
 
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
 		if (h->far.regions[r].lost)
 			continue;
-		stored += h->far.regions[r].bytes;
+		stored += far_stored_of(&h->far.regions[r])->bytes;
 		live += live_bytes(h, r);
 	}
-	if (stored <= 2 * live + spare)
+	if (stored <= 2 * live + spare && !few)
 		return;
-	buffer = os_map(REGION_SIZE);
-	for (uint32_t r = h->far.mine.head; buffer && r != REGION_NONE && stored > 2 * live;
-	     r = h->regions[r].next) {
-		uint64_t bytes = h->far.regions[r].bytes, left = live_bytes(h, r);
+	t.buffer = os_map(REGION_SIZE);
+	t.until = far_compacts(h) && !few ? os_now() + COMPACT_NS : 0;
+	for (uint32_t r = h->far.mine.head; t.buffer && r != REGION_NONE; r = h->regions[r].next) {
+		const struct far_region *f = &h->far.regions[r];
+		uint64_t bytes = far_stored_of(f)->bytes, left = live_bytes(h, r);
+		/* What the store has compacted has most of its addresses unused. */
+		bool holes = few && f->compacted && 2 * left < REGION_SIZE;
 
-		if (region_state(h, r) != FAR_AWAY || h->far.regions[r].lost || 2 * left >= bytes || left > room ||
-		    far_bring_all(h, r, buffer))
+		if (region_state(h, r) != FAR_AWAY || f->lost ||
+		    !(holes || 2 * left < bytes))
 			continue;
-		drain(h, r);
-		stored -= bytes;
-		room -= left;
+		if (!compact(h, r, &t, &stored) && (holes || stored > 2 * live) &&
+		    bring_home(h, r, &t))
+			stored -= bytes;
 	}
-	if (buffer)
-		munmap(buffer, REGION_SIZE);
+	if (t.buffer)
+		munmap(t.buffer, REGION_SIZE);
 }
 
 void leave_take_away(struct ebbgc_heap *h)
@@ -777,10 +823,12 @@ void leave_nothing(struct ebbgc_heap *h)
 		if (!far_is_out(state))
 			continue;
 		if (!os_forked(h->pid)) {
-			if (state == FAR_AWAY && h->far.regions[r].bytes)
-				h->far.store.free(h->far.store.arg, &h->far.regions[r].place);
-			free(h->far.regions[r].tablet);
-			free(h->far.regions[r].shadow);
+			const struct far_stored *s = far_stored_of(&h->far.regions[r]);
+
+			if (state == FAR_AWAY && s->bytes)
+				h->far.store.free(h->far.store.arg, &s->place);
+			free(s->tablet);
+			free(s->shadow);
 			free(h->far.regions[r].holds);
 			free(h->far.regions[r].holds_next);
 			free(forwards_of(h, r));

@@ -14,8 +14,9 @@
  *	   forwards are dropped that no slot and no region needs; regions that were EMPTY and have
  *	   none are free; those without a live object in the store are EMPTY.  While more than half
  *	   of the bytes in the store are of objects that came back or are dead, regions of which
- *	   this is so come home: all that is left of them is brought, in one cycle as much as an
- *	   eighth of the budget.
+ *	   this is so are compacted by the store (far_compact.h).  If it does not, they come home:
+ *	   all that is left of them is brought, in one cycle as much as an eighth of the budget.
+ *	   So do compacted ones when free addresses are few.
  *
  * 1 to 4 are done by the thread `ebb-gc-far`, of which 1 to 3 in its turn: no cycle runs.  5 and 6
  * are done by the collector's, 6 with regions that were handed over to it only.

@@ -72,6 +72,12 @@ static inline bool region_is_out(const struct ebbgc_heap *h, uint32_t region)
 	return EBBGC_UNLIKELY(h->far.on) && far_is_out(region_state(h, region));
 }
 
+/* Returns what the store has of the region: to be read again after each claim of an object. */
+static inline const struct far_stored *far_stored_of(const struct far_region *r)
+{
+	return &r->stored[__atomic_load_n(&r->now, __ATOMIC_SEQ_CST)];
+}
+
 /* Returns why nothing in the region's place of the store is read again; 0: it is. */
 static inline int region_lost(const struct ebbgc_heap *h, uint32_t region)
 {

@@ -4,11 +4,12 @@
  * or do unless all memory is mapped (auto).
  *
  *	far_heap [options] GROUPS DONOR...
- *		GROUPS groups of 16 nodes leave; every second group, and rings, are garbage; a far
+ *		GROUPS groups of 16 nodes leave; one of every two, and rings, are garbage; a far
  *		cycle; then all that lives is loaded and compared
  *
  * Options: --jobs; --check on|off, of the heap; --cycle full|beside; --links PERCENT, of every
- * fourth node, refer to a random group (100); --kill PID:N: kills the last donor before job message
+ * fourth node, refer to a random group (100); --nth N: one of every N groups lives (2), so that
+ * donors compact if that is more than 2; --kill PID:N: kills the last donor before job message
  * N is sent to it, or, if N is negative, after its reply.  Objects at other donors must then be
  * intact, and the heap must go on.
  *
@@ -57,14 +58,14 @@ static struct {
 	ebbgc_ref_t roots[3];	/* heads; temporary ones */
 	struct ebbgc_far_donors donors;
 	uint64_t bytes[DONORS];	/* that were stored at each */
-	uint32_t groups, links;
+	uint32_t groups, links, nth;
 	uint32_t *right;	/* by node: the one that it refers to, or groups * GROUP */
 	bool jobs, check, beside;
 	jmp_buf out;
 	int error;
 	/* Of --kill. */
 	pid_t victim;
-	long kill_at, message;
+	long kill_at, message, evacuations;
 	bool sent;
 } heap;
 
@@ -103,6 +104,7 @@ int __wrap_client_push(struct client *c, struct wire_frame f, const void *payloa
 		      c == &heap.donors.pools[heap.donors.count - 1]->client;
 
 	heap.message += counts;
+	heap.evacuations += counts && f.op == WIRE_JOB_EVACUATE;
 	heap.sent |= counts;
 	if (counts && is_victim(c) && heap.message == heap.kill_at)
 		kill_victim();
@@ -236,7 +238,7 @@ static void fill(void)
 			heap.right[n] = nodes;
 			/* Live ones refer to live ones, at any donor. */
 			if (i % 4 == 1 && next(&seed) % 100 < heap.links && other < g &&
-			    other % 2 == 0) {
+			    other % heap.nth == 0) {
 				heap.roots[1] = r;
 				head = ebbgc_load(heap.m, heap.roots[0], head_of(other));
 				r = heap.roots[1];
@@ -246,7 +248,7 @@ static void fill(void)
 			ebbgc_store(heap.m, heap.roots[0], head_of(g), r);
 		}
 	}
-	/* Every second group is garbage soon, some in rings over many regions. */
+	/* Most groups are garbage soon, some in rings over many regions. */
 	for (uint32_t g = 1; g < heap.groups; g += 2) {
 		ebbgc_ref_t r = ebbgc_load(heap.m, heap.roots[0], head_of(g));
 		uint32_t to = (g + heap.groups / 2) % heap.groups | 1;
@@ -261,8 +263,9 @@ static void fill(void)
 
 static void drop(void)
 {
-	for (uint32_t g = 1; g < heap.groups; g += 2)
-		ebbgc_store(heap.m, heap.roots[0], head_of(g), EBBGC_NULL);
+	for (uint32_t g = 0; g < heap.groups; g++)
+		if (g % heap.nth)
+			ebbgc_store(heap.m, heap.roots[0], head_of(g), EBBGC_NULL);
 }
 
 static struct ebbgc_stats stats(void)
@@ -333,7 +336,7 @@ static uint64_t check_all(uint32_t nth, bool lost)
 {
 	uint64_t done = 0;
 
-	for (uint32_t g = 0; g < heap.groups; g += 2 * nth) {
+	for (uint32_t g = 0; g < heap.groups; g += heap.nth * nth) {
 		done += check_group(g, lost);
 		ebbgc_poll(heap.m);
 	}
@@ -366,7 +369,7 @@ static void go_on(void)
 static void run(void)
 {
 	struct ebbgc_stats first, last;
-	long messages;
+	long messages, evacuations;
 	uint64_t loaded;
 	bool lost;
 	int r;
@@ -380,6 +383,7 @@ static void run(void)
 	far_cycle();
 	first = stats();
 	messages = heap.message;
+	evacuations = heap.evacuations;
 	lost = heap.kill_at && !heap.victim;
 	if (setjmp(heap.out))
 		fail_with("a new node", heap.error);
@@ -401,8 +405,10 @@ static void run(void)
 	       "\"cycles\": %llu, \"abandoned\": %llu, \"donor_cycles\": %llu, "
 	       "\"donor_failures\": %llu, \"donor_objects\": %llu, \"read_objects\": %llu, "
 	       "\"read_bytes\": %llu, \"freed\": %llu, \"cpu_us\": %llu, \"faults\": %llu, "
-	       "\"last_donor_cycles\": %llu}\n",
-	       messages, (heap.groups + 1) / 2 * GROUP, (unsigned long long)loaded,
+	       "\"last_donor_cycles\": %llu, \"last_freed\": %llu, \"lost\": %llu, "
+	       "\"evacuations\": %ld, \"compacted\": %llu, \"homed\": %llu, \"stored\": %llu}\n",
+	       messages, (heap.groups + heap.nth - 1) / heap.nth * GROUP,
+	       (unsigned long long)loaded,
 	       (unsigned long long)heap.bytes[0], (unsigned long long)heap.bytes[1],
 	       (unsigned long long)first.far_cycles, (unsigned long long)first.far_abandoned,
 	       (unsigned long long)first.far_donor_cycles,
@@ -411,7 +417,10 @@ static void run(void)
 	       (unsigned long long)first.far_read_objects,
 	       (unsigned long long)first.far_read_bytes, (unsigned long long)first.far_freed_bytes,
 	       (unsigned long long)first.far_cpu_ns / 1000,
-	       (unsigned long long)last.check_failures, (unsigned long long)last.far_donor_cycles);
+	       (unsigned long long)last.check_failures, (unsigned long long)last.far_donor_cycles,
+	       (unsigned long long)last.far_freed_bytes, (unsigned long long)last.far_lost_bytes,
+	       evacuations, (unsigned long long)first.far_compacted_regions,
+	       (unsigned long long)first.homed_objects, (unsigned long long)first.far_bytes);
 }
 
 int main(int argc, char **argv)
@@ -420,6 +429,7 @@ int main(int argc, char **argv)
 
 	heap.jobs = heap.donors.trace_mapped = true;
 	heap.links = 100;
+	heap.nth = 2;
 	for (; at + 1 < argc && !strncmp(argv[at], "--", 2); at += 2) {
 		const char *value = argv[at + 1];
 
@@ -430,13 +440,15 @@ int main(int argc, char **argv)
 			heap.check = !strcmp(value, "on");
 		else if (!strcmp(argv[at], "--links"))
 			heap.links = (uint32_t)atoi(value);
+		else if (!strcmp(argv[at], "--nth"))
+			heap.nth = (uint32_t)atoi(value);
 		else if (!strcmp(argv[at], "--cycle"))
 			heap.beside = !strcmp(value, "beside");
 		else if (strcmp(argv[at], "--kill") ||
 			 sscanf(value, "%d:%ld", &heap.victim, &heap.kill_at) != 2)
 			return 2;
 	}
-	if (argc - at < 2)
+	if (argc - at < 2 || !heap.nth)
 		return 2;
 	heap.groups = (uint32_t)atoi(argv[at]);
 	open_donors(argv + at + 1, argc - at - 1);

@@ -343,7 +343,8 @@ static struct jobs_copy evacuate(uint32_t donor, struct ebbfar_extent *to, uint8
 					      heap.image.regions[i].marks };
 	r = ebbfar_alloc(heap.far[donor], EBBFAR_EXTENT_MOST, to);
 	if (!r)
-		r = jobs_evacuate(heap.far[donor], 1, to, 0, keep, heap.image.count, &copy);
+		r = jobs_evacuate(heap.far[donor], 1, to, 0, keep, heap.image.count, JOBS_WAITS,
+				  &copy);
 	if (!r)
 		r = ebbfar_read(heap.far[donor], to, 0, bytes, copy.bytes);
 	if (r)
