@@ -105,7 +105,7 @@ $(B)/tests/far_jobs: tests/programs/far/far_jobs.c tests/unit/heap_image.h $(FAR
 # A heap of libebbgc at donors, which sees the messages between them.
 $(B)/tests/far_heap: tests/programs/far/far_heap.c $(FAR_OBJECTS) $(GC_WHOLE) $(LIBEBB)
 	$(call say,TEST,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -Iuserlib/far -Wl,--wrap=client_push,--wrap=client_settle \
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -Iuserlib/far -Wl,--wrap=client_push,--wrap=client_settle,--wrap=client_go_on \
 		-o $@ $^ $(GC_LIBS) -lssl -lcrypto
 
 $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)

@@ -15,13 +15,14 @@
 #include <unistd.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/clock.h"
 #include "userlib/far/cycle.h"
 #include "userlib/far/member.h"
 #include "userlib/gc/ebbgc_far.h"
 
 #include <cmocka.h>
 
-enum { REGIONS = 8, DONORS = 2, SLOT = 1024, SLOTS = 64 };
+enum { REGIONS = 8, DONORS = 2, SLOT = 1024, SLOTS = 64, NEVER = 1000000 };
 
 enum fault {
 	HONEST,
@@ -50,6 +51,12 @@ struct donor {
 	bool lies;
 	int refuses_copies;         /* -errno of EVACUATE */
 	uint32_t evacuations;
+	/* ms after which it replies to messages from this one on; NEVER. */
+	uint32_t reply_ms;
+	enum wire_job_op slow_from;
+	struct client_reply held;   /* the reply that is still to come, at .held_until */
+	int held_result;
+	uint64_t held_until;
 	bool lost;
 	uint8_t types;              /* that it was told of */
 	struct wire_job_layout layout[16];
@@ -61,6 +68,7 @@ static ebbfar_t *pools[DONORS];
 static ebbfar_heap_t *heap;
 static uint64_t got[REGIONS];
 static uint32_t asked, reported;
+static uint32_t held_most;          /* replies that were still to come at a time */
 static int refusal;                 /* what found() returns, if not 0 */
 static uint32_t allocated, freed;   /* extents */
 static bool full;
@@ -205,11 +213,39 @@ static uint32_t evacuate(struct donor *d, const uint8_t *payload, uint32_t lengt
 	return WIRE_JOB_EVACUATED_SIZE;
 }
 
+static void reply_to(struct donor *d, enum wire_job_op op, const struct client_reply *reply,
+		     int r)
+{
+	uint32_t held = 0;
+
+	if (!d->reply_ms || op < d->slow_from || !reply->got) {
+		reply->done(reply->data, r);
+		return;
+	}
+	assert_null(d->held.done);
+	d->held = *reply;
+	d->held_result = r;
+	d->held_until = now_ns() + d->reply_ms * UINT64_C(1000000);
+	for (int i = 0; i < DONORS; i++)
+		held += donors[i]->held.done != NULL;
+	held_most = held > held_most ? held : held_most;
+}
+
+/* The reply arrives. */
+static void let_reply(struct donor *d)
+{
+	struct client_reply reply = d->held;
+
+	d->held.done = NULL;
+	reply.done(reply.data, d->held_result);
+}
+
 /* Of the library, whose place these take. */
 int client_push(struct client *c, struct wire_frame f, const void *payload,
 		struct client_reply reply)
 {
 	struct donor *d = donors[c != &donors[0]->far.client];
+	uint8_t unread[WIRE_JOB_MOST];
 	uint32_t n = 0;
 	int r = 0;
 
@@ -239,16 +275,35 @@ int client_push(struct client *c, struct wire_frame f, const void *payload,
 		n = trace(d, payload, f.length, reply.to);
 		break;
 	default:
-		n = end(d, payload, f.length, reply.to);
+		n = end(d, payload, f.length, reply.to ?: unread);
 	}
-	*reply.got = n;
-	reply.done(reply.data, r);
+	if (reply.got)
+		*reply.got = n;
+	else
+		/* An ABORT: what else its reply has is an error. */
+		assert_true(reply.length == WIRE_JOB_ENDED_SIZE && !reply.any);
+	reply_to(d, f.op, &reply, r);
 	return 0;
 }
 
 int client_settle(struct client *c)
 {
 	return 0;
+}
+
+bool client_go_on(struct client *c)
+{
+	struct donor *d = donors[c != &donors[0]->far.client];
+
+	if (d->held.done && now_ns() >= d->held_until && d->reply_ms != NEVER)
+		let_reply(d);
+	return false;
+}
+
+int client_poll(const struct client *c, struct pollfd *p)
+{
+	*p = (struct pollfd){ .fd = -1 };
+	return 1000;
 }
 
 int member_check(const ebbfar_t *far)
@@ -318,10 +373,10 @@ static int add(uint32_t r, unsigned pool, uint64_t generation)
 
 static int cycle(void)
 {
-	int r = ebbfar_heap_trace(heap, 100);
+	int r = ebbfar_heap_trace(heap, 10000);
 
 	reported = 0;
-	return ebbfar_heap_end(heap, true, 100) ?: r;
+	return ebbfar_heap_end(heap, true, 10000) ?: r;
 }
 
 static int set_up(void **state)
@@ -332,7 +387,7 @@ static int set_up(void **state)
 	const struct ebbfar_layout l = { .size = 16, .bitmap = 1 };
 
 	memset(gone, 0, sizeof(gone));
-	asked = reported = allocated = freed = 0;
+	asked = reported = allocated = freed = held_most = 0;
 	refusal = 0;
 	full = false;
 	for (int i = 0; i < DONORS; i++) {
@@ -384,8 +439,9 @@ static void what_donors_are_told(void **state)
 	assert_int_equal(cycle(), 0);
 	assert_int_equal(reported, 2);
 	assert_int_equal(donors[0]->heaps, 1);
-	assert_int_equal(donors[0]->withdrawals, 2);
-	assert_int_equal(donors[0]->places, 2);
+	/* A donor that has no region of a cycle has no part in it, and is told later. */
+	assert_int_equal(donors[0]->begins, 1);
+	assert_int_equal(donors[0]->withdrawals, 0);
 	assert_int_equal(donors[1]->withdrawals, 0);
 	assert_int_equal(donors[1]->places, 2);
 	/* Another extent at the same donor. */
@@ -396,7 +452,10 @@ static void what_donors_are_told(void **state)
 	/* A type that comes later. */
 	assert_int_equal(ebbfar_heap_type(heap, 4, &(struct ebbfar_layout){ .size = 8 }), 0);
 	assert_int_equal(add(0, 1, 3), 0);
+	assert_int_equal(add(3, 0, 1), 0);
 	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[0]->withdrawals, 2);
+	assert_int_equal(donors[0]->places, 3);
 	assert_int_equal(donors[0]->heaps, 2);
 	assert_int_equal(donors[1]->places, 3);
 	assert_int_equal(donors[0]->aborts + donors[1]->aborts, 0);
@@ -419,10 +478,9 @@ static void places_that_are_refused(void **state)
 	assert_int_equal(cycle(), 0);
 	assert_int_equal(reported, 1);
 	assert_int_equal(donors[1]->places, 1);
-	assert_int_equal(donors[0]->withdrawals, 1);
 	/* A withdrawal may have taken effect. */
 	donors[1]->refuses = -EIO;
-	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(2, 1, 1), 0);
 	assert_int_equal(cycle(), -ECANCELED);
 	donors[1]->refuses = 0;
 	assert_int_equal(add(1, 1, 1), 0);
@@ -448,6 +506,7 @@ static void a_donor_that_postpones(void **state)
 {
 	donors[0]->pause = 50000;
 	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(1, 1, 1), 0);
 	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
 	assert_int_equal(ebbfar_heap_trace(heap, 10), -EAGAIN);
 	/* Both know that it is over. */
@@ -483,6 +542,91 @@ static void an_end_that_drips(void **state)
 	donors[0]->drips = 0;
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(cycle(), 0);
+}
+
+/* It costs the time that a cycle has, and no more; and it is told that the cycle is over. */
+static void a_donor_that_is_silent(void **state)
+{
+	for (enum wire_job_op op = WIRE_JOB_HEAP; op <= WIRE_JOB_TRACE; op++) {
+		struct donor *d = donors[1];
+		uint32_t aborts = d->aborts, heaps = d->heaps, begins = d->begins;
+		uint32_t traces = d->traces;
+		uint64_t since = now_ns();
+		const struct ebbfar_layout l = { .size = 8 };
+
+		assert_int_equal(ebbfar_heap_type(heap, 4 + op - WIRE_JOB_HEAP, &l), 0);
+		assert_int_equal(add(0, 0, op), 0);
+		assert_int_equal(add(1, 1, op), 0);
+		assert_int_equal(ebbfar_heap_push(heap, 1, 5, 1), 0);
+		d->slow_from = op;
+		d->reply_ms = NEVER;
+		assert_int_equal(ebbfar_heap_trace(heap, 20), -EAGAIN);
+		assert_int_equal(ebbfar_heap_end(heap, true, 10000), -ECANCELED);
+		assert_true(now_ns() - since < UINT64_C(10000000000));
+		assert_int_equal(ebbfar_heap_faults(heap), 2);
+		assert_int_equal(d->heaps - heaps, 1);
+		assert_int_equal(d->begins - begins, op >= WIRE_JOB_BEGIN);
+		assert_int_equal(d->traces - traces, op >= WIRE_JOB_TRACE);
+		assert_int_equal(d->aborts - aborts, op >= WIRE_JOB_BEGIN);
+		/* The reply comes when the cycle and the heap's use of its memory are over. */
+		let_reply(d);
+		d->reply_ms = 0;
+		assert_int_equal(add(1, 1, op), 0);
+		assert_int_equal(cycle(), 0);
+		assert_int_equal(reported, 1);
+	}
+}
+
+/* Nothing is asked of one that has no region of the cycle. */
+static void a_silent_donor_that_has_nothing(void **state)
+{
+	donors[1]->reply_ms = NEVER;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(reported, 1);
+	assert_int_equal(held_most, 0);
+	assert_int_equal(donors[1]->heaps + donors[1]->begins, 0);
+}
+
+/* Each message waits for both donors at a time, those before BEGIN as well. */
+static void donors_side_by_side(void **state)
+{
+	for (enum wire_job_op op = WIRE_JOB_HEAP; op <= WIRE_JOB_END; op++) {
+		const struct ebbfar_layout l = { .size = 8 };
+
+		held_most = 0;
+		assert_int_equal(ebbfar_heap_type(heap, 4 + op - WIRE_JOB_HEAP, &l), 0);
+		for (int i = 0; i < DONORS; i++) {
+			donors[i]->slow_from = op;
+			donors[i]->reply_ms = 5;
+			assert_int_equal(add((uint32_t)i, (unsigned)i, op), 0);
+			assert_int_equal(ebbfar_heap_push(heap, (uint32_t)i, 5, 1), 0);
+		}
+		assert_int_equal(cycle(), 0);
+		assert_int_equal(held_most, 2);
+	}
+}
+
+/* One whose handle another thread uses for long: it does not know that a cycle has ended. */
+static void a_handle_that_is_in_use(void **state)
+{
+	struct donor *d = donors[1];
+
+	d->far.client.timeout = 10;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(add(1, 1, 1), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), 0);
+	pthread_mutex_lock(&d->far.lock);
+	assert_int_equal(ebbfar_heap_end(heap, true, 20), -EAGAIN);
+	pthread_mutex_unlock(&d->far.lock);
+	assert_int_equal(ebbfar_heap_faults(heap), 2);
+	assert_int_equal(d->aborts, 0);
+	/* So it is told first. */
+	assert_int_equal(add(1, 1, 2), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(d->aborts, 1);
+	assert_int_equal(d->places, 2);
 }
 
 /* It has no part in cycles, which go on at the other one. */
@@ -703,9 +847,13 @@ static void types_of_a_heap(void **state)
 		{ .type = 6, .size = 72, .runs = many, .run_count = 9 },
 		{ .type = 7, .size = 16, .bitmap = 1 },
 	};
+	const struct ebbgc_far_region stored = { .slot_bytes = SLOT, .live = live, .gone = gone,
+						 .place = { { 0, TABLET_REGION, 1 } } };
+	bool reads = false;
 	const struct ebbgc_far_cycle c = {
 		.base = 1 << 20, .mask = UINT64_MAX >> 4, .regions = REGIONS, .type_count = 4,
-		.types = types, .found = found_none, .marks = no_marks };
+		.types = types, .stored_count = 1, .stored = &stored, .found = found_none,
+		.marks = no_marks, .reads = &reads };
 	struct ebbgc_far_donors d = { .pools = { pools[0] }, .count = 1 };
 
 	assert_int_equal(ebbgc_far_donors_begin(&d, &c), 0);
@@ -812,6 +960,8 @@ static void a_handle_without_jobs(void **state)
 {
 	donors[1]->far.client.jobs = false;
 	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(add(1, 1, 1), 0);
 	assert_int_equal(ebbfar_heap_trace(heap, 100), -EOPNOTSUPP);
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 }
@@ -861,6 +1011,10 @@ int main(void)
 		TEST(an_end_that_drips),
 		TEST(evacuations),
 		TEST(evacuations_that_fail),
+		TEST(a_donor_that_is_silent),
+		TEST(a_silent_donor_that_has_nothing),
+		TEST(donors_side_by_side),
+		TEST(a_handle_that_is_in_use),
 		TEST(a_donor_that_is_lost),
 		TEST(donors_that_are_left_out),
 		TEST(faults_of_donors),

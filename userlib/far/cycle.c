@@ -41,7 +41,7 @@ struct donor {
 	uint32_t queued;           /* regions: the least since it has marked one */
 	uint32_t idle, pauses;     /* replies in a row */
 	uint64_t waited;           /* ns, for its replies and its pauses */
-	struct jobs_call call;
+	struct jobs_call *call;    /* NULL = it was left to the client */
 };
 
 struct cycle {
@@ -49,7 +49,7 @@ struct cycle {
 	const struct cycle_ops *ops;
 	void *data;
 	int error;                 /* the first one */
-	uint32_t faults;           /* bits of donors, see cycle_faults() */
+	uint32_t faults, running;  /* bits of donors, see cycle_faults() and cycle_running() */
 	uint32_t heap_regions;
 	struct region **regions;   /* by hash; NULL = unused */
 	uint32_t size, count;
@@ -184,9 +184,9 @@ static uint32_t take_sets(struct donor *d, enum list list, uint32_t at)
 				continue;
 			if (at + WIRE_JOB_SET_SIZE + 8 > WIRE_JOB_SETS_MOST)
 				break;
-			at += wire_put_job_set(d->call.payload + at, &(struct wire_job_set){
+			at += wire_put_job_set(d->call->payload + at, &(struct wire_job_set){
 				.region = w->region->number, .first = (uint16_t)i, .words = 1 });
-			put64(d->call.payload + at, w->bits[i]);
+			put64(d->call->payload + at, w->bits[i]);
 			at += 8;
 			w->bits[i] = 0;
 		}
@@ -205,33 +205,32 @@ static void send_message(struct cycle *c, uint32_t i, enum far_cycle_message m)
 {
 	static const enum wire_job_op ops[] = {
 		[FAR_CYCLE_BEGIN] = WIRE_JOB_BEGIN, [FAR_CYCLE_TRACE] = WIRE_JOB_TRACE,
-		[FAR_CYCLE_COMMIT] = WIRE_JOB_END, [FAR_CYCLE_ABORT] = WIRE_JOB_END,
+		[FAR_CYCLE_COMMIT] = WIRE_JOB_END,
 	};
 	struct donor *d = &c->donor[i];
-	uint8_t *to = d->call.payload;
+	uint8_t *to = d->call->payload;
 
 	switch (m) {
 	case FAR_CYCLE_BEGIN:
 		wire_build_job_begin(to, &(struct wire_job_begin){ c->step.number });
-		d->call.length = take_sets(d, GHOSTS, WIRE_JOB_BEGIN_SIZE);
+		d->call->length = take_sets(d, GHOSTS, WIRE_JOB_BEGIN_SIZE);
 		break;
 	case FAR_CYCLE_TRACE:
 		wire_build_job_trace(to, &(struct wire_job_trace){
 			c->step.number, c->step.donor[i].batch + 1, 0 });
-		d->call.length = take_sets(d, OBJECTS, WIRE_JOB_TRACE_SIZE);
+		d->call->length = take_sets(d, OBJECTS, WIRE_JOB_TRACE_SIZE);
 		c->counts.batches++;
 		break;
 	default:
 		wire_build_job_end(to, &(struct wire_job_end){
-			c->step.number, m == FAR_CYCLE_COMMIT ? WIRE_JOB_COMMIT : WIRE_JOB_ABORT,
-			m == FAR_CYCLE_COMMIT ? d->next : 0 });
-		d->call.length = WIRE_JOB_END_SIZE;
+			c->step.number, WIRE_JOB_COMMIT, d->next });
+		d->call->length = WIRE_JOB_END_SIZE;
 	}
 	if (c->ops->message)
 		c->ops->message(c->data, i, m, false);
 	far_cycle_sent(&c->step, i, m, d->first[m == FAR_CYCLE_BEGIN ? GHOSTS : OBJECTS]);
 	d->waits = m;
-	jobs_send(d->far, ops[m], &d->call);
+	jobs_start(d->far, ops[m], d->call);
 }
 
 /* Returns whether donor @d gets on, or waits for its share of the processor and then will. */
@@ -272,7 +271,7 @@ static int take_traced(struct cycle *c, uint32_t i)
 	size_t at = WIRE_JOB_TRACED_SIZE;
 	struct wire_job_traced t;
 	struct wire_job_set s;
-	int r = wire_parse_job_traced(d->call.reply, d->call.got, &t);
+	int r = wire_parse_job_traced(d->call->reply, d->call->got, &t);
 
 	if (r || t.cycle != c->step.number || !gets_on(d, &t) ||
 	    t.visited > (uint64_t)c->heap_regions * TABLET_SLOTS ||
@@ -283,7 +282,7 @@ static int take_traced(struct cycle *c, uint32_t i)
 		return -EBADMSG;
 	d->next_at = t.pause ? now_ns() + t.pause * 1000ull : 0;
 	c->counts.paused += t.pause;
-	while ((r = wire_next_job_set(d->call.reply, d->call.got, &at, &s)) > 0) {
+	while ((r = wire_next_job_set(d->call->reply, d->call->got, &at, &s)) > 0) {
 		r = take_set(c, &s);
 		if (r)
 			return r;
@@ -293,20 +292,19 @@ static int take_traced(struct cycle *c, uint32_t i)
 	return r;
 }
 
-static int take_ended(struct cycle *c, uint32_t i, enum far_cycle_message m)
+static int take_ended(struct cycle *c, uint32_t i)
 {
 	struct donor *d = &c->donor[i];
 	size_t at = WIRE_JOB_ENDED_SIZE;
 	struct wire_job_ended e;
 	struct wire_job_bits b;
-	int r = wire_parse_job_ended(d->call.reply, d->call.got, &e);
+	int r = wire_parse_job_ended(d->call->reply, d->call->got, &e);
 
 	/* Each part goes on: else a donor could keep the borrower for ever. */
-	if (r || e.cycle != c->step.number ||
-	    (m == FAR_CYCLE_COMMIT && (e.next <= d->next || (e.next >= c->heap_regions &&
-							     e.next != WIRE_JOB_NO_REGION))))
+	if (r || e.cycle != c->step.number || e.next <= d->next ||
+	    (e.next >= c->heap_regions && e.next != WIRE_JOB_NO_REGION))
 		return -EPROTO;
-	while ((r = wire_next_job_bits(d->call.reply, d->call.got, &at, 2, &b)) > 0) {
+	while ((r = wire_next_job_bits(d->call->reply, d->call->got, &at, 2, &b)) > 0) {
 		if (b.region >= c->heap_regions)
 			return -EPROTO;
 		c->ops->marks(c->data, i, &b);
@@ -314,35 +312,41 @@ static int take_ended(struct cycle *c, uint32_t i, enum far_cycle_message m)
 	if (r)
 		return r;
 	d->next = e.next;
-	far_cycle_replied(&c->step, i, m, 0, m == FAR_CYCLE_COMMIT && e.next != WIRE_JOB_NO_REGION);
+	far_cycle_replied(&c->step, i, FAR_CYCLE_COMMIT, 0, e.next != WIRE_JOB_NO_REGION);
 	return 0;
+}
+
+/* The donor has failed by @error: nothing may be freed. */
+static void failed(struct cycle *c, uint32_t i, int error)
+{
+	c->error = c->error ?: error;
+	/* These are of this process. */
+	if (error != -ENOMEM && error != -ECANCELED)
+		c->faults |= 1u << i;
+	far_cycle_fail(&c->step, i, *ebbfar_why(c->donor[i].far));
 }
 
 static void take(struct cycle *c, uint32_t i)
 {
 	struct donor *d = &c->donor[i];
 	enum far_cycle_message m = d->waits;
-	int r = d->call.result;
+	int r = -EAGAIN;
 
 	d->waits = FAR_CYCLE_NONE;
-	if (!r && m == FAR_CYCLE_BEGIN)
-		far_cycle_replied(&c->step, i, m, 0, false);
-	else if (!r && m == FAR_CYCLE_TRACE)
-		r = take_traced(c, i);
-	else if (!r)
-		r = take_ended(c, i, m);
+	if (!jobs_is_done(d->call)) {
+		jobs_leave(d->call);
+		d->call = NULL;
+	} else {
+		r = d->call->result;
+		if (!r && m == FAR_CYCLE_BEGIN)
+			far_cycle_replied(&c->step, i, m, 0, false);
+		else if (!r)
+			r = m == FAR_CYCLE_TRACE ? take_traced(c, i) : take_ended(c, i);
+	}
 	if (c->ops->message)
 		c->ops->message(c->data, i, m, true);
-	if (!r)
-		return;
-	c->error = c->error ?: r;
-	/* These are of this process. */
-	if (r != -ENOMEM && r != -ECANCELED)
-		c->faults |= 1u << i;
-	far_cycle_fail(&c->step, i, *ebbfar_why(d->far));
-	/* The donor knows no such cycle: there is nothing to abort. */
-	if (m == FAR_CYCLE_ABORT)
-		c->step.donor[i].lost = true;
+	if (r)
+		failed(c, i, r);
 }
 
 /* Returns the message to send to a donor, or FAR_CYCLE_NONE; @at: it does not work before that. */
@@ -386,31 +390,34 @@ static bool wait_for_donors(struct cycle *c, uint64_t deadline)
 }
 
 /*
- * Sends each donor its next message, unless it does not work yet, and takes all replies.  Returns
- * whether there was any message.
+ * Sends each donor its next message, unless it does not work yet, and takes all replies that come
+ * before @deadline.  Returns whether there was any message.
  */
-static bool exchange(struct cycle *c)
+static bool exchange(struct cycle *c, uint64_t deadline)
 {
+	struct jobs_call *calls[FAR_CYCLE_DONORS];
 	uint64_t now = now_ns(), at;
+	uint32_t n = 0;
 	bool any = false;
 
 	for (uint32_t i = 0; i < c->step.donors; i++) {
 		enum far_cycle_message m = next_message(c, i, &at);
 
-		if (m && at <= now)
-			send_message(c, i, m);
 		any = any || m;
-	}
-	for (uint32_t i = 0; i < c->step.donors; i++) {
-		if (!c->donor[i].waits)
+		if (!m || at > now)
 			continue;
-		now = now_ns();
-		jobs_settle(c->donor[i].far);
-		c->donor[i].waited += now_ns() - now;
+		send_message(c, i, m);
+		calls[n++] = c->donor[i].call;
 	}
-	for (uint32_t i = 0; i < c->step.donors; i++)
-		if (c->donor[i].waits)
-			take(c, i);
+	jobs_settle(calls, n, deadline);
+	for (uint32_t i = 0; i < c->step.donors; i++) {
+		struct donor *d = &c->donor[i];
+
+		if (!d->waits)
+			continue;
+		d->waited += (jobs_is_done(d->call) ? d->call->done_at : now_ns()) - now;
+		take(c, i);
+	}
 	return any;
 }
 
@@ -433,7 +440,7 @@ int cycle_run(struct cycle *c, uint32_t wait_ms)
 			late(c);
 			break;
 		}
-		exchange(c);
+		exchange(c, deadline);
 	}
 	if (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step))
 		c->step.phase = FAR_CYCLE_ABANDONED;
@@ -450,7 +457,7 @@ int cycle_end(struct cycle *c, uint32_t wait_ms)
 	if (!far_cycle_end(&c->step))
 		return c->error ?: -EBUSY;
 	/* A donor may send the marks of one region at a time. */
-	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c))
+	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c, deadline))
 		if (c->step.phase == FAR_CYCLE_ENDS && now_ns() > deadline) {
 			late(c);
 			break;
@@ -465,8 +472,21 @@ void cycle_abandon(struct cycle *c)
 {
 	if (c->step.phase == FAR_CYCLE_MARKS || c->step.phase == FAR_CYCLE_ENDS)
 		c->step.phase = FAR_CYCLE_ABANDONED;
-	while (c->step.phase == FAR_CYCLE_ABANDONED && exchange(c))
-		;
+	if (c->step.phase != FAR_CYCLE_ABANDONED)
+		return;
+	for (uint32_t i = 0; i < c->step.donors; i++) {
+		if (far_cycle_next(&c->step, i) != FAR_CYCLE_ABORT)
+			continue;
+		if (c->ops->message)
+			c->ops->message(c->data, i, FAR_CYCLE_ABORT, false);
+		if (!jobs_abort(c->donor[i].far, c->step.number))
+			c->running |= 1u << i;
+		/* The reply says nothing. */
+		far_cycle_sent(&c->step, i, FAR_CYCLE_ABORT, false);
+		far_cycle_replied(&c->step, i, FAR_CYCLE_ABORT, 0, false);
+		if (c->ops->message)
+			c->ops->message(c->data, i, FAR_CYCLE_ABORT, true);
+	}
 }
 
 enum far_cycle_phase cycle_phase(const struct cycle *c)
@@ -477,6 +497,11 @@ enum far_cycle_phase cycle_phase(const struct cycle *c)
 uint32_t cycle_faults(const struct cycle *c)
 {
 	return c->faults;
+}
+
+uint32_t cycle_running(const struct cycle *c)
+{
+	return c->running;
 }
 
 uint32_t cycle_slowest(const struct cycle *c)
@@ -515,9 +540,15 @@ int cycle_new(struct cycle **out, ebbfar_t *const *donors, uint32_t n, uint32_t 
 	c->heap_regions = regions;
 	c->ops = ops;
 	c->data = data;
-	for (uint32_t i = 0; i < n; i++)
-		c->donor[i].far = donors[i];
 	far_cycle_begin(&c->step, number, n);
+	for (uint32_t i = 0; i < n; i++) {
+		c->donor[i].far = donors[i];
+		c->donor[i].call = malloc(sizeof(*c->donor[i].call));
+		if (!c->donor[i].call) {
+			cycle_free(&c);
+			return -ENOMEM;
+		}
+	}
 	*out = c;
 	return 0;
 }
@@ -539,6 +570,8 @@ void cycle_free(struct cycle **cp)
 			free(c->regions[i]->waits[list]);
 		free(c->regions[i]);
 	}
+	for (uint32_t i = 0; i < c->step.donors; i++)
+		free(c->donor[i].call);
 	free(c->regions);
 	free(c);
 }

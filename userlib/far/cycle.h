@@ -75,7 +75,7 @@ int cycle_push_word(struct cycle *c, uint32_t donor, uint32_t region, uint32_t w
 /*
  * Exchanges messages until marking is complete at the donors.  The caller may push more, and run
  * again.  Returns 0, or -errno of a donor: the cycle is abandoned, and nothing may be freed.
- * -EAGAIN: so it is if more is to do after @wait_ms; the messages in flight are waited for.
+ * -EAGAIN: so it is if more is to do after @wait_ms; replies that are missing are not waited for.
  */
 #define CYCLE_WAITS UINT32_MAX /* ... as long as it takes */
 int cycle_run(struct cycle *c, uint32_t wait_ms);
@@ -88,6 +88,8 @@ int cycle_end(struct cycle *c, uint32_t wait_ms);
  * or broke a rule, and after -EAGAIN those that were not done.
  */
 uint32_t cycle_faults(const struct cycle *c);
+/* Returns bits of the donors that could not be told that it was abandoned. */
+uint32_t cycle_running(const struct cycle *c);
 /* Returns the donor that the cycle has waited for longest so far. */
 uint32_t cycle_slowest(const struct cycle *c);
 

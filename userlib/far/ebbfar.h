@@ -419,8 +419,11 @@ EBBFAR_API int ebbfar_heap_region(ebbfar_heap_t *heap, const struct ebbfar_regio
 EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t word, uint64_t bits);
 
 /*
- * Waits until the donors have traced all that was pushed and found.  -EAGAIN: that takes longer
- * than @wait_ms; messages in flight are waited for, so the call may last longer.  -EOPNOTSUPP: a
+ * Waits until the donors have traced all that was pushed and found.  The first call of a cycle also
+ * tells them what has changed since the last one.  Donors that have no region of the cycle have no
+ * part in it.  -EAGAIN: that takes longer than @wait_ms; what a donor has not replied to is left to
+ * its handle, whose next call waits for the reply, too.  All donors are then told that the cycle is
+ * over, which takes up to a handle's timeout_ms more if other threads use it.  -EOPNOTSUPP: a
  * handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used up; -EINVAL: a layout or region
  * is none; -EBADMSG: a donor has other objects than the heap.
  * After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that no mark

@@ -38,6 +38,8 @@ struct ebbfar_heap {
 	uint32_t *list, list_count, list_room; /* regions that some donor may have */
 	uint32_t version;
 	uint32_t job;                          /* number of the last evacuation */
+	/* Cycles that pools were not told have ended; 0 = none. */
+	uint32_t running[EBBFAR_HEAP_POOLS];
 	/* A cycle. */
 	uint32_t number;
 	struct cycle *cycle;                   /* NULL = none */
@@ -159,14 +161,21 @@ static int describe(struct ebbfar_heap *h, uint32_t pool)
 	return 0;
 }
 
-/* Tells a donor which regions it has, and first which it does not have any more. */
-static int place(struct ebbfar_heap *h, uint32_t pool)
+/* What a pool's donor is told before a cycle begins, one message after the other. */
+struct telling {
+	struct jobs_call *call;
+	struct jobs_place *list; /* regions that it does not have any more, and those that it has */
+	uint32_t n, sent, next;  /* of the list: all; told; after this message */
+	uint32_t types;          /* that it has after this message */
+};
+
+static int list_regions(struct ebbfar_heap *h, uint32_t pool, struct telling *t)
 {
 	const uint16_t bit = (uint16_t)(1u << pool);
 	struct jobs_place *list = calloc(h->list_count + h->count + 1, sizeof(*list));
-	uint32_t n = 0, gone;
-	int r;
+	uint32_t n = 0;
 
+	t->list = list;
 	if (!list)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < h->list_count; i++) {
@@ -179,7 +188,6 @@ static int place(struct ebbfar_heap *h, uint32_t pool)
 			k->sure = false;
 		list[n++] = (struct jobs_place){ .region = h->list[i], .version = ++h->version };
 	}
-	gone = n;
 	for (uint32_t i = 0; i < h->count; i++) {
 		const struct ebbfar_region *w = &h->regions[i];
 		struct known *k = &h->known[w->region];
@@ -192,17 +200,51 @@ static int place(struct ebbfar_heap *h, uint32_t pool)
 			.region = w->region, .version = k->version, .slot_bytes = w->slot_bytes,
 			.leaf = w->leaf, .extent = w->extent, .live = w->live };
 	}
-	r = jobs_place(h->pools[pool], list, n);
-	for (uint32_t i = 0; !r && i < n; i++) {
-		struct known *k = &h->known[list[i].region];
+	t->n = n;
+	return 0;
+}
 
-		if (i < gone)
-			k->pools &= (uint16_t)~bit;
-		else
-			k->sure = true;
+/* Builds the pool's next message.  Returns 1, 0 = there is none, or -errno. */
+static int tell(struct ebbfar_heap *h, uint32_t pool, struct telling *t)
+{
+	int r = 0;
+
+	t->next = t->sent;
+	t->types = h->types_there[pool];
+	if (h->running[pool]) {
+		wire_build_job_end(t->call->payload, &(struct wire_job_end){
+			h->running[pool], WIRE_JOB_ABORT, 0 });
+		t->call->length = WIRE_JOB_END_SIZE;
+		jobs_start(h->pools[pool], WIRE_JOB_END, t->call);
+	} else if (!h->described[pool] || t->types < h->type_count) {
+		r = jobs_put_heap(t->call, h->o.base, h->o.mask, h->o.regions, h->types,
+				  h->type_count, &t->types);
+		jobs_start(h->pools[pool], WIRE_JOB_HEAP, t->call);
+	} else if (t->sent < t->n) {
+		jobs_put_places(t->call, t->list, t->n, &t->next);
+		jobs_start(h->pools[pool], WIRE_JOB_PLACE, t->call);
+	} else {
+		return 0;
 	}
-	free(list);
-	return r;
+	return r ?: 1;
+}
+
+/* The pool's donor knows what the message says. */
+static void told(struct ebbfar_heap *h, uint32_t pool, struct telling *t)
+{
+	if (t->call->op == WIRE_JOB_END)
+		h->running[pool] = 0;
+	if (t->call->op == WIRE_JOB_HEAP)
+		h->described[pool] = true;
+	h->types_there[pool] = t->types;
+	for (; t->sent < t->next; t->sent++) {
+		struct known *k = &h->known[t->list[t->sent].region];
+
+		if (t->list[t->sent].slot_bytes)
+			k->sure = true;
+		else
+			k->pools &= (uint16_t)~(1u << pool);
+	}
 }
 
 /* Forgets regions that no donor has. */
@@ -224,19 +266,79 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int begin(struct ebbfar_heap *h)
+/* Pools that have no region of the cycle have no part in it. */
+static void leave_out_empty(struct ebbfar_heap *h)
 {
+	uint16_t used = 0;
+
+	for (uint32_t i = 0; i < h->count; i++)
+		used |= (uint16_t)(1u << h->regions[i].pool);
+	for (uint32_t i = 0; i < h->o.count; i++)
+		if (!(used & 1u << i) && !(h->absent & 1u << i)) {
+			h->absent |= (uint16_t)(1u << i);
+			cycle_leave_out(h->cycle, i);
+		}
+}
+
+/* Tells each pool its next message.  Returns how many there are, or -errno. */
+static int tell_all(struct ebbfar_heap *h, struct telling *telling, uint64_t deadline)
+{
+	struct jobs_call *calls[EBBFAR_HEAP_POOLS];
+	uint32_t pools[EBBFAR_HEAP_POOLS], n = 0;
+	int r, error = 0;
+
+	for (uint32_t i = 0; i < h->o.count; i++) {
+		r = h->absent & 1u << i ? 0 : tell(h, i, &telling[i]);
+		if (r < 0)
+			return r;
+		pools[n] = i;
+		calls[n] = telling[i].call;
+		n += (uint32_t)r;
+	}
+	jobs_settle(calls, n, deadline);
+	for (uint32_t i = 0; i < n; i++) {
+		struct telling *t = &telling[pools[i]];
+
+		r = jobs_is_done(t->call) ? t->call->result : -EAGAIN;
+		if (r == -EAGAIN) {
+			jobs_leave(t->call);
+			t->call = NULL;
+		}
+		if (!r)
+			told(h, pools[i], t);
+		else if (r != -ENOMEM)
+			h->faults |= 1u << pools[i];
+		error = error ?: r;
+	}
+	return error ?: (int)n;
+}
+
+/* Tells all donors of the cycle about its regions, side by side. */
+static int begin(struct ebbfar_heap *h, uint64_t deadline)
+{
+	struct telling telling[EBBFAR_HEAP_POOLS] = { 0 };
 	int r = 0;
 
 	qsort(h->regions, h->count, sizeof(*h->regions), by_number);
+	leave_out_empty(h);
 	for (uint32_t i = 0; i < h->o.count && !r; i++) {
 		if (h->absent & 1u << i)
 			continue;
-		r = describe(h, i);
-		if (!r)
-			r = place(h, i);
+		telling[i].call = malloc(sizeof(*telling[i].call));
+		r = !telling[i].call ? -ENOMEM : !h->pools[i]->client.jobs ? -EOPNOTSUPP :
+		    list_regions(h, i, &telling[i]);
 		if (r && r != -ENOMEM)
 			h->faults |= 1u << i;
+	}
+	while (!r) {
+		r = tell_all(h, telling, deadline);
+		if (!r)
+			break;
+		r = r < 0 ? r : 0;
+	}
+	for (uint32_t i = 0; i < h->o.count; i++) {
+		free(telling[i].call);
+		free(telling[i].list);
 	}
 	tidy(h);
 	h->begun = !r;
@@ -497,15 +599,18 @@ int ebbfar_heap_push(ebbfar_heap_t *h, uint32_t region, uint32_t word, uint64_t 
 
 int ebbfar_heap_trace(ebbfar_heap_t *h, unsigned wait_ms)
 {
-	uint64_t since = now_ns();
+	uint64_t since = now_ns(), deadline = since + wait_ms * UINT64_C(1000000), now;
 	int r = open_cycle(h);
 
 	if (r || h->error)
 		return r ?: h->error;
 	if (!h->begun)
-		r = begin(h);
+		r = begin(h, deadline);
+	now = now_ns();
+	/* Rounded up: what is left of a millisecond is time. */
 	if (!r)
-		r = cycle_run(h->cycle, wait_ms);
+		r = cycle_run(h->cycle, now < deadline ?
+					(uint32_t)((deadline - now + 999999) / 1000000) : 0);
 	h->error = r ?: h->error;
 	h->late = now_ns() - since + LATE_NS >= wait_ms * UINT64_C(1000000);
 	return h->error;
@@ -544,6 +649,9 @@ int ebbfar_heap_end(ebbfar_heap_t *h, int commit, unsigned wait_ms)
 		h->faults |= 1u << cycle_slowest(h->cycle);
 	if (r)
 		cycle_abandon(h->cycle);
+	for (uint32_t i = 0; i < h->o.count; i++)
+		if (cycle_running(h->cycle) & 1u << i)
+			h->running[i] = h->number;
 	cycle_free(&h->cycle);
 	h->begun = false;
 	h->number++;

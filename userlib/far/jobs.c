@@ -8,13 +8,29 @@
 #include "jobs.h"
 #include "lib/base/bytes.h"
 #include "lib/base/clock.h"
+#include "lib/rules/far_cycle.h"
 
 /* A place is the arena's number and the offset in it, as in extent.c. */
 #define ARENA_SHIFT 32
 
+/* While another thread uses a handle, that one may take the reply. */
+#define SHARED_MS 1
+
+/* For the caller, unless it has left the call to the client. */
 static void replied(void *data, int error)
 {
-	*(int *)data = error;
+	struct jobs_call *call = data;
+
+	call->result = error;
+	call->done_at = now_ns();
+	if (__atomic_exchange_n(&call->state, JOBS_DONE, __ATOMIC_ACQ_REL) == JOBS_LEFT)
+		free(call);
+}
+
+static void ignored(void *data, int error)
+{
+	(void)data;
+	(void)error;
 }
 
 /* Returns the length that the reply must have, or the most; sets whether it may have less. */
@@ -34,74 +50,153 @@ static uint32_t reply_length(enum wire_job_op op, bool *any)
 	}
 }
 
-void jobs_send(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call)
+void jobs_start(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call)
 {
-	struct client_reply reply = { .to = call->reply, .got = &call->got, .done = replied,
-				      .data = &call->result };
 	int r = member_check(far);
 
-	reply.length = reply_length(op, &reply.any);
+	call->far = far;
+	call->op = op;
 	call->got = 0;
-	call->result = r;
+	call->state = JOBS_UNSENT;
 	if (r)
-		return;
-	pthread_mutex_lock(&far->lock);
-	r = client_push(&far->client, (struct wire_frame){ .op = op, .length = call->length },
-			call->payload, reply);
-	if (r)
-		call->result = r;
-	pthread_mutex_unlock(&far->lock);
+		replied(call, r);
 }
 
-void jobs_settle(ebbfar_t *far)
+/* Lock held. */
+static void push(struct jobs_call *call)
 {
-	if (member_check(far))
-		return;
-	pthread_mutex_lock(&far->lock);
-	client_settle(&far->client);
+	struct client_reply reply = { .to = call->reply, .got = &call->got, .done = replied,
+				      .data = call };
+	int r;
+
+	reply.length = reply_length(call->op, &reply.any);
+	call->state = JOBS_SENT;
+	r = client_push(&call->far->client,
+			(struct wire_frame){ .op = call->op, .length = call->length },
+			call->payload, reply);
+	if (r)
+		replied(call, r);
+}
+
+/*
+ * Goes on with the call without waiting.  Returns for how many ms to wait for *@p before the next
+ * time.
+ */
+static int go_on(struct jobs_call *call, struct pollfd *p)
+{
+	struct client *c = &call->far->client;
+	int ms = 0;
+
+	p->fd = -1;
+	if (pthread_mutex_trylock(&call->far->lock))
+		return SHARED_MS;
+	if (call->state == JOBS_UNSENT && c->count < CLIENT_REQUESTS)
+		push(call);
+	if (!jobs_is_done(call) && !client_go_on(c) && !jobs_is_done(call))
+		ms = client_poll(c, p);
+	pthread_mutex_unlock(&call->far->lock);
+	return ms < SHARED_MS ? ms : SHARED_MS;
+}
+
+void jobs_settle(struct jobs_call *const *calls, uint32_t n, uint64_t deadline)
+{
+	struct pollfd p[FAR_CYCLE_DONORS];
+	uint32_t waits;
+
+	for (;;) {
+		int ms = SHARED_MS;
+
+		waits = 0;
+		for (uint32_t i = 0; i < n; i++) {
+			int next = jobs_is_done(calls[i]) ? ms : go_on(calls[i], &p[waits]);
+
+			ms = next < ms ? next : ms;
+			waits += !jobs_is_done(calls[i]);
+		}
+		if (!waits || now_ns() >= deadline)
+			return;
+		poll(p, waits, ms);
+	}
+}
+
+void jobs_leave(struct jobs_call *call)
+{
+	if (__atomic_load_n(&call->state, __ATOMIC_RELAXED) == JOBS_UNSENT ||
+	    __atomic_exchange_n(&call->state, JOBS_LEFT, __ATOMIC_ACQ_REL) == JOBS_DONE)
+		free(call);
+}
+
+bool jobs_abort(ebbfar_t *far, uint32_t cycle)
+{
+	uint64_t until = now_ns() + far->client.timeout * UINT64_C(1000000);
+	const struct timespec t = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
+	uint8_t payload[WIRE_JOB_END_SIZE];
+	bool sent;
+
+	if (member_check(far) || pthread_mutex_clocklock(&far->lock, CLOCK_MONOTONIC, &t))
+		return false;
+	wire_build_job_end(payload, &(struct wire_job_end){ cycle, WIRE_JOB_ABORT, 0 });
+	sent = far->client.count < CLIENT_REQUESTS &&
+	       !client_push(&far->client,
+			    (struct wire_frame){ .op = WIRE_JOB_END, .length = sizeof(payload) },
+			    payload, (struct client_reply){ .length = WIRE_JOB_ENDED_SIZE,
+							    .done = ignored });
+	if (sent)
+		client_go_on(&far->client);
 	pthread_mutex_unlock(&far->lock);
+	return sent;
 }
 
 int jobs_do(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call)
 {
-	jobs_send(far, op, call);
-	jobs_settle(far);
+	jobs_start(far, op, call);
+	if (jobs_is_done(call))
+		return call->result;
+	pthread_mutex_lock(&far->lock);
+	push(call);
+	client_settle(&far->client);
+	pthread_mutex_unlock(&far->lock);
 	return call->result;
+}
+
+int jobs_put_heap(struct jobs_call *call, uint64_t base, uint64_t mask, uint32_t regions,
+		  const struct jobs_type *types, uint32_t n, uint32_t *next)
+{
+	struct wire_job_heap h = { base, mask, regions, 0 };
+	uint32_t at = WIRE_JOB_HEAP_SIZE;
+
+	for (; *next < n; ++*next, h.layouts++) {
+		const struct layout *l = &types[*next].layout;
+		struct wire_job_layout w = {
+			types[*next].type, l->size, l->element_size, l->length_offset,
+			(uint8_t)l->length_width, (uint8_t)l->runs, l->bitmap };
+		struct wire_job_run runs[WIRE_JOB_RUNS] = { 0 };
+
+		if (!layout_is_valid(l))
+			return -EINVAL;
+		if (at + WIRE_JOB_LAYOUT_SIZE + sizeof(runs) > WIRE_JOB_MOST)
+			break;
+		for (uint32_t i = 0; i < l->runs; i++)
+			runs[i] = (struct wire_job_run){ l->run[i].offset, l->run[i].stride,
+							 l->run[i].count };
+		at += wire_put_job_layout(call->payload + at, &w, runs);
+	}
+	wire_build_job_heap(call->payload, &h);
+	call->length = at;
+	return 0;
 }
 
 int jobs_heap(ebbfar_t *far, uint64_t base, uint64_t mask, uint32_t regions,
 	      const struct jobs_type *types, uint32_t n, struct wire_job_limits *limits)
 {
 	struct jobs_call *call = malloc(sizeof(*call));
-	uint32_t first = 0;
+	uint32_t next = 0;
 	int r = call ? 0 : -ENOMEM;
 
 	do {
-		struct wire_job_heap h = { base, mask, regions, 0 };
-		uint32_t at = WIRE_JOB_HEAP_SIZE;
-
-		for (; !r && first < n; first++, h.layouts++) {
-			const struct layout *l = &types[first].layout;
-			struct wire_job_layout w = {
-				types[first].type, l->size, l->element_size, l->length_offset,
-				(uint8_t)l->length_width, (uint8_t)l->runs, l->bitmap };
-			struct wire_job_run runs[WIRE_JOB_RUNS] = { 0 };
-
-			if (!layout_is_valid(l))
-				r = -EINVAL;
-			if (r || at + WIRE_JOB_LAYOUT_SIZE + sizeof(runs) > WIRE_JOB_MOST)
-				break;
-			for (uint32_t i = 0; i < l->runs; i++)
-				runs[i] = (struct wire_job_run){ l->run[i].offset, l->run[i].stride,
-								 l->run[i].count };
-			at += wire_put_job_layout(call->payload + at, &w, runs);
-		}
-		if (r)
-			break;
-		wire_build_job_heap(call->payload, &h);
-		call->length = at;
-		r = jobs_do(far, WIRE_JOB_HEAP, call);
-	} while (!r && first < n);
+		r = r ?: jobs_put_heap(call, base, mask, regions, types, n, &next) ?:
+		    jobs_do(far, WIRE_JOB_HEAP, call);
+	} while (!r && next < n);
 	if (!r)
 		r = wire_parse_job_limits(call->reply, call->got, limits);
 	free(call);
@@ -133,17 +228,23 @@ static uint32_t put_place(uint8_t *to, const struct jobs_place *p)
 	return at;
 }
 
+void jobs_put_places(struct jobs_call *call, const struct jobs_place *places, uint32_t n,
+		     uint32_t *next)
+{
+	uint32_t at = 0;
+
+	while (*next < n && at + WIRE_JOB_PLACE_SIZE + 8 * TABLET_WORDS <= WIRE_JOB_MOST)
+		at += put_place(call->payload + at, &places[(*next)++]);
+	call->length = at;
+}
+
 int jobs_place(ebbfar_t *far, const struct jobs_place *places, uint32_t n)
 {
 	struct jobs_call *call = malloc(sizeof(*call));
 	int r = call ? 0 : -ENOMEM;
 
-	for (uint32_t first = 0; !r && first < n;) {
-		uint32_t at = 0;
-
-		while (first < n && at + WIRE_JOB_PLACE_SIZE + 8 * TABLET_WORDS <= WIRE_JOB_MOST)
-			at += put_place(call->payload + at, &places[first++]);
-		call->length = at;
+	for (uint32_t next = 0; !r && next < n;) {
+		jobs_put_places(call, places, n, &next);
 		r = jobs_do(far, WIRE_JOB_PLACE, call);
 	}
 	free(call);

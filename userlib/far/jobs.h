@@ -44,6 +44,18 @@ struct jobs_place {
 	const uint64_t *live;
 };
 
+struct jobs_call;
+
+/*
+ * Fills in the payload of a WIRE_JOB_HEAP with types from *@next on, as many as fit, and raises
+ * *@next.  Returns 0 or -EINVAL.
+ */
+int jobs_put_heap(struct jobs_call *call, uint64_t base, uint64_t mask, uint32_t regions,
+		  const struct jobs_type *types, uint32_t n, uint32_t *next);
+/* ... of a WIRE_JOB_PLACE. */
+void jobs_put_places(struct jobs_call *call, const struct jobs_place *places, uint32_t n,
+		     uint32_t *next);
+
 /*
  * @places has a region once.  When it fails, the first ones may be in effect: the call may be
  * repeated.
@@ -80,17 +92,41 @@ int jobs_evacuate(ebbfar_t *far, uint32_t job, const struct ebbfar_extent *targe
 
 /* --- requests that other donors' run beside -------------------------------------------------- */
 
-/* A request of enum wire_job_op; the caller's memory until jobs_settle(). */
+enum jobs_state { JOBS_UNSENT, JOBS_SENT, JOBS_DONE, JOBS_LEFT };
+
+/* A request.  The caller allocates it by malloc(), and sets .length and .payload. */
 struct jobs_call {
+	ebbfar_t *far;
+	enum wire_job_op op;
 	uint32_t length, got;      /* bytes of the payload, of the reply's */
-	int result;                /* 0 or -errno */
+	int state;                 /* enum jobs_state; any thread that uses the handle changes it */
+	int result;                /* 0 or -errno, once it is done */
+	uint64_t done_at;          /* ns, of now_ns() */
 	uint8_t payload[WIRE_JOB_MOST], reply[WIRE_JOB_MOST];
 };
 
-/* Sends it, and waits for the replies to all that were sent: then call->result is set. */
-void jobs_send(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call);
-void jobs_settle(ebbfar_t *far);
-/* Both; returns call->result. */
+/* The request is to be sent, by jobs_settle(). */
+void jobs_start(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call);
+static inline bool jobs_is_done(const struct jobs_call *call)
+{
+	return __atomic_load_n(&call->state, __ATOMIC_ACQUIRE) == JOBS_DONE;
+}
+/*
+ * Sends up to FAR_CYCLE_DONORS requests, and waits for the replies to all, or until @deadline, of
+ * now_ns().  No handle's lock is held meanwhile.
+ */
+void jobs_settle(struct jobs_call *const *calls, uint32_t n, uint64_t deadline);
+/*
+ * Frees the call.  If its reply is still to come, that takes place then: a donor executes requests
+ * in their order, so what is sent later finds it executed.
+ */
+void jobs_leave(struct jobs_call *call);
+/*
+ * Sends an ABORT of the cycle, and does not wait for the reply; waits up to the handle's time-out
+ * for other threads that use it.  Returns whether it was sent.
+ */
+bool jobs_abort(ebbfar_t *far, uint32_t cycle);
+/* Sends one request and waits for its reply; returns call->result. */
 int jobs_do(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call);
 
 #endif

@@ -1186,9 +1186,10 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * In most cycles, far objects count as alive, and so does what they refer to.  A far cycle finds
  * those that are dead: it reads the live ones in the store, or lets the store trace them where they
  * are (struct ebbgc_far_jobs), beside the program, once half as many bytes have left as it last
- * found alive, or the store is full; and in full collections that a thread requests or waits for,
- * during which the program stands.  Then the space in the store is free of regions without a live
- * object, and in the following cycles of those that are mostly garbage.  If the store does not
+ * found alive, or the store is full.  Meanwhile regions that are leaving go on to leave, but none
+ * begins to: allocation beyond the local memory waits for the cycle.  It also runs in full
+ * collections that a thread requests or waits for, during which the program stands.  Then the space
+ * in the store is free of regions without a live object, and in the following cycles of those that are mostly garbage.  If the store does not
  * trace them, the cycle reads; if a read fails, it frees nothing there.  Once the store says that a
  * place is lost (struct ebbgc_far_store), cycles go on without it.
  *

@@ -96,6 +96,8 @@ int __wrap_client_push(struct client *c, struct wire_frame f, const void *payloa
 		       struct client_reply reply);
 int __real_client_settle(struct client *c);
 int __wrap_client_settle(struct client *c);
+bool __real_client_go_on(struct client *c);
+bool __wrap_client_go_on(struct client *c);
 
 int __wrap_client_push(struct client *c, struct wire_frame f, const void *payload,
 		       struct client_reply reply)
@@ -111,13 +113,27 @@ int __wrap_client_push(struct client *c, struct wire_frame f, const void *payloa
 	return __real_client_push(c, f, payload, reply);
 }
 
+/* The reply is here. */
+static void after_reply(const struct client *c)
+{
+	if (heap.sent && is_victim(c) && !c->count && heap.message == -heap.kill_at)
+		kill_victim();
+}
+
 int __wrap_client_settle(struct client *c)
 {
 	int r = __real_client_settle(c);
 
-	if (heap.sent && is_victim(c) && heap.message == -heap.kill_at)
-		kill_victim();
+	after_reply(c);
 	return r;
+}
+
+bool __wrap_client_go_on(struct client *c)
+{
+	bool more = __real_client_go_on(c);
+
+	after_reply(c);
+	return more;
 }
 
 /* --- the heap --------------------------------------------------------------------- */
