@@ -867,6 +867,13 @@ static void types_of_a_heap(void **state)
 	assert_int_equal(donors[0]->run[5].stride, 8);
 	assert_int_equal(donors[0]->layout[6].size, 0);
 	assert_int_equal(donors[0]->layout[7].bitmap, 1);
+	/* A second heap, with new handles, has told no types. */
+	ebbgc_far_donors_end(&d);
+	memset(donors[0]->version, 0, sizeof(donors[0]->version));
+	assert_int_equal(ebbgc_far_donors_begin(&d, &c), 0);
+	assert_int_equal(ebbgc_far_donors_trace(&d, NULL, 0, 10000), 0);
+	assert_int_equal(ebbgc_far_donors_stop(&d, true, 10000), 0);
+	assert_int_equal(donors[0]->types, 6);
 	ebbgc_far_donors_end(&d);
 }
 

@@ -30,7 +30,9 @@
  *
  * A donor that refuses to trace, fails, or is too slow has the heap read everything in that cycle.
  * In the next one it is left out, and the heap reads what it has; after another failure it is left
- * out of two cycles, then of four, and so on, of 64 at most, until it succeeds.
+ * out of two cycles, then of four, and so on, of 64 at most, until it succeeds.  A heap above 2^24
+ * regions of 64 KiB, or with a type of more than 8 runs, is always read; far_donor_failures of the
+ * statistics counts these cycles, too.
  *
  * At a unix socket a read copies from mapped memory, without a system call; over TCP it is one
  * round trip, and reads of several threads wait for each other.  When the pool's handle has failed
@@ -430,7 +432,13 @@ static inline int ebbgc_far_donors(struct ebbgc_far_store *store, struct ebbgc_f
 static inline void ebbgc_far_donors_end(struct ebbgc_far_donors *donors)
 {
 	ebbfar_heap_free(donors->heap);
+	/* For a heap that is made after this one. */
 	donors->heap = 0;
+	donors->cycle = 0;
+	donors->next = donors->filled = donors->told = donors->out = 0;
+	donors->begun = false;
+	memset(donors->failures, 0, sizeof(donors->failures));
+	memset(donors->waits, 0, sizeof(donors->waits));
 }
 
 #ifdef __cplusplus
