@@ -40,7 +40,7 @@ struct donor {
 	struct ebbfar far;
 	uint32_t version[REGIONS];  /* of PLACE; 0 = not here */
 	uint64_t live[REGIONS], marks[REGIONS], ghosts[REGIONS];
-	uint32_t heaps, places, begins, traces, commits, aborts, withdrawals;
+	uint32_t sets, heaps, places, begins, traces, commits, aborts, withdrawals;
 	enum fault fault;
 	int refuses;                /* -errno of PLACE */
 	uint32_t pause;             /* us, of TRACE */
@@ -113,7 +113,7 @@ static void take_sets(struct donor *d, const uint8_t *payload, uint32_t length, 
 {
 	struct wire_job_set s;
 
-	while (wire_next_job_set(payload, length, &at, &s) > 0)
+	for (; wire_next_job_set(payload, length, &at, &s) > 0; d->sets++)
 		for (uint32_t i = 0; i < s.words; i++) {
 			assert_true(d->version[s.region]);
 			assert_int_equal(get64(s.bits + 8 * i), 1);
@@ -589,6 +589,18 @@ static void a_silent_donor_that_has_nothing(void **state)
 	assert_int_equal(donors[1]->heaps + donors[1]->begins, 0);
 }
 
+/* Words that follow one another share a head. */
+static void rows_of_words(void **state)
+{
+	for (int i = 2; i < 7; i++)
+		gone[i] = 1;
+	gone[9] = 1;
+	assert_int_equal(add(0, 0, 1), 0);
+	assert_int_equal(cycle(), 0);
+	assert_int_equal(donors[0]->ghosts[0], 0x27c);
+	assert_int_equal(donors[0]->sets, 2);
+}
+
 /* Each message waits for both donors at a time, those before BEGIN as well. */
 static void donors_side_by_side(void **state)
 {
@@ -1020,6 +1032,7 @@ int main(void)
 		TEST(evacuations_that_fail),
 		TEST(a_donor_that_is_silent),
 		TEST(a_silent_donor_that_has_nothing),
+		TEST(rows_of_words),
 		TEST(donors_side_by_side),
 		TEST(a_handle_that_is_in_use),
 		TEST(a_donor_that_is_lost),

@@ -171,24 +171,39 @@ int cycle_push(struct cycle *c, uint32_t region, uint32_t granule)
 
 /* --- messages --------------------------------------------------------------------- */
 
+/* Returns how many words in a row have objects, from @first on. */
+static uint32_t row_of(const struct wait *w, uint32_t first)
+{
+	uint32_t n = 0;
+
+	while (first + n < TABLET_WORDS && w->bits[first + n])
+		n++;
+	return n;
+}
+
 /* Moves sets that wait into the payload from @at on, as many as fit; returns its length. */
 static uint32_t take_sets(struct donor *d, enum list list, uint32_t at)
 {
 	while (d->first[list]) {
 		struct wait *w = d->first[list];
-		uint32_t i = 0;
+		uint32_t i = 0, n;
 
-		/* Often scattered: a set for each word. */
-		for (; i < TABLET_WORDS; i++) {
-			if (!w->bits[i])
+		/* A set for each row of words. */
+		for (; i < TABLET_WORDS; i += n ?: 1) {
+			n = row_of(w, i);
+			if (!n)
 				continue;
 			if (at + WIRE_JOB_SET_SIZE + 8 > WIRE_JOB_SETS_MOST)
 				break;
+			if (n > (WIRE_JOB_SETS_MOST - WIRE_JOB_SET_SIZE - at) / 8)
+				n = (WIRE_JOB_SETS_MOST - WIRE_JOB_SET_SIZE - at) / 8;
 			at += wire_put_job_set(d->call->payload + at, &(struct wire_job_set){
-				.region = w->region->number, .first = (uint16_t)i, .words = 1 });
-			put64(d->call->payload + at, w->bits[i]);
-			at += 8;
-			w->bits[i] = 0;
+				.region = w->region->number, .first = (uint16_t)i,
+				.words = (uint16_t)n });
+			for (uint32_t k = i; k < i + n; k++, at += 8) {
+				put64(d->call->payload + at, w->bits[k]);
+				w->bits[k] = 0;
+			}
 		}
 		if (i < TABLET_WORDS)
 			break;
