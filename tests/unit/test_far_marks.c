@@ -601,6 +601,23 @@ static void rows_of_words(void **state)
 	assert_int_equal(donors[0]->sets, 2);
 }
 
+static void options_of_a_later_release(void **state)
+{
+	struct { struct ebbfar_heap_options o; uint64_t later; } p = { .o = {
+		.size = sizeof(p), .pools = pools, .count = DONORS, .regions = REGIONS,
+		.found = found, .marks = marks } };
+	ebbfar_heap_t *h;
+
+	assert_int_equal(ebbfar_heap_new(&p.o, &h), 0);
+	ebbfar_heap_free(h);
+	p.later = 1;
+	assert_int_equal(ebbfar_heap_new(&p.o, &h), -EINVAL);
+	p.o.size = 5000;
+	assert_int_equal(ebbfar_heap_new(&p.o, &h), -EINVAL);
+	p.o.size = sizeof(p.o) - 8;
+	assert_int_equal(ebbfar_heap_new(&p.o, &h), -EINVAL);
+}
+
 /* Each message waits for both donors at a time, those before BEGIN as well. */
 static void donors_side_by_side(void **state)
 {
@@ -1033,6 +1050,7 @@ int main(void)
 		TEST(a_donor_that_is_silent),
 		TEST(a_silent_donor_that_has_nothing),
 		TEST(rows_of_words),
+		TEST(options_of_a_later_release),
 		TEST(donors_side_by_side),
 		TEST(a_handle_that_is_in_use),
 		TEST(a_donor_that_is_lost),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,10 @@
 
 _Static_assert(EBBFAR_HEAP_POOLS == FAR_CYCLE_DONORS, "a cycle takes all pools of a heap");
 _Static_assert(EBBFAR_RUNS == LAYOUT_RUNS, "a type's runs are those of a layout");
+
+/* Without fields that later releases add; a larger size is a mistake. */
+#define OPTIONS_LEAST (offsetof(struct ebbfar_heap_options, data) + sizeof(void *))
+#define OPTIONS_MOST 4096u
 
 #define LATE_NS UINT64_C(2000000) /* less time than that is none */
 
@@ -403,9 +408,11 @@ int ebbfar_heap_new(const struct ebbfar_heap_options *o, ebbfar_heap_t **out)
 {
 	struct ebbfar_heap *h;
 
-	if (o->size < sizeof(*o) || !o->count || o->count > EBBFAR_HEAP_POOLS || !o->pools ||
-	    !o->regions || o->regions > WIRE_JOB_REGIONS || o->base % TABLET_REGION || !o->found ||
-	    !o->marks)
+	if (o->size < OPTIONS_LEAST || o->size > OPTIONS_MOST ||
+	    !member_knows(o, o->size, sizeof(*o)))
+		return -EINVAL;
+	if (!o->count || o->count > EBBFAR_HEAP_POOLS || !o->pools || !o->regions ||
+	    o->regions > WIRE_JOB_REGIONS || o->base % TABLET_REGION || !o->found || !o->marks)
 		return -EINVAL;
 	h = calloc(1, sizeof(*h));
 	if (!h)
@@ -415,7 +422,7 @@ int ebbfar_heap_new(const struct ebbfar_heap_options *o, ebbfar_heap_t **out)
 		free(h);
 		return -ENOMEM;
 	}
-	h->o = *o;
+	memcpy(&h->o, o, o->size < sizeof(h->o) ? o->size : sizeof(h->o));
 	memcpy(h->pools, o->pools, o->count * sizeof(*h->pools));
 	h->number = 1;
 	h->pid = getpid();

@@ -169,17 +169,6 @@ static int ask_pool(struct client *c, const struct ebbfar_options *o, enum wire_
 	return r ?: wire_parse_far_opened(reply, sizeof(reply), opened);
 }
 
-/* Returns whether fields that a later release has added are zero, as programs for this one do. */
-static bool has_known_fields(const struct ebbfar_options *o)
-{
-	const uint8_t *bytes = (const uint8_t *)o;
-
-	for (size_t i = sizeof(*o); i < o->size; i++)
-		if (bytes[i])
-			return false;
-	return true;
-}
-
 static int check_options(const struct ebbfar_options *o, struct error *e)
 {
 	char name[WIRE_FAR_NAME] = { 0 };
@@ -187,7 +176,7 @@ static int check_options(const struct ebbfar_options *o, struct error *e)
 	if (o->size < OPTIONS_LEAST || o->size > OPTIONS_MOST)
 		return fail(e, EINVAL,
 			    "options: size %zu; set it to sizeof(struct ebbfar_options)", o->size);
-	if (!has_known_fields(o))
+	if (!member_knows(o, o->size, sizeof(*o)))
 		return fail(e, EINVAL,
 			    "options: the program sets a field that this libebbfar lacks; update libebbfar");
 	if (!o->donor || !o->pool)

@@ -46,6 +46,20 @@ struct ebbfar {
 	uint8_t *memory[MEMBER_ARENAS]; /* of mapped arenas; set once */
 };
 
+/*
+ * Returns whether the fields of @options, of @size bytes, behind the first @known are zero, as in
+ * programs that were built for a later release and do not use them.
+ */
+static inline bool member_knows(const void *options, size_t size, size_t known)
+{
+	const uint8_t *bytes = (const uint8_t *)options;
+
+	for (size_t i = known; i < size; i++)
+		if (bytes[i])
+			return false;
+	return true;
+}
+
 /* Returns 0, or -ECHILD in a child of fork(2). */
 int member_check(const ebbfar_t *far);
 
