@@ -404,11 +404,8 @@ static void load_fails(struct thread *t)
 	load_is_over(t);
 }
 
-/*
- * Goes on with a load; returns false if it must wait.  Inlined, gcc 12.2 -O2 loses stores (they are
- * there without -ftree-slp-vectorize, and the sanitizers find nothing).
- */
-static __attribute__((noinline)) bool load_step(struct thread *t)
+/* Goes on with a load; returns false if it must wait. */
+static bool load_step(struct thread *t)
 {
 	switch (t->at) {
 	case ASK:
@@ -1275,7 +1272,11 @@ enum {
 	COMPACT = LOSE + REGIONS, STEPS = COMPACT + REGIONS,
 };
 
-static bool take(int step)
+/*
+ * Inlined into the loop over all steps, gcc 12.2 -O2 reads outside of the table: it makes of
+ * (uint8_t)(step - TRACE) an induction variable of 8 bits, and loses where that wraps.
+ */
+static __attribute__((noinline)) bool take(int step)
 {
 	if (step < CONTINUE) {
 		struct thread *t = &s.thread[step / THREAD_STEPS];
