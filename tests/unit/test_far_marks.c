@@ -467,10 +467,10 @@ static void places_that_are_refused(void **state)
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(add(1, 1, 1), 0);
 	donors[1]->refuses = -ENOSPC;
-	assert_int_equal(ebbfar_heap_trace(heap, 100), -ENOSPC);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), -ENOSPC);
 	/* Once it has failed, it stays so. */
 	donors[1]->refuses = 0;
-	assert_int_equal(ebbfar_heap_trace(heap, 100), -ENOSPC);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), -ENOSPC);
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 	assert_int_equal(donors[0]->begins, 0);
@@ -504,11 +504,11 @@ static void marks_that_cannot_be(void **state)
 
 static void a_donor_that_postpones(void **state)
 {
-	donors[0]->pause = 50000;
+	donors[0]->pause = 1000000;
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(add(1, 1, 1), 0);
 	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
-	assert_int_equal(ebbfar_heap_trace(heap, 10), -EAGAIN);
+	assert_int_equal(ebbfar_heap_trace(heap, 500), -EAGAIN);
 	/* Both know that it is over. */
 	assert_int_equal(donors[0]->aborts, 1);
 	assert_int_equal(donors[1]->aborts, 1);
@@ -516,11 +516,11 @@ static void a_donor_that_postpones(void **state)
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 	assert_int_equal(donors[0]->commits, 0);
 	/* Once that was waited for. */
-	donors[0]->pause = 1000;
+	donors[0]->pause = 10000;
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
-	assert_int_equal(ebbfar_heap_trace(heap, 10), -EAGAIN);
-	assert_in_range(donors[0]->traces, 3, 13);
+	assert_int_equal(ebbfar_heap_trace(heap, 500), -EAGAIN);
+	assert_in_range(donors[0]->traces, 3, 53);
 	assert_int_equal(ebbfar_heap_end(heap, false, 100), -ECANCELED);
 	donors[0]->pause = 0;
 	assert_int_equal(add(0, 0, 1), 0);
@@ -534,7 +534,7 @@ static void an_end_that_drips(void **state)
 {
 	for (uint32_t r = 0; r < REGIONS; r++)
 		assert_int_equal(add(r, 0, 1), 0);
-	assert_int_equal(ebbfar_heap_trace(heap, 100), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), 0);
 	donors[0]->drips = 20000;
 	assert_int_equal(ebbfar_heap_end(heap, true, 50), -EAGAIN);
 	assert_in_range(donors[0]->commits, 2, REGIONS - 2);
@@ -560,7 +560,7 @@ static void a_donor_that_is_silent(void **state)
 		assert_int_equal(ebbfar_heap_push(heap, 1, 5, 1), 0);
 		d->slow_from = op;
 		d->reply_ms = NEVER;
-		assert_int_equal(ebbfar_heap_trace(heap, 20), -EAGAIN);
+		assert_int_equal(ebbfar_heap_trace(heap, 300), -EAGAIN);
 		assert_int_equal(ebbfar_heap_end(heap, true, 10000), -ECANCELED);
 		assert_true(now_ns() - since < UINT64_C(10000000000));
 		assert_int_equal(ebbfar_heap_faults(heap), 2);
@@ -706,16 +706,16 @@ static void faults_of_donors(void **state)
 		assert_int_equal(add(1, 1, 1), 0);
 		assert_int_equal(ebbfar_heap_push(heap, 1, 5, 1), 0);
 		donors[1]->refuses = i == 0 ? -ENOSPC : 0;
-		donors[1]->pause = i == 1 ? 50000 : 0;
+		donors[1]->pause = i == 1 ? 1000000 : 0;
 		donors[1]->fault = i == 2 ? LEFT_OUT : HONEST;
 		donors[1]->drips = i == 3 ? 20000 : 0;
 		/* It is done in the end, but the time is over. */
-		donors[1]->delay = i == 4 ? 40000 : 0;
+		donors[1]->delay = i == 4 ? 600000 : 0;
 		if (i == 4) {
-			assert_int_equal(ebbfar_heap_trace(heap, 20), 0);
+			assert_int_equal(ebbfar_heap_trace(heap, 500), 0);
 			assert_int_equal(ebbfar_heap_end(heap, false, 1), -ECANCELED);
 		} else {
-			(void)ebbfar_heap_trace(heap, 20);
+			(void)ebbfar_heap_trace(heap, 500);
 			assert_true(ebbfar_heap_end(heap, true, 10) < 0);
 		}
 		assert_int_equal(ebbfar_heap_faults(heap), 2);
@@ -740,7 +740,7 @@ static void a_reference_that_cannot_be(void **state)
 	assert_int_equal(ebbfar_heap_push(heap, 0, 5, 1), 0);
 	donors[0]->out = 3;
 	refusal = -EBADMSG;
-	assert_int_equal(ebbfar_heap_trace(heap, 100), -EBADMSG);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), -EBADMSG);
 	assert_int_equal(asked, 1);
 	assert_int_equal(donors[1]->marks[2], 0);
 	assert_int_equal(donors[1]->aborts, 1);
@@ -998,7 +998,7 @@ static void a_handle_without_jobs(void **state)
 	assert_int_equal(add(0, 0, 1), 0);
 	assert_int_equal(cycle(), 0);
 	assert_int_equal(add(1, 1, 1), 0);
-	assert_int_equal(ebbfar_heap_trace(heap, 100), -EOPNOTSUPP);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), -EOPNOTSUPP);
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), -ECANCELED);
 }
 
@@ -1030,7 +1030,7 @@ static void wrong_arguments(void **state)
 	assert_int_equal(add(0, 0, 1), -EINVAL);
 	assert_int_equal(ebbfar_heap_push(heap, 0, TABLET_WORDS, 1), -EINVAL);
 	assert_int_equal(ebbfar_heap_push(heap, 1, 0, 1), -EINVAL);
-	assert_int_equal(ebbfar_heap_trace(heap, 100), 0);
+	assert_int_equal(ebbfar_heap_trace(heap, 10000), 0);
 	assert_int_equal(add(1, 0, 1), -EINVAL);
 	assert_int_equal(ebbfar_heap_end(heap, true, 100), 0);
 	ebbfar_heap_free(NULL);

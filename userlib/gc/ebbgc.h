@@ -1189,9 +1189,10 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * found alive, or the store is full.  Meanwhile regions that are leaving go on to leave, but none
  * begins to: allocation beyond the local memory waits for the cycle.  It also runs in full
  * collections that a thread requests or waits for, during which the program stands.  Then the space
- * in the store is free of regions without a live object, and in the following cycles of those that are mostly garbage.  If the store does not
- * trace them, the cycle reads; if a read fails, it frees nothing there.  Once the store says that a
- * place is lost (struct ebbgc_far_store), cycles go on without it.
+ * in the store is free of regions without a live object, and in the following cycles of those that
+ * are mostly garbage.  If the store does not trace them, the cycle reads; if a read fails, it frees
+ * nothing there.  Once the store says that a place is lost (struct ebbgc_far_store), cycles go on
+ * without it.
  *
  * max_bytes limits addresses, of which far regions keep theirs until a cycle or two after all of
  * their objects have come back: several times the live data is right.  Cycles run also when as many
