@@ -130,6 +130,7 @@ struct ebbgc_far_donors {
 	const struct ebbgc_far_cycle *cycle;
 	/* By pool: failures in a row, and cycles of which it is left out. */
 	unsigned char failures[EBBFAR_HEAP_POOLS], waits[EBBFAR_HEAP_POOLS];
+	unsigned char rests[EBBFAR_HEAP_POOLS]; /* cycles for which it does not compact */
 	uint32_t out;			/* of this cycle: bits of pools */
 	bool begun;			/* the cycle has not ended */
 };
@@ -140,6 +141,7 @@ struct ebbgc_far_donors {
 #define EBBGC_FAR_ROW 32u
 
 #define EBBGC_FAR_DOUBLINGS 6u	/* of the cycles of which a donor that fails is left out */
+#define EBBGC_FAR_RESTS 8u	/* cycles, after a compaction that failed */
 
 static inline unsigned ebbgc_far_donors_number(const struct ebbgc_far_place *place)
 {
@@ -303,6 +305,7 @@ static inline void ebbgc_far_donors_leave_out(struct ebbgc_far_donors *d)
 	d->out = 0;
 	d->begun = true;
 	for (unsigned i = 0; i < d->count; i++) {
+		d->rests[i] -= d->rests[i] > 0;
 		if (!d->waits[i] && !*ebbfar_why(d->pools[i]))
 			continue;
 		d->waits[i] -= d->waits[i] > 0;
@@ -311,23 +314,18 @@ static inline void ebbgc_far_donors_leave_out(struct ebbgc_far_donors *d)
 	}
 }
 
-/* The pool's donor has failed. */
-static inline void ebbgc_far_donors_fault(struct ebbgc_far_donors *d, unsigned pool)
-{
-	d->waits[pool] = (unsigned char)(1u << d->failures[pool]);
-	d->failures[pool] += d->failures[pool] < EBBGC_FAR_DOUBLINGS;
-}
-
 /* @r: what ebbfar_heap_end() has returned. */
 static inline void ebbgc_far_donors_judge(struct ebbgc_far_donors *d, int r)
 {
 	uint32_t faults = ebbfar_heap_faults(d->heap);
 
 	for (unsigned i = 0; d->begun && i < d->count; i++) {
-		if (faults >> i & 1)
-			ebbgc_far_donors_fault(d, i);
-		else if (!r && !(d->out >> i & 1))
+		if (faults >> i & 1) {
+			d->waits[i] = (unsigned char)(1u << d->failures[i]);
+			d->failures[i] += d->failures[i] < EBBGC_FAR_DOUBLINGS;
+		} else if (!r && !(d->out >> i & 1)) {
 			d->failures[i] = 0;
+		}
 	}
 	d->begun = false;
 }
@@ -390,12 +388,15 @@ static inline int ebbgc_far_donors_compact(void *arg, const struct ebbgc_far_reg
 	struct ebbfar_extent extent;
 	int r;
 
-	/* Before the first cycle the donors do not know the heap. */
-	if (!d->heap || d->waits[region.pool])
+	/*
+	 * Before the first cycle the donors do not know the heap.  A compaction that fails says
+	 * nothing about tracing.
+	 */
+	if (!d->heap || d->out >> region.pool & 1 || d->rests[region.pool])
 		return -EAGAIN;
 	r = ebbfar_heap_evacuate(d->heap, &region, keep, wait_ms, &extent);
-	if (r && r != -ENOMEM && r != -ENOSPC)
-		ebbgc_far_donors_fault(d, region.pool);
+	if (r && r != -ENOMEM && r != -ENOSPC && r != -EAGAIN && r != -EBUSY)
+		d->rests[region.pool] = EBBGC_FAR_RESTS;
 	if (r)
 		return r;
 	to->words[0] = extent.place;

@@ -10,6 +10,7 @@
 #include "forward.h"
 #include "leave.h"
 #include "lib/rules/tablet.h"
+#include "mark.h"
 #include "minor.h"
 #include "named.h"
 #include "os.h"
@@ -710,11 +711,13 @@ static bool compact(struct ebbgc_heap *h, uint32_t region, struct tidying *t, ui
 	if (now >= t->until)
 		return true;
 	e = far_compact(h, region, (unsigned int)((t->until - now) / 1000000) + 1);
-	if (e) {
-		/* -EAGAIN: the store does not want to now. */
-		__atomic_fetch_add(&h->far.failures, e != -EAGAIN, __ATOMIC_RELAXED);
-		return false;
+	/* -EAGAIN: the store does not want to now; -ENOENT: all has come back meanwhile. */
+	if (e && e != -EAGAIN && e != -ENOENT) {
+		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
+		t->until = 0;
 	}
+	if (e)
+		return false;
 	*stored -= before - far_stored_of(r)->bytes;
 	return true;
 }
@@ -747,7 +750,8 @@ static void tidy(struct ebbgc_heap *h)
 		return;
 	t.buffer = os_map(REGION_SIZE);
 	t.until = far_compacts(h) && !few ? os_now() + COMPACT_NS : 0;
-	for (uint32_t r = h->far.mine.head; t.buffer && r != REGION_NONE; r = h->regions[r].next) {
+	for (uint32_t r = h->far.mine.head;
+	     t.buffer && r != REGION_NONE && !marking_abandoned(h); r = h->regions[r].next) {
 		const struct far_region *f = &h->far.regions[r];
 		uint64_t bytes = far_stored_of(f)->bytes, left = live_bytes(h, r);
 		/* What the store has compacted has most of its addresses unused. */
