@@ -92,12 +92,13 @@ static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
 static uint64_t image_of(const struct ebbgc_heap *h, uint64_t object)
 {
 	uint32_t region = region_of(h, object);
-	const struct far_stored *r = far_stored_of(&h->far.regions[region]);
+	const struct far_stored *r;
 	uint8_t kind = h->kinds[region];
 	size_t slot;
 
 	if (!region_is_out(h, region) || region_state(h, region) == FAR_LEAVING)
 		return object;
+	r = far_stored_of(&h->far.regions[region]);
 	slot = (object & (REGION_SIZE - 1)) / h->slot_size[kind];
 	if (!r->tablet || !tablet_has(r->tablet, (uint32_t)slot))
 		return 0;
@@ -540,12 +541,15 @@ static void check_store(struct ebbgc_heap *h)
 	struct far_check c = { .h = h };
 
 	for (uint32_t r = 0; r < h->top; r++) {
-		const struct far_stored *f = far_stored_of(&h->far.regions[r]);
 		enum far_state state = region_state(h, r);
 		uint32_t size, slots, place = 0;
+		const struct far_stored *f;
 
 		/* The region may become AWAY meanwhile, but not EMPTY. */
-		if (state != FAR_AWAY || !f->shadow || region_lost(h, r))
+		if (state != FAR_AWAY || region_lost(h, r))
+			continue;
+		f = far_stored_of(&h->far.regions[r]);
+		if (!f->shadow)
 			continue;
 		size = (uint32_t)h->slot_size[h->kinds[r]];
 		slots = tablet_slots(size);
