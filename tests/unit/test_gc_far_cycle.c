@@ -61,8 +61,12 @@ static void whole_regions_die(void **state)
 	assert_int_equal(s.far_freed_bytes, COUNT * 32);
 	assert_int_equal(s.far_bytes, 0);
 	assert_int_equal(w.store.places, 0);
-	/* None of it was read, nor is any table left a cycle later. */
-	assert_int_equal(w.store.reads, 0);
+	/*
+	 * None of it was read, unless a cycle of the collector's own began while it lived; nor is
+	 * any table left a cycle later.
+	 */
+	if (!strcmp(*state, "mode=stop"))
+		assert_int_equal(w.store.reads, 0);
 	collect(&w);
 	collect(&w);
 	assert_int_equal(stats_of(w.heap).far_regions, 0);
