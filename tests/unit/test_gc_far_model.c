@@ -1406,14 +1406,17 @@ static void check(void)
 static bool is_new(void)
 {
 	const unsigned char *p = (const unsigned char *)&s;
-	uint64_t hash = 0xcbf29ce484222325u;
+	uint64_t hash = 0xcbf29ce484222325u, word;
 	uint32_t at;
 
-	for (size_t i = 0; i < sizeof(s); i++)
-		hash = (hash ^ p[i]) * 0x100000001b3u;
-	hash ^= hash >> 29;
-	hash *= 0xbf58476d1ce4e5b9u;
-	hash ^= hash >> 32;
+	for (size_t i = 0; i < sizeof(s); i += sizeof(word)) {
+		size_t left = sizeof(s) - i;
+
+		word = 0;
+		memcpy(&word, p + i, left < sizeof(word) ? left : sizeof(word));
+		hash = (hash ^ word) * 0xbf58476d1ce4e5b9u;
+		hash ^= hash >> 32;
+	}
 	hash += !hash;
 	at = (uint32_t)hash % SEEN;
 	while (seen[at] && seen[at] != hash)
