@@ -83,7 +83,7 @@ GC_SANITIZED += $$(GC_UNIT:%=build/gc-$(1)/%)
 build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/gc/*.h tests/unit/gc_*.h) | deps
 	$$(call say,TEST,$$@)
 	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -Idaemon -fsanitize=$(1) \
-		-fno-omit-frame-pointer -Iuserlib/gc -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
+		-fno-omit-frame-pointer -Iuserlib/gc -Iuserlib/far -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
 endef
 $(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
 
