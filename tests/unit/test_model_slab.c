@@ -34,68 +34,67 @@ static void restore_lane(const struct lane_parts *from, struct backup_lane *l)
 	memcpy(l->jobs, from->jobs, sizeof(from->jobs));
 }
 
+/* Without the donors that the model lacks: this is most of what a search does. */
 static void save(struct saved *to)
 {
-	struct slots *sl = &m.s.engine.slots;
+	const struct slots *sl = &m.s.engine.slots;
+	struct parts *p = &to->p;
 
 	for (int i = 0; i < SLOTS; i++)
-		for (uint32_t p = 0; p < PAGES; p++)
-			memcpy(W.payload[i][p], payload_of(&W.slot[i], p), 16);
+		for (uint32_t k = 0; k < PAGES; k++)
+			memcpy(W.payload[i][k], payload_of(&W.slot[i], k), 16);
 	to->w = W;
-	to->p = (struct parts){
-		.donor = { m.s.donors.donor[0], m.s.donors.donor[1], m.s.donors.donor[2] },
-		.free = sl->free,
-		.blocked = sl->blocked,
-		.ready = sl->ready,
-		.unanswered = sl->unanswered,
-		.free_count = sl->free_count,
-		.active_count = sl->active_count,
-		.active_excluding = sl->active_excluding,
-		.backlog = m.s.engine.backlog,
-		.need_backup = m.s.engine.need_backup,
-		.held = m.s.engine.held,
-		.resyncs_held = m.s.engine.resyncs_held,
-		.now = m.s.engine.now,
-		.seed = m.s.replicas.seed,
-		.repair = m.s.replicas.repair,
-		.told_backed = m.s.replicas.told_backed,
-	};
-	memcpy(to->p.active, sl->active, sizeof(to->p.active));
-	memcpy(to->p.range, sl->range, sizeof(to->p.range));
-	save_lane(&to->p.queue, &m.s.engine.backup.queue);
-	save_lane(&to->p.reads, &m.s.engine.backup.reads);
+	memcpy(p->donor, m.s.donors.donor, (size_t)m.s.donors.count * sizeof(*p->donor));
+	p->free = sl->free;
+	p->blocked = sl->blocked;
+	p->ready = sl->ready;
+	p->unanswered = sl->unanswered;
+	p->free_count = sl->free_count;
+	p->active_count = sl->active_count;
+	p->active_excluding = sl->active_excluding;
+	memcpy(p->active, sl->active, sizeof(p->active));
+	memcpy(p->range, sl->range, sizeof(p->range));
+	save_lane(&p->queue, &m.s.engine.backup.queue);
+	save_lane(&p->reads, &m.s.engine.backup.reads);
+	p->backlog = m.s.engine.backlog;
+	p->need_backup = m.s.engine.need_backup;
+	p->held = m.s.engine.held;
+	p->resyncs_held = m.s.engine.resyncs_held;
+	p->now = m.s.engine.now;
+	p->seed = m.s.replicas.seed;
+	p->repair = m.s.replicas.repair;
+	p->told_backed = m.s.replicas.told_backed;
 }
 
 static void restore(const struct saved *from)
 {
 	struct slots *sl = &m.s.engine.slots;
+	const struct parts *p = &from->p;
 
 	W = from->w;
 	for (int i = 0; i < SLOTS; i++)
-		for (uint32_t p = 0; p < PAGES; p++)
-			memcpy(payload_of(&W.slot[i], p), W.payload[i][p], 16);
-	m.s.donors.donor[0] = from->p.donor[0];
-	m.s.donors.donor[1] = from->p.donor[1];
-	m.s.donors.donor[2] = from->p.donor[2];
-	sl->free = from->p.free;
-	sl->blocked = from->p.blocked;
-	sl->ready = from->p.ready;
-	sl->unanswered = from->p.unanswered;
-	sl->free_count = from->p.free_count;
-	sl->active_count = from->p.active_count;
-	sl->active_excluding = from->p.active_excluding;
-	memcpy(sl->active, from->p.active, sizeof(from->p.active));
-	memcpy(sl->range, from->p.range, sizeof(from->p.range));
-	restore_lane(&from->p.queue, &m.s.engine.backup.queue);
-	restore_lane(&from->p.reads, &m.s.engine.backup.reads);
-	m.s.engine.backlog = from->p.backlog;
-	m.s.engine.need_backup = from->p.need_backup;
-	m.s.engine.held = from->p.held;
-	m.s.engine.resyncs_held = from->p.resyncs_held;
-	m.s.engine.now = from->p.now;
-	m.s.replicas.seed = from->p.seed;
-	m.s.replicas.repair = from->p.repair;
-	m.s.replicas.told_backed = from->p.told_backed;
+		for (uint32_t k = 0; k < PAGES; k++)
+			memcpy(payload_of(&W.slot[i], k), W.payload[i][k], 16);
+	memcpy(m.s.donors.donor, p->donor, (size_t)m.s.donors.count * sizeof(*p->donor));
+	sl->free = p->free;
+	sl->blocked = p->blocked;
+	sl->ready = p->ready;
+	sl->unanswered = p->unanswered;
+	sl->free_count = p->free_count;
+	sl->active_count = p->active_count;
+	sl->active_excluding = p->active_excluding;
+	memcpy(sl->active, p->active, sizeof(p->active));
+	memcpy(sl->range, p->range, sizeof(p->range));
+	restore_lane(&p->queue, &m.s.engine.backup.queue);
+	restore_lane(&p->reads, &m.s.engine.backup.reads);
+	m.s.engine.backlog = p->backlog;
+	m.s.engine.need_backup = p->need_backup;
+	m.s.engine.held = p->held;
+	m.s.engine.resyncs_held = p->resyncs_held;
+	m.s.engine.now = p->now;
+	m.s.replicas.seed = p->seed;
+	m.s.replicas.repair = p->repair;
+	m.s.replicas.told_backed = p->told_backed;
 }
 
 static void mix(uint64_t *h, uint64_t v)
@@ -216,18 +215,40 @@ static uint64_t fingerprint(void)
 	return h ? h : 1;
 }
 
-/* True the first time. */
-static bool is_new(uint64_t print)
+static uint64_t *place_of(uint64_t print)
 {
 	uint32_t at = (uint32_t)(print >> 20) & (m.seen_size - 1);
 
 	while (m.seen[at] && m.seen[at] != print)
 		at = (at + 1) & (m.seen_size - 1);
-	if (m.seen[at])
+	return &m.seen[at];
+}
+
+/* Doubles the table of states: a search of few states has a small one. */
+static void grow(void)
+{
+	uint64_t *before = m.seen;
+	uint32_t size = m.seen_size;
+
+	m.seen_size = 2 * size;
+	m.seen = calloc(m.seen_size, sizeof(*m.seen));
+	assert_non_null(m.seen);
+	for (uint32_t i = 0; i < size; i++)
+		if (before[i])
+			*place_of(before[i]) = before[i];
+	free(before);
+}
+
+/* True the first time. */
+static bool is_new(uint64_t print)
+{
+	uint64_t *place = place_of(print);
+
+	if (*place)
 		return false;
-	m.seen[at] = print;
-	if (++m.states > m.seen_size / 4 * 3)
-		violated("more states than room for them", m.states, m.seen_size);
+	*place = print;
+	if (++m.states > m.seen_size / 2)
+		grow();
 	return true;
 }
 
@@ -291,12 +312,10 @@ static void explore(int depth)
 
 static int with_model(void **state)
 {
-	m.seen_size = 1u << 23;
 	m.memory = calloc(SLOTS * PAGES, PAGE);
 	m.saved = calloc(DEPTH, sizeof(*m.saved));
-	m.seen = calloc(m.seen_size, sizeof(*m.seen));
 	m.used = calloc(COUNTERS, 1);
-	return m.memory && m.saved && m.seen && m.used &&
+	return m.memory && m.saved && m.used &&
 	       !seal_table_init(&m.s.engine.sealing.seals, PAGES, NULL) &&
 	       !sealer_init(&m.s.engine.sealing.sealer, &m.s.engine.sealing.seals, NULL) ? 0 : -1;
 }
@@ -306,7 +325,6 @@ static int without_model(void **state)
 	sealing_free(&m.s.engine.sealing);
 	free(m.memory);
 	free(m.saved);
-	free(m.seen);
 	free(m.used);
 	return 0;
 }
@@ -315,8 +333,11 @@ static void search(const struct model *model)
 {
 	begin(model);
 	m.states = 0;
-	memset(m.seen, 0, m.seen_size * sizeof(*m.seen));
+	m.seen_size = 1u << 14;
+	m.seen = calloc(m.seen_size, sizeof(*m.seen));
+	assert_non_null(m.seen);
 	explore(0);
+	free(m.seen);
 	printf("%s: %u states\n", model->name, m.states);
 	assert_true(m.states >= model->states);
 }
