@@ -6,6 +6,7 @@
 #ifndef EBB_MODEL_SESSION_INSIDE_H
 #define EBB_MODEL_SESSION_INSIDE_H
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include "tests/fuzz/kmod_kernel.h"
@@ -15,7 +16,8 @@
 #include "world.h"
 
 enum { SLABS = 2, LENT = 3, CHUNK = 2560, CHUNKS = 9, STACK = 8 << 10, GRACE_MS = 60000 };
-enum { PACKETS = SLABS };
+/* FREED: bytes of a freed chunk that are marked so. */
+enum { PACKETS = SLABS, FREED = 64 };
 enum { CLOSER, RELEASER, USER, THREADS };
 enum block { IDLE, READY, ON_LOCK, ON_DONE, ON_REPLY, ON_WORK, ON_CONNECT };
 
@@ -26,7 +28,7 @@ struct thread {
 	bool timed_out;
 	u8 command, slab;
 	_Alignas(8) const u8 *sp;
-	ucontext_t context;
+	jmp_buf context;
 };
 
 struct packet {
@@ -39,7 +41,7 @@ struct packet {
 struct world {
 	const struct session_model *model;
 	struct thread thread[THREADS];
-	ucontext_t driver;
+	jmp_buf driver;
 	int running;
 	/* From here to now: in the fingerprint. */
 	_Alignas(8) struct session_budget left;
@@ -78,7 +80,7 @@ struct world {
 	u32 at_donor;             /* connection whose queue pairs it has; 0 = none */
 	u32 keys;
 	_Alignas(8) unsigned long now;
-	bool used[CHUNKS];
+	u16 used[CHUNKS];         /* bytes; 0: free */
 	_Alignas(16) u8 heap[CHUNKS][CHUNK];
 	_Alignas(16) u8 stack[THREADS][STACK];
 };

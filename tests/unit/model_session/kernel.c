@@ -9,7 +9,7 @@ void *kzalloc(size_t size, int flags)
 	for (int i = 0; size <= CHUNK && i < CHUNKS; i++) {
 		if (W.used[i])
 			continue;
-		W.used[i] = true;
+		W.used[i] = (u16)size;
 		return memset(W.heap[i], 0, size);
 	}
 	wrong("the heap is full: something leaks");
@@ -24,8 +24,8 @@ void kfree(void *p)
 		return;
 	if (p != W.heap[i] || !W.used[i])
 		wrong("freed twice");
-	W.used[i] = false;
-	memset(p, 0xdd, 64);
+	W.used[i] = 0;
+	memset(p, 0xdd, FREED);
 }
 
 bool is_allocated(const void *p)
@@ -45,14 +45,25 @@ u64 get_random_u64(void)
 
 /* --- threads --- */
 
+/*
+ * Switches to @to, until another switch comes back to @from.  swapcontext() would take two system
+ * calls.
+ */
+static __attribute__((noinline)) void switch_to(jmp_buf from, jmp_buf to)
+{
+	if (!_setjmp(from))
+		_longjmp(to, 1);
+}
+
 void block_on(enum block block, const void *on)
 {
 	struct thread *t = &W.thread[W.running];
 
 	t->block = block;
 	t->on = on;
-	t->sp = __builtin_frame_address(0);
-	swapcontext(&t->context, &W.driver);
+	/* With the registers that this function and switch_to() push. */
+	t->sp = (const u8 *)__builtin_frame_address(0) - 128;
+	switch_to(t->context, W.driver);
 }
 
 void may_preempt(void)
@@ -140,24 +151,38 @@ static void thread_main(int which)
 	block_on(IDLE, NULL);
 }
 
-void run(int which)
+static void stopped(int which)
 {
-	W.running = which;
-	swapcontext(&W.driver, &W.thread[which].context);
 	W.running = -1;
 	if (W.stack[which][0])
 		wrong("a stack overflows");
 }
 
+void run(int which)
+{
+	W.running = which;
+	switch_to(W.driver, W.thread[which].context);
+	stopped(which);
+}
+
+/* Begins a thread, which comes back to @from. */
+static __attribute__((noinline)) void begin(jmp_buf from, const ucontext_t *first)
+{
+	if (!_setjmp(from))
+		setcontext(first);
+}
+
 void start(int which)
 {
-	struct thread *t = &W.thread[which];
+	ucontext_t first;
 
 	memset(W.stack[which], 0, STACK);
-	getcontext(&t->context);
-	t->context.uc_stack.ss_sp = W.stack[which];
-	t->context.uc_stack.ss_size = STACK;
-	t->context.uc_link = &W.driver;
-	makecontext(&t->context, (void (*)(void))thread_main, 1, which);
-	run(which);
+	getcontext(&first);
+	first.uc_stack.ss_sp = W.stack[which];
+	first.uc_stack.ss_size = STACK;
+	first.uc_link = NULL;
+	makecontext(&first, (void (*)(void))thread_main, 1, which);
+	W.running = which;
+	begin(W.driver, &first);
+	stopped(which);
 }

@@ -18,15 +18,26 @@ size_t session_size(void)
 	return sizeof(W);
 }
 
+/* Copies all of @from that counts: a search does little else. */
+static void copy(struct world *to, const struct world *from)
+{
+	memcpy(to, from, offsetof(struct world, heap));
+	for (int i = 0; i < CHUNKS; i++)
+		memcpy(to->heap[i], from->heap[i], from->used[i] > FREED ? from->used[i] : FREED);
+	for (int i = 0; i < THREADS; i++)
+		if (from->thread[i].block != IDLE)
+			memcpy(to->stack[i], from->stack[i], STACK);
+}
+
 void session_save(void *to)
 {
 	W.now = jiffies;
-	memcpy(to, &W, sizeof(W));
+	copy(to, &W);
 }
 
 void session_restore(const void *from)
 {
-	memcpy(&W, from, sizeof(W));
+	copy(&W, from);
 	jiffies = W.now;
 }
 
@@ -52,7 +63,7 @@ u64 session_fingerprint(void)
 		mix(&h, t, offsetof(struct thread, sp));
 		if (t->block == IDLE)
 			continue;
-		mix(&h, &t->context, sizeof(t->context));
+		mix(&h, t->context, sizeof(t->context));
 		mix(&h, t->sp, (size_t)(W.stack[i] + STACK - t->sp));
 	}
 	mix(&h, &W.left, offsetof(struct world, now) - offsetof(struct world, left));
