@@ -181,7 +181,7 @@ static void atomics(void **state)
 	ebbdsm_close(a);
 }
 
-enum { PROCESSES = 3, TURNS = 200 };
+enum { PROCESSES = 3, TURNS = 200, PASSES = 50 };
 
 static struct {
 	struct ebbdsm_words words;
@@ -609,7 +609,7 @@ static void *passes_on(void *data)
 
 		if (r == -EPIPE)
 			return NULL;
-		if (!r && value < TURNS) {
+		if (!r && value < PASSES) {
 			value++;
 			r = ebbdsm_send(data, &shared.channel, &value, 8, -1);
 		} else if (!r) {
