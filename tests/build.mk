@@ -169,7 +169,7 @@ check: lint test-build
 
 # Resumes after an interruption or a failure: FRESH=1 runs all again.
 check-all: lint test-build deb kmod-guest $(B)/guest/container
-	$(Q)FRESH=$(FRESH) EBBGC_TEST_LONG=1 $(CHECK) --all $(UNIT_TESTS)
+	$(Q)FRESH=$(FRESH) EBB_TEST_LONG=1 $(CHECK) --all $(UNIT_TESTS)
 
 # Other projects' suites: tests/outside/README.md.
 check-outside: all

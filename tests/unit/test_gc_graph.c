@@ -4,7 +4,7 @@
 static void random_programs(void **state)
 {
 	const char *options = *state;
-	unsigned int steps = getenv("EBBGC_TEST_LONG") ? 100000 : 30000;
+	unsigned int steps = getenv("EBB_TEST_LONG") ? 100000 : 10000;
 
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		struct ebbgc_stats s = graph_run(options, seed * 1000003, steps);

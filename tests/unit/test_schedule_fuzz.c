@@ -6,12 +6,11 @@
 #include "tests/fuzz/gc.h"
 #include "gc_test.h"
 
-#define SECONDS 4
-#define SEEDS 200		/* in which a bug of two steps has to be found */
+#define SEEDS 100		/* in which a bug of two steps has to be found */
 
 static void graphs(void **unused)
 {
-	time_t end = time(NULL) + SECONDS;
+	time_t end = time(NULL) + (getenv("EBB_TEST_LONG") ? 4 : 2);
 
 	for (uint64_t seed = 1; time(NULL) < end; seed++) {
 		struct fuzz_gc_result r;
@@ -28,7 +27,7 @@ static void graphs(void **unused)
 
 static void same_seed_same_schedule(void **unused)
 {
-	for (uint64_t seed = 1; seed < 12; seed++) {
+	for (uint64_t seed = 1; seed < (getenv("EBB_TEST_LONG") ? 12 : 5); seed++) {
 		struct fuzz_gc_result first, second, other;
 
 		assert_int_equal(fuzz_apart(fuzz_gc, seed, &first), 0);
