@@ -6,7 +6,7 @@
 #include "tests/fuzz/gc.h"
 #include "gc_test.h"
 
-#define SEEDS 100		/* in which a bug of two steps has to be found */
+#define SEEDS 200		/* in which a bug of two steps has to be found */
 
 static void graphs(void **unused)
 {
