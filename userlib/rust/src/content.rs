@@ -38,7 +38,8 @@ unsafe impl<T: FarSafe, const N: usize> FarSafe for [T; N] {}
 // For tasks without arguments or results.
 unsafe impl FarSafe for () {}
 
-/// Defines a structure, `#[repr(C)]` and `Copy`, that is [`FarSafe`] if all its fields are.
+/// Defines a structure, `#[repr(C)]` and `Copy`, that is [`FarSafe`] if all its fields are.  It has
+/// no padding, whose bytes have no value, and would be sent.
 ///
 /// ```
 /// ebbdsm::far_safe! {
@@ -61,6 +62,11 @@ macro_rules! far_safe {
         }
 
         unsafe impl $crate::FarSafe for $name where $($type: $crate::FarSafe),+ {}
+
+        const _: () = assert!(
+            ::std::mem::size_of::<$name>() == 0 $(+ ::std::mem::size_of::<$type>())+,
+            concat!(stringify!($name), " has padding: order its fields by size, or add some")
+        );
     };
 }
 

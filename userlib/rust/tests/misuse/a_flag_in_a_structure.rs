@@ -8,6 +8,6 @@ type Flag = u8;
 ebbdsm::far_safe! {
     pub struct Row {
         pub key: u64,
-        pub is_new: Flag,
+        pub is_new: [Flag; 8],
     }
 }
