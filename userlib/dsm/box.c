@@ -68,20 +68,26 @@ int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
 	uint64_t size = c->head.size;
 	int r = 0;
 
+	heap_begin_write(&dsm->heap, at);
 	if (memory) {
 		memcpy(memory->bytes, c->bytes, size);
 		free(copy);
 		dsm_publish(memory, at, stamp, size, 0);
+		dsm_save(dsm, at, stamp, memory);
 	} else {
 		dsm_publish(c, at, stamp, size, 0);
 		dsm_leave(dsm, 0);
 		r = link_write(dsm_link(dsm, at), at, c, DSM_HEAD + size);
 		pthread_mutex_lock(&dsm->lock);
+		/* At a twin alone it is as if the donor were lost later. */
+		if (!dsm_save(dsm, at, stamp, c) && r == -EIO)
+			r = 0;
 		if (r)
 			free(copy);
 		else
 			keep(dsm, copy, at, stamp);
 	}
+	heap_end_write(&dsm->heap, at);
 	if (r)
 		return r;
 	slot->size = (uint32_t)size;
@@ -112,19 +118,48 @@ static void read_again(ebbdsm_t *dsm, const struct copy *copy, const struct name
 	free(again);
 }
 
+/* Returns whether a value may be at a twin whose read at its donor ended with @r. */
+static bool may_be_saved(int r, const struct dsm_op *op)
+{
+	/* Its owner may have lost this donor, and live. */
+	return r == -EIO || r == -EOWNERDEAD || (r == -ESTALE && dsm_was_left(op));
+}
+
+/*
+ * Reads the value at its donor.  Mapped memory of a donor that has exited is not read: an owner
+ * that had not mapped it could not say there that the value is over.
+ */
+static int read_place(ebbdsm_t *dsm, struct link *l, struct dsm_op *op, struct content *to)
+{
+	if (dsm->heap.replicas && l->maps && link_settle(l) == -EIO)
+		return -EIO;
+	return link_run(l, op, to);
+}
+
 /* Reads the value from its donor to a copy that others can see already.  Without the lock. */
 static int load(ebbdsm_t *dsm, struct copy *copy, const struct name *n)
 {
+	struct link *l = &dsm->link[n->donor];
+	uint64_t size;
 	struct dsm_op op;
 	int r;
 
 	dsm_read(&op, copy->at, copy->stamp);
-	r = link_run(&dsm->link[n->donor], &op, &copy->content);
+	r = read_place(dsm, l, &op, &copy->content);
+	size = op.after.size;
+	if (r && dsm->heap.replicas && may_be_saved(r, &op)) {
+		int saved = dsm_read_saved(dsm, copy->at, copy->stamp, &copy->content, &size);
+
+		if (!saved || saved == -ENOMEM || (r == -EIO && saved == -ESTALE))
+			r = saved;
+	}
 	if (r)
 		return r;
-	copy->content.head.size = op.after.size;
-	if (!dsm_size_fits(copy->at, op.after.size))
+	copy->content.head.size = size;
+	if (!dsm_size_fits(copy->at, size))
 		return -ESTALE;
+	if (link_is_lost(l))
+		return 0;
 	if (dsm->check)
 		read_again(dsm, copy, n);
 	return 0;
@@ -256,8 +291,11 @@ static int make(ebbdsm_t *dsm, uint32_t donor, const void *content, size_t size,
 	else
 		memset(memory->bytes, 0, size);
 	slot->stamp = heap_stamp(&dsm->heap, at);
-	slot->state = SLOT_OWNED;
 	dsm_publish(memory, at, slot->stamp, size, 0);
+	heap_begin_write(&dsm->heap, at);
+	dsm_save(dsm, at, slot->stamp, memory);
+	heap_end_write(&dsm->heap, at);
+	slot->state = SLOT_OWNED;
 	*box = (struct ebbdsm_box){ at, slot->stamp };
 	return 0;
 }
@@ -301,9 +339,10 @@ int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot)
 	struct slot *was = *slot;
 	const struct content *memory = heap_memory(&dsm->heap, box->at);
 	struct copy *copy = NULL;
+	bool is_mapped = memory, is_cut = heap_is_cut(&dsm->heap, box->at);
 	int r = 0;
 
-	if (!heap_is_worn(&dsm->heap, box->at))
+	if (!is_cut && !heap_is_worn(&dsm->heap, box->at))
 		return 0;
 	was->state = SLOT_WORKING;
 	if (!memory) {
@@ -311,12 +350,14 @@ int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot)
 		memory = &copy->content;
 	}
 	if (!r)
-		r = make(dsm, dsm_link(dsm, old.at)->number, memory->bytes, was->size, box);
+		r = make(dsm, is_cut ? DSM_ANY : dsm_link(dsm, old.at)->number, memory->bytes,
+			 was->size, box);
 	if (copy)
 		cache_return(&dsm->cache, copy);
 	was->state = SLOT_OWNED;
+	/* Mapped memory can be used without its donor. */
 	if (r)
-		return r;
+		return is_cut && is_mapped && !heap_is_worn(&dsm->heap, old.at) ? 0 : r;
 	heap_free(&dsm->heap, old.at);
 	return dsm_own(dsm, box, slot);
 }
@@ -467,9 +508,13 @@ static int write_back(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *c
 	int r;
 
 	dsm_change(&op, at, stamp);
+	heap_begin_write(&dsm->heap, at);
 	dsm_leave(dsm, 0);
 	r = link_run(dsm_link(dsm, at), &op, &copy->content);
 	pthread_mutex_lock(&dsm->lock);
+	if (!dsm_save(dsm, at, stamp, &copy->content) && r == -EIO)
+		r = 0;
+	heap_end_write(&dsm->heap, at);
 	if (r)
 		free(copy);
 	else
@@ -508,7 +553,11 @@ int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
 		slot->state = SLOT_WORKING;
 		r = write_back(dsm, box->at, slot->ticket, copy);
 	} else {
+		slot->state = SLOT_WORKING;
+		heap_begin_write(&dsm->heap, box->at);
 		dsm_publish(memory, box->at, slot->ticket, slot->size, 0);
+		dsm_save(dsm, box->at, slot->ticket, memory);
+		heap_end_write(&dsm->heap, box->at);
 	}
 	slot->stamp = slot->ticket;
 	slot->state = SLOT_OWNED;

@@ -30,6 +30,7 @@ struct desk_load {
 	uint32_t running, unused; /* tasks that are executed now */
 	uint64_t executed;        /* tasks, since it began */
 	uint64_t boxes[DESK_DONORS], bytes[DESK_DONORS]; /* its own, by donor; bytes of extents */
+	uint64_t bare, at_twins, lost; /* of struct ebbdsm_counts */
 };
 
 struct desk_record {
@@ -46,7 +47,8 @@ struct desk {
 	uint32_t seats, unused;     /* in use; 0 = it executes no tasks */
 	char host[DESK_TEXT], build[DESK_TEXT]; /* build "" = no tasks */
 	struct desk_load load;
-	uint64_t padding[87];
+	uint64_t twins;             /* place of the list of twins at this donor (twin.h), or 0 */
+	uint64_t padding[83];
 	uint64_t seat[DESK_SEATS];
 	uint64_t padding2[320];
 	struct desk_record record[DESK_RECORDS];

@@ -129,7 +129,8 @@ static bool has_changed(const struct desk_load *now, const struct desk_load *was
 	return cpu >= LOAD_STEP || memory >= LOAD_STEP || now->running != was->running ||
 	       now->executed != was->executed ||
 	       memcmp(now->boxes, was->boxes, sizeof(now->boxes)) ||
-	       memcmp(now->bytes, was->bytes, sizeof(now->bytes));
+	       memcmp(now->bytes, was->bytes, sizeof(now->bytes)) || now->bare != was->bare ||
+	       now->at_twins != was->at_twins || now->lost != was->lost;
 }
 
 /* Sets *@now to this process's load.  Returns whether others are to be told. */
@@ -145,6 +146,9 @@ static bool take_load(ebbdsm_t *dsm, struct desk_load *now)
 		now->boxes[i] = dsm->heap.part[i].places;
 		now->bytes[i] = dsm->heap.part[i].bytes;
 	}
+	now->bare = dsm->heap.bare;
+	now->at_twins = dsm->twin_reads;
+	now->lost = dsm->lost;
 	dsm_leave(dsm, 0);
 	pthread_mutex_lock(&t->lock);
 	due = t->x.size && at - t->written_at >= UPDATE_MS;

@@ -60,6 +60,13 @@ struct ebbdsm {
 	dsm_settle_more *settle_more; /* or NULL */
 	struct seen_word seen[DSM_SEEN];
 	struct dsm_tasks tasks; /* has locks of its own */
+	uint64_t twin_reads, lost;
+	pthread_mutex_t lists_lock; /* of the following; not held while a donor is waited for */
+	struct dsm_lists {
+		struct dsm_list *list; /* of twins, of all processes, as they were read last */
+		uint32_t n;
+	} lists[EBBDSM_DONORS];
+	int64_t looked_at;          /* when all were read; bell_now(), 0 = never */
 	struct check *check; /* NULL without EBBDSM_CHECK */
 };
 
@@ -86,6 +93,9 @@ static inline bool dsm_turn_reached(uint32_t a, uint32_t b)
 int dsm_enter(ebbdsm_t *dsm);
 /* Gives it up; returns @result. */
 int dsm_leave(ebbdsm_t *dsm, int result);
+
+/* As ebbdsm_settle(), but makes no twins.  Without the lock. */
+int dsm_settle(ebbdsm_t *dsm);
 
 /* --- with the lock held: --- */
 
@@ -114,6 +124,12 @@ int dsm_refresh(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot **slot);
 int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
 	      struct ebbdsm_box *box);
 
+/*
+ * Writes the value named @at, @stamp, which is @c, to the twins of the WORKING place, between
+ * heap_begin_write() and heap_end_write().  Gives the lock up meanwhile.  -EIO: it is at none.
+ */
+int dsm_save(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, const struct content *c);
+
 struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
 struct pending *dsm_pending(ebbdsm_t *dsm, uint64_t at);
 void dsm_pending_end(ebbdsm_t *dsm, struct pending *p);
@@ -129,6 +145,11 @@ int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws);
 
 /* Runs an operation on this process's own place.  Gives the lock up meanwhile. */
 int dsm_run_home(ebbdsm_t *dsm, struct dsm_op *op);
+
+/*
+ * Without the lock: reads the value from a twin.  -ESTALE, -EIO: it is at none, -EINVAL, -ENOMEM.
+ */
+int dsm_read_saved(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct content *to, uint64_t *size);
 
 /* The content of the mapped place @at is complete: gives it its header. */
 void dsm_publish(struct content *c, uint64_t at, uint64_t stamp, uint64_t size, uint64_t hold);

@@ -10,6 +10,9 @@ enum phase {
 	READ_BEGIN,
 	READ_DONE,
 	READ_ASKED,
+	TWIN_BEGIN,
+	TWIN_DONE,
+	COPY_BEGIN,
 	ONE_BEGIN,     /* a change or an offer: one verb */
 	ONE_DONE,
 	TAKE_BEGIN,
@@ -51,6 +54,16 @@ static void begin(struct dsm_op *op, enum phase phase, uint64_t at, uint64_t sta
 void dsm_read(struct dsm_op *op, uint64_t at, uint64_t stamp)
 {
 	begin(op, READ_BEGIN, at, stamp);
+}
+
+void dsm_read_twin(struct dsm_op *op, uint64_t at, uint64_t stamp)
+{
+	begin(op, TWIN_BEGIN, at, stamp);
+}
+
+void dsm_copy(struct dsm_op *op, uint64_t at, uint64_t stamp)
+{
+	begin(op, COPY_BEGIN, at, stamp);
 }
 
 void dsm_change(struct dsm_op *op, uint64_t at, uint64_t stamp)
@@ -101,6 +114,13 @@ void dsm_restore(struct dsm_op *op, uint64_t at, uint64_t hold)
 	op->old = op->after.hold = hold;
 }
 
+int dsm_reclaim_lost(enum dsm_hold state, int result)
+{
+	if (result != -EIO && result != -EBUSY)
+		return result;
+	return state == DSM_HOLD_LENT ? -EOWNERDEAD : -EIO;
+}
+
 /* --- verbs ------------------------------------------------------------------------ */
 
 static struct dsm_verb end(struct dsm_op *op, int result)
@@ -146,16 +166,64 @@ static struct dsm_verb ask_owner(struct dsm_op *op, enum phase next)
 
 /* --- operations ------------------------------------------------------------------- */
 
+/* Returns whether the extent is still the same allocation. */
+static bool is_same_extent(const struct dsm_op *op)
+{
+	return is_valid(op->at, &op->after) &&
+	       dsm_generation(op->after.stamp) == dsm_generation(op->stamp);
+}
+
+bool dsm_was_left(const struct dsm_op *op)
+{
+	return !is_same_extent(op) || op->after.stamp < op->stamp;
+}
+
+static struct dsm_verb read_begin(struct dsm_op *op, enum phase next)
+{
+	struct dsm_verb v = execute(op, next);
+
+	add(&v, DSM_READ, op->at);
+	add(&v, DSM_HEADER, op->at);
+	return v;
+}
+
+/*
+ * The header after the content is the value's.  Before it, it is not where the owner has lost the
+ * donor, and what it had sent takes effect late.
+ */
+static struct dsm_verb found(struct dsm_op *op, enum phase again)
+{
+	return op->head.stamp == op->stamp ? end(op, 0) : read_begin(op, again);
+}
+
 static struct dsm_verb read_done(struct dsm_op *op)
+{
+	if (is_valid(op->at, &op->after) && op->after.stamp == op->stamp)
+		return found(op, READ_DONE);
+	/* Its owner has changed the object since. */
+	if (is_same_extent(op))
+		return end(op, -ESTALE);
+	return ask_owner(op, READ_ASKED);
+}
+
+static struct dsm_verb twin_done(struct dsm_op *op)
 {
 	const struct dsm_head *h = &op->after;
 
 	if (is_valid(op->at, h) && h->stamp == op->stamp)
-		return end(op, 0);
-	/* The extent is still the same allocation: its owner has changed the object since. */
-	if (is_valid(op->at, h) && dsm_generation(h->stamp) == dsm_generation(op->stamp))
-		return end(op, -ESTALE);
-	return ask_owner(op, READ_ASKED);
+		return found(op, TWIN_DONE);
+	/* An earlier stamp: the value has not got here. */
+	return end(op, !h->stamp || (is_same_extent(op) && h->stamp > op->stamp) ? -ESTALE : -EIO);
+}
+
+static struct dsm_verb copy_begin(struct dsm_op *op)
+{
+	struct dsm_verb v = execute(op, ONE_DONE);
+
+	add_stamp(&v, op->at, 0);
+	add(&v, DSM_WHOLE, op->at);
+	add_stamp(&v, op->at, op->stamp);
+	return v;
 }
 
 static struct dsm_verb one_begin(struct dsm_op *op)
@@ -282,18 +350,19 @@ static struct dsm_verb reclaim_again(struct dsm_op *op)
 
 struct dsm_verb dsm_next(struct dsm_op *op, int status)
 {
-	struct dsm_verb v;
-
 	switch ((enum phase)op->phase) {
 	case READ_BEGIN:
-		v = execute(op, READ_DONE);
-		add(&v, DSM_READ, op->at);
-		add(&v, DSM_HEADER, op->at);
-		return v;
+		return read_begin(op, READ_DONE);
 	case READ_DONE:
 		return read_done(op);
 	case READ_ASKED:
 		return end(op, status ? -ESTALE : -EOWNERDEAD);
+	case TWIN_BEGIN:
+		return read_begin(op, TWIN_DONE);
+	case TWIN_DONE:
+		return twin_done(op);
+	case COPY_BEGIN:
+		return copy_begin(op);
 	case ONE_BEGIN:
 		return one_begin(op);
 	case ONE_DONE:

@@ -14,7 +14,7 @@
  *
  *   change    stamp 0; the content; a new stamp: a reader that misses finds another stamp than it
  *             wants, before and after the change
- *   read      the object, then its header again: valid if the stamp is still the one wanted
+ *   read      the object, then its header again: valid if the stamp is the one wanted in both
  *   offer     hold 0 -> ticket, OFFERED (a move) or LENT (a mutable borrow); a ticket is a stamp
  *   take      the receiver writes its claim {ticket}; hold ticket -> claim, TAKEN; reads the object
  *             to a place of its own, checks the header again
@@ -25,8 +25,25 @@
  *   reclaim   hold ticket -> 0 if it is not taken.  If the member of the claim is dead: hold -> 0,
  *             and the object is as it was before the borrow
  *
+ * Twins.  A twin is memory of the owner at another donor, for a place: a copy of its header, with
+ * the place's name, and of its content.  Its hold word is not used.
+ *
+ *   copy      into the twin: stamp 0; the content; the stamp.  A new value is in the twin before
+ *             any other member knows its stamp
+ *   read      by a member that cannot reach the place's donor: as above.  What the twin has is the
+ *             value of that name, or it has another stamp
+ *   reclaim   by an owner that cannot: a loan ends as if the borrower had died, since a return is
+ *             nothing before the owner has taken it.  A parcel is not the owner's again: another
+ *             member may have accepted it
+ *
+ * No member takes anything at a twin: whether a loan or parcel is taken is decided at its place.
+ *
  * Rules for the caller:
- *  - Memory that a member has just allocated is zeroed before anything else is written to it.
+ *  - Memory that a member has just allocated is zeroed before anything else is written to it, twins
+ *    and lists of twins too; of a list, as much as a header has.  The header of a twin is zeroed
+ *    when the place is freed.
+ *  - A member that has lost a donor reads at twins, not in mapped memory.
+ *  - A member that has lost a donor does not use it again.
  *  - Parts of a verb take effect in their order.  A member executes one operation of a place at a
  *    time.  Parts without effect, because the member was fenced or the donor exited, end the
  *    operation: the caller does not call again.
@@ -109,6 +126,7 @@ enum dsm_part_kind {
 	DSM_RECORD, /* READ the record of claim .at to op->other */
 	DSM_STAMP,  /* WRITE stamp .desired, and its check word, of the member's own place .at */
 	DSM_FILL,   /* WRITE the content there from the caller's memory */
+	DSM_WHOLE,  /* ... and the size and hold words before it */
 };
 
 struct dsm_part {
@@ -156,6 +174,21 @@ struct dsm_op {
 /* Reads the value named @at, @stamp.  0; -ESTALE: the place has another; -EOWNERDEAD. */
 void dsm_read(struct dsm_op *op, uint64_t at, uint64_t stamp);
 
+/*
+ * Reads that value at a twin of the place.  0; -ESTALE: the object has changed since, or has ended;
+ * -EIO: it is not there.
+ */
+void dsm_read_twin(struct dsm_op *op, uint64_t at, uint64_t stamp);
+
+/*
+ * Returns whether a read that ended with -ESTALE found no later value: the owner may have lost the
+ * place's donor, or it is changing the object, and the value is not over before that has ended.
+ */
+bool dsm_was_left(const struct dsm_op *op);
+
+/* Writes the value named @at, @stamp to a twin of the member's own place. */
+void dsm_copy(struct dsm_op *op, uint64_t at, uint64_t stamp);
+
 /* Gives the content of the member's own place @at the stamp @stamp. */
 void dsm_change(struct dsm_op *op, uint64_t at, uint64_t stamp);
 
@@ -187,6 +220,12 @@ void dsm_give_back(struct dsm_op *op, uint64_t at, uint64_t ticket, uint64_t cla
  */
 void dsm_reclaim(struct dsm_op *op, uint64_t at, uint64_t ticket, enum dsm_hold state,
 		 bool withdraws);
+
+/*
+ * Returns what a reclaim ends with whose result is @result, or -EIO, where the member has lost the
+ * donor of the place, but not the content.  -EOWNERDEAD: the object is as it was before the loan.
+ */
+int dsm_reclaim_lost(enum dsm_hold state, int result);
 
 /*
  * The offer of what an operation returned could not be taken: the place is the owner's as it was.

@@ -18,9 +18,9 @@
  * Names are sent by channels of the program's own, or stored in objects: they are plain data.
  *
  * A name is a place and a stamp, and names one value for ever.  A view whose object was changed or
- * dropped is -ESTALE for readers that have no copy; a reader that has one may go on to use it, and
- * gets the next value by the next view.  What a reader sees is never torn, and never another
- * object.
+ * dropped is -ESTALE for readers that have no copy (but see Replicas); a reader that has one may go
+ * on to use it, and gets the next value by the next view.  What a reader sees is never torn, and
+ * never another object.
  *
  * Memory.  A space is one pool of each donor of a list, which all processes have in the same order.
  * A process's boxes lie at its home donor, unless that is full or the program says otherwise
@@ -35,6 +35,33 @@
  * its return, but before the owner's ebbdsm_reclaim(): a change by a borrower is final when the
  * owner has reclaimed the box.
  *
+ * Replicas.  If options.replicas is 1, in all processes of the space, each value is also at a
+ * second donor before it can be named, and survives the exit of one donor, also of a process's
+ * connection to it:
+ *
+ *	views	read there, once the connection has ended (options.resume_ms).  When the owner has
+ *		lost the donor, and changes or drops a box, processes that have not lost it may
+ *		read the former value there, until the donor uses that memory again
+ *	boxes	can be used as before.  A box that is changed, lent or given moves to another donor.
+ *		ebbdsm_settle() copies the others for the exit of a next donor
+ *	loans	that were made at the donor end as if the borrower had died, also if it had returned
+ *		the object: ebbdsm_reclaim() returns -EOWNERDEAD; but if the owner has mapped the
+ *		donor's memory, what no process has borrowed is withdrawn: 0.  The borrower's
+ *		ebbdsm_return_loan() returns -EIO, or 0 without effect where it reaches the donor
+ *	parcels  at the donor that were not accepted are lost: -EIO, and -ESTALE after
+ *		ebbdsm_settle(); but if the giver has mapped the donor's memory, and they are not
+ *		accepted, ebbdsm_reclaim() withdraws them
+ *
+ * What is at no donor, or at one whose memory was used up for a copy, is lost with its only donor:
+ * -EIO; ebbdsm_counts says how much there is.  Words, mutexes, channels, references of shared
+ * objects, and tasks have no copies.  ebbdsm_new(), ebbdsm_return_mut(), ebbdsm_accept(), and
+ * ebbdsm_reclaim() of what was returned, wait for one round trip more if the second donor is over
+ * TCP.  Calls that make or end places may wait for a silent donor that has their second copies,
+ * until that connection ends.  Calls of other threads that send no message do not wait for them,
+ * unless one of them waits for new memory at the donor of its place.  While a view's donor is
+ * there, a value that only the second donor has may be -ESTALE, or -EOWNERDEAD if the donor has
+ * fenced its owner, for half a second.
+ *
  * Conventions.  Sizes are in bytes.  Functions return 0 or a negative errno, or a pointer, or NULL
  * with errno set; on failure they leave outputs unchanged.  Errors of every function with a handle,
  * unless noted:
@@ -46,8 +73,8 @@
  *	-EBUSY   the box is borrowed, lent, or in transit
  *	-EINVAL  no such name is possible, or the pointer is not that of a borrow
  *	-EIO     the donor has exited, or this process is fenced there: ebbdsm_why() says which.
- *		 What lies at that donor is lost to others; a process with a mapped home may go on
- *		 to borrow its boxes, to save what is in them
+ *		 Without replicas, what lies there is lost to others; a process with a mapped home
+ *		 may go on to borrow its boxes, to save what is in them
  *	-ENOSPC  the donor's far memory is used up (of functions that need a place)
  *	-ENOBUFS  the cache budget, or 32768 takes at one donor, are in use; return borrows
  *	-ENOMEM  this process has no memory
@@ -145,6 +172,8 @@ struct ebbdsm_options {
 	unsigned timeout_ms;       /* of ebbfar_open() */
 	unsigned resume_ms;        /* of ebbfar_open() */
 	char error[512];           /* set on failure: "THING: CAUSE; REMEDY" */
+	unsigned replicas;         /* 0, or, with two donors or more, 1: see above */
+	unsigned unused;
 };
 
 /* An owner's.  Zero it to begin; move it by ebbdsm_move(), never copy it. */
@@ -335,6 +364,9 @@ struct ebbdsm_counts {
 	uint64_t posted;       /* ... and not waited for */
 	uint64_t cached;       /* bytes in the cache now */
 	uint64_t places;       /* of this process's objects, at all donors, now */
+	uint64_t at_twins;     /* values that were read at twins */
+	uint64_t lost;         /* ... that were looked for there, and are lost */
+	uint64_t bare;         /* bytes of this process's memory that has no twin now */
 };
 
 EBBDSM_API void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts) EBBDSM_NONNULL(1, 2)

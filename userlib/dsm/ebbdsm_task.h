@@ -170,8 +170,8 @@ EBBDSM_API int ebbdsm_cancel(ebbdsm_t *dsm, ebbdsm_job_t *job);
  * Waits up to @timeout_ms, -1 = without limit, for a task and executes it.  0: executed or refused
  * one; -EAGAIN: none came; -EINVAL: ebbdsm_register() was not called with .waiting; -ENOSPC,
  * -ENOBUFS, -ENOMEM: a task waits, and there is no memory to take it; -EIO: a donor of the space
- * has exited; if it is not the home donor, call again, and tasks are executed.  Does what
- * ebbdsm_settle() does, every second.
+ * has exited; if it is not the home donor, call again, and tasks are executed; with replicas,
+ * only the home donor, or one that a task needs.  Does what ebbdsm_settle() does, every second.
  */
 EBBDSM_API int ebbdsm_work(ebbdsm_t *dsm, int timeout_ms);
 

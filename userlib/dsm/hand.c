@@ -289,7 +289,11 @@ static int take_returned(ebbdsm_t *dsm, struct ebbdsm_box *box, struct slot *slo
 static void get_back(ebbdsm_t *dsm, const struct ebbdsm_box *box, struct slot *slot)
 {
 	struct pending *p = dsm_pending(dsm, box->at);
+	struct content *memory = heap_memory(&dsm->heap, box->at);
 
+	/* A late return finds that. */
+	if (memory && heap_is_cut(&dsm->heap, box->at))
+		__atomic_store_n(&memory->head.hold, 0, __ATOMIC_SEQ_CST);
 	slot->state = SLOT_OWNED;
 	if (p)
 		dsm_pending_end(dsm, p);
@@ -324,8 +328,19 @@ int dsm_take_back(ebbdsm_t *dsm, struct ebbdsm_box *box, bool withdraws)
 	dsm_reclaim(&op, box->at, slot->ticket,
 		    state == SLOT_LENT ? DSM_HOLD_LENT : DSM_HOLD_OFFERED, withdraws);
 	r = dsm_run_home(dsm, &op);
-	if (r == DSM_RETURNED)
-		return take_returned(dsm, box, slot, &op) ?: DSM_RETURNED;
+	if (r == DSM_RETURNED) {
+		r = take_returned(dsm, box, slot, &op);
+		if (r != -EIO)
+			return r ?: DSM_RETURNED;
+	}
+	/* In mapped memory, a borrower that cannot return it looks alive. */
+	if (r == -EBUSY && dsm->heap.replicas) {
+		dsm_leave(dsm, 0);
+		link_settle(dsm_link(dsm, box->at));
+		pthread_mutex_lock(&dsm->lock);
+	}
+	if (heap_is_cut(&dsm->heap, box->at))
+		r = dsm_reclaim_lost(state == SLOT_LENT ? DSM_HOLD_LENT : DSM_HOLD_OFFERED, r);
 	if (!r || r == -EOWNERDEAD) {
 		get_back(dsm, box, slot);
 	} else if (r == -ESTALE) {

@@ -85,6 +85,155 @@ static bool is_worn(const struct block *b)
 	return b->numbers + NUMBERS_KEPT >= DSM_NUMBERS;
 }
 
+/* --- twins ----------------------------------------------------------------------- */
+
+/* A donor that had no memory is asked again after as long, ms. */
+#define ROOM_PAUSE 2000
+/* A block that could not be copied is copied again after as long, doubled each time, ms. */
+#define MEND_PAUSE 1000
+#define MEND_PAUSE_MOST 64000
+
+/* Waits for a change by another call, which has not to send what this one has posted. */
+static void wait_for_others(struct heap *h)
+{
+	if (!h->told.later) {
+		pthread_cond_wait(h->told.changed, h->told.lock);
+		return;
+	}
+	twin_unlock(&h->told);
+	pthread_mutex_lock(h->told.lock);
+}
+
+static void note_bare(struct heap *h, struct block *b, bool is_bare)
+{
+	if (b->is_bare == is_bare)
+		return;
+	b->is_bare = is_bare;
+	h->bare += is_bare ? b->x.size : -(uint64_t)b->x.size;
+	h->bares += is_bare ? 1 : -(uint64_t)1;
+	if (is_bare) {
+		b->bare_next = NULL;
+		b->bare_prev = h->bare_last;
+		*(h->bare_last ? &h->bare_last->bare_next : &h->bare_first) = b;
+		h->bare_last = b;
+		return;
+	}
+	*(b->bare_prev ? &b->bare_prev->bare_next : &h->bare_first) = b->bare_next;
+	*(b->bare_next ? &b->bare_next->bare_prev : &h->bare_last) = b->bare_prev;
+}
+
+static bool is_used(const struct heap_twin *t)
+{
+	return t->link && !t->is_old;
+}
+
+/* Frees memory at a donor without waiting.  Without memory, when this process leaves. */
+static void free_later(struct heap *h, struct link *link, const struct ebbfar_extent *x)
+{
+	twin_later(&h->told, link, EBBFAR_FREE, x, 0, NULL, 0);
+	h->full[link->number].until = 0;
+}
+
+static void unlist_twin(struct heap *h, const struct block *b, struct link *link)
+{
+	twin_list_remove(&h->list[link->number], link, &h->told, twin_key(b->first));
+}
+
+static void drop_twin(struct heap *h, struct block *b, struct heap_twin *t)
+{
+	unlist_twin(h, b, t->link);
+	free_later(h, t->link, &t->x);
+	h->part[t->link->number].bytes -= t->x.size;
+	*t = (struct heap_twin){ 0 };
+}
+
+/* Returns the copies that others can read. */
+static uint32_t count_copies(struct heap *h, struct block *b)
+{
+	uint32_t n = !link_is_lost(b->link);
+
+	for (uint32_t i = 0; i < HEAP_TWINS; i++) {
+		struct heap_twin *t = &b->twin[i];
+
+		if (t->link && link_is_lost(t->link))
+			drop_twin(h, b, t);
+		n += is_used(t);
+	}
+	return n;
+}
+
+/* Returns whether a twin of the block may be at @link. */
+static bool may_have_room(const struct heap *h, const struct block *b, const struct link *link)
+{
+	return link != b->link && link != b->twin[0].link && link != b->twin[1].link &&
+	       !link_is_lost(link) && (h->full[link->number].size > b->x.size ||
+				       bell_now() >= h->full[link->number].until);
+}
+
+static bool may_find_room(const struct heap *h, const struct block *b)
+{
+	for (uint32_t i = 0; i < h->told.donors; i++)
+		if (may_have_room(h, b, &h->link[i]))
+			return true;
+	return false;
+}
+
+/*
+ * Sets @t to memory for a twin of @b, which no other call works at, at the next donor that has
+ * some.  Gives the lock up meanwhile.  -ENOSPC: none has.
+ */
+static int find_room(struct heap *h, const struct block *b, struct heap_twin *t)
+{
+	for (uint32_t i = 1; i < h->told.donors; i++) {
+		struct link *link = &h->link[(b->link->number + i) % h->told.donors];
+		int r;
+
+		if (!may_have_room(h, b, link))
+			continue;
+		twin_unlock(&h->told);
+		r = ebbfar_alloc(link->far, b->x.size, &t->x);
+		pthread_mutex_lock(h->told.lock);
+		t->link = link;
+		if (!r)
+			return 0;
+		h->full[link->number].size = b->x.size;
+		h->full[link->number].until = bell_now() + ROOM_PAUSE;
+	}
+	return -ENOSPC;
+}
+
+/* Makes @t, with @content or zeros if that is NULL, a twin.  Gives the lock up meanwhile. */
+static int add_twin(struct heap *h, struct block *b, const struct heap_twin *t, uint8_t *content)
+{
+	struct ebbfar_request q = { .op = EBBFAR_WRITE, .extent = t->x, .memory = content,
+				    .size = t->x.size };
+	int r;
+
+	twin_unlock(&h->told);
+	/* Content does not come before the headers that the memory had. */
+	r = link_zero(t->link, &t->x, 0, t->x.size);
+	if (!r && content)
+		r = link_error(link_submit(t->link, &q, 1));
+	pthread_mutex_lock(h->told.lock);
+	if (!r)
+		r = twin_list_add(&h->list[t->link->number], t->link, &h->told, twin_key(b->first),
+				  t->x.place);
+	if (r) {
+		free_later(h, t->link, &t->x);
+		return r;
+	}
+	b->twin[b->twin[0].link != NULL] = *t;
+	h->part[t->link->number].bytes += t->x.size;
+	return 0;
+}
+
+static int add_empty_twin(struct heap *h, struct block *b)
+{
+	struct heap_twin t = { 0 };
+
+	return find_room(h, b, &t) ?: add_twin(h, b, &t, NULL);
+}
+
 /* --- blocks ----------------------------------------------------------------------- */
 
 static struct block *make_block(uint32_t kind)
@@ -142,6 +291,12 @@ static int add_block(struct heap *h, struct link *link, uint32_t kind)
 	b->first = name_make(link->number, link->member, &b->x, 0, kind, 1);
 	b->place = name_place(kind);
 	b->unit_shift = (uint32_t)__builtin_ctz(name_unit(kind));
+	/* Other calls do not know the block yet. */
+	if (h->replicas) {
+		add_empty_twin(h, b);
+		/* Donors that were lost meanwhile are noted for blocks that were known. */
+		note_bare(h, b, count_copies(h, b) <= h->replicas);
+	}
 	at = &p->table[bucket_of(p, b->x.place)];
 	b->chain = *at;
 	*at = b;
@@ -162,7 +317,11 @@ static void remove_block(struct heap *h, struct block *b)
 	p->blocks--;
 	p->bytes -= b->x.size;
 	unlist(h, b);
-	link_free(b->link, &b->x);
+	for (uint32_t i = 0; i < HEAP_TWINS; i++)
+		if (b->twin[i].link)
+			drop_twin(h, b, &b->twin[i]);
+	note_bare(h, b, false);
+	free_later(h, b->link, &b->x);
 	free(b);
 }
 
@@ -182,8 +341,10 @@ static void end_part(struct heap_part *p)
 
 void heap_end(struct heap *h)
 {
-	for (uint32_t i = 0; i < NAME_DONORS; i++)
+	for (uint32_t i = 0; i < NAME_DONORS; i++) {
 		end_part(&h->part[i]);
+		twin_list_end(&h->list[i]);
+	}
 }
 
 /* --- places ----------------------------------------------------------------------- */
@@ -285,20 +446,37 @@ bool heap_is_worn(struct heap *h, uint64_t at)
 	return !b || is_worn(b);
 }
 
-static void clear_head(struct block *b, uint32_t i)
+/* Without waiting. */
+static void zero_head(struct heap *h, struct link *l, const struct ebbfar_extent *x,
+		      uint32_t offset)
+{
+	struct dsm_head none = { 0 };
+	struct ebbfar_request q = { .op = EBBFAR_WRITE, .extent = *x, .memory = &none,
+				    .size = DSM_HEAD, .offset = offset };
+
+	/* Without memory for that, waits.  A failure then is the link's. */
+	if (twin_later(&h->told, l, EBBFAR_WRITE, x, offset, NULL, DSM_HEAD))
+		link_submit(l, &q, 1);
+}
+
+static void clear_twin(struct heap *h, const struct heap_twin *t, uint32_t offset)
+{
+	zero_head(h, t->link, &t->x, offset);
+}
+
+static void clear_twins(struct heap *h, struct block *b, uint32_t i)
+{
+	for (uint32_t k = 0; k < HEAP_TWINS; k++)
+		if (is_used(&b->twin[k]))
+			clear_twin(h, &b->twin[k], i * b->place);
+}
+
+static void clear_head(struct heap *h, struct block *b, uint32_t i)
 {
 	struct dsm_head *head;
 
 	if (!b->memory) {
-		struct dsm_head none = { 0 };
-		struct ebbfar_request q = {
-			.op = EBBFAR_WRITE, .extent = b->x, .memory = &none, .size = DSM_HEAD,
-			.offset = i * name_place(b->kind),
-		};
-
-		/* Without memory to post it, waits.  A failure then is the link's. */
-		if (link_zero(b->link, &b->x, (uint32_t)q.offset, DSM_HEAD))
-			link_submit(b->link, &q, 1);
+		zero_head(h, b->link, &b->x, i * b->place);
 		return;
 	}
 	head = (struct dsm_head *)(b->memory + i * name_place(b->kind));
@@ -309,12 +487,22 @@ static void clear_head(struct block *b, uint32_t i)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+/* One block of each kind is kept for the next object. */
+static void remove_if_unused(struct heap *h, struct block *b)
+{
+	if (!b->used && !b->is_mended &&
+	    (b->slots == 1 || is_worn(b) || part_of(h, b)->listed[b->kind] != b || b->next ||
+	     (h->replicas && link_is_lost(b->link))))
+		remove_block(h, b);
+}
+
 void heap_free(struct heap *h, uint64_t at)
 {
 	uint32_t i;
 	struct block *b = locate(h, at, &i);
 
-	clear_head(b, i);
+	clear_head(h, b, i);
+	clear_twins(h, b, i);
 	b->slot[i] = (struct slot){ .size = b->free };
 	b->free = i + 1;
 	b->used--;
@@ -324,8 +512,227 @@ void heap_free(struct heap *h, uint64_t at)
 		unlist(h, b);
 	else if (!b->listed)
 		enlist(h, b);
-	/* One block of each kind is kept for the next object. */
-	if (!b->used &&
-	    (b->slots == 1 || is_worn(b) || part_of(h, b)->listed[b->kind] != b || b->next))
-		remove_block(h, b);
+	remove_if_unused(h, b);
+}
+
+/* --- twins of places -------------------------------------------------------------- */
+
+bool heap_is_cut(struct heap *h, uint64_t at)
+{
+	uint32_t i;
+	struct block *b = h->replicas ? locate(h, at, &i) : NULL;
+
+	return b && link_is_lost(b->link) &&
+	       (b->memory || is_used(&b->twin[0]) || is_used(&b->twin[1]));
+}
+
+void heap_begin_write(struct heap *h, uint64_t at)
+{
+	uint32_t i;
+	struct block *b = h->replicas ? locate(h, at, &i) : NULL;
+
+	if (!b)
+		return;
+	while (b->is_mended)
+		wait_for_others(h);
+	b->writers++;
+}
+
+uint32_t heap_twins(struct heap *h, uint64_t at, struct heap_twin twin[HEAP_TWINS])
+{
+	uint32_t i, n = 0;
+	struct block *b = h->replicas ? locate(h, at, &i) : NULL;
+
+	for (uint32_t k = 0; b && k < HEAP_TWINS; k++)
+		if (is_used(&b->twin[k]))
+			twin[n++] = b->twin[k];
+	return n;
+}
+
+void heap_end_write(struct heap *h, uint64_t at)
+{
+	uint32_t i;
+	struct block *b = h->replicas ? locate(h, at, &i) : NULL;
+
+	if (!b || --b->writers)
+		return;
+	for (uint32_t k = 0; k < HEAP_TWINS; k++)
+		if (b->twin[k].is_old)
+			drop_twin(h, b, &b->twin[k]);
+	if (b->is_mended)
+		pthread_cond_broadcast(h->told.changed);
+}
+
+void heap_lose_twin(struct heap *h, uint64_t at, const struct heap_twin *twin)
+{
+	uint32_t i;
+	struct block *b = locate(h, at, &i);
+
+	for (uint32_t k = 0; b && k < HEAP_TWINS; k++) {
+		struct heap_twin *t = &b->twin[k];
+
+		/* Places of two donors may be equal. */
+		if (!is_used(t) || t->link != twin->link || t->x.place != twin->x.place ||
+		    t->x.generation != twin->x.generation)
+			continue;
+		t->is_old = true;
+		unlist_twin(h, b, t->link);
+		note_bare(h, b, true);
+	}
+}
+
+/* Reads the block, which no other call writes to, from one of its copies.  Without the lock. */
+static int read_block(const struct block *b, uint8_t *to)
+{
+	struct ebbfar_request q = { .op = EBBFAR_READ, .memory = to, .size = b->x.size };
+	int r = -EIO;
+
+	for (uint32_t k = 0; r && k <= HEAP_TWINS; k++) {
+		struct link *link = k ? b->twin[k - 1].link : b->link;
+
+		if (!link || link_is_lost(link))
+			continue;
+		q.extent = k ? b->twin[k - 1].x : b->x;
+		r = link_error(link_submit(link, &q, 1));
+	}
+	return r;
+}
+
+/* Has the place of slot @i of what was read as its owner has it.  -EIO: it is not there. */
+static int settle_place(const struct block *b, uint32_t i, uint8_t *read)
+{
+	struct dsm_head *head = (struct dsm_head *)(void *)(read + i * b->place);
+	const struct slot *s = &b->slot[i];
+	bool is_object = s->state == SLOT_OWNED || s->state == SLOT_LENT ||
+			 s->state == SLOT_OFFERED;
+
+	head->hold = 0;
+	if ((is_object || s->state == SLOT_WORKING) && s->stamp && head->stamp == s->stamp &&
+	    head->check == dsm_check(make_at(b, i, s->size), s->stamp))
+		return 0;
+	/* A call that changes it, or a borrow, writes it when it ends. */
+	memset(head, 0, sizeof(*head));
+	return is_object ? -EIO : 0;
+}
+
+/* Sets @content to the block's objects.  Gives the lock up meanwhile. */
+static int get_content(struct heap *h, struct block *b, uint8_t *content)
+{
+	int r = 0;
+
+	if (b->memory) {
+		memcpy(content, b->memory, b->x.size);
+	} else {
+		twin_unlock(&h->told);
+		r = read_block(b, content);
+		pthread_mutex_lock(h->told.lock);
+	}
+	for (uint32_t i = 0; !r && i < b->slots; i++)
+		r = settle_place(b, i, content);
+	return r;
+}
+
+/* Ends, at twin @t, objects that have ended since @content was made of the block. */
+static void clear_ended(struct heap *h, struct block *b, const struct heap_twin *t,
+			const uint8_t *content)
+{
+	for (uint32_t i = 0; i < b->slots; i++) {
+		const struct dsm_head *head = (const void *)(content + i * b->place);
+
+		if (head->stamp && (b->slot[i].state == SLOT_UNUSED ||
+				    b->slot[i].stamp != head->stamp))
+			clear_twin(h, t, i * b->place);
+	}
+}
+
+/* Makes a twin with the objects of the block, which no other call writes to. */
+static int copy_block(struct heap *h, struct block *b)
+{
+	struct heap_twin t = { 0 };
+	uint8_t *content;
+	int r = find_room(h, b, &t);
+
+	if (r)
+		return r;
+	content = aligned_alloc(16, b->x.size);
+	r = content ? get_content(h, b, content) : -ENOMEM;
+	if (r)
+		free_later(h, t.link, &t.x);
+	else
+		r = add_twin(h, b, &t, content);
+	if (!r)
+		clear_ended(h, b, &t, content);
+	free(content);
+	/* The donor has room for a twin, but not for a list. */
+	return r == -ENOSPC ? -ENOBUFS : r;
+}
+
+/* Makes a twin of a block that is bare, if it still is when writes to it have ended. */
+static int mend_block(struct heap *h, struct block *b)
+{
+	int r = 0;
+
+	b->is_mended = true;
+	while (b->writers)
+		wait_for_others(h);
+	if (count_copies(h, b) <= h->replicas)
+		r = copy_block(h, b);
+	b->is_mended = false;
+	pthread_cond_broadcast(h->told.changed);
+	note_bare(h, b, r != 0);
+	b->pause = !r || r == -ENOSPC ? 0 : b->pause ? 2 * b->pause : MEND_PAUSE;
+	b->pause = b->pause < MEND_PAUSE_MOST ? b->pause : MEND_PAUSE_MOST;
+	b->mend_at = bell_now() + b->pause;
+	remove_if_unused(h, b);
+	return r;
+}
+
+/* Notes which blocks are bare without donors that are lost. */
+static void note_part(struct heap *h, struct heap_part *p)
+{
+	for (uint32_t i = 0; i < p->size; i++)
+		for (struct block *b = p->table[i], *next; b; b = next) {
+			next = b->chain;
+			if (!b->used && !b->is_mended && link_is_lost(b->link))
+				remove_block(h, b);
+			else
+				note_bare(h, b, count_copies(h, b) <= h->replicas);
+		}
+}
+
+/* Twins that one heap_mend() makes at most. */
+#define MENDED_MOST 64u
+
+static void mend(struct heap *h)
+{
+	uint32_t copied = 0;
+
+	/* Each that is bare now once, those of the last times last. */
+	for (uint64_t n = h->bares; n && h->bare_first && copied < MENDED_MOST; n--) {
+		struct block *b = h->bare_first;
+
+		note_bare(h, b, false);
+		note_bare(h, b, true);
+		if (bell_now() >= b->mend_at && may_find_room(h, b))
+			copied += mend_block(h, b) != -ENOSPC;
+	}
+}
+
+void heap_mend(struct heap *h)
+{
+	uint32_t lost = 0;
+
+	for (uint32_t i = 0; h->replicas && i < h->told.donors; i++)
+		lost |= (uint32_t)link_is_lost(&h->link[i]) << i;
+	if (h->is_mending || (!h->bare && lost == h->lost))
+		return;
+	h->is_mending = true;
+	if (lost != h->lost)
+		for (uint32_t i = 0; i < NAME_DONORS; i++)
+			note_part(h, &h->part[i]);
+	h->lost = lost;
+	/* A block and its twin are at two donors. */
+	if ((uint32_t)__builtin_popcount(lost) + 1 < h->told.donors)
+		mend(h);
+	h->is_mending = false;
 }

@@ -17,6 +17,7 @@ static_assert(sizeof(struct dsm_head) == 32, "a header");
 /* A request that no call waits for. */
 struct post {
 	struct ebbfar_request q;
+	struct post *next; /* of link.later */
 	uint8_t bytes[];
 };
 
@@ -74,10 +75,29 @@ int link_open(struct link *l, struct ebbdsm_options *options, uint32_t number)
 
 static void drain(struct link *l, uint32_t most);
 
+static struct post *take_later(struct link *l)
+{
+	struct post *p = __atomic_exchange_n(&l->later, NULL, __ATOMIC_ACQUIRE), *first = NULL;
+
+	while (p) {
+		struct post *next = p->next;
+
+		p->next = first;
+		first = p;
+		p = next;
+	}
+	return first;
+}
+
 void link_close(struct link *l)
 {
 	if (!l->far)
 		return;
+	/* The donor frees this process's memory. */
+	for (struct post *p = take_later(l), *next; p; p = next) {
+		next = p->next;
+		free(p);
+	}
 	if (!*ebbfar_why(l->far))
 		drain(l, 0);
 	ebbfar_close(l->far);
@@ -118,11 +138,14 @@ static void drain(struct link *l, uint32_t most)
 		;
 }
 
+static void send_later(struct link *l);
+
 static int submit(struct link *l, struct ebbfar_request *q, uint32_t n)
 {
 	uint32_t left = n;
 	int r;
 
+	send_later(l);
 	for (uint32_t i = 0; i < n; i++)
 		q[i].data = &left;
 	r = ebbfar_submit(l->far, q, n);
@@ -173,6 +196,19 @@ static void post(struct link *l, struct post *p)
 		drain(l, POSTS_MOST / 2);
 }
 
+/* With the lock held. */
+static void send_later(struct link *l)
+{
+	struct post *p = __atomic_load_n(&l->later, __ATOMIC_RELAXED) ? take_later(l) : NULL;
+
+	while (p) {
+		struct post *next = p->next;
+
+		post(l, p);
+		p = next;
+	}
+}
+
 /* --- verbs ------------------------------------------------------------------------ */
 
 struct batch {
@@ -191,9 +227,10 @@ static void describe(struct ebbfar_request *q, uint32_t op, const struct ebbfar_
 	q->size = size;
 }
 
-/* Makes a request of a part.  Returns 0, or -EINVAL. */
+/* Makes a request of a part, at @twin unless that is NULL.  Returns 0, or -EINVAL. */
 static int request_of(struct link *l, const struct dsm_part *part, struct dsm_op *op,
-		      struct content *c, uint64_t *stamp, struct ebbfar_request *q)
+		      struct content *c, const struct ebbfar_extent *twin, uint64_t *stamp,
+		      struct ebbfar_request *q)
 {
 	struct ebbfar_extent x;
 	struct name n;
@@ -205,8 +242,10 @@ static int request_of(struct link *l, const struct dsm_part *part, struct dsm_op
 		       part->kind == DSM_CLAIM ? &op->mine : &op->other, sizeof(op->mine));
 		return 0;
 	}
-	if (!name_parse(part->at, 0, l->donors, &n) || n.donor != l->number)
+	if (!name_parse(part->at, 0, l->donors, &n) || (!twin && n.donor != l->number))
 		return -EINVAL;
+	if (twin)
+		n.x = *twin;
 	switch (part->kind) {
 	case DSM_READ:
 		describe(q, EBBFAR_READ, &n.x, n.offset, &c->head, n.bytes);
@@ -222,6 +261,10 @@ static int request_of(struct link *l, const struct dsm_part *part, struct dsm_op
 	case DSM_FILL:
 		describe(q, EBBFAR_WRITE, &n.x, n.offset + DSM_HEAD, c->bytes, c->head.size);
 		break;
+	case DSM_WHOLE:
+		describe(q, EBBFAR_WRITE, &n.x, n.offset + offsetof(struct dsm_head, size),
+			 &c->head.size, DSM_HEAD - offsetof(struct dsm_head, size) + c->head.size);
+		break;
 	default: /* DSM_SWAP */
 		q->op = EBBFAR_CAS;
 		q->extent = n.x;
@@ -233,13 +276,14 @@ static int request_of(struct link *l, const struct dsm_part *part, struct dsm_op
 	return 0;
 }
 
-static int execute(struct link *l, const struct dsm_verb *v, struct dsm_op *op, struct content *c)
+static int execute(struct link *l, const struct dsm_verb *v, struct dsm_op *op, struct content *c,
+		   const struct ebbfar_extent *twin)
 {
 	struct batch b = { 0 };
 	int r = 0;
 
 	for (uint32_t i = 0; i < v->parts && !r; i++)
-		r = request_of(l, &v->part[i], op, c, b.stamps[i], &b.q[i]);
+		r = request_of(l, &v->part[i], op, c, twin, b.stamps[i], &b.q[i]);
 	if (r)
 		return r;
 	pthread_mutex_lock(&l->lock);
@@ -248,6 +292,8 @@ static int execute(struct link *l, const struct dsm_verb *v, struct dsm_op *op, 
 	for (uint32_t i = 0; i < v->parts && !r; i++)
 		if (b.q[i].op == EBBFAR_CAS)
 			op->old = b.q[i].old;
+		else if (v->part[i].kind == DSM_READ)
+			op->head = c->head;
 	return r;
 }
 
@@ -315,7 +361,8 @@ int link_notify(struct link *l, uint32_t member)
 	return r;
 }
 
-int link_run(struct link *l, struct dsm_op *op, struct content *content)
+int link_run_at(struct link *l, struct dsm_op *op, struct content *content,
+		const struct ebbfar_extent *x)
 {
 	struct dsm_verb v = dsm_next(op, 0);
 
@@ -324,7 +371,7 @@ int link_run(struct link *l, struct dsm_op *op, struct content *content)
 		int r;
 
 		if (v.kind == DSM_EXECUTE)
-			r = execute(l, &v, op, content);
+			r = execute(l, &v, op, content, x);
 		else if (v.kind == DSM_ALIVE)
 			r = link_owner(l, v.at, v.generation << DSM_GENERATION_SHIFT, &owner) ?:
 				    owner != LINK_DEAD;
@@ -335,6 +382,16 @@ int link_run(struct link *l, struct dsm_op *op, struct content *content)
 		v = dsm_next(op, r);
 	}
 	return op->result;
+}
+
+int link_run(struct link *l, struct dsm_op *op, struct content *content)
+{
+	return link_run_at(l, op, content, NULL);
+}
+
+bool link_is_lost(const struct link *l)
+{
+	return *ebbfar_why(l->far);
 }
 
 /* --- own memory ------------------------------------------------------------------- */
@@ -370,9 +427,33 @@ int link_post(struct link *l, const struct ebbfar_extent *x, uint32_t offset, co
 	if (from)
 		memcpy(p->bytes, from, bytes);
 	pthread_mutex_lock(&l->lock);
+	send_later(l);
 	post(l, p);
 	pthread_mutex_unlock(&l->lock);
 	return 0;
+}
+
+int link_later(struct link *l, uint32_t op, const struct ebbfar_extent *x, uint32_t offset,
+	       const void *from, size_t bytes)
+{
+	struct post *p = post_new(op, x, offset, bytes);
+
+	if (!p)
+		return -ENOMEM;
+	if (from)
+		memcpy(p->bytes, from, bytes);
+	p->next = __atomic_load_n(&l->later, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&l->later, &p->next, p, true, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
+		;
+	return 0;
+}
+
+void link_flush(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+	send_later(l);
+	pthread_mutex_unlock(&l->lock);
 }
 
 void link_free(struct link *l, const struct ebbfar_extent *x)
@@ -518,6 +599,7 @@ int link_settle(struct link *l)
 	if (!r)
 		bell_ring(&l->bell);
 	pthread_mutex_lock(&l->lock);
+	send_later(l);
 	while (l->posted && !take_one(l, 0))
 		;
 	pthread_mutex_unlock(&l->lock);

@@ -14,6 +14,7 @@
 #define LINK_CLAIM_EXTENTS EBBFAR_MEMBERS
 
 struct ebbdsm_options;
+struct post;
 
 struct link_claims {
 	struct link_claims *next;
@@ -30,6 +31,7 @@ struct link {
 	struct link_claims *claims;
 	uint32_t claim_extents;
 	uint32_t posted;         /* requests that are not complete */
+	struct post *later;      /* of link_later(), the last one first; atomic */
 	uint64_t round_trips, requests, posts;
 	struct bell bell;
 };
@@ -46,6 +48,9 @@ void link_close(struct link *l);
 /* Makes the locks of a link: by link_open(), and again in a child of fork(2). */
 void link_begin(struct link *l);
 
+/* Returns whether the donor cannot be used any more, as far as this process knows. */
+bool link_is_lost(const struct link *l);
+
 /* Returns the error of the interface for one of libebbfar. */
 int link_error(int error);
 
@@ -54,6 +59,10 @@ int link_error(int error);
  * op->result, or -EIO, -EINVAL, -ENOMEM, -ECHILD: then parts of it may not have taken effect.
  */
 int link_run(struct link *l, struct dsm_op *op, struct content *content);
+
+/* ... at @x, the extent of a twin of the place's extent, which this donor has. */
+int link_run_at(struct link *l, struct dsm_op *op, struct content *content,
+		const struct ebbfar_extent *x);
 
 /* Writes @bytes of @from to place @at, which is this member's, at the donor, as one round trip. */
 int link_write(struct link *l, uint64_t at, const struct content *from, size_t bytes);
@@ -64,6 +73,15 @@ int link_zero(struct link *l, const struct ebbfar_extent *x, uint32_t offset, si
 /* ... bytes that the function copies; -ENOMEM. */
 int link_post(struct link *l, const struct ebbfar_extent *x, uint32_t offset, const void *from,
 	      size_t bytes);
+
+/*
+ * Posts a request, of link_post() or EBBFAR_FREE, for link_flush(), before all that is submitted
+ * later: never waits, for a donor or for another thread.  -ENOMEM.
+ */
+int link_later(struct link *l, uint32_t op, const struct ebbfar_extent *x, uint32_t offset,
+	       const void *from, size_t bytes);
+/* Sends what link_later() has posted. */
+void link_flush(struct link *l);
 
 /* Returns 1 if @member has the extent under that name, 0 or -errno. */
 int link_has(struct link *l, uint32_t member, const struct ebbfar_extent *x);

@@ -9,6 +9,8 @@
 #include "cell.h"
 
 #define CACHE_BYTES ((size_t)64 << 20)
+/* Of the first release, which had no replicas. */
+#define OPTIONS_LEAST offsetof(struct ebbdsm_options, replicas)
 /* A larger options.size is a mistake, such as one that was not set. */
 #define OPTIONS_MOST 4096u
 #define MARK_BYTES 4096u
@@ -20,20 +22,25 @@ static int say(struct ebbdsm_options *o, int error, const char *fmt, ...)
 
 	va_start(list, fmt);
 	/* A smaller struct has no room for the text. */
-	if (o->size >= sizeof(*o))
+	if (o->size >= OPTIONS_LEAST)
 		vsnprintf(o->error, sizeof(o->error), fmt, list);
 	va_end(list);
 	return -error;
+}
+
+static unsigned replicas_of(const struct ebbdsm_options *o)
+{
+	return o->size >= offsetof(struct ebbdsm_options, unused) ? o->replicas : 0;
 }
 
 static int check_options(struct ebbdsm_options *o)
 {
 	const uint8_t *bytes = (const uint8_t *)o;
 
-	if (o->size < sizeof(*o) || o->size > OPTIONS_MOST)
+	if (o->size < OPTIONS_LEAST || o->size > OPTIONS_MOST)
 		return say(o, EINVAL, "options: size %zu; set it to sizeof(struct ebbdsm_options)",
 			   o->size);
-	for (size_t i = sizeof(*o); i < o->size; i++)
+	for (size_t i = offsetof(struct ebbdsm_options, unused); i < o->size; i++)
 		if (bytes[i])
 			return say(o, EINVAL,
 				   "options: the program sets a field that this libebbdsm lacks; update libebbdsm");
@@ -43,6 +50,10 @@ static int check_options(struct ebbdsm_options *o)
 	if (o->home >= o->donor_count)
 		return say(o, EINVAL, "options: home %u: there are %u donors; give the index of one",
 			   o->home, o->donor_count);
+	if (replicas_of(o) > 1 || replicas_of(o) >= o->donor_count)
+		return say(o, EINVAL,
+			   "options: replicas %u at %u donors; give 0, or 1 with two donors or more",
+			   replicas_of(o), o->donor_count);
 	if (!o->pool)
 		return say(o, EINVAL, "options: pool is NULL; set it");
 	return 0;
@@ -71,10 +82,12 @@ static int mark_process(ebbdsm_t *dsm)
 static bool renew_locks(ebbdsm_t *dsm)
 {
 	bool held = pthread_mutex_trylock(&dsm->lock) || pthread_mutex_trylock(&dsm->tasks.lock) ||
-		    pthread_mutex_trylock(&dsm->tasks.look);
+		    pthread_mutex_trylock(&dsm->tasks.look) ||
+		    pthread_mutex_trylock(&dsm->lists_lock);
 
 	pthread_mutex_init(&dsm->lock, NULL);
 	pthread_cond_init(&dsm->changed, NULL);
+	pthread_mutex_init(&dsm->lists_lock, NULL);
 	desk_begin(dsm);
 	cells_begin(dsm->cells);
 	for (uint32_t i = 0; i < dsm->donors; i++)
@@ -107,10 +120,13 @@ void ebbdsm_close(ebbdsm_t *dsm)
 		dsm->received = next;
 	}
 	heap_end(&dsm->heap);
+	for (uint32_t i = 0; i < EBBDSM_DONORS; i++)
+		free(dsm->lists[i].list);
 	cells_end(dsm->cells);
 	cache_end(&dsm->cache);
 	if (dsm->alive)
 		munmap((void *)dsm->alive, MARK_BYTES);
+	pthread_mutex_destroy(&dsm->lists_lock);
 	pthread_cond_destroy(&dsm->changed);
 	pthread_mutex_destroy(&dsm->lock);
 	free(dsm);
@@ -153,11 +169,13 @@ int ebbdsm_open(struct ebbdsm_options *o, ebbdsm_t **out)
 		return say(o, ENOMEM, "out of memory");
 	pthread_mutex_init(&dsm->lock, NULL);
 	pthread_cond_init(&dsm->changed, NULL);
+	pthread_mutex_init(&dsm->lists_lock, NULL);
 	desk_begin(dsm);
 	dsm->cache.budget = o->cache ?: CACHE_BYTES;
 	dsm->home = &dsm->link[o->home];
 	dsm->heap.home = dsm->home;
 	dsm->heap.link = dsm->link;
+	dsm->heap.told.lock = &dsm->lock;
 	r = mark_process(dsm);
 	if (!r)
 		r = check_new(&dsm->check);
@@ -167,6 +185,10 @@ int ebbdsm_open(struct ebbdsm_options *o, ebbdsm_t **out)
 		r = open_links(dsm, o);
 	if (!r)
 		r = open_desk(dsm, o);
+	dsm->heap.replicas = replicas_of(o);
+	dsm->heap.told = (struct twin_told){ .links = dsm->link, .home = dsm->home,
+					     .donors = dsm->donors, .desk = dsm->tasks.x,
+					     .lock = &dsm->lock, .changed = &dsm->changed };
 	if (r) {
 		ebbdsm_close(dsm);
 		return r;
@@ -203,6 +225,9 @@ void ebbdsm_count(ebbdsm_t *dsm, struct ebbdsm_counts *counts)
 	now.misses = dsm->misses;
 	now.cached = dsm->cache.bytes;
 	now.places = dsm->heap.places;
+	now.at_twins = dsm->twin_reads;
+	now.lost = dsm->lost;
+	now.bare = dsm->heap.bare;
 	pthread_mutex_unlock(&dsm->lock);
 	memcpy(counts, &now, counts->size < sizeof(now) ? counts->size : sizeof(now));
 }

@@ -82,7 +82,8 @@ int dsm_place_at(ebbdsm_t *dsm, uint32_t donor, size_t size, uint64_t *at, struc
 	if (r != -ENOSPC)
 		return r;
 	dsm_leave(dsm, 0);
-	ebbdsm_settle(dsm);
+	/* What that frees is for the place, not for twins. */
+	dsm_settle(dsm);
 	dsm_enter(dsm);
 	return heap_new(&dsm->heap, donor, size, at, slot);
 }
@@ -118,19 +119,29 @@ int dsm_place(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot)
 	return dsm_place_at(dsm, dsm->home->number, size, at, slot);
 }
 
+/* Returns whether another donor may have a place that one has not, for @r. */
+static bool may_be_elsewhere(const ebbdsm_t *dsm, int r)
+{
+	return r == -ENOSPC || (r == -EIO && dsm->heap.replicas);
+}
+
 int dsm_place_best(ebbdsm_t *dsm, size_t size, uint64_t *at, struct slot **slot)
 {
 	uint32_t home = dsm->home->number, tried = 0;
+	bool is_lost = dsm->heap.replicas && link_is_lost(dsm->home);
 	int donor = (int)home, r;
 
-	if (dsm->donors == 1 || heap_has_place(&dsm->heap, home, size))
+	if (dsm->donors == 1 || (!is_lost && heap_has_place(&dsm->heap, home, size)))
 		return dsm_place_at(dsm, home, size, at, slot);
-	if (is_home_full(dsm))
+	if (is_lost || is_home_full(dsm))
 		donor = emptiest(dsm, 0);
 	do {
-		r = donor < 0 ? -ENOSPC : dsm_place_at(dsm, (uint32_t)donor, size, at, slot);
+		if (donor < 0)
+			r = is_lost ? -EIO : -ENOSPC;
+		else
+			r = dsm_place_at(dsm, (uint32_t)donor, size, at, slot);
 		tried |= donor < 0 ? 0 : 1u << donor;
-		donor = r == -ENOSPC ? emptiest(dsm, tried) : -1;
+		donor = may_be_elsewhere(dsm, r) ? emptiest(dsm, tried) : -1;
 	} while (donor >= 0);
 	return r;
 }

@@ -15,7 +15,7 @@ int dsm_enter(ebbdsm_t *dsm)
 
 int dsm_leave(ebbdsm_t *dsm, int result)
 {
-	pthread_mutex_unlock(&dsm->lock);
+	twin_unlock(&dsm->heap.told);
 	return result;
 }
 
@@ -107,6 +107,12 @@ static void look(ebbdsm_t *dsm, struct pending *p, struct slot *slot)
 		dsm_reclaim(&op, p->at, slot->ticket, DSM_HOLD_OFFERED, true);
 		r = dsm_run_home(dsm, &op);
 	}
+	/*
+	 * No other process can take it any more; what was not accepted is lost.  In mapped memory,
+	 * a process that has taken it, and cannot finish, looks as if it went on.
+	 */
+	if ((r == -EIO || r == -EBUSY) && dsm->heap.replicas && link_is_lost(dsm_link(dsm, p->at)))
+		r = -ESTALE;
 	/* Of ebbdsm_reclaim(). */
 	pthread_cond_broadcast(&dsm->changed);
 	p->looked = false;
@@ -136,7 +142,7 @@ static struct pending *next_pending(ebbdsm_t *dsm, uint32_t turn, struct slot **
 	return NULL;
 }
 
-int ebbdsm_settle(ebbdsm_t *dsm)
+int dsm_settle(ebbdsm_t *dsm)
 {
 	struct pending *p;
 	struct slot *slot;
@@ -160,4 +166,16 @@ int ebbdsm_settle(ebbdsm_t *dsm)
 		error = error ?: r;
 	}
 	return error;
+}
+
+int ebbdsm_settle(ebbdsm_t *dsm)
+{
+	int r = dsm_settle(dsm);
+
+	/* With what was noticed now. */
+	if (dsm->heap.replicas && !dsm_enter(dsm)) {
+		heap_mend(&dsm->heap);
+		dsm_leave(dsm, 0);
+	}
+	return r;
 }

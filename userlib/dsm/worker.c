@@ -498,6 +498,14 @@ static void count(ebbdsm_t *dsm, uint32_t running, uint32_t executed)
 	desk_update(dsm);
 }
 
+/* With replicas, work goes on at the home donor when others are lost. */
+static int settle_home(ebbdsm_t *dsm)
+{
+	int r = ebbdsm_settle(dsm);
+
+	return r == -EIO && dsm->heap.replicas && !link_is_lost(dsm->home) ? 0 : r;
+}
+
 static int settle_now_and_then(ebbdsm_t *dsm)
 {
 	struct dsm_tasks *t = &dsm->tasks;
@@ -511,7 +519,7 @@ static int settle_now_and_then(ebbdsm_t *dsm)
 	pthread_mutex_unlock(&t->lock);
 	if (due)
 		desk_update(dsm);
-	return due ? ebbdsm_settle(dsm) : 0;
+	return due ? settle_home(dsm) : 0;
 }
 
 /* Executes a task if there is one.  @full: the last one could not be taken. */
@@ -541,7 +549,7 @@ static int settle_and_work(ebbdsm_t *dsm, uint32_t rings)
 
 	if (!full)
 		return r;
-	r = ebbdsm_settle(dsm);
+	r = settle_home(dsm);
 	return r ?: try_work(dsm, rings, &full);
 }
 

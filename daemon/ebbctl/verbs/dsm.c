@@ -59,6 +59,9 @@ static void put_member(struct json_object *rows, const char *donor, const struct
 	json_add_int(row, "executed", l->executed);
 	json_add_int(row, "boxes", boxes);
 	json_add_int(row, "bytes", bytes);
+	json_add_int(row, "bare", l->bare);
+	json_add_int(row, "at_twins", l->at_twins);
+	json_add_int(row, "lost", l->lost);
 	json_object_array_add(rows, row);
 }
 
@@ -145,7 +148,8 @@ static void print_status(struct json_object *o)
 		{ "host", "HOST", COLUMN_TEXT }, { "pid", "PID", COLUMN_COUNT },
 		{ "cpu", "CPU", COLUMN_PERCENT }, { "memory", "MEMORY", COLUMN_PERCENT },
 		{ "boxes", "BOXES", COLUMN_COUNT }, { "waiting", "WAITING", COLUMN_COUNT },
-		{ "running", "RUNNING", COLUMN_COUNT }, { "shown", "BUILD", COLUMN_TEXT },
+		{ "running", "RUNNING", COLUMN_COUNT }, { "bare", "NO TWIN", COLUMN_BYTES },
+		{ "shown", "BUILD", COLUMN_TEXT },
 		{ NULL },
 	};
 	struct json_object *rows = json_member(o, "members");

@@ -30,9 +30,11 @@ pub struct Options {
     pub timeout_ms: u32,
     /// Of ebbfar_open(3); 0 = the donor's grace period.
     pub resume_ms: u32,
+    /// 1: each value is at a second donor, too, and survives the exit of one; in all processes.
+    pub replicas: u32,
 }
 
-/// Since [`Space::open`], except the last two, which are of now.
+/// Since [`Space::open`], except `cached`, `places` and `bare`, which are of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -48,6 +50,11 @@ pub struct Counts {
     pub cached: u64,
     /// Places of this process's objects, at all donors.
     pub places: u64,
+    /// Values that were read at second donors, and those that are lost.
+    pub at_twins: u64,
+    pub lost: u64,
+    /// Bytes of this process's memory that should be at a second donor and is not.
+    pub bare: u64,
 }
 
 /// This process's part of a space.  Any thread may use it.
@@ -93,6 +100,8 @@ impl Space {
             timeout_ms: options.timeout_ms,
             resume_ms: options.resume_ms,
             error: [0; sys::ERROR_BYTES],
+            replicas: options.replicas,
+            unused: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: what @raw refers to lives until the call returns.
@@ -203,6 +212,9 @@ impl Space {
             posted: 0,
             cached: 0,
             places: 0,
+            at_twins: 0,
+            lost: 0,
+            bare: 0,
         };
         // SAFETY: the handle is open.
         unsafe { sys::ebbdsm_count(self.raw(), &mut c) };
@@ -214,6 +226,9 @@ impl Space {
             posted: c.posted,
             cached: c.cached,
             places: c.places,
+            at_twins: c.at_twins,
+            lost: c.lost,
+            bare: c.bare,
         }
     }
 }

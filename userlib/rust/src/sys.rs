@@ -39,6 +39,8 @@ pub struct ebbdsm_options {
     pub timeout_ms: c_uint,
     pub resume_ms: c_uint,
     pub error: [c_char; ERROR_BYTES],
+    pub replicas: c_uint,
+    pub unused: c_uint,
 }
 
 #[repr(C)]
@@ -80,6 +82,9 @@ pub struct ebbdsm_counts {
     pub posted: u64,
     pub cached: u64,
     pub places: u64,
+    pub at_twins: u64,
+    pub lost: u64,
+    pub bare: u64,
 }
 
 // --- ebbdsm_task.h ---

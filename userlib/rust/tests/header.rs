@@ -65,12 +65,16 @@ macro_rules! constants {
 fn layouts_and_constants() {
     let mut facts = Facts(Vec::new(), String::new());
     fields!(facts,
-        ebbdsm_options { size donors donor_count home pool key cache timeout_ms resume_ms error }
+        ebbdsm_options {
+            size donors donor_count home pool key cache timeout_ms resume_ms error replicas
+        }
         ebbdsm_box { at stamp }
         ebbdsm_view { at stamp }
         ebbdsm_loan { at stamp }
         ebbdsm_parcel { at stamp }
-        ebbdsm_counts { size hits misses round_trips requests posted cached places }
+        ebbdsm_counts {
+            size hits misses round_trips requests posted cached places at_twins lost bare
+        }
     );
     fields!(facts,
         ebbdsm_call { function args args_size result result_size }
