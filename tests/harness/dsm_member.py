@@ -28,12 +28,14 @@ class Name(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("donors", POINTER(c_char_p)), ("donor_count", c_uint),
                 ("home", c_uint), ("pool", c_char_p), ("key", c_char_p), ("cache", c_size_t),
-                ("timeout_ms", c_uint), ("resume_ms", c_uint), ("error", ctypes.c_char * 512)]
+                ("timeout_ms", c_uint), ("resume_ms", c_uint), ("error", ctypes.c_char * 512), ("replicas", c_uint),
+                ("unused", c_uint)]
 
 
 class Counts(ctypes.Structure):
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
-        "hits", "misses", "round_trips", "requests", "posted", "cached", "places")]
+        "hits", "misses", "round_trips", "requests", "posted", "cached", "places", "at_twins", "lost",
+        "bare")]
 
 
 class Call(ctypes.Structure):
@@ -86,11 +88,11 @@ for name, arguments in ARGUMENTS.items():
 class Space:
     """A handle; functions return 0, a negative errno or, those that borrow, a pointer or that errno."""
 
-    def __init__(self, *donors, home=0, pool=b"p", timeout_ms=20000):
+    def __init__(self, *donors, home=0, pool=b"p", timeout_ms=20000, resume_ms=0, replicas=0):
         self.dsm = c_void_p()
         listed = (c_char_p * len(donors))(*(d.encode() for d in donors))
         o = Options(size=ctypes.sizeof(Options), donors=listed, donor_count=len(donors), home=home,
-                    pool=pool, timeout_ms=timeout_ms)
+                    pool=pool, timeout_ms=timeout_ms, resume_ms=resume_ms, replicas=replicas)
         assert SO.ebbdsm_open(byref(o), byref(self.dsm)) == 0, o.error
 
     def call(self, verb, *args):
@@ -201,7 +203,12 @@ class Wire:
             for s in ready:
                 if s is self.server:
                     client, _ = self.server.accept()
-                    donor = socket.create_connection(("127.0.0.1", self.port))
+                    try:
+                        donor = socket.create_connection(("127.0.0.1", self.port))
+                    except OSError:
+                        # The donor has exited.
+                        client.close()
+                        continue
                     for end in client, donor:
                         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self.pairs[client], self.pairs[donor] = (donor, True), (client, False)

@@ -60,6 +60,25 @@ static const struct dsm_model models[] = {
 	  .budget = { .boxes = 1, .loans = 2, .takes = 2, .reclaims = 3, .crashes = 1,
 		      .rejoins = 1 },
 	  .states = 150000 },
+	{ .name = "twins, readers",
+	  .members = 2, .places = 2, .second = 1,
+	  .budget = { .boxes = 1, .changes = 2, .drops = 1, .views = 2, .reads = 2, .cuts = 2 },
+	  .states = 1200000 },
+	{ .name = "twins, a place is used again",
+	  .members = 2, .places = 2, .second = 1,
+	  .budget = { .boxes = 2, .drops = 1, .releases = 1, .views = 2, .reads = 1, .cuts = 1,
+		      .crashes = 1 },
+	  .states = 1330000 },
+	{ .name = "twins, a move",
+	  .members = 2, .places = 4, .second = 1,
+	  .budget = { .boxes = 1, .moves = 1, .takes = 1, .reclaims = 2, .views = 1, .reads = 1,
+		      .cuts = 2 },
+	  .states = 99000 },
+	{ .name = "twins, a mutable borrow",
+	  .members = 2, .places = 5, .second = 1,
+	  .budget = { .boxes = 1, .changes = 1, .loans = 1, .takes = 1, .reclaims = 2, .cuts = 1,
+		      .crashes = 1 },
+	  .states = 255000 },
 };
 
 enum { MODELS = sizeof(models) / sizeof(*models) };
@@ -120,6 +139,13 @@ static const struct {
 	{ DSM_PLAIN_WRITE, "a mutable borrow", "a hold word of another member changed" },
 	{ DSM_NO_REREAD, "a mutable borrow", "a hold word is left" },
 	{ DSM_EARLY_CLAIM, "a mutable borrow", "a box was reclaimed from a live borrower" },
+	{ DSM_TWIN_LATE, "twins, readers", "a value that a twin has was not read" },
+	{ DSM_TWIN_STALE, "twins, readers", "a read returned a torn or old value" },
+	{ DSM_TWO_PRIMARIES, "twins, a move", "a box has two owners" },
+	{ DSM_HEAD_AFTER, "twins, readers", "a read returned a torn or old value" },
+	{ DSM_OLD_PRIMARY, "twins, readers", "a value that a twin has was not read" },
+	{ DSM_MAPPED_FIRST, "twins, readers", "a value that is over was read" },
+	{ DSM_TWIN_STAYS, "twins, readers", "a value that is over was read" },
 };
 
 static const struct dsm_model *find(const char *name)

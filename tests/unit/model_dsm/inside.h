@@ -12,7 +12,7 @@ enum { MEMBERS = 3, PLACES = 5, CLAIMS = 2, BOXES = 3, NAMES = 16, MESSAGES = 8,
 
 /* What a member does: one operation of the protocol, or several. */
 enum doing { IDLE, NEW, CHANGE, OFFER, READ, TAKE, FINISH, BACK, RECLAIM, SETTLE, TAKE_BACK,
-	     RESTORE, DOINGS };
+	     RESTORE, COPY, READ_SAVED, RENAME, DOINGS };
 
 /* A member's places. */
 enum slot_state { NOT_MINE, UNUSED, RESERVED, OWNED, OFFERED, LENT, GUEST, GIVEN_BACK };
@@ -27,12 +27,15 @@ struct place {
 	uint32_t number; /* in its owner's memory */
 	struct dsm_head head[2]; /* where one is, another owner has content */
 	uint8_t body[8]; /* WORDS of them: values, each word separately */
+	struct dsm_head twin;
+	uint8_t twin_body[8];
+	uint8_t fenced, unused[7];
 };
 
 struct slot {
 	uint8_t state, box, claim, value;
 	uint32_t unused;
-	uint64_t ticket, from, from_ticket;
+	uint64_t ticket, from, from_ticket, name;
 };
 
 struct flight {
@@ -41,13 +44,15 @@ struct flight {
 	uint8_t zeroing, message;
 	uint16_t generation; /* of the place that a swap is meant for */
 	uint8_t body[4];
+	uint8_t late, after; /* its member has lost the donor; COPY: of what */
+	uint8_t over, unused[5]; /* the read must not have the value */
 	struct dsm_op op;
 	struct dsm_verb verb;
 };
 
 struct member {
 	uint8_t alive, vacant, incarnation, claims; /* claims: a bit each */
-	uint8_t cached, unused[3];
+	uint8_t cached, cut, fenced, unused;
 	struct {
 		uint64_t at, stamp, value;
 	} cache[CACHED];
@@ -65,7 +70,7 @@ struct presence {
 /* What is true, whatever members believe. */
 struct box {
 	uint8_t owner, value, borrower, borrower_incarnation;
-	uint8_t told, back, exists, unused;
+	uint8_t told, back, exists, ended; /* ended: a loan by an owner that has lost the donor */
 };
 
 struct message {
@@ -76,6 +81,7 @@ struct message {
 struct world {
 	struct dsm_budget budget;
 	uint8_t members, places, values, boxes;
+	uint8_t second, unused[7]; /* places at the second donor, the last ones; 0 = no twins */
 	struct place place[PLACES];
 	struct presence presence[MEMBERS];
 	struct member m[MEMBERS];
@@ -124,5 +130,19 @@ void begin_take(uint32_t m, uint32_t message);
 void begin_back(uint32_t m, uint32_t place);
 bool begin_reclaim(uint32_t m, uint32_t place, enum doing doing);
 void ended(uint32_t m, struct flight *f);
+
+/* --- twins.c --- */
+
+bool is_near(uint32_t place);
+bool has_twin(uint32_t place);
+bool at_twin(const struct flight *f);
+bool is_cut(uint32_t m, uint64_t at);
+void check_current(const struct message *s);
+bool is_over(const struct message *s);
+bool may_be_over(uint32_t m, const struct message *s);
+void reclaim_lost(uint32_t m, uint32_t place);
+void begin_rename(uint32_t m, uint32_t place);
+void cut(uint32_t m);
+void fence(uint32_t m);
 
 #endif

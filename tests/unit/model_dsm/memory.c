@@ -127,12 +127,13 @@ int find_place(uint32_t m, bool *is_new)
 {
 	for (int i = 0; i < W.places; i++) {
 		*is_new = false;
-		if (W.m[m].slot[i].state == UNUSED)
+		if (W.m[m].slot[i].state == UNUSED && !(W.m[m].cut && is_near((uint32_t)i)))
 			return i;
 	}
 	for (int i = 0; i < W.places; i++) {
 		*is_new = true;
-		if (!W.place[i].owner)
+		if (!W.place[i].owner && !W.place[i].fenced &&
+		    !(W.m[m].cut && is_near((uint32_t)i)))
 			return i;
 	}
 	return -1;
@@ -144,6 +145,7 @@ static void zero(struct place *p)
 		memset(p->head, 0, sizeof(p->head));
 		memset(p->body, 0, sizeof(p->body));
 	}
+	memset(&p->twin, 0, sizeof(p->twin));
 	p->zeroed = 1;
 }
 
@@ -187,7 +189,10 @@ void release_claim(uint32_t m, uint32_t claim)
 void free_place(uint32_t m, uint32_t place)
 {
 	W.m[m].slot[place] = (struct slot){ .state = UNUSED };
-	memset(head_of(place), 0, sizeof(struct dsm_head));
+	if (!is_cut(m, at_of(m, place)))
+		memset(head_of(place), 0, sizeof(struct dsm_head));
+	if (!mutant(DSM_TWIN_STAYS))
+		memset(&W.place[place].twin, 0, sizeof(struct dsm_head));
 }
 
 /* Puts @value into the place at once: no name of it is known yet. */
@@ -198,6 +203,10 @@ uint64_t fill(uint32_t m, uint32_t place, uint8_t value)
 
 	memset(p->body, value, WORDS);
 	*head_of(place) = (struct dsm_head){ .stamp = stamp, .check = dsm_check(at, stamp) };
+	if (has_twin(place)) {
+		memset(p->twin_body, value, WORDS);
+		p->twin = *head_of(place);
+	}
 	publish(at, stamp, value);
 	return stamp;
 }
@@ -250,13 +259,20 @@ static bool part_effect(uint32_t m, struct flight *f, const struct dsm_part *par
 	bool is_place = part->kind != DSM_CLAIM && part->kind != DSM_RECORD;
 	struct place *p = is_place ? place_at(part->at) : NULL;
 	struct dsm_head *head = is_place ? head_at(part->at) : NULL;
+	uint8_t *body = is_place ? p->body : NULL;
 
+	if (is_place && at_twin(f)) {
+		head = &p->twin;
+		body = p->twin_body;
+	}
 	switch (part->kind) {
 	case DSM_READ:
 		if (!f->word)
 			f->op.head = *head;
 		else
-			f->body[f->word - 1] = p->body[f->word - 1];
+			f->body[f->word - 1] = body[f->word - 1];
+		if (mutant(DSM_HEAD_AFTER) && f->doing != TAKE && f->doing != TAKE_BACK)
+			f->op.head.stamp = f->op.stamp;
 		return f->word++ == WORDS;
 	case DSM_HEADER:
 		f->op.after = mutant(DSM_ONE_CHECK) ? f->op.head : *head;
@@ -264,6 +280,10 @@ static bool part_effect(uint32_t m, struct flight *f, const struct dsm_part *par
 			f->op.after.hold = head->hold;
 		if (mutant(DSM_NO_REREAD) && (f->doing == RECLAIM || f->doing == SETTLE))
 			f->op.after.hold = f->op.old;
+		if (mutant(DSM_TWIN_STALE) && at_twin(f) && head->stamp) {
+			f->op.after.stamp = f->op.stamp;
+			f->op.after.check = dsm_check(part->at, f->op.stamp);
+		}
 		return true;
 	case DSM_SWAP:
 		swap(m, f, part);
@@ -275,15 +295,18 @@ static bool part_effect(uint32_t m, struct flight *f, const struct dsm_part *par
 		f->op.other = *record_at(part->at);
 		return true;
 	case DSM_STAMP:
-		writes(m, p);
+		if (!at_twin(f))
+			writes(m, p);
 		if (part->desired || !mutant(DSM_NO_MARK)) {
 			head->stamp = part->desired;
 			head->check = dsm_check(part->at, part->desired);
 		}
 		return true;
 	case DSM_FILL:
-		writes(m, p);
-		p->body[f->word] = f->body[0];
+	case DSM_WHOLE:
+		if (!at_twin(f))
+			writes(m, p);
+		body[f->word] = f->body[0];
 		return ++f->word == WORDS;
 	}
 	return true;
@@ -302,7 +325,8 @@ static uint64_t is_alive(const struct dsm_verb *v)
 		return W.presence[m].owned && W.presence[m].generation == v->generation;
 	/* A live member may have freed the extent. */
 	return (place_at(v->at)->owner == m + 1 && place_at(v->at)->generation == v->generation) ||
-	       !W.m[m].vacant;
+	       (!W.m[m].vacant &&
+		!(W.m[m].fenced && is_near((uint32_t)(place_at(v->at) - W.place))));
 }
 
 void go_on(uint32_t m, struct flight *f, int status)
@@ -340,10 +364,12 @@ void effect(uint32_t m, struct flight *f)
 
 	if (f->zeroing) {
 		writes(m, p);
-		if (f->zeroing == 1)
+		if (f->zeroing == 1) {
 			memset(p->head, 0, sizeof(p->head));
-		else
+			memset(&p->twin, 0, sizeof(p->twin));
+		} else {
 			p->body[f->zeroing - 2] = 0;
+		}
 		p->zeroed = f->zeroing++ > WORDS;
 		f->zeroing = p->zeroed ? 0 : f->zeroing;
 		return;
@@ -356,6 +382,8 @@ void effect(uint32_t m, struct flight *f)
 		f->part++;
 		f->word = 0;
 	}
-	if (f->part == f->verb.parts && W.m[m].alive)
+	if (f->part == f->verb.parts && f->late)
+		memset(f, 0, sizeof(*f));
+	else if (f->part == f->verb.parts && W.m[m].alive)
 		go_on(m, f, 0);
 }

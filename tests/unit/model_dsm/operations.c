@@ -61,6 +61,14 @@ void begin_offer(uint32_t m, uint32_t place, enum dsm_hold state)
 	start(m, f, OFFER, 0, s->ticket);
 }
 
+static void begin_saved(uint32_t m, struct flight *f)
+{
+	const struct message *s = &W.message[f->message];
+
+	dsm_read_twin(&f->op, s->at, s->stamp);
+	start(m, f, READ_SAVED, s->at, s->stamp);
+}
+
 void begin_read(uint32_t m, uint32_t message)
 {
 	struct message *s = &W.message[message];
@@ -73,6 +81,11 @@ void begin_read(uint32_t m, uint32_t message)
 			return;
 		}
 	f->message = (uint8_t)message;
+	f->over = W.second && is_over(s) && !may_be_over(m, s);
+	if (is_cut(m, s->at) && !mutant(DSM_MAPPED_FIRST)) {
+		begin_saved(m, f);
+		return;
+	}
 	dsm_read(&f->op, s->at, s->stamp);
 	start(m, f, READ, s->at, s->stamp);
 }
@@ -90,6 +103,23 @@ void begin_take(uint32_t m, uint32_t message)
 		 s->kind == PARCEL ? DSM_HOLD_OFFERED : DSM_HOLD_LENT, claim_of(m, f->claim),
 		 W.presence[m].generation);
 	start(m, f, TAKE, s->at, s->stamp);
+}
+
+/* Returns whether the new value of @f, at its place, goes to its twin, too. */
+static bool begin_copy(uint32_t m, struct flight *f)
+{
+	struct flight was = *f;
+
+	if (!has_twin(f->place))
+		return false;
+	memset(f, 0, sizeof(*f));
+	f->place = was.place;
+	f->box = was.box;
+	f->after = was.doing;
+	memcpy(f->body, was.body, sizeof(f->body));
+	dsm_copy(&f->op, was.op.at, was.op.stamp);
+	start(m, f, COPY, was.op.at, was.op.stamp);
+	return true;
 }
 
 static void begin_finish(uint32_t m, struct flight *f, uint64_t at, uint64_t ticket)
@@ -156,8 +186,9 @@ bool begin_reclaim(uint32_t m, uint32_t place, enum doing doing)
 /* The object of @f is @m's, in the place that was reserved. */
 static void own(uint32_t m, uint32_t place, uint32_t box)
 {
-	fill(m, place, W.box[box].value);
-	W.m[m].slot[place] = (struct slot){ .state = OWNED, .box = (uint8_t)box };
+	uint64_t name = fill(m, place, W.box[box].value);
+
+	W.m[m].slot[place] = (struct slot){ .state = OWNED, .box = (uint8_t)box, .name = name };
 }
 
 static void check_body(const struct flight *f, uint64_t value, const char *what)
@@ -174,9 +205,10 @@ static void take_ended(uint32_t m, struct flight *f)
 	struct box *b = &W.box[f->box];
 
 	if (f->op.result) {
-		if (f->op.result == -EOWNERDEAD && lives(s->giver + 1u, s->incarnation))
+		if (f->op.result == -EOWNERDEAD && lives(s->giver + 1u, s->incarnation) &&
+		    !W.m[s->giver].cut)
 			wrong("a live member counts as dead");
-		if (f->op.old == (f->op.stamp | f->op.state) &&
+		if (!W.m[s->giver].cut && f->op.old == (f->op.stamp | f->op.state) &&
 		    lives(s->giver + 1u, s->incarnation))
 			wrong("a box is lost");
 		free_place(m, f->place);
@@ -184,7 +216,11 @@ static void take_ended(uint32_t m, struct flight *f)
 		memset(f, 0, sizeof(*f));
 		return;
 	}
-	check_body(f, b->value, "a box was taken with an old value");
+	/* The object may be another by now. */
+	if (!b->ended)
+		check_body(f, b->value, "a box was taken with an old value");
+	if (s->kind == PARCEL && b->owner && b->owner != m + 1 && W.m[b->owner - 1].alive)
+		wrong("a box has two owners");
 	if (s->kind == PARCEL) {
 		b->owner = (uint8_t)(m + 1);
 		own(m, f->place, f->box);
@@ -203,7 +239,8 @@ static void back_ended(uint32_t m, struct flight *f)
 
 	if (f->op.result) {
 		if (W.m[member_of(s->from)].alive && place_at(s->from)->generation ==
-		    dsm_generation(s->from_ticket) && !mutant(DSM_ASYNC_OWNER))
+		    dsm_generation(s->from_ticket) && !mutant(DSM_ASYNC_OWNER) &&
+		    !W.m[member_of(s->from)].cut)
 			wrong("a live member counts as dead");
 		release_claim(m, s->claim);
 		free_place(m, f->place);
@@ -222,7 +259,8 @@ static void check_restored(uint32_t m, const struct flight *f)
 {
 	const struct box *b = &W.box[f->box];
 
-	if (f->op.result == -EOWNERDEAD && lives(b->borrower, b->borrower_incarnation))
+	if (f->op.result == -EOWNERDEAD && lives(b->borrower, b->borrower_incarnation) &&
+	    !W.m[b->borrower - 1].cut)
 		wrong("a box was reclaimed from a live borrower");
 	for (uint32_t i = 0; i < W.members; i++)
 		for (uint32_t k = 0; k < W.places && !f->op.result; k++)
@@ -335,6 +373,56 @@ static void take_back_ended(uint32_t m, struct flight *f)
 	begin_finish(m, f, at, ticket);
 }
 
+/* As in box.c. */
+static bool may_be_saved(const struct flight *f)
+{
+	if (!has_twin((uint32_t)(place_at(f->op.at) - W.place)))
+		return false;
+	if (f->op.result == -EIO)
+		return true;
+	if (mutant(DSM_OLD_PRIMARY))
+		return false;
+	return f->op.result == -EOWNERDEAD ||
+	       (f->op.result == -ESTALE && dsm_was_left(&f->op));
+}
+
+static void read_ended(uint32_t m, struct flight *f)
+{
+	struct member *me = &W.m[m];
+	const struct message *s = &W.message[f->message];
+
+	if (!f->op.result) {
+		check_body(f, value_of(f->op.at, f->op.stamp),
+			   "a read returned a torn or old value");
+		if (f->over)
+			wrong("a value that is over was read");
+		me->cache[me->cached].at = f->op.at;
+		me->cache[me->cached].stamp = f->op.stamp;
+		me->cache[me->cached].value = f->body[0];
+		me->cached = (me->cached + 1) % CACHED;
+		return;
+	}
+	if (f->op.result == -EOWNERDEAD && lives(s->giver + 1u, s->incarnation) &&
+	    !mutant(DSM_OLD_PRIMARY))
+		wrong("a live member counts as dead");
+	check_current(s);
+}
+
+/* The value of @f is its place's. */
+static void stored(uint32_t m, struct flight *f, uint32_t doing)
+{
+	struct slot *s = &W.m[m].slot[f->place];
+	struct box *b = &W.box[f->box];
+
+	if (doing == NEW) {
+		*s = (struct slot){ .state = OWNED, .box = f->box };
+		*b = (struct box){ .owner = (uint8_t)(m + 1), .value = f->body[0], .exists = 1 };
+	}
+	b->value = f->body[0];
+	s->name = f->op.stamp;
+	publish(f->op.at, f->op.stamp, f->body[0]);
+}
+
 void ended(uint32_t m, struct flight *f)
 {
 	struct member *me = &W.m[m];
@@ -344,13 +432,31 @@ void ended(uint32_t m, struct flight *f)
 	dsm_reached[f->doing] |= 1ull << (f->op.result == DSM_RETURNED ? 1 : -f->op.result & 63);
 	switch ((enum doing)f->doing) {
 	case NEW:
-		*s = (struct slot){ .state = OWNED, .box = f->box };
-		*b = (struct box){ .owner = (uint8_t)(m + 1), .value = f->body[0], .exists = 1 };
-		publish(f->op.at, f->op.stamp, f->body[0]);
-		break;
 	case CHANGE:
-		b->value = f->body[0];
-		publish(f->op.at, f->op.stamp, f->body[0]);
+		if (mutant(DSM_TWIN_LATE)) {
+			stored(m, f, f->doing);
+			me->posted = *f;
+			if (!begin_copy(m, &me->posted))
+				memset(&me->posted, 0, sizeof(me->posted));
+			break;
+		}
+		if (begin_copy(m, f))
+			return;
+		stored(m, f, f->doing);
+		break;
+	case COPY:
+		if (f == &me->f)
+			stored(m, f, f->after);
+		break;
+	case RENAME:
+		if (f->op.result)
+			wrong("a box with a twin is lost");
+		check_body(f, b->value, "a box has another value");
+		own(m, f->other, f->box);
+		free_place(m, f->place);
+		break;
+	case READ_SAVED:
+		read_ended(m, f);
 		break;
 	case OFFER:
 		s->state = f->other == DSM_HOLD_LENT ? LENT : OFFERED;
@@ -358,18 +464,16 @@ void ended(uint32_t m, struct flight *f)
 			     at_of(m, f->place), s->ticket);
 		break;
 	case READ:
-		if (!f->op.result) {
-			check_body(f, value_of(f->op.at, f->op.stamp),
-				   "a read returned a torn or old value");
-			me->cache[me->cached].at = f->op.at;
-			me->cache[me->cached].stamp = f->op.stamp;
-			me->cache[me->cached].value = f->body[0];
-			me->cached = (me->cached + 1) % CACHED;
-		} else if (f->op.result == -EOWNERDEAD &&
-			   lives(W.message[f->message].giver + 1u,
-				 W.message[f->message].incarnation)) {
-			wrong("a live member counts as dead");
+		if (may_be_saved(f)) {
+			uint8_t message = f->message, over = f->over;
+
+			memset(f, 0, sizeof(*f));
+			f->message = message;
+			f->over = over;
+			begin_saved(m, f);
+			return;
 		}
+		read_ended(m, f);
 		break;
 	case TAKE:
 		take_ended(m, f);

@@ -7,11 +7,12 @@
 
 enum step_kind { EFFECT, POSTED_EFFECT, S_NEW, S_CHANGE, S_DROP, S_RELEASE, S_MOVE, S_LEND, S_VIEW,
 		 S_READ, S_TAKE, S_BACK, S_RECLAIM, S_SETTLE, S_CRASH, S_RECOVER, S_REJOIN,
-		 STEP_KINDS };
+		 S_CUT, S_FENCE, S_RENAME, STEP_KINDS };
 
 static const char *const step_names[] = {
 	"effect", "posted effect", "new", "change", "drop", "release", "move", "lend", "view",
-	"read", "take", "back", "reclaim", "settle", "crash", "recover", "rejoin",
+	"read", "take", "back", "reclaim", "settle", "crash", "recover", "rejoin", "cut", "fence",
+	"rename",
 };
 
 const char *dsm_world_name(const struct dsm_world_step *step)
@@ -32,10 +33,39 @@ static void add(enum step_kind kind, uint32_t m, uint32_t what)
 							      .what = (uint8_t)what };
 }
 
+/* Of what the member cannot reach. */
+static void add_of_lost(uint32_t m, uint32_t i)
+{
+	const struct dsm_budget *b = &W.budget;
+	bool is_new;
+
+	switch (W.m[m].slot[i].state) {
+	case OWNED:
+		if (find_place(m, &is_new) >= 0)
+			add(S_RENAME, m, i);
+		if (b->drops)
+			add(S_DROP, m, i);
+		if (b->views)
+			add(S_VIEW, m, i);
+		break;
+	case LENT:
+	case OFFERED:
+		if (b->reclaims)
+			add(S_RECLAIM, m, i);
+		break;
+	default:
+		break;
+	}
+}
+
 static void add_of_slot(uint32_t m, uint32_t i)
 {
 	const struct dsm_budget *b = &W.budget;
 
+	if (W.m[m].cut && is_near(i)) {
+		add_of_lost(m, i);
+		return;
+	}
 	switch (W.m[m].slot[i].state) {
 	case UNUSED:
 		if (b->releases)
@@ -46,9 +76,9 @@ static void add_of_slot(uint32_t m, uint32_t i)
 			add(S_CHANGE, m, i);
 		if (b->drops)
 			add(S_DROP, m, i);
-		if (b->moves)
+		if (b->moves && !W.m[m].cut)
 			add(S_MOVE, m, i);
-		if (b->loans)
+		if (b->loans && !W.m[m].cut)
 			add(S_LEND, m, i);
 		if (b->views)
 			add(S_VIEW, m, i);
@@ -63,7 +93,8 @@ static void add_of_slot(uint32_t m, uint32_t i)
 			add(S_VIEW, m, i);
 		break;
 	case GUEST:
-		add(S_BACK, m, i);
+		if (!is_cut(m, W.m[m].slot[i].from))
+			add(S_BACK, m, i);
 		break;
 	case GIVEN_BACK:
 		if (b->reclaims && !W.m[m].posted.doing)
@@ -88,6 +119,8 @@ static void add_of_member(uint32_t m)
 
 		if (s->kind == VIEW && b->reads && member_of(s->at) != m)
 			add(S_READ, m, i);
+		if (W.m[m].cut)
+			continue;
 		if ((s->kind == PARCEL || s->kind == LOAN) && b->takes && member_of(s->at) != m &&
 		    find_place(m, &is_new) >= 0 && W.m[m].claims != (1 << CLAIMS) - 1)
 			add(S_TAKE, m, i);
@@ -112,6 +145,10 @@ int dsm_world_possible(struct dsm_world_step out[static DSM_WORLD_STEPS])
 			add(EFFECT, m, 0);
 		if (me->alive && W.budget.crashes)
 			add(S_CRASH, m, 0);
+		if (me->alive && !me->cut && W.second && W.budget.cuts)
+			add(S_CUT, m, 0);
+		if (me->alive && me->cut && !me->fenced)
+			add(S_FENCE, m, 0);
 		if (dead)
 			add(S_RECOVER, m, 0);
 		if (!me->alive && me->vacant && W.budget.rejoins && !me->f.doing)
@@ -139,7 +176,7 @@ static void recover(uint32_t m)
 	memset(&me->posted, 0, sizeof(me->posted));
 	if (mutant(DSM_NO_FENCE))
 		me->f = f;
-	me->claims = me->cached = 0;
+	me->claims = me->cached = me->cut = me->fenced = 0;
 	me->vacant = 1;
 	for (int i = 0; i < PLACES; i++)
 		if (W.place[i].owner == m + 1) {
@@ -161,9 +198,7 @@ static void rejoin(uint32_t m)
 
 static void view(uint32_t m, uint32_t place)
 {
-	if (head_of(place)->stamp)
-		send_message(VIEW, m, W.m[m].slot[place].box, at_of(m, place),
-			     head_of(place)->stamp);
+	send_message(VIEW, m, W.m[m].slot[place].box, at_of(m, place), W.m[m].slot[place].name);
 }
 
 static void drop(uint32_t m, uint32_t place)
@@ -233,7 +268,10 @@ static void take_step(const struct dsm_world_step *s)
 		break;
 	case S_RECLAIM:
 		b->reclaims--;
-		begin_reclaim(m, s->what, RECLAIM);
+		if (W.m[m].cut && is_near(s->what))
+			reclaim_lost(m, s->what);
+		else
+			begin_reclaim(m, s->what, RECLAIM);
 		break;
 	case S_SETTLE:
 		b->reclaims--;
@@ -249,6 +287,16 @@ static void take_step(const struct dsm_world_step *s)
 	case S_REJOIN:
 		b->rejoins--;
 		rejoin(m);
+		break;
+	case S_CUT:
+		b->cuts--;
+		cut(m);
+		break;
+	case S_FENCE:
+		fence(m);
+		break;
+	case S_RENAME:
+		begin_rename(m, s->what);
 		break;
 	case STEP_KINDS:
 		break;
@@ -268,6 +316,7 @@ void dsm_world_begin(const struct dsm_model *model)
 	W.budget = model->budget;
 	W.members = model->members;
 	W.places = model->places;
+	W.second = model->second;
 	for (uint32_t m = 0; m < MEMBERS; m++) {
 		W.m[m].alive = 1;
 		W.presence[m].owned = 1;
@@ -297,8 +346,13 @@ static void finish_all(uint32_t m)
 static void settle(uint32_t m, uint32_t place)
 {
 	uint8_t state = W.m[m].slot[place].state;
+	bool is_lost = W.m[m].cut && is_near(place);
 
-	if (state == LENT || state == OFFERED)
+	if (is_lost && (state == LENT || state == OFFERED))
+		reclaim_lost(m, place);
+	else if (is_lost && (state == GIVEN_BACK || state == GUEST))
+		free_place(m, place);
+	else if (state == LENT || state == OFFERED)
 		begin_reclaim(m, place, RECLAIM);
 	else if (state == GIVEN_BACK)
 		begin_reclaim(m, place, SETTLE);
@@ -328,7 +382,8 @@ static void check_box(const struct box *b, uint32_t number)
 			continue;
 		n++;
 		for (int k = 0; k < WORDS; k++)
-			if (W.place[i].body[k] != b->value)
+			if ((me->cut && is_near(i) ? W.place[i].twin_body :
+						     W.place[i].body)[k] != b->value)
 				wrong("a box has another value");
 	}
 	if (n != 1)
@@ -339,6 +394,11 @@ static void check_slot(uint32_t m, uint32_t i)
 {
 	const struct slot *s = &W.m[m].slot[i];
 
+	if (W.m[m].cut && is_near(i)) {
+		if (s->state != NOT_MINE && s->state != UNUSED && s->state != OWNED)
+			wrong("a place is leaked");
+		return;
+	}
 	if (W.place[i].owner != m + 1 && s->state)
 		wrong("a live member's memory was freed");
 	if (s->state == OWNED && head_of(i)->hold)
@@ -355,6 +415,9 @@ void dsm_world_end(void)
 			finish_all(m);
 		else if (!W.m[m].vacant)
 			recover(m);
+	for (uint32_t m = 0; m < W.members; m++)
+		if (W.m[m].alive && W.m[m].cut && !W.m[m].fenced)
+			fence(m);
 	/* A chain is settled from its end on. */
 	for (int turn = 0; turn < 3; turn++)
 		for (uint32_t m = 0; m < W.members; m++)
@@ -412,6 +475,10 @@ const char *dsm_unreached(void)
 		{ TAKE_BACK, 0, "a take of what was returned" },
 		{ TAKE_BACK, -EOWNERDEAD, "a return whose borrower is dead" },
 		{ RESTORE, -EOWNERDEAD, "a restored box" },
+		{ COPY, 0, "a twin that is written" },
+		{ READ_SAVED, 0, "a read at a twin" },
+		{ READ_SAVED, -ESTALE, "a read at a twin of an old name" },
+		{ RENAME, 0, "a box that gets another name" },
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)

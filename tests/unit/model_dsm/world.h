@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A world of members with boxes, places in the memory of one donor, and names that travel between
+ * A world of members with boxes, places in the memory of one donor, perhaps with twins in that of a
+ * second one, and names that travel between
  * members, may be delivered to any of them, and more than once.  Members run
  * userlib/dsm/dsm_step.c. A step is one effect that others can see: a part of a verb, or a word of
  * one that is not atomic. Members crash between any two steps; what is in flight may take effect
- * until the fence.
+ * until the fence.  So it is when a live member loses the donor, which others may still reach.
  */
 #ifndef EBB_MODEL_DSM_WORLD_H
 #define EBB_MODEL_DSM_WORLD_H
@@ -15,12 +16,13 @@
 /* How often each of these may happen. */
 struct dsm_budget {
 	uint8_t boxes, changes, drops, moves, loans, views, reads, takes, reclaims, releases,
-		crashes, rejoins;
+		crashes, rejoins, cuts;
 };
 
 struct dsm_model {
 	const char *name;
 	uint8_t members, places;
+	uint8_t second; /* of these, at the second donor; 0 = without twins */
 	struct dsm_budget budget;
 	uint32_t states; /* fewer are a fault of the search */
 };
@@ -40,6 +42,13 @@ enum dsm_mutant {
 	DSM_PLAIN_WRITE,    /* hold words are written, not compared and swapped */
 	DSM_NO_REREAD,      /* the hold of a dead member is ended without another look at it */
 	DSM_EARLY_CLAIM,    /* the claim of a return is used again before the owner has taken it */
+	DSM_TWIN_LATE,      /* the twin is written when the value can be named already */
+	DSM_TWIN_STALE,     /* a twin's value is returned, whatever its stamp */
+	DSM_TWO_PRIMARIES,  /* the giver names its twin the object that a receiver may have */
+	DSM_OLD_PRIMARY,    /* what the place has counts, though its owner has lost it */
+	DSM_HEAD_AFTER,     /* the header before the content is not looked at */
+	DSM_MAPPED_FIRST,   /* a member that has lost the donor reads its mapped memory */
+	DSM_TWIN_STAYS,     /* the twin of a place that is freed keeps its header */
 	DSM_MUTANTS
 };
 
