@@ -162,8 +162,9 @@ def test_a_donor_is_killed_at_each_message(donor, wire, lost, mapped):  # noqa: 
         link.stop()
         message += 1
     assert message > 10 and twins > 0
-    assert ("lend", 0) in outcomes and ("lend", DEAD) in outcomes
-    assert ("give", 0, STALE) in outcomes or mapped
+    assert ("lend", 0) in outcomes
+    # Whether an owner with mapped memory notices before the return is a matter of time.
+    assert mapped or {("lend", DEAD), ("give", 0, STALE)} <= outcomes, outcomes
 
 
 def test_a_third_donor_gets_the_twins(donor):  # noqa: F811
