@@ -29,6 +29,7 @@ MOST_EXPOSED = {
     "ebb-donord.service": 4.0,
     "ebb-device@.service": 4.0,
     "ebb-metrics@.service": 1.5,
+    "ebb-sleep.service": 4.0,
 }
 
 
