@@ -36,7 +36,7 @@ class Script:
         self.check(name)
 
     def check(self, name):
-        """What the owner has, another process reads by a view."""
+        """Another process reads by a view what the owner has."""
         box, value = self.boxes[name]
         assert self.a.value(box, SIZE) == value, name
         assert self.b.see(name_of(box), SIZE) == value, name

@@ -378,7 +378,7 @@ static uint32_t users_of(struct jobs *jobs, struct job_heap *h, uint64_t took, u
 		h->is_user = false;
 	}
 	h->used += took;
-	/* Half of an equal part: what the others leave unused is not lost. */
+	/* One that uses less than half of an equal part leaves the rest to the others. */
 	if (!h->is_user && h->used >= share / jobs->heaps / 2) {
 		h->is_user = true;
 		jobs->users++;

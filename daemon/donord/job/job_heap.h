@@ -21,8 +21,8 @@
 #include "lib/wire/wire_job.h"
 
 /*
- * Of a turn, with which a donor delays others: objects and references traced, with what it takes
- * to look for them, and marks of sets; bytes copied.  Each is below 1 ms (docs/protocol.md).
+ * The most that a turn does, as it delays others: the objects and references that it traces or
+ * looks for, and marks of sets; the bytes that it copies.  Each is below 1 ms (docs/protocol.md).
  */
 #define JOB_UNITS 8192u
 /*

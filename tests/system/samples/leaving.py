@@ -8,7 +8,7 @@ import pytest
 import machine
 
 pytestmark = pytest.mark.beside
-# What is left here does not exit.
+# The process below does not exit: a second is enough.
 machine.left_since = partial(machine.left_since, seconds=1)
 
 
