@@ -30,6 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "harness"), str(HERE / "guest")]
 
+import boots
 import debian
 import machine
 import unit
@@ -37,7 +38,7 @@ import unit
 REPORTS = machine.BUILD / "tests"
 SYSTEM_SECONDS = 3600
 PREPARE_SECONDS = 1200
-WORKERS = 8
+WORKERS = 6
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
 MAKE = ["make", "--no-print-directory", "NO_DEPS=1"]
 OTHER_DEBIAN = "13"
@@ -171,7 +172,7 @@ class Remainder(threading.Thread):
         """Errors are printed; the guests report them again."""
         log = REPORTS / "guests-prepared.log"
         with open(log, "w") as output, process(
-                ["nice", "-n", str(unit.LOW), *MAKE, "KMOD_OLD=", "kmod-guest"],
+                ["nice", "-n", str(unit.LOW), *MAKE, f"KERNEL={' '.join(boots.kernels_of('check'))}", "KMOD_OLD=", "kmod-guest"],
                 group=True, stdout=output, stderr=subprocess.STDOUT) as p:
             yield
             status = None

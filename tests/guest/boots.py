@@ -56,13 +56,13 @@ class Boot:
 
 
 BOOTS = (
-    # Tests that only a guest can run, once: `make check` has no time for more.
+    # Tests that only a guest can run, once, on one kernel: `make check` has no time for more.
     Boot("smoke", ("test_boot.py",
                    "test_road.py::test_sequential_program_comes_back_before_it_asks",
                    "test_faults.py::test_donor_killed",
                    "test_faults.py::test_server_killed",
                    "test_kmod.py::test_donor_killed_under_a_swapping_program"),
-         target="check"),
+         target="check", kernels=("6.12",)),
     # The longest first, so that none runs alone at the end.
     Boot("road", ("test_boot.py", "test_road.py")),
     Boot("faults", ("test_faults.py",)),
@@ -101,6 +101,12 @@ BOOTS = (
     Boot("shutdown-left", ("test_shutdown_left.py",), timeout=1200, systemd=True, target="guest-install",
          append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_left),
 )
+
+
+def kernels_of(target):
+    """Returns the kernels on which @target runs groups by default."""
+    return [series for series in SERIES if any(series in b.kernels for b in BOOTS if b.target == target)]
+
 
 # Bugs of a kernel that end a guest without any part of ebb: the guest boots again, TRIES times in
 # all.  Soft-RoCE of 6.1 frees a queue pair whose tasklet is queued; that of 6.12 has a workqueue.

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of parametrized tests."""
+"""Rows of parametrized tests, and the steps of loops."""
+import os
+
 import pytest
+
+# By how much a loop that kills a process at each message goes on: `make check` takes every third.
+STEP = 1 if os.environ.get("EBB_TEST_LONG") else 3
 
 
 def few(values, *chosen):

@@ -107,7 +107,8 @@ def test_no_durability_says_so(cluster):
 # --- donors that lie ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [pytest.param("flip", marks=pytest.mark.long), "swap"])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["flip", "swap"])
 def test_lying_donor(cluster, how):
     """Found, read from the other copy, and not used any more until it is trusted again."""
     b = serve(cluster, backup=False, options=REPLICAS)
@@ -306,6 +307,7 @@ def test_donor_out_of_memory(cluster):
     assert b.stats()["slabs_asked_back"] > 0
 
 
+@pytest.mark.long
 def test_all_donors_out_of_memory(cluster):
     """No donor has free capacity: slabs fall back to the disk, and return to memory when a donor has some."""
     b = serve(cluster, options=("--deadline", "5s"))
@@ -362,6 +364,7 @@ def test_discarded_memory_comes_back(cluster):
         os.close(fd)
 
 
+@pytest.mark.long
 def test_a_slab_given_back_is_opened_again_at_once(cluster):
     """
     Repair has just found no donor for a second copy.  That is no reason to refuse a write

@@ -15,6 +15,7 @@ from dsm_member import Name, Process, Space, Wire
 from machine import wait_for
 from parts import ebbctl_json, tried
 from ports import free_port
+from rows import STEP
 
 pytestmark = pytest.mark.beside
 
@@ -336,7 +337,7 @@ def test_an_owner_is_killed_at_each_message(donor, wire, lost):
         if names:
             # Another one's memory by now, or as it was.
             assert b.see(Name(names[0].at, names[0].stamp + 16), SIZE) in dead
-        message += 1
+        message += STEP
     assert message > 5
     assert 0 in seen
     b.close()

@@ -10,6 +10,7 @@ import pytest
 
 from dsm_member import Name, Process, Space
 from machine import wait_for
+from rows import STEP
 from test_dsm import SIZE, content, donor, wire  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.beside
@@ -160,7 +161,7 @@ def test_a_donor_is_killed_at_each_message(donor, wire, lost, mapped):  # noqa: 
         x.kill()
         y.kill()
         link.stop()
-        message += 1
+        message += STEP
     assert message > 10 and twins > 0
     assert ("lend", 0) in outcomes
     # Whether an owner with mapped memory notices before the return is a matter of time.

@@ -16,6 +16,7 @@ import parts
 from dsm_member import Name, Process, Space
 from machine import wait_for
 from parts import ebbctl_json
+from rows import STEP
 from test_dsm import content, donor, SIZE, wire  # noqa: F401: fixtures
 
 pytestmark = pytest.mark.beside
@@ -223,7 +224,7 @@ def test_a_spawner_is_killed_at_each_message(donor, wire, lost, mapped):
             only_one_is_left(d)
             assert len(executed) <= 1
             seen.add(len(executed))
-            message += 1
+            message += STEP
     finally:
         stop.append(1)
         thread.join()

@@ -320,6 +320,7 @@ def test_auto_leaves_programs_that_do_not_swap(ebbd, device, cgroup):
     assert placement(c) == {"setting": "auto", "state": "idle", "cpu": None, "together_ns": 0}
 
 
+@pytest.mark.long
 def test_own_affinity_is_kept(ebbd, scan):
     """Of a program that has one, and of one that sets it while it shares a CPU."""
     own = {min(CPUS)}

@@ -163,6 +163,7 @@ def test_bad_ones_are_refused_and_change_nothing(state, ebbd, tmp_path, cgroup, 
     assert ebbd.alive()
 
 
+@pytest.mark.long
 def test_a_long_look_of_the_verifier_silences_nobody(state, ebbd, tmp_path):
     """Policies go quiet when ebbd's heartbeat is 2 s old; a refusal may take longer than that."""
     body = ("__u64 x = f->vpn;\n\tEBB_ROLLED\n\tfor (int i = 0; i < 100000000; i++)"

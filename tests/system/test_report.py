@@ -75,6 +75,7 @@ def test_page_needs_nothing(tmp_path):
 
 
 @pytest.mark.beside
+@pytest.mark.long
 def test_page_in_a_browser(tmp_path, logs):
     told = parts.ebbctl_json("trace", "show", PYTHON)
     page = report(PYTHON, tmp_path)

@@ -13,6 +13,7 @@ import pytest
 import machine
 import parts
 from machine import wait_for
+from rows import few
 
 MIB, LIMIT = 64, 32
 
@@ -33,7 +34,7 @@ def within(value, expected, share=0.01):
     return abs(value - expected) <= max(expected * share, 1)
 
 
-@pytest.mark.parametrize("pattern", ["seq", pytest.param("reverse", marks=pytest.mark.long), "stride:7"])
+@pytest.mark.parametrize("pattern", few(["seq", "reverse", "stride:7"], "seq"))
 def test_regular_programs_are_fetched_ahead(attached, pattern):
     """
     Coverage, and accuracy beside it: fetching everything would be no merit.  On a busy

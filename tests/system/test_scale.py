@@ -39,6 +39,7 @@ def idle(count, ebbd):
     return crowd.idle(count, ebbd.pid, SECONDS)
 
 
+@pytest.mark.long
 def test_idle_cgroups_cost_next_to_nothing(ebbd, count):
     with crowd.Crowd() as c:
         few = attach(count, ebbd, c.grow(FEW))

@@ -12,10 +12,10 @@ import parts
 import policies
 from machine import wait_for
 from parts import ebbctl
+from rows import few
 
 MIB, LIMIT, PAGES = 32, 16, 2048
-LONG = pytest.mark.long
-KINDS = ["memfd", pytest.param("sysv", marks=LONG), pytest.param("shared", marks=LONG), "tmpfs"]
+KINDS = few(["memfd", "sysv", "shared", "tmpfs"], "memfd")
 
 
 def executor():

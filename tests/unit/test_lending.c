@@ -144,7 +144,7 @@ static void published_utilisation(void **state)
 {
 	struct lending_config shares = config(LENDING_SHARES), bytes = config(LENDING_BYTES);
 	double fixed = 0, pooled = 0, queue = 0;
-	enum { SEEDS = 8 };
+	enum { SEEDS = 3 };
 
 	/* Without paging, which changes neither. */
 	shares.miss = bytes.miss = 0;
@@ -171,7 +171,7 @@ static void published_utilisation(void **state)
 /* What is taken is live; what is freed is returned. */
 static void stores_balance(void **state)
 {
-	enum { RUNS = 40000, SLABS = 4 };
+	enum { RUNS = 20000, SLABS = 4 };
 	static struct { uint32_t node, at, pages; } runs[RUNS];
 	struct store *stores[] = {
 		slabs(64 * MIB, 1, false), slabs(64 * MIB, STORE_COLUMNS, false),
@@ -411,7 +411,7 @@ static void units_compare(void **state)
 static void first_refusals(void **state)
 {
 	double shares = 0, bytes = 0, rounded = 0, split = 0;
-	enum { SEEDS = 20 };
+	enum { SEEDS = 6 };
 
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
 		struct lending_config c = config(LENDING_SHARES);
