@@ -10,7 +10,11 @@
 #include "gc_far_world.h"
 #include "gc_jobs.h"
 
-#define COUNT 40000
+/*
+ * The heap has regions compacted until the store holds at most twice what lives: that is the
+ * two regions more that the tests allow, or less.
+ */
+#define COUNT 32000
 #define SLOT 32u		/* bytes of a node's */
 #define KEPT(i) ((i) % 8 == 3)
 #define FIRST(i) ((i) - (i) % 64 + (i) % 8)
@@ -324,7 +328,7 @@ static void addresses_become_few(void **state)
 	enum { FIRST = 300000, MORE = 450000, NTH = 32 };
 	struct ebbgc_far_options o;
 	struct ebbgc_far_store store;
-	uint64_t regions;
+	unsigned int n = 0;
 	struct world w = { .store = { .lock = PTHREAD_MUTEX_INITIALIZER } };
 
 	jobs_reset();
@@ -342,10 +346,12 @@ static void addresses_become_few(void **state)
 	for (size_t i = 0; i < FIRST; i++)
 		if (i % NTH)
 			ebbgc_store(w.m, w.roots[0], slot_of(w.roots[0], i), EBBGC_NULL);
-	collect(&w);
-	assert_int_equal(stats_of(w.heap).homed_objects, 0);
-	regions = stats_of(w.heap).far_compacted_regions;
-	assert_true(regions > FIRST * SLOT >> 17);
+	/* Most of them, in as many cycles as it takes: a cycle compacts for a limited time. */
+	do {
+		collect(&w);
+		assert_int_equal(stats_of(w.heap).homed_objects, 0);
+	} while (stats_of(w.heap).far_compacted_regions <= FIRST * SLOT >> 17 && ++n < 100);
+	assert_true(stats_of(w.heap).far_compacted_regions > FIRST * SLOT >> 17);
 	w.roots[1] = w.roots[0];
 	nodes_fill(&w, MORE);
 	evict(&w);
