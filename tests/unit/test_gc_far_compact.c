@@ -40,6 +40,8 @@ static void open_compacting(struct world *w, const char *words)
  */
 static void mostly_dead(struct world *w)
 {
+	/* No cycle of the collector's own. */
+	ebbgc_cycles_suspend(w->m);
 	nodes_fill(w, COUNT);
 	for (size_t i = 8; i < COUNT; i++) {
 		ebbgc_ref_t r = at(w, w->roots[0], i);
@@ -51,6 +53,7 @@ static void mostly_dead(struct world *w)
 	for (size_t i = 0; i < COUNT; i++)
 		if (!KEPT(i))
 			ebbgc_store(w->m, w->roots[0], slot_of(w->roots[0], i), EBBGC_NULL);
+	ebbgc_cycles_resume(w->m);
 }
 
 static void kept_check(struct world *w)
