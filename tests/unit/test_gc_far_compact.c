@@ -276,6 +276,9 @@ static void *load_all_the_time(void *arg)
 		size_t i = next(&seed) % COUNT;
 		ebbgc_ref_t r;
 
+		/* One region of eight is left to compact, however late the collector begins. */
+		if (i / (REGION_SIZE / SLOT) % 8 == 7)
+			i = 3;
 		root = late.w->roots[0];
 		r = ebbgc_load(m, root, slot_of(root, i));
 		if (!ebbgc_is_null(r)) {
