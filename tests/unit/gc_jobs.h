@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 #include "gc_store.h"
+#include "heap.h"
 #include "lib/rules/tablet.h"
 
 /* What it says wrongly. */
@@ -51,6 +52,7 @@ struct jobs {
 	unsigned int compact_us;		/* of compact() */
 	int answer;				/* < 0: of found() */
 	unsigned int delay_us;			/* of trace() and end() */
+	bool in_time;				/* calls take no longer than the heap allows */
 };
 
 /* One for each test: the store's argument is not ours. */
@@ -86,9 +88,13 @@ static inline uint32_t jobs_donor(const struct jobs *j, uint32_t region)
 static inline int jobs_begin(void *arg, const struct ebbgc_far_cycle *c)
 {
 	struct jobs *j = &the_jobs;
+	struct ebbgc_heap *h = c->data;
 	int r = jobs_fails(j);
 
 	assert_null(j->cycle);
+	/* The collector's thread may wait for a processor beyond the heap's limits. */
+	for (int i = 0; i < 2 && !j->in_time; i++)
+		h->far.marking.call_ns[i] = UINT64_MAX;
 	assert_true(c->type_count > 0 && c->stored_count > 0);
 	j->cycle = c;
 	j->begins++;

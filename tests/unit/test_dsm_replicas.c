@@ -29,7 +29,7 @@ static struct {
 	size_t room;                /* no donor has an extent as large; 0 = as it is */
 	uint32_t asked;             /* allocations that have so failed */
 	ebbfar_t *silent;           /* calls that wait for it do until .ends or loss, atomic */
-	int64_t ends;
+	int64_t ends;               /* atomic */
 	int waiting;                /* calls that do, atomic */
 	void (*before_last)(void);  /* at the last request of a batch of several to .split */
 	ebbfar_t *split;
@@ -41,9 +41,22 @@ static void wait_for(ebbfar_t *far)
 	if (__atomic_load_n(&fault.silent, __ATOMIC_SEQ_CST) != far)
 		return;
 	__atomic_add_fetch(&fault.waiting, 1, __ATOMIC_SEQ_CST);
-	while (bell_now() < fault.ends)
+	while (bell_now() < __atomic_load_n(&fault.ends, __ATOMIC_SEQ_CST))
 		usleep(1000);
 	__atomic_store_n(&fault.silent, NULL, __ATOMIC_SEQ_CST);
+}
+
+/* For @ms; a minute is longer than a thread waits for a processor. */
+static void be_silent(ebbfar_t *far, int64_t ms)
+{
+	fault.waiting = 0;
+	__atomic_store_n(&fault.ends, bell_now() + ms, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&fault.silent, far, __ATOMIC_SEQ_CST);
+}
+
+static void end_silence(int64_t ms)
+{
+	__atomic_store_n(&fault.ends, bell_now() + ms, __ATOMIC_SEQ_CST);
 }
 
 static bool is_lost(const ebbfar_t *far)
@@ -1015,16 +1028,15 @@ static void borrow_beside(void *call(void *argument), struct slow *slow, struct 
 {
 	pthread_t thread;
 
-	fault.waiting = 0;
-	fault.ends = bell_now() + 1500;
-	__atomic_store_n(&fault.silent, silent->far, __ATOMIC_SEQ_CST);
+	be_silent(silent->far, 60000);
 	assert_int_equal(pthread_create(&thread, NULL, call, slow), 0);
 	for (int i = 0; !__atomic_load_n(&fault.waiting, __ATOMIC_SEQ_CST); i++) {
-		assert_true(i < 1400);
+		assert_true(i < 30000);
 		usleep(1000);
 	}
 	assert_int_equal(value_of(slow->dsm, box), 5);
 	assert_ptr_equal(__atomic_load_n(&fault.silent, __ATOMIC_SEQ_CST), silent->far);
+	end_silence(0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
@@ -1155,13 +1167,13 @@ static void lost_meanwhile(void **state)
 	size_t size = 0;
 	const void *p;
 
-	fault.ends = bell_now() + 1000;
-	__atomic_store_n(&fault.silent, a->link[1].far, __ATOMIC_SEQ_CST);
+	be_silent(a->link[1].far, 60000);
 	assert_int_equal(pthread_create(&thread, NULL, makes, &slow), 0);
 	while (!__atomic_load_n(&fault.waiting, __ATOMIC_SEQ_CST))
 		usleep(1000);
 	fault.lost[0] = a->link[0].far;
 	fault.lost[1] = b->link[0].far;
+	end_silence(1000);
 	ebbdsm_settle(a);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_true(count(a).bare > 0);
@@ -1299,8 +1311,7 @@ static void silent_places(void **state)
 	assert_int_equal(ebbdsm_new_at(a, 1ull << 61, NULL, 300000, &dropped[1]), 0);
 	set(a, &home, 2);
 	assert_int_equal(value_of(a, &box), 5);
-	fault.ends = bell_now() + 1500;
-	__atomic_store_n(&fault.silent, a->link[1].far, __ATOMIC_SEQ_CST);
+	be_silent(a->link[1].far, 60000);
 	assert_int_equal(pthread_create(&thread[0], NULL, sets, &writer), 0);
 	while (!__atomic_load_n(&fault.waiting, __ATOMIC_SEQ_CST))
 		usleep(1000);
@@ -1308,6 +1319,7 @@ static void silent_places(void **state)
 	usleep(50000);
 	assert_int_equal(value_of(a, &box), 5);
 	assert_ptr_equal(__atomic_load_n(&fault.silent, __ATOMIC_SEQ_CST), a->link[1].far);
+	end_silence(0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_join(thread[i], NULL), 0);
 	ebbdsm_close(a);
