@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -136,15 +136,15 @@ def may_have_usual_priority():
 class Remainder(threading.Thread):
     """
     Uses the processor time that system tests leave, at a low priority: fetches the guests' kernels
-    and headers, builds the module and runs the unit tests.  It runs guests one at a time when these
-    have ended, and as many as boots.py does after no_longer_beside().
+    and headers, builds the module and runs the unit tests; then it runs guests, one at a time, and
+    several at once after no_longer_beside().
     """
 
     def __init__(self, tests, guests):
         super().__init__()
         self.tests, self.guests = tests, guests
         self.unit_rows, self.guest_rows = [("unit tests", "failed", "not run")], []
-        self.lock, self.turn_of_guests = threading.Lock(), threading.Event()
+        self.lock = threading.Lock()
         self.beside, self.ended, self.booting = True, False, None
 
     def __enter__(self):
@@ -157,25 +157,15 @@ class Remainder(threading.Thread):
             unit.end()
             if self.booting:
                 self.booting.terminate()
-        self.turn_of_guests.set()
         self.join()
 
     def run(self):
-        units = threading.Thread(target=self.run_units)
-        units.start()
-        if self.guests:
-            with self.prepared():
-                self.turn_of_guests.wait()
-            self.guest_rows = guest_rows(self.boot())
-        units.join()
-
-    def run_units(self):
-        start = time.monotonic()
-        try:
+        with self.prepared() if self.guests else nullcontext():
+            start = time.monotonic()
             self.unit_rows = unit.run_all(self.tests, VERBOSE, beside=True)
             print(f"   unit tests: {time.monotonic() - start:.0f} s", flush=True)
-        finally:
-            self.turn_of_guests.set()
+        if self.guests:
+            self.guest_rows = guest_rows(self.boot())
 
     @contextmanager
     def prepared(self):
@@ -214,7 +204,6 @@ class Remainder(threading.Thread):
             self.beside = False
             if self.booting:
                 self.booting.stdin.close()
-        self.turn_of_guests.set()
 
     def rows(self):
         """Waits for the end; returns all results."""
