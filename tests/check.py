@@ -4,7 +4,7 @@
 check.py [--all] UNIT_TEST...: runs the tests and leaves the machine as it was.
 
 The system tests on this kernel that use swap run one by one; unit tests and then a guest use the
-processor time that they leave.  The other system tests run in parallel, with the remaining guests.
+processor time that they leave.  The other system tests run in parallel.
 Ends with the skipped tests and their reasons; a skip that tests/allowed-skips does not list is a
 failure.
 
@@ -172,7 +172,8 @@ class Remainder(threading.Thread):
         """Errors are printed; the guests report them again."""
         log = REPORTS / "guests-prepared.log"
         with open(log, "w") as output, process(
-                ["nice", "-n", str(unit.LOW), *MAKE, f"KERNEL={' '.join(boots.kernels_of('check'))}", "KMOD_OLD=", "kmod-guest"],
+                ["nice", "-n", str(unit.LOW), *MAKE, f"KERNEL={' '.join(boots.kernels_of('check'))}",
+                 "KMOD_OLD=", "kmod-guest"],
                 group=True, stdout=output, stderr=subprocess.STDOUT) as p:
             yield
             status = None

@@ -169,7 +169,7 @@ def test_donor_killed_at_each_message(make, when, place):
     Objects at the other donor stay intact.  Nothing is freed unless both donors returned their
     marks, or all objects were read: mapped memory stays readable.
     """
-    a, n, messages = make(), 1 - STEP, None
+    a, n, messages = make(), 0, None
     where = lambda d: d.address if place == "tcp" else d.local
 
     def attempt():
@@ -178,8 +178,9 @@ def test_donor_killed_at_each_message(make, when, place):
         told = run("--cycle", "full" if n % 2 else "beside", "--check", "on" if n % 4 == 1 else "off",
                    "--kill", f"{b.pid}:{n if when == 'before' else -n}", GROUPS, a.local, where(b))
         return b.process.poll(), told
-    while messages is None or n + STEP <= messages:
-        n += STEP
+    while messages is None or n < messages:
+        # The first, and the last, after which nothing is missing.
+        n = min(n + STEP, messages) if messages else 1
         if messages is None:
             b = make()
             messages = tried(lambda: run(GROUPS, a.local, where(b)), donors_traced)["messages"]

@@ -9,8 +9,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "ebbgc.h"
+#include "heap.h"
 
 #ifdef __SANITIZE_THREAD__
 #define FORKS 0		/* ThreadSanitizer refuses threads' runtime in a child */
@@ -79,6 +81,16 @@ static inline struct ebbgc_stats stats_of(ebbgc_heap_t *heap)
 
 	ebbgc_stats_get(heap, &s, sizeof(s));
 	return s;
+}
+
+/* Waits for the cycle that was requested, if any. */
+static inline void cycle_ends(ebbgc_heap_t *heap, ebbgc_mutator_t *m)
+{
+	while (__atomic_load_n(&heap->ended, __ATOMIC_RELAXED) !=
+	       __atomic_load_n(&heap->requested, __ATOMIC_RELAXED)) {
+		ebbgc_poll(m);
+		usleep(100);
+	}
 }
 
 #endif

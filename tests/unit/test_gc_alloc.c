@@ -550,16 +550,6 @@ static void when_cycles_begin(void **state)
 	assert_int_equal(cycles_after("mode=stop,sizing=growable,min=8M,max=64M", 9 * m, true), 1);
 }
 
-/* Waits for the cycle that was requested, if any. */
-static void cycle_ends(ebbgc_heap_t *heap, ebbgc_mutator_t *m)
-{
-	while (__atomic_load_n(&heap->ended, __ATOMIC_RELAXED) !=
-	       __atomic_load_n(&heap->requested, __ATOMIC_RELAXED)) {
-		ebbgc_poll(m);
-		usleep(100);
-	}
-}
-
 /* A heap smaller than min_bytes is also collected concurrently: cycles begin before it is full. */
 static void minimum_above_maximum(void **state)
 {

@@ -212,18 +212,6 @@ static void little_room_is_used(void **state)
 	world_close(&w);
 }
 
-/* Waits for the cycle that was requested, if any. */
-static void cycle_ends(struct world *w)
-{
-	const uint64_t *requested = &w->heap->requested, *ended = &w->heap->ended;
-
-	while (__atomic_load_n(ended, __ATOMIC_RELAXED) !=
-	       __atomic_load_n(requested, __ATOMIC_RELAXED)) {
-		ebbgc_poll(w->m);
-		usleep(100);
-	}
-}
-
 /*
  * Old regions hold memory until the next cycle: in a heap that cannot grow, it must begin so much
  * earlier, or the heap is full before, and all threads stop for a full collection.
@@ -245,13 +233,13 @@ static void cycles_come_earlier(void **state)
 	list_thin(&w, 8);
 	ebbgc_cycles_resume(w.m);
 	ebbgc_collect_start(w.m);
-	cycle_ends(&w);
+	cycle_ends(w.heap, w.m);
 	assert_int_equal(stats_of(w.heap).cycles, 1);
 	assert_true(stats_of(w.heap).moved_objects > 3 * SLOTS);
 	/* When a cycle begins is asserted, not how much is allocated until its end. */
 	for (size_t i = 0; i < 2 * REGIONS * SLOTS; i++) {
 		node_new(&w, i);
-		cycle_ends(&w);
+		cycle_ends(w.heap, w.m);
 	}
 	assert_true(stats_of(w.heap).cycles > 2);
 	assert_int_equal(stats_of(w.heap).full_cycles, 0);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "donord/pool/pool.h"
@@ -144,20 +145,20 @@ static void published_utilisation(void **state)
 {
 	struct lending_config shares = config(LENDING_SHARES), bytes = config(LENDING_BYTES);
 	double fixed = 0, pooled = 0, queue = 0;
-	enum { SEEDS = 3 };
+	const int seeds = getenv("EBB_TEST_LONG") ? 8 : 3;
 
 	/* Without paging, which changes neither. */
 	shares.miss = bytes.miss = 0;
 	shares.run = bytes.run = STORE_RUN;
-	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+	for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++) {
 		struct lending_result x;
 
 		shares.seed = bytes.seed = seed;
 		x = run(&shares);
-		fixed += x.use / SEEDS;
-		queue += x.parts[5] / SEEDS;
+		fixed += x.use / seeds;
+		queue += x.parts[5] / seeds;
 		x = run(&bytes);
-		pooled += x.use / SEEDS;
+		pooled += x.use / seeds;
 		/* All that is lent is live, in each tenth in which anything is lent. */
 		for (int i = 0; i < LENDING_PARTS; i++)
 			assert_true(x.parts[i] == 1 || x.parts[i] < 0);
@@ -411,20 +412,20 @@ static void units_compare(void **state)
 static void first_refusals(void **state)
 {
 	double shares = 0, bytes = 0, rounded = 0, split = 0;
-	enum { SEEDS = 6 };
+	const int seeds = getenv("EBB_TEST_LONG") ? 20 : 6;
 
-	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+	for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++) {
 		struct lending_config c = config(LENDING_SHARES);
 
 		c.seed = seed;
 		c.to_refusal = true;
-		shares += run(&c).refusal / SEEDS;
+		shares += run(&c).refusal / seeds;
 		c.unit = LENDING_BYTES;
-		bytes += run(&c).refusal / SEEDS;
+		bytes += run(&c).refusal / seeds;
 		c.unit = LENDING_ROUNDED;
-		rounded += run(&c).refusal / SEEDS;
+		rounded += run(&c).refusal / seeds;
 		c.unit = LENDING_SPLIT;
-		split += run(&c).refusal / SEEDS;
+		split += run(&c).refusal / seeds;
 	}
 	assert_true(shares < 0.8 * bytes);
 	assert_true(split >= 0.74);
