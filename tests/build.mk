@@ -34,6 +34,11 @@ $(LIBTEST): $(LIBTEST_OBJECTS)
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
 
+# The compiler and ld took a minute longer: what a test itself computes is little (the models are
+# objects of their own), and a backtrace shows lines.  UNIT_CFLAGS='-O0 -g' for a debugger.
+UNIT_CFLAGS ?= -O1 -g1
+FAST_LD = $(shell for l in mold gold lld; do ! command -v ld.$$l >/dev/null || { echo -fuse-ld=$$l; break; }; done)
+$(B)/tests/unit/%: private override CFLAGS += $(UNIT_CFLAGS) $(FAST_LD)
 $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $< $(filter %.o,$^) \

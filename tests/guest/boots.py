@@ -58,8 +58,8 @@ class Boot:
 BOOTS = (
     # Tests that only a guest can run, once, on one kernel: `make check` has no time for more.
     Boot("smoke", ("test_boot.py",
-                   "test_road.py::test_sequential_program_comes_back_before_it_asks",
-                   "test_faults.py::test_donor_killed",
+                   "test_road.py::test_sequential_program_comes_back_before_it_asks[private-4]",
+                   "test_faults.py::test_donor_killed[tcp]",
                    "test_faults.py::test_server_killed",
                    "test_kmod.py::test_donor_killed_under_a_swapping_program"),
          target="check", kernels=("6.12",)),

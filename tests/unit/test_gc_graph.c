@@ -4,9 +4,10 @@
 static void random_programs(void **state)
 {
 	const char *options = *state;
-	unsigned int steps = getenv("EBB_TEST_LONG") ? 100000 : 10000;
+	const bool thorough = getenv("EBB_TEST_LONG");
+	unsigned int steps = thorough ? 100000 : 10000;
 
-	for (uint64_t seed = 1; seed <= 3; seed++) {
+	for (uint64_t seed = 1; seed <= (thorough ? 3 : 2); seed++) {
 		struct ebbgc_stats s = graph_run(options, seed * 1000003, steps);
 
 		assert_true(s.weak_cleared && s.ephemerons_cleared && s.finalizers_ready);
