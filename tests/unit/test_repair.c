@@ -108,6 +108,25 @@ static void more_new_slabs_than_frames(void **state)
 	device_end();
 }
 
+/* A write waits in its first slab while repair finds the second one: live pages and no copy. */
+static void first_copies_come_together(void **state)
+{
+	begin(2, false);
+	request(SLOT_WRITE, SLAB_PAGES - 1, 2);
+	tick(now_ns());
+	assert_int_equal(answered, 0);
+	grant();
+	assert_int_equal(answered, 1);
+	assert_int_equal(failed, 0);
+	for (uint32_t slab = 0; slab < 2; slab++) {
+		assert_int_equal(slab_copies(&slabs[slab], COPY_MAPPED), 2);
+		for (int c = 0; c < 2; c++)
+			assert_int_equal(page_map_next_lacking(s.engine.map, slab, 0, c),
+					 SLAB_PAGES);
+	}
+	device_end();
+}
+
 /*
  * Writes a page at @from that the disk fails to store, and copies it towards @to, when @from is
  * lost: only the RESYNC has the page.
@@ -638,6 +657,7 @@ int main(void)
 		cmocka_unit_test(a_resync_that_waits),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(more_new_slabs_than_frames),
+		cmocka_unit_test(first_copies_come_together),
 		cmocka_unit_test(repair_leaves_slots_to_requests),
 		cmocka_unit_test(what_a_drain_comes_to),
 	};

@@ -396,7 +396,12 @@ static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 		int target = slab->target - 1;
 
 		slab->target = 0;
-		if (mapping_add(rs, index, target, now))
+		/*
+		 * A write that began in the slab before may be about to open it, and waits only for
+		 * copies that are requested together.
+		 */
+		if (copies ? mapping_add(rs, index, target, now) :
+			     mapping_open(rs, index, now))
 			return true;
 		if (to_disk(rs, index, now))
 			return true;
