@@ -1325,6 +1325,77 @@ static void silent_places(void **state)
 	ebbdsm_close(a);
 }
 
+/* Of another process, at the donor that is silent. */
+static struct {
+	struct ebbdsm_parcel parcel;
+	struct ebbdsm_loan loan;
+	struct ebbdsm_mutex mutex;
+	void *borrowed;
+} handed;
+
+static void *accepts(void *argument)
+{
+	struct slow *slow = argument;
+
+	assert_int_equal(ebbdsm_accept(slow->dsm, &handed.parcel, slow->box), 0);
+	return NULL;
+}
+
+static void *returns(void *argument)
+{
+	struct slow *slow = argument;
+
+	assert_int_equal(ebbdsm_return_loan(slow->dsm, &handed.loan, handed.borrowed), 0);
+	return NULL;
+}
+
+static void *locks(void *argument)
+{
+	struct slow *slow = argument;
+	void *content;
+
+	assert_int_equal(ebbdsm_lock(slow->dsm, &handed.mutex, -1, &content), 0);
+	assert_int_equal(ebbdsm_unlock(slow->dsm, &handed.mutex, content), 0);
+	return NULL;
+}
+
+/* What another process hands over at a silent donor: others do not wait for that. */
+static void silent_givers(void **state)
+{
+	void *(*const calls[])(void *argument) = { sets, accepts, returns, locks };
+	enum { CALLS = sizeof(calls) / sizeof(*calls) };
+	ebbdsm_t *a = join(0, 3), *b = join(1, 3);
+	struct ebbdsm_box box = make(a, 5), home = make(a, 1), got = { 0 };
+	struct ebbdsm_box given = make(b, 6), lent = make(b, 7);
+	struct slow slow[CALLS] = {
+		{ a, &home, 1 }, { a, &got, 1 }, { a, NULL, 1 }, { a, NULL, 1 },
+	};
+	pthread_t thread[CALLS];
+
+	assert_int_equal(ebbdsm_give(b, &given, &handed.parcel), 0);
+	assert_int_equal(ebbdsm_lend_mut(b, &lent, &handed.loan), 0);
+	assert_int_equal(ebbdsm_mutex_new(b, NULL, 8, &handed.mutex), 0);
+	handed.borrowed = ebbdsm_borrow_loan(a, &handed.loan, NULL);
+	assert_non_null(handed.borrowed);
+	set(a, &home, 2);
+	assert_int_equal(value_of(a, &box), 5);
+	be_silent(a->link[1].far, 60000);
+	for (int i = 0; i < CALLS; i++) {
+		assert_int_equal(pthread_create(&thread[i], NULL, calls[i], &slow[i]), 0);
+		while (!__atomic_load_n(&fault.waiting, __ATOMIC_SEQ_CST))
+			usleep(1000);
+		usleep(50000);
+		assert_int_equal(value_of(a, &box), 5);
+		assert_ptr_equal(__atomic_load_n(&fault.silent, __ATOMIC_SEQ_CST), a->link[1].far);
+	}
+	end_silence(0);
+	for (int i = 0; i < CALLS; i++)
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+	assert_int_equal(value_of(a, &got), 6);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
+}
+
 /* A place for which there is no memory: what is freed for it is not taken for twins. */
 static void no_room_for_a_place(void **state)
 {
@@ -1425,6 +1496,7 @@ int main(void)
 		BY_BOTH(no_memory_to_look),
 		BY_BOTH(no_room_for_a_place),
 		BY_BOTH(silent_places),
+		BY_BOTH(silent_givers),
 		cmocka_unit_test_setup_teardown(names_of_a_new_pool, by_tcp, end),
 		cmocka_unit_test_setup_teardown(lists, by_tcp, end),
 		BY_BOTH(lost_to_all),

@@ -321,27 +321,33 @@ static int access_record(struct link *l, uint64_t claim, uint32_t op, struct dsm
 int cell_own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry)
 {
 	struct dsm_record record = { 0 };
-	uint64_t *at, claim;
+	uint64_t *at, claim = 0;
 	int r = make_table(dsm);
 
 	if (r)
 		return r;
 	at = &dsm->cells->entry[l->number];
-	*entry = *at;
-	r = *at ? 0 : link_claim(l, &claim, &record.generation);
-	if (*at || r)
-		return r;
-	record.ticket = record_check(claim, record.generation);
-	dsm_leave(dsm, 0);
-	r = access_record(l, claim, EBBFAR_WRITE, &record);
-	dsm_enter(dsm);
-	if (r || *at) {
-		link_unclaim(l, claim);
-		*entry = *at;
-		return link_error(r);
+	if (!*at) {
+		dsm_leave(dsm, 0);
+		r = link_claim(l, &claim, &record.generation);
+		if (!r) {
+			record.ticket = record_check(claim, record.generation);
+			r = link_error(access_record(l, claim, EBBFAR_WRITE, &record));
+		}
+		dsm_enter(dsm);
 	}
-	*at = *entry = entry_of(claim, record.generation);
-	return 0;
+	/* Unless another thread has made one. */
+	if (claim && !r && !*at) {
+		*at = entry_of(claim, record.generation);
+		claim = 0;
+	}
+	*entry = *at;
+	if (claim) {
+		dsm_leave(dsm, 0);
+		link_unclaim(l, claim);
+		dsm_enter(dsm);
+	}
+	return r;
 }
 
 int cell_is_alive(struct link *l, uint64_t entry)
