@@ -1325,6 +1325,37 @@ static void silent_places(void **state)
 	ebbdsm_close(a);
 }
 
+/* A donor is lost: what others have left or taken at the other donors is freed, as always. */
+static void settled_beside_a_loss(void **state)
+{
+	ebbdsm_t *a = join(0, 3), *b = join(2, 3);
+	struct ebbdsm_box box = make(a, 5), given = make(a, 6), away = { 0 }, got = { 0 };
+	struct ebbdsm_parcel parcel, lost;
+	struct ebbdsm_arc arc;
+	uint64_t zero[WORDS] = { 0 };
+
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	assert_int_equal(ebbdsm_give(a, &given, &parcel), 0);
+	/* The first one that is looked at. */
+	assert_int_equal(ebbdsm_new_at(a, 1ull << 61, zero, sizeof(zero), &away), 0);
+	assert_int_equal(ebbdsm_give(a, &away, &lost), 0);
+	assert_int_equal(count(a).places, 4);
+	assert_int_equal(ebbdsm_accept(b, &parcel, &got), 0);
+	assert_int_equal(ebbdsm_unclone(b, &arc), 0);
+	fault.lost[0] = a->link[1].far;
+	assert_int_equal(ebbdsm_settle(a), -EIO);
+	/* At a donor over TCP, one that has accepted says so a little later. */
+	for (int i = 0; i < 60000 && count(a).places; i++) {
+		usleep(1000);
+		assert_int_equal(ebbdsm_settle(a), -EIO);
+	}
+	assert_int_equal(count(a).places, 0);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
+}
+
 /* Of another process, at the donor that is silent. */
 static struct {
 	struct ebbdsm_parcel parcel;
@@ -1497,6 +1528,7 @@ int main(void)
 		BY_BOTH(no_room_for_a_place),
 		BY_BOTH(silent_places),
 		BY_BOTH(silent_givers),
+		BY_BOTH(settled_beside_a_loss),
 		cmocka_unit_test_setup_teardown(names_of_a_new_pool, by_tcp, end),
 		cmocka_unit_test_setup_teardown(lists, by_tcp, end),
 		BY_BOTH(lost_to_all),
