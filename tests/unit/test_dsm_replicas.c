@@ -26,6 +26,7 @@ static struct {
 	bool arrives;               /* the last one does */
 	bool happened;
 	bool is_late;               /* the loss is noticed after mapped memory was read */
+	ebbfar_t *no_files;         /* its memory cannot be mapped */
 	size_t room;                /* no donor has an extent as large; 0 = as it is */
 	uint32_t asked;             /* allocations that have so failed */
 	ebbfar_t *silent;           /* calls that wait for it do until .ends or loss, atomic */
@@ -139,6 +140,8 @@ int __wrap_ebbfar_submit(ebbfar_t *far, struct ebbfar_request *q, size_t n)
 		return __real_ebbfar_submit(far, q, n);
 	if (is_lost(far))
 		return -ESHUTDOWN;
+	if (fault.no_files == far)
+		return -EMFILE;
 	if (fault.before_last && far == fault.split && n > 1) {
 		int r = __real_ebbfar_submit(far, q, n - 1);
 
@@ -1289,6 +1292,26 @@ static void no_memory_to_look(void **state)
 	ebbdsm_close(b);
 }
 
+/* A process that cannot map a donor's memory now does not find that a value is lost. */
+static void no_files_to_look(void **state)
+{
+	ebbdsm_t *a = join(0, 2), *b = join(1, 2);
+	struct ebbdsm_box box = make(a, 7), other = make(a, 8);
+
+	fault.lost[0] = a->link[0].far;
+	fault.lost[1] = b->link[0].far;
+	for (int knows_lists = 0; knows_lists < 2; knows_lists++) {
+		fault.no_files = b->link[1].far;
+		assert_int_equal((int64_t)look(b, ebbdsm_lend(&box)), -ENOMEM);
+		fault.no_files = NULL;
+		assert_int_equal(look(b, ebbdsm_lend(&other)), 8);
+	}
+	assert_int_equal(count(b).lost, 0);
+	assert_int_equal(look(b, ebbdsm_lend(&box)), 7);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
+}
+
 static void *sets(void *argument)
 {
 	struct slow *slow = argument;
@@ -1525,6 +1548,7 @@ int main(void)
 		BY_BOTH(growing_lists),
 		BY_BOTH(late_returns),
 		BY_BOTH(no_memory_to_look),
+		BY_BOTH(no_files_to_look),
 		BY_BOTH(no_room_for_a_place),
 		BY_BOTH(silent_places),
 		BY_BOTH(silent_givers),
