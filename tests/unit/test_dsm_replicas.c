@@ -26,6 +26,7 @@ static struct {
 	bool arrives;               /* the last one does */
 	bool happened;
 	bool is_late;               /* the loss is noticed after mapped memory was read */
+	ebbfar_t *no_files;         /* its memory cannot be mapped */
 	size_t room;                /* no donor has an extent as large; 0 = as it is */
 	uint32_t asked;             /* allocations that have so failed */
 	ebbfar_t *silent;           /* calls that wait for it do until .ends or loss, atomic */
@@ -139,6 +140,8 @@ int __wrap_ebbfar_submit(ebbfar_t *far, struct ebbfar_request *q, size_t n)
 		return __real_ebbfar_submit(far, q, n);
 	if (is_lost(far))
 		return -ESHUTDOWN;
+	if (fault.no_files == far)
+		return -EMFILE;
 	if (fault.before_last && far == fault.split && n > 1) {
 		int r = __real_ebbfar_submit(far, q, n - 1);
 
@@ -1289,6 +1292,26 @@ static void no_memory_to_look(void **state)
 	ebbdsm_close(b);
 }
 
+/* A process that cannot map a donor's memory now does not find that a value is lost. */
+static void no_files_to_look(void **state)
+{
+	ebbdsm_t *a = join(0, 2), *b = join(1, 2);
+	struct ebbdsm_box box = make(a, 7), other = make(a, 8);
+
+	fault.lost[0] = a->link[0].far;
+	fault.lost[1] = b->link[0].far;
+	for (int knows_lists = 0; knows_lists < 2; knows_lists++) {
+		fault.no_files = b->link[1].far;
+		assert_int_equal((int64_t)look(b, ebbdsm_lend(&box)), -ENOMEM);
+		fault.no_files = NULL;
+		assert_int_equal(look(b, ebbdsm_lend(&other)), 8);
+	}
+	assert_int_equal(count(b).lost, 0);
+	assert_int_equal(look(b, ebbdsm_lend(&box)), 7);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
+}
+
 static void *sets(void *argument)
 {
 	struct slow *slow = argument;
@@ -1323,6 +1346,108 @@ static void silent_places(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_join(thread[i], NULL), 0);
 	ebbdsm_close(a);
+}
+
+/* A donor is lost: what others have left or taken at the other donors is freed, as always. */
+static void settled_beside_a_loss(void **state)
+{
+	ebbdsm_t *a = join(0, 3), *b = join(2, 3);
+	struct ebbdsm_box box = make(a, 5), given = make(a, 6), away = { 0 }, got = { 0 };
+	struct ebbdsm_parcel parcel, lost;
+	struct ebbdsm_arc arc;
+	uint64_t zero[WORDS] = { 0 };
+
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	assert_int_equal(ebbdsm_clone(b, &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	assert_int_equal(ebbdsm_give(a, &given, &parcel), 0);
+	/* The first one that is looked at. */
+	assert_int_equal(ebbdsm_new_at(a, 1ull << 61, zero, sizeof(zero), &away), 0);
+	assert_int_equal(ebbdsm_give(a, &away, &lost), 0);
+	assert_int_equal(count(a).places, 4);
+	assert_int_equal(ebbdsm_accept(b, &parcel, &got), 0);
+	assert_int_equal(ebbdsm_unclone(b, &arc), 0);
+	fault.lost[0] = a->link[1].far;
+	assert_int_equal(ebbdsm_settle(a), -EIO);
+	/* At a donor over TCP, one that has accepted says so a little later. */
+	for (int i = 0; i < 60000 && count(a).places; i++) {
+		usleep(1000);
+		assert_int_equal(ebbdsm_settle(a), -EIO);
+	}
+	assert_int_equal(count(a).places, 0);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
+}
+
+/* Of another process, at the donor that is silent. */
+static struct {
+	struct ebbdsm_parcel parcel;
+	struct ebbdsm_loan loan;
+	struct ebbdsm_mutex mutex;
+	void *borrowed;
+} handed;
+
+static void *accepts(void *argument)
+{
+	struct slow *slow = argument;
+
+	assert_int_equal(ebbdsm_accept(slow->dsm, &handed.parcel, slow->box), 0);
+	return NULL;
+}
+
+static void *returns(void *argument)
+{
+	struct slow *slow = argument;
+
+	assert_int_equal(ebbdsm_return_loan(slow->dsm, &handed.loan, handed.borrowed), 0);
+	return NULL;
+}
+
+static void *locks(void *argument)
+{
+	struct slow *slow = argument;
+	void *content;
+
+	assert_int_equal(ebbdsm_lock(slow->dsm, &handed.mutex, -1, &content), 0);
+	assert_int_equal(ebbdsm_unlock(slow->dsm, &handed.mutex, content), 0);
+	return NULL;
+}
+
+/* What another process hands over at a silent donor: others do not wait for that. */
+static void silent_givers(void **state)
+{
+	void *(*const calls[])(void *argument) = { sets, accepts, returns, locks };
+	enum { CALLS = sizeof(calls) / sizeof(*calls) };
+	ebbdsm_t *a = join(0, 3), *b = join(1, 3);
+	struct ebbdsm_box box = make(a, 5), home = make(a, 1), got = { 0 };
+	struct ebbdsm_box given = make(b, 6), lent = make(b, 7);
+	struct slow slow[CALLS] = {
+		{ a, &home, 1 }, { a, &got, 1 }, { a, NULL, 1 }, { a, NULL, 1 },
+	};
+	pthread_t thread[CALLS];
+
+	assert_int_equal(ebbdsm_give(b, &given, &handed.parcel), 0);
+	assert_int_equal(ebbdsm_lend_mut(b, &lent, &handed.loan), 0);
+	assert_int_equal(ebbdsm_mutex_new(b, NULL, 8, &handed.mutex), 0);
+	handed.borrowed = ebbdsm_borrow_loan(a, &handed.loan, NULL);
+	assert_non_null(handed.borrowed);
+	set(a, &home, 2);
+	assert_int_equal(value_of(a, &box), 5);
+	be_silent(a->link[1].far, 60000);
+	for (int i = 0; i < CALLS; i++) {
+		assert_int_equal(pthread_create(&thread[i], NULL, calls[i], &slow[i]), 0);
+		while (!__atomic_load_n(&fault.waiting, __ATOMIC_SEQ_CST))
+			usleep(1000);
+		usleep(50000);
+		assert_int_equal(value_of(a, &box), 5);
+		assert_ptr_equal(__atomic_load_n(&fault.silent, __ATOMIC_SEQ_CST), a->link[1].far);
+	}
+	end_silence(0);
+	for (int i = 0; i < CALLS; i++)
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+	assert_int_equal(value_of(a, &got), 6);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
 }
 
 /* A place for which there is no memory: what is freed for it is not taken for twins. */
@@ -1423,8 +1548,11 @@ int main(void)
 		BY_BOTH(growing_lists),
 		BY_BOTH(late_returns),
 		BY_BOTH(no_memory_to_look),
+		BY_BOTH(no_files_to_look),
 		BY_BOTH(no_room_for_a_place),
 		BY_BOTH(silent_places),
+		BY_BOTH(silent_givers),
+		BY_BOTH(settled_beside_a_loss),
 		cmocka_unit_test_setup_teardown(names_of_a_new_pool, by_tcp, end),
 		cmocka_unit_test_setup_teardown(lists, by_tcp, end),
 		BY_BOTH(lost_to_all),

@@ -313,6 +313,15 @@ static void mutexes(void **state)
 	assert_int_equal(mutex.at, 0);
 	becomes_stale(b, wrong.at, wrong.stamp);
 	assert_int_equal(ebbdsm_lock(b, &wrong, 0, &content), -ESTALE);
+	/* One that is dropped is left once. */
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 8, &mutex), 0);
+	assert_int_equal(ebbdsm_lock(b, &mutex, 0, &content), 0);
+	assert_int_equal(ebbdsm_unlock(b, &mutex, content), 0);
+	wrong = mutex;
+	assert_int_equal(ebbdsm_mutex_drop(a, &mutex), 0);
+	becomes_stale(b, wrong.at, wrong.stamp);
+	assert_int_equal(ebbdsm_leave(b, wrong.at, wrong.stamp), -ESTALE);
+	assert_int_equal(ebbdsm_leave(b, wrong.at, wrong.stamp), 0);
 	ebbdsm_close(b);
 	ebbdsm_close(a);
 }
@@ -454,6 +463,75 @@ static void turns(void **state)
 		}
 		assert_int_equal(had, ~0u);
 	}
+}
+
+static struct {
+	bool is_late; /* a thread that is woken comes after others, atomic */
+	int waits_at; /* .turns[0] when the first one began to wait; -1 = not yet, atomic */
+	int ends;     /* atomic */
+	int turns[2]; /* atomic */
+} crowd;
+
+int __real_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+				  const struct timespec *end);
+int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+				  const struct timespec *end);
+
+int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+				  const struct timespec *end)
+{
+	int now = __atomic_load_n(&crowd.turns[0], __ATOMIC_RELAXED), none = -1, r;
+
+	__atomic_compare_exchange_n(&crowd.waits_at, &none, now, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
+	r = __real_pthread_cond_clockwait(c, m, clock, end);
+	if (__atomic_load_n(&crowd.is_late, __ATOMIC_RELAXED)) {
+		pthread_mutex_unlock(m);
+		usleep(2000);
+		pthread_mutex_lock(m);
+	}
+	return r;
+}
+
+static void *locks_again(void *data)
+{
+	void *content;
+
+	while (!__atomic_load_n(&crowd.ends, __ATOMIC_RELAXED)) {
+		assert_int_equal(ebbdsm_lock(data, &shared.mutex, -1, &content), 0);
+		__atomic_add_fetch(&crowd.turns[0], 1, __ATOMIC_RELAXED);
+		usleep(5000);
+		assert_int_equal(ebbdsm_unlock(data, &shared.mutex, content), 0);
+	}
+	return NULL;
+}
+
+/* A thread that locks a mutex again as soon as it has unlocked it does not keep others out. */
+static void threads_take_turns(void **state)
+{
+	ebbdsm_t *a = join(at);
+	pthread_t thread;
+	void *content;
+	int after;
+
+	memset(&crowd, 0, sizeof(crowd));
+	crowd.is_late = true;
+	crowd.waits_at = -1;
+	assert_int_equal(ebbdsm_mutex_new(a, NULL, 8, &shared.mutex), 0);
+	assert_int_equal(pthread_create(&thread, NULL, locks_again, a), 0);
+	while (!__atomic_load_n(&crowd.turns[0], __ATOMIC_RELAXED))
+		usleep(1000);
+	assert_int_equal(ebbdsm_lock(a, &shared.mutex, 600000, &content), 0);
+	/* The other thread had it then, and once more if this one had waited for less than 1 ms. */
+	after = __atomic_load_n(&crowd.turns[0], __ATOMIC_RELAXED);
+	print_message("waited for %d turns\n", after - crowd.waits_at);
+	if (crowd.waits_at >= 0)
+		assert_in_range(after - crowd.waits_at, 0, 2);
+	assert_int_equal(ebbdsm_unlock(a, &shared.mutex, content), 0);
+	__atomic_store_n(&crowd.ends, 1, __ATOMIC_RELAXED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	crowd.is_late = false;
+	ebbdsm_close(a);
 }
 
 static void dead_holder(void **state)
@@ -638,6 +716,45 @@ static void a_ring(void **state)
 		ebbdsm_close(dsm[i]);
 }
 
+static void *leaves_again(void *data)
+{
+	while (!__atomic_load_n(&crowd.ends, __ATOMIC_RELAXED)) {
+		int r = ebbdsm_leave(data, shared.channel.at, shared.channel.stamp);
+
+		if (r && r != -EBUSY)
+			__atomic_add_fetch(&shared.wrong, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* A call that begins while another thread leaves the channel makes the process a user again. */
+static void left_beside_calls(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	pthread_t thread;
+
+	memset(&crowd, 0, sizeof(crowd));
+	shared.wrong = 0;
+	assert_int_equal(ebbdsm_channel_new(a, 2, 8, &shared.channel), 0);
+	assert_int_equal(pthread_create(&thread, NULL, leaves_again, b), 0);
+	for (uint64_t i = 0; i < TURNS; i++) {
+		uint64_t value = i;
+		size_t size;
+
+		assert_int_equal(ebbdsm_send(b, &shared.channel, &value, 8, -1), 0);
+		assert_int_equal(ebbdsm_send(a, &shared.channel, &value, 8, -1), 0);
+		assert_int_equal(ebbdsm_receive(b, &shared.channel, &value, 8, &size, -1), 0);
+		assert_int_equal(value, i);
+		assert_int_equal(ebbdsm_receive(a, &shared.channel, &value, 8, &size, -1), 0);
+		assert_int_equal(value, i);
+	}
+	__atomic_store_n(&crowd.ends, 1, __ATOMIC_RELAXED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(shared.wrong, 0);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 /* A receiver without room for a message wakes another one, and does not wait any more. */
 static void passed_on(void **state)
 {
@@ -659,6 +776,98 @@ static void passed_on(void **state)
 		assert_int_equal(channel_receive(&call, &message, 7, &size), -EMSGSIZE);
 		assert_int_equal(call.rings, user < 2 ? 2u << user : 0);
 	}
+}
+
+/* Senders that wait, always: the one that receives wakes each of them in a round. */
+static void woken_by_turns(void **state)
+{
+	uint64_t content[16], message = 1;
+	const struct channel_call any = { .content = content, .waits = 1,
+					  .words = (uint32_t)channel_words(1, 8) };
+	uint32_t sends[4] = { 0 };
+	size_t size;
+
+	channel_make(content, 1, 8);
+	for (uint32_t user = 0; user < 4; user++) {
+		struct channel_call call = any;
+
+		call.user = user;
+		call.side = CHANNEL_SENDS;
+		assert_int_equal(channel_send(&call, &message, 8), user ? -EAGAIN : 0);
+	}
+	for (int i = 0; i < 30; i++) {
+		struct channel_call receiver = any, sender = any;
+
+		receiver.side = CHANNEL_RECEIVES;
+		assert_int_equal(channel_receive(&receiver, &message, 8, &size), 0);
+		sender.user = (uint32_t)__builtin_ctz(receiver.rings);
+		sender.side = CHANNEL_SENDS;
+		assert_int_equal(receiver.rings, 1u << sender.user);
+		assert_int_equal(channel_send(&sender, &message, 8), 0);
+		/* Its next message. */
+		assert_int_equal(channel_send(&sender, &message, 8), -EAGAIN);
+		sends[sender.user]++;
+	}
+	for (uint32_t user = 1; user < 4; user++)
+		assert_int_equal(sends[user], 10);
+}
+
+struct sender {
+	ebbdsm_t *dsm;
+	int i;
+};
+
+static void *sends_again(void *data)
+{
+	const struct sender *s = data;
+	uint64_t value = (uint64_t)s->i;
+	int r = 0;
+
+	while (!r) {
+		r = ebbdsm_send(s->dsm, &shared.channel, &value, 8, -1);
+		__atomic_add_fetch(&crowd.turns[s->i], !r, __ATOMIC_RELAXED);
+	}
+	assert_int_equal(r, -EPIPE);
+	return NULL;
+}
+
+/* Threads that wait for one channel, of one process or of two, get it by turns. */
+static void senders_take_turns(void **state)
+{
+	enum { MESSAGES = 100 };
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+
+	for (int processes = 1; processes <= 2; processes++) {
+		struct sender s[2] = { { a, 0 }, { processes == 1 ? a : b, 1 } };
+		uint64_t value;
+		pthread_t thread[2];
+		size_t size;
+
+		memset(&crowd, 0, sizeof(crowd));
+		crowd.is_late = true;
+		assert_int_equal(ebbdsm_channel_new(a, 1, 8, &shared.channel), 0);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(pthread_create(&thread[i], NULL, sends_again, &s[i]), 0);
+		while (!crowd.turns[0] && !crowd.turns[1])
+			usleep(1000);
+		usleep(20000);
+		for (int i = 0; i < MESSAGES; i++) {
+			assert_int_equal(ebbdsm_receive(b, &shared.channel, &value, 8, &size, -1),
+					 0);
+			usleep(5000);
+		}
+		print_message("%d process(es): %d and %d messages\n", processes, crowd.turns[0],
+			      crowd.turns[1]);
+		assert_in_range(crowd.turns[0], MESSAGES / 4, MESSAGES);
+		assert_in_range(crowd.turns[1], MESSAGES / 4, MESSAGES);
+		assert_int_equal(ebbdsm_channel_close(a, &shared.channel), 0);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(pthread_join(thread[i], NULL), 0);
+		assert_int_equal(ebbdsm_channel_drop(a, &shared.channel), 0);
+	}
+	crowd.is_late = false;
+	ebbdsm_close(b);
+	ebbdsm_close(a);
 }
 
 static void boxes_travel(void **state)
@@ -992,12 +1201,16 @@ int main(void)
 		BY_BOTH(ends_without_memory),
 		BY_BOTH(one_at_a_time),
 		cmocka_unit_test(turns),
+		BY_BOTH(threads_take_turns),
 		BY_BOTH(dead_holder),
 		BY_BOTH(many_users),
 		BY_BOTH(channels),
 		BY_BOTH(lonely),
 		BY_BOTH(a_ring),
 		cmocka_unit_test(passed_on),
+		cmocka_unit_test(woken_by_turns),
+		BY_BOTH(senders_take_turns),
+		BY_BOTH(left_beside_calls),
 		BY_BOTH(boxes_travel),
 		BY_BOTH(box_without_memory),
 		BY_BOTH(arcs),

@@ -35,15 +35,15 @@ static void settle(ebbdsm_t *dsm, struct cell *c)
 	struct sync_op op;
 
 	c->calls++;
-	cell_turn(dsm, c, INT64_MAX);
+	cell_turn(dsm, &c->work, INT64_MAX);
 	sync_sweep(&op);
 	if (!c->references && run(dsm, c, &op) == 1 && !c->references && c->calls == 1) {
-		cell_pass(dsm, c);
+		cell_pass(dsm, &c->work);
 		c->calls--;
 		free_object(dsm, c);
 		return;
 	}
-	cell_pass(dsm, c);
+	cell_pass(dsm, &c->work);
 	cell_end(dsm, c);
 }
 
@@ -145,8 +145,8 @@ int ebbdsm_clone(ebbdsm_t *dsm, const struct ebbdsm_arc *arc)
 	r = cell_begin(dsm, CELL_COUNTS, arc->at, arc->stamp, &c);
 	if (r)
 		return dsm_leave(dsm, r);
-	r = cell_turn(dsm, c, INT64_MAX) ?: take(dsm, c);
-	cell_pass(dsm, c);
+	r = cell_turn(dsm, &c->work, INT64_MAX) ?: take(dsm, c);
+	cell_pass(dsm, &c->work);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
 }
@@ -189,12 +189,12 @@ int ebbdsm_unclone(ebbdsm_t *dsm, const struct ebbdsm_arc *arc)
 	r = cell_begin(dsm, CELL_COUNTS, arc->at, arc->stamp, &c);
 	if (r)
 		return dsm_leave(dsm, r);
-	cell_turn(dsm, c, INT64_MAX);
+	cell_turn(dsm, &c->work, INT64_MAX);
 	if (!c->references)
 		r = -EINVAL;
 	else if (!--c->references)
 		r = release(dsm, c);
-	cell_pass(dsm, c);
+	cell_pass(dsm, &c->work);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
 }

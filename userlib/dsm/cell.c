@@ -7,6 +7,8 @@
 #define TABLE 256u
 /* How often a sleeper looks whether the process that it waits for is alive. */
 #define LOOK_MS 500
+/* How long a thread waits for a turn at most while others come and take it. */
+#define FAIR_MS 1
 
 /* Of the entry word of a member: its claim with, around it, the lowest bits of its generation. */
 #define CLAIM_BITS 0x0003fffffffffff0ull
@@ -230,28 +232,67 @@ int cell_drop(ebbdsm_t *dsm, uint64_t at, uint64_t stamp)
 	return 0;
 }
 
-int cell_turn(ebbdsm_t *dsm, struct cell *c, int64_t until)
-{
-	while (c->busy) {
-		const struct timespec end = { .tv_sec = until / 1000,
-					      .tv_nsec = until % 1000 * 1000000 };
+struct cell_waiter {
+	struct cell_waiter *next;
+	int64_t since;
+	bool has_turn;
+};
 
-		if (until <= bell_now())
-			return -EAGAIN;
-		if (until == INT64_MAX)
-			pthread_cond_wait(&dsm->cells->turned, &dsm->lock);
-		else
-			pthread_cond_clockwait(&dsm->cells->turned, &dsm->lock, CLOCK_MONOTONIC,
-					       &end);
+/* @w waits no longer. */
+static void unqueue(struct cell_turn *t, const struct cell_waiter *w)
+{
+	struct cell_waiter **at = &t->first;
+
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+}
+
+static void wait_for_turn(ebbdsm_t *dsm, int64_t until)
+{
+	const struct timespec end = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+
+	if (until == INT64_MAX)
+		pthread_cond_wait(&dsm->cells->turned, &dsm->lock);
+	else
+		pthread_cond_clockwait(&dsm->cells->turned, &dsm->lock, CLOCK_MONOTONIC, &end);
+}
+
+int cell_turn(ebbdsm_t *dsm, struct cell_turn *t, int64_t until)
+{
+	struct cell_waiter me = { .since = bell_now() }, **at = &t->first;
+
+	if (!t->taken) {
+		t->taken = true;
+		return 0;
 	}
-	c->busy = true;
+	while (*at)
+		at = &(*at)->next;
+	*at = &me;
+	while (!me.has_turn && (t->taken || t->first != &me)) {
+		if (until <= bell_now()) {
+			unqueue(t, &me);
+			return -EAGAIN;
+		}
+		wait_for_turn(dsm, until);
+	}
+	if (!me.has_turn)
+		unqueue(t, &me);
+	t->taken = true;
 	return 0;
 }
 
-void cell_pass(ebbdsm_t *dsm, struct cell *c)
+void cell_pass(ebbdsm_t *dsm, struct cell_turn *t)
 {
-	c->busy = false;
-	pthread_cond_broadcast(&dsm->cells->turned);
+	struct cell_waiter *w = t->first;
+
+	t->taken = w && bell_now() - w->since >= FAIR_MS;
+	if (t->taken) {
+		w->has_turn = true;
+		unqueue(t, w);
+	}
+	if (w)
+		pthread_cond_broadcast(&dsm->cells->turned);
 }
 
 /* --- members ---------------------------------------------------------------------- */
@@ -280,27 +321,33 @@ static int access_record(struct link *l, uint64_t claim, uint32_t op, struct dsm
 int cell_own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry)
 {
 	struct dsm_record record = { 0 };
-	uint64_t *at, claim;
+	uint64_t *at, claim = 0;
 	int r = make_table(dsm);
 
 	if (r)
 		return r;
 	at = &dsm->cells->entry[l->number];
-	*entry = *at;
-	r = *at ? 0 : link_claim(l, &claim, &record.generation);
-	if (*at || r)
-		return r;
-	record.ticket = record_check(claim, record.generation);
-	dsm_leave(dsm, 0);
-	r = access_record(l, claim, EBBFAR_WRITE, &record);
-	dsm_enter(dsm);
-	if (r || *at) {
-		link_unclaim(l, claim);
-		*entry = *at;
-		return link_error(r);
+	if (!*at) {
+		dsm_leave(dsm, 0);
+		r = link_claim(l, &claim, &record.generation);
+		if (!r) {
+			record.ticket = record_check(claim, record.generation);
+			r = link_error(access_record(l, claim, EBBFAR_WRITE, &record));
+		}
+		dsm_enter(dsm);
 	}
-	*at = *entry = entry_of(claim, record.generation);
-	return 0;
+	/* Unless another thread has made one. */
+	if (claim && !r && !*at) {
+		*at = entry_of(claim, record.generation);
+		claim = 0;
+	}
+	*entry = *at;
+	if (claim) {
+		dsm_leave(dsm, 0);
+		link_unclaim(l, claim);
+		dsm_enter(dsm);
+	}
+	return r;
 }
 
 int cell_is_alive(struct link *l, uint64_t entry)

@@ -19,6 +19,14 @@ enum cell_kind {
 	CELL_COUNTS,
 };
 
+struct cell_waiter;
+
+/* What one thread of this process has at a time. */
+struct cell_turn {
+	bool taken;
+	struct cell_waiter *first; /* of those that wait for it, the longest first */
+};
+
 /* A cell that this process uses. */
 struct cell {
 	struct cell *chain;
@@ -33,7 +41,8 @@ struct cell {
 	uint32_t user;     /* its entry, if it has joined */
 	uint64_t me;       /* ... and the word in it */
 	bool joined, entered; /* ... and, of a channel, has put down that it has */
-	bool busy;         /* a call has the turn */
+	struct cell_turn work;     /* a thread executes an operation */
+	struct cell_turn sides[2]; /* of a channel: it waits to receive, to send */
 	bool locked, damaged, repaired; /* mutexes */
 	bool forgotten;    /* of counts: their maker's references have ended */
 	uint32_t turn;     /* of ebbdsm_settle() */
@@ -75,12 +84,15 @@ struct cell *cell_next_forgotten(ebbdsm_t *dsm, uint32_t turn);
 /* Sets *@entry to this process's word in entries at a donor.  Gives the lock up. */
 int cell_own_entry(ebbdsm_t *dsm, struct link *l, uint64_t *entry);
 
-/* Ends this process's roles in a channel.  Gives the lock up. */
+/* Ends this process's roles in a channel.  With the turn.  Gives the lock up. */
 int channel_leave(ebbdsm_t *dsm, struct cell *c);
 
-/* Takes the turn, which one thread has at a time, until @until: -EAGAIN. */
-int cell_turn(ebbdsm_t *dsm, struct cell *c, int64_t until);
-void cell_pass(ebbdsm_t *dsm, struct cell *c);
+/*
+ * Takes a turn of a cell, until @until: -EAGAIN.  A thread that has waited for a ms gets it next;
+ * before that, one that comes and does not have to wait may: each handing over takes a wake-up.
+ */
+int cell_turn(ebbdsm_t *dsm, struct cell_turn *t, int64_t until);
+void cell_pass(ebbdsm_t *dsm, struct cell_turn *t);
 
 /* A call has ended with @r: a cell that cannot be used again is forgotten after the last call. */
 void cell_ended(struct cell *c, int r);

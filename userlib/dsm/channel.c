@@ -77,7 +77,7 @@ static int change(struct cell *c, struct visit *v, struct channel_call *call)
 		channel_close(call);
 	else
 		channel_forget(call, 1u << c->user);
-	if (r && v->last && !call->keeps)
+	if (r && !v->waits && !call->keeps)
 		channel_withdraw(call);
 	v->others = channel_others(call);
 	return r;
@@ -124,17 +124,16 @@ static int channel_error(int r)
 /* A visit with the turn; @rings: of the bell, before it. */
 static int take_turn(ebbdsm_t *dsm, struct cell *c, struct visit *v, uint32_t *rings)
 {
-	int r = cell_turn(dsm, c, INT64_MAX);
+	int r;
 
-	if (r)
-		return r;
+	cell_turn(dsm, &c->work, INT64_MAX);
 	r = cell_join(dsm, c);
 	dsm_leave(dsm, 0);
 	*rings = bell_rings(&c->link->bell);
 	r = r ?: visit(c, v);
 	dsm_enter(dsm);
 	cell_ended(c, r);
-	cell_pass(dsm, c);
+	cell_pass(dsm, &c->work);
 	return r;
 }
 
@@ -174,9 +173,8 @@ static int sleep_on(struct cell *c, struct visit *v, uint32_t rings, int64_t unt
 	return gone < 0 ? (int)gone : 0;
 }
 
-static int call(ebbdsm_t *dsm, struct cell *c, struct visit *v, int timeout_ms)
+static int call(ebbdsm_t *dsm, struct cell *c, struct visit *v, int timeout_ms, int64_t until)
 {
-	int64_t until = cell_until(timeout_ms);
 	uint32_t rings;
 	int r;
 
@@ -198,6 +196,25 @@ static int call(ebbdsm_t *dsm, struct cell *c, struct visit *v, int timeout_ms)
 	return r == -EAGAIN && timeout_ms ? -ETIMEDOUT : channel_error(r);
 }
 
+/*
+ * As call(); of the threads that wait on a side, one does so for the process, and the others for
+ * that: a ring wakes all, and one of them would always be the first.
+ */
+static int call_by_turns(ebbdsm_t *dsm, struct cell *c, struct visit *v, int timeout_ms)
+{
+	struct cell_turn *side = &c->sides[v->side];
+	int64_t until = cell_until(timeout_ms);
+	int r;
+
+	if (!timeout_ms)
+		return call(dsm, c, v, 0, until);
+	if (cell_turn(dsm, side, until))
+		return -ETIMEDOUT;
+	r = call(dsm, c, v, timeout_ms, until);
+	cell_pass(dsm, side);
+	return r;
+}
+
 static int enter_call(ebbdsm_t *dsm, const struct ebbdsm_channel *channel, struct visit *v,
 		      int timeout_ms)
 {
@@ -209,7 +226,7 @@ static int enter_call(ebbdsm_t *dsm, const struct ebbdsm_channel *channel, struc
 	r = cell_begin(dsm, CELL_CHANNEL, channel->at, channel->stamp, &c);
 	if (r)
 		return dsm_leave(dsm, r);
-	r = call(dsm, c, v, timeout_ms);
+	r = call_by_turns(dsm, c, v, timeout_ms);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
 }
@@ -245,9 +262,12 @@ int ebbdsm_channel_close(ebbdsm_t *dsm, const struct ebbdsm_channel *channel)
 int channel_leave(ebbdsm_t *dsm, struct cell *c)
 {
 	struct visit v = { .what = LEAVE };
-	uint32_t rings;
-	int r = take_turn(dsm, c, &v, &rings);
+	int r;
 
+	dsm_leave(dsm, 0);
+	r = visit(c, &v);
+	dsm_enter(dsm);
+	cell_ended(c, r);
 	return channel_error(r);
 }
 

@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* The commit word: first message 16 | messages 16 | flags. */
+/* The commit word: first message 16 | messages 16 | flags 8 | next of each side 16. */
 #define CLOSED (1ull << 32)
 #define HAD(side) (1ull << (33 + (side))) /* there was a user of that side */
+#define NEXT(side) (40 + 8 * (side))      /* 5 bits: the user after the one that was woken last */
 
 static uint64_t *waiting(const struct channel_call *c)
 {
@@ -89,14 +90,16 @@ void channel_enter(struct channel_call *c)
 	channel_forget(c, 1u << c->user);
 }
 
-/* Wakes one that waits on @side: the next after this user, so that each has its turn. */
+/* Wakes one that waits on @side: the next after the one before, so that each has its turn. */
 static void wake(struct channel_call *c, enum channel_side side)
 {
-	uint32_t all = half(*waiting(c), side), after = all & ~((2u << c->user) - 1), user;
+	uint32_t all = half(*waiting(c), side), next = *commit(c) >> NEXT(side) & 31, user;
+	uint32_t after = all & ~((1u << next) - 1);
 
 	if (!all)
 		return;
 	user = (uint32_t)__builtin_ctz(after ?: all);
+	*commit(c) = (*commit(c) & ~(31ull << NEXT(side))) | ((user + 1ull) & 31) << NEXT(side);
 	*waiting(c) &= ~bit_of(user, side);
 	c->rings |= 1u << user;
 }

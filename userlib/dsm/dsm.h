@@ -43,7 +43,8 @@ typedef void dsm_settle_more(ebbdsm_t *dsm);
 
 struct ebbdsm {
 	/*
-	 * Of all below but the links; not held while a call waits for a donor, except for memory.
+	 * Of all below but the links; not held while a call waits for a donor, or for a lock of a
+	 * link, except for memory.
 	 */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a copy is loaded, or ebbdsm_settle() has looked at a place */
@@ -134,7 +135,10 @@ struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
 struct pending *dsm_pending(ebbdsm_t *dsm, uint64_t at);
 void dsm_pending_end(ebbdsm_t *dsm, struct pending *p);
 
-/* What was returned is taken, or never will be: frees its place and claim. */
+/*
+ * What was returned is taken, or never will be: frees its place, which is WORKING, and its claim.
+ * Gives the lock up meanwhile.
+ */
 void dsm_end_loan(ebbdsm_t *dsm, struct pending *p);
 
 /*

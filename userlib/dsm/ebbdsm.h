@@ -82,7 +82,8 @@
  *
  * Threads.  Any thread may use a handle.  A box is used as a variable is: threads may call
  * ebbdsm_borrow(), ebbdsm_return() and ebbdsm_lend() with one box at the same time, other functions
- * need the box for themselves.  Calls that reach one donor wait for each other.  No call of this
+ * need the box for themselves.  Calls that reach one donor wait for each other, in no order: of
+ * threads that call all the time, one may wait for some hundred calls of others.  No call of this
  * file waits for another process, but for donors.  Not in signal handlers; no thread is cancelled
  * in a call.  ebbdsm_close() comes when all other calls have returned.
  *
@@ -349,7 +350,8 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_accept(ebbdsm_t *dsm, const struct ebbdsm_p
 
 /*
  * Frees the places of objects that others have taken, and keeps connections up.  Call it every few
- * seconds; without a mapped home, one round trip for each parcel and return that is pending.
+ * seconds; without a mapped home, one round trip for each parcel and return that is pending.  -EIO:
+ * a donor has exited; what is at others is freed nevertheless.
  */
 EBBDSM_API int ebbdsm_settle(ebbdsm_t *dsm) EBBDSM_NONNULL(1);
 

@@ -41,8 +41,11 @@
  *	send, receive		2, and 1 if they wake a process
  *	clone; unclone		0 if it is not the first or last of the process; else 4; 2
  *
- * Fairness.  Waiters of a mutex get it in the cyclic order of their numbers: each waits for at most
- * one turn of each other user.
+ * Fairness.  Processes that wait for a mutex get it in the cyclic order of their numbers: each
+ * waits for at most one turn of each other user.  Those that wait for a channel are woken in that
+ * order; another process's call that comes first has the message or the room.  Threads of a process
+ * that wait for a mutex, or for a channel, have their turns in the order of their calls; a call
+ * that does not have to wait may come before one that has waited for less than 1 ms.
  *
  * Threads.  As in ebbdsm.h.  Threads of a process that want the same mutex wait for each other
  * without messages.
@@ -99,7 +102,7 @@ struct ebbdsm_mutex {
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_mutex_new(ebbdsm_t *dsm, const void *content, size_t size,
 					       struct ebbdsm_mutex *mutex);
 
-/* Frees a mutex of this process; *@mutex becomes zero.  -EBUSY: this process has locked it. */
+/* Frees a mutex of this process; *@mutex becomes zero.  -EBUSY: a call of this process has it. */
 EBBDSM_API int ebbdsm_mutex_drop(ebbdsm_t *dsm, struct ebbdsm_mutex *mutex);
 
 /*
@@ -138,7 +141,10 @@ struct ebbdsm_channel {
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_channel_new(ebbdsm_t *dsm, uint32_t capacity, size_t size,
 						 struct ebbdsm_channel *channel);
 
-/* Frees a channel of this process; *@channel becomes zero.  Messages in it are lost. */
+/*
+ * Frees a channel of this process; *@channel becomes zero.  Messages in it are lost.  -EBUSY: a
+ * call of this process uses it.
+ */
 EBBDSM_API int ebbdsm_channel_drop(ebbdsm_t *dsm, struct ebbdsm_channel *channel);
 
 /*
@@ -179,7 +185,8 @@ EBBDSM_API int ebbdsm_channel_close(ebbdsm_t *dsm, const struct ebbdsm_channel *
 
 /*
  * Ends this process's use of the mutex or channel with the name @at, @stamp.  -EBUSY: it is locked
- * here, or a call waits.  0 if the process does not use it.
+ * here, or a call uses it.  0 if the process does not use it.  A call that begins meanwhile waits
+ * for the end, and makes the process a user again.
  */
 EBBDSM_API int ebbdsm_leave(ebbdsm_t *dsm, uint64_t at, uint64_t stamp);
 

@@ -86,8 +86,11 @@ static int untake(ebbdsm_t *dsm, struct taken *t, int r)
 {
 	if (t->slot)
 		heap_free(&dsm->heap, t->at);
-	if (t->claim)
+	if (t->claim) {
+		dsm_leave(dsm, 0);
 		link_unclaim(t->link, t->claim);
+		pthread_mutex_lock(&dsm->lock);
+	}
 	free(t->copy);
 	return r;
 }
@@ -114,12 +117,12 @@ static int take(ebbdsm_t *dsm, uint64_t from, uint64_t ticket, enum dsm_hold sta
 	t->stamp = heap_stamp(&dsm->heap, t->at);
 	t->ticket = heap_stamp(&dsm->heap, t->at);
 	t->copy = copy_new(n.bytes);
-	r = t->copy ? link_claim(t->link, &t->claim, &generation) : -ENOMEM;
-	if (r)
-		return untake(dsm, t, r);
-	dsm_take(&op, from, ticket, state, t->claim, generation);
 	dsm_leave(dsm, 0);
-	r = link_run(t->link, &op, &t->copy->content);
+	r = t->copy ? link_claim(t->link, &t->claim, &generation) : -ENOMEM;
+	if (!r) {
+		dsm_take(&op, from, ticket, state, t->claim, generation);
+		r = link_run(t->link, &op, &t->copy->content);
+	}
 	pthread_mutex_lock(&dsm->lock);
 	if (!r && !dsm_size_fits(from, op.after.size))
 		r = -ESTALE;
@@ -137,7 +140,9 @@ static int settle_in(ebbdsm_t *dsm, struct taken *t, struct ebbdsm_box *box)
 
 	if (r)
 		heap_free(&dsm->heap, t->at);
+	dsm_leave(dsm, 0);
 	link_finish(t->link, t->from, t->claim);
+	pthread_mutex_lock(&dsm->lock);
 	return r;
 }
 
@@ -245,15 +250,16 @@ int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *cont
 	if (!r) {
 		struct link *l = &dsm->link[n.donor];
 
+		dsm_leave(dsm, 0);
 		dsm_give_back(&op, loan->at, loan->stamp, p->claim,
 			      link_claim_generation(l, p->claim), p->at, p->ticket);
-		dsm_leave(dsm, 0);
 		r = link_run(l, &op, NULL);
 		pthread_mutex_lock(&dsm->lock);
 	}
-	slot->state = SLOT_RETURNED;
 	if (r)
 		dsm_end_loan(dsm, p);
+	else
+		slot->state = SLOT_RETURNED;
 	return dsm_leave(dsm, r);
 }
 

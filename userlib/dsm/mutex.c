@@ -65,7 +65,7 @@ int ebbdsm_lock(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, int timeout_ms,
 	r = cell_begin(dsm, CELL_MUTEX, mutex->at, mutex->stamp, &c);
 	if (r)
 		return dsm_leave(dsm, r);
-	r = cell_turn(dsm, c, until);
+	r = cell_turn(dsm, &c->work, until);
 	if (r) {
 		cell_end(dsm, c);
 		return dsm_leave(dsm, timeout_ms ? -ETIMEDOUT : r);
@@ -73,7 +73,7 @@ int ebbdsm_lock(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, int timeout_ms,
 	r = lock(dsm, c, until, !timeout_ms);
 	if (r && r != -EOWNERDEAD) {
 		cell_ended(c, r);
-		cell_pass(dsm, c);
+		cell_pass(dsm, &c->work);
 		cell_end(dsm, c);
 		return dsm_leave(dsm, r);
 	}
@@ -128,7 +128,7 @@ int ebbdsm_unlock(ebbdsm_t *dsm, const struct ebbdsm_mutex *mutex, void *content
 	dsm_enter(dsm);
 	c->state = op.word;
 	cell_ended(c, r);
-	cell_pass(dsm, c);
+	cell_pass(dsm, &c->work);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
 }
@@ -147,18 +147,18 @@ int ebbdsm_leave(ebbdsm_t *dsm, uint64_t at, uint64_t stamp)
 	if (c->calls)
 		return dsm_leave(dsm, -EBUSY);
 	c->calls++;
+	/* Until the end: a call that begins meanwhile makes the process a user again. */
+	cell_turn(dsm, &c->work, INT64_MAX);
 	r = c->kind == CELL_CHANNEL ? channel_leave(dsm, c) : 0;
-	if (r) {
-		cell_end(dsm, c);
-		return dsm_leave(dsm, r);
+	if (!r) {
+		sync_leave(&op, c->me, c->user);
+		dsm_leave(dsm, 0);
+		r = cell_run(c, &op, INT64_MAX);
+		dsm_enter(dsm);
+		c->joined = r != 0;
+		cell_ended(c, r);
 	}
-	cell_turn(dsm, c, INT64_MAX);
-	sync_leave(&op, c->me, c->user);
-	dsm_leave(dsm, 0);
-	r = cell_run(c, &op, INT64_MAX);
-	dsm_enter(dsm);
-	c->joined = c->entered = r != 0;
-	cell_pass(dsm, c);
+	cell_pass(dsm, &c->work);
 	cell_end(dsm, c);
 	return dsm_leave(dsm, r);
 }

@@ -52,12 +52,15 @@ struct looking {
 
 #define DESK_HEAD ((uint32_t)offsetof(struct desk, padding))
 
-/* Reads what one process says wrong, too: others' results count.  -EIO: the donor is lost. */
+/*
+ * Reads what one process says wrong, too: others' results count.  -EIO: the donor is lost; -ENOMEM:
+ * its memory cannot be mapped now.
+ */
 static int read_each(struct link *l, struct looking *f, uint32_t n)
 {
 	int r = n ? link_error(link_submit(l, f->q, n)) : 0;
 
-	return r && link_is_lost(l) ? r : 0;
+	return r == -ENOMEM || link_is_lost(l) ? r : 0;
 }
 
 /* Sets .place to those of the lists that processes at donor @l tell by what they publish. */
@@ -234,13 +237,15 @@ static int read_listed(ebbdsm_t *dsm, struct link *l, struct wanted *w)
 		int r = find_twin(dsm, &list[i], twin_key(w->at), &w->name, &x);
 
 		w->is_other |= r == -EAGAIN;
+		if (r == -ENOMEM)
+			return r;
 		if (r)
 			continue;
 		dsm_read_twin(&op, w->at, w->stamp);
 		r = link_run_at(l, &op, w->to, &x);
 		w->size = op.after.size;
-		if (!r)
-			return 0;
+		if (!r || r == -ENOMEM)
+			return r;
 		found = r == -ESTALE ? r : found;
 	}
 	return found;
@@ -261,11 +266,9 @@ static int read_anywhere(ebbdsm_t *dsm, struct wanted *w, bool looks)
 		if (link_is_lost(l))
 			continue;
 		r = looks ? look(dsm, l, &w->is_other) : 0;
-		if (r == -ENOMEM)
-			return r;
 		r = r ?: read_listed(dsm, l, w);
-		if (!r)
-			return 0;
+		if (!r || r == -ENOMEM)
+			return r;
 		found = r == -ESTALE ? r : found;
 	}
 	return found;

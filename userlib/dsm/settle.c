@@ -69,8 +69,11 @@ void dsm_end_loan(ebbdsm_t *dsm, struct pending *p)
 {
 	struct name n;
 
-	if (name_parse(p->loan_at, 0, dsm->donors, &n))
+	if (name_parse(p->loan_at, 0, dsm->donors, &n)) {
+		dsm_leave(dsm, 0);
 		link_unclaim(&dsm->link[n.donor], p->claim);
+		pthread_mutex_lock(&dsm->lock);
+	}
 	heap_free(&dsm->heap, p->at);
 	dsm_pending_end(dsm, p);
 }

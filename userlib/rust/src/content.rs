@@ -18,6 +18,7 @@ const ALIGNMENT: usize = 16;
 ///
 /// The type
 /// * has the same layout in all programs of the space: a number, an array, or `#[repr(C)]`;
+/// * has no padding, whose bytes have no value, and would be sent;
 /// * has no invalid values: every pattern of bits is one, as of numbers, and other than of `bool`,
 ///   `char`, enumerations and `NonZeroU32`.  A name may be received from anywhere, and its object
 ///   be of another type;
@@ -67,6 +68,10 @@ macro_rules! far_safe {
             ::std::mem::size_of::<$name>() == 0 $(+ ::std::mem::size_of::<$type>())+,
             concat!(stringify!($name), " has padding: order its fields by size, or add some")
         );
+        // Each field that is counted there is one: none is left out by `#[cfg]`.
+        const _: fn(&$name) = |_whole| {
+            $(let _ = _whole.$field;)+
+        };
     };
 }
 
