@@ -266,6 +266,46 @@ def test_users_and_directories(tree):
 
 # --- packages ------------------------------------------------------------------------------
 
+# With systemd's files in a mount namespace. $1: a directory with the unit, $2: the script.
+REMOVAL = """
+cp /usr/lib/systemd/system/sleep.target "$1"
+for d in /etc/systemd/system /usr/lib/systemd/system /var/lib/systemd /sys/fs/bpf; do
+	mount -t tmpfs ebb-removal $d
+done
+link=/etc/systemd/system/sleep.target.requires/ebb-sleep.service
+install() {
+	cp "$1/ebb-sleep.service" "$1/sleep.target" /usr/lib/systemd/system
+	! deb-systemd-helper --quiet was-enabled ebb-sleep.service ||
+		deb-systemd-helper enable ebb-sleep.service
+	deb-systemd-helper update-state ebb-sleep.service
+}
+remove() {
+	rm /usr/lib/systemd/system/ebb-sleep.service
+	sh "$2" remove
+	systemd-analyze verify --man=no sleep.target
+}
+for i in first second; do
+	install "$@"
+	test -h $link
+	remove "$@"
+done
+install "$@"
+rm $link
+remove "$@"
+install "$@"
+! test -h $link
+"""
+
+
+def test_a_package_that_is_removed_does_not_keep_the_machine_awake(tree, tmp_path):
+    """And one that is installed again has the unit enabled, unless it had been disabled."""
+    shutil.copy(tree / "usr/lib/systemd/system/ebb-sleep.service", tmp_path)
+    done = subprocess.run(["unshare", "--mount", "sh", "-exc", REMOVAL, "sh", tmp_path,
+                           PACKAGING / "debian/ebb.postrm"], text=True, capture_output=True,
+                          timeout=300, env={**os.environ, "DPKG_MAINTSCRIPT_PACKAGE": "ebb"},
+                          check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
 
 def version():
     return re.search(r"^VERSION := (\S+)", (REPO / "Makefile").read_text(), re.M).group(1)
