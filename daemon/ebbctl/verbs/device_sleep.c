@@ -63,7 +63,7 @@ static int run_wake(int argc, char **argv, void *options, struct error *e)
 
 	json_object_object_add(o, "devices", names);
 	r = devices_wake(milliseconds(s), names, e);
-	if (!r)
+	if (!r || !s->json)
 		output(s->json, o, print_awake);
 	return r;
 }
