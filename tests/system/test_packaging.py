@@ -264,6 +264,28 @@ def test_users_and_directories(tree):
     assert (root / "var/lib/ebb").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("event, sleeps, enabled, run", [
+    ("pre-down", "true", True, True), ("vpn-pre-down", "true", True, True),
+    ("pre-down", "false", True, False), ("pre-down", "true", False, False),
+    ("up", "true", True, False)])
+def test_swap_is_off_before_networkmanager_disconnects(tree, tmp_path, event, sleeps, enabled, run):
+    """Its dispatcher runs scripts that root alone can write; with programs of this test here."""
+    script = tree / "usr/lib/NetworkManager/dispatcher.d/pre-down.d/50-ebb-sleep"
+    assert script.stat().st_mode & 0o7777 == 0o755
+    text = script.read_text()
+    assert "\nexec /usr/sbin/ebbctl device sleep " in text
+    for name, line in (("busctl", f"echo b {sleeps}"), ("systemctl", "true" if enabled else "false"),
+                       ("ebbctl", f"echo $* >{tmp_path}/ran")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(["sh", "-c", text.replace("/usr/sbin/ebbctl", str(tmp_path / "ebbctl")),
+                           "sh", "eth0", event], text=True, capture_output=True, timeout=60,
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    ran = tmp_path / "ran"
+    assert ran.exists() == run and (not run or ran.read_text() == "device sleep --timeout 2min\n")
+
+
 # --- packages ------------------------------------------------------------------------------
 
 # With systemd's files in a mount namespace. $1: a directory with the unit, $2: the script.
