@@ -70,7 +70,7 @@ int device_lock(enum process_patience patience, struct error *e)
 			return fail(e, errno, "%s: %s", path, strerror(errno));
 		if (patience == PATIENCE_UNTIL_INTERRUPTED && process_interrupted())
 			return fail(e, EINTR,
-				    "devices: interrupted while another ebbctl creates or destroys a device; try again");
+				    "devices: interrupted while another ebbctl changes devices; try again");
 		nanosleep(&tick, NULL);
 	}
 	return TAKE_FD(fd);
