@@ -19,7 +19,7 @@ from machine import BIN, REPO, read, wait_for
 
 HERE = Path(os.environ["EBB_EXAMPLES"])
 STOP_SECONDS = 90
-UNITS = ("ebbd", "ebb-donord")
+UNITS = ("ebbd", "ebb-donord", "ebb-sleep")
 
 
 def pid_file(unit):

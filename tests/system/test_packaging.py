@@ -264,7 +264,69 @@ def test_users_and_directories(tree):
     assert (root / "var/lib/ebb").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("event, sleeps, enabled, run", [
+    ("pre-down", "true", True, True), ("vpn-pre-down", "true", True, True),
+    ("pre-down", "false", True, False), ("pre-down", "true", False, False),
+    ("up", "true", True, False)])
+def test_swap_is_off_before_networkmanager_disconnects(tree, tmp_path, event, sleeps, enabled, run):
+    """Its dispatcher runs scripts that root alone can write; with programs of this test here."""
+    script = tree / "usr/lib/NetworkManager/dispatcher.d/pre-down.d/50-ebb-sleep"
+    assert script.stat().st_mode & 0o7777 == 0o755
+    text = script.read_text()
+    assert "\nexec /usr/sbin/ebbctl device sleep " in text
+    for name, line in (("busctl", f"echo b {sleeps}"), ("systemctl", "true" if enabled else "false"),
+                       ("ebbctl", f"echo $* >{tmp_path}/ran")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(["sh", "-c", text.replace("/usr/sbin/ebbctl", str(tmp_path / "ebbctl")),
+                           "sh", "eth0", event], text=True, capture_output=True, timeout=60,
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    ran = tmp_path / "ran"
+    assert ran.exists() == run and (not run or ran.read_text() == "device sleep --timeout 2min\n")
+
+
 # --- packages ------------------------------------------------------------------------------
+
+# With systemd's files in a mount namespace. $1: a directory with the unit, $2: the script.
+REMOVAL = """
+cp /usr/lib/systemd/system/sleep.target "$1"
+for d in /etc/systemd/system /usr/lib/systemd/system /var/lib/systemd /sys/fs/bpf; do
+	mount -t tmpfs ebb-removal $d
+done
+link=/etc/systemd/system/sleep.target.requires/ebb-sleep.service
+install() {
+	cp "$1/ebb-sleep.service" "$1/sleep.target" /usr/lib/systemd/system
+	! deb-systemd-helper --quiet was-enabled ebb-sleep.service ||
+		deb-systemd-helper enable ebb-sleep.service
+	deb-systemd-helper update-state ebb-sleep.service
+}
+remove() {
+	rm /usr/lib/systemd/system/ebb-sleep.service
+	sh "$2" remove
+	systemd-analyze verify --man=no sleep.target
+}
+for i in first second; do
+	install "$@"
+	test -h $link
+	remove "$@"
+done
+install "$@"
+rm $link
+remove "$@"
+install "$@"
+! test -h $link
+"""
+
+
+def test_a_package_that_is_removed_does_not_keep_the_machine_awake(tree, tmp_path):
+    """And one that is installed again has the unit enabled, unless it had been disabled."""
+    shutil.copy(tree / "usr/lib/systemd/system/ebb-sleep.service", tmp_path)
+    done = subprocess.run(["unshare", "--mount", "sh", "-exc", REMOVAL, "sh", tmp_path,
+                           PACKAGING / "debian/ebb.postrm"], text=True, capture_output=True,
+                          timeout=300, env={**os.environ, "DPKG_MAINTSCRIPT_PACKAGE": "ebb"},
+                          check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def version():

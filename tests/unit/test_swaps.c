@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +42,7 @@ int swaps_find(const char *block, struct swap_area *area)
 
 static void one_that_hangs_would_hold_nothing(void **state)
 {
-	const struct swapoff_options o = { 10000, PATIENCE_TO_THE_END, SWAPOFF_QUIET };
+	const struct swapoff_options o = { 10000, PATIENCE_TO_THE_END, SWAPOFF_QUIET, NULL };
 	struct error e = { 0 };
 
 	held = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -54,7 +55,7 @@ static void one_that_hangs_would_hold_nothing(void **state)
 /* The kernel takes the signal for the end of swapoff(2), which leaves swap on. */
 static void one_that_takes_too_long_is_given_up(void **state)
 {
-	const struct swapoff_options o = { 200, PATIENCE_TO_THE_END, SWAPOFF_QUIET };
+	const struct swapoff_options o = { 200, PATIENCE_TO_THE_END, SWAPOFF_QUIET, NULL };
 	struct error e = { 0 };
 
 	endless = true;
@@ -63,6 +64,28 @@ static void one_that_takes_too_long_is_given_up(void **state)
 	assert_non_null(strstr(e.text, "the device still works, try again with a longer"));
 	assert_int_equal(waitpid(-1, NULL, 0), -1);
 	assert_int_equal(errno, ECHILD);
+}
+
+static void one_that_is_interrupted_says_how_to_continue(void **state)
+{
+	struct swapoff_options o = { 10000, PATIENCE_UNTIL_INTERRUPTED, SWAPOFF_QUIET, NULL };
+	struct error e = { 0 };
+	sigset_t none;
+
+	endless = true;
+	process_defer_signals();
+	kill(getpid(), SIGTERM);
+	assert_int_equal(swaps_off("x", "/dev/none", &o, &e), -EINTR);
+	assert_non_null(strstr(e.text, "run \"ebbctl device destroy x\" to continue"));
+	o.again = "ebbctl device sleep";
+	e = (struct error){ 0 };
+	assert_int_equal(swaps_off("x", "/dev/none", &o, &e), -EINTR);
+	assert_non_null(strstr(e.text, "run \"ebbctl device sleep\" to continue"));
+	endless = false;
+	signal(SIGTERM, SIG_IGN);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGTERM, SIG_DFL);
 }
 
 #define MIB (1ull << 20)
@@ -116,6 +139,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_hangs_would_hold_nothing),
 		cmocka_unit_test(one_that_takes_too_long_is_given_up),
+		cmocka_unit_test(one_that_is_interrupted_says_how_to_continue),
 		cmocka_unit_test(rate_and_time_left_follow_the_last_seconds),
 		cmocka_unit_test(stall_of_swapoff_is_told),
 		cmocka_unit_test(text_of_a_short_buffer_is_cut),

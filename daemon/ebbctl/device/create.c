@@ -361,7 +361,8 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		  struct error *e)
 {
 	_cleanup_(donor_list_free) struct donor_list donors = { .n = 0 };
-	const struct swapoff_options cleanup = { SWAPOFF_MS, PATIENCE_TO_THE_END, SWAPOFF_QUIET };
+	const struct swapoff_options cleanup = { SWAPOFF_MS, PATIENCE_TO_THE_END,
+						 SWAPOFF_QUIET, NULL };
 	struct device_record other;
 	struct error also = { 0 };
 	_cleanup_close_ int lock = -1;

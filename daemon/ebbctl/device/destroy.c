@@ -20,7 +20,7 @@ static int check(const char *name, const struct device_record *d, const struct s
 
 	/* A kernel-module device has no server. */
 	if (kmoddev_is(d))
-		return swaps_can_leave(name, area, FORCE, e);
+		return swaps_can_leave(name, area, 1, FORCE, e);
 	if (!d->server_pid && area->used && !ublk_find(name, ublk, sizeof(ublk)))
 		return fail_exit(e, EXIT_REFUSED, EIO,
 				 "device %s: ebb-swapd is dead and programs that access the %s swapped out there hang; run \"ebbctl device abort %s\", then reboot",
@@ -30,14 +30,14 @@ static int check(const char *name, const struct device_record *d, const struct s
 		return fail_exit(e, EXIT_REFUSED, EIO,
 				 "device %s: ebb-swapd is dead and %s swapped out there is unreadable (SIGBUS); end those programs or use --force",
 				 name, size_format(area->used, lost, sizeof(lost)));
-	return swaps_can_leave(name, area, FORCE, e);
+	return swaps_can_leave(name, area, 1, FORCE, e);
 }
 
 int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
 		   enum swapoff_show show, struct error *e)
 {
 	const struct swapoff_options o = { timeout_ms, mode == DESTROY_CLEANUP ?
-					   PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED, show };
+					   PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED, show, NULL };
 	_cleanup_close_ int lock = -1;
 	struct device_record d;
 	struct swap_area area;

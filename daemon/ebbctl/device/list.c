@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,32 +46,19 @@ struct json_object *device_describe(const char *name)
 	return o;
 }
 
-static int is_trace(const struct dirent *entry)
+static int add(const char *name, void *rows)
 {
-	const char *dot = strrchr(entry->d_name, '.');
+	struct json_object *o = device_describe(name);
 
-	return dot && (!strcmp(dot, ".json") || !strcmp(dot, ".partial"));
+	if (o)
+		json_object_array_add(rows, o);
+	return 0;
 }
 
 struct json_object *device_describe_all(void)
 {
 	struct json_object *rows = json_object_new_array();
-	struct dirent **entries;
-	char last[DEVICE_NAME_MAX] = "";
-	int n = scandir(ebb_device_dir(), &entries, is_trace, alphasort);
 
-	for (int i = 0; i < n; i++) {
-		struct json_object *o = NULL;
-
-		*strrchr(entries[i]->d_name, '.') = '\0';
-		if (strcmp(entries[i]->d_name, last))
-			o = device_describe(entries[i]->d_name);
-		snprintf(last, sizeof(last), "%.31s", entries[i]->d_name);
-		if (o)
-			json_object_array_add(rows, o);
-		free(entries[i]);
-	}
-	if (n >= 0)
-		free(entries);
+	device_each(add, rows);
 	return rows;
 }

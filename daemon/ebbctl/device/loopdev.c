@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -95,6 +96,16 @@ int loop_keep(const char *block, bool keep)
 	info.lo_flags = keep ? info.lo_flags & ~(uint32_t)LO_FLAGS_AUTOCLEAR :
 			       info.lo_flags | LO_FLAGS_AUTOCLEAR;
 	return ioctl(loop, LOOP_SET_STATUS64, &info) < 0 ? -errno : 0;
+}
+
+int block_discard(const char *block)
+{
+	_cleanup_close_ int fd = open(block, O_RDWR | O_CLOEXEC);
+	uint64_t range[2] = { 0 };
+
+	if (fd < 0 || ioctl(fd, BLKGETSIZE64, &range[1]) < 0)
+		return -errno;
+	return ioctl(fd, BLKDISCARD, range) < 0 ? -errno : 0;
 }
 
 int loop_detach(const char *block)

@@ -23,6 +23,9 @@ int loop_attach(const char *file, char *block, size_t size, struct error *e);
  */
 int loop_keep(const char *block, bool keep);
 
+/* Discards all of @block.  Returns 0 or -errno. */
+int block_discard(const char *block);
+
 /* Detaches @block; succeeds when it is not attached. */
 int loop_detach(const char *block);
 

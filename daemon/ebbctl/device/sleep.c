@@ -51,44 +51,62 @@ static int asleep_write(struct json_object *asleep, struct error *e)
 	return r ? fail(e, r, "%s: cannot write: %s", asleep_file(), strerror(-r)) : 0;
 }
 
-static int check(const struct device_record *d, const struct swap_area *area, struct error *e)
-{
-	if (!kmoddev_is(d) && !d->server_pid && area->used)
-		return fail_exit(e, EXIT_REFUSED, EIO,
-				 "device %s: ebb-swapd is dead, and swapoff would wait for it; see \"ebbctl device list\"",
-				 d->name);
-	return swaps_can_leave(d->name, area, "keep the machine awake", e);
-}
-
 /* Devices that go to sleep. */
 struct sleepers {
-	const struct swapoff_options *options;
-	struct json_object *asleep, *names;
+	struct {
+		char name[DEVICE_NAME_MAX], block[64];
+	} device[SWAPS_MAX];
+	struct swap_area area[SWAPS_MAX];
+	int n;
 	struct error *e;
 };
 
-static int put_to_sleep(const struct device_record *record, void *data)
+/* Adds the device @name, incomplete or not, if its swap is on. */
+static int add(const char *name, void *data)
 {
 	struct sleepers *s = data;
 	struct device_record d;
-	struct swap_area area;
-	int r;
 
-	if (device_find(record->name, &d, NULL) || !*d.block || swaps_find(d.block, &area))
+	if (s->n == SWAPS_MAX || device_find(name, &d, NULL) || !*d.block ||
+	    swaps_find(d.block, &s->area[s->n]))
 		return 0;
-	r = check(&d, &area, s->e);
+	if (!kmoddev_is(&d) && !d.server_pid)
+		return fail_exit(s->e, EXIT_REFUSED, EIO,
+				 "device %s: ebb-swapd is dead, and swap is on; run \"ebbctl device destroy %s\", or keep the machine awake",
+				 name, name);
+	strcpy(s->device[s->n].name, d.name);
+	strcpy(s->device[s->n].block, d.block);
+	s->n++;
+	return 0;
+}
+
+/* Before the first swapoff, which may take minutes: all pages must fit elsewhere. */
+static int check(const struct sleepers *s)
+{
+	char names[256] = "";
+
+	for (int i = 0; i < s->n; i++)
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ", " : "",
+			 s->device[i].name);
+	return s->n ? swaps_can_leave(names, s->area, s->n, "keep the machine awake", s->e) : 0;
+}
+
+static int put_to_sleep(const char *name, const char *block, const struct swapoff_options *options,
+			struct json_object *asleep, struct error *e)
+{
+	int r = loop_keep(block, true);
+
 	if (r)
-		return r;
-	r = loop_keep(d.block, true);
-	if (r)
-		return fail(s->e, r, "%s: cannot be kept without swap: %s", d.block, strerror(-r));
+		return fail(e, r, "device %s: cannot keep %s attached without swap: %s; keep the machine awake",
+			    name, block, strerror(-r));
 	/* Written first: whatever ends this process, devices_wake() knows of the device. */
-	json_object_array_add(s->asleep, json_object_new_string(d.name));
-	r = asleep_write(s->asleep, s->e);
+	json_object_array_add(asleep, json_object_new_string(name));
+	r = asleep_write(asleep, e);
 	if (!r)
-		r = swaps_off(d.name, d.block, s->options, s->e);
+		r = swaps_off(name, block, options, e);
+	/* All pages are in memory: donors that are lost from now on lose none. */
 	if (!r)
-		json_object_array_add(s->names, json_object_new_string(d.name));
+		block_discard(block);
 	return r;
 }
 
@@ -97,56 +115,79 @@ static int wake_one(const char *name, struct json_object *names, struct error *e
 {
 	struct device_record d;
 	struct swap_area area;
-	int r = 0;
+	struct error why = { 0 };
 
-	if (device_find(name, &d, NULL) || !*d.block)
+	if (device_find(name, &d, NULL))
 		return 0;
-	if (swaps_find(d.block, &area)) {
-		r = swaps_on(name, d.block, d.priority, e);
-		if (!r)
-			json_object_array_add(names, json_object_new_string(name));
+	if (!*d.block || swaps_find(d.block, &area)) {
+		if (!kmoddev_is(&d) && !d.server_pid)
+			return fail(e, EIO, "device %s: ebb-swapd exited while swap was off; run \"ebbctl device destroy %s\", then create it again",
+				    name, name);
+		if (!*d.block)
+			return fail(e, ENXIO, "device %s: its block device was removed while swap was off; run \"ebbctl device destroy %s\", then create it again",
+				    name, name);
+		if (swaps_on(name, d.block, d.priority, &why))
+			return fail(e, why.code, "device %s: %s; swap stays off, run \"ebbctl device wake\" to try again",
+				    name, why.text);
+		json_object_array_add(names, json_object_new_string(name));
 	}
 	/* It may stay: `device destroy` detaches it, too. */
-	if (!r)
-		loop_keep(d.block, false);
-	return r;
+	loop_keep(d.block, false);
+	return 0;
 }
 
-/* Tries each once; returns those that failed, and the first error. */
-static struct json_object *wake_round(struct json_object *asleep, struct json_object *names,
-				      struct error *e)
+/*
+ * Tries each once.  Returns those that failed, and @unsure, and sets @why to an array of the
+ * reasons.
+ */
+static struct json_object *wake_round(struct json_object *asleep, const char *unsure,
+				      struct json_object *names, struct json_object **why)
 {
 	struct json_object *left = json_object_new_array();
 
+	*why = json_object_new_array();
 	for (size_t i = 0; i < json_object_array_length(asleep); i++) {
 		const char *name = json_object_get_string(json_object_array_get_idx(asleep, i));
+		bool keep = unsure && !strcmp(name, unsure);
+		struct error e = { 0 };
 
-		if (wake_one(name, names, e))
+		if (!keep && wake_one(name, names, &e))
+			json_object_array_add(*why, json_object_new_string(e.text));
+		if (keep || e.code)
 			json_object_array_add(left, json_object_new_string(name));
 	}
 	return left;
 }
 
-static int wake_all(int timeout_ms, struct json_object *names, struct error *e)
+/* Fails with the first reason; prints the others. */
+static int stays_off(struct json_object *why, struct error *e)
+{
+	for (size_t i = 1; i < json_object_array_length(why); i++)
+		fprintf(stderr, "ebbctl: %s\n",
+			json_object_get_string(json_object_array_get_idx(why, i)));
+	return fail(e, EIO, "%s", json_object_get_string(json_object_array_get_idx(why, 0)));
+}
+
+/* @unsure, unless NULL, stays recorded: a swapoff of it has not ended. */
+static int wake_all(int timeout_ms, const char *unsure, struct json_object *names,
+		    struct error *e)
 {
 	const struct timespec pause = { .tv_sec = 1 };
 	_cleanup_json_ struct json_object *asleep = asleep_read();
 	int64_t deadline = now_ms() + timeout_ms;
-	struct error why;
-	int r;
 
 	for (;;) {
-		struct json_object *left;
+		_cleanup_json_ struct json_object *why = NULL;
+		struct json_object *left = wake_round(asleep, unsure, names, &why);
+		int r;
 
-		why = (struct error){ 0 };
-		left = wake_round(asleep, names, &why);
 		json_object_put(asleep);
 		asleep = left;
 		r = asleep_write(asleep, e);
-		if (r || !json_object_array_length(asleep))
+		if (r || !json_object_array_length(why))
 			return r;
 		if (now_ms() >= deadline || process_interrupted())
-			return fail(e, why.code, "%s; swap stays off until \"ebbctl device wake\"", why.text);
+			return stays_off(why, e);
 		nanosleep(&pause, NULL);
 	}
 }
@@ -165,17 +206,29 @@ static int begin(const char *what, int *lock, struct error *e)
 int devices_sleep(int timeout_ms, enum swapoff_show show, struct json_object *names,
 		  struct error *e)
 {
-	const struct swapoff_options options = { timeout_ms, PATIENCE_UNTIL_INTERRUPTED, show };
+	const struct swapoff_options options = { timeout_ms, PATIENCE_UNTIL_INTERRUPTED, show,
+						 "ebbctl device sleep" };
 	_cleanup_json_ struct json_object *asleep = NULL, *again = json_object_new_array();
+	struct sleepers s = { .n = 0, .e = e };
 	_cleanup_close_ int lock = -1;
 	struct error also = { 0 };
+	const char *unsure = NULL;
 	int r = begin("device sleep", &lock, e);
 
 	if (r)
 		return r;
 	asleep = asleep_read();
-	r = device_record_each(put_to_sleep, &(struct sleepers){ &options, asleep, names, e });
-	if (r && wake_all(0, again, &also))
+	r = device_each(add, &s);
+	if (!r)
+		r = check(&s);
+	for (int i = 0; !r && i < s.n; i++) {
+		r = put_to_sleep(s.device[i].name, s.device[i].block, &options, asleep, e);
+		if (!r)
+			json_object_array_add(names, json_object_new_string(s.device[i].name));
+		if (r == -EINPROGRESS)
+			unsure = s.device[i].name;
+	}
+	if (r && wake_all(0, unsure, again, &also))
 		fprintf(stderr, "ebbctl: %s\n", also.text);
 	return r;
 }
@@ -185,5 +238,5 @@ int devices_wake(int timeout_ms, struct json_object *names, struct error *e)
 	_cleanup_close_ int lock = -1;
 	int r = begin("device wake", &lock, e);
 
-	return r ? r : wake_all(timeout_ms, names, e);
+	return r ? r : wake_all(timeout_ms, NULL, names, e);
 }

@@ -86,7 +86,7 @@ static int off_in_child(const char *block)
 
 /* One swapoff(2). */
 struct swapoff_run {
-	const char *device, *block;
+	const char *device, *block, *again;
 	enum swapoff_show show;
 	pid_t pid;
 	int fd; /* of its process */
@@ -157,8 +157,8 @@ static int stopped(const struct swapoff_run *run, int why, int seconds, struct e
 	size_format(run->pace.last, left, sizeof(left));
 	if (why == -EINTR)
 		return fail(e, EINTR,
-			    "device %s: interrupted with %s still swapped out; swap stays on, run \"ebbctl device destroy %s\" to continue",
-			    run->device, left, run->device);
+			    "device %s: interrupted with %s still swapped out; swap stays on, run \"%s\" to continue",
+			    run->device, left, run->again);
 	return fail(e, ETIMEDOUT,
 		    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, try again with a longer --timeout",
 		    run->device, seconds, left);
@@ -186,10 +186,10 @@ static int stop(struct swapoff_run *run, int why, int seconds, struct error *e)
 	}
 	size_format(run->pace.last, left, sizeof(left));
 	if (run->pace.last < before)
-		return fail(e, -why,
-			    "device %s: swapoff ends once the kernel has read back the pages of the current process, %s still swapped out; the device still works, run \"ebbctl device destroy %s\" to continue",
-			    run->device, left, run->device);
-	return fail(e, ETIMEDOUT,
+		return fail(e, EINPROGRESS,
+			    "device %s: swapoff ends once the kernel has read back the pages of the current process, %s still swapped out; the device still works, run \"%s\" to continue",
+			    run->device, left, run->again);
+	return fail(e, EINPROGRESS,
 		    "device %s: swapoff hangs (process %d, %s still swapped out): ebb-swapd or a donor is unresponsive; do NOT stop ebb-swapd, see \"ebbctl device list\", last resort \"ebbctl device abort %s\"",
 		    run->device, run->pid, left, run->device);
 }
@@ -197,10 +197,13 @@ static int stop(struct swapoff_run *run, int why, int seconds, struct error *e)
 int swaps_off(const char *device, const char *block, const struct swapoff_options *o,
 	      struct error *e)
 {
-	struct swapoff_run run = { device, block, o->show, .shown_ms = now_ms() };
+	char destroy[64];
+	struct swapoff_run run = { device, block, o->again ?: destroy, o->show,
+				   .shown_ms = now_ms() };
 	_cleanup_close_ int fd = -1;
 	int r;
 
+	snprintf(destroy, sizeof(destroy), "ebbctl device destroy %.31s", device);
 	run.pid = fork();
 	if (run.pid == 0)
 		off_in_child(block);

@@ -18,12 +18,14 @@ struct swapoff_options {
 	int timeout_ms;
 	enum process_patience patience;
 	enum swapoff_show show;
+	const char *again; /* command that continues; NULL: "ebbctl device destroy NAME" */
 };
 
 /*
  * swapoff(2) in a child.  Stopped after the timeout or, depending on the patience, when
  * interrupted; swap then stays on and works, and @e says how to continue.  Returns 0 when
- * swap is off; -ETIMEDOUT, also when the child does not react to the stop; -EINTR.
+ * swap is off; -ETIMEDOUT; -EINTR; -EINPROGRESS when the child does not react to the stop: swap
+ * may be off later.
  */
 int swaps_off(const char *device, const char *block, const struct swapoff_options *o,
 	      struct error *e);

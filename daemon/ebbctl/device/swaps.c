@@ -130,26 +130,37 @@ static int is_tight(const char *dir, void *data)
 	return t->memory.anon + t->memory.swapped > t->limit;
 }
 
-int swaps_can_leave(const char *device, const struct swap_area *area, const char *otherwise,
-		    struct error *e)
+static bool is_among(const struct swap_area *areas, int n, const char *path)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(areas[i].path, path))
+			return true;
+	return false;
+}
+
+int swaps_can_leave(const char *devices, const struct swap_area *leaving, int n,
+		    const char *otherwise, struct error *e)
 {
 	struct swap_area areas[SWAPS_MAX];
-	uint64_t available = memory_available(), elsewhere = 0;
+	uint64_t available = memory_available(), elsewhere = 0, pages = 0;
 	char used[16], free_memory[16], other[16];
+	const char *s = n > 1 ? "s" : "";
 	struct tight t;
-	int n = swaps_read(areas);
+	int all = swaps_read(areas);
 
 	for (int i = 0; i < n; i++)
-		if (strcmp(areas[i].path, area->path))
+		pages += leaving[i].used;
+	for (int i = 0; i < all; i++)
+		if (!is_among(leaving, n, areas[i].path))
 			elsewhere += areas[i].size - areas[i].used;
-	size_format(area->used, used, sizeof(used));
+	size_format(pages, used, sizeof(used));
 	size_format(available, free_memory, sizeof(free_memory));
 	size_format(elsewhere, other, sizeof(other));
-	if (area->used > available + elsewhere)
+	if (pages > available + elsewhere)
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "device %s: %s swapped out there, only %s of memory and %s of other swap free; end programs, or %s",
-				 device, used, free_memory, other, otherwise);
-	if (!area->used || elsewhere >= area->used)
+				 "device%s %s: %s swapped out there, only %s of memory and %s of other swap free; end programs, or %s",
+				 s, devices, used, free_memory, other, otherwise);
+	if (!pages || elsewhere >= pages)
 		return 0;
 	if (!cgroup_each(is_tight, &t))
 		return 0;
@@ -157,6 +168,6 @@ int swaps_can_leave(const char *device, const struct swap_area *area, const char
 	size_format(t.memory.anon, free_memory, sizeof(free_memory));
 	size_format(t.limit, other, sizeof(other));
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
-			 "device %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or %s",
-			 device, t.rel, used, free_memory, other, otherwise);
+			 "device%s %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or %s",
+			 s, devices, t.rel, used, free_memory, other, otherwise);
 }

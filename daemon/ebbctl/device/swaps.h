@@ -29,12 +29,12 @@ int swaps_top_priority(void);
 int swaps_on(const char *name, const char *block, int priority, struct error *e);
 
 /*
- * Checks that the pages in @area fit into free memory and other swap, and into the limits
- * of their cgroups (else swapoff would invoke the OOM killer).  EXIT_REFUSED otherwise,
- * with the numbers in @e and @otherwise as the last remedy.
+ * Checks that the pages in the @n areas @leaving, of @devices, fit into free memory and other
+ * swap, and into the limits of their cgroups (else swapoff would invoke the OOM killer).
+ * EXIT_REFUSED otherwise, with the numbers in @e and @otherwise as the last remedy.
  */
-int swaps_can_leave(const char *device, const struct swap_area *area, const char *otherwise,
-		    struct error *e);
+int swaps_can_leave(const char *devices, const struct swap_area *leaving, int n,
+		    const char *otherwise, struct error *e);
 
 /* Returns MemAvailable in bytes. */
 uint64_t memory_available(void);

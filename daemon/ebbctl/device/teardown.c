@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -68,7 +70,7 @@ int device_lock(enum process_patience patience, struct error *e)
 			return fail(e, errno, "%s: %s", path, strerror(errno));
 		if (patience == PATIENCE_UNTIL_INTERRUPTED && process_interrupted())
 			return fail(e, EINTR,
-				    "devices: interrupted while another ebbctl creates or destroys a device; try again");
+				    "devices: interrupted while another ebbctl changes devices; try again");
 		nanosleep(&tick, NULL);
 	}
 	return TAKE_FD(fd);
@@ -107,8 +109,36 @@ static int read_intent(const char *name, struct device_record *d)
 	if (kmoddev_is(d))
 		snprintf(d->block, sizeof(d->block), "%s", json_text(o, "block", ""));
 	d->size = json_int(o, "size", 0);
+	d->priority = (int)json_int(o, "priority", 0);
 	json_object_put(o);
 	return 0;
+}
+
+static int is_trace(const struct dirent *entry)
+{
+	const char *dot = strrchr(entry->d_name, '.');
+
+	return dot && (!strcmp(dot, ".json") || !strcmp(dot, ".partial"));
+}
+
+int device_each(int (*each)(const char *name, void *data), void *data)
+{
+	struct dirent **entries;
+	char last[DEVICE_NAME_MAX] = "";
+	int n = scandir(ebb_device_dir(), &entries, is_trace, alphasort), r = 0;
+
+	for (int i = 0; i < n; i++) {
+		char *name = entries[i]->d_name;
+
+		*strrchr(name, '.') = '\0';
+		if (!r && strcmp(name, last))
+			r = each(name, data);
+		snprintf(last, sizeof(last), "%.31s", name);
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return r;
 }
 
 pid_t device_server(const char *name)

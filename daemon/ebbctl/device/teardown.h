@@ -30,6 +30,12 @@ int device_lock(enum process_patience patience, struct error *e);
 /* Finds the record, the intent or other parts of @name; -ENOENT without any. */
 int device_find(const char *name, struct device_record *d, struct error *e);
 
+/*
+ * Calls @each with the name of every device that has a record, readable or not, or an intent, in
+ * name order.  Stops at the first non-zero result and returns it.
+ */
+int device_each(int (*each)(const char *name, void *data), void *data);
+
 /* Returns the pid of its ebb-swapd, responsive or not, or 0. */
 pid_t device_server(const char *name);
 

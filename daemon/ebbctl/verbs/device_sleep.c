@@ -63,7 +63,7 @@ static int run_wake(int argc, char **argv, void *options, struct error *e)
 
 	json_object_object_add(o, "devices", names);
 	r = devices_wake(milliseconds(s), names, e);
-	if (!r)
+	if (!r || !s->json)
 		output(s->json, o, print_awake);
 	return r;
 }
@@ -77,7 +77,7 @@ static const struct option_spec sleep_specs[] = {
 
 static const struct option_spec wake_specs[] = {
 	OPTION(sleep_options, timeout, "timeout", OPTION_DURATION, "TIME",
-	       .help = "time to retry while a device cannot write [1m]"),
+	       .help = "time to retry while donors are unreachable [1m]"),
 	OPTION_JSON,
 	OPTIONS_END
 };

@@ -190,7 +190,7 @@ int sleep_lock_take(const char *device)
 	char why[128];
 	int fd, r;
 
-	snprintf(why, sizeof(why), "swap is on at device %.64s, and what serves it would sleep too", device);
+	snprintf(why, sizeof(why), "swap of device %.64s is on, and its server would be frozen", device);
 	r = bus_open(&bus);
 	if (r >= 0 && sleep_unit_enabled(bus))
 		return -EOPNOTSUPP;

@@ -443,6 +443,7 @@ def test_removal_and_purge():
     for pattern in ("/etc/ebb*", "/etc/default/ebb*", "/run/ebb*", "/var/lib/ebb/*", "/usr/sbin/ebb*",
                     "/usr/lib/ebb*", "/usr/include/ebb*", "/usr/share/ebb*", "/usr/share/man/man*/ebb*",
                     "/lib/systemd/system/ebb*", "/etc/systemd/system/*.wants/ebb*",
+                    "/etc/systemd/system/*.requires/ebb*",
                     "/usr/lib/*/libebbgc*", "/usr/share/doc/ebb*", "/usr/lib/*.d/ebb*",
                     "/var/lib/systemd/deb-systemd-helper*/*ebb*", "/var/lib/dpkg/info/*ebb[!a-z]*"):
         assert list(Path("/").glob(pattern[1:])) == [], pattern

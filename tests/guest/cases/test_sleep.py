@@ -95,11 +95,33 @@ def test_pages_that_fit_nowhere_keep_the_machine_awake(program):
     assert s.result()["bad"] == 0
 
 
+def test_swap_is_on_after_a_sleep_that_failed(program):
+    """As if the kernel refused: the target had been reached."""
+    s, c = program
+    before = machine.ebb_swaps()
+    c.set_limit(64)
+    service_drop_in("systemd-suspend", "refuse", "ExecStartPre=/bin/false\n")
+    try:
+        suspend()
+    finally:
+        (UNITS / "systemd-suspend.service.d" / "refuse.conf").unlink()
+        run("systemctl", "daemon-reload")
+    assert len(AT_SLEEP.read_text().splitlines()) == 1, "swap was on"
+    assert state("systemd-suspend.service") == "failed"
+    assert machine.ebb_swaps() == before and not Path("/run/ebb/asleep").exists()
+    run("systemctl", "reset-failed", "systemd-suspend.service")
+    s.go()
+    assert s.result()["bad"] == 0
+
+
 def test_by_hand(program):
     s, c = program
     c.set_limit(64)
     told = parts.ebbctl("device", "sleep").stdout
     assert told.startswith("device ") and told.endswith(": swap is off\n") and not machine.swaps()
+    # Donors keep none of the pages, which are in memory now.
+    wait_for(lambda: parts.ebbctl_json("device", "list")["devices"][0]["server"]["live"] == 0, 30,
+             "the donor to be free of pages")
     # Again: nothing to do, and nothing is forgotten.
     assert parts.ebbctl("device", "sleep").stdout == ""
     assert parts.ebbctl("device", "wake").stdout == told.replace("off", "on")
