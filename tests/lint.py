@@ -72,8 +72,10 @@ def pyflakes(files):
 
 def man_pages(files):
     """Runs mandoc; drops what only says something of the machine that it runs on."""
-    said = run("mandoc", "-T", "lint", *files).splitlines()
-    wrong = [line for line in said if not re.search("referenced manual not found|outdated mandoc.db", line)]
+    # One stream for both would mix parts of their lines.
+    done = subprocess.run(["mandoc", "-T", "lint", *files], cwd=REPO, capture_output=True, text=True)
+    wrong = [line for line in (done.stdout + done.stderr).splitlines()
+             if not re.search("referenced manual not found|outdated mandoc.db", line)]
     for f in files:
         for name, section in re.findall(r"^\.Xr (ebb\S*) (\d)", (REPO / f).read_text(), re.M):
             if f"docs/man/{name}.{section}" not in files:

@@ -382,7 +382,8 @@ int main(void)
 		TEST(swap_is_off_and_on_again), TEST(pages_that_are_in_memory_leave_the_donors),
 		TEST(a_device_without_record_sleeps_too),
 		TEST(all_pages_must_fit_before_the_first_swapoff),
-		TEST(one_that_fails_wakes_the_others), TEST(one_whose_swapoff_goes_on_is_remembered),
+		TEST(one_that_fails_wakes_the_others),
+		TEST(one_whose_swapoff_goes_on_is_remembered),
 		TEST(a_dead_server_keeps_the_machine_awake), TEST(what_cannot_wake_says_why),
 		TEST(one_that_was_destroyed_is_forgotten),
 	};

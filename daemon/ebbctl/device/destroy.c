@@ -36,8 +36,11 @@ static int check(const char *name, const struct device_record *d, const struct s
 int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
 		   enum swapoff_show show, struct error *e)
 {
-	const struct swapoff_options o = { timeout_ms, mode == DESTROY_CLEANUP ?
-					   PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED, show, NULL };
+	const struct swapoff_options o = {
+		timeout_ms,
+		mode == DESTROY_CLEANUP ? PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED,
+		show, NULL,
+	};
 	_cleanup_close_ int lock = -1;
 	struct device_record d;
 	struct swap_area area;
