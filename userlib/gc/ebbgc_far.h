@@ -230,6 +230,13 @@ static inline void ebbgc_far_donors_marks(void *arg, uint32_t region, const uint
 	c->marks(c->data, region, marks, named);
 }
 
+static inline int ebbgc_far_donors_late(void *arg)
+{
+	const struct ebbgc_far_cycle *c = ((const struct ebbgc_far_donors *)arg)->cycle;
+
+	return c->late(c->data);
+}
+
 static inline int ebbgc_far_donors_heap(struct ebbgc_far_donors *d)
 {
 	const struct ebbgc_far_cycle *c = d->cycle;
@@ -247,6 +254,7 @@ static inline int ebbgc_far_donors_heap(struct ebbgc_far_donors *d)
 	o.found = ebbgc_far_donors_found;
 	o.marks = ebbgc_far_donors_marks;
 	o.data = d;
+	o.late = ebbgc_far_donors_late;
 	return ebbfar_heap_new(&o, &d->heap);
 }
 

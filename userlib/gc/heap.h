@@ -277,6 +277,7 @@ struct far_marking {
 	uint32_t asked, skipped;	/* regions that the store traces; that it leaves to us */
 	uint32_t told;			/* regions whose marks are here */
 	uint64_t call_ns[2];		/* left for the store: beside the program, in a pause */
+	uint64_t awaited_since;		/* the program waits for the cycle, ns; 0: it does not */
 	struct ebbgc_far_set *sets;
 	struct ebbgc_far_type *types;
 	struct ebbgc_far_region *stored_regions;
@@ -331,6 +332,7 @@ struct far {
 	uint64_t rounds;		/* of the thread */
 	bool stuck;			/* it can do nothing now */
 	bool short_of;			/* births wait; atomic */
+	uint32_t births;		/* threads that wait so */
 	int failed;			/* of the last ebbgc_far_evict() */
 	/* The thread has work; heap's `quit`; `serving`, `held`, `writing`. */
 	pthread_cond_t wanted;
