@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 #include "far_room.h"
@@ -1029,6 +1030,46 @@ static void room_beside_a_cycle(void **state)
 	}
 }
 
+/* Returns the bytes of the table that are in memory. */
+static size_t resident(const void *table, size_t bytes)
+{
+	size_t pages = (bytes + 4095) / 4096, count = 0;
+	unsigned char *in = calloc(pages, 1);
+
+	assert_int_equal(mincore((void *)(uintptr_t)table, bytes, in), 0);
+	for (size_t i = 0; i < pages; i++)
+		count += in[i] & 1;
+	free(in);
+	return 4096 * count;
+}
+
+/* Memory of a far cycle is part of the heap's, and not less than it takes. */
+static void memory_of_a_cycle(void **state)
+{
+	uint64_t local, counted, taken;
+	struct world w;
+	size_t bytes;
+
+	slow_begin(&w, *state);
+	bytes = (size_t)w.heap->region_count * REGION_WORDS * sizeof(uint64_t);
+	pthread_mutex_lock(&w.heap->lock);
+	local = far_local(w.heap) << REGION_SHIFT;
+	pthread_mutex_unlock(&w.heap->lock);
+	counted = stats_of(w.heap).far_local_bytes - local;
+	taken = resident(w.heap->far.marking.sent, bytes) +
+		resident(w.heap->far.marking.named, bytes) +
+		resident(w.heap->far.marking.passed, bytes) +
+		resident(w.heap->far.marking.names, bytes);
+	assert_true(taken > 0);
+	assert_in_range(counted, taken, w.heap->top * UINT64_C(2200) + (192 << 10));
+	__atomic_store_n(&slow.ends, true, __ATOMIC_SEQ_CST);
+	far_cycle(&w);
+	ebbgc_cycles_suspend(w.m);
+	assert_int_equal(w.heap->far.marking.tables, 0);
+	ebbgc_cycles_resume(w.m);
+	world_close(&w);
+}
+
 /* Then allocation waits for the cycle, and that not for as long as donors may take beside it. */
 static void a_wait_is_bounded(void **state)
 {
@@ -1256,6 +1297,7 @@ int main(void)
 		WITH(a_pause_is_bounded, "mode=stop"),
 		WITH(destroyed_while_it_traces, "mode=concurrent"),
 		WITH(room_beside_a_cycle, "mode=concurrent"),
+		WITH(memory_of_a_cycle, "mode=concurrent"),
 		WITH(a_wait_is_bounded, "mode=concurrent"),
 		WITH(cycles_that_fail, "mode=concurrent"),
 		WITH(older_stores, "mode=stop"),

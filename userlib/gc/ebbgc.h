@@ -1140,7 +1140,8 @@ struct ebbgc_stats {
 	/* With a far generation. */
 	uint64_t far_regions;		/* of 64 KiB of addresses, without local memory */
 	uint64_t far_bytes;		/* in the store, with what was fetched since */
-	uint64_t far_local_bytes;	/* of the heap, and of tables that lead to far objects */
+	/* Of the heap, and of tables that lead to far objects, with those of a far cycle. */
+	uint64_t far_local_bytes;
 	uint64_t left_regions, left_bytes;	/* written to the store, ever */
 	uint64_t fetched_objects, fetched_bytes;	/* read by loads, one by one */
 	uint64_t rescued_objects;	/* loaded while their region was leaving */
@@ -1357,7 +1358,9 @@ struct ebbgc_far_options {
 	size_t struct_size;
 	/*
 	 * Target for the heap's local memory, with the tables that lead to far objects; at least
-	 * 2 MiB.  Large objects and others that do not leave count, too.
+	 * 2 MiB.  Large objects and others that do not leave count, too.  Not in it is what a far
+	 * cycle takes while it runs: 1.6 % of the addresses that have been in use, 3.3 % if the
+	 * store traces.
 	 */
 	size_t local_bytes;
 	/*

@@ -22,7 +22,8 @@
  *	ebbgc_heap_destroy(heap);
  *	ebbgc_far_donors_end(&donors);
  *
- * The program then trusts the donors: wrong marks free live objects.
+ * The program then trusts the donors: wrong marks free live objects.  While they trace, libebbfar
+ * takes up to 1.8 KiB for each region of 64 KiB there, beside the tables of the heap (local_bytes).
  *
  * Over TCP, what a donor has is lost when its handle has failed for good: loads of these objects
  * fail, far cycles go on at the other donors, and what only lost objects refer to is freed.  The

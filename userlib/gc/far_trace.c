@@ -130,6 +130,12 @@ static int found(void *data, uint32_t region, uint32_t granule)
 		mark_object(t, now);
 		return 0;
 	}
+	/* Its marks are here, without this one. */
+	if (h->far.regions[region].told &&
+	    !(word_at(k->passed, region, granule / 64) >> granule % 64 & 1)) {
+		k->wrong = true;
+		return -EBADMSG;
+	}
 	/* What was marked before is passed on, or will be. */
 	if (!mark_far(t, name))
 		return 0;
@@ -162,7 +168,7 @@ static void take_marks(void *data, uint32_t region, const uint64_t *marks, const
 {
 	struct ebbgc_heap *h = data;
 	struct far_marking *k = &h->far.marking;
-	uint64_t names[REGION_WORDS] = { 0 }, *lives = words_of(k->lives, region);
+	uint64_t names[REGION_WORDS] = { 0 }, lives[REGION_WORDS] = { 0 };
 
 	if (region >= __atomic_load_n(&h->top, __ATOMIC_RELAXED) || !is_asked(h, region) ||
 	    h->far.regions[region].told || !granules_set(h, region, marks, lives) ||
@@ -173,9 +179,16 @@ static void take_marks(void *data, uint32_t region, const uint64_t *marks, const
 	h->far.regions[region].told = true;
 	k->told++;
 	for (size_t i = 0; i < REGION_WORDS; i++) {
-		/* What a reference there leads to is marked, and was named before. */
-		if (names[i] & ~(lives[i] & word_at(h->far.named, region, i)))
+		uint64_t *passed = &words_of(k->passed, region)[i];
+
+		/*
+		 * What a reference there leads to is marked, and was named before.  All that was
+		 * passed is marked.  Nothing was read yet: .sent had come back, or was dead.
+		 */
+		if ((names[i] & ~(lives[i] & word_at(h->far.named, region, i))) ||
+		    (*passed & ~lives[i]) || (lives[i] & word_at(k->sent, region, i)))
 			k->wrong = true;
+		*passed = lives[i];
 		words_of(k->names, region)[i] |= names[i];
 	}
 }
@@ -320,22 +333,6 @@ static int pass(struct ebbgc_heap *h)
 
 /* --- c. commit ------------------------------------------------------------------------------ */
 
-/* Has each object with a mark been there, and has each that was passed a mark? */
-static bool marks_can_be(const struct ebbgc_heap *h, uint32_t region)
-{
-	const struct far_marking *k = &h->far.marking;
-
-	for (size_t i = 0; i < REGION_WORDS; i++) {
-		uint64_t lives = word_at(k->lives, region, i);
-
-		/* Nothing was read yet: .sent is what had come back, or was dead. */
-		if ((word_at(k->passed, region, i) & ~lives) ||
-		    (lives & word_at(k->sent, region, i)))
-			return false;
-	}
-	return true;
-}
-
 /* Marks these objects of a word of the bitmaps; returns those that were not marked before. */
 static uint64_t word_mark(struct ebbgc_heap *h, uint32_t region, size_t i, uint64_t lives)
 {
@@ -370,7 +367,7 @@ static void marks_take(struct ebbgc_heap *h, uint32_t region)
 
 	for (size_t i = 0; i < REGION_WORDS; i++) {
 		uint64_t there = word_at(h->allocated, region, i);
-		uint64_t lives = word_at(k->lives, region, i), back;
+		uint64_t lives = word_at(k->passed, region, i), back;
 
 		if (!lives)
 			continue;
@@ -402,9 +399,6 @@ static int commit(struct ebbgc_heap *h)
 	if (k->wrong || k->told != k->asked)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
-		if (!k->to_read[i] && !marks_can_be(h, k->stored_regions[i].region))
-			return -EBADMSG;
-	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
 		if (!k->to_read[i])
 			marks_take(h, k->stored_regions[i].region);
 	names_take(h);
@@ -420,13 +414,11 @@ static bool tables_make(struct ebbgc_heap *h)
 
 	if (!k->passed)
 		k->passed = os_map(bytes);
-	if (!k->lives)
-		k->lives = os_map(bytes);
 	if (!k->names)
 		k->names = os_map(bytes);
 	if (!k->sets)
 		k->sets = os_map(FAR_SETS * sizeof(*k->sets));
-	return k->passed && k->lives && k->names && k->sets;
+	return k->passed && k->names && k->sets;
 }
 
 /* Does each region that has names, and that the store can trace, know in which ones? */

@@ -268,12 +268,13 @@ struct far_marking {
 	uint64_t reads, bytes, most;	/* of this cycle; most bytes, a read counts as some */
 	uint64_t ns;			/* that this cycle has taken for them */
 	uint64_t stored;		/* when it began */
+	uint64_t tables;		/* bytes of what the cycle keeps, at most; heap's lock */
 	uint64_t objects;		/* that were read */
 	uint64_t cpu_ns;		/* of the collector's thread */
 	/* See far_trace.h. */
 	enum far_by by;
-	/* As .sent: passed to the store; marked there; named, as it says. */
-	uint64_t *passed, *lives, *names;
+	/* As .sent: passed to the store, and once a region is .told, marked there; named there. */
+	uint64_t *passed, *names;
 	uint32_t asked, skipped;	/* regions that the store traces; that it leaves to us */
 	uint32_t told;			/* regions whose marks are here */
 	uint64_t call_ns[2];		/* left for the store: beside the program, in a pause */
