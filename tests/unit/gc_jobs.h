@@ -7,6 +7,7 @@
 #define GC_JOBS_H
 
 #include <unistd.h>
+#include "bits.h"
 #include "gc_store.h"
 #include "heap.h"
 #include "lib/rules/tablet.h"
@@ -25,6 +26,7 @@ enum jobs_wrong {
 	JOBS_TWICE,		/* has those of a region twice, and none of another one */
 	JOBS_LEFT_OUT,		/* has none of a region */
 	JOBS_NAMED_DEAD,	/* names what it does not mark */
+	JOBS_FINDS_LATE,	/* finds an object whose region's marks it has told, without it */
 	JOBS_WRONGS,
 	JOBS_FINDS,		/* finds an object of .unlike that was named; is not noticed */
 };
@@ -269,6 +271,24 @@ static inline void jobs_lie_about_marks(struct jobs *j, uint32_t at)
 	}
 }
 
+/* Returns whether a region has a dead object that is named. */
+static inline bool jobs_find_dead(struct jobs *j, uint32_t at)
+{
+	const struct ebbgc_far_region *r = &j->cycle->stored[at];
+	const struct ebbgc_heap *h = j->cycle->data;
+
+	for (uint32_t i = 0; i < tablet_slots(r->slot_bytes); i++) {
+		uint32_t granule = i * (r->slot_bytes / 16);
+
+		if (!tablet_has(r->live, i) || j->marks[at][i / 64] >> i % 64 & 1 ||
+		    !bit_test(h->far.named, (size_t)r->region * 64 * REGION_WORDS + granule))
+			continue;
+		assert_int_equal(j->cycle->found(j->cycle->data, r->region, granule), -EBADMSG);
+		return true;
+	}
+	return false;
+}
+
 static inline int jobs_end(void *arg, bool commit, unsigned wait_ms)
 {
 	struct jobs *j = &the_jobs;
@@ -292,7 +312,10 @@ static inline int jobs_end(void *arg, bool commit, unsigned wait_ms)
 		if (j->wrong == JOBS_TWICE && !i)
 			c->marks(c->data, c->stored[i].region, j->marks[i], j->named[i]);
 		c->marks(c->data, c->stored[i].region, j->marks[i], j->named[i]);
+		if (j->wrong == JOBS_FINDS_LATE && jobs_find_dead(j, i))
+			j->wrong = JOBS_HONEST;
 	}
+	assert_true(!commit || r || j->wrong != JOBS_FINDS_LATE);
 	j->commits += commit && !r;
 	if (r)
 		return r;

@@ -119,6 +119,46 @@ static void refused_maps(void **state)
 	close(b.fd);
 }
 
+/* What may look at all slabs is served once in a turn: many of these do not hold up the loop. */
+static void many_questions(void **state)
+{
+	static const enum wire_op ops[] = { WIRE_PING, WIRE_RESERVE };
+	enum { QUESTIONS = 300, SIZE = WIRE_HEADER + WIRE_RESERVE_SIZE };
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &b, 2, 1);
+	for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++) {
+		uint32_t length = ops[k] == WIRE_RESERVE ? WIRE_RESERVE_SIZE : 0;
+		uint8_t bytes[QUESTIONS * SIZE] = { 0 }, ping[WIRE_HEADER];
+		struct wire_frame f;
+		int came = 0, turns = 0;
+		size_t at = 0;
+
+		for (int i = 0; i < QUESTIONS; i++, at += WIRE_HEADER + length)
+			wire_build(bytes + at, &(struct wire_frame){ .op = ops[k],
+								     .length = length });
+		assert_int_equal(send(a.fd, bytes, at, 0), at);
+		/* Another one has its turn at once. */
+		wire_build(ping, &(struct wire_frame){ .op = WIRE_PING });
+		assert_int_equal(send(b.fd, ping, sizeof(ping), 0), sizeof(ping));
+		for (; came < QUESTIONS; turns++) {
+			int before = came;
+
+			assert_int_equal(loop_turn(d->l, 0), 0);
+			for (; take_frame(&a, &f); came++)
+				assert_int_equal(f.status, WIRE_OK);
+			assert_true(came - before <= 1);
+			if (!turns)
+				take(&b, WIRE_PING);
+			assert_true(turns < 10 * QUESTIONS);
+		}
+	}
+	close(a.fd);
+	close(b.fd);
+}
+
 enum { PIECE = 256 << 10, PIECES = 64 };
 
 /* Asks for PIECES of the first loan of @p. */
@@ -264,6 +304,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
+		cmocka_unit_test_setup_teardown(many_questions, with_quota, without_donor),
 	};
 
 	log_setup("fairness", LOG_LVL_ERR);

@@ -379,16 +379,25 @@ static int cycle(void)
 	return ebbfar_heap_end(heap, true, 10000) ?: r;
 }
 
+static uint64_t late_at;            /* ns, of now_ns() */
+
+static int is_late(void *data)
+{
+	return now_ns() >= late_at;
+}
+
 static int set_up(void **state)
 {
 	struct ebbfar_heap_options o = { .size = sizeof(o), .pools = pools, .count = DONORS,
 					 .base = 1 << 20, .mask = UINT64_MAX >> 4,
-					 .regions = REGIONS, .found = found, .marks = marks };
+					 .regions = REGIONS, .found = found, .marks = marks,
+					 .late = is_late };
 	const struct ebbfar_layout l = { .size = 16, .bitmap = 1 };
 
 	memset(gone, 0, sizeof(gone));
 	asked = reported = allocated = freed = held_most = 0;
 	refusal = 0;
+	late_at = UINT64_MAX;
 	full = false;
 	for (int i = 0; i < DONORS; i++) {
 		donors[i] = calloc(1, sizeof(*donors[i]));
@@ -577,6 +586,29 @@ static void a_donor_that_is_silent(void **state)
 	}
 }
 
+/* ... and less once the program says so: while a reply is missing, or no donor works. */
+static void a_program_that_hurries(void **state)
+{
+	struct donor *d = donors[1];
+
+	for (int pauses = 0; pauses < 2; pauses++) {
+		assert_int_equal(add(1, 1, 1), 0);
+		assert_int_equal(ebbfar_heap_push(heap, 1, 5, 1), 0);
+		d->slow_from = WIRE_JOB_TRACE;
+		d->reply_ms = pauses ? 0 : NEVER;
+		d->pause = pauses ? WIRE_JOB_PAUSE_MOST : 0;
+		d->traces = 0;
+		late_at = now_ns() + UINT64_C(50000000);
+		assert_int_equal(ebbfar_heap_trace(heap, 20000), -EAGAIN);
+		assert_int_equal(d->traces, 1);
+		assert_true(now_ns() - late_at < UINT64_C(10000000000));
+		assert_int_equal(ebbfar_heap_end(heap, true, 20000), -ECANCELED);
+		assert_int_equal(ebbfar_heap_faults(heap), 2);
+		if (!pauses)
+			let_reply(d);
+	}
+}
+
 /* Nothing is asked of one that has no region of the cycle. */
 static void a_silent_donor_that_has_nothing(void **state)
 {
@@ -601,7 +633,7 @@ static void rows_of_words(void **state)
 	assert_int_equal(donors[0]->sets, 2);
 }
 
-static void options_of_a_later_release(void **state)
+static void options_of_other_releases(void **state)
 {
 	struct { struct ebbfar_heap_options o; uint64_t later; } p = { .o = {
 		.size = sizeof(p), .pools = pools, .count = DONORS, .regions = REGIONS,
@@ -614,7 +646,11 @@ static void options_of_a_later_release(void **state)
 	assert_int_equal(ebbfar_heap_new(&p.o, &h), -EINVAL);
 	p.o.size = 5000;
 	assert_int_equal(ebbfar_heap_new(&p.o, &h), -EINVAL);
-	p.o.size = sizeof(p.o) - 8;
+	/* Those of before had no .late. */
+	p.o.size = offsetof(struct ebbfar_heap_options, late);
+	assert_int_equal(ebbfar_heap_new(&p.o, &h), 0);
+	ebbfar_heap_free(h);
+	p.o.size -= 8;
 	assert_int_equal(ebbfar_heap_new(&p.o, &h), -EINVAL);
 }
 
@@ -1048,9 +1084,10 @@ int main(void)
 		TEST(evacuations),
 		TEST(evacuations_that_fail),
 		TEST(a_donor_that_is_silent),
+		TEST(a_program_that_hurries),
 		TEST(a_silent_donor_that_has_nothing),
 		TEST(rows_of_words),
-		TEST(options_of_a_later_release),
+		TEST(options_of_other_releases),
 		TEST(donors_side_by_side),
 		TEST(a_handle_that_is_in_use),
 		TEST(a_donor_that_is_lost),

@@ -982,16 +982,21 @@ static void place_object(struct peer *p, uint32_t at)
 			 WIRE_OK);
 }
 
-/* Returns the status; p->payload is the reply. */
-static uint16_t trace_object(struct peer *p, uint32_t batch)
+static void push_trace(struct peer *p, uint32_t batch)
 {
 	uint8_t payload[WIRE_JOB_TRACE_SIZE + WIRE_JOB_SET_SIZE + 8];
 
 	wire_build_job_trace(payload, &(struct wire_job_trace){ 1, batch, 0 });
 	wire_put_job_set(payload + WIRE_JOB_TRACE_SIZE, &(struct wire_job_set){ .words = 1 });
 	put64(payload + WIRE_JOB_TRACE_SIZE + WIRE_JOB_SET_SIZE, 1);
-	return ask(p, (struct wire_frame){ .op = WIRE_JOB_TRACE, .length = sizeof(payload) },
-		   payload);
+	push(p, (struct wire_frame){ .op = WIRE_JOB_TRACE, .length = sizeof(payload) }, payload);
+}
+
+/* Returns the status; p->payload is the reply. */
+static uint16_t trace_object(struct peer *p, uint32_t batch)
+{
+	push_trace(p, batch);
+	return take(p, WIRE_JOB_TRACE).status;
 }
 
 static void begin_cycle(struct peer *p)
@@ -1085,6 +1090,74 @@ static void one_job_in_a_turn(void **state)
 	part();
 }
 
+static struct job_heap *heap_of(const struct peer *p)
+{
+	for (int i = 0; i < CONNECTIONS; i++) {
+		const struct connection *c = &world.l->sessions.connections[i];
+
+		if (c->member && c->member->number == p->opened.member)
+			return c->job_heap;
+	}
+	return NULL;
+}
+
+/* The heap owes much, and the second after its last request does not pass. */
+static void owe(struct job_heap *h)
+{
+	h->next_at = h->served_at = now_ns() + UINT64_C(3600000000000);
+}
+
+static uint64_t jobs_served(enum wire_job_op op)
+{
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(loop_turn(world.l, 0), 0);
+	return world.l->jobs->counts.requests[op - WIRE_JOB_HEAP];
+}
+
+/* A member that does not heed its share of the processor waits; others do not. */
+static void jobs_beyond_the_share(void **state)
+{
+	uint8_t begin[WIRE_JOB_BEGIN_SIZE], heap[WIRE_JOB_HEAP_SIZE];
+	struct wire_job_traced traced;
+	struct job_heap *h;
+	uint64_t before;
+
+	two_members(0, WIRE_JOBS);
+	place_object(&a, take_section(&a));
+	wire_build_job_heap(heap, &(struct wire_job_heap){ JOB_BASE, UINT64_MAX, 4, 0 });
+	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_JOB_HEAP,
+						      .length = sizeof(heap) }, heap), WIRE_OK);
+	h = heap_of(&a);
+	assert_non_null(h);
+	before = jobs_served(WIRE_JOB_BEGIN);
+	owe(h);
+	wire_build_job_begin(begin, &(struct wire_job_begin){ 1 });
+	push(&a, (struct wire_frame){ .op = WIRE_JOB_BEGIN, .length = sizeof(begin) }, begin);
+	assert_int_equal(jobs_served(WIRE_JOB_BEGIN), before);
+	/* The loop sleeps. */
+	assert_in_range(connections_throttled(&world.l->sessions), 1, UINT64_MAX - 1);
+	begin_cycle(&b);
+	assert_int_equal(jobs_served(WIRE_JOB_BEGIN), before + 1);
+	/* It waits for a second at most. */
+	h->served_at = now_ns() - JOB_WINDOW;
+	assert_int_equal(jobs_served(WIRE_JOB_BEGIN), before + 2);
+	assert_int_equal(take(&a, WIRE_JOB_BEGIN).status, WIRE_OK);
+
+	/* A request to trace is put off by its reply, and waits only if it comes too early. */
+	owe(h);
+	assert_int_equal(trace_object(&a, 1), WIRE_OK);
+	assert_int_equal(wire_parse_job_traced(a.payload, WIRE_JOB_TRACED_SIZE, &traced), 0);
+	assert_true(traced.pause > 0);
+	owe(h);
+	h->told_at = h->next_at;
+	before = jobs_served(WIRE_JOB_TRACE);
+	push_trace(&a, 2);
+	assert_int_equal(jobs_served(WIRE_JOB_TRACE), before);
+	h->told_at = now_ns();
+	assert_int_equal(jobs_served(WIRE_JOB_TRACE), before + 1);
+	part();
+}
+
 static void ends_with_arenas(void **state)
 {
 	int turns = 0;
@@ -1124,6 +1197,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(mapped_and_back, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(one_number_twice, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(told_by_the_status, with_far_donor, end_far_donor),
+		cmocka_unit_test_setup_teardown(jobs_beyond_the_share, with_far_donor,
+						end_far_donor),
 		cmocka_unit_test_setup_teardown(jobs_after_a_cut, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(jobs_need_the_flag, with_far_donor, end_far_donor),
 		cmocka_unit_test_setup_teardown(one_job_in_a_turn, with_far_donor, end_far_donor),

@@ -6,8 +6,10 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include "far_room.h"
 #include "gc_far_world.h"
 #include "gc_jobs.h"
 
@@ -19,11 +21,16 @@ int old_ebbgc_far_attach(ebbgc_heap_t *heap, const struct ebbgc_far_store *store
 #define COUNT 30000
 #define SLOT 32u		/* bytes of a node's */
 
-static void open_with_jobs(struct world *w, const char *words)
+static void open_small(struct world *w, const char *words, size_t mib)
 {
-	world_open(w, words, 64);
+	world_open(w, words, mib);
 	jobs_reset();
 	w->heap->far.store.jobs = &jobs_table;
+}
+
+static void open_with_jobs(struct world *w, const char *words)
+{
+	open_small(w, words, 64);
 }
 
 /* The next cycle, which is requested, is a far one, whether that pays or not. */
@@ -895,12 +902,13 @@ static int trace_until_the_end(void *arg, const struct ebbgc_far_set *sets, size
 	const struct ebbgc_heap *h = the_jobs.cycle->data;
 	int r = jobs_trace(arg, sets, count, wait_ms);
 
-	while (!__atomic_load_n(&h->marker.abandoned, __ATOMIC_RELAXED))
+	while (!the_jobs.cycle->late(the_jobs.cycle->data))
 		usleep(100);
+	assert_true(__atomic_load_n(&h->marker.abandoned, __ATOMIC_RELAXED));
 	return r;
 }
 
-/* The end of a heap waits for no further call. */
+/* The end of a heap waits for no further call, and not for the end of one that asks. */
 static void destroyed_while_it_traces(void **state)
 {
 	static const struct ebbgc_far_jobs jobs = {
@@ -923,6 +931,164 @@ static void destroyed_while_it_traces(void **state)
 	assert_int_equal(the_jobs.traces, 1);
 	assert_null(the_jobs.cycle);
 	assert_int_equal(w.store.places, 0);
+}
+
+/* A store whose trace() ends only when that is to: it is late, or for a test after SLOW_MS. */
+#define SLOW_MS 8000u
+
+static struct {
+	bool ends;			/* atomic */
+	bool traces;			/* atomic */
+} slow;
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static int trace_slowly(void *arg, const struct ebbgc_far_set *sets, size_t count,
+			unsigned wait_ms)
+{
+	const struct ebbgc_far_cycle *c = the_jobs.cycle;
+	uint64_t until = now_ms() + (wait_ms < SLOW_MS ? wait_ms : SLOW_MS);
+	bool late = false;
+
+	__atomic_store_n(&slow.traces, true, __ATOMIC_SEQ_CST);
+	while (!late && now_ms() < until && !__atomic_load_n(&slow.ends, __ATOMIC_SEQ_CST)) {
+		usleep(1000);
+		late = c->late(c->data);
+	}
+	__atomic_store_n(&slow.traces, false, __ATOMIC_SEQ_CST);
+	return late ? -EAGAIN : jobs_trace(arg, sets, count, wait_ms);
+}
+
+/* Of 64 regions that may be local 16 leave when the far cycle begins, in which the store traces. */
+static void slow_begin(struct world *w, const char *words)
+{
+	static const struct ebbgc_far_jobs jobs = {
+		sizeof(jobs), jobs_begin, trace_slowly, jobs_end, NULL,
+	};
+	uint32_t leaving = 0;
+
+	open_small(w, words, 4);
+	/* Cycles of before read. */
+	w->heap->far.store.jobs = NULL;
+	nodes_fill(w, 6 * COUNT);
+	ebbgc_cycles_suspend(w->m);
+	w->heap->far.store.jobs = &jobs;
+	ebbgc_cycles_resume(w->m);
+	memset(&slow, 0, sizeof(slow));
+	the_jobs.in_time = true;
+	while (leaving < 12) {
+		ebbgc_poll(w->m);
+		usleep(1000);
+		pthread_mutex_lock(&w->heap->lock);
+		leaving = far_is_due(w->heap) ? 0 : w->heap->far.leaving_count;
+		pthread_mutex_unlock(&w->heap->lock);
+	}
+	far_cycle_start(w);
+	while (!__atomic_load_n(&slow.traces, __ATOMIC_SEQ_CST)) {
+		ebbgc_poll(w->m);
+		usleep(100);
+	}
+}
+
+/* Allocates @bytes of garbage, or until the store does not trace.  Returns the longest wait, ms. */
+static uint64_t longest_wait(struct world *w, size_t bytes)
+{
+	uint64_t longest = 0;
+
+	for (size_t n = 0; n < bytes / SLOT && __atomic_load_n(&slow.traces, __ATOMIC_SEQ_CST);
+	     n++) {
+		uint64_t since = now_ms(), ms;
+
+		node_new(w, n);
+		ms = now_ms() - since;
+		longest = ms > longest ? ms : longest;
+	}
+	return longest;
+}
+
+/* What was leaving when the cycle began makes room in it; if that fails, nothing waits for it. */
+static void room_beside_a_cycle(void **state)
+{
+	for (int full = 0; full < 2; full++) {
+		struct world w;
+
+		slow_begin(&w, *state);
+		w.store.fail_alloc = full ? -ENOSPC : 0;
+		assert_true(longest_wait(&w, 10 * REGION_SIZE) < SLOW_MS / 2);
+		assert_true(__atomic_load_n(&slow.traces, __ATOMIC_SEQ_CST));
+		w.store.fail_alloc = 0;
+		__atomic_store_n(&slow.ends, true, __ATOMIC_SEQ_CST);
+		far_cycle(&w);
+		nodes_check(&w, 6 * COUNT);
+		world_close(&w);
+	}
+}
+
+/* Returns the bytes of the table that are in memory. */
+static size_t resident(const void *table, size_t bytes)
+{
+	size_t pages = (bytes + 4095) / 4096, count = 0;
+	unsigned char *in = calloc(pages, 1);
+
+	assert_int_equal(mincore((void *)(uintptr_t)table, bytes, in), 0);
+	for (size_t i = 0; i < pages; i++)
+		count += in[i] & 1;
+	free(in);
+	return 4096 * count;
+}
+
+/* Memory of a far cycle is part of the heap's, and not less than it takes. */
+static void memory_of_a_cycle(void **state)
+{
+	uint64_t local, counted, taken;
+	struct world w;
+	size_t bytes;
+
+	slow_begin(&w, *state);
+	bytes = (size_t)w.heap->region_count * REGION_WORDS * sizeof(uint64_t);
+	pthread_mutex_lock(&w.heap->lock);
+	local = far_local(w.heap) << REGION_SHIFT;
+	pthread_mutex_unlock(&w.heap->lock);
+	counted = stats_of(w.heap).far_local_bytes - local;
+	taken = resident(w.heap->far.marking.sent, bytes) +
+		resident(w.heap->far.marking.named, bytes) +
+		resident(w.heap->far.marking.passed, bytes) +
+		resident(w.heap->far.marking.names, bytes);
+	assert_true(taken > 0);
+	assert_in_range(counted, taken, w.heap->top * UINT64_C(2200) + (192 << 10));
+	__atomic_store_n(&slow.ends, true, __ATOMIC_SEQ_CST);
+	far_cycle(&w);
+	ebbgc_cycles_suspend(w.m);
+	assert_int_equal(w.heap->far.marking.tables, 0);
+	ebbgc_cycles_resume(w.m);
+	world_close(&w);
+}
+
+/* Then allocation waits for the cycle, and that not for as long as donors may take beside it. */
+static void a_wait_is_bounded(void **state)
+{
+	uint64_t before;
+	struct world w;
+
+	slow_begin(&w, *state);
+	before = far_cycles(&w);
+	assert_true(longest_wait(&w, 64 * REGION_SIZE) < SLOW_MS / 2);
+	assert_false(__atomic_load_n(&slow.traces, __ATOMIC_SEQ_CST));
+	__atomic_store_n(&slow.ends, true, __ATOMIC_SEQ_CST);
+	while (far_cycles(&w) == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_true(stats_of(w.heap).far_donor_failures > 0);
+	assert_int_equal(stats_of(w.heap).far_abandoned, 0);
+	nodes_check(&w, 6 * COUNT);
+	world_close(&w);
 }
 
 /* A store that is full and fails all reads is not asked at once again. */
@@ -1130,6 +1296,9 @@ int main(void)
 		WITH(a_read_fails, "mode=concurrent"),
 		WITH(a_pause_is_bounded, "mode=stop"),
 		WITH(destroyed_while_it_traces, "mode=concurrent"),
+		WITH(room_beside_a_cycle, "mode=concurrent"),
+		WITH(memory_of_a_cycle, "mode=concurrent"),
+		WITH(a_wait_is_bounded, "mode=concurrent"),
 		WITH(cycles_that_fail, "mode=concurrent"),
 		WITH(older_stores, "mode=stop"),
 		WITH(wrong_tables, "mode=stop"),

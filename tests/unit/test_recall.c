@@ -190,9 +190,9 @@ static void revocation_is_announced(void **state)
 /* It waits for room in the queue of a borrower that does not read, which limits nothing else. */
 static void announced_when_there_is_room(void **state)
 {
-	enum { PINGS = 2 * CONNECTION_REPLIES };
+	enum { REQUESTS = 2 * CONNECTION_REPLIES };
 	struct donor *d = *state;
-	uint8_t pings[PINGS * WIRE_HEADER];
+	uint8_t requests[REQUESTS * WIRE_HEADER];
 	struct wire_frame f;
 	int came = 0, little = 4096, much = SLAB;
 	struct peer a, b;
@@ -201,9 +201,10 @@ static void announced_when_there_is_room(void **state)
 	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
 	assert_int_equal(map(d, &a), WIRE_OK);
 	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
-	for (int i = 0; i < PINGS; i++)
-		wire_build(pings + i * WIRE_HEADER, &(struct wire_frame){ .op = WIRE_PING });
-	assert_int_equal(send(a.fd, pings, sizeof(pings), 0), sizeof(pings));
+	for (int i = 0; i < REQUESTS; i++)
+		wire_build(requests + i * WIRE_HEADER, &(struct wire_frame){ .op = WIRE_UNMAP,
+									     .slab = SLABS });
+	assert_int_equal(send(a.fd, requests, sizeof(requests), 0), sizeof(requests));
 	turn(d->l);
 	assert_false(connection_has_room(a.c));
 	revoke_slab(d, a.loans[0].slab);
@@ -211,17 +212,17 @@ static void announced_when_there_is_room(void **state)
 	assert_true(stream_tx_room(&a.c->tx) >= WIRE_ASKED);
 	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &much, sizeof(much));
 	turn(d->l);
-	for (int i = 0; i < 1000 && came < PINGS + 1; i++) {
+	for (int i = 0; i < 1000 && came < REQUESTS + 1; i++) {
 		while (take_frame(&a, &f))
 			came++;
 		turn(d->l);
 	}
 	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little));
-	assert_int_equal(came, PINGS + 1);
+	assert_int_equal(came, REQUESTS + 1);
 	assert_false(d->pool.slabs[a.loans[0].slab].untold);
 	/* One that reconnects instead is told by the reply to REMAP. */
 	assert_int_equal(map(d, &a), WIRE_OK);
-	assert_int_equal(send(a.fd, pings, sizeof(pings), 0), sizeof(pings));
+	assert_int_equal(send(a.fd, requests, sizeof(requests), 0), sizeof(requests));
 	turn(d->l);
 	revoke_slab(d, a.loans[1].slab);
 	assert_true(d->pool.slabs[a.loans[1].slab].untold);

@@ -373,16 +373,31 @@ static enum far_cycle_message next_message(const struct cycle *c, uint32_t i, ui
 	return m;
 }
 
-static uint64_t deadline_of(uint32_t wait_ms)
+static struct jobs_wait wait_of(const struct cycle *c, uint32_t wait_ms)
 {
-	return wait_ms == CYCLE_WAITS ? UINT64_MAX : now_ns() + wait_ms * UINT64_C(1000000);
+	return (struct jobs_wait){
+		wait_ms == CYCLE_WAITS ? UINT64_MAX : now_ns() + wait_ms * UINT64_C(1000000),
+		c->ops->late, c->data };
+}
+
+/* Sleeps from @now until @first, of now_ns(); less if it is late before.  Returns when it ends. */
+static uint64_t nap(uint64_t now, uint64_t first, const struct jobs_wait *w)
+{
+	while (now < first && !jobs_is_late(w)) {
+		uint64_t ns = w->late && first - now > JOBS_LATE_NS ? JOBS_LATE_NS : first - now;
+
+		nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) },
+			  NULL);
+		now = now_ns();
+	}
+	return now;
 }
 
 /*
- * Waits for the donor that works again first, if no donor works now.  Returns false if that is
- * after @deadline (of now_ns()), or that has passed.
+ * Waits for the donor that works again first, if no donor works now.  Returns false if it is late,
+ * or would be then.
  */
-static bool wait_for_donors(struct cycle *c, uint64_t deadline)
+static bool wait_for_donors(struct cycle *c, const struct jobs_wait *w)
 {
 	uint64_t first = UINT64_MAX, now = now_ns(), at;
 	uint32_t donor = 0;
@@ -394,21 +409,18 @@ static bool wait_for_donors(struct cycle *c, uint64_t deadline)
 		}
 	if (first == UINT64_MAX || first < now)
 		first = now;
-	if (first > deadline)
+	if (first > w->until)
 		return false;
-	if (first <= now)
-		return true;
-	nanosleep(&(struct timespec){ (time_t)((first - now) / 1000000000),
-				      (long)((first - now) % 1000000000) }, NULL);
-	c->donor[donor].waited += first - now;
-	return true;
+	at = nap(now, first, w);
+	c->donor[donor].waited += at - now;
+	return at >= first;
 }
 
 /*
  * Sends each donor its next message, unless it does not work yet, and takes all replies that come
- * before @deadline.  Returns whether there was any message.
+ * until it is late.  Returns whether there was any message.
  */
-static bool exchange(struct cycle *c, uint64_t deadline)
+static bool exchange(struct cycle *c, const struct jobs_wait *w)
 {
 	struct jobs_call *calls[FAR_CYCLE_DONORS];
 	uint64_t now = now_ns(), at;
@@ -424,7 +436,7 @@ static bool exchange(struct cycle *c, uint64_t deadline)
 		send_message(c, i, m);
 		calls[n++] = c->donor[i].call;
 	}
-	jobs_settle(calls, n, deadline);
+	jobs_settle(calls, n, w);
 	for (uint32_t i = 0; i < c->step.donors; i++) {
 		struct donor *d = &c->donor[i];
 
@@ -448,14 +460,14 @@ static void late(struct cycle *c)
 
 int cycle_run(struct cycle *c, uint32_t wait_ms)
 {
-	uint64_t deadline = deadline_of(wait_ms);
+	const struct jobs_wait w = wait_of(c, wait_ms);
 
 	while (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step)) {
-		if (!wait_for_donors(c, deadline)) {
+		if (!wait_for_donors(c, &w)) {
 			late(c);
 			break;
 		}
-		exchange(c, deadline);
+		exchange(c, &w);
 	}
 	if (c->step.phase == FAR_CYCLE_MARKS && !far_cycle_is_quiet(&c->step))
 		c->step.phase = FAR_CYCLE_ABANDONED;
@@ -467,13 +479,13 @@ int cycle_run(struct cycle *c, uint32_t wait_ms)
 
 int cycle_end(struct cycle *c, uint32_t wait_ms)
 {
-	uint64_t deadline = deadline_of(wait_ms);
+	const struct jobs_wait w = wait_of(c, wait_ms);
 
 	if (!far_cycle_end(&c->step))
 		return c->error ?: -EBUSY;
 	/* A donor may send the marks of one region at a time. */
-	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c, deadline))
-		if (c->step.phase == FAR_CYCLE_ENDS && now_ns() > deadline) {
+	while (c->step.phase == FAR_CYCLE_ENDS && exchange(c, &w))
+		if (c->step.phase == FAR_CYCLE_ENDS && jobs_is_late(&w)) {
 			late(c);
 			break;
 		}

@@ -30,6 +30,8 @@ struct cycle_ops {
 	 * sees to it that what it refers to is pushed.
 	 */
 	int (*reached)(void *data, uint32_t region, uint32_t granule);
+	/* Is the program out of time, before @wait_ms?  May be NULL. */
+	bool (*late)(void *data);
 	/* A message is about to be sent to a donor, or its reply was taken.  May be NULL. */
 	void (*message)(void *data, uint32_t donor, enum far_cycle_message m, bool replied);
 	/* By cycle_end(): of a region, which slots are marked and named. */
@@ -75,7 +77,8 @@ int cycle_push_word(struct cycle *c, uint32_t donor, uint32_t region, uint32_t w
 /*
  * Exchanges messages until marking is complete at the donors.  The caller may push more, and run
  * again.  Returns 0, or -errno of a donor: the cycle is abandoned, and nothing may be freed.
- * -EAGAIN: so it is if more is to do after @wait_ms; replies that are missing are not waited for.
+ * -EAGAIN: so it is if more is to do after @wait_ms, or once .late says so; replies that are
+ * missing are not waited for.
  */
 #define CYCLE_WAITS UINT32_MAX /* ... as long as it takes */
 int cycle_run(struct cycle *c, uint32_t wait_ms);

@@ -362,6 +362,11 @@ struct ebbfar_heap_options {
 	/* By ebbfar_heap_end(), for each region: which slots live, and which of them are named. */
 	void (*marks)(void *data, uint32_t region, const uint64_t *marks, const uint64_t *named);
 	void *data;
+	/*
+	 * Asked about each ms that a call waits: returns whether it is to fail with -EAGAIN now,
+	 * before its @wait_ms.  NULL: never.
+	 */
+	int (*late)(void *data);
 };
 
 /* References at offset, offset + stride, ...: bytes from the object's first one. */
@@ -421,9 +426,10 @@ EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t w
 /*
  * Waits until the donors have traced all that was pushed and found.  The first call of a cycle also
  * tells them what has changed since the last one.  Donors that have no region of the cycle have no
- * part in it.  -EAGAIN: that takes longer than @wait_ms; what a donor has not replied to is left to
- * its handle, whose next call waits for the reply, too.  All donors are then told that the cycle is
- * over, which takes up to a handle's timeout_ms more if other threads use it.  -EOPNOTSUPP: a
+ * part in it.  -EAGAIN: that takes longer than @wait_ms, or options.late says so; what a donor has
+ * not replied to is left to its handle, whose next call waits for the reply, too.  All donors are
+ * then told that the cycle is over, which takes up to a handle's timeout_ms more if other threads
+ * use it.  -EOPNOTSUPP: a
  * handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used up; -EINVAL: a layout or region
  * is none; -EBADMSG: a donor has other objects than the heap.
  * After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that no mark

@@ -138,7 +138,15 @@ static void marks(void *data, uint32_t donor, const struct wire_job_bits *b)
 	h->o.marks(h->o.data, b->region, live, holds);
 }
 
-static const struct cycle_ops ops = { .named = named, .reached = reached, .marks = marks };
+static bool is_late(void *data)
+{
+	const struct ebbfar_heap *h = data;
+
+	return h->o.late && h->o.late(h->o.data);
+}
+
+static const struct cycle_ops ops = { .named = named, .reached = reached, .late = is_late,
+				      .marks = marks };
 
 /* --- what donors know ------------------------------------------------------------- */
 
@@ -286,7 +294,7 @@ static void leave_out_empty(struct ebbfar_heap *h)
 }
 
 /* Tells each pool its next message.  Returns how many there are, or -errno. */
-static int tell_all(struct ebbfar_heap *h, struct telling *telling, uint64_t deadline)
+static int tell_all(struct ebbfar_heap *h, struct telling *telling, const struct jobs_wait *w)
 {
 	struct jobs_call *calls[EBBFAR_HEAP_POOLS];
 	uint32_t pools[EBBFAR_HEAP_POOLS], n = 0;
@@ -300,7 +308,7 @@ static int tell_all(struct ebbfar_heap *h, struct telling *telling, uint64_t dea
 		calls[n] = telling[i].call;
 		n += (uint32_t)r;
 	}
-	jobs_settle(calls, n, deadline);
+	jobs_settle(calls, n, w);
 	for (uint32_t i = 0; i < n; i++) {
 		struct telling *t = &telling[pools[i]];
 
@@ -319,7 +327,7 @@ static int tell_all(struct ebbfar_heap *h, struct telling *telling, uint64_t dea
 }
 
 /* Tells all donors of the cycle about its regions, side by side. */
-static int begin(struct ebbfar_heap *h, uint64_t deadline)
+static int begin(struct ebbfar_heap *h, const struct jobs_wait *w)
 {
 	struct telling telling[EBBFAR_HEAP_POOLS] = { 0 };
 	int r = 0;
@@ -336,7 +344,7 @@ static int begin(struct ebbfar_heap *h, uint64_t deadline)
 			h->faults |= 1u << i;
 	}
 	while (!r) {
-		r = tell_all(h, telling, deadline);
+		r = tell_all(h, telling, w);
 		if (!r)
 			break;
 		r = r < 0 ? r : 0;
@@ -606,18 +614,19 @@ int ebbfar_heap_push(ebbfar_heap_t *h, uint32_t region, uint32_t word, uint64_t 
 
 int ebbfar_heap_trace(ebbfar_heap_t *h, unsigned wait_ms)
 {
-	uint64_t since = now_ns(), deadline = since + wait_ms * UINT64_C(1000000), now;
+	uint64_t since = now_ns(), now;
+	const struct jobs_wait w = { since + wait_ms * UINT64_C(1000000), is_late, h };
 	int r = open_cycle(h);
 
 	if (r || h->error)
 		return r ?: h->error;
 	if (!h->begun)
-		r = begin(h, deadline);
+		r = begin(h, &w);
 	now = now_ns();
 	/* Rounded up: what is left of a millisecond is time. */
 	if (!r)
-		r = cycle_run(h->cycle, now < deadline ?
-					(uint32_t)((deadline - now + 999999) / 1000000) : 0);
+		r = cycle_run(h->cycle, now < w.until ?
+					(uint32_t)((w.until - now + 999999) / 1000000) : 0);
 	h->error = r ?: h->error;
 	h->late = now_ns() - since + LATE_NS >= wait_ms * UINT64_C(1000000);
 	return h->error;

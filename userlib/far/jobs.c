@@ -98,7 +98,12 @@ static int go_on(struct jobs_call *call, struct pollfd *p)
 	return ms < SHARED_MS ? ms : SHARED_MS;
 }
 
-void jobs_settle(struct jobs_call *const *calls, uint32_t n, uint64_t deadline)
+bool jobs_is_late(const struct jobs_wait *w)
+{
+	return now_ns() >= w->until || (w->late && w->late(w->data));
+}
+
+void jobs_settle(struct jobs_call *const *calls, uint32_t n, const struct jobs_wait *w)
 {
 	struct pollfd p[FAR_CYCLE_DONORS];
 	uint32_t waits;
@@ -113,7 +118,7 @@ void jobs_settle(struct jobs_call *const *calls, uint32_t n, uint64_t deadline)
 			ms = next < ms ? next : ms;
 			waits += !jobs_is_done(calls[i]);
 		}
-		if (!waits || now_ns() >= deadline)
+		if (!waits || jobs_is_late(w))
 			return;
 		poll(p, waits, ms);
 	}

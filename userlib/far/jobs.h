@@ -111,11 +111,21 @@ static inline bool jobs_is_done(const struct jobs_call *call)
 {
 	return __atomic_load_n(&call->state, __ATOMIC_ACQUIRE) == JOBS_DONE;
 }
+
+/* How long to wait. */
+struct jobs_wait {
+	uint64_t until;            /* ns, of now_ns(): or */
+	bool (*late)(void *data);  /* before, once it says so; NULL: not before */
+	void *data;
+};
+
+#define JOBS_LATE_NS UINT64_C(1000000) /* .late is asked as often */
+bool jobs_is_late(const struct jobs_wait *w);
 /*
- * Sends up to FAR_CYCLE_DONORS requests, and waits for the replies to all, or until @deadline, of
- * now_ns().  No handle's lock is held meanwhile.
+ * Sends up to FAR_CYCLE_DONORS requests, and waits for the replies to all, or as long as @w says.
+ * No handle's lock is held meanwhile.
  */
-void jobs_settle(struct jobs_call *const *calls, uint32_t n, uint64_t deadline);
+void jobs_settle(struct jobs_call *const *calls, uint32_t n, const struct jobs_wait *w);
 /*
  * Frees the call.  If its reply is still to come, that takes place then: a donor executes requests
  * in their order, so what is sent later finds it executed.

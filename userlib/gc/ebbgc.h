@@ -1140,7 +1140,8 @@ struct ebbgc_stats {
 	/* With a far generation. */
 	uint64_t far_regions;		/* of 64 KiB of addresses, without local memory */
 	uint64_t far_bytes;		/* in the store, with what was fetched since */
-	uint64_t far_local_bytes;	/* of the heap, and of tables that lead to far objects */
+	/* Of the heap, and of tables that lead to far objects, with those of a far cycle. */
+	uint64_t far_local_bytes;
 	uint64_t left_regions, left_bytes;	/* written to the store, ever */
 	uint64_t fetched_objects, fetched_bytes;	/* read by loads, one by one */
 	uint64_t rescued_objects;	/* loaded while their region was leaving */
@@ -1187,7 +1188,9 @@ EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
  * those that are dead: it reads the live ones in the store, or lets the store trace them where they
  * are (struct ebbgc_far_jobs), beside the program, once half as many bytes have left as it last
  * found alive, or the store is full.  Meanwhile regions that are leaving go on to leave, but none
- * begins to: allocation beyond the local memory waits for the cycle.  It also runs in full
+ * begins to: once these have left, which are up to a quarter of `local_bytes`, allocation waits for
+ * the cycle.  From then on the store has 0.5 s to trace, and 1 s for each 256 MiB in it; then the
+ * heap reads, and allocation waits for that, too.  A far cycle also runs in full
  * collections that a thread requests or waits for, during which the program stands.  Then the space
  * in the store is free of regions without a live object, and in the following cycles of those that
  * are mostly garbage.  If the store does not trace them, the cycle reads; if a read fails, it frees
@@ -1270,6 +1273,12 @@ struct ebbgc_far_cycle {
 	 * heap reads it, found() returns 0 for what is there, and it gets no marks().
 	 */
 	bool *reads;
+	/*
+	 * For trace() and end(), on the caller's thread, about each ms that they wait: returns
+	 * whether the time of the call is used up before @wait_ms, as a thread waits for the cycle,
+	 * or the heap is being destroyed.  The call is to fail with -EAGAIN then.
+	 */
+	bool (*late)(void *data);
 };
 
 /*
@@ -1280,9 +1289,11 @@ struct ebbgc_far_cycle {
  * commit and fails, by another one that is not.  Begins with its size: later versions append
  * members.
  *
- * @wait_ms is what is left of the time that the heap gives a cycle, of which it gives less in a
- * pause.  A call that would take longer fails with -EAGAIN; it may end later as far as it cannot
- * be interrupted, such as in a message.  ebbgc_heap_destroy() waits for the call.
+ * @wait_ms is what is left of the time that the heap gives a cycle: 10 s, and 1 s for each 64 MiB
+ * in the store; in pauses, and from when a thread waits for a cycle beside the program (.late), 0.5
+ * s, and 1 s for each 256 MiB.  A call that would take longer fails with -EAGAIN; it may end later
+ * as far as it cannot be interrupted, such as in a message.  ebbgc_heap_destroy() waits for the
+ * call.
  */
 struct ebbgc_far_jobs {
 	size_t struct_size;
@@ -1347,7 +1358,9 @@ struct ebbgc_far_options {
 	size_t struct_size;
 	/*
 	 * Target for the heap's local memory, with the tables that lead to far objects; at least
-	 * 2 MiB.  Large objects and others that do not leave count, too.
+	 * 2 MiB.  Large objects and others that do not leave count, too.  Not in it is what a far
+	 * cycle takes while it runs: 1.6 % of the addresses that have been in use, 3.3 % if the
+	 * store traces.
 	 */
 	size_t local_bytes;
 	/*

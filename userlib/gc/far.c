@@ -57,8 +57,6 @@ static void tables_free(struct ebbgc_heap *h)
 		munmap(f->marking.buffer, REGION_SIZE);
 	if (f->marking.passed)
 		munmap(f->marking.passed, granule_bytes(h));
-	if (f->marking.lives)
-		munmap(f->marking.lives, granule_bytes(h));
 	if (f->marking.names)
 		munmap(f->marking.names, granule_bytes(h));
 	if (f->marking.sets)

@@ -83,6 +83,23 @@ static bool tables_make(struct ebbgc_heap *h)
 	return k->sent && k->named && k->holders && k->buffer;
 }
 
+/* Returns how many bytes the cycle keeps at most, beside those of far.tables. */
+static uint64_t tables_bytes(const struct ebbgc_heap *h)
+{
+	uint64_t bitmap = REGION_WORDS * sizeof(uint64_t), each = 2 * bitmap + sizeof(uint32_t);
+
+	if (h->far.marking.by == FAR_TO_TRACE)
+		each += 2 * bitmap + sizeof(struct ebbgc_far_region) + sizeof(bool);
+	return top_of(h) * each + REGION_SIZE + FAR_SETS * sizeof(struct ebbgc_far_set);
+}
+
+static void tables_count(struct ebbgc_heap *h, uint64_t bytes)
+{
+	pthread_mutex_lock(&h->lock);
+	h->far.marking.tables = bytes;
+	pthread_mutex_unlock(&h->lock);
+}
+
 /*
  * Clears the marks of a region's objects in the store.  Threads may bring some of these meanwhile:
  * from here on nothing asks for the marks of those.
@@ -158,6 +175,7 @@ void far_mark_begin(struct ebbgc_heap *h, bool asked)
 			words_of(k->sent, r)[i] = word_at(h->allocated, r, i);
 	__atomic_store_n(&h->far.reached, false, __ATOMIC_RELAXED);
 	far_trace_begin(h);
+	tables_count(h, tables_bytes(h));
 	k->on = true;
 	k->cpu_ns = os_thread_ns() - cpu;
 }
@@ -374,10 +392,9 @@ static void tables_zero(struct ebbgc_heap *h)
 	memset(k->holders, 0, top * sizeof(*k->holders));
 	if (k->passed)
 		zero(k->passed, top * REGION_WORDS * sizeof(*k->passed));
-	if (k->lives)
-		zero(k->lives, top * REGION_WORDS * sizeof(*k->lives));
 	if (k->names)
 		zero(k->names, top * REGION_WORDS * sizeof(*k->names));
+	tables_count(h, 0);
 }
 
 /* Waits longer before the next one, or not. */

@@ -19,6 +19,12 @@ static inline uint64_t far_limit(const struct ebbgc_heap *h)
 	return h->far.budget - h->far.reserve;
 }
 
+/* Lock held: do births wait for a cycle, before whose end nothing more can leave? */
+static inline bool far_waits_for_cycle(const struct ebbgc_heap *h)
+{
+	return h->far.births && !h->far.writing && h->far.leaving.head == REGION_NONE;
+}
+
 /* Lock held: returns how many free regions keep their memory. */
 static inline uint64_t far_spare(const struct ebbgc_heap *h)
 {

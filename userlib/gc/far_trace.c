@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "far_room.h"
 #include "far_trace.h"
 #include "forward.h"
 #include "lib/rules/tablet.h"
@@ -11,7 +12,10 @@
 #include "os.h"
 #include "type.h"
 
-/* Of all calls in a cycle: ns, and bytes of the store that add 1 ms each; less in pauses. */
+/*
+ * Of all calls in a cycle: ns, and bytes of the store that add 1 ms each; less in pauses, and from
+ * when the program waits for the cycle.
+ */
 #define CYCLE_NS (UINT64_C(10) * 1000000000)
 #define CYCLE_BYTES ((uint64_t)64 << 10)
 #define PAUSE_NS UINT64_C(500000000)
@@ -51,6 +55,45 @@ static bool is_asked(const struct ebbgc_heap *h, uint32_t region)
 	return h->far.regions[region].traced && h->far.regions[region].asked;
 }
 
+/* --- time ----------------------------------------------------------------------------------- */
+
+/* Of a cycle beside the program, if that waits for it: the time of a pause since it began to. */
+static uint64_t awaited_left(struct ebbgc_heap *h)
+{
+	struct far_marking *k = &h->far.marking;
+	uint64_t now = os_now(), most = k->call_ns[1];
+	bool awaited;
+
+	pthread_mutex_lock(&h->lock);
+	awaited = h->waiting || far_waits_for_cycle(h);
+	pthread_mutex_unlock(&h->lock);
+	if (!awaited) {
+		k->awaited_since = 0;
+		return UINT64_MAX;
+	}
+	if (!k->awaited_since)
+		k->awaited_since = now;
+	return most - (now - k->awaited_since < most ? now - k->awaited_since : most);
+}
+
+/* The time of calls, in ms: 0 if it is used up. */
+static unsigned int time_left(struct ebbgc_heap *h)
+{
+	uint64_t left = h->far.marking.call_ns[h->in_pause];
+	uint64_t awaited = h->in_pause ? UINT64_MAX : awaited_left(h);
+	uint64_t ms = (awaited < left ? awaited : left) / 1000000;
+
+	return ms > INT_MAX ? INT_MAX : (unsigned int)ms;
+}
+
+/* A call has begun at @since, ns. */
+static void time_take(struct ebbgc_heap *h, uint64_t since)
+{
+	uint64_t *left = &h->far.marking.call_ns[h->in_pause], ns = os_now() - since;
+
+	*left -= ns < *left ? ns : *left;
+}
+
 /* --- upcalls -------------------------------------------------------------------------------- */
 
 /* Returns whether it is an object that some region named before. */
@@ -58,6 +101,13 @@ static bool was_named(const struct ebbgc_heap *h, uint32_t region, uint32_t gran
 {
 	return region < __atomic_load_n(&h->top, __ATOMIC_RELAXED) &&
 	       granule < REGION_SIZE / GRANULE && is_named(h, name_at(h, region, granule));
+}
+
+static bool late(void *data)
+{
+	struct ebbgc_heap *h = data;
+
+	return marking_abandoned(h) || !time_left(h);
 }
 
 static int found(void *data, uint32_t region, uint32_t granule)
@@ -79,6 +129,12 @@ static int found(void *data, uint32_t region, uint32_t granule)
 	if (now != name || !is_asked(h, region) || kind_is_leaf(h->kinds[region])) {
 		mark_object(t, now);
 		return 0;
+	}
+	/* Its marks are here, without this one. */
+	if (h->far.regions[region].told &&
+	    !(word_at(k->passed, region, granule / 64) >> granule % 64 & 1)) {
+		k->wrong = true;
+		return -EBADMSG;
 	}
 	/* What was marked before is passed on, or will be. */
 	if (!mark_far(t, name))
@@ -112,7 +168,7 @@ static void take_marks(void *data, uint32_t region, const uint64_t *marks, const
 {
 	struct ebbgc_heap *h = data;
 	struct far_marking *k = &h->far.marking;
-	uint64_t names[REGION_WORDS] = { 0 }, *lives = words_of(k->lives, region);
+	uint64_t names[REGION_WORDS] = { 0 }, lives[REGION_WORDS] = { 0 };
 
 	if (region >= __atomic_load_n(&h->top, __ATOMIC_RELAXED) || !is_asked(h, region) ||
 	    h->far.regions[region].told || !granules_set(h, region, marks, lives) ||
@@ -123,9 +179,16 @@ static void take_marks(void *data, uint32_t region, const uint64_t *marks, const
 	h->far.regions[region].told = true;
 	k->told++;
 	for (size_t i = 0; i < REGION_WORDS; i++) {
-		/* What a reference there leads to is marked, and was named before. */
-		if (names[i] & ~(lives[i] & word_at(h->far.named, region, i)))
+		uint64_t *passed = &words_of(k->passed, region)[i];
+
+		/*
+		 * What a reference there leads to is marked, and was named before.  All that was
+		 * passed is marked.  Nothing was read yet: .sent had come back, or was dead.
+		 */
+		if ((names[i] & ~(lives[i] & word_at(h->far.named, region, i))) ||
+		    (*passed & ~lives[i]) || (lives[i] & word_at(k->sent, region, i)))
 			k->wrong = true;
+		*passed = lives[i];
 		words_of(k->names, region)[i] |= names[i];
 	}
 }
@@ -195,13 +258,14 @@ static int begin(struct ebbgc_heap *h)
 	if (!k->types || !k->stored_regions || !k->to_read)
 		return -ENOMEM;
 	k->told = 0;
+	k->awaited_since = 0;
 	k->call_ns[0] = CYCLE_NS + k->stored / CYCLE_BYTES * 1000000;
 	k->call_ns[1] = PAUSE_NS + k->stored / PAUSE_BYTES * 1000000;
 	k->cycle = (struct ebbgc_far_cycle){
 		.base = (uint64_t)(uintptr_t)h->base, .mask = EBBGC_ADDRESS_MASK,
 		.regions = h->region_count, .types = k->types, .stored = k->stored_regions,
 		.type_count = types, .stored_count = regions, .data = h, .found = found,
-		.marks = take_marks, .reads = k->to_read };
+		.marks = take_marks, .reads = k->to_read, .late = late };
 	types_list(h, end, k->types);
 	regions_list(h, k->stored_regions);
 	k->by = FAR_TRACES;
@@ -212,22 +276,6 @@ static int begin(struct ebbgc_heap *h)
 		k->skipped += k->to_read[i];
 	}
 	return e;
-}
-
-/* The time of calls, in ms: 0 if it is used up. */
-static unsigned int time_left(const struct ebbgc_heap *h)
-{
-	uint64_t ms = h->far.marking.call_ns[h->in_pause] / 1000000;
-
-	return ms > INT_MAX ? INT_MAX : (unsigned int)ms;
-}
-
-/* A call has begun at @since, ns. */
-static void time_take(struct ebbgc_heap *h, uint64_t since)
-{
-	uint64_t *left = &h->far.marking.call_ns[h->in_pause], ns = os_now() - since;
-
-	*left -= ns < *left ? ns : *left;
 }
 
 /* --- b. trace ------------------------------------------------------------------------------- */
@@ -285,22 +333,6 @@ static int pass(struct ebbgc_heap *h)
 
 /* --- c. commit ------------------------------------------------------------------------------ */
 
-/* Has each object with a mark been there, and has each that was passed a mark? */
-static bool marks_can_be(const struct ebbgc_heap *h, uint32_t region)
-{
-	const struct far_marking *k = &h->far.marking;
-
-	for (size_t i = 0; i < REGION_WORDS; i++) {
-		uint64_t lives = word_at(k->lives, region, i);
-
-		/* Nothing was read yet: .sent is what had come back, or was dead. */
-		if ((word_at(k->passed, region, i) & ~lives) ||
-		    (lives & word_at(k->sent, region, i)))
-			return false;
-	}
-	return true;
-}
-
 /* Marks these objects of a word of the bitmaps; returns those that were not marked before. */
 static uint64_t word_mark(struct ebbgc_heap *h, uint32_t region, size_t i, uint64_t lives)
 {
@@ -335,7 +367,7 @@ static void marks_take(struct ebbgc_heap *h, uint32_t region)
 
 	for (size_t i = 0; i < REGION_WORDS; i++) {
 		uint64_t there = word_at(h->allocated, region, i);
-		uint64_t lives = word_at(k->lives, region, i), back;
+		uint64_t lives = word_at(k->passed, region, i), back;
 
 		if (!lives)
 			continue;
@@ -367,9 +399,6 @@ static int commit(struct ebbgc_heap *h)
 	if (k->wrong || k->told != k->asked)
 		return -EBADMSG;
 	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
-		if (!k->to_read[i] && !marks_can_be(h, k->stored_regions[i].region))
-			return -EBADMSG;
-	for (uint32_t i = 0; i < k->cycle.stored_count; i++)
 		if (!k->to_read[i])
 			marks_take(h, k->stored_regions[i].region);
 	names_take(h);
@@ -385,13 +414,11 @@ static bool tables_make(struct ebbgc_heap *h)
 
 	if (!k->passed)
 		k->passed = os_map(bytes);
-	if (!k->lives)
-		k->lives = os_map(bytes);
 	if (!k->names)
 		k->names = os_map(bytes);
 	if (!k->sets)
 		k->sets = os_map(FAR_SETS * sizeof(*k->sets));
-	return k->passed && k->lives && k->names && k->sets;
+	return k->passed && k->names && k->sets;
 }
 
 /* Does each region that has names, and that the store can trace, know in which ones? */

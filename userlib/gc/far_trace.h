@@ -29,8 +29,9 @@
  * that loses live objects.
  *
  * Time.  Calls of the store have a time in each cycle, by the bytes that are stored, and a smaller
- * one in its pauses: a list that alternates between here and there takes a call for each object.
- * Once it is used up, the rest is read.
+ * one in its pauses, and from when a thread waits for the cycle, such as for local memory: a list
+ * that alternates between here and there takes a call for each object.  Once it is used up, the
+ * rest is read.
  */
 #ifndef EBBGC_FAR_TRACE_H
 #define EBBGC_FAR_TRACE_H

@@ -268,15 +268,17 @@ struct far_marking {
 	uint64_t reads, bytes, most;	/* of this cycle; most bytes, a read counts as some */
 	uint64_t ns;			/* that this cycle has taken for them */
 	uint64_t stored;		/* when it began */
+	uint64_t tables;		/* bytes of what the cycle keeps, at most; heap's lock */
 	uint64_t objects;		/* that were read */
 	uint64_t cpu_ns;		/* of the collector's thread */
 	/* See far_trace.h. */
 	enum far_by by;
-	/* As .sent: passed to the store; marked there; named, as it says. */
-	uint64_t *passed, *lives, *names;
+	/* As .sent: passed to the store, and once a region is .told, marked there; named there. */
+	uint64_t *passed, *names;
 	uint32_t asked, skipped;	/* regions that the store traces; that it leaves to us */
 	uint32_t told;			/* regions whose marks are here */
 	uint64_t call_ns[2];		/* left for the store: beside the program, in a pause */
+	uint64_t awaited_since;		/* the program waits for the cycle, ns; 0: it does not */
 	struct ebbgc_far_set *sets;
 	struct ebbgc_far_type *types;
 	struct ebbgc_far_region *stored_regions;
@@ -331,6 +333,7 @@ struct far {
 	uint64_t rounds;		/* of the thread */
 	bool stuck;			/* it can do nothing now */
 	bool short_of;			/* births wait; atomic */
+	uint32_t births;		/* threads that wait so */
 	int failed;			/* of the last ebbgc_far_evict() */
 	/* The thread has work; heap's `quit`; `serving`, `held`, `writing`. */
 	pthread_cond_t wanted;

@@ -444,13 +444,26 @@ static bool must_write(const struct ebbgc_heap *h)
 	return !h->quit && far_local(h) > far_limit(h) && h->far.leaving.head != REGION_NONE;
 }
 
+/* Lock held: births that wait for room look again. */
+static void round_end(struct ebbgc_heap *h, int error)
+{
+	h->far.stuck = error;
+	h->far.rounds++;
+	__atomic_store_n(&h->far.short_of, !error && far_local(h) > far_limit(h),
+			 __ATOMIC_RELAXED);
+	pthread_cond_broadcast(&h->far.made_room);
+}
+
 /* Lock held, released meanwhile: writes regions until enough is free.  Returns 0 or an error. */
 static int write_some(struct ebbgc_heap *h, char *buffer)
 {
+	bool any = must_write(h);
 	int e = 0;
 
 	while (!e && must_write(h))
 		e = write_one(h, buffer);
+	if (any)
+		round_end(h, e);
 	return e;
 }
 
@@ -544,11 +557,7 @@ static void *far_thread(void *arg)
 			continue;
 		}
 		e = buffer ? make_room(h, buffer) : -ENOMEM;
-		h->far.stuck = e;
-		h->far.rounds++;
-		__atomic_store_n(&h->far.short_of, !e && far_local(h) > far_limit(h),
-				 __ATOMIC_RELAXED);
-		pthread_cond_broadcast(&h->far.made_room);
+		round_end(h, e);
 		full(h, e);
 		/* All is pinned or in use, or the store takes no more. */
 		if (e && !h->quit)

@@ -57,7 +57,7 @@ static void far_count(const struct ebbgc_heap *h, struct ebbgc_stats *s)
 	s->far_regions = f->out;
 	s->far_bytes = f->stored;
 	s->far_lost_bytes = f->lost;
-	s->far_local_bytes = f->on ? far_local(h) << REGION_SHIFT : 0;
+	s->far_local_bytes = f->on ? (far_local(h) << REGION_SHIFT) + f->marking.tables : 0;
 	s->left_regions = f->left;
 	s->left_bytes = f->left_bytes;
 	s->homed_objects = __atomic_load_n(&f->homed, __ATOMIC_RELAXED);

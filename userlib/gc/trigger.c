@@ -237,9 +237,11 @@ static void *wait_room(void *arg)
 
 	mutator_block(m);
 	mutator_lend(m);
+	h->far.births++;
 	while (h->far.rounds == round && !h->far.stuck &&
 	       __atomic_load_n(&h->far.short_of, __ATOMIC_RELAXED))
 		mutator_wait(h, &h->far.made_room);
+	h->far.births--;
 	mutator_unblock(m);
 	return NULL;
 }

@@ -394,6 +394,7 @@ void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now)
 	uint64_t took = now - begun, percent = h->jobs->percent;
 	uint64_t from = h->next_at > begun ? h->next_at : now;
 
+	h->served_at = now;
 	h->next_at = from + took * (100ull * users_of(h->jobs, h, took, now) - percent) / percent;
 }
 
@@ -407,6 +408,17 @@ uint32_t job_heap_pause(struct job_heap *h, uint64_t now)
 	}
 	h->jobs->counts.postponed++;
 	return (uint32_t)((h->told_at - now + 999) / 1000);
+}
+
+uint64_t job_heap_wait(const struct job_heap *h, enum wire_job_op op, uint64_t now)
+{
+	uint64_t until = h->next_at > JOB_BURST ? h->next_at - JOB_BURST : 0;
+
+	if (until > h->served_at + JOB_WINDOW)
+		until = h->served_at + JOB_WINDOW;
+	if (job_may_pause(op) && until > h->told_at)
+		until = h->told_at;
+	return until > now ? until - now : 0;
 }
 
 /* --- the end ---------------------------------------------------------------------- */

@@ -33,6 +33,8 @@
 #define JOB_BYTES (512u << 10)
 /* ns: a heap that is postponed asks again within this time. */
 #define JOB_WINDOW (WIRE_JOB_PAUSE_MOST * UINT64_C(1000))
+/* ns: a heap may owe as much before its other requests wait. */
+#define JOB_BURST (JOB_WINDOW / 10)
 #define JOB_LEAF_SHIFT 12
 #define JOB_LEAF (1u << JOB_LEAF_SHIFT)   /* regions of a leaf of the table */
 #define JOB_TYPES_SHIFT 8
@@ -94,6 +96,7 @@ struct job_heap {
 	uint32_t end_leaf, end_type;     /* while it ends: what is next */
 	/* ns, CLOCK_MONOTONIC: when its share allows more work; when it was told to ask again. */
 	uint64_t next_at, told_at;
+	uint64_t served_at;              /* ns: the last request */
 	uint64_t window;                 /* in which it has last worked, from 1 */
 	uint64_t used;                   /* ns that it has worked in that */
 	bool is_user;                    /* that was enough to count as one */
@@ -141,6 +144,19 @@ void job_heap_charge(struct job_heap *h, uint64_t begun, uint64_t now);
  * After that time one is not.
  */
 uint32_t job_heap_pause(struct job_heap *h, uint64_t now);
+
+/* Returns whether the request is postponed by its reply. */
+static inline bool job_may_pause(enum wire_job_op op)
+{
+	return op == WIRE_JOB_TRACE || op == WIRE_JOB_EVACUATE;
+}
+
+/*
+ * Returns for how many ns request @op of the heap is not to be served yet: another one than a TRACE
+ * or EVACUATE, while more than JOB_BURST of work is owed; one of these, before the heap was told to
+ * ask again, too.  At most JOB_WINDOW after the request before.
+ */
+uint64_t job_heap_wait(const struct job_heap *h, enum wire_job_op op, uint64_t now);
 
 /* Returns whether heaps that have ended have more to free. */
 bool jobs_turn(struct jobs *jobs);

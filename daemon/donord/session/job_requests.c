@@ -73,11 +73,6 @@ static int serve(struct connection *c, const struct wire_frame *f, uint32_t paus
 	}
 }
 
-static bool may_pause(const struct wire_frame *f)
-{
-	return f->op == WIRE_JOB_TRACE || f->op == WIRE_JOB_EVACUATE;
-}
-
 int job_request(struct connection *c, const struct wire_frame *f)
 {
 	struct jobs *jobs = c->sessions->jobs;
@@ -98,7 +93,7 @@ int job_request(struct connection *c, const struct wire_frame *f)
 	else if (!c->job_heap && f->op != WIRE_JOB_HEAP)
 		status = WIRE_NO_HEAP;
 	else
-		r = serve(c, f, may_pause(f) ? job_heap_pause(c->job_heap, begun) : 0,
+		r = serve(c, f, job_may_pause(f->op) ? job_heap_pause(c->job_heap, begun) : 0,
 			  c->far_buffer->bytes + c->far_used, &size, &status);
 	now = now_ns();
 	jobs->counts.busy += now - begun;

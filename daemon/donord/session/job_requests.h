@@ -5,7 +5,7 @@
  * One request in a turn of the loop, of all connections; each is a bounded piece of work, and
  * borrowers of slabs wait for no more than that.  What TRACE and EVACUATE do beyond the member's
  * share of the processor is put off: the reply says for how long, and the member asks again.  Other
- * requests count, too, and are not put off.
+ * requests count, too; they, and members that ask again before, wait (connection_wait()).
  */
 #ifndef EBB_JOB_REQUESTS_H
 #define EBB_JOB_REQUESTS_H

@@ -19,20 +19,28 @@ static bool is_traffic(const struct wire_frame *f)
 	return moves_pages(f) || wire_far_moves(f);
 }
 
-static bool must_pay(const struct connection *c, const struct wire_frame *f)
+/* Returns whether request @f must wait for its share. */
+static bool is_ahead(const struct connection *c, const struct wire_frame *f)
 {
-	return is_traffic(f) && connection_must_pay(c);
+	return (is_traffic(f) || wire_is_job(f)) && connection_wait(c);
 }
 
-/* Returns whether request @f must wait: until replies have left, for a turn, or for its payer. */
+/* With a quota the reply may take a look at all slabs: a connection gets one in a turn. */
+static bool asks_for_room(const struct wire_frame *f)
+{
+	return f->op == WIRE_PING || f->op == WIRE_RESERVE;
+}
+
+/* Returns whether request @f must wait: until replies have left, for a turn, or for its share. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
 	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower)) ||
 	       (f->op == WIRE_FAR_POOL && !far_may_change(c->sessions->far)) ||
 	       (f->op == WIRE_FAR_ARENA && c->member && !far_may_grow(c->member->pool)) ||
+	       (asks_for_room(f) && c->told == c->sessions->pool->turn) ||
 	       job_must_wait(c, f) ||
-	       must_pay(c, f);
+	       is_ahead(c, f);
 }
 
 static void put_donor(struct connection *c, const struct wire_frame *f)
@@ -152,8 +160,10 @@ static int unback(struct connection *c, const struct wire_frame *f, enum wire_st
 /* Ends the loans that a resumed session did not name. */
 static void settle(struct connection *c)
 {
-	uint32_t slabs = pool_return_rest(c->sessions->pool, &c->borrower);
+	/* That looks at all slabs: once. */
+	uint32_t slabs = c->claims ? pool_return_rest(c->sessions->pool, &c->borrower) : 0;
 
+	c->claims = false;
 	if (slabs)
 		donor_say(c->sessions->log, LOG_LVL_INFO, "borrower %s: %u slabs reclaimed",
 			  c->borrower.name, slabs);
@@ -257,6 +267,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	if (!resumed && connection_is_too_many(c))
 		return -EUSERS;
 	c->data_places = resumed ? data_places : 0;
+	c->claims = resumed;
 	if (access_greeted(&c->access))
 		return -EIO;
 	c->version = h.version;
@@ -374,7 +385,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
 		return -EPROTO;
 	if (f->direction == WIRE_REQUEST && must_wait(c, f)) {
-		connection_hold(c, true, must_pay(c, f));
+		connection_hold(c, true, is_ahead(c, f));
 		return 1;
 	}
 	c->verdict = access_serves(&c->access, f->op);
@@ -399,6 +410,8 @@ static int finished(void *data, const struct wire_frame *f)
 	struct sessions *s = c->sessions;
 	enum wire_status st = WIRE_OK;
 
+	if (asks_for_room(f))
+		c->told = s->pool->turn;
 	if (c->verdict != WIRE_OK && f->op != WIRE_WRITE) {
 		connection_reply(c, f, c->verdict, NULL, f->op == WIRE_READ ? f->length : 0,
 				 NO_SLAB);

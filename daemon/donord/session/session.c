@@ -164,7 +164,7 @@ void connection_hold(struct connection *c, bool held, bool throttled)
 	c->sessions->held += held - c->held;
 	c->held = held;
 	c->throttled = throttled;
-	if (c->throttled)
+	if (c->throttled && !wire_is_job(&c->rx.frame))
 		payer_hold(c->payer, c->sessions->now);
 }
 
@@ -176,15 +176,22 @@ void connection_pays(struct connection *c, const char *key)
 	c->payer->users++;
 }
 
-bool connection_must_pay(const struct connection *c)
+uint64_t connection_wait(const struct connection *c)
 {
-	return !c->hung_up && payer_wait(c->payer, c->sessions->options.rate, c->sessions->now);
+	const struct sessions *s = c->sessions;
+
+	/* Nothing waits of one that has closed its socket. */
+	if (c->hung_up)
+		return 0;
+	if (wire_is_job(&c->rx.frame))
+		return c->job_heap ? job_heap_wait(c->job_heap, c->rx.frame.op, s->now) : 0;
+	return payer_wait(c->payer, s->options.rate, s->now);
 }
 
-/* Returns whether its held request still waits for its payer. */
+/* Returns whether its held request still waits for its share. */
 static bool is_throttled(const struct connection *c)
 {
-	return c->held && c->throttled && connection_must_pay(c);
+	return c->held && c->throttled && connection_wait(c);
 }
 
 void connection_end_arrival(struct connection *c)
@@ -565,10 +572,9 @@ uint64_t connections_throttled(const struct sessions *s)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (uint32_t i = 0; s->held && s->options.rate && i < CONNECTIONS; i++) {
+	for (uint32_t i = 0; s->held && i < CONNECTIONS; i++) {
 		const struct connection *c = &s->connections[i];
-		uint64_t wait = c->fd >= 0 && is_throttled(c) ?
-				payer_wait(c->payer, s->options.rate, s->now) : UINT64_MAX;
+		uint64_t wait = c->fd >= 0 && is_throttled(c) ? connection_wait(c) : UINT64_MAX;
 
 		next = wait < next ? wait : next;
 	}

@@ -77,8 +77,10 @@ struct connection {
 	bool keeps;          /* WIRE_KEEP */
 	uint32_t version;    /* of the protocol, as HELLO agreed */
 	uint64_t kept_until; /* ns: end of the session grace period; 0 = connected, or free */
-	bool held;           /* a request waits: for room for its reply, a turn, or .payer */
-	bool throttled;      /* ... for .payer */
+	uint64_t told;       /* turn of the loop of its last PING or RESERVE */
+	bool claims;         /* it has resumed a session: until RELEASE, loans may be unclaimed */
+	bool held;           /* a request waits: for room for its reply, a turn, or a share */
+	bool throttled;      /* ... for the share, of .payer or .job_heap */
 	bool hung_up;        /* its peer has closed it: nothing waits for .payer */
 	const char *ends;    /* why it ends once its queue is sent; NULL = it goes on */
 	struct payer *payer; /* since HELLO or JOIN; NULL = none */
@@ -189,12 +191,15 @@ void connection_reply(struct connection *c, const struct wire_frame *f, uint16_t
 void connection_unsent(struct connection *c);
 /* Returns whether there is room for the reply to one more request. */
 bool connection_has_room(const struct connection *c);
-/* Sets whether a received request waits, and whether it does for its payer. */
+/* Sets whether a received request waits, and whether it does for connection_wait(). */
 void connection_hold(struct connection *c, bool held, bool throttled);
 /* Makes its traffic count for the payer with @key or, if that is "", of its address. */
 void connection_pays(struct connection *c, const char *key);
-/* Returns whether a READ or WRITE must wait for its payer now. */
-bool connection_must_pay(const struct connection *c);
+/*
+ * Returns for how many ns the request that has arrived, a READ, a WRITE or one of a job, must wait:
+ * for its payer, or for its heap's share of the processor.
+ */
+uint64_t connection_wait(const struct connection *c);
 /* The arriving payload is complete, or cancelled. */
 void connection_end_arrival(struct connection *c);
 /*
@@ -210,7 +215,7 @@ void connection_data_joined(struct connection *c);
 bool connections_resume(struct sessions *s);
 /* At the end of a turn: flushes the connections of connection_unsent(). */
 void connections_flush(struct sessions *s);
-/* Returns ns until a request that waits for its payer may go on, or UINT64_MAX. */
+/* Returns ns until a request that waits by connection_wait() may go on, or UINT64_MAX. */
 uint64_t connections_throttled(const struct sessions *s);
 /* Sends delayed replies that are due; returns ns until the next is, or UINT64_MAX. */
 uint64_t connections_delayed(struct sessions *s);

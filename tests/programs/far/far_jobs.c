@@ -217,7 +217,8 @@ static void message(void *data, uint32_t donor, enum far_cycle_message m, bool r
 	}
 }
 
-static const struct cycle_ops ops = { named, reached, message, take_marks };
+static const struct cycle_ops ops = { .named = named, .reached = reached,
+					  .message = message, .marks = take_marks };
 
 static int push(uint64_t reference)
 {
