@@ -3,8 +3,8 @@
 """
 check.py [--all] UNIT_TEST...: runs the tests and leaves the machine as it was.
 
-The system tests on this kernel that use swap run one by one; unit tests and then a guest use the
-processor time that they leave.  The other system tests run in parallel.
+The system tests on this kernel that use swap run one by one; unit tests use the processor time that
+they leave.  The other system tests run in parallel, then a guest beside the remaining unit tests.
 Ends with the skipped tests and their reasons; a skip that tests/allowed-skips does not list is a
 failure.
 
@@ -16,7 +16,6 @@ tree is not run again, unless FRESH=1.  --clean removes all of ebb from this mac
 import fnmatch
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -126,101 +125,62 @@ def process(argv, group=False, **options):
         p.wait()
 
 
-def may_have_usual_priority():
-    """Permits child processes to restore their priority later."""
-    nice = 20 - os.getpriority(os.PRIO_PROCESS, 0)
-    try:
-        resource.setrlimit(resource.RLIMIT_NICE, (nice, nice))
-    except ValueError:
-        pass # boots.py reports it if it matters
+class UnitTests(threading.Thread):
+    """Runs the unit tests at a low priority; while `go` is not set, none begins."""
 
-
-class Remainder(threading.Thread):
-    """
-    Uses the processor time that system tests leave, at a low priority: fetches the guests' kernels
-    and headers, builds the module and runs the unit tests; then it runs guests, one at a time, and
-    several at once after no_longer_beside().
-    """
-
-    def __init__(self, tests, guests):
+    def __init__(self, tests):
         super().__init__()
-        self.tests, self.guests = tests, guests
-        self.unit_rows, self.guest_rows = [("unit tests", "failed", "not run")], []
-        self.lock = threading.Lock()
-        self.beside, self.ended, self.booting = True, False, None
+        self.tests, self.found = tests, [("unit tests", "failed", "not run")]
+        self.go = threading.Event()
+        self.go.set()
 
     def __enter__(self):
         self.start()
         return self
 
     def __exit__(self, *_):
-        with self.lock:
-            self.ended = True
-            unit.end()
-            if self.booting:
-                self.booting.terminate()
+        unit.end()
+        self.go.set()
         self.join()
 
     def run(self):
-        with self.prepared() if self.guests else nullcontext():
-            start = time.monotonic()
-            self.unit_rows = unit.run_all(self.tests, VERBOSE, beside=True)
-            print(f"   unit tests: {time.monotonic() - start:.0f} s", flush=True)
-        if self.guests:
-            self.guest_rows = guest_rows(self.boot())
-
-    @contextmanager
-    def prepared(self):
-        """Errors are printed; the guests report them again."""
-        log = REPORTS / "guests-prepared.log"
-        with open(log, "w") as output, process(
-                ["nice", "-n", str(unit.LOW), *MAKE, f"KERNEL={' '.join(boots.kernels_of('check'))}",
-                 "KMOD_OLD=", "kmod-guest"],
-                group=True, stdout=output, stderr=subprocess.STDOUT) as p:
-            yield
-            status = None
-            for _ in range(PREPARE_SECONDS):
-                if self.ended:
-                    return
-                with suppress(subprocess.TimeoutExpired):
-                    status = p.wait(1)
-                    break
-        if status != 0:
-            print(f"make kmod-guest: exit status {status}: {log.read_text().rstrip()}", flush=True)
-
-    def boot(self):
-        """Runs the guests; returns the exit status."""
-        (REPORTS / "guests.xml").unlink(missing_ok=True)
-        with self.lock:
-            if self.ended:
-                return 1
-            self.booting = subprocess.Popen(
-                as_caller([sys.executable, "-B", str(HERE / "guest/boots.py"), "--meanwhile", "--report",
-                           str(REPORTS / "guests.xml")]),
-                cwd=machine.REPO, stdin=subprocess.PIPE)
-            if not self.beside:
-                self.booting.stdin.close()
-        return self.booting.wait()
-
-    def no_longer_beside(self):
-        with self.lock:
-            self.beside = False
-            if self.booting:
-                self.booting.stdin.close()
+        self.found = unit.run_all(self.tests, VERBOSE, beside=self.go)
 
     def rows(self):
         """Waits for the end; returns all results."""
+        self.go.set()
         self.join()
-        return self.unit_rows + self.guest_rows
+        return self.found
+
+
+@contextmanager
+def module_made():
+    """Makes the guests' module meanwhile; yields a function that waits for it."""
+    log = REPORTS / "guests-prepared.log"
+    with open(log, "w") as output, process(
+            ["nice", "-n", str(unit.LOW), *MAKE, f"KERNEL={' '.join(boots.kernels_of('check'))}",
+             "KMOD_OLD=", "kmod-guest"],
+            group=True, stdout=output, stderr=subprocess.STDOUT) as p:
+        def wait():
+            status = f"none after {PREPARE_SECONDS} s"
+            with suppress(subprocess.TimeoutExpired):
+                status = p.wait(PREPARE_SECONDS)
+            if status != 0:
+                print(f"make kmod-guest: exit status {status}: {log.read_text().rstrip()}", flush=True)
+        yield wait
+
+
+def run_guests(*options):
+    (REPORTS / "guests.xml").unlink(missing_ok=True)
+    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), *options, "--report",
+                  str(REPORTS / "guests.xml")]) as p:
+        return guest_rows(p.wait())
 
 
 def run_all_guests():
     """Runs all guests; records each that passes in a file, so that an interrupted run can resume."""
-    (REPORTS / "guests.xml").unlink(missing_ok=True)
     give_back()
-    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--resume", "--report",
-                  str(REPORTS / "guests.xml"), "all"]) as p:
-        return guest_rows(p.wait())
+    return run_guests("--resume", "all")
 
 
 def run_debian():
@@ -315,15 +275,20 @@ def stage_once(name, run, rows):
 
 
 def run_check(tests, rows):
-    wanted = not os.environ.get("EBB_SKIP_GUESTS")
-    may_have_usual_priority()
-    with Remainder(tests, wanted) as remainder:
+    skipped = os.environ.get("EBB_SKIP_GUESTS")
+    with (nullcontext() if skipped else module_made()) as wait_for_module, UnitTests(tests) as units:
         stage(f"system tests, kernel {os.uname().release}", run_system, rows)
-        remainder.no_longer_beside()
+        # Those that run beside each other leave no time to others; a guest leaves a processor.
+        units.go.clear()
         stage("system tests beside each other", run_beside, rows)
-        stage("the remaining unit tests and guests", remainder.rows, rows)
-    if not wanted:
-        rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
+
+        def the_rest():
+            units.go.set()
+            if skipped:
+                return units.rows() + [("guest", "skipped", "EBB_SKIP_GUESTS is set")]
+            wait_for_module()
+            return run_guests() + units.rows()
+        stage("a guest and the remaining unit tests", the_rest, rows)
 
 
 def run_check_all(tests, rows):

@@ -95,15 +95,20 @@ def tell(program, tests, output, seconds, verbose):
             for name, outcome, reason in tests]
 
 
-def run_all(paths, verbose=True, beside=False):
+def run_all(paths, verbose=True, beside=None):
     """
     Prints a line for each program, or for those that fail; returns [("program: test", outcome, reason)].
-    With @beside, one runs at a time, at a low priority.
+    With @beside, an event, one runs at a time, at a low priority, and none begins unless that is set.
     """
+    def one(path):
+        if beside:
+            beside.wait()
+        return run(path, LOW if beside else 0)
+
     rows = []
     pool = ThreadPoolExecutor(1 if beside else os.cpu_count())
     try:
-        for path, done in zip(paths, pool.map(lambda path: run(path, LOW if beside else 0), paths)):
+        for path, done in zip(paths, pool.map(one, paths)):
             rows += tell(Path(path).name, *done, verbose)
     finally:
         pool.shutdown(cancel_futures=True)

@@ -7,11 +7,8 @@ and prints a summary.
   tests/guest/boots.py                       the groups of `make check`
   tests/guest/boots.py --kernel 6.1 faults   one group on one kernel
   tests/guest/boots.py --list                every group and the target that runs it
-
-With --meanwhile one guest at a time runs at a low priority, silently, until standard input ends.
 """
 import argparse
-import os
 import platform
 import queue
 import re
@@ -113,35 +110,12 @@ def kernels_of(target):
 KERNEL_BUGS = {"6.1": re.compile(r"RIP: \S*tasklet_action_common")}
 TRIES = 3
 
-# Nice value; with a lower priority, waits in a guest on a busy machine time out.
-LOW = 5
-
 # The guests' root file system is this machine's: tests/guest/debian.py runs this on Debian 13, too.
 DEBIAN = platform.freedesktop_os_release().get("VERSION_ID")
 
-printing = threading.Lock()
-alone = threading.Event() # nothing else uses the machine
-held = [] # output lines until `alone` is set
-
-
 def say(label, line):
-    with printing:
-        held.append(f"  {label:<14} {line}")
-        if alone.is_set():
-            print("\n".join(held), flush=True)
-            held.clear()
-
-
-def set_priority(pid, nice):
-    """Sets the nice value of all threads of a process, if RLIMIT_NICE permits that."""
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        try:
-            os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
-        except ProcessLookupError:
-            pass # the thread has ended
-        except PermissionError as e:
-            say("guests", f"priority of {pid}: {e.strerror}")
-            return
+    # With the end of the line in the text, threads do not mix theirs.
+    print(f"  {label:<14} {line}\n", end="", flush=True)
 
 
 def label_of(series, boot):
@@ -275,8 +249,6 @@ def main():
     p.add_argument("--kernel", choices=SERIES, action="append")
     p.add_argument("--report", help="where to write the JUnit report")
     p.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="guests at a time")
-    p.add_argument("--meanwhile", action="store_true",
-                   help="one, at a low priority, until standard input ends")
     p.add_argument("--resume", action="store_true",
                    help="leave out guests that passed in this tree; FRESH=1 runs all")
     p.add_argument("--list", action="store_true", help="print the groups")
@@ -311,18 +283,8 @@ def main():
 
     say("guests", f"{work.qsize()}, accelerator {guest.accelerator()}")
     threads = [threading.Thread(target=worker, daemon=True) for _ in range(a.at_once)]
-    if a.meanwhile:
-        usual = os.getpriority(os.PRIO_PROCESS, 0)
-        set_priority(os.getpid(), LOW) # child processes inherit it
-        threads[0].start()
-        sys.stdin.read()
-        set_priority(os.getpid(), usual)
-        for pid in machine.children(os.getpid()):
-            set_priority(pid, usual)
-    alone.set()
     for t in threads:
-        if not t.ident:
-            t.start()
+        t.start()
     for t in threads:
         t.join()
 
