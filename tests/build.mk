@@ -34,8 +34,8 @@ $(LIBTEST): $(LIBTEST_OBJECTS)
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
 
-# The compiler and ld took a minute longer: what a test itself computes is little (the models are
-# objects of their own), and a backtrace shows lines.  UNIT_CFLAGS='-O0 -g' for a debugger.
+# With -O2 -g and ld, all of them take 166 s of processor time to build; so, with gold, 95 s.  A test
+# itself computes little, and a backtrace shows lines.  UNIT_CFLAGS='-O0 -g' is for a debugger.
 UNIT_CFLAGS ?= -O1 -g1
 FAST_LD = $(shell for l in mold gold lld; do ! command -v ld.$$l >/dev/null || { echo -fuse-ld=$$l; break; }; done)
 $(B)/tests/unit/%: private override CFLAGS += $(UNIT_CFLAGS) $(FAST_LD)

@@ -148,7 +148,6 @@ class UnitTests(threading.Thread):
 
     def rows(self):
         """Waits for the end; returns all results."""
-        self.go.set()
         self.join()
         return self.found
 

@@ -109,6 +109,8 @@ def run_all(paths, verbose=True, beside=None):
     pool = ThreadPoolExecutor(1 if beside else os.cpu_count())
     try:
         for path, done in zip(paths, pool.map(one, paths)):
+            if ended.is_set():
+                break # killed, not failed
             rows += tell(Path(path).name, *done, verbose)
     finally:
         pool.shutdown(cancel_futures=True)

@@ -26,7 +26,7 @@ enum jobs_wrong {
 	JOBS_TWICE,		/* has those of a region twice, and none of another one */
 	JOBS_LEFT_OUT,		/* has none of a region */
 	JOBS_NAMED_DEAD,	/* names what it does not mark */
-	JOBS_FINDS_LATE,	/* finds an object whose region's marks it has told, without it */
+	JOBS_FINDS_LATE,	/* has sent a region's marks, then finds one more object there */
 	JOBS_WRONGS,
 	JOBS_FINDS,		/* finds an object of .unlike that was named; is not noticed */
 };

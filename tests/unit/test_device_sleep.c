@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Devices around a sleep of the machine.  Real: what is in the directory of devices. */
+/*
+ * Swap of devices before and after the machine sleeps.  The directory of devices is real; swap,
+ * loop devices and servers are the test's.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,7 +156,7 @@ int swaps_off(const char *device, const char *block, const struct swapoff_option
 	if (f->off)
 		return fail_exit(e, EXIT_FAILED, -f->off, "device %s: swapoff failed", device);
 	f->on = false;
-	/* The kernel detaches what has no user. */
+	/* The kernel detaches a loop device with autoclear that has no user. */
 	f->attached = !f->autoclear;
 	return 0;
 }

@@ -933,7 +933,7 @@ static void destroyed_while_it_traces(void **state)
 	assert_int_equal(w.store.places, 0);
 }
 
-/* A store whose trace() ends only when that is to: it is late, or for a test after SLOW_MS. */
+/* A store whose trace() ends once it is late; where a test says so, after SLOW_MS at the latest. */
 #define SLOW_MS 8000u
 
 static struct {
@@ -1012,7 +1012,10 @@ static uint64_t longest_wait(struct world *w, size_t bytes)
 	return longest;
 }
 
-/* What was leaving when the cycle began makes room in it; if that fails, nothing waits for it. */
+/*
+ * Regions that were leaving when the cycle began make room during it; if writing them fails,
+ * allocation does not wait for them.
+ */
 static void room_beside_a_cycle(void **state)
 {
 	for (int full = 0; full < 2; full++) {

@@ -429,9 +429,8 @@ EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t w
  * part in it.  -EAGAIN: that takes longer than @wait_ms, or options.late says so; what a donor has
  * not replied to is left to its handle, whose next call waits for the reply, too.  All donors are
  * then told that the cycle is over, which takes up to a handle's timeout_ms more if other threads
- * use it.  -EOPNOTSUPP: a
- * handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used up; -EINVAL: a layout or region
- * is none; -EBADMSG: a donor has other objects than the heap.
+ * use it.  -EOPNOTSUPP: a handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used up;
+ * -EINVAL: a layout or region is none; -EBADMSG: a donor has other objects than the heap.
  * After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that no mark
  * may be used.
  */
