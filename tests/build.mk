@@ -90,7 +90,7 @@ $(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
 $(B)/tests/unit/test_dsm_sync: private override CFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=link_run,--wrap=pthread_cond_clockwait
 
 $(B)/tests/unit/test_dsm_replicas: private override CFLAGS += -Iuserlib/far \
-	-Wl,--wrap=calloc $(foreach f,submit complete alloc check notify wait published publish room why,-Wl,--wrap=ebbfar_$(f))
+	-Wl,--wrap=calloc $(foreach f,submit complete alloc check notify wait published publish room why close,-Wl,--wrap=ebbfar_$(f))
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_replicas $(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_sync $(B)/tests/unit/test_dsm_tasks $(B)/tests/unit/test_dsm_check: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 
