@@ -218,6 +218,24 @@ def test_unit_is_hardened(tree, unit):
     assert float(score.group(1)) <= MOST_EXPOSED[unit], text
 
 
+# Settings that give a unit a mount namespace of its own: systemd.exec(5), SANDBOXING.
+OWN_MOUNTS = ("BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "InaccessiblePaths",
+              "LogNamespace", "MountAPIVFS", "NoExecPaths", "PrivateDevices", "PrivateIPC",
+              "PrivateMounts", "PrivateTmp", "ProcSubset", "ProtectControlGroups", "ProtectHome",
+              "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc",
+              "ProtectSystem", "ReadOnlyPaths", "ReadWritePaths", "RootDirectory", "RootImage",
+              "TemporaryFileSystem")
+
+
+def test_the_unit_that_enables_swap_and_ends_has_no_mount_namespace():
+    """
+    The kernel lists /dev/loop0 that was enabled there as /loop0.  And no ProtectClock=: before the
+    end of 2022, systemd took its DeviceAllow=char-rtc for all devices that the unit may use.
+    """
+    for key in (*OWN_MOUNTS, "ProtectClock"):
+        assert units.settings("ebb-sleep.service", key) == [], key
+
+
 def test_units_are_right(tree, tmp_path):
     for path in (tree / "usr/lib/systemd/system").iterdir():
         text = path.read_text()
