@@ -25,6 +25,11 @@ static bool endless;
 /* In the child: EBUSY where it would keep @held open for as long as it hangs. */
 int swapoff(const char *path)
 {
+	/* Finds this process. */
+	if (!swapoff_goes_on()) {
+		errno = ESRCH;
+		return -1;
+	}
 	while (endless)
 		pause();
 	if (fcntl(held, F_GETFD) < 0 && fcntl(STDERR_FILENO, F_GETFD) < 0)
