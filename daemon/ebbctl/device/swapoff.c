@@ -164,8 +164,8 @@ static int stopped(const struct swapoff_run *run, int why, int seconds, struct e
 			    "device %s: interrupted with %s still swapped out; swap stays on, run \"%s\" to continue",
 			    run->device, left, run->again);
 	return fail(e, ETIMEDOUT,
-		    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, try again with a longer --timeout",
-		    run->device, seconds, left);
+		    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, run \"%s\" with a longer --timeout",
+		    run->device, seconds, left, run->again);
 }
 
 /*
