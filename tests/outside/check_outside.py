@@ -188,7 +188,8 @@ def main():
     with road.interrupts:
         try:
             WORK.mkdir(parents=True, exist_ok=True)
-            results = run_all(suites.choose(os.environ.get("ONLY")), run_suite, machine.state())
+            with machine.sole_run("check-outside"):
+                results = run_all(suites.choose(os.environ.get("ONLY")), run_suite, machine.state())
         except road.Stopped as e:
             road.say(f"stopped by {e}; swap is off")
             return 130
