@@ -380,6 +380,39 @@ static void what_is_found_again_is_not_cleared(void **state)
 	world_close(&w);
 }
 
+/* Moves what the object refers to elsewhere. */
+static void take(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	ebbgc_ref_t to = *(const ebbgc_ref_t *)data;
+
+	ebbgc_store(m, to, &node_of(to)->left, ebbgc_load(m, object, &node_of(object)->left));
+	ebbgc_store(m, object, &node_of(object)->left, EBBGC_NULL);
+}
+
+/* All finalizers become ready while references are cleared for good: the dead live again. */
+static void the_dead_are_finalized_while_references_are_cleared(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	struct world w;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'v', 1);
+	put(&w, w.roots[0], 0, EBBGC_NULL, node_new(&w, 1));
+	w.roots[3] = node_new(&w, 2);
+	ebbgc_store(w.m, w.roots[3], &node_of(w.roots[3])->left, node_new(&w, 42));
+	assert_int_equal(ebbgc_finalizer_add(w.m, w.roots[3], take, &w.roots[2]), 0);
+	w.roots[3] = EBBGC_NULL;
+	settle(&w, &s);
+	w.roots[2] = ebbgc_alloc(w.m, w.node);
+	ebbgc_finalizers_all(w.m);
+	assert_int_equal(ebbgc_finalizers_run(w.m, 2), 1);
+	settle_end(&w, &s);
+	assert_int_equal(stats_of(w.heap).check_failures, 0);
+	assert_int_equal(node_of(ebbgc_load(w.m, w.roots[2], &node_of(w.roots[2])->left))->value,
+			 42);
+	world_close(&w);
+}
+
 /* A value that outlives its key may stay in its slot, which does not keep it. */
 static void null_keys_keep_no_value(void **state)
 {
@@ -861,6 +894,9 @@ int main(void)
 		  NULL, (void *)"mode=concurrent" },
 		{ "what is found again is not cleared", what_is_found_again_is_not_cleared, NULL,
 		  NULL, (void *)"mode=concurrent" },
+		{ "the dead are finalized while references are cleared",
+		  the_dead_are_finalized_while_references_are_cleared, NULL, NULL,
+		  (void *)"mode=concurrent" },
 		IN_MODES(null_keys_keep_no_value),
 		IN_MODES(callbacks_pass_roots),
 		{ "touched fibres are traced", touched_fibres_are_traced, NULL, NULL,

@@ -114,8 +114,7 @@ void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t 
 		barrier_log(m, old);
 }
 
-/* Before the program gets an object that was not found when others became null. */
-static void find(struct ebbgc_heap *h)
+void barrier_find(struct ebbgc_heap *h)
 {
 	/* In a child of fork() nothing is cleared, and the lock may be held for ever. */
 	if (__atomic_load_n(&h->found, __ATOMIC_RELAXED) || os_forked(h->pid))
@@ -135,7 +134,7 @@ ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum
 	if (h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK)) {
 		if (null)
 			return EBBGC_NULL;
-		find(h);
+		barrier_find(h);
 	}
 	barrier_log(mutator_of(mutator), ref);
 	return ref;

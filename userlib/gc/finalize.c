@@ -70,6 +70,9 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 
 	if (os_forked(h->pid))
 		return;
+	/* Some may be dead: they live again, with all that they lead to. */
+	if (h->settled)
+		barrier_find(h);
 	pthread_mutex_lock(&h->lock);
 	from = ready->count;
 	/* Reserved when they were added.  The objects are alive, or in the snapshot of a cycle. */
