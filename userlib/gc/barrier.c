@@ -93,14 +93,27 @@ static bool is_unreachable(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 	return all_marked(h) && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
 }
 
+/* Logs what a word refers to.  That of an ambiguous slot may point into an object, or to none. */
+static void log_word(struct mutator *m, ebbgc_ref_t word)
+{
+	const struct ebbgc_heap *h = m->heap;
+
+	if (!h->marking)
+		return;
+	word.bits = forwarded(m, word.bits);
+	if (!object_at(h, word.bits & EBBGC_ADDRESS_MASK))
+		word.bits = old_object_containing(h, word.bits);
+	if (!ebbgc_is_null(word) && !is_unreachable(&m->public, word))
+		barrier_log(m, word);
+}
+
 void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
 {
 	struct mutator *m = mutator_of(mutator);
 
 	if (remembers(m->heap))
 		remember_object(m, object);
-	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
-		barrier_log(m, old);
+	log_word(m, old);
 }
 
 void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
@@ -110,8 +123,7 @@ void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t 
 
 	if (remembers(m->heap))
 		remember_slot(m, slot, value);
-	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
-		barrier_log(m, old);
+	log_word(m, old);
 }
 
 void barrier_find(struct ebbgc_heap *h)

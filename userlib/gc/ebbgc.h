@@ -413,10 +413,11 @@ enum ebbgc_slot_kind {
  * Slots at offset, offset + stride, ... as in struct ebbgc_run.  The object's address is the word
  * less `subtract`.  Zero is no reference.
  *
- * Access.  Load with plain loads.  Before a store, pass the reference that it overwrites to
- * ebbgc_overwrite(); then store, value and tag in any order.  One thread at a time: the program
- * orders accesses of several threads.  A concurrent tracer may read a value and a tag that do not
- * belong together; it ignores a value that is not the address of an object.
+ * Access.  Load with plain loads.  Before a store, pass the reference that it overwrites (of an
+ * AMBIGUOUS slot: the word) to ebbgc_overwrite(); then store, value and tag in any order.  One
+ * thread at a time: the program orders accesses of several threads.  A concurrent tracer may read a
+ * value and a tag that do not belong together; it ignores a value that is not the address of an
+ * object.
  *
  * Moving.  In a later version that moves objects, only a stopped world or an accessor of the
  * thread that loads changes these words: TAGGED keeps tag and offset; VALUE_AND_TAG is changed only
@@ -860,9 +861,10 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
- * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
- * holds the slot, or null if it is unknown, and the old reference, or null.  Types without
- * EBBGC_ALL_STORES need no call where the old reference is null.
+ * without ebbgc_store(): call before the store, with no safepoint in between, with the object whose
+ * slot it is, or whose edges() reads it, or null if that is unknown, and the old reference, or
+ * null; of an ambiguous slot, the old word as it is.  Types without EBBGC_ALL_STORES need no call
+ * where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
