@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What language runtimes need: edges, root callbacks, fibres, order of finalizers, and more. */
+#include <errno.h>
 #include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
@@ -794,6 +795,29 @@ static void allocation_with_a_length_is_inline(void **state)
 	world_close(&w);
 }
 
+/* A layout that forgets the collector's word has it where its length or a reference is. */
+static void the_word_of_a_fibre_is_its_own(void **state)
+{
+	static const struct ebbgc_run run = { 8, 2, 8 };
+	struct ebbgc_layout l[4] = { fibre_layout, fibre_layout, fibre_layout, fibre_layout };
+	ebbgc_type_t type;
+	struct world w;
+
+	(void)state;
+	world_open(&w, "mode=stop");
+	l[0].length_width = 8;
+	l[0].element_size = 1;
+	l[1].bitmap = 1;
+	l[2].fibre_offset = 16;
+	l[2].runs = &run;
+	l[2].run_count = 1;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ebbgc_type_register(w.heap, &l[i], &type), -EINVAL);
+	l[3].bitmap = 2;
+	assert_int_equal(ebbgc_type_register(w.heap, &l[3], &type), 0);
+	world_close(&w);
+}
+
 /* A type each for a program's records. */
 static void there_may_be_many_types(void **state)
 {
@@ -914,6 +938,7 @@ int main(void)
 		IN_MODES(suspended_cycles_do_not_begin),
 		IN_MODES(allocation_is_inline),
 		IN_MODES(allocation_with_a_length_is_inline),
+		cmocka_unit_test(the_word_of_a_fibre_is_its_own),
 		cmocka_unit_test(there_may_be_many_types),
 		cmocka_unit_test(external_bytes_begin_cycles),
 		IN_MODES(live_objects_are_listed),

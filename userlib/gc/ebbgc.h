@@ -508,7 +508,8 @@ struct ebbgc_layout {
 /*
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
- * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
+ * lie outside of the object or overlap its length field or, as that field, the collector's word in
+ * a fibre, -E2BIG for a layout of a later version,
  * -ENOTSUP for slots and edges() without EBBGC_ALL_STORES in a heap with nursery_bytes, for both in
  * one with objects that may move, and for the latter in one with the former, -ENOSPC beyond 65533
  * types, -ENOMEM, -ECHILD.
