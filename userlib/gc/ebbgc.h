@@ -958,8 +958,10 @@ EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
 
 /*
  * Calls fn(arg, edges) for roots that C structures hold, such as an interpreter's state, until it
- * is removed.  The collector calls it with all threads stopped, once or more in a cycle; fn must
- * not call functions of the heap.  References that it passes as weak are strong.
+ * is removed.  The collector calls it with all threads stopped, once or more in a cycle, and so
+ * does the thread of minor cycles: fn deadlocks if it takes a lock which one of the stopped threads
+ * holds at a safepoint.  fn must not call functions of the heap.  References that it passes as weak
+ * are strong.
  */
 typedef void (*ebbgc_roots_fn)(void *arg, struct ebbgc_edges *edges);
 
@@ -1081,8 +1083,9 @@ EBBGC_API void ebbgc_external_bytes(ebbgc_mutator_t *mutator, int64_t bytes);
 /*
  * Runs a full collection and, before threads run again, calls fn(arg, object) on the collector's
  * thread for each object that is reachable, in address order.  fn may read and write the objects'
- * own bytes, also their slots, but must not call functions of the heap.  A safepoint.  -ECHILD,
- * -EBUSY during another call.
+ * own bytes, also their slots, but must not call functions of the heap; it deadlocks if it takes a
+ * lock which a thread, such as the caller, holds at a safepoint.  A safepoint.  -ECHILD, -EBUSY
+ * during another call.
  */
 EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
 			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
@@ -1091,10 +1094,10 @@ EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
  * Stops all threads, but collects nothing, and calls fn(arg, object) for each object that was not
  * freed yet, reachable or not, in address order.  fn may read the objects' bytes (a slot may name
  * where an object of an EBBGC_MOVABLE type was before it moved), but must store no
- * reference in the heap and call no function of the heap but ebbgc_type_of().  An object that fn
- * notes down may be unreachable: before the caller's next safepoint, pass it to ebbgc_weak_read()
- * with EBBGC_CLEAR_LAST, which returns null if it is dead, and keep what that returns.  A
- * safepoint.  -ECHILD.
+ * reference in the heap, call no function of the heap but ebbgc_type_of(), and take no lock which
+ * another thread holds at a safepoint.  An object that fn notes down may be unreachable: before the
+ * caller's next safepoint, pass it to ebbgc_weak_read() with EBBGC_CLEAR_LAST, which returns null
+ * if it is dead, and keep what that returns.  A safepoint.  -ECHILD.
  */
 EBBGC_API int ebbgc_heap_walk(ebbgc_mutator_t *mutator,
 			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
