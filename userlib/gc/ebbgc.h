@@ -236,8 +236,9 @@ struct ebbgc_options {
 	void *event_arg;
 	/*
 	 * Called by the thread whose allocation of `bytes` failed after a full collection: at
-	 * max_bytes or, without EBBGC_OVERCOMMIT, without memory and swap to back more.  It may
-	 * release handles and run finalizers.  NULL: the allocation fails.
+	 * max_bytes or, without EBBGC_OVERCOMMIT, without memory and swap to back more; not for an
+	 * object that is larger than max_bytes.  It may release handles and run finalizers; what
+	 * these allocate may call it again.  NULL: the allocation fails.
 	 */
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
