@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What language runtimes need: edges, root callbacks, fibres, order of finalizers, and more. */
+#include <errno.h>
 #include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
@@ -377,6 +378,39 @@ static void what_is_found_again_is_not_cleared(void **state)
 	settle_end(&w, &s);
 	assert_true(ebbgc_same(weak->value, w.roots[2]));
 	assert_true(ebbgc_same(last->key, w.roots[2]));
+	world_close(&w);
+}
+
+/* Moves what the object refers to elsewhere. */
+static void take(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	ebbgc_ref_t to = *(const ebbgc_ref_t *)data;
+
+	ebbgc_store(m, to, &node_of(to)->left, ebbgc_load(m, object, &node_of(object)->left));
+	ebbgc_store(m, object, &node_of(object)->left, EBBGC_NULL);
+}
+
+/* All finalizers become ready while references are cleared for good: the dead live again. */
+static void the_dead_are_finalized_while_references_are_cleared(void **state)
+{
+	struct settled s = { .pauses = 0 };
+	struct world w;
+
+	world_open(&w, *state);
+	w.roots[0] = table_new(&w, 'v', 1);
+	put(&w, w.roots[0], 0, EBBGC_NULL, node_new(&w, 1));
+	w.roots[3] = node_new(&w, 2);
+	ebbgc_store(w.m, w.roots[3], &node_of(w.roots[3])->left, node_new(&w, 42));
+	assert_int_equal(ebbgc_finalizer_add(w.m, w.roots[3], take, &w.roots[2]), 0);
+	w.roots[3] = EBBGC_NULL;
+	settle(&w, &s);
+	w.roots[2] = ebbgc_alloc(w.m, w.node);
+	ebbgc_finalizers_all(w.m);
+	assert_int_equal(ebbgc_finalizers_run(w.m, 2), 1);
+	settle_end(&w, &s);
+	assert_int_equal(stats_of(w.heap).check_failures, 0);
+	assert_int_equal(node_of(ebbgc_load(w.m, w.roots[2], &node_of(w.roots[2])->left))->value,
+			 42);
 	world_close(&w);
 }
 
@@ -761,6 +795,29 @@ static void allocation_with_a_length_is_inline(void **state)
 	world_close(&w);
 }
 
+/* A layout that forgets the collector's word has it where its length or a reference is. */
+static void the_word_of_a_fibre_is_its_own(void **state)
+{
+	static const struct ebbgc_run run = { 8, 2, 8 };
+	struct ebbgc_layout l[4] = { fibre_layout, fibre_layout, fibre_layout, fibre_layout };
+	ebbgc_type_t type;
+	struct world w;
+
+	(void)state;
+	world_open(&w, "mode=stop");
+	l[0].length_width = 8;
+	l[0].element_size = 1;
+	l[1].bitmap = 1;
+	l[2].fibre_offset = 16;
+	l[2].runs = &run;
+	l[2].run_count = 1;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ebbgc_type_register(w.heap, &l[i], &type), -EINVAL);
+	l[3].bitmap = 2;
+	assert_int_equal(ebbgc_type_register(w.heap, &l[3], &type), 0);
+	world_close(&w);
+}
+
 /* A type each for a program's records. */
 static void there_may_be_many_types(void **state)
 {
@@ -861,6 +918,9 @@ int main(void)
 		  NULL, (void *)"mode=concurrent" },
 		{ "what is found again is not cleared", what_is_found_again_is_not_cleared, NULL,
 		  NULL, (void *)"mode=concurrent" },
+		{ "the dead are finalized while references are cleared",
+		  the_dead_are_finalized_while_references_are_cleared, NULL, NULL,
+		  (void *)"mode=concurrent" },
 		IN_MODES(null_keys_keep_no_value),
 		IN_MODES(callbacks_pass_roots),
 		{ "touched fibres are traced", touched_fibres_are_traced, NULL, NULL,
@@ -878,6 +938,7 @@ int main(void)
 		IN_MODES(suspended_cycles_do_not_begin),
 		IN_MODES(allocation_is_inline),
 		IN_MODES(allocation_with_a_length_is_inline),
+		cmocka_unit_test(the_word_of_a_fibre_is_its_own),
 		cmocka_unit_test(there_may_be_many_types),
 		cmocka_unit_test(external_bytes_begin_cycles),
 		IN_MODES(live_objects_are_listed),

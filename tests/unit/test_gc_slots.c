@@ -50,7 +50,7 @@ static const struct ebbgc_layout words_layout = {
 struct world {
 	ebbgc_heap_t *heap;
 	ebbgc_mutator_t *m;
-	ebbgc_type_t node, values, words;
+	ebbgc_type_t node, refs, values, words;
 	struct ebbgc_frame frame;
 	ebbgc_ref_t roots[4];
 };
@@ -59,6 +59,7 @@ static void world_open(struct world *w, const char *words)
 {
 	*w = (struct world){ .heap = checked_heap_with(words, 64 << 20) };
 	assert_int_equal(ebbgc_type_register(w->heap, &node_layout, &w->node), 0);
+	assert_int_equal(ebbgc_type_register(w->heap, &refs_layout, &w->refs), 0);
 	assert_int_equal(ebbgc_type_register(w->heap, &values_layout, &w->values), 0);
 	assert_int_equal(ebbgc_type_register(w->heap, &words_layout, &w->words), 0);
 	assert_int_equal(ebbgc_attach(w->heap, &w->m), 0);
@@ -224,6 +225,53 @@ static void a_tracer_believes_no_tag(void **state)
 	world_close(&w);
 }
 
+/*
+ * No tag says what is in an ambiguous slot: the barrier takes the word as it is, also one that
+ * points into an object, or to none.  What the program has found there survives the cycle.
+ */
+static void ambiguous_words_are_overwritten(void **state)
+{
+	struct held h = { .go = false };
+	uint64_t *words[3], into[3], before;
+	struct world w;
+
+	(void)state;
+	world_open(&w, "mode=concurrent");
+	w.heap->options.event = hold;
+	w.heap->options.event_arg = &h;
+	w.roots[0] = ebbgc_alloc_length(w.m, w.refs, 3);
+	for (uint64_t i = 0; i < 3; i++) {
+		ebbgc_ref_t object = ebbgc_alloc(w.m, w.words);
+
+		ebbgc_init(&refs_of(w.roots[0])->slots[i], object);
+		words[i] = ebbgc_ptr(object);
+		into[i] = node_new(&w, 40 + i) + 8 * i + 1;
+		words[i][3] = into[i];
+	}
+	/* Not the address of an object, but in the heap. */
+	words[2][3] = (uint64_t)(uintptr_t)w.heap->base + w.heap->bytes - 4711;
+	before = stats_of(w.heap).cycles;
+	for (ebbgc_collect_start(w.m); !__atomic_load_n(&h.waiting, __ATOMIC_ACQUIRE); usleep(100))
+		ebbgc_poll(w.m);
+	ebbgc_overwrite(w.m, ebbgc_ref(words[0]), EBBGC_BITS(words[0][3]));
+	ebbgc_replace(w.m, &words[1][3], EBBGC_BITS(words[1][3]), EBBGC_BITS(4711));
+	ebbgc_overwrite(w.m, ebbgc_ref(words[2]), EBBGC_BITS(words[2][3]));
+	for (uint64_t i = 0; i < 3; i++)
+		__atomic_store_n(&words[i][3], 4711, __ATOMIC_RELAXED);
+	for (uint64_t i = 0; i < 2; i++)
+		w.roots[1 + i] = ebbgc_ref((void *)(uintptr_t)(into[i] - 8 * i - 1));
+	__atomic_store_n(&h.go, true, __ATOMIC_RELEASE);
+	while (stats_of(w.heap).cycles == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	for (uint64_t i = 0; i < 2; i++)
+		assert_int_equal(node_of(w.roots[1 + i])->value, 40 + i);
+	/* The third word names nothing. */
+	assert_int_equal(stats_of(w.heap).logged_references, 2);
+	world_close(&w);
+}
+
 #define RACES 2000u
 
 /* Tracers see values and tags that do not belong together: they must believe neither. */
@@ -315,6 +363,7 @@ int main(void)
 		IN_MODES(words_are_decoded),
 		IN_MODES(values_change_while_they_are_traced),
 		cmocka_unit_test(a_tracer_believes_no_tag),
+		cmocka_unit_test(ambiguous_words_are_overwritten),
 		cmocka_unit_test(wrong_tag_is_found),
 		cmocka_unit_test(layouts_are_checked),
 		cmocka_unit_test(plain_references_are_addresses),

@@ -562,6 +562,69 @@ static void fork_with_the_lock_taken(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+struct forking {
+	ebbgc_heap_t *heap;
+	pid_t pid;
+};
+
+/* As if another thread had the lock, which no thread releases in the child. */
+static void *forks(void *arg)
+{
+	struct forking *f = arg;
+
+	pthread_mutex_lock(&f->heap->lock);
+	f->pid = fork();
+	if (f->pid)
+		pthread_mutex_unlock(&f->heap->lock);
+	else
+		alarm(20);
+	return arg;
+}
+
+static void finalizer_forks(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	forks(data);
+}
+
+/* The child comes here, too: it returns from the function that has called back. */
+static void child_returned(const struct forking *f, bool right)
+{
+	int status;
+
+	if (!f->pid)
+		_exit(right ? 1 : 2);
+	assert_int_equal(waitpid(f->pid, &status, 0), f->pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+}
+
+/* In a blocked region, in a finalizer. */
+static void callbacks_fork(void **state)
+{
+	struct ebbgc_options o;
+	ebbgc_mutator_t *m;
+	struct forking f;
+	struct shared s;
+	size_t ran;
+
+	if (!FORKS)
+		skip();
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	f.heap = s.heap;
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	child_returned(&f, ebbgc_blocked_call(m, forks, &f) == &f);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ebbgc_finalizer_add(m, ebbgc_alloc(m, s.node),
+						     i ? finalizer : finalizer_forks, &f), 0);
+	ebbgc_finalizers_all(m);
+	ran = ebbgc_finalizers_run(m, 3);
+	child_returned(&f, ran == 1);
+	assert_int_equal(ran, 2);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 /* The policy gcaware tells collectors by their name. */
 static void collector_names(void **state)
 {
@@ -612,6 +675,7 @@ int main(void)
 		cmocka_unit_test(conservative_stacks),
 		cmocka_unit_test(fork_child),
 		cmocka_unit_test(fork_with_the_lock_taken),
+		cmocka_unit_test(callbacks_fork),
 		cmocka_unit_test(collector_names),
 	};
 

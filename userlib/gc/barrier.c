@@ -93,14 +93,27 @@ static bool is_unreachable(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 	return all_marked(h) && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK);
 }
 
+/* Logs what a word refers to.  That of an ambiguous slot may point into an object, or to none. */
+static void log_word(struct mutator *m, ebbgc_ref_t word)
+{
+	const struct ebbgc_heap *h = m->heap;
+
+	if (!h->marking)
+		return;
+	word.bits = forwarded(m, word.bits);
+	if (!object_at(h, word.bits & EBBGC_ADDRESS_MASK))
+		word.bits = old_object_containing(h, word.bits);
+	if (!ebbgc_is_null(word) && !is_unreachable(&m->public, word))
+		barrier_log(m, word);
+}
+
 void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
 {
 	struct mutator *m = mutator_of(mutator);
 
 	if (remembers(m->heap))
 		remember_object(m, object);
-	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
-		barrier_log(m, old);
+	log_word(m, old);
 }
 
 void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
@@ -110,12 +123,10 @@ void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t 
 
 	if (remembers(m->heap))
 		remember_slot(m, slot, value);
-	if (!ebbgc_is_null(old) && !is_unreachable(mutator, old))
-		barrier_log(m, old);
+	log_word(m, old);
 }
 
-/* Before the program gets an object that was not found when others became null. */
-static void find(struct ebbgc_heap *h)
+void barrier_find(struct ebbgc_heap *h)
 {
 	/* In a child of fork() nothing is cleared, and the lock may be held for ever. */
 	if (__atomic_load_n(&h->found, __ATOMIC_RELAXED) || os_forked(h->pid))
@@ -135,7 +146,7 @@ ebbgc_ref_t ebbgc_weak_read_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t ref, enum
 	if (h->settled && !object_marked(h, ref.bits & EBBGC_ADDRESS_MASK)) {
 		if (null)
 			return EBBGC_NULL;
-		find(h);
+		barrier_find(h);
 	}
 	barrier_log(mutator_of(mutator), ref);
 	return ref;

@@ -8,6 +8,7 @@
 
 #include "ebbgc.h"
 
+struct ebbgc_heap;
 struct mutator;
 
 /* Lock held: sets m's flags and stamp by marking and epoch. */
@@ -15,6 +16,9 @@ void barrier_set(const struct ebbgc_heap *h, struct mutator *m);
 
 /* m's own thread: logs an unmarked object that a store or weak load found, if marking is on. */
 void barrier_log(struct mutator *m, ebbgc_ref_t old);
+
+/* A mutator's thread: before the program gets an object that was dead when others became null. */
+void barrier_find(struct ebbgc_heap *h);
 
 /* Lock held: as barrier_set() for every mutator. */
 void barrier_set_all(struct ebbgc_heap *h);

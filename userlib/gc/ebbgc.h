@@ -17,13 +17,15 @@
  * that take a heap may be called by any thread.  An attached thread must reach a safepoint often:
  * ebbgc_poll(), an allocation or a blocked region.  Until it does, a pause cannot begin and the
  * other threads wait.  For a thread that is attached to several heaps, a safepoint in one heap is
- * a safepoint in all of them; a thread that waits for one collector delays no other.
+ * a safepoint in all of them; a thread that waits for one collector delays no other.  Signal
+ * handlers must not call the library.
  *
  * References.  A reference in a variable of an attached thread stays valid across safepoints as
- * long as its object is reachable from a frame, a handle, a root range or a reachable object; in
- * heaps with conservative stacks, also from any local variable or register.  For an object that may
- * move, one of these must refer to it directly: see EBBGC_MOVABLE.  Heaps of one process
- * share nothing: never store a reference of one heap in an object, root or handle of another.
+ * long as its object is reachable from a frame, a handle, a root range or callback, or a reachable
+ * object; in heaps with conservative stacks, also from any local variable or register.  For an
+ * object that may move, one of these must refer to it directly: see EBBGC_MOVABLE.  Heaps of one
+ * process share nothing: never store a reference of one heap in an object, root or handle of
+ * another.
  * References to 8-byte aligned memory outside of all heaps, such as static objects, are allowed
  * everywhere: the collector neither reads that memory nor follows references in it.
  *
@@ -158,7 +160,12 @@ enum ebbgc_epoch_source {
 /* How the collector finds references in variables of threads. */
 enum ebbgc_stacks {
 	EBBGC_PRECISE,		/* frames and handles only */
-	EBBGC_CONSERVATIVE,	/* also every word on the stacks and in registers */
+	/*
+	 * Also every word in registers and on the stack that the thread began with.  The thread
+	 * must reach no safepoint on another stack, such as one of makecontext(3): what is between
+	 * the two is scanned, whether it is mapped or not.
+	 */
+	EBBGC_CONSERVATIVE,
 };
 
 /*
@@ -229,8 +236,9 @@ struct ebbgc_options {
 	void *event_arg;
 	/*
 	 * Called by the thread whose allocation of `bytes` failed after a full collection: at
-	 * max_bytes or, without EBBGC_OVERCOMMIT, without memory and swap to back more.  It may
-	 * release handles and run finalizers.  NULL: the allocation fails.
+	 * max_bytes or, without EBBGC_OVERCOMMIT, without memory and swap to back more; not for an
+	 * object that is larger than max_bytes.  It may release handles and run finalizers; what
+	 * these allocate may call it again.  NULL: the allocation fails.
 	 */
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
@@ -380,8 +388,9 @@ enum {
 #endif
 	/*
 	 * Allows the type in heaps with a nursery: before each store of a reference in its slots,
-	 * or where its edges() reads, also over null, the program calls ebbgc_replace() or
-	 * ebbgc_overwrite() with the object.  Fibres need ebbgc_fibre_touch() only.
+	 * or where its edges() reads, also over null, the program calls ebbgc_overwrite() with the
+	 * object or, if the word is in the object itself, ebbgc_replace().  Fibres need
+	 * ebbgc_fibre_touch() only.
 	 */
 	EBBGC_ALL_STORES = 1 << 4,
 };
@@ -413,10 +422,11 @@ enum ebbgc_slot_kind {
  * Slots at offset, offset + stride, ... as in struct ebbgc_run.  The object's address is the word
  * less `subtract`.  Zero is no reference.
  *
- * Access.  Load with plain loads.  Before a store, pass the reference that it overwrites to
- * ebbgc_overwrite(); then store, value and tag in any order.  One thread at a time: the program
- * orders accesses of several threads.  A concurrent tracer may read a value and a tag that do not
- * belong together; it ignores a value that is not the address of an object.
+ * Access.  Load with plain loads.  Before a store, pass the reference that it overwrites (of an
+ * AMBIGUOUS slot: the word) to ebbgc_overwrite(); then store, value and tag in any order.  One
+ * thread at a time: the program orders accesses of several threads.  A concurrent tracer may read a
+ * value and a tag that do not belong together; it ignores a value that is not the address of an
+ * object.
  *
  * Moving.  In a later version that moves objects, only a stopped world or an accessor of the
  * thread that loads changes these words: TAGGED keeps tag and offset; VALUE_AND_TAG is changed only
@@ -498,7 +508,9 @@ struct ebbgc_layout {
 	/*
 	 * As trace(), for references that are weak or have tags; not in types with EBBGC_WEAK.  It
 	 * may read fields that the program changes meanwhile if it reads each once and bounds what
-	 * it does with them.
+	 * it does with them.  Other memory that these lead to must last until the end of the cycle;
+	 * with a nursery, an object that is new may be freed before.  Only what a fibre's edges()
+	 * reads does not change meanwhile.
 	 */
 	void (*edges)(void *object, struct ebbgc_edges *edges);
 	uint64_t fibre_offset;		/* EBBGC_FIBRE: an aligned uint64_t of the collector's */
@@ -507,7 +519,8 @@ struct ebbgc_layout {
 /*
  * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
  * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
- * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
+ * lie outside of the object or overlap its length field or, as that field, the collector's word in
+ * a fibre, -E2BIG for a layout of a later version,
  * -ENOTSUP for slots and edges() without EBBGC_ALL_STORES in a heap with nursery_bytes, for both in
  * one with objects that may move, and for the latter in one with the former, -ENOSPC beyond 65533
  * types, -ENOMEM, -ECHILD.
@@ -581,7 +594,7 @@ static inline void ebbgc_poll(ebbgc_mutator_t *mutator)
 EBBGC_API int ebbgc_blocked_begin(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_blocked_end(ebbgc_mutator_t *mutator);
 
-/* Returns fn(arg), called in a blocked region; works in any heap. */
+/* Returns fn(arg), called in a blocked region, which fn ends by returning; works in any heap. */
 EBBGC_API void *ebbgc_blocked_call(ebbgc_mutator_t *mutator, void *(*fn)(void *arg), void *arg);
 
 /* --- allocation ------------------------------------------------------------------------- */
@@ -860,9 +873,10 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 
 /*
  * For slots of struct ebbgc_slots and of edges(), and for references that the program replaces
- * without ebbgc_store(): call before the store, with no safepoint in between, with the object that
- * holds the slot, or null if it is unknown, and the old reference, or null.  Types without
- * EBBGC_ALL_STORES need no call where the old reference is null.
+ * without ebbgc_store(): call before the store, with no safepoint in between, with the object whose
+ * slot it is, or whose edges() reads it, or null if that is unknown, and the old reference, or
+ * null; of an ambiguous slot, the old word as it is.  Types without EBBGC_ALL_STORES need no call
+ * where the old reference is null.
  */
 EBBGC_API void ebbgc_overwrite_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old);
 static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t old)
@@ -873,8 +887,10 @@ static inline void ebbgc_overwrite(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 
 /*
  * ebbgc_overwrite() that finds the object by the slot's address: `slot` is the word in an object
- * whose type describes it, or a word that a fibre or a root callback visits.  `value` is the
- * reference that is stored, or null: a nursery has work only if its object is new.
+ * whose type describes it, or a word that a fibre or a root callback visits.  For a word elsewhere
+ * that an object's edges() reads, in a leaf or in C memory, call ebbgc_overwrite(): this function
+ * does not find the object, and a nursery would free what is stored.  `value` is the reference (or
+ * the ambiguous word) that is stored, or null: a nursery has work only if its object is new.
  */
 EBBGC_API void ebbgc_replace_slow(ebbgc_mutator_t *mutator, const void *slot, ebbgc_ref_t old,
 				  ebbgc_ref_t value);
@@ -943,8 +959,10 @@ EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
 
 /*
  * Calls fn(arg, edges) for roots that C structures hold, such as an interpreter's state, until it
- * is removed.  The collector calls it with all threads stopped, once or more in a cycle; fn must
- * not call functions of the heap.  References that it passes as weak are strong.
+ * is removed.  The collector calls it with all threads stopped, once or more in a cycle, and so
+ * does the thread of minor cycles: fn deadlocks if it takes a lock which one of the stopped threads
+ * holds at a safepoint.  fn must not call functions of the heap.  References that it passes as weak
+ * are strong.
  */
 typedef void (*ebbgc_roots_fn)(void *arg, struct ebbgc_edges *edges);
 
@@ -1039,7 +1057,10 @@ EBBGC_API void ebbgc_finalizers_all(ebbgc_mutator_t *mutator);
 
 /* --- collection and figures ------------------------------------------------------------- */
 
-/* Runs a full collection with the world stopped; returns when it is done.  -ECHILD after fork. */
+/*
+ * Runs a full collection with the world stopped; returns when it is done.  A safepoint.  -ECHILD
+ * after fork.
+ */
 EBBGC_API int ebbgc_collect(ebbgc_mutator_t *mutator);
 
 /* Requests a cycle in the heap's own mode and does not wait for it. */
@@ -1047,8 +1068,8 @@ EBBGC_API void ebbgc_collect_start(ebbgc_mutator_t *mutator);
 
 /*
  * Between suspend and resume no cycle, nor minor cycle, begins, unless the heap is full or the
- * program requests one.  They nest.  Suspend waits for the end of the current one.  Resume counts
- * all objects that now live as new.
+ * program requests one.  They nest.  Suspend waits for the end of the current one: a safepoint.
+ * Resume counts all objects that now live as new.
  */
 EBBGC_API void ebbgc_cycles_suspend(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_cycles_resume(ebbgc_mutator_t *mutator);
@@ -1061,9 +1082,11 @@ EBBGC_API void ebbgc_cycles_resume(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_external_bytes(ebbgc_mutator_t *mutator, int64_t bytes);
 
 /*
- * Runs a full collection and, before threads run again, calls fn(arg, object) for each object that
- * is reachable, in address order.  fn may read and write the objects' own bytes, also their slots,
- * but must not call functions of the heap.  -ECHILD, -EBUSY during another call.
+ * Runs a full collection and, before threads run again, calls fn(arg, object) on the collector's
+ * thread for each object that is reachable, in address order.  fn may read and write the objects'
+ * own bytes, also their slots, but must not call functions of the heap; it deadlocks if it takes a
+ * lock which a thread, such as the caller, holds at a safepoint.  A safepoint.  -ECHILD, -EBUSY
+ * during another call.
  */
 EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
 			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);
@@ -1072,10 +1095,10 @@ EBBGC_API int ebbgc_heap_each(ebbgc_mutator_t *mutator,
  * Stops all threads, but collects nothing, and calls fn(arg, object) for each object that was not
  * freed yet, reachable or not, in address order.  fn may read the objects' bytes (a slot may name
  * where an object of an EBBGC_MOVABLE type was before it moved), but must store no
- * reference in the heap and call no function of the heap but ebbgc_type_of().  An object that fn
- * notes down may be unreachable: before the caller's next safepoint, pass it to ebbgc_weak_read()
- * with EBBGC_CLEAR_LAST, which returns null if it is dead, and keep what that returns.  A
- * safepoint.  -ECHILD.
+ * reference in the heap, call no function of the heap but ebbgc_type_of(), and take no lock which
+ * another thread holds at a safepoint.  An object that fn notes down may be unreachable: before the
+ * caller's next safepoint, pass it to ebbgc_weak_read() with EBBGC_CLEAR_LAST, which returns null
+ * if it is dead, and keep what that returns.  A safepoint.  -ECHILD.
  */
 EBBGC_API int ebbgc_heap_walk(ebbgc_mutator_t *mutator,
 			      void (*fn)(void *arg, ebbgc_ref_t object), void *arg);

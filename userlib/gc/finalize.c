@@ -70,6 +70,9 @@ void ebbgc_finalizers_all(ebbgc_mutator_t *mutator)
 
 	if (os_forked(h->pid))
 		return;
+	/* Some may be dead: they live again, with all that they lead to. */
+	if (h->settled)
+		barrier_find(h);
 	pthread_mutex_lock(&h->lock);
 	from = ready->count;
 	/* Reserved when they were added.  The objects are alive, or in the snapshot of a cycle. */
@@ -124,9 +127,8 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	size_t ran;
 
-	if (os_forked(h->pid))
-		return 0;
-	for (ran = 0; ran < limit; ran++) {
+	/* A finalizer may fork, too. */
+	for (ran = 0; ran < limit && !os_forked(h->pid); ran++) {
 		struct ebbgc_frame frame;
 		struct finalizer f;
 		ebbgc_ref_t object;

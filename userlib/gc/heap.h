@@ -447,10 +447,10 @@ struct ebbgc_heap {
 	bool settled_last;		/* as `settled`, for EBBGC_CLEAR_LAST */
 	bool has_last;			/* references of EBBGC_CLEAR_LAST were found; atomic */
 	/*
-	 * The program has found an unmarked object by EBBGC_CLEAR_LAST, and may store other
-	 * references to what it leads to: nothing is cleared before the next pause, and nothing
-	 * else reads as null.  Atomic; set under `clearing`, which also guards each slot's clearing
-	 * while `settled` without `settled_last`.
+	 * The program has found an unmarked object by EBBGC_CLEAR_LAST, or will have it finalized,
+	 * and may store other references to what it leads to: nothing is cleared before the next
+	 * pause, and nothing else reads as null.  Atomic; set under `clearing`, which also guards
+	 * each slot's clearing while `settled` without `settled_last`.
 	 */
 	bool found;
 	pthread_mutex_t clearing;

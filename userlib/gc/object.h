@@ -131,7 +131,8 @@ static inline bool weak_are_null(const struct ebbgc_heap *h)
 static inline bool all_marked(const struct ebbgc_heap *h)
 {
 	return h->settled_last ||
-	       (h->settled && !__atomic_load_n(&h->has_last, __ATOMIC_RELAXED));
+	       (h->settled && !__atomic_load_n(&h->has_last, __ATOMIC_RELAXED) &&
+		!__atomic_load_n(&h->found, __ATOMIC_RELAXED));
 }
 
 /*

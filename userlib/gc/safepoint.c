@@ -243,7 +243,9 @@ static void *blocked_call(void *arg)
 	pthread_mutex_unlock(&call->m->heap->lock);
 	/* The caller's frame is scanned: the result may be an object of another heap. */
 	call->result = call->fn(call->arg);
-	blocked_end(call->m);
+	/* In a child that fn has made, the lock may be held for ever, and the world be stopped. */
+	if (!os_forked(call->m->heap->pid))
+		blocked_end(call->m);
 	return call->result;
 }
 

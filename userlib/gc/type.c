@@ -14,6 +14,12 @@ static bool in_length(const struct ebbgc_layout *l, uint64_t offset)
 	       offset + 8 > l->length_offset;
 }
 
+/* Is the word one that holds no reference: of the length field, or the collector's in a fibre? */
+static bool is_taken(const struct ebbgc_layout *l, uint64_t offset)
+{
+	return in_length(l, offset) || ((l->flags & EBBGC_FIBRE) && offset == l->fibre_offset);
+}
+
 static bool run_is_valid(const struct ebbgc_layout *l, const struct ebbgc_run *run)
 {
 	if (run->offset % 8 || run->stride % 8 || !run->stride)
@@ -26,7 +32,7 @@ static bool run_is_valid(const struct ebbgc_layout *l, const struct ebbgc_run *r
 	for (uint32_t i = 0; i < run->count; i++) {
 		uint64_t offset = run->offset + (uint64_t)i * run->stride;
 
-		if (offset + 8 > l->size || in_length(l, offset))
+		if (offset + 8 > l->size || is_taken(l, offset))
 			return false;
 	}
 	return true;
@@ -76,7 +82,8 @@ static bool layout_is_valid(const struct ebbgc_layout *l)
 	if ((l->flags & EBBGC_WEAK) && (l->slot_count || l->edges))
 		return false;
 	if (l->flags & EBBGC_FIBRE ? !l->edges || l->fibre_offset % 8 || l->size < 8 ||
-				     l->fibre_offset > l->size - 8 :
+				     l->fibre_offset > l->size - 8 ||
+				     in_length(l, l->fibre_offset) :
 				     l->fibre_offset)
 		return false;
 	if (l->length_width) {
@@ -90,7 +97,7 @@ static bool layout_is_valid(const struct ebbgc_layout *l)
 	for (uint64_t bits = l->bitmap; bits; bits &= bits - 1) {
 		uint64_t offset = 8 * (uint64_t)__builtin_ctzll(bits);
 
-		if (offset + 8 > l->size || in_length(l, offset))
+		if (offset + 8 > l->size || is_taken(l, offset))
 			return false;
 	}
 	for (size_t i = 0; i < l->run_count; i++)
