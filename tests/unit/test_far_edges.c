@@ -416,6 +416,59 @@ static void wrong_hints(void **state)
 	pass_extents(at, false);
 }
 
+static uint64_t requests(enum wire_far_op op)
+{
+	return __atomic_load_n(&world.l->far->counts.requests[op - WIRE_FAR_POOL],
+			       __ATOMIC_RELAXED);
+}
+
+/* The section of a table is not closed in vain: an allocation that fails swaps nothing. */
+static void sections_of_tables(void **state)
+{
+	ebbfar_t *far = open_at(world.tcp, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	uint64_t since;
+
+	for (int i = 0; i < FAR_ARENAS * (FAR_SECTIONS - 1); i++)
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x), 0);
+	since = requests(WIRE_FAR_CAS);
+	assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x), -ENOSPC);
+	assert_int_equal(requests(WIRE_FAR_CAS), since);
+	ebbfar_close(far);
+}
+
+/* An allocation does not look at all arenas of a large pool, but those that it looks at suffice. */
+static void many_arenas(void **state)
+{
+	enum { MOST = FAR_MANY_ARENAS * (FAR_SECTIONS - 1) };
+	static struct ebbfar_extent x[MOST];
+	ebbfar_t *far = open_at(world.tcp, EBBFAR_CREATE), *other = open_at(world.tcp, 0);
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	uint64_t since;
+
+	for (int i = 0; i < MOST; i++)
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x[i]), 0);
+	assert_int_equal(pool->arenas, FAR_MANY_ARENAS);
+	assert_true(requests(WIRE_FAR_READ) < 20 * FAR_MANY_ARENAS);
+	/* What this member has freed is found at once, and what others have freed, too. */
+	for (int i = 0; i < 3; i++) {
+		struct ebbfar_extent *y = &x[100 + 200 * i];
+
+		since = requests(WIRE_FAR_READ);
+		assert_int_equal(ebbfar_free(far, y), 0);
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, y), 0);
+		assert_true(requests(WIRE_FAR_READ) - since < 5);
+		assert_int_equal(ebbfar_take(other, ebbfar_member(far), y), 0);
+		assert_int_equal(ebbfar_free(other, y), 0);
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, y), 0);
+	}
+	/* A member that is new looks at all of them. */
+	assert_int_equal(ebbfar_free(far, &x[MOST / 2]), 0);
+	assert_int_equal(ebbfar_alloc(other, EBBFAR_EXTENT_MOST, &x[MOST / 2]), 0);
+	ebbfar_close(other);
+	ebbfar_close(far);
+}
+
 /* --- processes and signals -------------------------------------------------------- */
 
 static void child_of_fork(void **state)
@@ -600,6 +653,8 @@ int main(void)
 		BOTH(found_again),
 		BOTH(freed_for_others),
 		BOTH(wrong_hints),
+		cmocka_unit_test_setup_teardown(sections_of_tables, by_tcp, end_far_donor),
+		cmocka_unit_test_setup_teardown(many_arenas, with_many_arenas, end_far_donor),
 		BOTH(child_of_fork),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),

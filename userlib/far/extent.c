@@ -12,6 +12,12 @@
 
 /* Searches of all arenas while other members are faster. */
 #define TRIES 4
+/*
+ * Other arenas that are tried before the pool grows.  A pool of more may get larger than it must,
+ * by one arena in so many; all are tried before -ENOSPC, and by the first allocation of a class.
+ */
+#define OTHERS 16
+#define ALL_OTHERS UINT32_MAX
 /* A search of all words that takes longer is made again after as many times its duration. */
 #define SEARCH_MS 200
 #define SEARCH_PAUSE 10
@@ -313,19 +319,24 @@ static int allocate_in(ebbfar_t *far, uint32_t class, uint32_t arena, struct ebb
 	return r;
 }
 
-/* Tries the arenas, the one of the last allocation first. */
-static int allocate(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+/*
+ * Tries the arena of the last allocation, then up to @others, in turn: to try all of them each time
+ * that one is full would take a time that grows with the square of their number.
+ */
+static int allocate(ebbfar_t *far, uint32_t class, uint32_t others, struct ebbfar_extent *x)
 {
-	uint32_t first = far->views[class].used ? far->views[class].arena : 0, n = far->arenas;
+	struct member_view *mv = &far->views[class];
+	uint32_t n = far->arenas, arena = mv->used ? mv->arena : 0;
 	int result = -ENOSPC;
 
-	for (uint32_t i = 0; i < n; i++) {
-		int r = allocate_in(far, class, (first + i) % n, x);
+	for (uint32_t i = 0; n && i <= n && i <= others; i++) {
+		int r = allocate_in(far, class, arena, x);
 
 		if (r == -EBUSY)
 			result = r;
 		else if (r != -ENOSPC)
 			return r;
+		arena = mv->turn++ % n;
 	}
 	return result;
 }
@@ -435,6 +446,9 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim 
 			r = r > 0 ? 0 : r;
 			continue;
 		}
+		/* The slots of the table's pages are the donor's: it is never empty. */
+		if ((uint64_t)s << EBB_FAR_SECTION_SHIFT < far->table)
+			continue;
 		r = how == TRIM_HINTED ? seems_empty(hints[s], class) :
 					 is_empty(far, arena, s, class);
 		if (r <= 0)
@@ -495,14 +509,18 @@ static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 			return r;
 		r = member_grow(far);
 	}
-	if (r == -ENOSPC)
-		r = free_kept(far) ?: trim(far, class);
-	return r ?: allocate(far, class, x);
+	if (r != -ENOSPC)
+		return r;
+	r = allocate(far, class, ALL_OTHERS, x);
+	if (r != -ENOSPC)
+		return r;
+	r = free_kept(far) ?: trim(far, class);
+	return r ?: allocate(far, class, ALL_OTHERS, x);
 }
 
 int extent_allocate(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 {
-	uint32_t class = ebb_far_class(size);
+	uint32_t class = ebb_far_class(size), others;
 	int r;
 
 	if (!size || class > EBB_FAR_WHOLE_CLASS)
@@ -511,9 +529,10 @@ int extent_allocate(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 		return 0;
 	if (allocate_at_once(far, class, x))
 		return 0;
-	r = allocate(far, class, x);
+	others = far->views[class].used ? OTHERS : ALL_OTHERS;
+	r = allocate(far, class, others, x);
 	for (int i = 0; i < TRIES && r == -EBUSY; i++)
-		r = allocate(far, class, x);
+		r = allocate(far, class, others, x);
 	if (r == -ENOSPC)
 		r = allocate_more(far, class, x);
 	return r == -EBUSY ? -EAGAIN : r;
@@ -551,7 +570,11 @@ int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 		r = member_reach(far, arena_of(&x));
 	if (!r)
 		r = keep(far, &x, &n);
-	return r > 0 ? free_names(far, arena_of(&x), &n, 1) : r;
+	if (r > 0)
+		r = free_names(far, arena_of(&x), &n, 1);
+	if (!r)
+		far->views[n.class].turn = arena_of(&x);
+	return r;
 }
 
 int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)

@@ -17,6 +17,7 @@
 struct member_view {
 	bool used;
 	uint32_t arena;
+	uint32_t turn; /* modulo the number of arenas: the other one that is tried next */
 	uint32_t next; /* word of .view.line that is tried next */
 	struct far_view view;
 };
