@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* libebbfar at its edges: names that are wrong, freed extents, signals, donors that are lost. */
 #include <errno.h>
+#include <linux/capability.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,7 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -506,6 +510,37 @@ static void child_of_fork(void **state)
 	ebbfar_close(far);
 }
 
+/* Whether an allocation fails with -ENOMEM while this process may not lock an arena. */
+static bool fails_without_memory(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
+	const struct rlimit page = { 4096, 4096 };
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	int first, second;
+
+	if (syscall(SYS_capset, &header, none) || setrlimit(RLIMIT_MEMLOCK, &page) ||
+	    mlockall(MCL_FUTURE))
+		return false;
+	first = ebbfar_alloc(far, 1, &x);
+	munlockall();
+	second = ebbfar_alloc(far, 1, &x);
+	ebbfar_close(far);
+	return first == -ENOMEM && !second;
+}
+
+/* It is not told to try again: that is for allocations that others were faster with. */
+static void locked_memory(void **state)
+{
+	int status;
+
+	if (!fork())
+		_exit(!fails_without_memory());
+	wait(&status);
+	assert_int_equal(status, 0);
+}
+
 static volatile int signals;
 static pthread_t counted;
 
@@ -656,6 +691,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sections_of_tables, by_tcp, end_far_donor),
 		cmocka_unit_test_setup_teardown(many_arenas, with_many_arenas, end_far_donor),
 		BOTH(child_of_fork),
+		cmocka_unit_test_setup_teardown(locked_memory, by_mapping, end_far_donor),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),
 		BOTH(lost),
