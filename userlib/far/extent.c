@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 
@@ -18,6 +19,9 @@
  */
 #define OTHERS 16
 #define ALL_OTHERS UINT32_MAX
+/* Arenas where empty sections are looked for before the pool grows; how many are freed of one. */
+#define TRIMMED_ARENAS 8
+#define TRIMMED_SECTIONS 8
 /* A search of all words that takes longer is made again after as many times its duration. */
 #define SEARCH_MS 200
 #define SEARCH_PAUSE 10
@@ -422,19 +426,22 @@ static int mend_hints(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t 
 enum trim { TRIM_HINTED, TRIM_ALL };
 
 /*
- * Makes memory that can be allocated in @class of empty sections of other classes, and of free
- * slots that no hint shows.  Returns how many, or -errno.
+ * Makes memory that can be allocated in @class of up to @most empty sections of other classes, and
+ * of free slots that no hint shows.  Returns how many, or -errno.
  */
-static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim how)
+static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim how, int most)
 {
 	uint64_t states[EBB_FAR_ARENA_SECTIONS], hints[EBB_FAR_ARENA_SECTIONS];
+	const struct far_verb both = {
+		.kind = FAR_EXECUTE, .reads = 2,
+		.read = { { ebb_far_section_at(0), states, far->sections },
+			  { ebb_far_hint_at(far->sections, 0), hints, far->sections } },
+	};
 	int trimmed = 0, r = member_reach(far, arena);
 
 	if (!r)
-		r = read_table(far, arena, ebb_far_section_at(0), states, far->sections);
-	if (!r)
-		r = read_table(far, arena, ebb_far_hint_at(far->sections, 0), hints, far->sections);
-	for (uint32_t s = 0; s < far->sections && !r; s++) {
+		r = execute(far, arena, &both);
+	for (uint32_t s = 0; s < far->sections && trimmed < most && !r; s++) {
 		uint32_t class = ebb_far_section_class(states[s]);
 
 		if (ebb_far_section_state(states[s]) != EBB_FAR_OPEN ||
@@ -466,7 +473,7 @@ static int trim_arenas(ebbfar_t *far, uint32_t class, enum trim how)
 	int trimmed = 0;
 
 	for (uint32_t i = 0; i < far->arenas; i++) {
-		int r = trim_arena(far, i, class, how);
+		int r = trim_arena(far, i, class, how, INT_MAX);
 
 		if (r < 0)
 			return r;
@@ -496,13 +503,40 @@ static int trim(ebbfar_t *far, uint32_t class)
 }
 
 /*
+ * Allocates in empty sections of other classes, if there are some in the arenas whose turn it is:
+ * a program that uses one size after the other does not need memory for each.
+ */
+static int allocate_trimmed(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	enum trim how = far->maps ? TRIM_ALL : TRIM_HINTED;
+	uint32_t n = far->arenas < TRIMMED_ARENAS ? far->arenas : TRIMMED_ARENAS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t arena = far->trims++ % far->arenas;
+		int r = trim_arena(far, arena, class, how, TRIMMED_SECTIONS);
+
+		if (!r)
+			continue;
+		/* Its image of the sections is old. */
+		far->views[class].used = false;
+		r = r > 0 ? allocate_in(far, class, arena, x) : r;
+		if (r != -ENOSPC && r != -EBUSY)
+			return r;
+	}
+	return -ENOSPC;
+}
+
+/*
  * Allocates in the next arena, which other members may have added and filled already, and so on.
  * Without memory for another one, allocates after a trim.
  */
 static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 {
-	int r = member_grow(far);
+	int r = allocate_trimmed(far, class, x);
 
+	if (r != -ENOSPC)
+		return r;
+	r = member_grow(far);
 	while (!r) {
 		r = allocate_in(far, class, far->arenas - 1, x);
 		if (r != -ENOSPC && r != -EBUSY)
