@@ -88,10 +88,10 @@ help:
 
 ## make                       build everything under build/
 ## sudo make demo             run six real programs in remote memory, with and without ebb
-## sudo make check            run lint, unit and system tests and two guests; 15 minutes on two CPUs
+## sudo make check            run lint, unit and system tests and a guest; 18 minutes on two CPUs
 ## sudo make check-all        run check, the long tests and every guest; resume by group
 ##			   (FRESH=1: start over)
-## sudo make check-outside   run other projects' test suites with and without ebb, compare their
+## sudo make check-outside    run other projects' test suites with and without ebb, compare their
 ##			   verdicts; resume by suite (ONLY= FRESH=1 JSON=FILE)
 ## make lint                  check layers, language and style; run clang-format, clang-tidy,
 ##			   shellcheck and mandoc
@@ -101,7 +101,8 @@ help:
 ## make unit                  run only the unit tests, without root (SANITIZE=1: with ASan and UBSan)
 ## make model-far             check far memory's protocol in more states than `make unit` does
 ##			   (about ten minutes on two CPUs, 600 MB)
-## make model-heap            check the far cycle and the protocols of Mako and Semeru likewise
+## make model-heap            check the far cycle and the protocols of Mako and Semeru in more states
+##			   than `make unit` does
 ## make gc-sanitize           run libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make lua                   build Lua 5.4.4 on libebbgc; fetch its source from Debian
 ## make check-lua             test it against Debian's lua5.4 (LUA_TESTS=DIR: and by Lua's own tests)
@@ -131,7 +132,7 @@ help:
 ## sudo make bench-neighbour  measure miss latency beside a prefetching cgroup
 ## sudo make bench-cost       account for the processor time of a page, by component (OLD=DIR: and
 ##			   compare with another build)
-## sudo make bench-cost-guest  count what a page takes on cgroup v2, and with ublk, in a guest
+## sudo make bench-cost-guest count what a page takes on cgroup v2, and with ublk, in a guest
 ## sudo make bench-device     compare page latency of each transport with the bare FUSE file
 ## sudo make bench-guest      compare kernel module and ublk with NVMe-oF and nbd, counted in a guest
 ## make kmod KDIR=...         build the kernel module for the headers in KDIR, 6.1 to 6.12
@@ -144,6 +145,7 @@ help:
 ##			   kernels of Debian 12; DEBIAN=13: only Debian 13; AT_ONCE=1: one guest
 ##			   at a time)
 ## make rpm-lint              check packaging/rpm/ebb.spec
+## make install-dkms          install the source of the kernel module, for dkms(8)
 ## make clean                 remove build/
 ## Variables: V=1: show commands; NO_DEPS=1: install no packages; GUEST=1 (demo): run in a guest
 

@@ -3,7 +3,7 @@
 
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
-NMDIR := $(PREFIX)/lib/NetworkManager/dispatcher.d/pre-down.d
+NMDIR := $(PREFIX)/lib/NetworkManager/dispatcher.d
 
 PROGRAMS_SBIN := ebbd ebb-swapd ebb-donord ebbctl
 PROGRAMS_BIN := ebb-sim
@@ -41,9 +41,10 @@ install-config: all
 	$(Q)for d in sysusers tmpfiles modules-load; do \
 		install -D -m 644 packaging/$$d/ebb.conf "$(DESTDIR)$(PREFIX)/lib/$$d.d/ebb.conf" || exit 1; done
 	$(Q)install -D -m 644 packaging/udev/70-ebb.rules "$(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ebb.rules"
-	$(Q)install -d "$(DESTDIR)$(NMDIR)"
+	$(Q)install -d "$(DESTDIR)$(NMDIR)/pre-down.d"
 	$(Q)sed 's|@PREFIX@|$(PREFIX)|' packaging/networkmanager/50-ebb-sleep > "$(DESTDIR)$(NMDIR)/50-ebb-sleep"
 	$(Q)chmod 755 "$(DESTDIR)$(NMDIR)/50-ebb-sleep"
+	$(Q)ln -sf ../50-ebb-sleep "$(DESTDIR)$(NMDIR)/pre-down.d/50-ebb-sleep"
 	$(Q)install -D -m 644 packaging/systemd/ebb.catalog "$(DESTDIR)$(PREFIX)/lib/systemd/catalog/ebb.catalog"
 	$(Q)install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/ebb/prometheus" packaging/prometheus/*.yml
 	$(Q)install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/ebb/grafana" packaging/grafana/*.json

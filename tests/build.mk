@@ -59,6 +59,7 @@ $(patsubst %,$(B)/tests/unit/test_%,emergency fairness loop quotas recall): $(DO
 FAR_WORLD := $(B)/obj/tests/unit/far_world.o
 $(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edges far_resume far_batch far_small far_verbs): \
 	$(FAR_WORLD)
+$(B)/tests/unit/test_far_edges: private override CFLAGS += -Wl,--wrap=poll
 $(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
 # The borrower of jobs, with donors of the test's.
@@ -90,7 +91,7 @@ $(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
 $(B)/tests/unit/test_dsm_sync: private override CFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=link_run,--wrap=pthread_cond_clockwait
 
 $(B)/tests/unit/test_dsm_replicas: private override CFLAGS += -Iuserlib/far \
-	-Wl,--wrap=calloc $(foreach f,submit complete alloc check notify wait published publish room why,-Wl,--wrap=ebbfar_$(f))
+	-Wl,--wrap=calloc $(foreach f,submit complete alloc check notify wait published publish room why close,-Wl,--wrap=ebbfar_$(f))
 # libebbdsm with a donor in the same process.
 $(B)/tests/unit/test_dsm_replicas $(B)/tests/unit/test_dsm_library $(B)/tests/unit/test_dsm_sync $(B)/tests/unit/test_dsm_tasks $(B)/tests/unit/test_dsm_check: $(FAR_WORLD) $(FAR_OBJECTS) $(DSM_OBJECTS)
 

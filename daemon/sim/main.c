@@ -17,7 +17,7 @@ static const struct command *const commands[] = {
 static void usage(FILE *to)
 {
 	fprintf(to, "Usage: " PROGRAM " COMMAND [OPTION...] [ARGUMENT...]\n"
-		"Analyse traces, simulate prefetch policies and clusters.\n\n");
+		"Analyse traces, simulate prefetch policies, clusters and heaps.\n\n");
 	for (const struct command *const *c = commands; *c; c++)
 		fprintf(to, "  %-10s  %s\n", (*c)->object, (*c)->help);
 	fprintf(to, "\n" PROGRAM " COMMAND --help prints the options.\n");

@@ -25,7 +25,7 @@ static const struct option_spec specs[] = {
 	       "redundancy if a donor is lost: local disk, replicas or none [disk]"),
 	OPTION("key", OPTION_STRING, key, "FILE",
 	       "key of this borrower, from which donors' keys are derived; enables TLS"),
-	OPTION("backup", OPTION_STRING, backup, "FILE", "backup file on a local disk"),
+	OPTION("backup", OPTION_STRING, backup, "FILE", "backup file on a local disk; required with durability disk"),
 	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
 	       "encrypt pages; auto: unless all donors are unix: [auto]"),
 	OPTION("frontend", OPTION_STRING, frontend, "fuse|ublk",

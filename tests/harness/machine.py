@@ -71,6 +71,15 @@ def sole_run(name):
             del os.environ[HELD]
 
 
+def another_run():
+    """Returns whether a run holds RUN_LOCK that did not start this process."""
+    if os.environ.get(HELD) or not os.path.exists(RUN_LOCK):
+        return False
+    inode = os.stat(RUN_LOCK).st_ino
+    return any(line.split()[5].endswith(f":{inode}") for line in read("/proc/locks").splitlines()
+               if "->" not in line)
+
+
 def read(path, otherwise=""):
     try:
         return Path(path).read_text()
@@ -405,11 +414,12 @@ def clean(wanted=None, found=things):
 @contextmanager
 def nothing_left(found=things):
     """
-    Fails if the `with` block leaves anything behind, and removes that.  While other ebb processes
-    run that this run did not start, it judges and removes only its own processes.
+    Fails if the `with` block leaves anything behind, and removes that.  While another run has the
+    machine, or ebb processes run that this run did not start, it judges and removes only its own
+    processes.
     """
     def ours():
-        others = set(processes()) - set(test_processes())
+        others = another_run() or set(processes()) - set(test_processes())
         if found == things and others:
             return dict(process_thing(*row) for row in test_processes().items())
         return found()

@@ -20,6 +20,10 @@ SCAN = BUILD / "tests" / "scan"
 # Exit statuses of ebb's programs: daemon/lib/base/error.h.
 FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
 
+# How a process ends of which the kernel cannot read a page: by a fault of its own, or, if the page
+# has the thread's rseq area, on its way back to user mode.
+UNREADABLE = -signal.SIGBUS, -signal.SIGSEGV
+
 
 class Cgroup:
     """A memory cgroup (v1 with its v2 twin, or v2) below the tests' parent."""

@@ -18,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import sources
 import suites
 import worlds
 from check import give_back
@@ -114,6 +115,11 @@ def install(packages):
 
 def run_suite(suite):
     install(suite.packages)
+    try:
+        if suite.prepare:
+            suite.prepare()
+    except sources.Unavailable as e:
+        raise Skip("source", e) from e
     with machine.swap_locked():
         try:
             road.check_machine(RAM, SPACE, WORK, ())
@@ -182,7 +188,8 @@ def main():
     with road.interrupts:
         try:
             WORK.mkdir(parents=True, exist_ok=True)
-            results = run_all(suites.choose(os.environ.get("ONLY")), run_suite, machine.state())
+            with machine.sole_run("check-outside"):
+                results = run_all(suites.choose(os.environ.get("ONLY")), run_suite, machine.state())
         except road.Stopped as e:
             road.say(f"stopped by {e}; swap is off")
             return 130

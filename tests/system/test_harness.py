@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the tests themselves promise: one that fails does not fail the next."""
+import fcntl
 import os
 import subprocess
 import sys
@@ -152,3 +153,22 @@ def test_a_second_run_is_refused_and_removes_nothing(monkeypatch, tmp_path):
         assert f"first (pid {os.getpid()}) uses this machine" in done.stderr, done.stderr
         assert done.stdout == ""
     assert run().stdout == "ran\n"
+
+
+def test_what_another_run_makes_is_not_removed(monkeypatch, tmp_path):
+    """Else one test that a developer runs kills the programs of a whole run beside it."""
+    monkeypatch.setattr(machine, "RUN_LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(machine, "processes", dict)
+    monkeypatch.delenv(machine.HELD, raising=False)
+    monkeypatch.delenv(machine.SHARD, raising=False)
+    cgroup = machine.memory_root()[0] / f"ebb-test-{os.getpid()}"
+    assert not machine.another_run()
+    try:
+        with open(machine.RUN_LOCK, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert machine.another_run()
+            with machine.nothing_left():
+                cgroup.mkdir()
+            assert cgroup.exists()
+    finally:
+        cgroup.rmdir()

@@ -201,13 +201,36 @@ SAMPLES = {
     "stressapptest": ("Stats: Completed: 8.00M in 4.0s 2.0MB/s, with 0 hardware incidents, 0 errors\n"
                       "Status: PASS - please verify no corrected errors\n",
                       ["0 hardware incidents, 0 errors", "Status: PASS"]),
+    "stress-ng": ("stress-ng: metrc: [16] stressor       bogo ops real time  usr time  sys time   bogo ops/s\n"
+                  "stress-ng: metrc: [16] qsort   1      0.26      0.19      0.06       230.99\n"
+                  "stress-ng: metrc: [16] qsort           58173142.69 qsort comparisons per sec (mean)\n"
+                  "stress-ng: fail:  [16] qsort: an element was out of order\n"
+                  "stress-ng: info:  [16] unsuccessful run completed in 0.30s\n",
+                  ["qsort   1", "fail:  [16] qsort: an element was out of order", "unsuccessful run"]),
+    "python": ("test_a (test.test_x.T.test_a) ... ok\nRan 131 tests in 3.032s\n\nOK (skipped=4)\n"
+               "FAIL: test_b (test.test_x.T.test_b)\n== Tests result: FAILURE ==\n",
+               ["Ran 131 tests", "OK (skipped=4)", "FAIL: test_b (test.test_x.T.test_b)", "Tests result: FAILURE"]),
     "redis": ("keys before: 9\ndigest before: ab\n\"test\",\"rps\"\n\"SET\",\"7.5\",\"1\"\n",
               ["keys before: 9", "digest before: ab", "SET"]),
+    "sysbench": ("    transactions:   300    (5.40 per sec.)\n    reconnects: 0\n"
+                 "sbtest1\tcheck\tstatus\tOK\nsbtest1\t3394755546\n",
+                 ["transactions:   300", "sbtest1\tcheck\tstatus\tOK", "sbtest1\t3394755546"]),
+    "postgres": ("number of failed transactions: 0 (0.000%)\ntps = 168.3\nsum of history 4000 26011\n"
+                 "amcheck finds nothing\nBlocks scanned:  12478\nBad checksums:  0\n",
+                 ["number of failed transactions: 0 (0.000%)", "sum of history 4000 26011",
+                  "amcheck finds nothing", "Bad checksums:  0"]),
+    "kernel": ("objects 90: ab  -\n", ["objects 90: ab  -"]),
+    "stockfish": ("info depth 7 nodes 2692\nNodes searched  : 259759\nNodes/second    : 868759\n", ["259759"]),
+    "hpcc": ("WALL  1000  1000  80  80   1   1     0.00 PASSED    2.385  0.00\n"
+             "    5 tests completed and passed residual checks.\nFound 3 errors in 2097152 locations (failed).\n"
+             "Solution Validates: avg error less than 1.000000e-13\nSuccess=1\n",
+             ["5 tests completed and passed residual checks", "Found 3 errors in 2097152 locations (failed).",
+              "Solution Validates", "Success=1"]),
 }
 
 
 @beside
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", [s.name for s in suites.SUITES])
 def test_verdict_is_extracted(name):
     of, = suites.choose(name)
     text, said = SAMPLES[name]

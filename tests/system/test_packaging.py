@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -218,6 +219,24 @@ def test_unit_is_hardened(tree, unit):
     assert float(score.group(1)) <= MOST_EXPOSED[unit], text
 
 
+# Settings that give a unit a mount namespace of its own: systemd.exec(5), SANDBOXING.
+OWN_MOUNTS = ("BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "InaccessiblePaths",
+              "LogNamespace", "MountAPIVFS", "NoExecPaths", "PrivateDevices", "PrivateIPC",
+              "PrivateMounts", "PrivateTmp", "ProcSubset", "ProtectControlGroups", "ProtectHome",
+              "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc",
+              "ProtectSystem", "ReadOnlyPaths", "ReadWritePaths", "RootDirectory", "RootImage",
+              "TemporaryFileSystem")
+
+
+def test_the_unit_that_enables_swap_and_ends_has_no_mount_namespace():
+    """
+    The kernel lists /dev/loop0 that was enabled there as /loop0.  And no ProtectClock=: before the
+    end of 2022, systemd took its DeviceAllow=char-rtc for all devices that the unit may use.
+    """
+    for key in (*OWN_MOUNTS, "ProtectClock"):
+        assert units.settings("ebb-sleep.service", key) == [], key
+
+
 def test_units_are_right(tree, tmp_path):
     for path in (tree / "usr/lib/systemd/system").iterdir():
         text = path.read_text()
@@ -264,26 +283,54 @@ def test_users_and_directories(tree):
     assert (root / "var/lib/ebb").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("event, sleeps, enabled, run", [
-    ("pre-down", "true", True, True), ("vpn-pre-down", "true", True, True),
-    ("pre-down", "false", True, False), ("pre-down", "true", False, False),
-    ("up", "true", True, False)])
-def test_swap_is_off_before_networkmanager_disconnects(tree, tmp_path, event, sleeps, enabled, run):
-    """Its dispatcher runs scripts that root alone can write; with programs of this test here."""
-    script = tree / "usr/lib/NetworkManager/dispatcher.d/pre-down.d/50-ebb-sleep"
+BUSCTL = "test -e sleeping && echo b true || echo b false"
+SYSTEMCTL = """case "$1" in
+--quiet) test -e "$2.$3" ;;
+*) test -e waking && echo deactivating || echo inactive ;;
+esac"""
+ENABLED = ("is-enabled.ebb-sleep.service", "sleeping")
+SLEEP, WAKE = "device sleep --timeout 2min", "device wake --timeout 10s"
+
+
+@pytest.mark.parametrize("event, state, sleep, later, ran", [
+    ("pre-down", ENABLED, "true", "", [SLEEP]),
+    ("vpn-pre-down", ENABLED, "true", "", [SLEEP]),
+    ("pre-down", ENABLED[:1], "true", "", []),
+    ("pre-down", ENABLED[1:], "true", "", []),
+    ("pre-down", ENABLED, "false", "touch is-active.ebb-sleep.service", [SLEEP, "1"]),
+    ("pre-down", ENABLED, "false", "rm sleeping", [SLEEP, "1"]),
+    ("up", ("asleep",), "true", "", [WAKE]),
+    ("vpn-up", ("asleep",), "true", "", [WAKE]),
+    ("up", (), "true", "", []),
+    ("up", ("asleep", "sleeping"), "true", "", []),
+    ("up", ("asleep", "waking"), "true", "", []),
+    ("down", (*ENABLED, "asleep"), "true", "", []),
+], ids=["link", "vpn", "no-sleep", "disabled", "unit-succeeds", "unit-fails", "still-off",
+        "still-off-vpn", "on", "asleep", "unit-wakes", "down"])
+def test_swap_is_off_before_networkmanager_disconnects(tree, tmp_path, event, state, sleep, later,
+                                                       ran):
+    """
+    And on again, if only then donors are reachable.  Its dispatcher runs scripts that root alone
+    can write.  Here with programs of this test: @sleep is what `ebbctl device sleep` does, and
+    @later happens while the script waits.
+    """
+    scripts = tree / "usr/lib/NetworkManager/dispatcher.d"
+    script = scripts / "50-ebb-sleep"
     assert script.stat().st_mode & 0o7777 == 0o755
-    text = script.read_text()
-    assert "\nexec /usr/sbin/ebbctl device sleep " in text
-    for name, line in (("busctl", f"echo b {sleeps}"), ("systemctl", "true" if enabled else "false"),
-                       ("ebbctl", f"echo $* >{tmp_path}/ran")):
+    assert (scripts / "pre-down.d" / script.name).readlink() == Path("..") / script.name
+    for name, line in (("busctl", BUSCTL), ("systemctl", SYSTEMCTL),
+                       ("ebbctl", f'echo "$@" >>ran; {sleep}'),
+                       ("sleep", f'echo "$@" >>ran; {later}')):
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(["sh", "-c", text.replace("/usr/sbin/ebbctl", str(tmp_path / "ebbctl")),
-                           "sh", "eth0", event], text=True, capture_output=True, timeout=60,
-                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    ran = tmp_path / "ran"
-    assert ran.exists() == run and (not run or ran.read_text() == "device sleep --timeout 2min\n")
+    for name in ("ran", *state):
+        (tmp_path / name).touch()
+    text = script.read_text().replace("/usr/sbin/", "").replace("/run/ebb/", "")
+    done = subprocess.run(["sh", "-c", text, "sh", "eth0", event], text=True, capture_output=True,
+                          timeout=60, cwd=tmp_path, check=False,
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert (done.returncode, done.stdout, done.stderr) == (int(sleep == "false"), "", "")
+    assert (tmp_path / "ran").read_text().splitlines() == ran
 
 
 # --- packages ------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ static struct fake {
 	int priority, discards, offs;
 } fake[4];
 
+static bool goes_on; /* a swapoff that was given up */
 static int checks, checked;
 static uint64_t checked_pages;
 static char dir[] = "/tmp/ebb-test-sleep-XXXXXX";
@@ -161,6 +162,11 @@ int swaps_off(const char *device, const char *block, const struct swapoff_option
 	return 0;
 }
 
+bool swapoff_goes_on(void)
+{
+	return goes_on;
+}
+
 int swaps_on(const char *name, const char *block, int priority, struct error *e)
 {
 	struct fake *f = of_block(block);
@@ -197,6 +203,7 @@ static struct fake *make(int i, const char *name, const char *block, int priorit
 static int setup(void **state)
 {
 	memset(fake, 0, sizeof(fake));
+	goes_on = false;
 	checks = checked = 0;
 	strcpy(dir + strlen(dir) - 6, "XXXXXX");
 	return mkdtemp(dir) && !setenv("EBB_RUN_DIR", dir, 1) ?
@@ -308,19 +315,46 @@ static void one_that_fails_wakes_the_others(void **state)
 	assert_true(a->on && b->on && a->autoclear && b->autoclear && !recorded("a") && !recorded("b"));
 }
 
-/* The kernel may complete a swapoff(2) that does not react to a signal. */
+/*
+ * The kernel may complete a swapoff(2) that does not react to a signal.  A later one waits for it,
+ * and is given up with -ETIMEDOUT.
+ */
 static void one_whose_swapoff_goes_on_is_remembered(void **state)
 {
+	const int results[] = { -EINPROGRESS, -ETIMEDOUT };
 	struct fake *a = make(0, "a", "/dev/loop0", 200), *b = make(1, "b", "/dev/loop1", 201);
-	struct error e = { 0 };
+	struct error e;
 
-	b->off = -EINPROGRESS;
-	assert_int_equal(sleeps(&e), -EINPROGRESS);
-	assert_true(a->on && !recorded("a") && recorded("b"));
-	b->on = false;
+	goes_on = true;
+	for (int i = 0; i < 2; i++) {
+		b->off = results[i];
+		e = (struct error){ 0 };
+		assert_int_equal(sleeps(&e), results[i]);
+		assert_true(a->on && !recorded("a") && recorded("b") && !b->autoclear);
+	}
+	e = (struct error){ 0 };
+	assert_int_equal(wakes(&e), -EIO);
+	assert_string_equal(e.text, "device b: a swapoff has not ended; "
+			    "run \"ebbctl device wake\" once it has");
+	assert_true(b->on && recorded("b") && !b->autoclear);
+	b->on = goes_on = false;
 	e = (struct error){ 0 };
 	assert_int_equal(wakes(&e), 1);
-	assert_true(b->on && !recorded("b"));
+	assert_true(b->on && b->autoclear && !recorded("b"));
+}
+
+static void one_whose_swapoff_was_stopped_is_awake(void **state)
+{
+	struct fake *a = make(0, "a", "/dev/loop0", 200);
+	struct error e = { 0 };
+
+	a->off = -EINPROGRESS;
+	goes_on = true;
+	assert_int_equal(sleeps(&e), -EINPROGRESS);
+	goes_on = false;
+	e = (struct error){ 0 };
+	assert_int_equal(wakes(&e), 0);
+	assert_true(a->on && a->autoclear && !recorded("a"));
 }
 
 static void a_dead_server_keeps_the_machine_awake(void **state)
@@ -387,6 +421,7 @@ int main(void)
 		TEST(all_pages_must_fit_before_the_first_swapoff),
 		TEST(one_that_fails_wakes_the_others),
 		TEST(one_whose_swapoff_goes_on_is_remembered),
+		TEST(one_whose_swapoff_was_stopped_is_awake),
 		TEST(a_dead_server_keeps_the_machine_awake), TEST(what_cannot_wake_says_why),
 		TEST(one_that_was_destroyed_is_forgotten),
 	};

@@ -86,6 +86,7 @@ int __real_ebbfar_published(ebbfar_t *far, uint64_t words[EBBFAR_MEMBERS]);
 int __real_ebbfar_publish(ebbfar_t *far, uint64_t word);
 int __real_ebbfar_room(ebbfar_t *far, struct ebbfar_memory *room);
 const char *__real_ebbfar_why(const ebbfar_t *far);
+void __real_ebbfar_close(ebbfar_t *far);
 void *__real_calloc(size_t n, size_t size);
 
 static int allocations; /* until one fails; 0 = none does */
@@ -98,12 +99,24 @@ void *__wrap_calloc(size_t n, size_t size)
 
 int __wrap_ebbfar_complete(ebbfar_t *far, int timeout_ms, struct ebbfar_request **q)
 {
+	int r;
+
 	if (!is_lost(far) && timeout_ms)
 		wait_for(far);
-	if (!is_lost(far))
-		return __real_ebbfar_complete(far, timeout_ms, q);
-	/* Accesses of mapped memory are complete. */
-	return ebbfar_maps(far) && !__real_ebbfar_complete(far, 0, q) ? 0 : -ESHUTDOWN;
+	r = __real_ebbfar_complete(far, timeout_ms, q);
+	/* Accesses of mapped memory succeed after the loss. */
+	if (!r && is_lost(far) && !ebbfar_maps(far))
+		(*q)->result = -ESHUTDOWN;
+	return r;
+}
+
+/* Every request has come back to the library, so that none is leaked. */
+void __wrap_ebbfar_close(ebbfar_t *far)
+{
+	struct ebbfar_request *q;
+
+	assert_int_equal(__real_ebbfar_complete(far, 0, &q), -ENOENT);
+	__real_ebbfar_close(far);
 }
 
 /* Has requests take effect whose replies are lost. */

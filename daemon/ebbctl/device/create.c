@@ -277,7 +277,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	argv[n++] = d->mount;
 	argv[n] = NULL;
 	if (awake < 0 && awake != -EOPNOTSUPP)
-		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind cannot inhibit sleep: %s; destroy the device before the machine sleeps\n",
+		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps\n",
 			d->name, strerror(-awake));
 	r = process_start(argv, unit, device_log(d->name), awake, SERVER_START_MS, e);
 	if (r)

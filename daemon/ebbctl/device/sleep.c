@@ -51,6 +51,14 @@ static int asleep_write(struct json_object *asleep, struct error *e)
 	return r ? fail(e, r, "%s: cannot write: %s", asleep_file(), strerror(-r)) : 0;
 }
 
+static void asleep_add(struct json_object *asleep, const char *name)
+{
+	for (size_t i = 0; i < json_object_array_length(asleep); i++)
+		if (!strcmp(json_object_get_string(json_object_array_get_idx(asleep, i)), name))
+			return;
+	json_object_array_add(asleep, json_object_new_string(name));
+}
+
 /* Devices that go to sleep. */
 struct sleepers {
 	struct {
@@ -100,7 +108,7 @@ static int put_to_sleep(const char *name, const char *block, const struct swapof
 		return fail(e, r, "device %s: cannot keep %s attached without swap: %s; keep the machine awake",
 			    name, block, strerror(-r));
 	/* Written first: whatever ends this process, devices_wake() knows of the device. */
-	json_object_array_add(asleep, json_object_new_string(name));
+	asleep_add(asleep, name);
 	r = asleep_write(asleep, e);
 	if (!r)
 		r = swaps_off(name, block, options, e);
@@ -113,6 +121,7 @@ static int put_to_sleep(const char *name, const char *block, const struct swapof
 /* Returns 0 also for a device that was removed, or whose swap is on. */
 static int wake_one(const char *name, struct json_object *names, struct error *e)
 {
+	bool settled = !swapoff_goes_on();
 	struct device_record d;
 	struct swap_area area;
 	struct error why = { 0 };
@@ -130,31 +139,30 @@ static int wake_one(const char *name, struct json_object *names, struct error *e
 			return fail(e, why.code, "device %s: %s; swap stays off, run \"ebbctl device wake\" to try again",
 				    name, why.text);
 		json_object_array_add(names, json_object_new_string(name));
+	} else if (!settled) {
+		return fail(e, EBUSY, "device %s: a swapoff has not ended; run \"ebbctl device wake\" once it has",
+			    name);
 	}
 	/* It may stay: `device destroy` detaches it, too. */
 	loop_keep(d.block, false);
 	return 0;
 }
 
-/*
- * Tries each once.  Returns those that failed, and @unsure, and sets @why to an array of the
- * reasons.
- */
-static struct json_object *wake_round(struct json_object *asleep, const char *unsure,
-				      struct json_object *names, struct json_object **why)
+/* Tries each once.  Returns those that failed, and sets @why to an array of the reasons. */
+static struct json_object *wake_round(struct json_object *asleep, struct json_object *names,
+				      struct json_object **why)
 {
 	struct json_object *left = json_object_new_array();
 
 	*why = json_object_new_array();
 	for (size_t i = 0; i < json_object_array_length(asleep); i++) {
 		const char *name = json_object_get_string(json_object_array_get_idx(asleep, i));
-		bool keep = unsure && !strcmp(name, unsure);
 		struct error e = { 0 };
 
-		if (!keep && wake_one(name, names, &e))
-			json_object_array_add(*why, json_object_new_string(e.text));
-		if (keep || e.code)
-			json_object_array_add(left, json_object_new_string(name));
+		if (!wake_one(name, names, &e))
+			continue;
+		json_object_array_add(*why, json_object_new_string(e.text));
+		json_object_array_add(left, json_object_new_string(name));
 	}
 	return left;
 }
@@ -168,9 +176,7 @@ static int stays_off(struct json_object *why, struct error *e)
 	return fail(e, EIO, "%s", json_object_get_string(json_object_array_get_idx(why, 0)));
 }
 
-/* @unsure, unless NULL, stays recorded: a swapoff of it has not ended. */
-static int wake_all(int timeout_ms, const char *unsure, struct json_object *names,
-		    struct error *e)
+static int wake_all(int timeout_ms, struct json_object *names, struct error *e)
 {
 	const struct timespec pause = { .tv_sec = 1 };
 	_cleanup_json_ struct json_object *asleep = asleep_read();
@@ -178,7 +184,7 @@ static int wake_all(int timeout_ms, const char *unsure, struct json_object *name
 
 	for (;;) {
 		_cleanup_json_ struct json_object *why = NULL;
-		struct json_object *left = wake_round(asleep, unsure, names, &why);
+		struct json_object *left = wake_round(asleep, names, &why);
 		int r;
 
 		json_object_put(asleep);
@@ -212,7 +218,6 @@ int devices_sleep(int timeout_ms, enum swapoff_show show, struct json_object *na
 	struct sleepers s = { .n = 0, .e = e };
 	_cleanup_close_ int lock = -1;
 	struct error also = { 0 };
-	const char *unsure = NULL;
 	int r = begin("device sleep", &lock, e);
 
 	if (r)
@@ -225,10 +230,8 @@ int devices_sleep(int timeout_ms, enum swapoff_show show, struct json_object *na
 		r = put_to_sleep(s.device[i].name, s.device[i].block, &options, asleep, e);
 		if (!r)
 			json_object_array_add(names, json_object_new_string(s.device[i].name));
-		if (r == -EINPROGRESS)
-			unsure = s.device[i].name;
 	}
-	if (r && wake_all(0, unsure, again, &also))
+	if (r && wake_all(0, again, &also))
 		fprintf(stderr, "ebbctl: %s\n", also.text);
 	return r;
 }
@@ -238,5 +241,5 @@ int devices_wake(int timeout_ms, struct json_object *names, struct error *e)
 	_cleanup_close_ int lock = -1;
 	int r = begin("device wake", &lock, e);
 
-	return r ? r : wake_all(timeout_ms, NULL, names, e);
+	return r ? r : wake_all(timeout_ms, names, e);
 }

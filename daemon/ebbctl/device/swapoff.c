@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -23,6 +24,8 @@
 #define PACE_MS 5000
 #define LIVE_MS 500
 #define LINES_MS 10000
+/* Name of the process that calls swapoff(2). */
+#define COMM "ebb-swapoff"
 #define ERASE_LINE "\r\033[K"
 
 void swapoff_pace_add(struct swapoff_pace *p, uint64_t used, int64_t now_ms)
@@ -70,6 +73,7 @@ static int off_in_child(const char *block)
 	const struct timespec tick = { .tv_nsec = 20000000 };
 	struct swap_area area;
 
+	prctl(PR_SET_NAME, COMM);
 	/* ebbctl handles ^C. */
 	setsid();
 	/* A hung child must not hold the lock and the pipes of ebbctl. */
@@ -160,8 +164,8 @@ static int stopped(const struct swapoff_run *run, int why, int seconds, struct e
 			    "device %s: interrupted with %s still swapped out; swap stays on, run \"%s\" to continue",
 			    run->device, left, run->again);
 	return fail(e, ETIMEDOUT,
-		    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, try again with a longer --timeout",
-		    run->device, seconds, left);
+		    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, run \"%s\" with a longer --timeout",
+		    run->device, seconds, left, run->again);
 }
 
 /*
@@ -216,4 +220,9 @@ int swaps_off(const char *device, const char *block, const struct swapoff_option
 	if (o->show == SWAPOFF_LIVE)
 		fputs(ERASE_LINE, stderr);
 	return r;
+}
+
+bool swapoff_goes_on(void)
+{
+	return process_find(COMM, NULL, NULL) > 0;
 }

@@ -3,6 +3,7 @@
 #ifndef EBB_SWAPOFF_H
 #define EBB_SWAPOFF_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ebbctl/process.h"
@@ -29,6 +30,12 @@ struct swapoff_options {
  */
 int swaps_off(const char *device, const char *block, const struct swapoff_options *o,
 	      struct error *e);
+
+/*
+ * Returns whether a swapoff that swaps_off() has given up has not ended: swap that is on may be off
+ * soon.  The caller has the lock of devices.
+ */
+bool swapoff_goes_on(void);
 
 /* How fast pages come back: over the last 5 to 10 s.  Initialize to 0. */
 struct swapoff_pace {

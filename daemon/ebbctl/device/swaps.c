@@ -117,6 +117,12 @@ struct tight {
 	uint64_t limit;
 };
 
+/* What only other swap could take. */
+static uint64_t resident(const struct cgroup_memory *m)
+{
+	return m->anon + m->shared;
+}
+
 static int is_tight(const char *dir, void *data)
 {
 	struct tight *t = data;
@@ -127,7 +133,7 @@ static int is_tight(const char *dir, void *data)
 		return 0;
 	t->limit = cgroup_limit(&c);
 	snprintf(t->rel, sizeof(t->rel), "%.255s", c.rel);
-	return t->memory.anon + t->memory.swapped > t->limit;
+	return resident(&t->memory) + t->memory.swapped > t->limit;
 }
 
 static bool is_among(const struct swap_area *areas, int n, const char *path)
@@ -165,7 +171,7 @@ int swaps_can_leave(const char *devices, const struct swap_area *leaving, int n,
 	if (!cgroup_each(is_tight, &t))
 		return 0;
 	size_format(t.memory.swapped, used, sizeof(used));
-	size_format(t.memory.anon, free_memory, sizeof(free_memory));
+	size_format(resident(&t.memory), free_memory, sizeof(free_memory));
 	size_format(t.limit, other, sizeof(other));
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
 			 "device%s %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or %s",

@@ -13,7 +13,7 @@ const struct option_spec sim_show_options[] = {
 
 const struct option_spec sim_plot_options[] = {
 	OPTION(sim_plot, output, "output", OPTION_STRING, "FILE", .letter = 'o',
-	       .help = "picture to write: OUT.svg or OUT.png"),
+	       .help = "picture to write: OUT.svg or OUT.png; required"),
 	OPTION(sim_plot, by, "by", OPTION_STRING, "kind|thread",
 	       .help = "meaning of the colours [kind]"),
 	PARTIAL(sim_plot),
@@ -23,7 +23,7 @@ const struct option_spec sim_plot_options[] = {
 
 const struct option_spec sim_report_options[] = {
 	OPTION(sim_report, output, "output", OPTION_STRING, "DIR", .letter = 'o',
-	       .help = "directory for index.html; created if missing"),
+	       .help = "directory for index.html, created if missing; required"),
 	PARTIAL(sim_report),
 	OPTION_JSON,
 	OPTIONS_END

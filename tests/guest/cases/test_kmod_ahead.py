@@ -22,6 +22,7 @@ PARAMETERS = Path("/sys/module/ebb_swap/parameters")
 TRACING = Path("/sys/kernel/tracing")
 BLOCK = 16        # pages: a request each, however scattered the reader's memory is
 FLOOD = 32
+FEW, READS = 4, 12
 IOPRIO_SET, WHO_PROCESS, BEST_EFFORT = 251, 1, 2
 
 
@@ -114,6 +115,20 @@ def filled(d, version=3):
     return [version] * d.pages
 
 
+def among_blocks(d, versions, trace):
+    """passed() of READS reads or more that began when FEW blocks were in flight."""
+    trace()
+    reads, found = [], []
+    for _ in range(20):
+        for page in range(0, 24 * 37, 37):
+            assert d.bad(page, 1, versions[page]) == []
+        reads += trace()
+        found = [counts for counts in passed(reads) if sum(counts) >= FEW]
+        if len(found) >= READS:
+            return found
+    raise AssertionError(f"{len(found)} reads began among {FEW} blocks: {passed(reads)}")
+
+
 def test_reads_of_programs_go_past(kernel_device, donor, trace):
     """Demand reads overtake with a window of one block, but not without one, on one queue pair."""
     donor()
@@ -124,22 +139,20 @@ def test_reads_of_programs_go_past(kernel_device, donor, trace):
         window(pages)
         with Flood(d, versions) as flood:
             wait_for(lambda: flood.blocks > 2 * FLOOD, 60, "no flood")
-            trace()
             before = d.counts()
-            for page in range(0, 24 * 37, 37):
-                assert d.bad(page, 1, versions[page]) == []
+            counts = among_blocks(d, versions, trace)
             n = d.counts()
-        told[pages] = [statistics.median(column) for column in zip(*passed(trace()))]
+        told[pages] = [statistics.median(column) for column in zip(*counts)]
         assert flood.wrong == flood.errors == []
         if pages:
             # Some threads may have no read in flight when a demand read begins.
-            assert n["overtakes"] - before["overtakes"] >= 12
+            assert n["overtakes"] - before["overtakes"] >= READS
             assert n["ahead_held"] > before["ahead_held"]
         else:
             assert n["overtakes"] == before["overtakes"] and n["ahead"] > before["ahead"]
     print("blocks that ended before a page's read, and after, of those that were there first:", told)
-    assert told[BLOCK][0] <= 2 and told[BLOCK][1] >= FLOOD / 4
-    assert told[0][0] > 0 and told[0][1] == 0
+    assert told[BLOCK][0] <= 2 and told[BLOCK][1] >= FEW / 2
+    assert told[0][0] >= FEW / 2 and told[0][1] == 0
 
 
 def test_a_program_without_a_priority_of_its_own_is_not_held(kernel_device, donor):

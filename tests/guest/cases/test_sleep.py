@@ -18,7 +18,6 @@ from systemd import UNITS, run, service_drop_in, sleep_locks
 UNIT = "ebb-sleep.service"
 AT_SLEEP = Path("/run/swaps-at-sleep")
 PM_TEST = Path("/sys/power/pm_test")
-# ProtectHome= hides this tree from the unit, if it is in a home directory.
 PREFIX = Path("/usr/local")
 
 
@@ -54,6 +53,11 @@ def suspend():
              120, "the machine to be awake")
 
 
+def listed():
+    """Returns the names of swap areas as the kernel shows them."""
+    return [line.split()[0] for line in machine.read("/proc/swaps").splitlines()[1:]]
+
+
 @pytest.fixture
 def program(cgroup, device):
     """A program in a cgroup of 16 MiB, with pages out; swapoff needs more."""
@@ -67,12 +71,13 @@ def program(cgroup, device):
 def test_swap_is_off_while_the_machine_sleeps(program):
     s, c = program
     assert sleep_locks() == []
-    before = machine.ebb_swaps()
+    before, names = machine.ebb_swaps(), listed()
     c.set_limit(64)
     suspend()
     print(journal(UNIT), journal("systemd-suspend.service"))
     assert len(AT_SLEEP.read_text().splitlines()) == 1, "swap was on"
     assert "suspend debug: Waiting for" in run("dmesg")
+    assert listed() == names
     assert machine.ebb_swaps() == before and not Path("/run/ebb/asleep").exists()
     assert state(UNIT) == "inactive"
     # The device works: pages go out again, and come back as they were.
