@@ -20,6 +20,11 @@
 #include "lib/base/size.h"
 #include "loop.h"
 
+/*
+ * An arena's table takes a part of its first section, whose rest serves extents of a page alone:
+ * larger ones need another section.
+ */
+#define FAR_SLAB_LEAST (2 * EBB_FAR_SECTION)
 /* Tables of one heap. */
 #define FAR_JOBS_LEAST (1u << 20)
 
@@ -136,10 +141,15 @@ static int check_slab(const struct donord_options *o, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "slab: %s is no power of two from 1M to 1G; use 64M",
 				 size_format(o->slab, a, sizeof(a)));
-	if (o->lending.far && (o->slab < EBB_FAR_SECTION || o->lending.far < o->slab))
+	if (o->lending.far && o->slab < FAR_SLAB_LEAST)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "far: %s are less than an arena, which is a slab of at least 2M; raise it, or set --slab",
-				 size_format(o->lending.far, a, sizeof(a)));
+				 "slab: %s are too small for far memory; use 4M or more",
+				 size_format(o->slab, a, sizeof(a)));
+	if (o->lending.far && o->lending.far < o->slab)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "far: %s are less than a slab of %s; raise it, or lower --slab",
+				 size_format(o->lending.far, a, sizeof(a)),
+				 size_format(o->slab, b, sizeof(b)));
 	if (o->lending.far_jobs && !o->lending.far)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "far-jobs: there is no far memory to work in; pass --far SIZE, too");

@@ -314,6 +314,10 @@ def test_donor_refuses(donor_at, tmp_path):
         assert done.returncode == 5 and most in done.stderr and "lend less" in done.stderr
     done = donord("--listen", "127.0.0.1:0", "--memory", "1M", "--slab", "2M")
     assert done.returncode == 2 and "not even one slab" in done.stderr
+    done = donord("--listen", "127.0.0.1:0", "--memory", "64M", "--slab", "2M", "--far", "32M")
+    assert done.returncode == 2 and "slab: 2.0 MiB are too small for far memory" in done.stderr
+    done = donord("--listen", "127.0.0.1:0", "--memory", "64M", "--slab", "4M", "--far", "2M")
+    assert done.returncode == 2 and "far: 2.0 MiB are less than a slab of 4.0 MiB" in done.stderr
     taken = donor_at()
     done = donord("--listen", taken.address, "--memory", "2M", "--slab", "1M")
     assert done.returncode == 1 and "stop the program that listens there" in done.stderr

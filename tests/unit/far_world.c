@@ -25,7 +25,7 @@ struct far_world world;
 /* Slabs that are not locked: that would take root. */
 static void make_slabs(struct pool *p)
 {
-	for (uint32_t i = 0; i < FAR_SLABS; i++) {
+	for (uint32_t i = 0; i < p->count; i++) {
 		int fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 		assert_true(fd >= 0);
@@ -37,7 +37,7 @@ static void make_slabs(struct pool *p)
 		p->slabs[i].state = LEND_CLEAN;
 	}
 	p->in[LEND_ABSENT] = 0;
-	p->in[LEND_CLEAN] = FAR_SLABS;
+	p->in[LEND_CLEAN] = p->count;
 }
 
 static void listen_at(char *text, size_t size, const char *where)
@@ -71,7 +71,7 @@ static void make_keys(struct option_list *list)
 
 enum keys { WITHOUT_KEYS, WITH_KEYS };
 
-static int start(uint64_t bytes, enum keys keys)
+static int start(uint64_t slabs, uint64_t bytes, enum keys keys)
 {
 	struct lending_options o = {
 		.far = bytes, .far_jobs = bytes ? 1 << 20 : 0, .far_jobs_cpu = 100,
@@ -93,7 +93,7 @@ static int start(uint64_t bytes, enum keys keys)
 	snprintf(path, sizeof(path), "unix:%s/donor.sock", world.dir);
 	listen_at(world.local, sizeof(world.local), path);
 	listen_at(world.tcp, sizeof(world.tcp), "127.0.0.1:0");
-	if (pool_init(&world.pool, FAR_SLABS * FAR_ARENA, FAR_ARENA, LEND_SHARED, &e) ||
+	if (pool_init(&world.pool, slabs * FAR_ARENA, FAR_ARENA, LEND_SHARED, &e) ||
 	    loop_start(world.l, &e))
 		fail_msg("%s", e.text);
 	make_slabs(&world.pool);
@@ -104,12 +104,12 @@ static int start(uint64_t bytes, enum keys keys)
 
 int with_far_donor(void **state)
 {
-	return start(FAR_ARENAS * FAR_ARENA, WITHOUT_KEYS);
+	return start(FAR_SLABS, FAR_ARENAS * FAR_ARENA, WITHOUT_KEYS);
 }
 
 int without_far_memory(void **state)
 {
-	return start(0, WITHOUT_KEYS);
+	return start(FAR_SLABS, 0, WITHOUT_KEYS);
 }
 
 static void *run_loop(void *data)
@@ -119,21 +119,26 @@ static void *run_loop(void *data)
 	return NULL;
 }
 
-static int start_thread(enum keys keys)
+static int start_thread(uint64_t slabs, uint64_t arenas, enum keys keys)
 {
-	start(FAR_ARENAS * FAR_ARENA, keys);
+	start(slabs, arenas * FAR_ARENA, keys);
 	world.threaded = true;
 	return -pthread_create(&world.thread, NULL, run_loop, NULL);
 }
 
 int with_far_thread(void **state)
 {
-	return start_thread(WITHOUT_KEYS);
+	return start_thread(FAR_SLABS, FAR_ARENAS, WITHOUT_KEYS);
 }
 
 int with_far_keys(void **state)
 {
-	return start_thread(WITH_KEYS);
+	return start_thread(FAR_SLABS, FAR_ARENAS, WITH_KEYS);
+}
+
+int with_many_arenas(void **state)
+{
+	return start_thread(FAR_MANY_ARENAS, FAR_MANY_ARENAS, WITHOUT_KEYS);
 }
 
 int end_far_donor(void **state)

@@ -14,7 +14,7 @@
 #include "donord/loop.h"
 #include "ebb/far.h"
 
-enum { FAR_SECTIONS = 4, FAR_SLABS = 6, FAR_ARENAS = 3 };
+enum { FAR_SECTIONS = 4, FAR_SLABS = 6, FAR_ARENAS = 3, FAR_MANY_ARENAS = 200 };
 #define FAR_ARENA (FAR_SECTIONS * EBB_FAR_SECTION)
 
 struct far_world {
@@ -34,6 +34,7 @@ int with_far_donor(void **state);
 int without_far_memory(void **state);
 int with_far_thread(void **state);
 int with_far_keys(void **state); /* in a thread, with two keys */
+int with_many_arenas(void **state); /* in a thread, FAR_MANY_ARENAS of far memory */
 int end_far_donor(void **state);
 
 /* Makes turns until nothing is left to do. */

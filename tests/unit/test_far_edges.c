@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* libebbfar at its edges: names that are wrong, freed extents, signals, donors that are lost. */
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,7 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -417,6 +421,79 @@ static void wrong_hints(void **state)
 	pass_extents(at, false);
 }
 
+/* A program that uses one size after the other needs memory for one of them. */
+static void one_size_after_the_other(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	static struct ebbfar_extent x[2 * EBB_FAR_SLOTS];
+
+	for (uint32_t size = EBBFAR_EXTENT_MOST; size >= 2 * 65536; size /= 2) {
+		uint32_t n = 2 * EBBFAR_EXTENT_MOST / size;
+
+		for (uint32_t i = 0; i < n; i++)
+			assert_int_equal(ebbfar_alloc(far, size, &x[i]), 0);
+		for (uint32_t i = 0; i < n; i++)
+			assert_int_equal(ebbfar_free(far, &x[i]), 0);
+	}
+	/* One has three sections, of which a size takes two. */
+	assert_int_equal(pool->arenas, 1);
+	ebbfar_close(far);
+}
+
+static uint64_t requests(enum wire_far_op op)
+{
+	return __atomic_load_n(&world.l->far->counts.requests[op - WIRE_FAR_POOL],
+			       __ATOMIC_RELAXED);
+}
+
+/* The section of a table is not closed in vain: an allocation that fails swaps nothing. */
+static void sections_of_tables(void **state)
+{
+	ebbfar_t *far = open_at(world.tcp, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	uint64_t since;
+
+	for (int i = 0; i < FAR_ARENAS * (FAR_SECTIONS - 1); i++)
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x), 0);
+	since = requests(WIRE_FAR_CAS);
+	assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x), -ENOSPC);
+	assert_int_equal(requests(WIRE_FAR_CAS), since);
+	ebbfar_close(far);
+}
+
+/* An allocation does not look at all arenas of a large pool, but those that it looks at suffice. */
+static void many_arenas(void **state)
+{
+	enum { MOST = FAR_MANY_ARENAS * (FAR_SECTIONS - 1) };
+	static struct ebbfar_extent x[MOST];
+	ebbfar_t *far = open_at(world.tcp, EBBFAR_CREATE), *other = open_at(world.tcp, 0);
+	const struct far_pool *pool = far_find(world.l->far, "", "p");
+	uint64_t since;
+
+	for (int i = 0; i < MOST; i++)
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x[i]), 0);
+	assert_int_equal(pool->arenas, FAR_MANY_ARENAS);
+	assert_true(requests(WIRE_FAR_READ) < 40 * FAR_MANY_ARENAS);
+	/* What this member has freed is found at once, and what others have freed, too. */
+	for (int i = 0; i < 3; i++) {
+		struct ebbfar_extent *y = &x[100 + 200 * i];
+
+		since = requests(WIRE_FAR_READ);
+		assert_int_equal(ebbfar_free(far, y), 0);
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, y), 0);
+		assert_true(requests(WIRE_FAR_READ) - since < 5);
+		assert_int_equal(ebbfar_take(other, ebbfar_member(far), y), 0);
+		assert_int_equal(ebbfar_free(other, y), 0);
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, y), 0);
+	}
+	/* A member that is new looks at all of them. */
+	assert_int_equal(ebbfar_free(far, &x[MOST / 2]), 0);
+	assert_int_equal(ebbfar_alloc(other, EBBFAR_EXTENT_MOST, &x[MOST / 2]), 0);
+	ebbfar_close(other);
+	ebbfar_close(far);
+}
+
 /* --- processes and signals -------------------------------------------------------- */
 
 static void child_of_fork(void **state)
@@ -452,6 +529,37 @@ static void child_of_fork(void **state)
 	assert_int_equal(status, 0);
 	assert_int_equal(ebbfar_free(far, &x), 0);
 	ebbfar_close(far);
+}
+
+/* Whether an allocation fails with -ENOMEM while this process may not lock an arena. */
+static bool fails_without_memory(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
+	const struct rlimit page = { 4096, 4096 };
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_extent x;
+	int first, second;
+
+	if (syscall(SYS_capset, &header, none) || setrlimit(RLIMIT_MEMLOCK, &page) ||
+	    mlockall(MCL_FUTURE))
+		return false;
+	first = ebbfar_alloc(far, 1, &x);
+	munlockall();
+	second = ebbfar_alloc(far, 1, &x);
+	ebbfar_close(far);
+	return first == -ENOMEM && !second;
+}
+
+/* It is not told to try again: that is for allocations that others were faster with. */
+static void locked_memory(void **state)
+{
+	int status;
+
+	if (!fork())
+		_exit(!fails_without_memory());
+	wait(&status);
+	assert_int_equal(status, 0);
 }
 
 static volatile int signals;
@@ -612,7 +720,11 @@ int main(void)
 		BOTH(found_again),
 		BOTH(freed_for_others),
 		BOTH(wrong_hints),
+		BOTH(one_size_after_the_other),
+		cmocka_unit_test_setup_teardown(sections_of_tables, by_tcp, end_far_donor),
+		cmocka_unit_test_setup_teardown(many_arenas, with_many_arenas, end_far_donor),
 		BOTH(child_of_fork),
+		cmocka_unit_test_setup_teardown(locked_memory, by_mapping, end_far_donor),
 		BOTH(interrupted),
 		cmocka_unit_test_setup_teardown(no_sigpipe, with_far_keys, end_far_donor),
 		BOTH(lost),

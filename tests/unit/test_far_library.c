@@ -731,6 +731,24 @@ static void published_words(void **state)
 	ebbfar_close(a);
 }
 
+/* What is left is what the pool can have, also where it has a quota of its own. */
+static void room_within_the_quota(void **state)
+{
+	ebbfar_t *far = open_at(at, EBBFAR_CREATE);
+	struct ebbfar_memory room = { .size = sizeof(room) };
+	struct ebbfar_extent x;
+
+	far_find(world.l->far, "", "p")->borrower.quota = 2 * FAR_ARENA;
+	assert_int_equal(ebbfar_room(far, &room), 0);
+	assert_int_equal(room.free, 2 * FAR_ARENA);
+	for (int i = 0; i < 2 * (FAR_SECTIONS - 1); i++)
+		assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x), 0);
+	assert_int_equal(ebbfar_room(far, &room), 0);
+	assert_int_equal(room.free, 0);
+	assert_int_equal(ebbfar_alloc(far, EBBFAR_EXTENT_MOST, &x), -ENOSPC);
+	ebbfar_close(far);
+}
+
 /* Returns how many sections can be allocated; all empty ones are free after that. */
 static int free_sections(ebbfar_t *far)
 {
@@ -895,6 +913,7 @@ int main(void)
 		BOTH(shared_pool),
 		MAPPED(threads),
 		BOTH(published_words),
+		BOTH(room_within_the_quota),
 		BOTH(after_a_fork),
 		cmocka_unit_test_setup_teardown(fenced, by_tcp, end),
 		cmocka_unit_test_setup_teardown(fenced, by_mapping, end_far_donor),

@@ -19,8 +19,8 @@
  * accesses it.  New extents hold anything: they are not zeroed.
  *
  * Conventions.  Sizes and places are in bytes.  Functions return 0 or a negative errno unless
- * noted; on failure they leave outputs unchanged, but the buffer of ebbfar_read().  Errors of every
- * function with a handle:
+ * noted; on failure they leave outputs unchanged, except the buffer of ebbfar_read().  Errors of
+ * every function with a handle:
  *
  *	-ESHUTDOWN  the member is fenced (the donor takes no more requests from it, and frees its
  *		    extents), or the donor has restarted or exited
@@ -30,15 +30,16 @@
  *	-ECHILD     the handle is that of the process before fork(2)
  *	-EINVAL     the pool cannot have an extent of that name, or the extent no such offset
  *	-EACCES     over TCP: the memory belongs to another member, or is free
- *	-ENOMEM, -EMFILE  memory of the pool cannot be mapped here; try again
+ *	-ENOMEM, -EMFILE  memory of the pool cannot be mapped here: a limit of this process or
+ *		    machine is reached
  *	-ESRCH      memory of the pool cannot be mapped: the donor cannot watch this process, such
  *		    as one of another PID namespace before Linux 6.5; connect over TCP
  *
- * After the first three, all later calls return that error, and ebbfar_why() says the reason; close
- * the handle, and open the pool again as a new member.  Allocations and accesses of mapped memory
- * do not use the connection, and so do not notice its end: ebbfar_wait() does, also with a wait of
- * 0.  After that, allocations fail, and accesses go on.  When the donor has exited, they reach
- * memory that no new member shares.
+ * After the first three, all later calls but accesses of mapped memory return that error, and
+ * ebbfar_why() says the reason; close the handle, and open the pool again as a new member.
+ * Allocations and accesses of mapped memory do not use the connection, and so do not notice its
+ * end: ebbfar_wait() does, also with a wait of 0.  After that, allocations fail, and accesses go
+ * on.  When the donor has exited, they reach memory that no new member shares.
  *
  * Reconnection.  A connection that is cut, or on which the donor is silent for timeout_ms while a
  * call waits, is made again by that call or the next one.  If the donor has not fenced the member
@@ -47,11 +48,11 @@
  * reply to reply while bytes move; in addition, it waits for calls of other threads.
  *
  * The donor fences a member that is away for longer than its grace period (ebb-donord --keep,
- * 30 s), or has exited without ebbfar_close() so long ago.  It fences a process that has mapped
- * memory when that exits, because a mapping cannot be revoked; also if the process closes a handle
- * that has failed, since the donor does not hear of that.  The library has no thread, and connects
- * again in calls alone: a program that makes no call for longer than the grace period can be fenced
- * after a short cut.  ebbfar_wait() with a wait of 0 prevents that.
+ * 30 s); one that has exited without ebbfar_close() is away, too.  A member that has mapped memory
+ * is fenced when its process exits, because a mapping cannot be revoked.  If its handle has failed,
+ * the donor does not hear of ebbfar_close(): its extents stay until the process exits.  The library
+ * has no thread, and connects again in calls alone: a program that makes no call for longer than
+ * the grace period can be fenced after a short cut.  ebbfar_wait() with a wait of 0 prevents that.
  *
  * Names are checked when an extent is freed, taken or withdrawn, and by ebbfar_check().  An access
  * checks only that the place can be an extent, and over TCP that its owner is this member: a name
@@ -69,8 +70,8 @@
  * none returns -EINTR, and none raises SIGPIPE.  After fork(2) the child has no mapping, and its
  * calls with the handle return -ECHILD; the child opens the pool itself.  Until it calls
  * ebbfar_close() or execve(2), it keeps the parent's connection open, so that over TCP the donor
- * does not notice the parent's exit.  A member closes its handles before it calls execve(2), since
- * extents of a process that has mapped memory are else freed at its exit.
+ * does not notice the parent's exit.  A member closes its handles before it calls execve(2): else
+ * the extents of a process that has mapped memory stay until that process exits.
  *
  * Trust.  Members of a pool trust each other and the donor.  Over TCP the donor refuses accesses to
  * the extents of others, unless the pool is shared; it cannot refuse those of a mapping.
@@ -138,8 +139,9 @@ EBBFAR_API int ebbfar_open(struct ebbfar_options *options, ebbfar_t **far);
 EBBFAR_API void ebbfar_close(ebbfar_t *far);
 
 /*
- * Destroys a pool: its memory returns to the donor.  -EBUSY: it has members, or the donor is still
- * freeing the extents of one; others as ebbfar_open().  Flags have no effect.
+ * Destroys a pool: its memory returns to the donor, which zeroes it or makes it again before other
+ * pools can have it.  -EBUSY: it has members, or the donor is still freeing the extents of one;
+ * others as ebbfar_open().  Flags have no effect.
  */
 EBBFAR_API int ebbfar_destroy(struct ebbfar_options *options);
 
@@ -171,9 +173,12 @@ struct ebbfar_extent {
 /*
  * Allocates @size bytes, rounded up to a power of two from EBBFAR_EXTENT_LEAST on.  -EINVAL: @size
  * is 0 or above EBBFAR_EXTENT_MOST; -ENOSPC: the pool's memory and the donor's --far or --quota are
- * used up, or the pool has 4096 slabs of the donor.  The library finds that by reading the pool's
- * words, over TCP with one round trip for 2 MiB of the pool; if that takes longer than 200 ms, at
- * most a tenth of the time.  -EAGAIN: other members were faster each time, try again.
+ * used up, or the pool has 4096 slabs of the donor.  -EAGAIN: other members were faster each time,
+ * try again.
+ *
+ * Before -ENOSPC the library looks at all of the pool: over TCP a few round trips for each slab of
+ * the donor, and then, for empty memory that no hint shows, one or more for each 2 MiB.  If that
+ * search takes longer than 200 ms and finds nothing, the next one is made after ten times as long.
  */
 EBBFAR_API int ebbfar_alloc(ebbfar_t *far, size_t size, struct ebbfar_extent *extent);
 
@@ -466,7 +471,7 @@ EBBFAR_API uint32_t ebbfar_heap_faults(const ebbfar_heap_t *heap);
 /*
  * Sends a word to a member: a doorbell, not a queue.  Of words that the donor has not passed on yet
  * the last one is received, of those that no ebbfar_wait() has returned the last 16.  -ESRCH: no
- * such member, such as one that has exited.
+ * such member; one that is away counts, and receives the word if it returns.
  */
 EBBFAR_API int ebbfar_notify(ebbfar_t *far, uint32_t member, uint64_t word);
 
@@ -481,9 +486,9 @@ EBBFAR_API int ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint
 #define EBBFAR_MEMBERS 256u
 
 /*
- * Shows @word to all members, in the place of the last one, until this member's extents are freed:
- * such as the place of an extent that describes it.  0 shows none, as at first.  -EACCES: the donor
- * is too old; -ENOSPC: it has no memory for the pool.
+ * Shows @word to all members, in the place of the last one, until this member closes the pool or is
+ * lost: such as the place of an extent that describes it.  0 shows none, as at first.  -EACCES: the
+ * donor is too old; -ENOSPC: it has no memory for the pool.
  */
 EBBFAR_API int ebbfar_publish(ebbfar_t *far, uint64_t word);
 
@@ -494,7 +499,7 @@ EBBFAR_API int ebbfar_published(ebbfar_t *far, uint64_t words[EBBFAR_MEMBERS]);
 struct ebbfar_memory {
 	size_t size;
 	uint64_t total;        /* bytes that the donor lends as far memory (--far) */
-	uint64_t free;         /* ... and that no pool has yet */
+	uint64_t free;         /* ... and that this pool can have now: free, within the quota */
 	uint64_t pool;         /* bytes that this pool has, in use or not */
 	uint64_t memory, used; /* bytes of the donor's machine; 0 = it does not report them */
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 
@@ -12,6 +13,15 @@
 
 /* Searches of all arenas while other members are faster. */
 #define TRIES 4
+/*
+ * Other arenas that are tried before the pool grows.  A pool of more may get larger than it must,
+ * by one arena in so many; all are tried before -ENOSPC, and by the first allocation of a class.
+ */
+#define OTHERS 16
+#define ALL_OTHERS UINT32_MAX
+/* Arenas where empty sections are looked for before the pool grows; how many are freed of one. */
+#define TRIMMED_ARENAS 8
+#define TRIMMED_SECTIONS 8
 /* A search of all words that takes longer is made again after as many times its duration. */
 #define SEARCH_MS 200
 #define SEARCH_PAUSE 10
@@ -313,19 +323,24 @@ static int allocate_in(ebbfar_t *far, uint32_t class, uint32_t arena, struct ebb
 	return r;
 }
 
-/* Tries the arenas, the one of the last allocation first. */
-static int allocate(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+/*
+ * Tries the arena of the last allocation, then up to @others, in turn: to try all of them each time
+ * that one is full would take a time that grows with the square of their number.
+ */
+static int allocate(ebbfar_t *far, uint32_t class, uint32_t others, struct ebbfar_extent *x)
 {
-	uint32_t first = far->views[class].used ? far->views[class].arena : 0, n = far->arenas;
+	struct member_view *mv = &far->views[class];
+	uint32_t n = far->arenas, arena = mv->used ? mv->arena : 0;
 	int result = -ENOSPC;
 
-	for (uint32_t i = 0; i < n; i++) {
-		int r = allocate_in(far, class, (first + i) % n, x);
+	for (uint32_t i = 0; n && i <= n && i <= others; i++) {
+		int r = allocate_in(far, class, arena, x);
 
 		if (r == -EBUSY)
 			result = r;
 		else if (r != -ENOSPC)
 			return r;
+		arena = mv->turn++ % n;
 	}
 	return result;
 }
@@ -411,19 +426,22 @@ static int mend_hints(ebbfar_t *far, uint32_t arena, uint32_t section, uint32_t 
 enum trim { TRIM_HINTED, TRIM_ALL };
 
 /*
- * Makes memory that can be allocated in @class of empty sections of other classes, and of free
- * slots that no hint shows.  Returns how many, or -errno.
+ * Makes memory that can be allocated in @class of up to @most empty sections of other classes, and
+ * of free slots that no hint shows.  Returns how many, or -errno.
  */
-static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim how)
+static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim how, int most)
 {
 	uint64_t states[EBB_FAR_ARENA_SECTIONS], hints[EBB_FAR_ARENA_SECTIONS];
+	const struct far_verb both = {
+		.kind = FAR_EXECUTE, .reads = 2,
+		.read = { { ebb_far_section_at(0), states, far->sections },
+			  { ebb_far_hint_at(far->sections, 0), hints, far->sections } },
+	};
 	int trimmed = 0, r = member_reach(far, arena);
 
 	if (!r)
-		r = read_table(far, arena, ebb_far_section_at(0), states, far->sections);
-	if (!r)
-		r = read_table(far, arena, ebb_far_hint_at(far->sections, 0), hints, far->sections);
-	for (uint32_t s = 0; s < far->sections && !r; s++) {
+		r = execute(far, arena, &both);
+	for (uint32_t s = 0; s < far->sections && trimmed < most && !r; s++) {
 		uint32_t class = ebb_far_section_class(states[s]);
 
 		if (ebb_far_section_state(states[s]) != EBB_FAR_OPEN ||
@@ -435,6 +453,9 @@ static int trim_arena(ebbfar_t *far, uint32_t arena, uint32_t wanted, enum trim 
 			r = r > 0 ? 0 : r;
 			continue;
 		}
+		/* The slots of the table's pages are the donor's: it is never empty. */
+		if ((uint64_t)s << EBB_FAR_SECTION_SHIFT < far->table)
+			continue;
 		r = how == TRIM_HINTED ? seems_empty(hints[s], class) :
 					 is_empty(far, arena, s, class);
 		if (r <= 0)
@@ -452,7 +473,7 @@ static int trim_arenas(ebbfar_t *far, uint32_t class, enum trim how)
 	int trimmed = 0;
 
 	for (uint32_t i = 0; i < far->arenas; i++) {
-		int r = trim_arena(far, i, class, how);
+		int r = trim_arena(far, i, class, how, INT_MAX);
 
 		if (r < 0)
 			return r;
@@ -482,27 +503,58 @@ static int trim(ebbfar_t *far, uint32_t class)
 }
 
 /*
+ * Allocates in empty sections of other classes, if there are some in the arenas whose turn it is:
+ * a program that uses one size after the other does not need memory for each.
+ */
+static int allocate_trimmed(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
+{
+	enum trim how = far->maps ? TRIM_ALL : TRIM_HINTED;
+	uint32_t n = far->arenas < TRIMMED_ARENAS ? far->arenas : TRIMMED_ARENAS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t arena = far->trims++ % far->arenas;
+		int r = trim_arena(far, arena, class, how, TRIMMED_SECTIONS);
+
+		if (!r)
+			continue;
+		/* Its image of the sections is old. */
+		far->views[class].used = false;
+		r = r > 0 ? allocate_in(far, class, arena, x) : r;
+		if (r != -ENOSPC && r != -EBUSY)
+			return r;
+	}
+	return -ENOSPC;
+}
+
+/*
  * Allocates in the next arena, which other members may have added and filled already, and so on.
  * Without memory for another one, allocates after a trim.
  */
 static int allocate_more(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 {
-	int r = member_grow(far);
+	int r = allocate_trimmed(far, class, x);
 
+	if (r != -ENOSPC)
+		return r;
+	r = member_grow(far);
 	while (!r) {
 		r = allocate_in(far, class, far->arenas - 1, x);
 		if (r != -ENOSPC && r != -EBUSY)
 			return r;
 		r = member_grow(far);
 	}
-	if (r == -ENOSPC)
-		r = free_kept(far) ?: trim(far, class);
-	return r ?: allocate(far, class, x);
+	if (r != -ENOSPC)
+		return r;
+	r = allocate(far, class, ALL_OTHERS, x);
+	if (r != -ENOSPC)
+		return r;
+	r = free_kept(far) ?: trim(far, class);
+	return r ?: allocate(far, class, ALL_OTHERS, x);
 }
 
 int extent_allocate(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 {
-	uint32_t class = ebb_far_class(size);
+	uint32_t class = ebb_far_class(size), others;
 	int r;
 
 	if (!size || class > EBB_FAR_WHOLE_CLASS)
@@ -511,9 +563,10 @@ int extent_allocate(ebbfar_t *far, size_t size, struct ebbfar_extent *x)
 		return 0;
 	if (allocate_at_once(far, class, x))
 		return 0;
-	r = allocate(far, class, x);
+	others = far->views[class].used ? OTHERS : ALL_OTHERS;
+	r = allocate(far, class, others, x);
 	for (int i = 0; i < TRIES && r == -EBUSY; i++)
-		r = allocate(far, class, x);
+		r = allocate(far, class, others, x);
 	if (r == -ENOSPC)
 		r = allocate_more(far, class, x);
 	return r == -EBUSY ? -EAGAIN : r;
@@ -551,7 +604,11 @@ int extent_free(ebbfar_t *far, const struct ebbfar_extent *extent)
 		r = member_reach(far, arena_of(&x));
 	if (!r)
 		r = keep(far, &x, &n);
-	return r > 0 ? free_names(far, arena_of(&x), &n, 1) : r;
+	if (r > 0)
+		r = free_names(far, arena_of(&x), &n, 1);
+	if (!r)
+		far->views[n.class].turn = arena_of(&x);
+	return r;
 }
 
 int ebbfar_free(ebbfar_t *far, const struct ebbfar_extent *extent)

@@ -68,8 +68,9 @@ static int map_arena(ebbfar_t *far, uint32_t arena, int fd)
 	if (fd < 0 || !is_arena(far, fd))
 		return broke_protocol(far);
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	/* With mlockall(2), EAGAIN says that RLIMIT_MEMLOCK is used up. */
 	if (memory == MAP_FAILED)
-		return -errno;
+		return errno == EAGAIN ? -ENOMEM : -errno;
 	/* The donor waits for the exit of this process alone before it frees the extents. */
 	if (madvise(memory, size, MADV_DONTFORK) < 0) {
 		munmap(memory, size);
@@ -228,7 +229,7 @@ static int join(ebbfar_t *far, const struct ebbfar_options *o, struct error *e)
 
 	if (r == -ENOSPC)
 		return fail(e, r,
-			    "pool %s: cannot create: the donor has %u pools; destroy one with ebbfar_destroy()",
+			    "pool %s: cannot create: the donor has no place for one more: a key has up to %u pools; destroy one with ebbfar_destroy()",
 			    o->pool, WIRE_FAR_POOLS);
 	if (r && r != -EEXIST)
 		return fail(e, r, "pool %s: cannot create: %s; see the donor's log", o->pool, why(c, r));

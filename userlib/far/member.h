@@ -17,6 +17,7 @@
 struct member_view {
 	bool used;
 	uint32_t arena;
+	uint32_t turn; /* modulo the number of arenas: the other one that is tried next */
 	uint32_t next; /* word of .view.line that is tried next */
 	struct far_view view;
 };
@@ -35,6 +36,7 @@ struct ebbfar {
 	uint32_t member, sections;
 	uint64_t table; /* bytes of each arena's table: the donor's, no extent begins there */
 	uint32_t arenas; /* known so far */
+	uint32_t trims;  /* modulo .arenas: where empty sections are looked for next */
 	int64_t search_at; /* ms, of now_ms(): when all words may be searched for memory again */
 	struct client client;
 	struct far_op op;

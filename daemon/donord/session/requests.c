@@ -45,12 +45,14 @@ static bool must_wait(const struct connection *c, const struct wire_frame *f)
 
 static void put_donor(struct connection *c, const struct wire_frame *f)
 {
+	/* A pool has the slabs of its members, and where there are no keys a quota of its own. */
+	const struct borrower *b = c->member ? &c->member->pool->borrower : &c->borrower;
 	struct sessions *s = c->sessions;
 	struct wire_frame reply = *f;
 	struct wire_donor d;
 	uint8_t buf[WIRE_DONOR_SIZE];
 
-	reply.slab = headroom_follow_tell(s->follow, &c->borrower, &d);
+	reply.slab = headroom_follow_tell(s->follow, b, &d);
 	d.version = c->version;
 	d.session = c->access.session;
 	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
