@@ -21,8 +21,8 @@
 #include "loop.h"
 
 /*
- * An arena's table takes a part of its first section, whose rest serves extents of a page alone:
- * larger ones need another section.
+ * The table of an arena fills a part of its first section.  The rest of that section serves extents
+ * of one page; larger extents need another section.
  */
 #define FAR_SLAB_LEAST (2 * EBB_FAR_SECTION)
 /* Tables of one heap. */
@@ -32,8 +32,7 @@ struct donord_options {
 	struct option_list listen;
 	const char *memory;
 	uint64_t slab;
-	const char *rdma, *rdma_open, *rdma_kernel;
-	uint64_t rdma_memory;
+	const char *rdma, *rdma_kernel;
 	struct lending_options lending;
 	struct advertise_options advertise;
 	struct service service;
@@ -57,9 +56,6 @@ static const struct option_spec specs[] = {
 	       "accept RDMA from borrowers with a key; HOST must be an address of an RDMA device"),
 	OPTION("rdma-kernel", OPTION_STRING, rdma_kernel, "HOST:PORT",
 	       "accept kernel modules with a key, by RDMA; HOST as for --rdma"),
-	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
-	       "ignored; use --rdma-kernel with --keys"),
-	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow from --memory"),
 	OPTION("far", OPTION_SIZE, lending.far, "SIZE",
 	       "lend up to SIZE of --memory as far memory, to programs that use libebbfar [none]"),
 	OPTION("far-jobs", OPTION_SIZE, lending.far_jobs, "SIZE",
@@ -92,6 +88,10 @@ static const struct option_spec specs[] = {
 	OPTION("machine", OPTION_STRING, lending.machine, "DIR",
 	       "directory of meminfo and pressure/memory (for tests) [/proc]"),
 	SERVICE_OPTIONS(donord_options, service),
+	OPTIONS_REMOVED,
+	{ .name = "rdma-open", .type = OPTION_STRING,
+	  .help = "to lend by RDMA use --rdma-kernel with --keys" },
+	{ .name = "rdma-memory", .type = OPTION_STRING, .help = "kernel modules borrow from --memory" },
 	OPTIONS_END
 };
 
@@ -262,15 +262,6 @@ static int listen_rdma(const char *text, const char *option, struct loop *l,
 	return r ? r : listen(l, &a, e);
 }
 
-static void warn_of_removed(const struct donord_options *o)
-{
-	if (o->rdma_open)
-		log_warn("rdma-open %s: lending without keys was removed; use --rdma-kernel %s with --keys FILE",
-			 o->rdma_open, o->rdma_open);
-	if (o->rdma_memory)
-		log_warn("rdma-memory: ignored: kernel modules borrow of --memory like all others; raise --memory instead");
-}
-
 static int run(struct donord_options *o, struct loop *l, const struct pool *pool,
 	       struct registration *registration, char **argv, struct error *e)
 {
@@ -299,7 +290,6 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	bool shared;
 	int r = parse_places(&o->listen, places, &shared, e);
 
-	warn_of_removed(o);
 	if (!r)
 		r = check_slab(o, e);
 	if (!r)

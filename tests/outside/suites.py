@@ -41,7 +41,7 @@ class Suite:
         return [f"exit status {status}", *said]
 
 
-# Modules whose tests need up to 70 MiB.
+# The tests of these modules need up to 70 MiB.
 PYTHON_TESTS = ("test_dict", "test_gc", "test_list", "test_pickle", "test_random", "test_re", "test_set")
 
 # --vm populates its memory at once.  With a limit on cgroup version 1 the kernel's reclaim often

@@ -112,7 +112,8 @@ def test_options():
         before = {call: options(*call) for call in calls}
     gone = {call: before[call] - options(*call) for call in calls}
     assert {call: names for call, names in gone.items() if names} == \
-        {("ebb-swapd",): {"--hot-slab"}, ("ebbctl", "device", "create"): {"--hot-slab"}}
+        {("ebb-swapd",): {"--hot-slab"}, ("ebbctl", "device", "create"): {"--hot-slab"},
+         ("ebb-donord",): {"--rdma-open", "--rdma-memory"}}
     # No address of a donor can be resolved: nothing starts.
     warned(run("ebb-swapd", "--hot-slab", "5")[2], "hot-slab")
     warned(run("ebbctl", "device", "create", "x", "--hot-slab", "5")[2], "hot-slab")
