@@ -58,6 +58,8 @@ _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one")
 #define RECOVER_NS 40000000000ull
 
 #define RECOVER_LOOK_MS 500
+/* Time for work that the kernel has scheduled for a dead server. */
+#define QUIESCE_NS 20000000ull
 
 #define NEEDED (UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE)
 
@@ -414,6 +416,21 @@ static int start_recovery(struct frontend_host *h)
 }
 
 /*
+ * In Linux 6.12 each queue of the dead server schedules work that makes the device quiesced.  What
+ * runs after the first may run late, and cancels what the successor has fetched by then: all I/O
+ * would end.  So the successor fetches nothing for a while.
+ */
+static void let_quiesce(struct frontend_host *h)
+{
+	uint64_t until = now_ns() + QUIESCE_NS;
+
+	while (now_ns() < until) {
+		count_add(h->beats, 1);
+		h->poll(h->engine, 1);
+	}
+}
+
+/*
  * Checks own resources before telling the kernel, because Linux 6.12 begins recovery once per dead
  * server.  A successor that begins and dies or gives up before its last FETCH makes the next one's
  * begin fail (-EINVAL); that one may continue if the first had not mapped the requests yet.  Later
@@ -429,6 +446,8 @@ static int ublk_take_over(struct frontend_host *h, struct slot *reading)
 	begun = r ? 0 : start_recovery(h);
 	if (!r && begun != -EINVAL)
 		r = begun;
+	if (!r)
+		let_quiesce(h);
 	if (!r)
 		r = attach(h);
 	if (!r)
