@@ -731,7 +731,7 @@ static void published_words(void **state)
 	ebbfar_close(a);
 }
 
-/* What is left is what the pool can have, also where it has a quota of its own. */
+/* ebbfar_room() reports as free what the pool can have, within a quota of its own, too. */
 static void room_within_the_quota(void **state)
 {
 	ebbfar_t *far = open_at(at, EBBFAR_CREATE);

@@ -381,7 +381,7 @@ static void what_is_found_again_is_not_cleared(void **state)
 	world_close(&w);
 }
 
-/* Moves what the object refers to elsewhere. */
+/* A finalizer: moves the reference that the object holds to the object in @data. */
 static void take(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 {
 	ebbgc_ref_t to = *(const ebbgc_ref_t *)data;

@@ -226,8 +226,8 @@ static void a_tracer_believes_no_tag(void **state)
 }
 
 /*
- * No tag says what is in an ambiguous slot: the barrier takes the word as it is, also one that
- * points into an object, or to none.  What the program has found there survives the cycle.
+ * An ambiguous slot has no tag: the barrier takes each word as it is, also one that points into an
+ * object, or to none.  An object that the program has found by such a word survives the cycle.
  */
 static void ambiguous_words_are_overwritten(void **state)
 {

@@ -503,8 +503,8 @@ static int trim(ebbfar_t *far, uint32_t class)
 }
 
 /*
- * Allocates in empty sections of other classes, if there are some in the arenas whose turn it is:
- * a program that uses one size after the other does not need memory for each.
+ * Searches the next arenas in turn for empty sections of other classes, and allocates there.  So a
+ * program that uses one size after the other does not need memory for each.
  */
 static int allocate_trimmed(ebbfar_t *far, uint32_t class, struct ebbfar_extent *x)
 {

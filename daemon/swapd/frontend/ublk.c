@@ -416,9 +416,9 @@ static int start_recovery(struct frontend_host *h)
 }
 
 /*
- * In Linux 6.12 each queue of the dead server schedules work that makes the device quiesced.  What
- * runs after the first may run late, and cancels what the successor has fetched by then: all I/O
- * would end.  So the successor fetches nothing for a while.
+ * Linux 6.12 schedules quiesce_work for each queue of the dead server.  The first run lets recovery
+ * begin.  A later run also cancels all FETCH commands, those of the successor as well, which would
+ * end all I/O.  So the successor sends none for a while.
  */
 static void let_quiesce(struct frontend_host *h)
 {
