@@ -24,6 +24,14 @@ def tier(swap_lock):
 
 
 @pytest.fixture
+def ebbd_config(tmp_path):
+    """No request is dropped, however late ebbd comes: ask() waits for each page."""
+    path = tmp_path / "ebb.conf"
+    path.write_text("[prefetch]\nstale = 60s\n")
+    return path
+
+
+@pytest.fixture
 def program(tier, ebbd, device, cgroup, tmp_path):
     """A program whose policy requests pages 0 to 63 at its fault on the page that ask() sets."""
     params = [(n, f'EBB_PARAM({n}, "{n.lower()}", 0, 0, EBB_VPN_END, "page")') for n in ("AT", "TO")]

@@ -56,7 +56,7 @@ def collapsing(thp, device, cgroup, logs, tmp_path):
 
 
 def scan(windows=0, **what):
-    """As often as it takes for so many windows: on a busy machine ebbd comes late for most."""
+    """As often as it takes for so many windows: with a slow processor ebbd comes late for most."""
     def run(c):
         for _ in range(8):
             assert parts.scan_json(cgroup=c, mib=96, passes=2, **what)["bad"] == 0
@@ -70,7 +70,8 @@ def test_dirty_windows_leave_as_huge_pages(collapsing):
     told, grown = collapsing(scan(windows=4, write=True))
     assert told["windows"] >= 4, told
     assert grown["thp_collapse_alloc"] >= told["windows"], (told, grown)
-    assert grown["thp_swpout"] >= told["whole"] >= told["windows"] / 2, (told, grown)
+    # Each program ends with windows that are collapsed and have not left.
+    assert grown["thp_swpout"] >= told["whole"] > 0 and told["reason"] != "scattered", (told, grown)
     assert grown["thp_swpout_fallback"] <= told["windows"] / 4, (told, grown)
     assert "COLLAPSED" in parts.ebbctl("stats").stdout
 
@@ -101,8 +102,13 @@ for turn in range(2):
 
 def test_windows_with_holes_switch_it_off(collapsing):
     """Nothing is collapsed, and soon nothing is looked at any more."""
-    told, grown = collapsing(lambda c: subprocess.run(
-        ["/usr/bin/python3", "-c", HOLES], check=True, timeout=1200, preexec_fn=c.enter))
+    def run(c):
+        for _ in range(4):
+            subprocess.run(["/usr/bin/python3", "-c", HOLES], check=True, timeout=1200, preexec_fn=c.enter)
+            if parts.stats(c)["collapse"]["switched_off"]:
+                break
+
+    told, grown = collapsing(run)
     assert told["windows"] <= 2 and grown["thp_swpout"] <= 2, (told, grown)
     assert told["switched_off"] >= 1 and told["reason"] == "refused", told
     assert 9 <= told["rejected"] <= 32, told
