@@ -15,7 +15,8 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 # The only reasons for which a suite may be skipped.
 SKIPS = {
     "packages": "its packages are not installed and cannot be",
-    "source": "the kernel's source cannot be downloaded or configured",
+    "source": "the kernel's source cannot be downloaded or built",
+    "emulator": "no kernel for guests, or no emulator",
     "machine": "this machine lacks memory, disk or a right",
 }
 
@@ -32,6 +33,9 @@ class Suite:
     lines: int = 1              # least number of matches
     passes: bool = True         # its exit status must be 0, also without ebb
     least: int = 1000           # least number of pages: fewer prove nothing
+    counted: str = "swapped_in" # or swapped_out
+    kills: int = 0              # least number of killed servers; if any, of a device without swap
+    guest: bool = False         # in a guest: what it does, or what serves it, could harm this machine
     seconds: int = 600          # time-out of one run
 
     def verdict_of(self, status, text):
@@ -48,6 +52,17 @@ PYTHON_TESTS = ("test_dict", "test_gc", "test_list", "test_pickle", "test_random
 # gives up then, on any device, and its OOM killer ends the program.
 STRESSORS = ("--qsort 1 --qsort-size 4194304 --qsort-ops 1 --mergesort 1 --mergesort-size 4194304 "
              "--mergesort-ops 1 --tree 1 --tree-size 200000 --tree-ops 1").split()
+
+# Results of the kernel's tests, "ok 3 name".
+TAP = r"^(?:# )?((?:not )?ok \d+ .*)$"
+
+
+def selftest(program, limit, lines, **what):
+    """One of the kernel's own tests of mm."""
+    return Suite(program, (str(sources.SELFTESTS / program),), limit=limit, lines=lines,
+                 packages=sources.PACKAGES, prepare=sources.selftests, guest=True, passes=False,
+                 **{"verdict": TAP, "seconds": 1500, "least": 100, **what})
+
 
 SUITES = (
     Suite("stressapptest", ("stressapptest", "-s", "20", "-M", "96", "-m", "2", "-W"),
@@ -72,6 +87,12 @@ SUITES = (
     Suite("hpcc", ("sh", f"{PROGRAMS}/hpcc.sh"),
           r"^ *(\d+ tests completed and \w+ residual checks|Found .*|Solution Validates|Success=\d)", 40, ("hpcc",),
           lines=13),
+    Suite("fio", ("sh", f"{PROGRAMS}/fio.sh"), r"(err= *\d+)|issued rwts: total=([\d,]+)|^(verify: bad .*)",
+          0, ("fio",), lines=2, kills=3, guest=True, seconds=1200),
+    selftest("cow", 32, 100, counted="swapped_out"),
+    selftest("uffd-unit-tests", 32, 20, verdict=r"^(Testing .*?\.\.\. .*|Userfaults unit tests: .*)$"),
+    selftest("pagemap_ioctl", 40, 50),
+    selftest("madv_populate", 1, 10, counted="swapped_out", least=20),
 )
 
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Where a suite runs: with the kernel's swap in a file on the disk, or with ebb as the only swap, a
-donor on loopback and the policy auto.  Swap is on only during a `with`.
+donor on loopback and the policy auto.  Or, without swap, on a loop device over a file of the disk, or
+over one of ebb whose servers are killed.  Swap is on only during a `with`.
 """
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,11 +24,15 @@ import machine
 import parts
 import road
 
-WORK = machine.BUILD / "outside"
-SIZE = 1 << 30
+WORK = Path("/hostout") if machine.IN_GUEST else machine.BUILD / "outside"
+# A guest's other directories are in memory, which could be swapped out.
+DISK = Path("/var/tmp/ebb-outside") if machine.IN_GUEST else WORK
+SIZE = (384 if machine.IN_GUEST else 1024) << 20
 # Reclaim of a small cgroup sometimes gives up, with and without ebb.
 OOM_TRIES = 3
+PAGE = 4096
 END_SECONDS = 60
+KILL_SECONDS = 0.5, 4 # between two kills of servers
 
 
 @dataclass
@@ -37,6 +44,7 @@ class Run:
     swapped_out: int
     prefetched: int = None      # None: without ebb
     oom_kills: int = 0
+    kills: int = 0              # killed servers
 
     def __iter__(self):
         return iter(asdict(self).items())
@@ -48,11 +56,12 @@ def traffic():
     return int(rows["pswpin"]), int(rows["pswpout"])
 
 
-def run_logged(argv, log, seconds, cwd, enter):
+def run_logged(argv, log, seconds, cwd, environment, enter):
     """Runs a program that calls @enter() first; returns its status, or None after @seconds."""
     with open(log, "w") as out:
         child = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                 cwd=cwd, start_new_session=True, preexec_fn=enter)
+                                 cwd=cwd, start_new_session=True, preexec_fn=enter,
+                                 env={**os.environ, **environment})
         try:
             return child.wait(seconds)
         except BaseException as e:
@@ -72,6 +81,7 @@ class World:
     """A place to run suites in; subclasses have swap, or a stand-in for it."""
     name = "none"
     directory = WORK
+    environment = {}
     enter = None                # called by the program's process before its exec
 
     def __enter__(self):
@@ -92,7 +102,8 @@ class World:
 
     def attempt(self, suite):
         log = self.directory / "log" / f"{suite.name}-{self.name}.log"
-        told, scratch = log.with_suffix(".json"), self.directory / "scratch"
+        told = log.with_suffix(".json")
+        scratch = (DISK if machine.IN_GUEST else self.directory) / "scratch"
         log.parent.mkdir(parents=True, exist_ok=True)
         told.unlink(missing_ok=True)
         # The same path in both worlds: some suites show it.
@@ -100,7 +111,7 @@ class World:
         scratch.mkdir(parents=True)
         before, began = self.traffic(), time.monotonic()
         status = run_logged([*self.around(suite, told), *suite.command], log, suite.seconds,
-                            scratch, self.enter)
+                            scratch, self.environment, self.enter)
         seconds = time.monotonic() - began
         swapped_in, swapped_out = (now - then for now, then in zip(self.traffic(), before))
         shutil.rmtree(scratch, ignore_errors=True)
@@ -125,8 +136,8 @@ class Disk(World):
     name = "disk"
 
     def __enter__(self):
-        self.file = WORK / "swapfile"
-        WORK.mkdir(parents=True, exist_ok=True)
+        self.file = DISK / "swapfile"
+        DISK.mkdir(parents=True, exist_ok=True)
         try:
             with road.interrupts.deferred():
                 # It may hold pages of programs.
@@ -174,6 +185,101 @@ class Ebb(World):
                 "--policy", "auto", "--"]
 
 
-def worlds():
+class Loop(World):
+    """A block device without swap, over a file on the disk."""
+    name = "disk"
+    block = None
+
+    def file(self):
+        path = DISK / "device"
+        with open(path, "wb") as f:
+            f.truncate(SIZE)
+        return path
+
+    def __enter__(self):
+        DISK.mkdir(parents=True, exist_ok=True)
+        try:
+            self.block = subprocess.run(
+                ["losetup", "--direct-io=on", "--sector-size", "4096", "-f", "--show", self.file()],
+                check=True, capture_output=True, text=True).stdout.strip()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.environment = {"DEVICE": self.block}
+        return self
+
+    def __exit__(self, *_):
+        if self.block:
+            subprocess.run(["losetup", "-d", self.block], check=True)
+        (DISK / "device").unlink(missing_ok=True)
+
+    def traffic(self):
+        fields = machine.read(f"/sys/block/{Path(self.block).name}/stat").split()
+        return int(fields[2]) * 512 // PAGE, int(fields[6]) * 512 // PAGE
+
+
+class Server(parts.Swapd):
+    """An ebb-swapd whose device is not swap."""
+
+    def __init__(self, donor, size):
+        mount, self.run_dir = DISK / "mnt", DISK / "run"
+        mount.mkdir(exist_ok=True)
+        self.file = mount / "swap"
+        super().__init__(
+            [machine.BIN / "ebb-swapd", "--name", "outside0", "--size", size, "--slab", "16M", "--mount", mount,
+             "--foreground", "--deadline", "10s", "--donor", donor.address, "--backup", DISK / "backup"],
+            WORK / "log" / "swapd.log", env={"EBB_RUN_DIR": str(self.run_dir)})
+
+    def status(self):
+        return parts.control_answer(self.run_dir / "devices" / "outside0.sock", "status")
+
+
+class KilledEbb(Loop):
+    """A device of ebb without swap, whose servers are killed one after another."""
+    name = "ebb"
+    donor = server = None
+
+    def file(self):
+        size = f"{SIZE >> 20}M"
+        self.donor = parts.Donor(WORK / "log" / "donor.log", memory=size)
+        self.server = Server(self.donor, size)
+        return self.server.file
+
+    def __exit__(self, *failure):
+        try:
+            super().__exit__(*failure)
+        finally:
+            for daemon in self.server, self.donor:
+                if daemon:
+                    daemon.stop()
+
+    @contextmanager
+    def killing(self):
+        """Yields a list of the servers that are killed meanwhile."""
+        killed, ended = [], threading.Event()
+
+        def kill():
+            while not ended.wait(random.uniform(*KILL_SECONDS)):
+                with suppress(ProcessLookupError):
+                    if told := self.server.ready():
+                        os.kill(told["server"], signal.SIGKILL)
+                        killed.append(told["server"])
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        try:
+            yield killed
+        finally:
+            ended.set()
+            thread.join()
+
+    def attempt(self, suite):
+        with self.killing() as killed:
+            result = super().attempt(suite)
+        result.kills = len(killed)
+        return result
+
+
+def worlds(suite):
     """Returns the world without ebb, and that with it."""
-    return Disk(), Ebb()
+    return (Loop(), KilledEbb()) if suite.kills else (Disk(), Ebb())

@@ -3,6 +3,7 @@
 The runner of suites that others wrote: what it reports of stand-ins for suites, in stand-ins for
 the worlds without and with ebb.  No suite runs here, and no swap is on but in the last test.
 """
+import json
 import shutil
 import sys
 
@@ -108,6 +109,53 @@ def test_run_without_swapping_proves_nothing(compared, pages, outcome):
     told, *_ = compared(suite("echo count 5"), ebb={"pages": pages})
     assert told["outcome"] == outcome
     assert ("proves nothing: 999 pages swapped in" in told["reason"]) == (outcome == "FAILED")
+
+
+@beside
+def test_suite_may_count_what_goes_out_or_servers(compared):
+    told, *_ = compared(suite("echo count 5", counted="swapped_out"))
+    assert told["reason"] == "proves nothing: 0 pages swapped out, at least 1000 expected"
+    told, *_ = compared(suite("echo count 5", kills=2))
+    assert told["reason"] == "proves nothing: 0 servers killed, at least 2 expected"
+
+
+class Guest:
+    """A stand-in for a guest, which leaves a result or none."""
+
+    def __init__(self, tmp_path, results, ok=True, trouble=()):
+        self.directory, self.ok, self.trouble, self.reason = tmp_path, ok, trouble, "" if ok else "BUG: it"
+        if results is not None:
+            (tmp_path / "results.json").write_text(json.dumps(results))
+
+    def __call__(self, command, options, output):
+        self.command, self.options = command, options
+        return self
+
+
+IN_GUEST = suite("true", guest=True)
+
+
+@beside
+@pytest.mark.parametrize("outcome, ok, trouble, expected", [
+    ("same", True, (), "same"), ("FAILED", False, (), "other lines"), ("FAILED", False, ("BUG",), "guest: BUG: it"),
+    ("same", False, ("BUG",), "guest: BUG: it"), (None, False, (), "guest: BUG: it")])
+def test_result_comes_from_the_guest(tmp_path, monkeypatch, outcome, ok, trouble, expected):
+    results = outcome and [result(IN_GUEST, outcome, "other lines" if outcome == "FAILED" else "")]
+    stand_in = Guest(tmp_path, results, ok, trouble)
+    monkeypatch.setattr(runner.guest, "guest_run", stand_in)
+    told = runner.run_suite(IN_GUEST)
+    assert stand_in.options.environment == {"ONLY": "stand-in"}
+    assert told["outcome"] == ("same" if expected == "same" else "FAILED")
+    assert expected in (told["reason"], told["outcome"]) or told["reason"].startswith(expected)
+
+
+@beside
+def test_suite_is_skipped_without_an_emulator(monkeypatch):
+    def no_guest(*_):
+        raise runner.kernel.GuestError("qemu-system-x86_64: not found")
+    monkeypatch.setattr(runner.guest, "guest_run", no_guest)
+    with pytest.raises(runner.Skip, match="no emulator: qemu"):
+        runner.run_suite(IN_GUEST)
 
 
 @beside
@@ -226,6 +274,16 @@ SAMPLES = {
              "Solution Validates: avg error less than 1.000000e-13\nSuccess=1\n",
              ["5 tests completed and passed residual checks", "Found 3 errors in 2097152 locations (failed).",
               "Solution Validates", "Success=1"]),
+    "fio": ("verify: (groupid=0, jobs=1): err= 0: pid=1\n  issued rwts: total=16384,49152,0,0 short=0,0,0,0\n"
+            "verify: bad header rand_seed 1, wanted 2\n",
+            ["err= 0", "16384,49152,0,0", "verify: bad header rand_seed 1, wanted 2"]),
+    **dict.fromkeys(("cow", "pagemap_ioctl", "madv_populate"), (
+        "# [RUN] it\nok 1 test_a\n# ok 2 test_b # SKIP no\nnot ok 3 test_c\n# Totals: pass:1\n",
+        ["ok 1 test_a", "ok 2 test_b # SKIP no", "not ok 3 test_c"])),
+    "uffd-unit-tests": ("Testing UFFDIO_API (with syscall)... done\nTesting pagemap on anon... skipped [reason: x]\n"
+                        "Userfaults unit tests: pass=1, skip=1, fail=0 (total=2)\n",
+                        ["Testing UFFDIO_API (with syscall)... done", "Testing pagemap on anon... skipped [reason: x]",
+                         "Userfaults unit tests: pass=1, skip=1, fail=0 (total=2)"]),
 }
 
 
@@ -239,7 +297,7 @@ def test_verdict_is_extracted(name):
 
 @beside
 def test_readme_lists_every_suite():
-    rows = [line.split("|")[1].strip(" `") for line in (OUTSIDE / "README.md").read_text().splitlines()
+    rows = [line.split("|")[1].replace("(guest)", "").strip(" `") for line in (OUTSIDE / "README.md").read_text().splitlines()
             if line.startswith("| `")]
     assert [r for r in rows if not r.endswith((".py", "/"))] == [s.name for s in suites.SUITES]
 
