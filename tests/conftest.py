@@ -123,14 +123,9 @@ def donor(donor_factory, transport):
 
 
 @pytest.fixture
-def ebbd_config():
-    """The configuration file of `ebbd`; tests override it."""
-
-
-@pytest.fixture
-def ebbd(ebbd_lock, ebbd_config, logs):
+def ebbd(ebbd_lock, logs):
     """A running ebbd, the only one on this machine; its pins are removed afterwards."""
-    d = parts.Ebbd(logs / "ebbd.log", ebbd_config)
+    d = parts.Ebbd(logs / "ebbd.log")
     yield d
     d.stop()
     machine.pins_remove()
