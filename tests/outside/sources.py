@@ -17,7 +17,7 @@ PACKAGE = f"linux-source-{SERIES}"
 STORE = machine.BUILD / "outside"
 SOURCE, SELFTESTS = STORE / "linux", STORE / "selftests"
 # For the build of the kernel and of its tests.
-PACKAGES = ("gcc", "make", "flex", "bison", "bc", "xz-utils", "libelf-dev", "libnuma-dev", "libcap-dev", "rsync")
+PACKAGES = ("gcc", "make", "flex", "bison", "bc", "xz-utils", "libelf-dev")
 PROGRAMS = ("cow", "uffd-unit-tests", "pagemap_ioctl", "madv_populate")
 
 

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "demo"), str(TESTS / "harness")]
+sys.path[:0] = [str(TESTS / "demo"), str(TESTS / "harness"), str(TESTS / "system")]
 
+import dataplane
 import machine
 import parts
 import road
@@ -218,22 +219,6 @@ class Loop(World):
         return int(fields[2]) * 512 // PAGE, int(fields[6]) * 512 // PAGE
 
 
-class Server(parts.Swapd):
-    """An ebb-swapd whose device is not swap."""
-
-    def __init__(self, donor, size):
-        mount, self.run_dir = DISK / "mnt", DISK / "run"
-        mount.mkdir(exist_ok=True)
-        self.file = mount / "swap"
-        super().__init__(
-            [machine.BIN / "ebb-swapd", "--name", "outside0", "--size", size, "--slab", "16M", "--mount", mount,
-             "--foreground", "--deadline", "10s", "--donor", donor.address, "--backup", DISK / "backup"],
-            WORK / "log" / "swapd.log", env={"EBB_RUN_DIR": str(self.run_dir)})
-
-    def status(self):
-        return parts.control_answer(self.run_dir / "devices" / "outside0.sock", "status")
-
-
 class KilledEbb(Loop):
     """A device of ebb without swap, whose servers are killed one after another."""
     name = "ebb"
@@ -242,7 +227,8 @@ class KilledEbb(Loop):
     def file(self):
         size = f"{SIZE >> 20}M"
         self.donor = parts.Donor(WORK / "log" / "donor.log", memory=size)
-        self.server = Server(self.donor, size)
+        self.server = dataplane.Server(DISK, WORK / "log" / "swapd.log", [self.donor], size=size, slab="16M",
+                                       options=("--deadline", "10s"))
         return self.server.file
 
     def __exit__(self, *failure):
