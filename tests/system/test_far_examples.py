@@ -336,18 +336,26 @@ def test_queue_is_bounded(donor, start, tmp_path):
 
 
 @pytest.mark.parametrize("produces, consumes", few(WAYS, ("unix", "unix"), ("tcp", "unix")))
-def test_queue_whose_consumer_is_killed(donor, start, tmp_path, produces, consumes):
+def test_queue_whose_consumer_is_killed(donor, start, produces, consumes):
     """The next consumer gets all that the producer has not seen confirmed."""
-    with lines(tmp_path / "lines", 1500) as stdin:
-        producer = start("queue", "produce", donor.at[produces], "p", stdin=stdin)
+    producer = start("queue", "produce", donor.at[produces], "p")
     name = producer.hear()
     first = start("queue", "consume", donor.at[consumes], "p", name)
-    told = numbers(first, random.randint(1, 700))
+
+    def feed(begin, end):
+        for i in range(begin, end):
+            producer.say(line(i))
+    # Lines remain for the second, however fast the first is.
+    _, told = in_threads((feed, 1, 751), (numbers, first, random.randint(1, 700)))
     first.kill()
     told += numbers(first)
     assert told == list(range(1, len(told) + 1))
     second = start("queue", "consume", donor.at[consumes], "p", name)
-    more, last = in_threads((numbers, second), (confirmed, producer))
+
+    def rest():
+        feed(751, 1501)
+        producer.popen.stdin.close()
+    more, last, _ = in_threads((numbers, second), (confirmed, producer), (rest,))
     # It begins with the first that is not confirmed; others may be printed twice.
     assert len(told) - SLOTS <= more[0] <= len(told) + 1
     assert more == sorted(set(more)) and set(told) | set(more) == set(range(1, 1501)) and last == 1500
