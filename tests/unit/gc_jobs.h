@@ -94,6 +94,7 @@ static inline int jobs_begin(void *arg, const struct ebbgc_far_cycle *c)
 	int r = jobs_fails(j);
 
 	assert_null(j->cycle);
+	assert_int_equal(c->size, sizeof(*c));
 	/* The collector's thread may wait for a processor beyond the heap's limits. */
 	for (int i = 0; i < 2 && !j->in_time; i++)
 		h->far.marking.call_ns[i] = UINT64_MAX;

@@ -324,7 +324,8 @@ static void *load_all_the_time(void *arg)
 
 		ebbgc_poll(m);
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
-		i = (seed >> 33) % FEW & ~(size_t)1;
+		/* The other half is still in the store when the donor is lost, however late. */
+		i = (seed >> 33) % (FEW / 2) & ~(size_t)1;
 		if (setjmp(thread_out))
 			continue;
 		root = l->w->roots[0];

@@ -272,6 +272,34 @@ static void ambiguous_words_are_overwritten(void **state)
 	world_close(&w);
 }
 
+/* A number that is stored while the collector marks may point into garbage; it keeps nothing. */
+static void ambiguous_numbers_may_name_garbage(void **state)
+{
+	struct held h = { .go = false };
+	uint64_t garbage, before;
+	struct world w;
+
+	(void)state;
+	world_open(&w, "mode=concurrent");
+	w.heap->options.event = hold;
+	w.heap->options.event_arg = &h;
+	garbage = node_new(&w, 42);
+	before = stats_of(w.heap).cycles;
+	for (ebbgc_collect_start(w.m); !__atomic_load_n(&h.waiting, __ATOMIC_ACQUIRE); usleep(100))
+		ebbgc_poll(w.m);
+	/* Objects of this cycle are not traced: no tracer takes the number for a reference. */
+	w.roots[0] = ebbgc_alloc(w.m, w.words);
+	((uint64_t *)ebbgc_ptr(w.roots[0]))[3] = garbage + 17;
+	__atomic_store_n(&h.go, true, __ATOMIC_RELEASE);
+	while (stats_of(w.heap).cycles == before) {
+		ebbgc_poll(w.m);
+		usleep(100);
+	}
+	assert_int_equal(stats_of(w.heap).checks, 1);
+	assert_int_not_equal(((struct node *)garbage)->value, 42);
+	world_close(&w);
+}
+
 #define RACES 2000u
 
 /* Tracers see values and tags that do not belong together: they must believe neither. */
@@ -364,6 +392,7 @@ int main(void)
 		IN_MODES(values_change_while_they_are_traced),
 		cmocka_unit_test(a_tracer_believes_no_tag),
 		cmocka_unit_test(ambiguous_words_are_overwritten),
+		cmocka_unit_test(ambiguous_numbers_may_name_garbage),
 		cmocka_unit_test(wrong_tag_is_found),
 		cmocka_unit_test(layouts_are_checked),
 		cmocka_unit_test(plain_references_are_addresses),

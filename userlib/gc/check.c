@@ -30,6 +30,7 @@ struct walk {
 	uint64_t *seen;
 	enum walk_kind kind;
 	bool stacks;		/* words on stacks are roots */
+	bool certain;		/* ambiguous words that point to unmarked objects are numbers */
 	bool healed;		/* no slot names where an object was */
 	uint64_t from;		/* the object whose slots are visited; 0 for a root */
 };
@@ -145,7 +146,12 @@ static void walk_target(void *arg, uint32_t kind, uint64_t target)
 {
 	struct walk *w = arg;
 
-	walk_reference(w, kind == EBBGC_SLOT_AMBIGUOUS ? object_containing(w->h, target) : target);
+	if (kind == EBBGC_SLOT_AMBIGUOUS) {
+		target = object_containing(w->h, target);
+		if (w->certain && target && !object_marked(w->h, target))
+			return;
+	}
+	walk_reference(w, target);
 }
 
 struct walking {
@@ -569,10 +575,12 @@ static void check_store(struct ebbgc_heap *h)
 void check_marks(struct ebbgc_heap *h, bool exact)
 {
 	/*
-	 * A stack word that appeared during a concurrent cycle may be left over from a frame
-	 * that has returned: its target need not be marked.
+	 * A word that appeared during a concurrent cycle on a stack may be left over from a frame
+	 * that has returned, and one in an ambiguous slot may be a number: what they point to need
+	 * not be marked.
 	 */
-	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact, .healed = true };
+	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact, .certain = !exact,
+			  .healed = true };
 
 	if (!h->check)
 		return;

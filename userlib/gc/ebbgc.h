@@ -1271,8 +1271,12 @@ struct ebbgc_far_set {
 	uint64_t bits;
 };
 
-/* A far cycle; valid until the last end() returns.  Later versions append members. */
+/*
+ * A far cycle; valid until the last end() returns.  Later versions append members: those below
+ * .size are there.
+ */
 struct ebbgc_far_cycle {
+	size_t size;			/* of this struct in the library, in bytes */
 	uint64_t base, mask;		/* address of region 0; bits of a reference that are one */
 	uint32_t regions;		/* of the heap */
 	uint32_t type_count, stored_count;

@@ -262,6 +262,7 @@ static int begin(struct ebbgc_heap *h)
 	k->call_ns[0] = CYCLE_NS + k->stored / CYCLE_BYTES * 1000000;
 	k->call_ns[1] = PAUSE_NS + k->stored / PAUSE_BYTES * 1000000;
 	k->cycle = (struct ebbgc_far_cycle){
+		.size = sizeof(k->cycle),
 		.base = (uint64_t)(uintptr_t)h->base, .mask = EBBGC_ADDRESS_MASK,
 		.regions = h->region_count, .types = k->types, .stored = k->stored_regions,
 		.type_count = types, .stored_count = regions, .data = h, .found = found,
