@@ -252,14 +252,15 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->replicas.spread = (uint32_t)s->options.spread;
 	s->replicas.slots_reserved = SLOTS_RESERVED;
 	s->replicas.reserves = !durability_is_disk(&s->options) && !s->options.overcommit;
-	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
+	s->engine.backlog_most = SLOT_COUNT - s->frontend->slots;
 	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages,
 				     s->options.backup != NULL);
 	if (!s->engine.map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
 	r = seal_device(s, e);
 	if (!r)
-		r = slots_init(&s->engine.slots, e);
+		r = slots_init(&s->engine.slots,
+			       s->options.backup ? SLOT_COUNT : s->frontend->slots, e);
 	s->donors.env.memory = s->engine.slots.memory;
 	s->donors.env.memory_size = s->engine.slots.memory_size;
 	return r;

@@ -343,7 +343,7 @@ class Donor(Daemon):
     at @also.  It has its own run directory, and does not wait for borrowers when it is stopped.
     """
 
-    def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=(),
+    def __init__(self, log, port=7070, memory="256M", slab="16M", delay=None, path=None, also=(),
                  drain="0", options=(), run=None, listen=None):
         self.address = listen or (f"unix:{path}" if path else f"127.0.0.1:{port}")
         argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab,

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -41,6 +42,16 @@ def test_every_byte_comes_back_from_the_donor(world):
     assert told["pages_read_backup"] == 0
     assert told["pages_written_backup_only"] == 0
     assert told["donor_losses"] == told["fuse_errors"] == told["waiting"] == 0
+
+
+@only_tcp
+@pytest.mark.parametrize("durability, slots", [("none", 21), ("disk", 66)])
+def test_locked_memory(world, durability, slots):
+    """As in ebb-swapd(8): for requests, and 15 MiB of its own and of libraries; 0.3 for the size."""
+    s = world.serve(world.donor(), durability=durability)
+    told = [machine.read(f"/proc/{pid}/status") for pid in (s.pid, *s.children())]
+    kib = [int(re.search(r"VmRSS:\s+(\d+)", text)[1]) for text in told]
+    assert len(kib) == 3 and slots << 10 < max(kib) < (slots + 24) << 10, kib
 
 
 def test_requests_across_slabs_and_sources(world):

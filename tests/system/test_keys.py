@@ -164,9 +164,8 @@ class Network:
                 s, _ = self.listener.accept()
             except OSError:
                 return
-            first = s.recv(1, socket.MSG_PEEK)
-            kind = "data" if first == b"E" else "control"
             try:
+                kind = "data" if s.recv(1, socket.MSG_PEEK) == b"E" else "control"
                 there = socket.create_connection((self.to[0], int(self.to[1])))
             except OSError:
                 s.close()

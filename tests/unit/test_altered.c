@@ -83,14 +83,14 @@ static int begin(void **state)
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
 		.frontend = &fuse_frontend, .shared = &w.shared, .count = &w.shared.counters,
 		.replicas = { .wanted = 1, .choices = 2, .seed = 1 },
-		.engine = { .backlog_most = SLOT_BACKLOG, .backup.fd = -1 },
+		.engine = { .backlog_most = (SLOT_COUNT - 128), .backup.fd = -1 },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(s);
 	slab_init(&s->engine.table, w.slabs, SLABS, SLAB_PAGES);
 	s->engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
 	assert_non_null(s->engine.map);
-	assert_int_equal(slots_init(&s->engine.slots, &e), 0);
+	assert_int_equal(slots_init(&s->engine.slots, SLOT_COUNT, &e), 0);
 	s->engine.backup.slots = &s->engine.slots;
 	w.ring = (struct keyring){ .keys = &w.key, .count = 1 };
 	assert_int_equal(key_make(&w.key, "spark", &e), 0);

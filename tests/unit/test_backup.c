@@ -99,7 +99,7 @@ static void start(enum aio how)
 	/* A disk, where there is one: tmpfs takes no direct I/O. */
 	strcpy(q.path, "/var/tmp/ebb-backup-XXXXXX");
 	close(mkstemp(q.path));
-	assert_int_equal(slots_init(&q.slots, &e), 0);
+	assert_int_equal(slots_init(&q.slots, SLOT_COUNT, &e), 0);
 	assert_int_equal(backup_open(&q.b, q.path, PAGES * PAGE, &e), 0);
 	assert_int_equal(backup_start(&q.b, &q.slots, &e), 0);
 	/* One that comes upon the first jobs by itself takes them, and lets the rest gather. */

@@ -80,7 +80,7 @@ static int asked(void **state)
 	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
 	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, false);
 	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	assert_int_equal(slots_init(&s.engine.slots, SLOT_COUNT, &e), 0);
 	assert_int_equal(address_parse("127.0.0.1:1", "donor", &a, &e), 0);
 	assert_int_equal(donors_reserve(&s.donors, 1, &e), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);

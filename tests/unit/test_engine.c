@@ -120,7 +120,8 @@ static void a_reply_by_another_connection(void **state)
 		d->link.data[i] = (struct data_link){ .number = i, .state = LINK_UP, .fd = -1,
 						 .tx = { .entries = queued[i], .size = 4 } };
 	request(SLOT_READ, 0, 1);
-	request(SLOT_WRITE, SLOT_PAGES, 1);
+	/* By the other connection. */
+	request(SLOT_WRITE, 64, 1);
 	assert_int_equal(d->link.tx.count, 0);
 	read = reply_to(&d->link.data[0].tx);
 	written = reply_to(&d->link.data[1].tx);

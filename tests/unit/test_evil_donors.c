@@ -514,7 +514,7 @@ static void begin(bool backup)
 		.replicas.choices = 2,
 		.replicas.reserves = !backup && draw(2),
 		.replicas.seed = seed,
-		.engine.backlog_most = SLOT_BACKLOG,
+		.engine.backlog_most = (SLOT_COUNT - 128),
 		.replicas.slots_reserved = 64,
 		.engine.sealing.on = true,
 		.engine.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
@@ -594,7 +594,7 @@ static int set_up(void **state)
 		fakes[i] = (struct fake){ .fd = -1,
 					  .memory = calloc(REMOTE, SLAB),
 					  .in = malloc(BUFFER) };
-	return slots_init(&s.engine.slots, NULL) ||
+	return slots_init(&s.engine.slots, SLOT_COUNT, NULL) ||
 	       seal_table_init(&s.engine.sealing.seals, PAGES, NULL) ||
 	       sealer_init(&s.engine.sealing.sealer, &s.engine.sealing.seals, NULL);
 }

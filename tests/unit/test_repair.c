@@ -45,7 +45,7 @@ static void a_drain_to_a_slow_disk(void **state)
 	free_before = s.engine.slots.free_count;
 	for (int i = 0; i < 20; i++, now += SECOND)
 		tick(now);
-	assert_in_range(s.engine.slots.free_count, free_before - 8, free_before);
+	assert_in_range(s.engine.slots.free_count, free_before - 16, free_before);
 	/* And it comes to its end. */
 	for (int i = 0; i < 500 && s.donors.donor[0].copies; i++, now += SECOND) {
 		tick(now);

@@ -82,7 +82,7 @@ static void make_server(const struct frontend *frontend, unsigned int events)
 	s.engine.map = page_map_new(PAGES, PAGES, false);
 	assert_non_null(s.engine.map);
 	wiring_frontend(&s);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	assert_int_equal(slots_init(&s.engine.slots, SLOT_COUNT, &e), 0);
 	assert_int_equal(commands_open(&s.commands, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
 }

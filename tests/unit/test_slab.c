@@ -180,7 +180,7 @@ static int with_slots(void **state)
 	struct error e = { 0 };
 
 	*state = s;
-	return slots_init(s, &e);
+	return slots_init(s, SLOT_COUNT, &e);
 }
 
 static int without_slots(void **state)

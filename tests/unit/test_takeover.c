@@ -51,7 +51,7 @@ static void begin(int backup)
 		.replicas.wanted = 1,
 		.replicas.choices = 2,
 		.replicas.seed = 1,
-		.engine.backlog_most = SLOT_BACKLOG,
+		.engine.backlog_most = (SLOT_COUNT - 128),
 		.engine.backup = { .fd = backup },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
@@ -59,7 +59,7 @@ static void begin(int backup)
 	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
 	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, backup >= 0);
 	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	assert_int_equal(slots_init(&s.engine.slots, SLOT_COUNT, &e), 0);
 	s.engine.backup.slots = &s.engine.slots;
 }
 

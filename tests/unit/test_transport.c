@@ -82,7 +82,7 @@ static void borrower_init(struct client *b)
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.replicas.wanted = 1,
 		.replicas.choices = 2,
-		.engine.backlog_most = SLOT_BACKLOG,
+		.engine.backlog_most = (SLOT_COUNT - 128),
 		.replicas.seed = 5,
 	};
 	wiring_events(&b->s);
@@ -90,7 +90,7 @@ static void borrower_init(struct client *b)
 	b->s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, true);
 	assert_non_null(b->s.engine.map);
 	wiring_frontend(&b->s);
-	assert_int_equal(slots_init(&b->s.engine.slots, &e), 0);
+	assert_int_equal(slots_init(&b->s.engine.slots, SLOT_COUNT, &e), 0);
 	b->s.engine.backup.slots = &b->s.engine.slots;
 }
 

@@ -64,8 +64,8 @@ struct frontend {
 	 */
 	bool asks_again;
 
-	/* Most answered writes that may wait for the backup, in slots; 0 = SLOT_BACKLOG. */
-	uint32_t backlog;
+	/* Slots for requests and for repair; a device with a backup has SLOT_COUNT. */
+	uint32_t slots;
 
 	/* Supervisor: opens what its processes share. */
 	int (*open)(struct frontend_host *h, struct error *e);

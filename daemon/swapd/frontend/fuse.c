@@ -22,10 +22,12 @@
 #define FOR_EVER (1u << 30) /* seconds that attributes stay valid: they never change */
 /*
  * Direct asynchronous I/O counts as background I/O.  A loop device has 128
- * requests in flight, each of which may come in two pieces.
+ * requests in flight, each of which may come in pieces.
  */
 #define MAX_BACKGROUND 512
 #define CONGESTION 384
+/* Those requests, and some for repair; further ones wait in the kernel. */
+#define SLOTS (128 + 32)
 /* Length of a WRITE's header and arguments, which precede the pages. */
 #define BEFORE_PAGES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 _Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < EBB_PAGE, "pages land on a page boundary");
@@ -527,6 +529,7 @@ static void fuse_where(const struct frontend_host *h, char *text, size_t size)
 
 const struct frontend fuse_frontend = {
 	.name = "fuse",
+	.slots = SLOTS,
 	.open = fuse_open,
 	.prepare = fuse_prepare,
 	.begin = fuse_begin,

@@ -46,8 +46,8 @@
  * Slots are armed, in flight for predecessors (failover.c: at most one per tag), answered and
  * waiting for the backup, or used by repair, which takes few: an answer always finds one.
  */
-#define BACKLOG (SLOT_COUNT - 2 * DEPTH - 32)
-_Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one");
+#define SLOTS (2 * DEPTH + 32)
+_Static_assert(SLOT_COUNT - SLOTS >= DEPTH, "writes do not wait for the backup one by one");
 
 #define COMMAND_MS 10000
 /* DEL_DEV waits until no process has the device open. */
@@ -546,7 +546,7 @@ static bool ublk_stopped(const struct frontend_host *h)
 const struct frontend ublk_frontend = {
 	.name = "ublk",
 	.asks_again = true,
-	.backlog = BACKLOG,
+	.slots = SLOTS,
 	.open = ublk_open,
 	.prepare = ublk_prepare,
 	.begin = ublk_begin,

@@ -153,7 +153,7 @@ int failover(struct swapd *s)
 	s->replicas.room_until = now_ns() + ROOM_PATIENCE;
 	/* What waits for donors does so from now on. */
 	engine_tick(&s->engine, now_ns());
-	r = failover_slots(s, SLOT_COUNT);
+	r = failover_slots(s, s->engine.slots.count);
 	if (r)
 		return r;
 	donors_flush(&s->donors);

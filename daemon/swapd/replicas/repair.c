@@ -24,7 +24,7 @@
  * RESYNCs in flight and their pages: enough to keep a link busy.  While there are requests, one of
  * them waits behind 64 KiB at most, half a millisecond at 1 Gbit/s.
  */
-#define RUNNING 4
+#define RUNNING 8
 #define RUNNING_BUSY 1
 #define PAGES_BUSY 16
 /* Requests per tick above which the device is busy. */

@@ -23,7 +23,7 @@
 #include "lib/base/size.h"
 #include "lib/base/small_thread.h"
 
-#define MERGE 16 /* neighbouring writes merged into one */
+#define MERGE 32 /* neighbouring writes merged into one */
 #define STACK (128u << 10)
 /*
  * Transfers in flight.  One at a time is limited by the disk's latency: 600 writes a second at 1.5

@@ -8,10 +8,10 @@
 #include "request.h"
 #include "swapd/page/shared.h"
 
-int slots_init(struct slots *s, struct error *e)
+int slots_init(struct slots *s, uint32_t count, struct error *e)
 {
-	size_t each = SLOT_BYTES + EBB_PAGE, size = each * SLOT_COUNT;
-	struct slot *slot = shared_new(SLOT_COUNT * sizeof(*slot));
+	size_t each = SLOT_BYTES + EBB_PAGE, size = each * count;
+	struct slot *slot = shared_new(count * sizeof(*slot));
 	uint8_t *memory;
 
 	if (!slot)
@@ -23,13 +23,14 @@ int slots_init(struct slots *s, struct error *e)
 
 		if (memory != MAP_FAILED)
 			munmap(memory, size);
-		shared_free(slot, SLOT_COUNT * sizeof(*slot));
+		shared_free(slot, count * sizeof(*slot));
 		return fail(e, r, "request slots: cannot lock %zu MiB: %s; run as root or raise LimitMEMLOCK=",
 			    size >> 20, strerror(r));
 	}
 	madvise(memory, size, MADV_DONTDUMP);
 	*s = (struct slots){
 		.slot = slot,
+		.count = count,
 		.memory = memory,
 		.memory_size = size,
 		.free = SLOT_LIST_EMPTY,
@@ -38,7 +39,7 @@ int slots_init(struct slots *s, struct error *e)
 		.large = SLOT_LIST_EMPTY,
 		.unanswered = SLOT_LIST_EMPTY,
 	};
-	for (int i = SLOT_COUNT - 1; i >= 0; i--) {
+	for (int i = (int)count - 1; i >= 0; i--) {
 		slot[i].payload = memory + i * each + EBB_PAGE;
 		slot[i].active = -1;
 		slot[i].kind = SLOT_NEW;
@@ -76,7 +77,7 @@ void slots_free(struct slots *s)
 {
 	if (s->memory)
 		munmap(s->memory, s->memory_size);
-	shared_free(s->slot, SLOT_COUNT * sizeof(*s->slot));
+	shared_free(s->slot, s->count * sizeof(*s->slot));
 	*s = (struct slots){ 0 };
 }
 

@@ -14,19 +14,14 @@
 #include "lib/link/link.h"
 #include "swapd/page/slab.h"
 
-/*
- * Largest request; a larger one comes in pieces.  Measured, reads and writes of
- * 1 MiB are as fast in pieces of 256 KiB as whole, and four times as many slots
- * fit in the memory.
- */
-#define SLOT_BYTES (256u << 10)
+/* Largest request; ebbctl limits a device's requests to it, and a larger one comes in pieces. */
+#define SLOT_BYTES (128u << 10)
 #define SLOT_PAGES (SLOT_BYTES / EBB_PAGE)
 /*
- * A loop device has at most 128 requests in flight.  The other slots may hold answered writes that
- * wait for the backup disk: a slow disk delays writes, never a read.
+ * Slots of a device with a backup.  Those that the frontend does not need may hold answered writes
+ * that wait for the disk: a slow disk delays writes, never a read.
  */
 #define SLOT_COUNT 512
-#define SLOT_BACKLOG (SLOT_COUNT - 128)
 
 /*
  * Repair's: RESYNC copies pages to a replica that lacks them; EXCLUSIVE has a slab to itself
@@ -109,7 +104,8 @@ struct slot_list {
 #define SLOT_LIST_EMPTY ((struct slot_list){ -1, -1 })
 
 struct slots {
-	struct slot *slot;     /* SLOT_COUNT */
+	struct slot *slot;
+	uint32_t count;        /* at most SLOT_COUNT */
 	uint8_t *memory;
 	size_t memory_size;
 	struct slot_list free;
@@ -124,7 +120,8 @@ struct slots {
 	struct slot_range { uint32_t first, end; bool excludes; } range[SLOT_COUNT];
 };
 
-int slots_init(struct slots *s, struct error *e);
+/* Makes @count slots. */
+int slots_init(struct slots *s, uint32_t count, struct error *e);
 void slots_free(struct slots *s);
 
 static inline int slot_index(const struct slots *s, const struct slot *slot)
