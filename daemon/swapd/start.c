@@ -35,7 +35,6 @@
 /* For several connections to each of MAX_DONORS, the frontend, and slabs being received. */
 #define DESCRIPTORS 4096
 /* Slots that repair leaves to requests. */
-#define SLOTS_RESERVED 64
 #define STANDBY_LOOK_MS 1000
 
 static int missing(const char *option, const char *example, struct error *e)

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define PAGE 4096u
-#define MOST (256u << 10)
+#define MOST (128u << 10)
 #define BEFORE_PAGES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 #define FOR_EVER (1u << 30)
 

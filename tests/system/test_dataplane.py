@@ -45,13 +45,29 @@ def test_every_byte_comes_back_from_the_donor(world):
 
 
 @only_tcp
-@pytest.mark.parametrize("durability, slots", [("none", 21), ("disk", 66)])
+@pytest.mark.parametrize("durability, slots", [("none", 29), ("disk", 66)])
 def test_locked_memory(world, durability, slots):
     """As in ebb-swapd(8): for requests, and 15 MiB of its own and of libraries; 0.3 for the size."""
     s = world.serve(world.donor(), durability=durability)
+    wait_for(s.ready, 20, "a standby")
     told = [machine.read(f"/proc/{pid}/status") for pid in (s.pid, *s.children())]
     kib = [int(re.search(r"VmRSS:\s+(\d+)", text)[1]) for text in told]
     assert len(kib) == 3 and slots << 10 < max(kib) < (slots + 24) << 10, kib
+
+
+def test_memory_that_is_not_aligned(world):
+    """Direct I/O from and to the middle of pages, of the largest requests and of more."""
+    s = world.serve(world.donor())
+    fd = os.open(s.file, os.O_RDWR | os.O_DIRECT)
+    try:
+        for size in 32 * PAGE, 33 * PAGE, 2 * MIB:
+            memory = memoryview(mmap.mmap(-1, 2 * size + PAGE))
+            written, found = memory[512:512 + size], memory[size + 1024:2 * size + 1024]
+            written[:] = os.urandom(size)
+            assert os.pwritev(fd, [written], 5 * PAGE) == size
+            assert os.preadv(fd, [found], 5 * PAGE) == size and found == written
+    finally:
+        os.close(fd)
 
 
 def test_requests_across_slabs_and_sources(world):

@@ -74,16 +74,17 @@ void device_begin(const struct device_setup *setup)
 		.shared = &shared,
 		.count = &shared.counters,
 		.replicas = { .wanted = setup->replicas, .choices = 2, .seed = 1,
-			      .slots_reserved = 64 },
+			      .slots_reserved = SLOTS_RESERVED },
 		.donors = { .count = setup->donors, .env.epoll_fd = -1 },
-		.engine = { .backlog_most = (SLOT_COUNT - 128),
+		.engine = { .backlog_most = SLOT_COUNT - fuse_frontend.slots,
 			    .backup.fd = setup->backup ? 1 << 20 : -1 },
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, slabs, setup->slabs, setup->slab_pages);
 	s.engine.map = page_map_new(pages, setup->slab_pages, setup->backup);
 	assert_non_null(s.engine.map);
-	assert_int_equal(slots_init(&s.engine.slots, SLOT_COUNT, &e), 0);
+	assert_int_equal(slots_init(&s.engine.slots,
+				    setup->backup ? SLOT_COUNT : fuse_frontend.slots, &e), 0);
 	s.engine.backup.slots = &s.engine.slots;
 	for (uint16_t i = 0; i < setup->donors; i++)
 		add_donor(setup, i);

@@ -26,8 +26,8 @@
  */
 #define MAX_BACKGROUND 512
 #define CONGESTION 384
-/* Those requests, and some for repair; further ones wait in the kernel. */
-#define SLOTS (128 + 32)
+/* Those requests, and those of repair; further ones wait in the kernel. */
+#define SLOTS (128 + SLOTS_RESERVED + 32)
 /* Length of a WRITE's header and arguments, which precede the pages. */
 #define BEFORE_PAGES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 _Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < EBB_PAGE, "pages land on a page boundary");
@@ -127,7 +127,8 @@ static void do_init(struct frontend_host *h, const struct fuse_in_header *in, co
 		.max_background = MAX_BACKGROUND,
 		.congestion_threshold = CONGESTION,
 		.max_write = SLOT_BYTES,
-		.max_pages = SLOT_PAGES,
+		/* Memory that is not aligned is in one page more than it fills. */
+		.max_pages = SLOT_PAGES + 1,
 		.time_gran = 1,
 	};
 
@@ -489,7 +490,8 @@ static int fuse_begin(struct frontend_host *h, struct error *e)
 	r = check_mount_point(dir, e);
 	if (r)
 		return r;
-	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", h->fd);
+	snprintf(options, sizeof(options),
+		 "fd=%d,rootmode=40000,user_id=0,group_id=0,max_read=%u", h->fd, SLOT_BYTES);
 	snprintf(source, sizeof(source), "ebb-%s", h->device);
 	if (mount(source, dir, "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, options) < 0)
 		return fail(e, errno, "mount %s: %m; root and the fuse file system are needed", dir);

@@ -48,6 +48,7 @@
  */
 #define SLOTS (2 * DEPTH + 32)
 _Static_assert(SLOT_COUNT - SLOTS >= DEPTH, "writes do not wait for the backup one by one");
+_Static_assert(SLOTS - DEPTH > SLOTS_RESERVED, "repair has slots while all tags have requests");
 
 #define COMMAND_MS 10000
 /* DEL_DEV waits until no process has the device open. */

@@ -35,7 +35,7 @@
  */
 #define PATIENCE (5 * SECOND)
 /* Limit of repair's slots above which no further slab is blocked for the disk. */
-#define CROWD (2 * RUNNING)
+#define CROWD (RUNNING + 4)
 
 int repair_wanted(const struct replicas *rs, uint32_t index)
 {

@@ -22,6 +22,8 @@
  * that wait for the disk: a slow disk delays writes, never a read.
  */
 #define SLOT_COUNT 512
+/* Free slots that repair leaves to requests. */
+#define SLOTS_RESERVED 64
 
 /*
  * Repair's: RESYNC copies pages to a replica that lacks them; EXCLUSIVE has a slab to itself

@@ -210,7 +210,7 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
 
 
 def test_small_cgroup_waits_for_a_stalled_donor(needs_ublk, swap_lock, donor_factory, cgroup):
-    """As in test_faults.py; two queues of 56 requests of 256 KiB hold 28 MiB."""
+    """As in test_faults.py; two queues of 56 requests of 128 KiB hold 14 MiB."""
     donor, limit = donor_factory(port=7070, memory="128M", slab="1M"), 10
     device = parts.Device(donor, size="96M", slab="1M",
                           options=["--frontend", "ublk", "--durability", "none"])
