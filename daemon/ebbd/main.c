@@ -2,6 +2,7 @@
 /* ebbd: options, prerequisites, start, loop, stop. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -352,6 +353,8 @@ int main(int argc, char **argv)
 	if (!r)
 		r = start(&d, &o, &e);
 	if (!r) {
+		/* Memory of the load, such as the kernel's types. */
+		malloc_trim(0);
 		/* A prefetcher must not be swapped out itself. */
 		if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
 			log_warn("memory: cannot lock: %m; raise LimitMEMLOCK=");

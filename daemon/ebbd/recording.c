@@ -26,7 +26,6 @@
 #define SAMPLE_POLLS 10         /* between samples */
 #define LOOK_POLLS 200          /* polls between checks for other reasons to end */
 #define THREADS 4096            /* named in a trace; a power of two */
-#define STACK_BYTES (256 << 10) /* small: ebbd locks all of its memory; has counters per CPU */
 
 _Static_assert(TRACE_MISS == (int)EBB_MISS && TRACE_HIT == (int)EBB_HIT &&
 	       TRACE_LATE == (int)EBB_LATE && TRACE_OUT == EBB_OUT, "kinds keep their numbers");
@@ -245,9 +244,7 @@ static void *run(void *data)
 
 static int start_thread(struct recordings *r)
 {
-	size_t counters = (size_t)r->attachments->plane->cpus * sizeof(struct ebb_counters);
-
-	return small_thread_create(&r->thread, STACK_BYTES + counters, run, r);
+	return small_thread_create(&r->thread, plane_stack(r->attachments->plane), run, r);
 }
 
 int recordings_new(struct recordings **out, struct attachments *a, struct error *e)

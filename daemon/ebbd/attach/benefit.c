@@ -17,6 +17,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/lock.h"
 #include "lib/base/log.h"
+#include "lib/base/small_thread.h"
 #include "lib/host/cgroup_files.h"
 
 #define MS_NS 1000000
@@ -344,7 +345,7 @@ int benefit_start(struct benefit **out, struct attachments *a, struct error *e)
 		return fail(e, ENOMEM, "benefit: out of memory");
 	b->attachments = a;
 	b->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = b->wake < 0 ? errno : pthread_create(&b->thread, NULL, run, b);
+	r = b->wake < 0 ? errno : small_thread_create(&b->thread, plane_stack(a->plane), run, b);
 	if (r) {
 		if (b->wake >= 0)
 			close(b->wake);

@@ -13,6 +13,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/lock.h"
 #include "lib/base/log.h"
+#include "lib/base/small_thread.h"
 #include "lib/rules/colocate.h"
 
 #define PERIOD_NS 250000000ULL
@@ -464,7 +465,7 @@ int colocation_start(struct colocation **out, struct attachments *a, struct erro
 		return fail(e, ENOMEM, "placement: out of memory");
 	c->attachments = a;
 	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = c->wake < 0 ? errno : pthread_create(&c->thread, NULL, run, c);
+	r = c->wake < 0 ? errno : small_thread_create(&c->thread, plane_stack(a->plane), run, c);
 	if (r) {
 		if (c->wake >= 0)
 			close(c->wake);

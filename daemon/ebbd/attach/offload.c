@@ -10,6 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
+#include "lib/base/small_thread.h"
 #include "lib/host/cgroup_files.h"
 #include "offload.h"
 #include "offload_pages.h"
@@ -260,7 +261,7 @@ int offload_start(struct offload **out, struct attachments *a, struct error *e)
 		return fail(e, ENOMEM, "offloading: out of memory");
 	o->attachments = a;
 	o->wake = eventfd(0, EFD_CLOEXEC);
-	r = o->wake < 0 ? errno : pthread_create(&o->thread, NULL, run, o);
+	r = o->wake < 0 ? errno : small_thread_create(&o->thread, plane_stack(a->plane), run, o);
 	if (r) {
 		if (o->wake >= 0)
 			close(o->wake);

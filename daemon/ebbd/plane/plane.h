@@ -103,6 +103,12 @@ void plane_close(struct plane *p, enum plane_pins pins);
 /* Returns the descriptor of the shared map @name. */
 int plane_map(const struct plane *p, const char *name);
 
+/* Bytes of stack for a thread that may read counters, which are those of all CPUs. */
+static inline size_t plane_stack(const struct plane *p)
+{
+	return (512u << 10) + 2 * (size_t)p->cpus * sizeof(struct ebb_counters);
+}
+
 struct bpf_program *plane_program(struct plane *p, enum plane_program which);
 
 /* Makes @to, before it is loaded, use the fault program's maps of equal names. */

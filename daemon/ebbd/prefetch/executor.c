@@ -14,6 +14,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
+#include "lib/base/small_thread.h"
 #include "prefetch.h"
 
 #define SWEEP_NS 500000000ULL
@@ -126,7 +127,7 @@ int executor_start(struct executor **out, struct plane *plane, struct budget_tab
 	if (r)
 		goto out;
 	x->prefetcher = prefetcher_new(plane, budgets, &x->config, x->absence);
-	r = x->prefetcher ? pthread_create(&x->thread, NULL, run, x) : ENOMEM;
+	r = x->prefetcher ? small_thread_create(&x->thread, plane_stack(plane), run, x) : ENOMEM;
 	if (r) {
 		r = fail(e, r, "executor: cannot start its thread: %s", strerror(r));
 		goto out;
