@@ -237,12 +237,27 @@ def ebb_cgroups():
     """Returns every cgroup below a directory named ebb*, children first."""
     found = []
     for root in cgroup_roots():
-        # os.walk(), for other tests remove cgroups meanwhile.
-        for top in (Path(d) / name for d, names, _ in os.walk(root) for name in names
-                    if name.startswith("ebb")):
-            if top.is_dir():
-                found += [Path(d) for d, _, _ in os.walk(top, topdown=False)]
-    return list(dict.fromkeys(found))
+        below = directories(root)
+        for top in [d for d in below if os.path.basename(d).startswith("ebb")]:
+            found += reversed([d for d in below if d == top or d.startswith(top + "/")])
+    return [Path(d) for d in dict.fromkeys(found)]
+
+
+def directories(root):
+    """
+    Returns the directories below @root, parents first, whatever others remove meanwhile.  os.walk()
+    calls itself, and tests nest cgroups deeply.
+    """
+    found, pending = [], [str(root)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                below = [e.path for e in entries if e.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue
+        found += below
+        pending += below
+    return found
 
 
 def device_records():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Configured policies: [cgroup] sections, the xattr, and their precedence."""
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,15 @@ def declared(ebbd_lock, logs, tmp_path, monkeypatch):
         machine.pins_remove()
 
 
+@pytest.fixture
+def small_stack():
+    """What is started has a stack of 1 MiB: an eighth of the depth that ends a recursion is deep."""
+    limits = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_STACK, limits)
+
+
 def section(glob, *lines):
     return "\n".join([f'[cgroup "{glob}"]', *lines, ""])
 
@@ -71,6 +81,24 @@ def at_once(changes):
         if len(took) > 2 and sorted(took)[1] < AT_ONCE:
             return
     assert sorted(took)[1] < AT_ONCE, took
+
+
+def test_cgroups_nested_deeply(declared, cgroup, small_stack):
+    """A user who may create cgroups cannot end ebbd by nesting them; 256 levels are looked at."""
+    c = cgroup(name="deep")
+    path, depth = str(c.path), 300
+    try:
+        for _ in range(depth):
+            path += "/a"
+            os.mkdir(path)
+        d = declared(section(f"{parent()}/deep", "policy = leap"))
+        assert policy_of(c) == "leap"
+        d.reload(section(f"{parent()}/deep", "policy = none"))
+        assert policy_of(c) == "none" and d.alive()
+    finally:
+        while path != str(c.path):
+            os.rmdir(path)
+            path = path.rsplit("/", 1)[0]
 
 
 def test_existing_and_later_cgroups(declared, cgroup):

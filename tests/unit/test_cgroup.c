@@ -16,6 +16,7 @@
 
 #include "lib/host/cgroup.h"
 #include "lib/host/cgroup_files.h"
+#include "lib/host/cgroup_walk.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -202,13 +203,96 @@ static void each_finds_it(void **state)
 	assert_int_equal(cgroup_each(count, &c), 0);
 }
 
+/* --- walks, of plain directories ------------------------------------------------ */
+
+struct walk {
+	char top[32], seen[256];
+	unsigned int calls;
+	int result;			/* at a directory whose name begins with s */
+};
+
+static int note(const char *dir, void *data)
+{
+	struct walk *w = data;
+
+	w->calls++;
+	if (strlen(w->seen) + strlen(dir + strlen(w->top)) < sizeof(w->seen) - 1)
+		strcat(strcat(w->seen, dir + strlen(w->top)), " ");
+	return strrchr(dir, '/')[1] == 's' ? w->result : 0;
+}
+
+static void make(const struct walk *w, const char *name)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/%s", w->top, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void remove_all(const struct walk *w)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", w->top);
+	assert_int_equal(system(command), 0);
+}
+
+static void walks_visit_parents_first(void **state)
+{
+	struct walk w = { .top = "/tmp/ebb-walk-XXXXXX" };
+	char file[64];
+
+	assert_non_null(mkdtemp(w.top));
+	make(&w, "s");
+	make(&w, "s/.hidden");
+	make(&w, "s/.hidden/x");
+	snprintf(file, sizeof(file), "%s/file", w.top);
+	fclose(fopen(file, "w"));
+	assert_int_equal(cgroup_walk(w.top, note, &w), 0);
+	assert_string_equal(w.seen, " /s /s/.hidden /s/.hidden/x ");
+
+	w.seen[0] = '\0';
+	w.result = CGROUP_SKIP;
+	assert_int_equal(cgroup_walk(w.top, note, &w), 0);
+	assert_string_equal(w.seen, " /s ");
+
+	make(&w, "s/.hidden/y");
+	w.calls = 0;
+	w.result = 7;
+	assert_int_equal(cgroup_walk(w.top, note, &w), 7);
+	assert_int_equal(w.calls, 2);
+	remove_all(&w);
+	/* As when a cgroup is removed meanwhile. */
+	w.calls = 0;
+	assert_int_equal(cgroup_walk(w.top, note, &w), 0);
+	assert_int_equal(w.calls, 1);
+}
+
+static void walks_end_at_a_depth(void **state)
+{
+	struct walk w = { .top = "/tmp/ebb-walk-XXXXXX" };
+	char path[4096];
+	int n;
+
+	assert_non_null(mkdtemp(w.top));
+	n = snprintf(path, sizeof(path), "%s", w.top);
+	for (int i = 0; i < CGROUP_LEVELS + 5; i++) {
+		n += snprintf(path + n, sizeof(path) - (size_t)n, "/a");
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
+	assert_int_equal(cgroup_walk(w.top, note, &w), 0);
+	assert_int_equal(w.calls, 1 + CGROUP_LEVELS);
+	remove_all(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(create_and_remove), cmocka_unit_test(limits_of_ancestors),
 		cmocka_unit_test(counts_and_names_who_is_inside),
 		cmocka_unit_test(threads_resolve_beside_each_other), cmocka_unit_test(bad_names),
-		cmocka_unit_test(each_finds_it),
+		cmocka_unit_test(each_finds_it), cmocka_unit_test(walks_visit_parents_first),
+		cmocka_unit_test(walks_end_at_a_depth),
 	};
 
 	snprintf(rel, sizeof(rel), "/ebb-test-%d", getpid());

@@ -2,7 +2,6 @@
 #include <bpf/bpf.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/host/cgroup_files.h"
+#include "lib/host/cgroup_walk.h"
 
 #define PASSES 4                /* over threads that appear meanwhile */
 /* At the limit, every process of a cgroup loses pages; an idle one swaps none in. */
@@ -83,41 +83,41 @@ static bool attached(const struct plane *plane, uint64_t id)
 	return !bpf_map_lookup_elem(plane->cgroups, &id, &c) && (c.flags & EBB_CGROUP_ATTACHED);
 }
 
+struct visit {
+	const struct affinity *a;
+	int (*each)(void *data, pid_t tgid);
+	void *data;
+	uint32_t seen;
+};
+
+static int each_process_of(const char *dir, void *data)
+{
+	_cleanup_file_ FILE *f = NULL;
+	struct visit *v = data;
+	char path[PATH_MAX + 16];
+	struct stat st;
+	int tgid, r = 0;
+
+	if (++v->seen > AFFINITY_PROCESSES)
+		return -E2BIG;
+	if (strcmp(dir, v->a->path) && (stat(dir, &st) || attached(v->a->plane, st.st_ino)))
+		return CGROUP_SKIP;
+	snprintf(path, sizeof(path), "%.4095s/cgroup.procs", dir);
+	f = fopen(path, "re");
+	while (!r && f && fscanf(f, "%d", &tgid) == 1)
+		r = ++v->seen > AFFINITY_PROCESSES ? -E2BIG : tgid > 0 ? v->each(v->data, tgid) : 0;
+	return r;
+}
+
 /*
  * Calls @each for the processes of the cgroup and those below it, as each_thread().  Returns -E2BIG
  * if these are more than AFFINITY_PROCESSES.
  */
 static int each_process(const struct affinity *a, int (*each)(void *data, pid_t tgid), void *data)
 {
-	char *const roots[] = { a->path, NULL };
-	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-	uint32_t seen = 0;
-	FTSENT *node;
-	int tgid, r = 0;
+	struct visit v = { a, each, data, 0 };
 
-	while (!r && tree && (node = fts_read(tree))) {
-		_cleanup_file_ FILE *f = NULL;
-		char path[PATH_MAX + 16];
-
-		if (node->fts_info != FTS_D)
-			continue;
-		if (++seen > AFFINITY_PROCESSES) {
-			r = -E2BIG;
-			break;
-		}
-		if (node->fts_level > FTS_ROOTLEVEL &&
-		    attached(a->plane, node->fts_statp->st_ino)) {
-			fts_set(tree, node, FTS_SKIP);
-			continue;
-		}
-		snprintf(path, sizeof(path), "%s/cgroup.procs", node->fts_path);
-		f = fopen(path, "re");
-		while (!r && f && fscanf(f, "%d", &tgid) == 1)
-			r = ++seen > AFFINITY_PROCESSES ? -E2BIG : tgid > 0 ? each(data, tgid) : 0;
-	}
-	if (tree)
-		fts_close(tree);
-	return r;
+	return cgroup_walk(a->path, each_process_of, &v);
 }
 
 /* Returns the pages that the process has swapped in, 0 while these are few. */

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <dirent.h>
 #include <errno.h>
 #include <linux/limits.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "lib/host/cgroup_files.h"
+#include "lib/host/cgroup_walk.h"
 #include "stats.h"
 
 #define AGAIN_MOST 5
@@ -295,22 +295,27 @@ static void watch_add(struct declared *d, const char *path)
 	d->watches++;
 }
 
+struct settling {
+	struct declared *d;
+	bool changed;
+};
+
 /* Watch first, or what is made meanwhile below it would be missed. */
+static int settle_one(const char *dir, void *data)
+{
+	struct settling *s = data;
+
+	watch_add(s->d, dir);
+	s->changed |= settle(s->d, dir);
+	return 0;
+}
+
 static bool settle_tree(struct declared *d, const char *path)
 {
-	_cleanup_dir_ DIR *dir = NULL;
-	char child[PATH_MAX];
-	struct dirent *entry;
-	bool changed;
+	struct settling s = { .d = d };
 
-	watch_add(d, path);
-	changed = settle(d, path);
-	dir = opendir(path);
-	while (dir && (entry = readdir(dir)))
-		if (entry->d_type == DT_DIR && *entry->d_name != '.' &&
-		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
-			changed |= settle_tree(d, child);
-	return changed;
+	cgroup_walk(path, settle_one, &s);
+	return s.changed;
 }
 
 /* Loads all policies; one that the kernel rejects does not affect the others. */

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <ebb/abi.h>
 #include "ebbd/prefetch/target.h"
 #include "lib/base/cleanup.h"
+#include "lib/host/cgroup_walk.h"
 #include "offload_pages.h"
 
 #define CHUNK 64                /* pages */
@@ -341,28 +341,32 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+struct listing {
+	uint32_t *tgid, n;
+};
+
+static int list_processes(const char *dir, void *data)
+{
+	_cleanup_file_ FILE *f = NULL;
+	struct listing *l = data;
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/cgroup.procs", dir) >= (int)sizeof(path))
+		return 0;
+	f = fopen(path, "re");
+	while (f && l->n < PROCESSES && fscanf(f, "%u", &l->tgid[l->n]) == 1)
+		l->n++;
+	return 0;
+}
+
 /* Lists the processes of the tree below @dir, ascending; at most PROCESSES. */
 static uint32_t processes(const char *dir, uint32_t *tgid)
 {
-	char *roots[] = { (char *)dir, NULL }, path[PATH_MAX];
-	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
-	uint32_t n = 0;
-	FTSENT *entry;
+	struct listing l = { .tgid = tgid };
 
-	while (tree && (entry = fts_read(tree))) {
-		_cleanup_file_ FILE *f = NULL;
-
-		if (entry->fts_info != FTS_D ||
-		    snprintf(path, sizeof(path), "%s/cgroup.procs", entry->fts_path) >= (int)sizeof(path))
-			continue;
-		f = fopen(path, "re");
-		while (f && n < PROCESSES && fscanf(f, "%u", &tgid[n]) == 1)
-			n++;
-	}
-	if (tree)
-		fts_close(tree);
-	qsort(tgid, n, sizeof(*tgid), by_number);
-	return n;
+	cgroup_walk(dir, list_processes, &l);
+	qsort(tgid, l.n, sizeof(*tgid), by_number);
+	return l.n;
 }
 
 void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint64_t now_ns,

@@ -12,6 +12,7 @@
 
 #include "cgroup.h"
 #include "cgroup_files.h"
+#include "cgroup_walk.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 
@@ -254,25 +255,20 @@ static int remove_dir(const char *dir)
 	}
 }
 
+/* Ends the walk with the number of a process. */
+static int process_of(const char *dir, void *data)
+{
+	char path[PATH_MAX + 16], text[32];
+
+	snprintf(path, sizeof(path), "%.4000s/cgroup.procs", dir);
+	return file_read(path, text, sizeof(text)) > 0 ? atoi(text) : 0;
+}
+
 static int first_process(const char *dir)
 {
-	char *roots[] = { (char *)dir, NULL };
-	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
-	FTSENT *entry;
-	int pid = 0;
+	int pid = cgroup_walk(dir, process_of, NULL);
 
-	while (tree && !pid && (entry = fts_read(tree))) {
-		char path[PATH_MAX + 16], text[32];
-
-		if (entry->fts_info != FTS_D)
-			continue;
-		snprintf(path, sizeof(path), "%.4000s/cgroup.procs", entry->fts_path);
-		if (file_read(path, text, sizeof(text)) > 0)
-			pid = atoi(text);
-	}
-	if (tree)
-		fts_close(tree);
-	return pid;
+	return pid > 0 ? pid : 0;
 }
 
 int cgroup_first_process(const struct cgroup_ref *c, char *comm, size_t size)
@@ -407,21 +403,8 @@ int cgroup_of_process(int pid, struct cgroup_ref *c, struct error *e)
 int cgroup_each(int (*each)(const char *dir, void *data), void *data)
 {
 	const char *mount = cgroup_memory_mount(NULL);
-	char root[PATH_MAX], *roots[] = { root, NULL };
-	FTSENT *entry;
-	FTS *tree;
-	int r = 0;
 
-	if (!mount)
-		return 0;
-	snprintf(root, sizeof(root), "%s", mount);
-	tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
-	while (tree && !r && (entry = fts_read(tree)))
-		if (entry->fts_info == FTS_D)
-			r = each(entry->fts_path, data);
-	if (tree)
-		fts_close(tree);
-	return r;
+	return mount ? cgroup_walk(mount, each, data) : 0;
 }
 
 struct wanted {
