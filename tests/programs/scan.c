@@ -40,6 +40,7 @@ struct scan {
 	const char *kind;       /* of memory */
 	uint64_t seed;
 	uint64_t slow_ns;
+	useconds_t rest_us;
 	bool write, json, pause, latency, hold;
 	int thp;                /* madvise() advice, 0 = as the system says */
 
@@ -202,6 +203,8 @@ static uint64_t visit(struct scan *s, uint64_t page)
 		s->samples[s->visits] = ns < UINT32_MAX ? ns : UINT32_MAX;
 	}
 	s->visits++;
+	if (s->rest_us)
+		usleep(s->rest_us);
 	return next;
 }
 
@@ -296,7 +299,7 @@ static const char usage[] =
 	"usage: scan [--mib N] [--pattern seq|reverse|stride:N|random|chase] [--passes K]\n"
 	"            [--write] [--json] [--seed S] [--pause] [--hold] [--thp|--no-thp]\n"
 	"            [--latency] [--slow-us N] [--node BYTES] [--warm W] [--mark FIFO]\n"
-	"            [--memory private|shared|memfd|sysv|/FILE]\n"
+	"            [--memory private|shared|memfd|sysv|/FILE] [--rest-us N]\n"
 	"  --mib N       memory to walk (64)\n"
 	"  --memory KIND private or shared anonymous memory, a memfd, a System V segment, a file\n"
 	"                that is created (private)\n"
@@ -308,6 +311,7 @@ static const char usage[] =
 	"  --pause       says {\"ready\":true,...} when filled and waits for a line on stdin\n"
 	"  --hold        says {\"done\":true,...} after the last pass and waits before it frees memory\n"
 	"  --latency     p50, p90, p99 and max of a visit, and how many took --slow-us (1000)\n"
+	"  --rest-us N   sleeps after each visit (0)\n"
 	"Exits 1 when a word was wrong.\n";
 
 static int pattern_parse(struct scan *s, const char *text)
@@ -334,7 +338,7 @@ static int pattern_parse(struct scan *s, const char *text)
 static void parse(struct scan *s, int argc, char **argv)
 {
 	enum { MIB = 1, PATTERN, PASSES, WRITE, JSON, SEED, PAUSE, HOLD, THP, NO_THP, LATENCY,
-	       SLOW, NODE, WARM, MARK, MEMORY, HELP };
+	       SLOW, REST, NODE, WARM, MARK, MEMORY, HELP };
 	static const struct option options[] = {
 		{ "mib", required_argument, NULL, MIB },
 		{ "pattern", required_argument, NULL, PATTERN },
@@ -348,6 +352,7 @@ static void parse(struct scan *s, int argc, char **argv)
 		{ "no-thp", no_argument, NULL, NO_THP },
 		{ "latency", no_argument, NULL, LATENCY },
 		{ "slow-us", required_argument, NULL, SLOW },
+		{ "rest-us", required_argument, NULL, REST },
 		{ "node", required_argument, NULL, NODE },
 		{ "warm", required_argument, NULL, WARM },
 		{ "mark", required_argument, NULL, MARK },
@@ -377,6 +382,9 @@ static void parse(struct scan *s, int argc, char **argv)
 			break;
 		case SLOW:
 			s->slow_ns = number("scan", "--slow-us", optarg, 4000000) * 1000;
+			break;
+		case REST:
+			s->rest_us = number("scan", "--rest-us", optarg, 999999);
 			break;
 		case NODE:
 			s->node = number("scan", "--node", optarg, PAGE);

@@ -13,12 +13,13 @@ MIB, LIMIT = 32, 16
 
 
 # Around a miss in shared memory the kernel reads its neighbours, whatever was prefetched: where
-# prefetches lag, as under emulation, few pages are left for them.
+# prefetches lag, as under emulation, few pages are left for them.  The program rests after each page:
+# without, a guest that gets little processor time prefetches too late.
 @pytest.mark.parametrize("memory, least", [("private", 4), ("memfd", 1)])
 def test_sequential_program_comes_back_before_it_asks(road, memory, least):
     def attempt():
         c = road.attached("leap", LIMIT)
-        told = parts.scan_json(mib=MIB, passes=3, cgroup=c, options=("--memory", memory))
+        told = parts.scan_json(mib=MIB, passes=3, cgroup=c, options=("--memory", memory, "--rest-us", "200"))
         assert told["bad"] == 0
         stats = parts.stats(c)
         return stats["hits"] + stats["late"], told["pages"], stats["misses"]
