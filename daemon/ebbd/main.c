@@ -323,6 +323,8 @@ int main(int argc, char **argv)
 
 	if (!service_options(&usage, "ebbd", argc, argv, &o, &o.service, &status))
 		return status;
+	/* Large memory, such as the verifier's log, is not kept, and locked, when it is freed. */
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
 	etcd_global_init();
 	log_setup("ebbd", o.verbose ? LOG_LVL_DEBUG : LOG_LVL_INFO);
 	d.config_file = o.config;

@@ -87,6 +87,25 @@ def test_scope_with_many_attached(scoped):
     assert not w.limited(w.a)
 
 
+def test_scope_record_of_any_size(scoped):
+    """And one that cannot be read is kept: it has the limits to restore."""
+    w, file = scoped, scoped.run / "devices" / "scoped.scope"
+    gone = w.b.path / "gone"
+    w.attached = [w.a.path]
+    gone.mkdir()
+    ebbctl("policy", "attach", "none", w.a.path)
+    gone.rmdir()
+    assert w.limited(w.b)
+    text = file.read_text()
+    file.write_text("[{")
+    assert "cannot read which limits" in ebbctl("policy", "attach", "none", w.a.path).stderr
+    assert file.read_text() == "[{"
+    file.write_text(" " * (3 << 20) + text)
+    w.attached = [w.a.path, w.b.path]
+    ebbctl("policy", "attach", "none", w.b.path)
+    assert not w.limited(w.b) and str(gone) not in file.read_text()
+
+
 def test_scope_of_two_at_once(scoped):
     """One after the other, or values to restore would be lost."""
     file = scoped.run / "devices" / "scoped.scope"

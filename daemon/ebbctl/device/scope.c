@@ -20,7 +20,6 @@
 #include "scope.h"
 
 #define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* one more that is being attached */
-#define RECORD_MAX (1 << 20)
 /* Before the first limit, wait longer for ebbd; see call.c. */
 #define FIRST_MS 30000
 #define AGAIN_MS 2000
@@ -113,17 +112,20 @@ static void set(const char *dir, const char *value, bool v2)
 	file_write(knob(dir, v2), value);
 }
 
-static struct json_object *load(const char *device)
+/* Returns NULL, with *e set, rather than forget which limits are to be restored. */
+static struct json_object *load(const char *device, struct error *e)
 {
-	_cleanup_free_ char *text = malloc(RECORD_MAX);
-	struct json_object *o = NULL;
+	struct json_object *o;
 
-	if (text && file_read(scope_file(device), text, RECORD_MAX) > 0)
-		o = json_tokener_parse(text);
+	if (access(scope_file(device), F_OK) < 0 && errno == ENOENT)
+		return json_object_new_array();
+	o = json_object_from_file(scope_file(device));
 	if (json_object_is_type(o, json_type_array))
 		return o;
 	json_object_put(o);
-	return json_object_new_array();
+	fail(e, EUCLEAN, "device %s: %s: cannot read which limits of cgroups to restore; restore memory.swap.max (memory.swappiness on cgroup v1) by hand where it is 0, then remove the file",
+	     device, scope_file(device));
+	return NULL;
 }
 
 static int save(const char *device, struct json_object *changes, struct error *e)
@@ -156,7 +158,7 @@ static int plan(const char *dir, void *data)
 	return 0;
 }
 
-/* Restores cgroups that have been attached since; the others stay in the list. */
+/* Restores cgroups that have been attached since; others stay in the list while they exist. */
 static void release(struct scope *s)
 {
 	struct json_object *left = json_object_new_array();
@@ -167,7 +169,7 @@ static void release(struct scope *s)
 
 		if (is_kept(s, dir))
 			set(dir, json_text(o, "old", "max"), s->v2);
-		else
+		else if (access(dir, F_OK) == 0)
 			json_object_array_add(left, json_object_get(o));
 	}
 	json_object_put(s->changes);
@@ -198,13 +200,15 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 
 	if (lock < 0)
 		return lock;
+	s.changes = load(device, e);
+	if (!s.changes)
+		return -EUCLEAN;
 	first = access(scope_file(device), F_OK) < 0;
 	status = control_ask(ebb_control_socket(), "status", first ? FIRST_MS : AGAIN_MS);
 	if (extra)
 		s.keep[s.n++] = extra;
 	keep_attached(&s, status);
 	s.root = mount ? strlen(mount) : 0;
-	s.changes = load(device);
 	s.planned = json_object_new_array();
 	release(&s);
 	/* While ebbd is unresponsive or restarts, any cgroup may be attached. */
@@ -256,7 +260,9 @@ int scope_undo(const char *device, struct error *e)
 	lock = lock_scopes(e);
 	if (lock < 0)
 		return lock;
-	changes = load(device);
+	changes = load(device, e);
+	if (!changes)
+		return -EUCLEAN;
 	cgroup_memory_mount(&v2);
 	for (size_t i = 0; i < json_object_array_length(changes); i++) {
 		struct json_object *o = json_object_array_get_idx(changes, i);

@@ -168,7 +168,7 @@ int swaps_can_leave(const char *devices, const struct swap_area *leaving, int n,
 				 s, devices, used, free_memory, other, otherwise);
 	if (!pages || elsewhere >= pages)
 		return 0;
-	if (!cgroup_each(is_tight, &t))
+	if (cgroup_each(is_tight, &t) != 1)
 		return 0;
 	size_format(t.memory.swapped, used, sizeof(used));
 	size_format(resident(&t.memory), free_memory, sizeof(free_memory));

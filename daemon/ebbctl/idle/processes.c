@@ -66,5 +66,7 @@ static int is_virtual_machine(int pid, void *data)
 
 int cgroup_virtual_machine(const struct cgroup_ref *c)
 {
-	return cgroup_each_process(c, is_virtual_machine, NULL);
+	int pid = cgroup_each_process(c, is_virtual_machine, NULL);
+
+	return pid > 0 ? pid : 0;
 }

@@ -21,6 +21,9 @@
 
 #define AGAIN_MOST 5
 #define LATER_MOST 1024
+#define LOOKED_MOST 4096 /* cgroups below those of a few events */
+/* Below the mount: what a policy needs to know of a cgroup costs a look at each level above. */
+#define LEVELS 64
 #define WATCHED (IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR)
 
 struct watch {
@@ -44,6 +47,8 @@ struct declared {
 	char **later;                /* paths of cgroups that change too often: LATER_MOST */
 	uint32_t laters;
 	bool all_later;              /* there are more, or events were lost */
+	bool overflowed;             /* events were lost */
+	uint32_t looked;             /* cgroups walked for the present events */
 	bool at_once;                /* the administrator applies the configuration: no limit */
 	uint64_t deferred;           /* changes that were */
 };
@@ -295,16 +300,42 @@ static void watch_add(struct declared *d, const char *path)
 	d->watches++;
 }
 
+/* Of cgroups that were removed, or created again, while events were lost. */
+static void drop_stale_watches(struct declared *d)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < d->watches; i++)
+		if (inotify_add_watch(d->inotify, d->watch[i].path, WATCHED) == d->watch[i].wd)
+			d->watch[kept++] = d->watch[i];
+		else
+			free(d->watch[i].path);
+	d->watches = kept;
+}
+
 struct settling {
 	struct declared *d;
 	bool changed;
 };
+
+/* Returns how many levels @path is below the mount. */
+static int level_of(const struct declared *d, const char *path)
+{
+	int n = 0;
+
+	for (const char *at = rel_of(d, path); (at = strchr(at, '/')) && at[1]; at++)
+		n++;
+	return n;
+}
 
 /* Watch first, or what is made meanwhile below it would be missed. */
 static int settle_one(const char *dir, void *data)
 {
 	struct settling *s = data;
 
+	if (level_of(s->d, dir) > LEVELS)
+		return CGROUP_SKIP;
+	s->d->looked++;
 	watch_add(s->d, dir);
 	s->changed |= settle(s->d, dir);
 	return 0;
@@ -314,7 +345,8 @@ static bool settle_tree(struct declared *d, const char *path)
 {
 	struct settling s = { .d = d };
 
-	cgroup_walk(path, settle_one, &s);
+	if (cgroup_walk(path, settle_one, &s))
+		d->all_later = true;
 	return s.changed;
 }
 
@@ -366,7 +398,7 @@ static bool on_event(struct declared *d, const struct inotify_event *ev)
 	char path[PATH_MAX];
 
 	if (ev->mask & IN_Q_OVERFLOW)
-		d->all_later = true;
+		d->overflowed = d->all_later = true;
 	if (!w)
 		return false;
 	if (ev->mask & IN_IGNORED) {
@@ -383,7 +415,14 @@ static bool on_event(struct declared *d, const struct inotify_event *ev)
 		return !strcmp(w->path, d->mount) && settle(d, d->mount);
 	if (snprintf(path, sizeof(path), "%s/%s", w->path, ev->name) >= (int)sizeof(path))
 		return false;
-	return ev->mask & IN_ATTRIB ? settle(d, path) : settle_tree(d, path);
+	if (ev->mask & IN_ATTRIB)
+		return settle(d, path);
+	/* On v1 a user may rename a tree over and over. */
+	if (d->looked > LOOKED_MOST) {
+		d->all_later = true;
+		return false;
+	}
+	return settle_tree(d, path);
 }
 
 void declared_events(struct declared *d)
@@ -392,6 +431,7 @@ void declared_events(struct declared *d)
 	bool changed = false;
 	ssize_t n;
 
+	d->looked = 0;
 	/* The event loop calls again, between other events: there may be no end of these. */
 	n = read(d->inotify, buf, sizeof(buf));
 	for (char *at = buf; at < buf + n;) {
@@ -426,6 +466,9 @@ void declared_again(struct declared *d)
 
 	d->agains = d->again ? d->agains + 1 : 0;
 	d->again = d->all_later = false;
+	if (d->overflowed)
+		drop_stale_watches(d);
+	d->overflowed = false;
 	changed = settle_deferred(d);
 	if (tree)
 		changed |= settle_tree(d, d->mount);

@@ -16,6 +16,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
+#include "lib/host/cgroup_walk.h"
 
 #define LINKS_DIR EBB_PINS "/links"
 
@@ -182,22 +183,22 @@ static void threads_in(struct threads *t, const char *file)
 		threads_missed(t);
 }
 
+static int threads_of(const char *dir, void *data)
+{
+	struct threads *t = data;
+	char file[PATH_MAX];
+
+	if (snprintf(file, sizeof(file), "%s/tasks", dir) >= (int)sizeof(file))
+		t->incomplete = true;
+	else
+		threads_in(t, file);
+	return 0;
+}
+
 static void threads_below(struct threads *t, const char *path)
 {
-	_cleanup_dir_ DIR *d = NULL;
-	char child[PATH_MAX];
-	struct dirent *entry;
-
-	if (snprintf(child, sizeof(child), "%s/tasks", path) >= (int)sizeof(child))
-		return;
-	threads_in(t, child);
-	d = opendir(path);
-	if (!d)
-		threads_missed(t);
-	while (d && (entry = readdir(d)))
-		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
-		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
-			threads_below(t, child);
+	if (cgroup_walk(path, threads_of, t))
+		t->incomplete = true;
 }
 
 static int by_number(const void *a, const void *b)

@@ -449,8 +449,12 @@ static void count_entries(struct budget_table *t, uint64_t now)
 	t->counted_ns = now;
 	t->entries = 0;
 	for (uint32_t i = 0; v && i < v->n; i++) {
-		read_used(v->item[i]);
-		t->entries += outstanding(v->item[i], v->item[i]->used);
+		struct budget *b = v->item[i];
+
+		/* Without requests since it was 0, it still is. */
+		if (outstanding(b, b->used))
+			read_used(b);
+		t->entries += outstanding(b, b->used);
 	}
 	view_unref(v);
 }

@@ -81,8 +81,8 @@ uint64_t cgroup_peak(const struct cgroup_ref *c);      /* 0 if the kernel does n
 uint64_t cgroup_oom_kills(const struct cgroup_ref *c);
 
 /*
- * Calls @each with the directory of every memory cgroup, parents first.  Stops at the
- * first non-zero result and returns it.
+ * Calls @each with the directory of every memory cgroup, parents first.  Returns like
+ * cgroup_walk().
  */
 int cgroup_each(int (*each)(const char *dir, void *data), void *data);
 

@@ -12,11 +12,10 @@
 /* Directories that are still to be visited. */
 struct pending {
 	struct pending *next;
-	int level;
 	char path[];
 };
 
-static bool push(struct pending **list, int level, const char *dir, const char *name)
+static bool push(struct pending **list, const char *dir, const char *name)
 {
 	size_t size = strlen(dir) + 1 + strlen(name) + 1;
 	struct pending *p = malloc(sizeof(*p) + size);
@@ -24,7 +23,6 @@ static bool push(struct pending **list, int level, const char *dir, const char *
 	if (!p)
 		return false;
 	snprintf(p->path, size, *name ? "%s/%s" : "%s%s", dir, name);
-	p->level = level;
 	p->next = *list;
 	*list = p;
 	return true;
@@ -35,10 +33,13 @@ static int push_children(struct pending **list, const struct pending *parent)
 	_cleanup_dir_ DIR *d = opendir(parent->path);
 	struct dirent *entry;
 
-	while (d && (entry = readdir(d)))
+	/* A cgroup may be removed meanwhile, or be nested more deeply than a path can say. */
+	if (!d)
+		return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
+	while ((entry = readdir(d)))
 		if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") &&
 		    strcmp(entry->d_name, "..") &&
-		    !push(list, parent->level + 1, parent->path, entry->d_name))
+		    !push(list, parent->path, entry->d_name))
 			return -ENOMEM;
 	return 0;
 }
@@ -46,7 +47,7 @@ static int push_children(struct pending **list, const struct pending *parent)
 int cgroup_walk(const char *dir, int (*each)(const char *dir, void *data), void *data)
 {
 	struct pending *list = NULL, *p;
-	int r = push(&list, 0, dir, "") ? 0 : -ENOMEM;
+	int r = push(&list, dir, "") ? 0 : -ENOMEM;
 
 	while ((p = list)) {
 		list = p->next;
@@ -54,7 +55,7 @@ int cgroup_walk(const char *dir, int (*each)(const char *dir, void *data), void 
 			r = each(p->path, data);
 			if (r == CGROUP_SKIP)
 				r = 0;
-			else if (!r && p->level < CGROUP_LEVELS)
+			else if (!r)
 				r = push_children(&list, p);
 		}
 		free(p);

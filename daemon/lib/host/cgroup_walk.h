@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Trees of cgroups, which any user to whom one is delegated may make deep. */
+/* Walks of cgroups, without recursion: a user to whom one is delegated may nest thousands. */
 #ifndef EBB_CGROUP_WALK_H
 #define EBB_CGROUP_WALK_H
 
 #include <limits.h>
-
-/* Levels below the first directory; deeper cgroups are left out, as a path to each costs its depth. */
-#define CGROUP_LEVELS 256
 
 /* What @each returns so that the cgroups below are left out. */
 #define CGROUP_SKIP INT_MAX
 
 /*
  * Calls @each with the directory @dir and those below it, parents first.  The children are listed
- * after the call: one that is created later than a watch which @each adds is announced or listed.
- * Ends with the first result that is neither 0 nor CGROUP_SKIP, and returns that, or -ENOMEM.
+ * after the call: what is created later than a watch which @each adds is announced or listed.
+ * Ends with the first result that is neither 0 nor CGROUP_SKIP, and returns that; or -ENOMEM,
+ * -EMFILE or -ENFILE.
  */
 int cgroup_walk(const char *dir, int (*each)(const char *dir, void *data), void *data);
 
