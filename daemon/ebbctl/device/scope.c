@@ -123,7 +123,7 @@ static struct json_object *load(const char *device, struct error *e)
 	if (json_object_is_type(o, json_type_array))
 		return o;
 	json_object_put(o);
-	fail(e, EUCLEAN, "device %s: %s: cannot read which limits of cgroups to restore; restore memory.swap.max (memory.swappiness on cgroup v1) by hand where it is 0, then remove the file",
+	fail(e, EUCLEAN, "device %s: %s: cannot read which limits of cgroups to restore; restore memory.swap.max (memory.swappiness on cgroup v1) where it is 0, then remove the file",
 	     device, scope_file(device));
 	return NULL;
 }

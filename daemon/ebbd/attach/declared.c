@@ -22,7 +22,7 @@
 #define AGAIN_MOST 5
 #define LATER_MOST 1024
 #define LOOKED_MOST 4096 /* cgroups below those of a few events */
-/* Below the mount: what a policy needs to know of a cgroup costs a look at each level above. */
+/* Below the mount.  Limits of a cgroup are read at each level above, too. */
 #define LEVELS 64
 #define WATCHED (IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Walks of cgroups, without recursion: a user to whom one is delegated may nest thousands. */
+/* Walks of cgroups, without recursion: a user with a delegated one may nest thousands. */
 #ifndef EBB_CGROUP_WALK_H
 #define EBB_CGROUP_WALK_H
 
