@@ -50,7 +50,7 @@ def declared(ebbd_lock, logs, tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_stack():
-    """What is started has a stack of 1 MiB: an eighth of the depth that ends a recursion is deep."""
+    """Programs get a stack of 1 MiB, an eighth of the usual: a recursion overflows it at an eighth of the depth."""
     limits = resource.getrlimit(resource.RLIMIT_STACK)
     resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, limits[1]))
     yield

@@ -83,7 +83,7 @@ static int begin(void **state)
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
 		.frontend = &fuse_frontend, .shared = &w.shared, .count = &w.shared.counters,
 		.replicas = { .wanted = 1, .choices = 2, .seed = 1 },
-		.engine = { .backlog_most = (SLOT_COUNT - 128), .backup.fd = -1 },
+		.engine = { .backlog_most = SLOT_COUNT - fuse_frontend.slots, .backup.fd = -1 },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(s);

@@ -514,7 +514,7 @@ static void begin(bool backup)
 		.replicas.choices = 2,
 		.replicas.reserves = !backup && draw(2),
 		.replicas.seed = seed,
-		.engine.backlog_most = (SLOT_COUNT - 128),
+		.engine.backlog_most = SLOT_COUNT - fuse_frontend.slots,
 		.replicas.slots_reserved = 64,
 		.engine.sealing.on = true,
 		.engine.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },

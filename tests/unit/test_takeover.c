@@ -51,7 +51,7 @@ static void begin(int backup)
 		.replicas.wanted = 1,
 		.replicas.choices = 2,
 		.replicas.seed = 1,
-		.engine.backlog_most = (SLOT_COUNT - 128),
+		.engine.backlog_most = SLOT_COUNT - fuse_frontend.slots,
 		.engine.backup = { .fd = backup },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};

@@ -82,7 +82,7 @@ static void borrower_init(struct client *b)
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.replicas.wanted = 1,
 		.replicas.choices = 2,
-		.engine.backlog_most = (SLOT_COUNT - 128),
+		.engine.backlog_most = SLOT_COUNT - fuse_frontend.slots,
 		.replicas.seed = 5,
 	};
 	wiring_events(&b->s);

@@ -10,7 +10,7 @@
 
 /*
  * Calls @each with the directory @dir and those below it, parents first.  The children are listed
- * after the call: what is created later than a watch which @each adds is announced or listed.
+ * after the call: if @each adds a watch, a child that is created meanwhile is announced or listed.
  * Ends with the first result that is neither 0 nor CGROUP_SKIP, and returns that; or -ENOMEM,
  * -EMFILE or -ENFILE.
  */
