@@ -24,7 +24,7 @@
 #define HEADROOM 8
 #define ROOM(mib) ((mib)*MIB / 4096 / HEADROOM)
 #define SECOND 1000000000ULL
-#define LEAVES 16
+#define LEAVES (EBB_MAX_LEAVES + 8)
 
 /* maps/leaves, by id. */
 static struct ebb_leaf map[LEAVES];
@@ -191,6 +191,22 @@ static void room_is_made_at_each_limit(void **unused)
 	leaves_free(&l);
 }
 
+/* Its user has lowered the limit; the kernel reclaims all that it is told to, however long. */
+static void far_above_its_limit_nothing_is_reclaimed(void **unused)
+{
+	struct leaves *l = leaves_new(0, HEADROOM);
+	struct leaf *child;
+
+	limit("/slice", 0);
+	limit("/slice/child", 64);
+	use("/slice", 640);
+	use("/slice/child", 640);
+	child = leaf_at(l, 1, "/slice/child", SECOND);
+	assert_false(leaf_make_room(child, 1024));
+	assert_string_equal(read_back("/slice/child", "memory.reclaim"), "");
+	leaves_free(&l);
+}
+
 static void the_nearest_limit_tells_what_is_unused(void **unused)
 {
 	struct leaves *l = leaves_new(0, HEADROOM);
@@ -292,6 +308,26 @@ static void unused_leaves_are_forgotten(void **unused)
 	leaves_free(&l);
 }
 
+/* A user may have more cgroups that page than are remembered. */
+static void the_leaf_learnt_first_gives_way(void **unused)
+{
+	struct leaves *l = leaves_new(0, HEADROOM);
+	uint64_t id;
+
+	limit("/slice", 0);
+	limit("/slice/child", 64);
+	for (id = 1; id <= EBB_MAX_LEAVES; id++)
+		leaf_at(l, id, "/slice/child", id * 1000);
+	leaves_learn(l, 70, 1, id * 1000);
+	leaf_at(l, id, "/slice/other", (id + 1) * 1000);
+	id++;
+	assert_non_null(leaf_find(l, id - 1, id * 1000));
+	assert_non_null(leaf_find(l, 1, id * 1000));
+	assert_null(leaf_find(l, 2, id * 1000));
+	assert_int_equal(map[2].room, 0);
+	leaves_free(&l);
+}
+
 static const char *const directories[] = { "/slice", "/slice/child", "/slice/other" };
 
 static int make_cgroups(void **unused)
@@ -336,6 +372,8 @@ int main(void)
 		cmocka_unit_test(full_swap_stops_it),
 		cmocka_unit_test(a_full_swap_limit_stops_it),
 		cmocka_unit_test(unused_leaves_are_forgotten),
+		cmocka_unit_test(far_above_its_limit_nothing_is_reclaimed),
+		cmocka_unit_test(the_leaf_learnt_first_gives_way),
 	};
 
 	return cmocka_run_group_tests(tests, make_cgroups, remove_cgroups);

@@ -21,6 +21,7 @@
 #define UNUSED_NS 60000000000ULL
 #define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
 #define WRITEBACK_SHARE 4   /* more than limit / this under writeback stops prefetching */
+#define RECLAIM_SHARE 4     /* times what is needed: more is not reclaimed here */
 /*
  * Swap that prefetching leaves unused: that much, and of a small swap this share.  While pages are
  * under writeback, free swap moves by 7 MiB for one program limited to 64 MiB (measured on 6.18).
@@ -125,6 +126,20 @@ static void drop(struct leaves *l, uint64_t oldest)
 		}
 }
 
+/* Frees the leaf that was learnt longest ago: a user may have any number of cgroups that page. */
+static void drop_oldest(struct leaves *l)
+{
+	struct leaf **oldest = NULL, *leaf;
+
+	for (uint32_t i = 0; i < BUCKETS; i++)
+		for (struct leaf **at = &l->bucket[i]; *at; at = &(*at)->next)
+			if (!oldest || (*at)->learnt_ns < (*oldest)->learnt_ns)
+				oldest = at;
+	leaf = *oldest;
+	*oldest = leaf->next;
+	leaf_free(l, leaf);
+}
+
 void leaves_free(struct leaves **l)
 {
 	if (*l)
@@ -181,7 +196,7 @@ static void refresh(struct leaves *l, struct leaf *leaf, uint64_t now)
 
 void leaves_add(struct leaves *l, const struct cgroup_ref *c, uint64_t now)
 {
-	struct leaf *leaf = l->n < EBB_MAX_LEAVES ? calloc(1, sizeof(*leaf)) : NULL;
+	struct leaf *leaf = calloc(1, sizeof(*leaf));
 	char path[PATH_MAX + 16];
 
 	if (!leaf)
@@ -197,6 +212,8 @@ void leaves_add(struct leaves *l, const struct cgroup_ref *c, uint64_t now)
 	snprintf(path, sizeof(path), "%s/memory.stat", c->path);
 	leaf->stat_fd = open(path, O_RDONLY | O_CLOEXEC);
 	leaf->learnt_ns = now;
+	if (l->n == EBB_MAX_LEAVES)
+		drop_oldest(l);
 	l->n++;
 	leaf->next = *bucket_of(l, c->id);
 	*bucket_of(l, c->id) = leaf;
@@ -287,12 +304,15 @@ static void refresh_stats(struct leaf *leaf)
 	leaf->writeback = at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Reclaims in the cgroup at @level what @need bytes more would exceed its limit by. */
+/*
+ * Reclaims in the cgroup at @level what @need bytes more would exceed its limit by.  Where a user
+ * has just lowered the limit, that can be gigabytes: the programs reclaim them, not this thread.
+ */
 static bool reclaim(const struct leaf *leaf, const struct level *level, uint64_t need)
 {
 	char path[PATH_MAX + 16], text[32];
 	_cleanup_close_ int fd = -1;
-	uint64_t used;
+	uint64_t used, over;
 	int n;
 
 	if (level->limit == UINT64_MAX)
@@ -301,7 +321,10 @@ static bool reclaim(const struct leaf *leaf, const struct level *level, uint64_t
 	used = (uint64_t)file_number(path, 0);
 	if (used + need <= level->limit)
 		return true;
-	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)(used + need - level->limit));
+	over = used + need - level->limit;
+	if (over > RECLAIM_SHARE * need)
+		return false;
+	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)over);
 	snprintf(path, sizeof(path), "%.*s/memory.reclaim", (int)level->length, leaf->path);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, text, n) == n)

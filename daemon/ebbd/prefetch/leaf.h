@@ -22,12 +22,12 @@ void leaves_free(struct leaves **l);
 
 /* Process @tgid was in the memory cgroup @id at @now. */
 void leaves_learn(struct leaves *l, uint32_t tgid, uint64_t id, uint64_t now);
-/* Adds the cgroup @c, which is not known yet. */
+/* Adds the cgroup @c, which is not known yet; of EBB_MAX_LEAVES, the one learnt first goes. */
 void leaves_add(struct leaves *l, const struct cgroup_ref *c, uint64_t now);
 /*
  * Returns the cgroup with limits that are at most a second old, or NULL if it is not known: then
- * nothing may be prefetched for it.  Valid until the next call of leaves_learn() or
- * leaves_sweep_end().
+ * nothing may be prefetched for it.  Valid until the next call of leaves_learn(),
+ * leaves_add() or leaves_sweep_end().
  */
 struct leaf *leaf_find(struct leaves *l, uint64_t id, uint64_t now);
 
