@@ -79,7 +79,7 @@ void offload_pages_free(struct offload_pages **p)
 
 static bool attend(struct offload_pages *p, uint32_t tgid)
 {
-	if (p->target.pidfd >= 0 && p->target.tgid == tgid)
+	if (p->target.pidfd >= 0 && p->target.tgid == tgid && target_current(&p->target))
 		return true;
 	target_close(&p->target);
 	return !target_open(&p->target, tgid, 0);
