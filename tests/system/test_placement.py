@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """placement=: programs share the executor's CPU, and get back the affinity that they had."""
 import contextlib
+import json
 import os
 import re
 import signal
@@ -201,6 +202,29 @@ def test_together_and_restored(ebbd_lock, logs, scan):
         assert placement(c)["setting"] == "together"
         wait_pinned(s.pid)
         ebbd.stop()
+        assert free(s.pid) and not RECORD.exists()
+    finally:
+        ebbd.stop()
+        machine.pins_remove()
+
+
+def test_restored_after_a_kill_during_a_release(ebbd_lock, logs, scan):
+    """ebbd marks a thread as released before it restores the affinity."""
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    try:
+        _, s = scan("leap", "placement=together")
+        wait_pinned(s.pid)
+        ebbd.kill()
+        bpftool = ["/usr/sbin/bpftool", "-j", "map"]
+        dump = subprocess.run([*bpftool, "dump", "pinned", RECORD / "pinned"], capture_output=True, check=True)
+        for entry in json.loads(dump.stdout):
+            value = bytearray(int(b, 16) for b in entry["value"])
+            value[24:32] = time.monotonic_ns().to_bytes(8, "little")   # .released
+            value[40] |= 1 << 4                                         # EBB_PINNED_RELEASED
+            subprocess.run([*bpftool, "update", "pinned", RECORD / "pinned", "key", *entry["key"],
+                            "value", *map(str, value)], check=True)
+        assert pinned(s.pid) is not None
+        subprocess.run([parts.BIN / "ebbd", "--restore"], check=True)
         assert free(s.pid) and not RECORD.exists()
     finally:
         ebbd.stop()

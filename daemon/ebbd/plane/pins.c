@@ -207,7 +207,7 @@ static void drop_released(struct pins *p)
 	p->rows = n;
 }
 
-int pins_read(struct pins *p)
+static int read_all(struct pins *p)
 {
 	_cleanup_close_ int fd = bpf_iter_create(p->look);
 	size_t part = 0;
@@ -227,6 +227,15 @@ int pins_read(struct pins *p)
 		p->rows += part / sizeof(*p->row);
 		part %= sizeof(*p->row);
 	}
+	return 0;
+}
+
+int pins_read(struct pins *p)
+{
+	int r = read_all(p);
+
+	if (r)
+		return r;
 	drop_released(p);
 	qsort(p->row, p->rows, sizeof(*p->row), by_tid);
 	return 0;
@@ -432,11 +441,29 @@ static int open_record(struct pins *p)
 	return info.value_size == sizeof(struct ebb_pinned) ? 0 : -EPROTO;
 }
 
+/* Returns to the record threads that a predecessor released, but was killed before it restored. */
+static int reclaim_released(struct pins *p)
+{
+	int r = read_all(p);
+
+	for (size_t i = 0; !r && i < p->rows; i++) {
+		struct ebb_pin *t = &p->row[i];
+
+		if (!(t->e.flags & EBB_PINNED_RELEASED) || !pins_ours(t))
+			continue;
+		t->e.flags &= ~EBB_PINNED_RELEASED;
+		bpf_map_update_elem(p->map, &t->tid, &t->e, BPF_EXIST);
+	}
+	return r;
+}
+
 int pins_recover(uint32_t *kept)
 {
 	struct pins p = { .map = -1, .look = -1 };
 	int n = 0, r = open_record(&p);
 
+	if (!r)
+		r = reclaim_released(&p);
 	if (!r)
 		r = pins_read(&p);
 	n = (int)p.rows;
