@@ -111,9 +111,9 @@ def as_caller(argv):
 
 
 @contextmanager
-def process(argv, group=False, **options):
+def process(argv, group=False, root=False, **options):
     """Runs a process during a `with`; with @group its children end with it: make's shells leave theirs."""
-    p = subprocess.Popen(as_caller(argv), cwd=machine.REPO, start_new_session=group, **options)
+    p = subprocess.Popen(argv if root else as_caller(argv), cwd=machine.REPO, start_new_session=group, **options)
     try:
         yield p
     finally:
@@ -186,7 +186,7 @@ def run_debian():
     """Runs the guests with the packages on the other release of Debian."""
     report = debian.report_of(OTHER_DEBIAN)
     report.unlink(missing_ok=True)
-    with subprocess.Popen([*MAKE, "guest-install", f"DEBIAN={OTHER_DEBIAN}"], cwd=machine.REPO) as p:
+    with process([*MAKE, "guest-install", f"DEBIAN={OTHER_DEBIAN}"], group=True, root=True) as p:
         status = p.wait()
     rows = junit_rows(report, f"debian-{OTHER_DEBIAN}") if report.exists() else []
     if status and not any(r[1] == "failed" for r in rows):
