@@ -29,13 +29,16 @@ COUNTED = ("misses", "hits", "late", "wasted", "prefetched", "requests", "swappe
 @dataclass(frozen=True)
 class Mode:
     name: str
-    group: str                  # kernel, leap, best or auto
-    policy: str
+    group: str                  # of GROUPS
+    policy: str                 # and parameters
     cluster: int = None         # vm.page-cluster; None: as found
 
 
 KERNEL = (Mode("kernel 3", "kernel", "none", 3), Mode("kernel 0", "kernel", "none", 0))
 LEAP = Mode("leap", "leap", "leap")
+BENEFIT = Mode("auto benefit=on", "benefit", "auto benefit=1")
+# All but benefit run by default.
+GROUPS = ("kernel", "leap", "best", "auto", "benefit")
 
 
 @dataclass
@@ -72,15 +75,24 @@ def policies():
     return {p["name"] for p in parts.ebbctl_json("policy", "list")["policies"]}
 
 
+def groups():
+    """Returns the groups of modes in MODES."""
+    text = os.environ.get("MODES") or ",".join(GROUPS[:-1])
+    if set(text.split(",")) - set(GROUPS):
+        raise road.Failure(f"MODES={text}: use some of {','.join(GROUPS)}")
+    return set(text.split(","))
+
+
 def modes_of(load, known):
     """Returns the modes to run; a group may have several."""
+    wanted = groups()
     modes = [*KERNEL]
     if "leap" in known:
         modes.append(LEAP)
     modes += [Mode(name, "best", name) for name in loads.CANDIDATES[load.kind] if name in known]
     if "auto" in known:
-        modes.append(Mode("auto", "auto", "auto"))
-    return modes
+        modes += [Mode("auto", "auto", "auto"), BENEFIT]
+    return [m for m in modes if m.group in wanted]
 
 
 def say_missing(known):

@@ -4,7 +4,7 @@
 Compares policies on programs with all access patterns, of MIB= (64, or several: 64,256) MiB at
 PERCENTS= (50,25) of it: the better of vm.page-cluster 3 and 0, leap, the best of ebb's policies
 and auto, RUNS= (5) interleaved rounds, on one device.  ONLY=name,... or ONLY=jvm picks
-programs, DONOR= (tcp, or shm) the transport.
+programs, MODES=kernel,auto,benefit modes, DONOR= (tcp, or shm) the transport.
 """
 import math
 import os
@@ -69,7 +69,7 @@ def rows_of(c):
     rows = c.lost_rows()
     if not c.best("kernel"):
         return rows     # nothing to compare with
-    for group in ("leap", "best", "auto"):
+    for group in contest.GROUPS[1:]:
         mode = c.best(group)
         if not mode:
             continue

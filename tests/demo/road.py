@@ -217,12 +217,13 @@ class Road:
     def run(self, workload, inputs, limit, policy, record=None, seconds=RUN_SECONDS):
         """
         Runs @workload with @limit bytes of local memory; raises Failure if it fails or takes more
-        than @seconds.  @policy "none" only counts faults; None does not even count.
+        than @seconds.  @policy is a name and its parameters; "none" only counts faults, None does
+        not even count.
         """
         told = self.directory / "run.json"
         told.unlink(missing_ok=True)
         argv = [machine.BIN / "ebbctl", "run", "--quiet", "--mem", str(limit), "--json", told,
-                *(["--policy", policy] if policy else ["--no-track"])]
+                *policy_options(policy)]
         # One address layout for both recordings, so that the picture can compare them.
         program = workload.argv(inputs)
         if record:
@@ -240,6 +241,13 @@ class Road:
         summary = json.loads(told.read_text())
         return Outcome(summary["seconds"], digest, summary.get("stats") or {},
                        self.cpu_seconds() - cpu)
+
+
+def policy_options(policy):
+    if not policy:
+        return ["--no-track"]
+    name, *params = policy.split()
+    return ["--policy", name, *(word for p in params for word in ("--param", p))]
 
 
 def output_to(path, *argv):
