@@ -191,7 +191,7 @@ static void block_signals(void)
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 }
 
-/* Each attached cgroup takes up to six descriptors per processor for its events. */
+/* An attached cgroup takes four descriptors per processor while its hits are detected. */
 static void allow_descriptors(void)
 {
 	struct rlimit limit;

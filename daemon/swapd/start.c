@@ -34,7 +34,7 @@
 #define NICE (-10)
 /* For several connections to each of MAX_DONORS, the frontend, and slabs being received. */
 #define DESCRIPTORS 4096
-/* Slots that repair leaves to requests. */
+/* How often a standby allocates what new donors need. */
 #define STANDBY_LOOK_MS 1000
 
 static int missing(const char *option, const char *example, struct error *e)

@@ -8,6 +8,7 @@ import resource
 import shlex
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -302,6 +303,40 @@ def test_many_cgroups_have_their_events(swap_lock, logs, cgroup):
     finally:
         d.stop()
         machine.pins_remove()
+
+
+MAJORS = """
+import mmap, os, resource, sys
+majors = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+f = os.open(sys.argv[1], os.O_RDONLY)
+m = mmap.mmap(f, 0, prot=mmap.PROT_READ)
+m.madvise(mmap.MADV_RANDOM)
+before = majors()
+for at in range(0, len(m), 4096):
+    m[at]
+print(majors() - before, majors())
+"""
+
+
+def test_a_major_fault_is_counted_once(ebbd, cgroup, tmp_path):
+    """However many cgroups are attached, and also where the program is in no cgroup of version 2."""
+    pages, file = 64, tmp_path / "file"
+    with open(file, "wb") as f:
+        f.write(os.urandom(pages << 12))
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    cgroups = [cgroup(name=f"c{i}") for i in range(3)]
+    for c in cgroups:
+        if c.version == 1:
+            c.remove_twins()
+        ebbctl("policy", "attach", "none", c.path)
+    told = subprocess.run([sys.executable, "-c", MAJORS, str(file)], text=True, timeout=60,
+                          capture_output=True, check=True, preexec_fn=cgroups[1].enter).stdout
+    read, all_of_it = map(int, told.split())
+    assert read >= pages // 2
+    stats = parts.stats(cgroups[1])
+    assert read <= stats["file_majors"] + stats["zero_majors"] <= all_of_it
+    assert not any(parts.stats(c)["file_majors"] for c in (cgroups[0], cgroups[2]))
 
 
 def test_many_cgroups_leave_the_processor_alone(ebbd, cgroup):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,10 @@ def test_cost_is_measured(state, ebbd, tmp_path):
     assert all("runs" in p for p in leap["programs"])
 
 
+UNCHECKED = ("__u64 k = f->vpn;\n\tstruct ebb_counters *c = bpf_map_lookup_elem(&counters, &k);"
+             "\n\tc->misses++;")
+
+
 def spoilt(tmp_path):
     """Returns (file, exit status, words of the message) of what is refused after a quick look."""
     good = policies.compile_policy(tmp_path / "good", policies.source())
@@ -93,8 +98,6 @@ def spoilt(tmp_path):
     empty.write_bytes(b"")
     os.mkfifo(fifo)
     abi = "#undef EBB_ABI\n#define EBB_ABI 77"
-    unchecked = ("__u64 k = f->vpn;\n\tstruct ebb_counters *c = bpf_map_lookup_elem(&counters, &k);"
-                 "\n\tc->misses++;")
     wrong_range = ("WINDOW", 'EBB_PARAM(WINDOW, "window", 8, 9, 64, "pages")')
     reserved = ("WINDOW", 'EBB_PARAM(WINDOW, "detect", 8, 1, 64, "pages")')
     truncated = tmp_path / "truncated.bpf.o"
@@ -120,7 +123,7 @@ def spoilt(tmp_path):
         (policies.renamed(good, "mine", "none"), REFUSED, ["comes with ebb"]),
         (policies.renamed(good, "mine", "MINE"), USAGE, ["name"]),
         (make("too_slow", body=turns(60000)), REFUSED, ["too slow"]),
-        (make("unchecked", body=unchecked), REFUSED,
+        (make("unchecked", body=UNCHECKED), REFUSED,
          ["rejected by the verifier", "map_value_or_null", "verifier.log"]),
     ]
 
@@ -245,6 +248,25 @@ def test_loaded_ones_outlive_ebbd(state, ebbd, tmp_path, cgroup, logs):
         assert (row["policy"], row["params"]) == ("mine", {"window": 9})
         assert "your.bpf.o: not an object file" in machine.read(successor.log)
         ebbctl("policy", "load", other)
+    finally:
+        successor.stop()
+
+
+def test_what_the_kernel_rejected_is_not_verified_at_each_attach(state, ebbd, tmp_path, cgroup, logs):
+    """As after an update of the kernel: any user's xattr could keep ebbd's main thread busy."""
+    c, log = cgroup(), Path("/run/ebb/verifier.log")
+    ebbctl("policy", "load", policies.compile_policy(tmp_path / "good", policies.source()))
+    ebbd.kill()
+    rejected = policies.compile_policy(tmp_path / "bad", policies.source(body=UNCHECKED))
+    (state / "mine.bpf.o").write_bytes(rejected.read_bytes())
+    successor = parts.Ebbd(logs / "successor.log")
+    try:
+        attach = lambda: ebbctl("policy", "attach", "mine", c.path, check=False)
+        first, at = attach(), log.stat().st_mtime_ns
+        again = attach()
+        assert first.returncode == again.returncode == REFUSED
+        assert first.stderr == again.stderr and "rejected by the verifier" in first.stderr
+        assert log.stat().st_mtime_ns == at
     finally:
         successor.stop()
 

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ebbd/attach/attachment.h"
@@ -31,6 +33,8 @@ enum { CGROUPS = 1, PARAMS, COUNTERS, STATS };
 
 static struct {
 	char path[sizeof(PATH)];
+	bool watched;            /* events of major faults are open */
+	bool unwatchable;
 	bool removed;            /* as soon as its path was resolved */
 	uint64_t limit;          /* bytes */
 	uint32_t limit_reads;
@@ -41,7 +45,8 @@ static struct {
 } world;
 
 static struct ebb_active active;
-static struct plane plane = { .cpus = 1, .cgroups = CGROUPS, .params = PARAMS,
+static struct plane plane = { .cpus = 1, .max_cgroups = EBB_MAX_CGROUPS,
+			      .cgroups = CGROUPS, .params = PARAMS,
 			      .counters = COUNTERS, .cgroup_stats = STATS, .active = &active };
 static const struct executor_config config = { .headroom = HEADROOM };
 static struct attachments attachments;
@@ -163,8 +168,32 @@ int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_s
 	return 0;
 }
 
-void events_close(struct event_set **set, enum events_pins pins)
+void events_close(struct event_set **set)
 {
+}
+
+int events_watch(struct plane *p, struct error *e)
+{
+	if (world.unwatchable)
+		return fail(e, EMFILE, "no events");
+	world.watched = true;
+	return 0;
+}
+
+static uint64_t slept;
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	long r = syscall(SYS_clock_gettime, clock, t);
+
+	if (clock == CLOCK_BOOTTIME)
+		t->tv_sec += (time_t)slept;
+	return (int)r;
+}
+
+void events_unwatch(struct plane *p, enum events_pins pins)
+{
+	world.watched = false;
 }
 
 void events_detect_on(struct event_set *set)
@@ -262,12 +291,14 @@ static void a_cgroup_removed_later_is_forgotten_at_the_next_sweep(void **unused)
 	uint32_t bit;
 
 	assert_int_equal(attach_it(), 0);
+	assert_true(world.watched);
 	bit = ebb_active_bit(attachments.item[0]->cgroup.id);
 	world.removed = true;
 	assert_int_equal(rmdir(world.path), 0);
 	active.removed[bit / 64] |= 1ULL << (bit & 63);
 	attachments_sweep(&attachments);
 	assert_int_equal(attachments.n, 0);
+	assert_false(world.watched);
 	for (int map = CGROUPS; map <= STATS; map++)
 		assert_int_equal(world.entries[map], 0);
 }
@@ -288,6 +319,37 @@ static void entries_without_an_attachment_go_at_the_start(void **unused)
 		assert_int_equal(world.strays[map], 0);
 		assert_int_equal(world.entries[map], 1);
 	}
+}
+
+/* Sleep takes processors offline and on again: their events are dead, and nothing else tells. */
+static void events_are_opened_again_after_sleep(void **unused)
+{
+	assert_int_equal(attach_it(), 0);
+	attachments_sweep(&attachments);
+	world.watched = false;
+	attachments_sweep(&attachments);
+	assert_false(world.watched);
+	slept += 5;
+	world.unwatchable = true;
+	attachments_sweep(&attachments);
+	assert_false(world.watched);
+	/* What fails then is tried again. */
+	world.unwatchable = false;
+	attachments_sweep(&attachments);
+	assert_true(world.watched);
+}
+
+/* A small virtual machine may declare many processors, and each cgroup has counters for each. */
+static void counters_take_little_of_a_small_machine(void **unused)
+{
+	const uint64_t gib = 1ULL << 30;
+	uint32_t few = plane_cgroups(4 * gib, 240);
+
+	assert_int_equal(plane_cgroups(4 * gib, 2), EBB_MAX_CGROUPS);
+	assert_int_equal(plane_cgroups(1024 * gib, 512), EBB_MAX_CGROUPS);
+	assert_in_range(few, 64, EBB_MAX_CGROUPS - 1);
+	assert_true(few * 240 * sizeof(struct ebb_counters) <= 4 * gib / 200);
+	assert_int_equal(plane_cgroups(gib / 4, 512), 64);
 }
 
 static void the_limit_of_attachments_is_stated(void **unused)
@@ -430,6 +492,8 @@ int main(void)
 			a_cgroup_removed_later_is_forgotten_at_the_next_sweep, begin, end),
 		cmocka_unit_test_setup_teardown(entries_without_an_attachment_go_at_the_start,
 						begin, end),
+		cmocka_unit_test_setup_teardown(events_are_opened_again_after_sleep, begin, end),
+		cmocka_unit_test(counters_take_little_of_a_small_machine),
 		cmocka_unit_test_setup_teardown(the_limit_of_attachments_is_stated, begin, end),
 		cmocka_unit_test_setup_teardown(a_paused_source_is_in_the_map, begin, end),
 		cmocka_unit_test_setup_teardown(trials, begin, end),

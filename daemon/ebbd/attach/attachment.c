@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attachment.h"
@@ -19,6 +20,18 @@
 #include "lib/base/log.h"
 
 #define SWEEPS 60       /* in which each idle cgroup is looked at once */
+#define SECOND_NS 1000000000ULL
+#define SLEPT_NS 100000000ULL /* less is the time between two clocks' readings */
+
+/* Time that the machine slept since its start. */
+static uint64_t slept_ns(void)
+{
+	uint64_t awake = now_ns();
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec - awake;
+}
 
 void attachments_init(struct attachments *a, struct plane *plane, struct budget_table *budgets)
 {
@@ -27,6 +40,7 @@ void attachments_init(struct attachments *a, struct plane *plane, struct budget_
 	a->plane = plane;
 	a->placed = a->benefited = -1;
 	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	a->slept_ns = slept_ns();
 	pthread_mutex_init(&a->lock, NULL);
 }
 
@@ -125,6 +139,8 @@ static void forget(struct attachments *a, struct attachment *t)
 	struct cgroup_ref *c = &t->cgroup;
 
 	attachments_remove(a, t);
+	if (!a->n)
+		events_unwatch(a->plane, EVENTS_UNPIN);
 	/* The executor may hold the budget longer than the outermost cgroup has events. */
 	budget_set_events(t->budget, NULL);
 	detect_close(a, t);
@@ -258,7 +274,7 @@ static void quiet(struct attachments *a, struct attachment *t)
 /* Checks the limits for cgroups of users: a user may create any number of them. */
 static int check_user(struct attachments *a, const struct attachment *fresh, struct error *e)
 {
-	uint32_t own = 0, all = 0;
+	uint32_t own = 0, all = 0, most = a->plane->max_cgroups * USERS_PERCENT / 100;
 
 	if (!fresh->user || fresh->by != BY_DECLARATION)
 		return 0;
@@ -270,13 +286,13 @@ static int check_user(struct attachments *a, const struct attachment *fresh, str
 		all++;
 		own += t->user == fresh->user;
 	}
-	if (own < USER_ATTACHMENTS && all < USERS_ATTACHMENTS)
+	if (own < USER_ATTACHMENTS && all < most)
 		return 0;
 	a->refused++;
 	return fail_exit(e, EXIT_REFUSED, EDQUOT,
 			 "%s: user %u has %u configured attachments, all users %u (limits: %u, %u); "
 			 "remove cgroups or their policies, then reload ebbd", fresh->cgroup.path,
-			 fresh->user, own, all, USER_ATTACHMENTS, USERS_ATTACHMENTS);
+			 fresh->user, own, all, USER_ATTACHMENTS, most);
 }
 
 static void set_placement(struct attachments *a, struct attachment *t, enum placement placement)
@@ -357,10 +373,10 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	r = check_user(a, &fresh, e);
 	if (r)
 		return r;
-	if (a->n == EBB_MAX_CGROUPS)
+	if (a->n >= a->plane->max_cgroups)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "%s: %u cgroups are attached, the most there can be; detach others",
-				 fresh.cgroup.path, EBB_MAX_CGROUPS);
+				 fresh.cgroup.path, a->plane->max_cgroups);
 	t = malloc(sizeof(*t));
 	if (!t)
 		return fail(e, ENOMEM, "%s: out of memory", cgroup);
@@ -591,22 +607,36 @@ static bool look(struct attachments *a)
 	return moved;
 }
 
-void attachments_sweep(struct attachments *a)
+/* Returns whether CPUs went offline and lost their events: also those that sleep took offline. */
+static bool cpus_changed(struct attachments *a)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t slept = slept_ns();
+	bool changed = cpus != a->cpus || slept > a->slept_ns + SLEPT_NS;
+
+	a->cpus = cpus;
+	a->slept_ns = slept;
+	return changed;
+}
+
+void attachments_sweep(struct attachments *a)
+{
 	struct error e = { 0 };
-	bool moved;
+	bool changed, again;
 
 	pthread_mutex_lock(&a->lock);
-	moved = look(a);
+	changed = cpus_changed(a);
+	again = look(a) || a->unopened || changed;
 	for (uint32_t i = 0; i < a->n && atomic_load(&a->plane->detecting); i++)
 		events_refresh(a->item[i]->events);
-	for (uint32_t i = 0; i < a->n && cpus != a->cpus; i++)
+	for (uint32_t i = 0; i < a->n && changed; i++)
 		detect_close(a, a->item[i]);
+	if (changed)
+		events_unwatch(a->plane, EVENTS_UNPIN);
 	plane_flush_late(a->plane);
-	if ((cpus != a->cpus || moved) && detect_rebalance(a, &e))
-		log_warn("%s", e.text);
-	a->cpus = cpus;
+	if (again && detect_rebalance(a, &e))
+		log_warn("%s; faults may not be seen until ebbd, which tries once a second, succeeds",
+			 e.text);
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -728,10 +758,11 @@ void attachments_restore(struct attachments *a)
 void attachments_close(struct attachments *a)
 {
 	for (uint32_t i = 0; i < a->n; i++) {
-		events_close(&a->item[i]->events, EVENTS_KEEP_PINS);
+		events_close(&a->item[i]->events);
 		budget_put(&a->item[i]->budget);
 		free(a->item[i]);
 	}
 	a->n = 0;
+	events_unwatch(a->plane, EVENTS_KEEP_PINS);
 	pthread_mutex_destroy(&a->lock);
 }

@@ -25,14 +25,14 @@ void detect_close(struct attachments *a, struct attachment *t)
 	for (uint32_t i = r.first; i < r.end; i++)
 		budget_set_events(a->item[i]->budget, NULL);
 	budget_quiesce(a->budgets);
-	events_close(&t->events, EVENTS_UNPIN);
+	events_close(&t->events);
 	tell_budgets(a, r);
 }
 
 static int settle(struct attachments *a, struct attached_range r, struct error *e)
 {
+	int failed = a->n ? events_watch(a->plane, e) : 0;
 	struct attachment *t;
-	int failed = 0;
 
 	for (uint32_t i = r.first; i < r.end && !failed; i++) {
 		t = a->item[i];

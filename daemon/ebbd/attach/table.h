@@ -24,11 +24,11 @@
 enum detect { DETECT_AUTO, DETECT_ALWAYS };
 
 /*
- * Configured attachments of cgroups that belong to users other than root: of one user, and of all.
- * The rest of EBB_MAX_CGROUPS is root's.
+ * Configured attachments of cgroups that belong to users other than root: of one user, and of all
+ * in percent.  The rest is root's.
  */
 #define USER_ATTACHMENTS 64
-#define USERS_ATTACHMENTS 768
+#define USERS_PERCENT 75
 
 /* Declarations do not change what a command attached. */
 enum attach_by { BY_COMMAND, BY_DECLARATION };
@@ -126,7 +126,8 @@ struct attachments {
 	uint64_t refused;         /* attachments beyond the limits of users */
 	int placed; /* eventfd: the placement thread has work; owned by colocation.c, or -1 */
 	int benefited;            /* eventfd: benefit=on was set; owned by benefit.c, or -1 */
-	int cpus;                 /* online when the events were opened */
+	int cpus;                 /* online when the events were opened, */
+	uint64_t slept_ns;        /* time that the machine had slept by then */
 	bool unopened;            /* some events could not be opened: try again */
 };
 

@@ -28,16 +28,13 @@ struct event {
 };
 
 /*
- * A v2 directory scopes events to a cgroup.  Where a v1 cgroup has no twin there, major-fault
- * events are machine-wide (filtering in BPF is negligible for a major fault), and detection has one
- * inherited event per thread, so that other tasks pay nothing.
+ * A v2 directory scopes the events of detection to a cgroup.  Where a v1 cgroup has no twin there,
+ * each thread has inherited events, so that other tasks pay nothing.
  */
 struct event_set {
 	struct plane *plane;
 	struct cgroup_ref cgroup;
 	int cgroup_fd;        /* v2 directory, or -1 */
-	struct event *major;  /* one per CPU */
-	uint32_t majors;
 	struct event *detect; /* enter and minor: one pair per CPU or thread */
 	uint32_t detects;
 	uint32_t round;       /* number of the last scan for threads */
@@ -72,38 +69,62 @@ static void event_close(struct event *ev)
 	*ev = (struct event){ 0 };
 }
 
-static void major_pin(const struct event_set *s, uint32_t cpu, char *path, size_t size)
+static void major_pin(uint32_t cpu, char *path, size_t size)
 {
-	snprintf(path, size, LINKS_DIR "/major-%llu-%u", (unsigned long long)s->cgroup.id, cpu);
+	snprintf(path, size, LINKS_DIR "/major-%u", cpu);
 }
 
-static int open_major(struct event_set *s, uint32_t cpus, struct error *e)
+static int open_major(struct plane *p, uint32_t cpu)
 {
+	struct event *ev = &p->major[cpu];
 	char path[128];
 	int r;
 
-	s->major = calloc(cpus, sizeof(*s->major));
-	if (!s->major)
-		return fail(e, ENOMEM, "events: out of memory");
-	for (uint32_t cpu = 0; cpu < cpus; cpu++) {
-		struct event *ev = &s->major[cpu];
-
-		r = event_open(ev, plane_program(s->plane, PLANE_MAJOR),
-			       PERF_COUNT_SW_PAGE_FAULTS_MAJ, s->cgroup_fd, cpu,
-			       s->cgroup_fd >= 0 ? PERF_FLAG_PID_CGROUP : 0, 0);
-		if (r == -ENODEV)
-			continue; /* an offline CPU */
-		if (r)
-			return fail_exit(e, EXIT_UNSUPPORTED, r,
-					 "%s: cannot open its major-fault events: %s; "
-					 "the kernel needs CONFIG_CGROUP_PERF and BPF on perf events",
-					 s->cgroup.path, strerror(-r));
-		s->majors = cpu + 1;
-		major_pin(s, cpu, path, sizeof(path));
-		unlink(path);
-		bpf_link__pin(ev->link, path);
-	}
+	r = event_open(ev, plane_program(p, PLANE_MAJOR), PERF_COUNT_SW_PAGE_FAULTS_MAJ, -1,
+		       (int)cpu, 0, 0);
+	if (r)
+		return r == -ENODEV ? 0 : r; /* an offline CPU */
+	major_pin(cpu, path, sizeof(path));
+	unlink(path);
+	bpf_link__pin(ev->link, path);
 	return 0;
+}
+
+int events_watch(struct plane *p, struct error *e)
+{
+	uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+	int r = 0;
+
+	if (p->major)
+		return 0;
+	p->major = calloc(cpus, sizeof(*p->major));
+	if (!p->major)
+		return fail(e, ENOMEM, "events: out of memory");
+	for (p->majors = 0; !r && p->majors < cpus; p->majors++)
+		r = open_major(p, p->majors);
+	if (!r)
+		return 0;
+	events_unwatch(p, EVENTS_UNPIN);
+	return fail_exit(e, EXIT_UNSUPPORTED, r,
+			 "major faults: cannot open their perf events: %s; "
+			 "ebbd needs CAP_PERFMON and a kernel with BPF on perf events", strerror(-r));
+}
+
+void events_unwatch(struct plane *p, enum events_pins pins)
+{
+	char path[128];
+
+	for (uint32_t cpu = 0; cpu < p->majors; cpu++) {
+		major_pin(cpu, path, sizeof(path));
+		if (pins == EVENTS_UNPIN)
+			unlink(path);
+		else if (p->major[cpu].link)
+			bpf_link__disconnect(p->major[cpu].link); /* else destroying disables it */
+		event_close(&p->major[cpu]);
+	}
+	free(p->major);
+	p->major = NULL;
+	p->majors = 0;
 }
 
 static struct event *detect_slot(struct event_set *s)
@@ -288,7 +309,6 @@ static void detect_off(struct event_set *s)
 int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
 		struct error *e)
 {
-	uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
 	struct event_set *s = calloc(1, sizeof(*s));
 	int r;
 
@@ -298,31 +318,23 @@ int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_s
 	s->plane = p;
 	s->cgroup = *cgroup;
 	s->cgroup_fd = *cgroup->twin ? open(cgroup->twin, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	r = open_major(s, cpus, e);
-	if (r) {
-		events_close(&s, EVENTS_UNPIN);
+	if (*cgroup->twin && s->cgroup_fd < 0 && errno != ENOENT) {
+		r = fail(e, errno, "%s: cannot be opened for its events: %m", cgroup->twin);
+		events_close(&s);
 		return r;
 	}
 	*set = s;
 	return 0;
 }
 
-void events_close(struct event_set **set, enum events_pins pins)
+void events_close(struct event_set **set)
 {
 	struct event_set *s = *set;
-	char path[128];
 
 	if (!s)
 		return;
-	for (uint32_t cpu = 0; cpu < s->majors; cpu++) {
-		major_pin(s, cpu, path, sizeof(path));
-		if (pins == EVENTS_UNPIN)
-			unlink(path);
-		event_close(&s->major[cpu]);
-	}
 	detect_off(s);
 	pthread_mutex_destroy(&s->lock);
-	free(s->major);
 	if (s->cgroup_fd >= 0)
 		close(s->cgroup_fd);
 	free(s);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The perf events of one attached cgroup, one of each kind per CPU. */
+/*
+ * The perf events that make faults visible: major faults of all cgroups, and for each attached
+ * cgroup those that detect hits.
+ */
 #ifndef EBB_EVENTS_H
 #define EBB_EVENTS_H
 
@@ -8,18 +11,24 @@
 #include "lib/host/cgroup.h"
 #include "plane.h"
 
-struct event_set;
+enum events_pins { EVENTS_UNPIN, EVENTS_KEEP_PINS };
 
 /*
- * Opens the major-fault events, pinned so that misses are counted while no
- * ebbd runs.  The events of hit detection are opened when it is switched on.
+ * Opens the major-fault events unless they are open, one per CPU, pinned so that misses are counted
+ * while no ebbd runs.  They are machine-wide: BPF finds the cgroup in a fraction of what a major
+ * fault takes, while events of each cgroup would cost descriptors and context switches, and those
+ * of nested ones would count a fault twice.
  */
+int events_watch(struct plane *p, struct error *e);
+void events_unwatch(struct plane *p, enum events_pins pins);
+
+/* The events of hit detection of one attached cgroup: opened when it is switched on. */
+struct event_set;
+
 int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
 		struct error *e);
-
-enum events_pins { EVENTS_UNPIN, EVENTS_KEEP_PINS };
 /* Closes the set; NULL is fine. */
-void events_close(struct event_set **set, enum events_pins pins);
+void events_close(struct event_set **set);
 
 /* Switch hit detection; return whether it is on.  Any thread may call them. */
 void events_detect_on(struct event_set *set);

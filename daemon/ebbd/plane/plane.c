@@ -78,6 +78,15 @@ static void remove_tree(const char *path)
 	rmdir(path);
 }
 
+/* Leaves the record of pinned threads, pins.c: without it, none gets its affinity back. */
+static void remove_pins(void)
+{
+	remove_tree(MAPS_DIR);
+	remove_tree(PROGS_DIR);
+	remove_tree(LINKS_DIR);
+	rmdir(EBB_PINS);
+}
+
 static int make_dirs(struct error *e)
 {
 	static const char *const dirs[] = { EBB_PINS, MAPS_DIR, PROGS_DIR, LINKS_DIR };
@@ -97,11 +106,11 @@ static bool pins_usable(void)
 
 	if (fd >= 0 && bpf_map_lookup_elem(fd, &zero, &m) == 0 && m.abi == EBB_ABI)
 		return true;
-	if (access(EBB_PINS, F_OK) == 0) {
+	if (access(MAPS_DIR, F_OK) == 0) {
 		log_event(EVENT_PINS_DROPPED, LOG_LVL_WARN,
 			  EBB_PINS ": pins of another version (ABI %u, ours is %u); starting empty",
 			  m.abi, EBB_ABI);
-		remove_tree(EBB_PINS);
+		remove_pins();
 	}
 	return false;
 }
@@ -131,6 +140,21 @@ int plane_share_maps(struct plane *p, struct bpf_object *to)
 	return 0;
 }
 
+/* Gives the maps of counters their size: that of the pinned ones, which keep theirs. */
+static int size_counters(struct plane *p)
+{
+	_cleanup_close_ int fd = bpf_obj_get(MAPS_DIR "/counters");
+	struct bpf_map_info info = { 0 };
+	uint32_t size = sizeof(info);
+
+	p->max_cgroups = plane_cgroups((uint64_t)sysconf(_SC_PHYS_PAGES) * EBB_PAGE, p->cpus);
+	if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &size) &&
+	    info.max_entries <= EBB_MAX_CGROUPS)
+		p->max_cgroups = info.max_entries;
+	return bpf_map__set_max_entries(p->fault->maps.counters, p->max_cgroups) ?:
+	       bpf_map__set_max_entries(p->fault->maps.sources, p->max_cgroups);
+}
+
 static int load_objects(struct plane *p, struct error *e)
 {
 	char path[PATH_MAX];
@@ -148,7 +172,9 @@ static int load_objects(struct plane *p, struct error *e)
 		if (map && bpf_map__set_pin_path(map, path))
 			return plane_load_failed(e, "fault", -errno);
 	}
-	r = fault_bpf__load(p->fault);
+	r = size_counters(p);
+	if (!r)
+		r = fault_bpf__load(p->fault);
 	if (r)
 		return plane_load_failed(e, "fault", r);
 	r = plane_share_maps(p, p->evict->obj);
@@ -371,7 +397,7 @@ void plane_close(struct plane *p, enum plane_pins pins)
 	p->fault = NULL;
 	if (pins == KEEP_PINS)
 		return;
-	remove_tree(EBB_PINS);
+	remove_pins();
 	if (p->mounted_bpffs)
 		umount(EBB_BPFFS);
 }

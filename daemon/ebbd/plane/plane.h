@@ -40,10 +40,14 @@ struct policy {
 	struct ebb_policy_info info;
 	struct bpf_object *object; /* NULL for "none", which is the absence of a program */
 	bool deferred;             /* its object is loaded when it is first needed */
+	struct error rejected;     /* why the kernel did not load it then, */
+	uint64_t rejected_ns;      /* at this time; 0 = never */
 	enum policy_origin origin;
 	char file[PATH_MAX];       /* it was loaded from */
 	struct policy_cost cost;
 };
+
+struct event;
 
 struct plane {
 	struct fault_bpf *fault;
@@ -58,6 +62,7 @@ struct plane {
 		uint64_t id[EBB_MAX_GOVERNORS], owner[EBB_MAX_GOVERNORS];
 	} entries;
 	int cpus;                /* possible CPUs: the length of per-CPU values */
+	uint32_t max_cgroups;    /* attached ones for which there are counters */
 	bool mounted_bpffs;      /* created by this ebbd */
 	bool took_over;          /* found the pins of a previous ebbd */
 	int tested;              /* result of self_test(), */
@@ -68,6 +73,8 @@ struct plane {
 	struct ebb_executor *executor; /* mapped */
 	const struct ebb_waits *waits; /* mapped */
 	struct ebb_active *active; /* mapped; the main thread takes its bits */
+	struct event *major;     /* one per CPU, or NULL: plane/events.c */
+	uint32_t majors;
 	_Atomic uint32_t detecting; /* sets of events with hit detection on: plane/events.c */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 	struct ebb_batch *batch; /* mapped: of PLANE_BATCH; the executor thread's */
@@ -83,6 +90,19 @@ struct plane_wish {
 	uint32_t epoch_percent;
 	enum hooks_wish hooks;
 };
+
+/*
+ * Returns for how many cgroups there are counters on a machine with @memory bytes.  A cgroup has
+ * them for each possible CPU, of which a small virtual machine may declare hundreds: they take a
+ * 200th of memory at most.
+ */
+static inline uint32_t plane_cgroups(uint64_t memory, int cpus)
+{
+	uint64_t each = sizeof(struct ebb_counters) + sizeof(struct ebb_source_counters);
+	uint64_t n = memory / 200 / ((uint64_t)cpus * each);
+
+	return n < 64 ? 64 : n < EBB_MAX_CGROUPS ? (uint32_t)n : EBB_MAX_CGROUPS;
+}
 
 /* Loads, shares, pins and attaches.  On failure it leaves nothing behind. */
 int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e);

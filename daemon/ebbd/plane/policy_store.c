@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
@@ -17,6 +18,7 @@
 #include "policy_trial.h"
 
 #define VERIFIER_LOG (16u << 20)
+#define REJECTED_NS 10000000000ULL
 
 static void bpf_object_closep(struct bpf_object **o) { bpf_object__close(*o); }
 
@@ -480,6 +482,25 @@ int policies_unload(struct plane *p, const struct policy_users *users, const cha
 	return 0;
 }
 
+/*
+ * Loads @source for @policy.  The verifier may take seconds, and any owner of a cgroup can ask for
+ * a policy again and again: what it rejected, it does not see again for REJECTED_NS.
+ */
+static int load_once(struct plane *p, struct policy *policy, const struct policy_object *source,
+		     struct bpf_object **out, struct error *e)
+{
+	struct error *why = &policy->rejected;
+
+	if (!policy->rejected_ns || now_ns() - policy->rejected_ns >= REJECTED_NS) {
+		*why = (struct error){ 0 };
+		policy->rejected_ns = 0;
+		if (!load(p, policy->file, source, MAPS_SHARED, out, why))
+			return 0;
+		policy->rejected_ns = now_ns();
+	}
+	return fail_exit(e, why->exit_status, why->code, "%s", why->text);
+}
+
 int policies_need(struct plane *p, const struct policy *policy, struct error *e)
 {
 	_cleanup_(policy_object_free) struct policy_object source = { 0 };
@@ -493,7 +514,7 @@ int policies_need(struct plane *p, const struct policy *policy, struct error *e)
 	if (!r && !same_params(&own->info, &source.info))
 		r = fail(e, EPROTO, "%s: replaced since ebbd started; restart ebbd", own->file);
 	if (!r)
-		r = load(p, own->file, &source, MAPS_SHARED, &o, e);
+		r = load_once(p, own, &source, &o, e);
 	if (r)
 		return r;
 	r = put_program(p, slot_of(p, own), o);
