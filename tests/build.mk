@@ -120,6 +120,9 @@ $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $^ $(LIBTEST_LIBS)
 
+# A file of a cgroup has its new content alone.
+$(B)/tests/unit/test_scope: private override CFLAGS += -Wl,--wrap=file_write
+
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
 

@@ -90,25 +90,16 @@ static bool is_changed(struct json_object *list, const char *dir, bool v2)
 	return false;
 }
 
-/* systemd would restore its own value at the next reload. */
-static void tell_systemd(const char *dir, const char *value)
-{
-	static const char *const types[] = { ".slice", ".service", ".scope", ".mount", ".socket",
-					     ".swap" };
-	const char *unit = strrchr(dir, '/') + 1, *type = strrchr(unit, '.');
-	uint64_t bytes = strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX;
-
-	for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
-		if (!strcmp(type, types[i]))
-			transient_swap_max(unit, bytes);
-}
-
 static void set(const char *dir, const char *value, bool v2)
 {
-	if (access(dir, F_OK) < 0)
+	const char *mount = cgroup_memory_mount(NULL);
+	uint64_t bytes = strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX;
+
+	if (!mount || access(dir, F_OK) < 0)
 		return;
+	/* systemd would restore its own value at the next reload. */
 	if (v2)
-		tell_systemd(dir, value);
+		transient_swap_max(dir + strlen(mount), bytes);
 	file_write(knob(dir, v2), value);
 }
 
