@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* --scope attached on a hierarchy of version 2 made of plain files, with a systemd of the test's. */
+/* --scope attached on a hierarchy of version 2 of plain files, with a systemd of the test. */
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
@@ -227,12 +227,32 @@ static void delegated_cgroup_with_the_name_of_a_unit(void **state)
 	assert_null(strstr(told, "postgresql"));
 }
 
+/* At destroy, and when the cgroup is attached. */
+static void limit_of_an_administrator_stays(void **state)
+{
+	struct error e = { 0 };
+
+	attached[0] = LEAF;
+	assert_int_equal(scope_apply("d", NULL, &e), 0);
+	has(NAMESAKE, "0");
+	has("/system.slice", "0");
+	put(NAMESAKE, "4096\n");
+	put("/system.slice", "8192\n");
+	attached[1] = NAMESAKE;
+	assert_int_equal(scope_apply("d", NULL, &e), 0);
+	has(NAMESAKE, "4096");
+	has("/system.slice", "8192");
+	assert_int_equal(scope_undo("d", &e), 0);
+	has("/system.slice", "8192");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(systemd_gets_the_units_that_are_limited),
 		TEST(delegated_cgroup_with_the_name_of_a_unit),
+		TEST(limit_of_an_administrator_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

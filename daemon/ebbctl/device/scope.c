@@ -23,6 +23,7 @@
 /* Before the first limit, wait longer for ebbd; see call.c. */
 #define FIRST_MS 30000
 #define AGAIN_MS 2000
+#define LIMITED "0" /* memory.swap.max, or memory.swappiness */
 
 struct scope {
 	const char *keep[KEEP_MAX];    /* directories of attached cgroups */
@@ -103,6 +104,19 @@ static void set(const char *dir, const char *value, bool v2)
 	file_write(knob(dir, v2), value);
 }
 
+/* An administrator may have set another limit meanwhile. */
+static void restore(struct json_object *change, bool v2)
+{
+	const char *dir = json_text(change, "dir", "");
+	char now[64];
+
+	if (file_read(knob(dir, v2), now, sizeof(now)) <= 0)
+		return;
+	now[strcspn(now, "\n")] = '\0';
+	if (!strcmp(now, LIMITED))
+		set(dir, json_text(change, "old", "max"), v2);
+}
+
 /* Returns NULL, with *e set, rather than forget which limits are to be restored. */
 static struct json_object *load(const char *device, struct error *e)
 {
@@ -140,7 +154,7 @@ static int plan(const char *dir, void *data)
 	    file_read(knob(dir, s->v2), old, sizeof(old)) <= 0)
 		return 0;
 	old[strcspn(old, "\n")] = '\0';
-	if (!strcmp(old, "0"))
+	if (!strcmp(old, LIMITED))
 		return 0;
 	o = json_object_new_object();
 	json_add_text(o, "dir", dir);
@@ -159,7 +173,7 @@ static void release(struct scope *s)
 		const char *dir = json_text(o, "dir", "");
 
 		if (is_kept(s, dir))
-			set(dir, json_text(o, "old", "max"), s->v2);
+			restore(o, s->v2);
 		else if (access(dir, F_OK) == 0)
 			json_object_array_add(left, json_object_get(o));
 	}
@@ -210,7 +224,7 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 				      json_object_get(json_object_array_get_idx(s.planned, i)));
 	r = save(device, s.changes, e);
 	for (size_t i = 0; !r && i < json_object_array_length(s.planned); i++)
-		set(json_text(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
+		set(json_text(json_object_array_get_idx(s.planned, i), "dir", ""), LIMITED, s.v2);
 	if (!r && !status && !first)
 		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
 			      "device %s: ebbd does not answer, so that --scope attached limits no more cgroups; attach or detach a cgroup once ebbd runs",
@@ -255,11 +269,8 @@ int scope_undo(const char *device, struct error *e)
 	if (!changes)
 		return -EUCLEAN;
 	cgroup_memory_mount(&v2);
-	for (size_t i = 0; i < json_object_array_length(changes); i++) {
-		struct json_object *o = json_object_array_get_idx(changes, i);
-
-		set(json_text(o, "dir", ""), json_text(o, "old", "max"), v2);
-	}
+	for (size_t i = 0; i < json_object_array_length(changes); i++)
+		restore(json_object_array_get_idx(changes, i), v2);
 	json_object_put(changes);
 	if (unlink(scope_file(device)) < 0 && errno != ENOENT)
 		return fail(e, errno, "%s: cannot remove: %s", scope_file(device), strerror(errno));
