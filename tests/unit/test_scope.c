@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* --scope attached on a hierarchy of version 2 of plain files, with a systemd of the test. */
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -11,18 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "ebbctl/device/scope.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "lib/host/cgroup_files.h"
 #include "lib/host/cgroup_walk.h"
+#include "lib/host/scope.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -75,6 +77,7 @@ int __wrap_file_write(const char *path, const char *text)
 /* --- systemd: it manages two services, and is asked one thing at a time ---------- */
 
 static const char *answered;
+static bool hangs;
 
 int sd_booted(void) { return 1; }
 int sd_bus_open_system(sd_bus **bus) { return 0; }
@@ -96,6 +99,10 @@ int sd_bus_call_method(sd_bus *bus, const char *destination, const char *path,
 	const char *unit;
 	va_list ap;
 
+	if (hangs) {
+		snprintf(told + strlen(told), sizeof(told) - strlen(told), "timeout ");
+		return -ETIMEDOUT;
+	}
 	va_start(ap, types);
 	unit = va_arg(ap, const char *);
 	answered = cgroup_of(unit);
@@ -201,7 +208,7 @@ static void systemd_gets_the_units_that_are_limited(void **state)
 
 	attached[0] = LEAF;
 	attached[1] = SERVICE;
-	assert_int_equal(scope_apply("d", NULL, &e), 0);
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
 	has(SERVICE, "max");
 	has(LEAF, "max");
 	has(OTHER, "0");
@@ -219,7 +226,7 @@ static void delegated_cgroup_with_the_name_of_a_unit(void **state)
 	attached[0] = LEAF;
 	attached[1] = SERVICE;
 	put(NAMESAKE, "4096\n");
-	assert_int_equal(scope_apply("d", NULL, &e), 0);
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
 	has(NAMESAKE, "0");
 	assert_null(strstr(told, "postgresql"));
 	assert_int_equal(scope_undo("d", &e), 0);
@@ -233,17 +240,63 @@ static void limit_of_an_administrator_stays(void **state)
 	struct error e = { 0 };
 
 	attached[0] = LEAF;
-	assert_int_equal(scope_apply("d", NULL, &e), 0);
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
 	has(NAMESAKE, "0");
 	has("/system.slice", "0");
 	put(NAMESAKE, "4096\n");
 	put("/system.slice", "8192\n");
 	attached[1] = NAMESAKE;
-	assert_int_equal(scope_apply("d", NULL, &e), 0);
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
 	has(NAMESAKE, "4096");
 	has("/system.slice", "8192");
 	assert_int_equal(scope_undo("d", &e), 0);
 	has("/system.slice", "8192");
+}
+
+static void daemon_waits_for_no_other_caller(void **state)
+{
+	struct error e = { 0 };
+	char path[PATH_MAX];
+	int other;
+
+	attached[0] = LEAF;
+	attached[1] = SERVICE;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	attached[2] = OTHER;
+	snprintf(path, sizeof(path), "%s/scope.lock", ebb_device_dir());
+	other = open(path, O_RDWR);
+	assert_int_equal(flock(other, LOCK_EX), 0);
+	assert_int_equal(scope_apply("d", NULL, SCOPE_DAEMON, &e), -EAGAIN);
+	close(other);
+	has(OTHER, "0");
+	assert_int_equal(scope_apply("d", NULL, SCOPE_DAEMON, &e), 0);
+	has(OTHER, "max");
+	assert_int_equal(scope_undo("d", &e), 0);
+}
+
+/* No process would restore the limits of a device that is being removed. */
+static void daemon_sets_no_first_limits(void **state)
+{
+	struct error e = { 0 };
+
+	attached[0] = LEAF;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_DAEMON, &e), 0);
+	has("/system.slice", "max");
+}
+
+/* Each of many cgroups would cost a timeout. */
+static void systemd_that_does_not_answer_is_asked_once(void **state)
+{
+	struct error e = { 0 };
+
+	hangs = true;
+	attached[0] = LEAF;
+	attached[1] = SERVICE;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	hangs = false;
+	has(NAMESAKE, "0");
+	has(OTHER, "0");
+	assert_string_equal(told, "timeout ");
 }
 
 int main(void)
@@ -253,6 +306,9 @@ int main(void)
 		TEST(systemd_gets_the_units_that_are_limited),
 		TEST(delegated_cgroup_with_the_name_of_a_unit),
 		TEST(limit_of_an_administrator_stays),
+		TEST(daemon_waits_for_no_other_caller),
+		TEST(daemon_sets_no_first_limits),
+		TEST(systemd_that_does_not_answer_is_asked_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

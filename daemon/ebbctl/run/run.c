@@ -6,7 +6,7 @@
 
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
-#include "ebbctl/device/scope.h"
+#include "ebbctl/device/scope_all.h"
 #include "ebbctl/device/swaps.h"
 #include "lib/base/json.h"
 #include "lib/control/control.h"
