@@ -384,7 +384,7 @@ def test_scope_of_a_device_follows_later_cgroups(scoped, cgroup):
         base.set("cgroup.subtree_control", "+memory")
     made = [parts.Cgroup(f"{base.rel[1:]}/libpod-{i}") for i in range(20)]
     try:
-        wait_for(lambda: not excluded(base.path), 5, "swap of the slice")
+        wait_for(lambda: not any(excluded(c.path) for c in [base, *made]), 5, "swap of the slice and of all in it")
         wait_for(lambda: len(policies.attached()) == 21, 5, "all attached")
     finally:
         for c in made:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* --scope attached on a hierarchy of version 2 of plain files, with a systemd of the test. */
+/* --scope attached on a hierarchy of plain files, with a systemd of the test. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -36,6 +36,7 @@
 
 static char top[] = "/tmp/ebb-test-scope-XXXXXX", mount[64];
 static const char *attached[4];
+static bool version1;
 static char told[256]; /* units that systemd was to change, and the values */
 
 /* --- the machine ------------------------------------------------------------- */
@@ -43,7 +44,7 @@ static char told[256]; /* units that systemd was to change, and the values */
 const char *cgroup_memory_mount(bool *v2)
 {
 	if (v2)
-		*v2 = true;
+		*v2 = !version1;
 	return mount;
 }
 
@@ -145,7 +146,8 @@ static const char *file_of(const char *cgroup)
 {
 	static char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s%s/memory.swap.max", mount, cgroup);
+	snprintf(path, sizeof(path), "%s%s/memory.%s", mount, cgroup,
+		 version1 ? "swappiness" : "swap.max");
 	return path;
 }
 
@@ -160,7 +162,7 @@ static void make(const char *cgroup)
 
 	snprintf(dir, sizeof(dir), "%s%s", mount, cgroup);
 	assert_int_equal(file_make_dirs(dir, 0755), 0);
-	put(cgroup, "max\n");
+	put(cgroup, version1 ? "60\n" : "max\n");
 }
 
 static void has(const char *cgroup, const char *value)
@@ -172,7 +174,7 @@ static void has(const char *cgroup, const char *value)
 	assert_string_equal(text, value);
 }
 
-static int setup(void **state)
+static int setup_version(bool v1)
 {
 	static const char *const cgroups[] = {
 		"", "/user.slice", "/user.slice/user@1000.service", LEAF, NAMESAKE, "/system.slice",
@@ -185,12 +187,16 @@ static int setup(void **state)
 	snprintf(mount, sizeof(mount), "%s/cgroup", top);
 	memset(attached, 0, sizeof(attached));
 	*told = '\0';
+	version1 = v1;
 	if (file_make_dirs(ebb_device_dir(), 0755))
 		return -1;
 	for (size_t i = 0; i < sizeof(cgroups) / sizeof(cgroups[0]); i++)
 		make(cgroups[i]);
 	return 0;
 }
+
+static int setup(void **state) { return setup_version(false); }
+static int setup1(void **state) { return setup_version(true); }
 
 static int drop(const char *path, const struct stat *st, int type, struct FTW *where)
 {
@@ -299,6 +305,39 @@ static void systemd_that_does_not_answer_is_asked_once(void **state)
 	assert_string_equal(told, "timeout ");
 }
 
+/* As the kernel creates it. */
+static void make_below_limited(const char *cgroup)
+{
+	make(cgroup);
+	put(cgroup, "0\n");
+}
+
+/* Attached later, it has its swap; and at destroy those that are not attached. */
+static void version_1_cgroup_that_inherits_a_limit(void **state)
+{
+	struct error e = { 0 };
+
+	put(SERVICE, "0\n");
+	attached[0] = LEAF;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	has("/system.slice", "0");
+	make_below_limited("/system.slice/late.service");
+	make_below_limited(OTHER "/late");
+	make_below_limited(OTHER "/late/below");
+	attached[1] = OTHER "/late/below";
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	has("/system.slice", "60");
+	has(OTHER "/late", "60");
+	has(OTHER "/late/below", "60");
+	has("/system.slice/late.service", "0");
+	make_below_limited("/system.slice/late.service/below");
+	assert_int_equal(scope_undo("d", &e), 0);
+	has("/system.slice/late.service", "60");
+	has("/system.slice/late.service/below", "60");
+	/* Not ebb's. */
+	has(SERVICE, "0");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -309,6 +348,8 @@ int main(void)
 		TEST(daemon_waits_for_no_other_caller),
 		TEST(daemon_sets_no_first_limits),
 		TEST(systemd_that_does_not_answer_is_asked_once),
+		cmocka_unit_test_setup_teardown(version_1_cgroup_that_inherits_a_limit, setup1,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,17 +105,64 @@ static void set(struct scope *s, const char *dir, const char *value)
 	file_write(knob(dir, s->v2), value);
 }
 
+/* Stores the value of @dir in @value; returns false if it has none. */
+static bool get(const struct scope *s, const char *dir, char *value, size_t size)
+{
+	if (file_read(knob(dir, s->v2), value, size) <= 0)
+		return false;
+	value[strcspn(value, "\n")] = '\0';
+	return true;
+}
+
 /* An administrator may have set another limit meanwhile. */
 static void restore(struct scope *s, struct json_object *change)
 {
 	const char *dir = json_text(change, "dir", "");
 	char now[64];
 
-	if (file_read(knob(dir, s->v2), now, sizeof(now)) <= 0)
-		return;
-	now[strcspn(now, "\n")] = '\0';
-	if (!strcmp(now, LIMITED))
+	if (get(s, dir, now, sizeof(now)) && !strcmp(now, LIMITED))
 		set(s, dir, json_text(change, "old", "max"));
+}
+
+static void add_change(struct json_object *list, const char *dir, const char *old)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "dir", dir);
+	json_add_text(o, "old", old);
+	json_object_array_add(list, o);
+}
+
+/* Returns the old value of the directory that is the first @len characters of @dir, or NULL. */
+static const char *old_value(struct json_object *list, const char *dir, size_t len)
+{
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+		const char *other = json_text(o, "dir", "");
+
+		if (!strncmp(other, dir, len) && !other[len])
+			return json_text(o, "old", NULL);
+	}
+	return NULL;
+}
+
+static int add_inherited(const char *dir, void *data)
+{
+	struct scope *s = data;
+	const char *old = old_value(s->changes, dir, (size_t)(strrchr(dir, '/') - dir));
+	char now[64];
+
+	if (old && !old_value(s->changes, dir, strlen(dir)) && get(s, dir, now, sizeof(now)) &&
+	    !strcmp(now, LIMITED))
+		add_change(s->changes, dir, old);
+	return 0;
+}
+
+/* On version 1 a cgroup is created with its parent's value: below a limited one, with 0. */
+static void add_later_ones(struct scope *s)
+{
+	if (!s->v2)
+		cgroup_each(add_inherited, s);
 }
 
 /* Returns NULL, with *e set, rather than forget which limits are to be restored. */
@@ -147,20 +194,14 @@ static int save(const char *device, struct json_object *changes, struct error *e
 static int plan(const char *dir, void *data)
 {
 	struct scope *s = data;
-	struct json_object *o;
 	char old[64];
 
 	if (strlen(dir) <= s->root || is_kept(s, dir) || is_changed(s->changes, dir, s->v2) ||
-	    is_changed(s->planned, dir, s->v2) ||
-	    file_read(knob(dir, s->v2), old, sizeof(old)) <= 0)
+	    is_changed(s->planned, dir, s->v2) || !get(s, dir, old, sizeof(old)))
 		return 0;
-	old[strcspn(old, "\n")] = '\0';
-	if (!strcmp(old, LIMITED))
-		return 0;
-	o = json_object_new_object();
-	json_add_text(o, "dir", dir);
-	json_add_text(o, "old", old);
-	json_object_array_add(s->planned, o);
+	/* On version 1, to tell it from a cgroup that is created later. */
+	if (strcmp(old, LIMITED) || !s->v2)
+		add_change(s->planned, dir, old);
 	return 0;
 }
 
@@ -234,6 +275,7 @@ int scope_apply(const char *device, const char *extra, enum scope_caller caller,
 	keep_attached(&s, status);
 	s.root = mount ? strlen(mount) : 0;
 	s.planned = json_object_new_array();
+	add_later_ones(&s);
 	release(&s);
 	/* While ebbd is unresponsive or restarts, any cgroup may be attached. */
 	if (status || first)
@@ -263,6 +305,7 @@ int scope_undo(const char *device, struct error *e)
 	if (!s.changes)
 		return -EUCLEAN;
 	cgroup_memory_mount(&s.v2);
+	add_later_ones(&s);
 	for (size_t i = 0; i < json_object_array_length(s.changes); i++)
 		restore(&s, json_object_array_get_idx(s.changes, i));
 	json_object_put(s.changes);
