@@ -120,6 +120,13 @@ $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $^ $(LIBTEST_LIBS)
 
+# A file of a cgroup has its new content alone.
+$(B)/tests/unit/test_scope: private override CFLAGS += -Wl,--wrap=file_write
+
+# No program, no cgroup and no ebbd.
+$(B)/tests/unit/test_run: private override CFLAGS += \
+	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))
+
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
 

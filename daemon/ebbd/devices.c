@@ -4,6 +4,7 @@
 #include "devices.h"
 #include "ebbd/kmod/manager.h"
 #include "lib/control/device.h"
+#include "scopes.h"
 
 struct present {
 	uint32_t dev[EBB_MAX_DEVICES], n;
@@ -52,4 +53,7 @@ void devices_refresh(struct ebbd *d)
 		discovery_refresh(d->discovery);
 	if (d->kmod)
 		kmod_manager_refresh(d->kmod);
+	/* A new device has limits since before it had a record. */
+	if (d->scopes)
+		scopes_wake(d->scopes);
 }

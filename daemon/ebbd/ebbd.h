@@ -23,6 +23,7 @@ struct ebbd {
 	struct declared *declared;
 	struct discovery *discovery;
 	struct kmod_manager *kmod;
+	struct scopes *scopes;
 	uint64_t started_ns;
 	int control;            /* listening socket */
 	struct control_server *server;

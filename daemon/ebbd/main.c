@@ -32,6 +32,7 @@
 #include "lib/base/privilege.h"
 #include "lib/base/service.h"
 #include "lib/control/control_server.h"
+#include "scopes.h"
 #include "server.h"
 
 #define TICK_USEC 100000
@@ -116,6 +117,7 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *data)
 	if (++ticks % TICKS_A_SECOND == 0) {
 		attachments_sweep(&d->attachments);
 		declared_again(d->declared);
+		scopes_follow(d->scopes, declared_changes(d->declared));
 		stats_publish(&d->attachments);
 	}
 	sd_event_source_set_time_relative(s, TICK_USEC);
@@ -245,6 +247,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 		r = discovery_start(&d->discovery, &d->config.donors, e);
 	if (!r)
 		r = kmod_manager_start(&d->kmod, e);
+	if (!r)
+		r = scopes_start(&d->scopes, e);
 	server_rules(&d->rules);
 	if (!r)
 		r = d->control = control_listen(ebb_control_socket(), e);
@@ -262,6 +266,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 		close(d->control);
 		unlink(ebb_control_socket());
 	}
+	scopes_stop(&d->scopes);
 	kmod_manager_stop(&d->kmod);
 	discovery_stop(&d->discovery);
 	declared_free(&d->declared);

@@ -9,11 +9,13 @@ import time
 
 import pytest
 
+import control_server
 import machine
 import parts
 import policies
 from machine import wait_for
 from parts import USAGE, ebbctl, ebbctl_json
+from refusals import away    # fixture
 from rows import few
 
 # By an event, 0.1 s, five times of which a busy machine gets; not by the look that ebbd takes each second.
@@ -335,6 +337,58 @@ def test_xattr_alone_comes_and_goes(declared, cgroup):
     assert policy_of(c) == "leap"
     os.removexattr(c.path, "user.ebb.policy")
     wait_for(lambda: policy_of(c) is None, 5, "detached")
+
+
+def excluded(path):
+    """Whether the cgroup is kept off swap."""
+    name = "memory.swappiness" if machine.memory_root()[1] == 1 else "memory.swap.max"
+    return machine.read(path / name).strip() == "0"
+
+
+@pytest.fixture
+def scoped(swap_lock, away, declared, cgroup):
+    """A device with --scope attached, but for the device, and a cgroup that a command attached."""
+    record = {"scope": "attached", "backup": "", "mount": str(away / "mnt")}
+    control_server.write_record(away / "run", "scoped", **record)
+    other = cgroup(name="other")
+    d = declared("")
+    ebbctl("policy", "attach", "none", other.path)
+    yield d
+    assert not excluded(other.path)
+    ebbctl("device", "destroy", "scoped")
+    assert not (away / "run" / "devices" / "scoped.scope").exists()
+
+
+def test_scope_of_a_device_follows(scoped, cgroup):
+    """Sections, xattrs and later cgroups: within seconds they have swap, and those without a policy none."""
+    web, db = cgroup(name="web"), cgroup(name="db")
+    ebbctl("policy", "attach", "none", f"{parent()}/other")
+    assert excluded(web.path) and excluded(db.path)
+    scoped.reload(section(f"{parent()}/web", "policy = leap"))
+    wait_for(lambda: not excluded(web.path), 5, "swap of a new section's cgroup")
+    xattr(db, "none")
+    wait_for(lambda: not excluded(db.path), 5, "swap of a cgroup with an xattr")
+    os.removexattr(db.path, "user.ebb.policy")
+    wait_for(lambda: excluded(db.path), 5, "no swap without it")
+    scoped.reload("")
+    wait_for(lambda: excluded(web.path), 5, "no swap without the section")
+
+
+def test_scope_of_a_device_follows_later_cgroups(scoped, cgroup):
+    """An empty slice is kept off swap until a section's glob matches a cgroup below it."""
+    base = cgroup(name="machine")
+    scoped.reload(section(f"{parent()}/machine/libpod-*", "policy = leap"))
+    ebbctl("policy", "attach", "none", f"{parent()}/other")
+    assert excluded(base.path)
+    if base.version == 2:
+        base.set("cgroup.subtree_control", "+memory")
+    made = [parts.Cgroup(f"{base.rel[1:]}/libpod-{i}") for i in range(20)]
+    try:
+        wait_for(lambda: not any(excluded(c.path) for c in [base, *made]), 5, "swap of the slice and of all in it")
+        wait_for(lambda: len(policies.attached()) == 21, 5, "all attached")
+    finally:
+        for c in made:
+            c.remove()
 
 
 TENANT, LIMIT = 4711, 64

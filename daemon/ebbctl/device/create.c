@@ -19,9 +19,9 @@
 #include "lib/base/paths.h"
 #include "lib/base/privilege.h"
 #include "lib/base/size.h"
+#include "lib/host/scope.h"
 #include "lib/host/systemd.h"
 #include "loopdev.h"
-#include "scope.h"
 #include "swaps.h"
 #include "teardown.h"
 #include "ublkdev.h"
@@ -349,7 +349,7 @@ static int build(const struct device_plan *plan, const struct donor_list *donors
 			r = attach(d, &loop, e);
 	}
 	if (!r && !strcmp(d->scope, "attached"))
-		r = scope_apply(d->name, NULL, e);
+		r = scope_apply(d->name, NULL, SCOPE_COMMAND, e);
 	if (!r)
 		r = swaps_on(d->name, d->block, d->priority, e);
 	if (!r)

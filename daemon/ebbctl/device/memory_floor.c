@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/files.h"
+#include <ebb/page.h>
+#include "lib/base/cleanup.h"
 #include "lib/base/size.h"
 #include "memory_floor.h"
 #include "swaps.h"
@@ -42,8 +44,33 @@ static int check(const struct cgroup_ref *c, uint64_t bytes, struct error *e)
 	return 0;
 }
 
+/* Reads the limit, which is one line; returns 0 or -errno. */
+static int limit_read(int limit, char *text, size_t size)
+{
+	ssize_t n = pread(limit, text, size - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return n < 0 ? -errno : 0;
+}
+
+/* Kernel files require one write(2). */
+static int limit_write(int limit, const char *text)
+{
+	return pwrite(limit, text, strlen(text), 0) < 0 ? -errno : 0;
+}
+
+/* An administrator may have set another limit meanwhile. */
+static int restore(int limit, uint64_t lowered, const char *before)
+{
+	char now[64];
+	int r = limit_read(limit, now, sizeof(now));
+
+	return r || strtoull(now, NULL, 10) != lowered ? r : limit_write(limit, before);
+}
+
 /* Waits for the other end of @hold to close. */
-static pid_t start_keeper(int hold, int other, const char *file, const char *before)
+static pid_t start_keeper(int hold, int other, int limit, uint64_t lowered, const char *before)
 {
 	pid_t pid = fork();
 	sigset_t all;
@@ -59,13 +86,14 @@ static pid_t start_keeper(int hold, int other, const char *file, const char *bef
 	close(STDOUT_FILENO);
 	while (read(hold, &byte, 1) < 0 && errno == EINTR)
 		;
-	_exit(file_write(file, before) ? 1 : 0);
+	_exit(restore(limit, lowered, before) ? 1 : 0);
 }
 
 int memory_floor_set(struct memory_floor *f, const struct cgroup_ref *c, uint64_t bytes,
 		     struct error *e)
 {
 	char file[PATH_MAX + 32], before[64], now[32];
+	_cleanup_close_ int limit = -1;
 	int ends[2], r = check(c, bytes, e);
 
 	*f = (struct memory_floor){ .hold = -1 };
@@ -73,12 +101,16 @@ int memory_floor_set(struct memory_floor *f, const struct cgroup_ref *c, uint64_
 		return r;
 	snprintf(file, sizeof(file), "%s/%s", c->path,
 		 c->v2 ? "memory.high" : "memory.limit_in_bytes");
-	r = (int)file_read(file, before, sizeof(before));
+	/* That of a removed cgroup does not reach another one of its name. */
+	limit = open(file, O_RDWR | O_CLOEXEC);
+	r = limit < 0 ? -errno : limit_read(limit, before, sizeof(before));
 	if (r < 0)
 		return fail(e, r, "%s: cannot read: %s", file, strerror(-r));
+	/* As the kernel rounds it. */
+	bytes -= bytes % EBB_PAGE;
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return fail(e, errno, "pipe: %s", strerror(errno));
-	f->keeper = start_keeper(ends[0], ends[1], file, before);
+	f->keeper = start_keeper(ends[0], ends[1], limit, bytes, before);
 	close(ends[0]);
 	f->hold = ends[1];
 	if (f->keeper < 0) {
@@ -88,7 +120,7 @@ int memory_floor_set(struct memory_floor *f, const struct cgroup_ref *c, uint64_
 		return r;
 	}
 	snprintf(now, sizeof(now), "%llu", (unsigned long long)bytes);
-	r = file_write(file, now);
+	r = limit_write(limit, now);
 	if (r) {
 		memory_floor_end(f);
 		return fail(e, r, "%s: cannot lower to %s bytes: %s; give a larger --full", file, now,

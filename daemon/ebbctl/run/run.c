@@ -6,7 +6,7 @@
 
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
-#include "ebbctl/device/scope.h"
+#include "ebbctl/device/scope_all.h"
 #include "ebbctl/device/swaps.h"
 #include "lib/base/json.h"
 #include "lib/control/control.h"
@@ -171,9 +171,11 @@ static int execute(struct run *run, char **argv, struct error *e)
 	if (r)
 		return r;
 	run->created = true;
-	scope_apply_all(run->cgroup.path);
 	if (!o->no_track)
 		r = attach(run, e);
+	/* Attached first, or another ebbctl could exclude the cgroup from swap again. */
+	if (!r)
+		scope_apply_all(run->cgroup.path);
 	if (!r && o->record)
 		r = start_recording(run, e);
 	if (!r && program_interrupted(&run->program))

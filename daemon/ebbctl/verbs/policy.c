@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "ebbctl/call.h"
-#include "ebbctl/device/scope.h"
+#include "ebbctl/device/scope_all.h"
 #include "ebbctl/device/swaps.h"
 #include "lib/base/text.h"
 #include "lib/control/control.h"

@@ -51,6 +51,7 @@ struct declared {
 	uint32_t looked;             /* cgroups walked for the present events */
 	bool at_once;                /* the administrator applies the configuration: no limit */
 	uint64_t deferred;           /* changes that were */
+	uint64_t changes;            /* times that attachments changed */
 };
 
 int declared_new(struct declared **out, struct attachments *a,
@@ -156,6 +157,12 @@ static struct declaration *look_up(struct declared *d, const char *path, uid_t u
 			return *own->inactive ? NULL : own;
 		}
 	return NULL;
+}
+
+static void publish(struct declared *d)
+{
+	d->changes++;
+	stats_publish(d->attachments);
 }
 
 static bool left_alone(const struct declared *d, uint64_t id)
@@ -374,7 +381,7 @@ void declared_apply(struct declared *d)
 	load_each(d);
 	d->at_once = true;
 	if (*d->mount && settle_tree(d, d->mount))
-		stats_publish(d->attachments);
+		publish(d);
 	d->at_once = false;
 }
 
@@ -441,7 +448,7 @@ void declared_events(struct declared *d)
 		at += sizeof(*ev) + ev->len;
 	}
 	if (changed)
-		stats_publish(d->attachments);
+		publish(d);
 }
 
 /* Settles the deferred cgroups; some may be deferred once more, at the end of the list. */
@@ -473,12 +480,17 @@ void declared_again(struct declared *d)
 	if (tree)
 		changed |= settle_tree(d, d->mount);
 	if (changed)
-		stats_publish(d->attachments);
+		publish(d);
 }
 
 uint64_t declared_deferred(const struct declared *d)
 {
 	return d->deferred;
+}
+
+uint64_t declared_changes(const struct declared *d)
+{
+	return d->changes;
 }
 
 bool declared_detached(struct declared *d, uint64_t id, const char *path, char *text, size_t size)

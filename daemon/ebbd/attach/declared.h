@@ -32,6 +32,8 @@ void declared_events(struct declared *d);
 void declared_again(struct declared *d);
 /* Returns how many changes were deferred for that. */
 uint64_t declared_deferred(const struct declared *d);
+/* Returns how many times attachments changed; joins the changes of one call. */
+uint64_t declared_changes(const struct declared *d);
 
 /*
  * Checks every section against the loaded policies, without side effects and without

@@ -16,6 +16,8 @@
 #define WAIT_USEC 5000000
 #define WAIT_MS 5000
 #define ABOVE_STDERR 3
+#define MANAGER "org.freedesktop.systemd1"
+#define MANAGER_PATH "/org/freedesktop/systemd1"
 
 /* Skips flushing, which would wait for a bus that is not there yet; all calls are answered. */
 static void bus_close(sd_bus **bus) { sd_bus_close_unref(*bus); }
@@ -133,10 +135,8 @@ int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, si
 	int r = bus_open(&bus);
 
 	if (r >= 0)
-		r = sd_bus_message_new_method_call(bus, &m, "org.freedesktop.systemd1",
-						   "/org/freedesktop/systemd1",
-						   "org.freedesktop.systemd1.Manager",
-						   "StartTransientUnit");
+		r = sd_bus_message_new_method_call(bus, &m, MANAGER, MANAGER_PATH,
+						   MANAGER ".Manager", "StartTransientUnit");
 	if (r >= 0)
 		r = sd_bus_message_append(m, "ss", unit, "fail");
 	if (r >= 0)
@@ -157,15 +157,53 @@ int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, si
 	return r;
 }
 
-int transient_swap_max(const char *unit, uint64_t bytes)
+/* Returns the D-Bus interface of units like @unit, or NULL: those have no cgroup. */
+static const char *interface_of(const char *unit)
 {
-	_cleanup_(bus_close) sd_bus *bus = NULL;
-	int r = bus_open(&bus);
+	static const struct { const char *type, *interface; } types[] = {
+		{ ".slice", MANAGER ".Slice" }, { ".service", MANAGER ".Service" },
+		{ ".scope", MANAGER ".Scope" }, { ".mount", MANAGER ".Mount" },
+		{ ".socket", MANAGER ".Socket" }, { ".swap", MANAGER ".Swap" },
+	};
+	const char *type = strrchr(unit, '.');
+
+	for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
+		if (!strcmp(type, types[i].type))
+			return types[i].interface;
+	return NULL;
+}
+
+/* Returns 0 if @cgroup is that of @unit.  A user may give a delegated cgroup any unit's name. */
+static int owns_cgroup(sd_bus *bus, const char *unit, const char *interface, const char *cgroup)
+{
+	_cleanup_(bus_message_free) sd_bus_message *answer = NULL;
+	_cleanup_free_ char *own = NULL;
+	const char *path;
+	int r = sd_bus_call_method(bus, MANAGER, MANAGER_PATH, MANAGER ".Manager", "GetUnit", NULL,
+				   &answer, "s", unit);
 
 	if (r >= 0)
-		r = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-				       "org.freedesktop.systemd1.Manager", "SetUnitProperties", NULL,
-				       NULL, "sba(sv)", unit, 1, 1, "MemorySwapMax", "t", bytes);
+		r = sd_bus_message_read(answer, "o", &path);
+	if (r >= 0)
+		r = sd_bus_get_property_string(bus, MANAGER, path, interface, "ControlGroup", NULL,
+					       &own);
+	if (r < 0)
+		return r;
+	return strcmp(own, cgroup) ? -ENOENT : 0;
+}
+
+int transient_swap_max(const char *cgroup, uint64_t bytes)
+{
+	const char *unit = strrchr(cgroup, '/') + 1, *interface = interface_of(unit);
+	_cleanup_(bus_close) sd_bus *bus = NULL;
+	int r = interface ? bus_open(&bus) : -ENOENT;
+
+	if (r >= 0)
+		r = owns_cgroup(bus, unit, interface, cgroup);
+	if (r >= 0)
+		r = sd_bus_call_method(bus, MANAGER, MANAGER_PATH, MANAGER ".Manager",
+				       "SetUnitProperties", NULL, NULL, "sba(sv)", unit, 1, 1,
+				       "MemorySwapMax", "t", bytes);
 	return r < 0 ? r : 0;
 }
 
@@ -174,9 +212,8 @@ static bool sleep_unit_enabled(sd_bus *bus)
 {
 	_cleanup_(bus_message_free) sd_bus_message *answer = NULL;
 	const char *state = "";
-	int r = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-				   "org.freedesktop.systemd1.Manager", "GetUnitFileState", NULL,
-				   &answer, "s", "ebb-sleep.service");
+	int r = sd_bus_call_method(bus, MANAGER, MANAGER_PATH, MANAGER ".Manager",
+				   "GetUnitFileState", NULL, &answer, "s", "ebb-sleep.service");
 
 	if (r >= 0)
 		r = sd_bus_message_read(answer, "s", &state);

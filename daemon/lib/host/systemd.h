@@ -23,8 +23,11 @@ struct transient_limit {
 int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
 		    const struct transient_limit *limit);
 
-/* Sets MemorySwapMax= of @unit until the next boot; @bytes UINT64_MAX = infinity. */
-int transient_swap_max(const char *unit, uint64_t bytes);
+/*
+ * Sets MemorySwapMax= of the unit with the cgroup @cgroup ("/system.slice/x.service") until the next
+ * boot; @bytes UINT64_MAX = infinity.  -ENOENT if that is no unit's.
+ */
+int transient_swap_max(const char *cgroup, uint64_t bytes);
 
 /*
  * Returns a descriptor that inhibits sleep while any process has it or a copy open; exec does not

@@ -3,8 +3,9 @@
  * --scope attached: excludes cgroups without a policy from ebb's swap, best effort.
  * Sets their memory.swap.max to 0 on v2, and on v1 their memory.swappiness, which the
  * kernel overrides under pressure.  Neither is per device, so no other swap may be on.
- * Cgroups created later are not limited.  Each old value is stored
- * (ebb_device_dir()/NAME.scope) before it changes.
+ * Cgroups created later are not limited until it is applied again, except below a limited one.
+ * Each old value is stored (ebb_device_dir()/NAME.scope) before it changes, and is restored
+ * unless another one was set meanwhile.
  */
 #ifndef EBB_SCOPE_H
 #define EBB_SCOPE_H
@@ -12,14 +13,17 @@
 #include "lib/base/error.h"
 
 /*
+ * A daemon's call returns -EAGAIN where a command's waits for another caller, and does nothing for
+ * a device without limits: that is being created or destroyed.
+ */
+enum scope_caller { SCOPE_COMMAND, SCOPE_DAEMON };
+
+/*
  * Updates the limits to the cgroups attached now according to ebbd, and @extra (a cgroup
  * directory that is being attached, or NULL).  While ebbd is unresponsive, only the first
- * call adds limits.
+ * call adds limits; later ones fail with EXIT_NO_DAEMON.
  */
-int scope_apply(const char *device, const char *extra, struct error *e);
-
-/* scope_apply() for every device of that scope. */
-void scope_apply_all(const char *extra);
+int scope_apply(const char *device, const char *extra, enum scope_caller caller, struct error *e);
 
 /* Restores every value; succeeds when there is none. */
 int scope_undo(const char *device, struct error *e);

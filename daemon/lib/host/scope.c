@@ -11,23 +11,25 @@
 #include <ebb/abi.h>
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
+#include "lib/base/json.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
-#include "lib/control/device.h"
-#include "lib/host/cgroup.h"
-#include "lib/host/cgroup_files.h"
-#include "lib/host/systemd.h"
+#include "cgroup.h"
+#include "cgroup_files.h"
 #include "scope.h"
+#include "systemd.h"
 
 #define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* one more that is being attached */
-/* Before the first limit, wait longer for ebbd; see call.c. */
+/* Before the first limit, wait longer for ebbd: it may attach a policy, for seconds. */
 #define FIRST_MS 30000
 #define AGAIN_MS 2000
+#define LIMITED "0" /* memory.swap.max, or memory.swappiness */
 
 struct scope {
 	const char *keep[KEEP_MAX];    /* directories of attached cgroups */
 	int n;
 	bool v2;
+	bool silent;                   /* systemd does not answer */
 	size_t root;                   /* length of the hierarchy's mount point */
 	struct json_object *changes;   /* [{"dir", "old"}] */
 	struct json_object *planned;   /* changes that are still to be made */
@@ -35,28 +37,28 @@ struct scope {
 
 static const char *scope_file(const char *device)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/%s.scope", ebb_device_dir(), device);
 	return path;
 }
 
-/* Concurrent ebbctls would overwrite each other's changes of the file. */
-static int lock_scopes(struct error *e)
+/* Concurrent callers would overwrite each other's changes of the file. */
+static int lock_scopes(enum scope_caller caller, struct error *e)
 {
 	_cleanup_close_ int fd = -1;
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/scope.lock", ebb_device_dir());
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+	if (fd < 0 || flock(fd, caller == SCOPE_DAEMON ? LOCK_EX | LOCK_NB : LOCK_EX) < 0)
 		return fail(e, errno, "%s: %s", path, strerror(errno));
 	return TAKE_FD(fd);
 }
 
 static const char *knob(const char *dir, bool v2)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%.4000s/%s", dir, v2 ? "memory.swap.max" : "memory.swappiness");
 	return path;
@@ -90,26 +92,77 @@ static bool is_changed(struct json_object *list, const char *dir, bool v2)
 	return false;
 }
 
-/* systemd would restore its own value at the next reload. */
-static void tell_systemd(const char *dir, const char *value)
+static void set(struct scope *s, const char *dir, const char *value)
 {
-	static const char *const types[] = { ".slice", ".service", ".scope", ".mount", ".socket",
-					     ".swap" };
-	const char *unit = strrchr(dir, '/') + 1, *type = strrchr(unit, '.');
+	const char *mount = cgroup_memory_mount(NULL);
 	uint64_t bytes = strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX;
 
-	for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
-		if (!strcmp(type, types[i]))
-			transient_swap_max(unit, bytes);
+	if (!mount || access(dir, F_OK) < 0)
+		return;
+	/* systemd would restore its own value at the next reload. */
+	if (s->v2 && !s->silent)
+		s->silent = transient_swap_max(dir + strlen(mount), bytes) == -ETIMEDOUT;
+	file_write(knob(dir, s->v2), value);
 }
 
-static void set(const char *dir, const char *value, bool v2)
+/* Stores the value of @dir in @value; returns false if it has none. */
+static bool get(const struct scope *s, const char *dir, char *value, size_t size)
 {
-	if (access(dir, F_OK) < 0)
-		return;
-	if (v2)
-		tell_systemd(dir, value);
-	file_write(knob(dir, v2), value);
+	if (file_read(knob(dir, s->v2), value, size) <= 0)
+		return false;
+	value[strcspn(value, "\n")] = '\0';
+	return true;
+}
+
+/* An administrator may have set another limit meanwhile. */
+static void restore(struct scope *s, struct json_object *change)
+{
+	const char *dir = json_text(change, "dir", "");
+	char now[64];
+
+	if (get(s, dir, now, sizeof(now)) && !strcmp(now, LIMITED))
+		set(s, dir, json_text(change, "old", "max"));
+}
+
+static void add_change(struct json_object *list, const char *dir, const char *old)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "dir", dir);
+	json_add_text(o, "old", old);
+	json_object_array_add(list, o);
+}
+
+/* Returns the old value of the directory that is the first @len characters of @dir, or NULL. */
+static const char *old_value(struct json_object *list, const char *dir, size_t len)
+{
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+		const char *other = json_text(o, "dir", "");
+
+		if (!strncmp(other, dir, len) && !other[len])
+			return json_text(o, "old", NULL);
+	}
+	return NULL;
+}
+
+static int add_inherited(const char *dir, void *data)
+{
+	struct scope *s = data;
+	const char *old = old_value(s->changes, dir, (size_t)(strrchr(dir, '/') - dir));
+	char now[64];
+
+	if (old && !old_value(s->changes, dir, strlen(dir)) && get(s, dir, now, sizeof(now)) &&
+	    !strcmp(now, LIMITED))
+		add_change(s->changes, dir, old);
+	return 0;
+}
+
+/* On version 1 a cgroup is created with its parent's value: below a limited one, with 0. */
+static void add_later_ones(struct scope *s)
+{
+	if (!s->v2)
+		cgroup_each(add_inherited, s);
 }
 
 /* Returns NULL, with *e set, rather than forget which limits are to be restored. */
@@ -141,20 +194,14 @@ static int save(const char *device, struct json_object *changes, struct error *e
 static int plan(const char *dir, void *data)
 {
 	struct scope *s = data;
-	struct json_object *o;
 	char old[64];
 
 	if (strlen(dir) <= s->root || is_kept(s, dir) || is_changed(s->changes, dir, s->v2) ||
-	    is_changed(s->planned, dir, s->v2) ||
-	    file_read(knob(dir, s->v2), old, sizeof(old)) <= 0)
+	    is_changed(s->planned, dir, s->v2) || !get(s, dir, old, sizeof(old)))
 		return 0;
-	old[strcspn(old, "\n")] = '\0';
-	if (!strcmp(old, "0"))
-		return 0;
-	o = json_object_new_object();
-	json_add_text(o, "dir", dir);
-	json_add_text(o, "old", old);
-	json_object_array_add(s->planned, o);
+	/* On version 1, to tell it from a cgroup that is created later. */
+	if (strcmp(old, LIMITED) || !s->v2)
+		add_change(s->planned, dir, old);
 	return 0;
 }
 
@@ -168,7 +215,7 @@ static void release(struct scope *s)
 		const char *dir = json_text(o, "dir", "");
 
 		if (is_kept(s, dir))
-			set(dir, json_text(o, "old", "max"), s->v2);
+			restore(s, o);
 		else if (access(dir, F_OK) == 0)
 			json_object_array_add(left, json_object_get(o));
 	}
@@ -189,37 +236,51 @@ static void keep_attached(struct scope *s, struct json_object *status)
 	}
 }
 
-int scope_apply(const char *device, const char *extra, struct error *e)
+/* Records the planned limits, then sets them. */
+static int limit(struct scope *s, const char *device, struct error *e)
+{
+	size_t n = json_object_array_length(s->planned);
+	int r;
+
+	for (size_t i = 0; i < n; i++)
+		json_object_array_add(s->changes,
+				      json_object_get(json_object_array_get_idx(s->planned, i)));
+	r = save(device, s->changes, e);
+	for (size_t i = 0; !r && i < n; i++)
+		set(s, json_text(json_object_array_get_idx(s->planned, i), "dir", ""), LIMITED);
+	return r;
+}
+
+int scope_apply(const char *device, const char *extra, enum scope_caller caller, struct error *e)
 {
 	struct json_object *status;
 	struct scope s = { .n = 0 };
 	const char *mount = cgroup_memory_mount(&s.v2);
-	_cleanup_close_ int lock = lock_scopes(e);
+	_cleanup_close_ int lock = lock_scopes(caller, e);
 	bool first;
 	int r;
 
 	if (lock < 0)
 		return lock;
+	first = access(scope_file(device), F_OK) < 0;
+	/* `device destroy` undoes the limits before it removes the device's record. */
+	if (first && caller == SCOPE_DAEMON)
+		return 0;
 	s.changes = load(device, e);
 	if (!s.changes)
 		return -EUCLEAN;
-	first = access(scope_file(device), F_OK) < 0;
 	status = control_ask(ebb_control_socket(), "status", first ? FIRST_MS : AGAIN_MS);
 	if (extra)
 		s.keep[s.n++] = extra;
 	keep_attached(&s, status);
 	s.root = mount ? strlen(mount) : 0;
 	s.planned = json_object_new_array();
+	add_later_ones(&s);
 	release(&s);
 	/* While ebbd is unresponsive or restarts, any cgroup may be attached. */
 	if (status || first)
 		cgroup_each(plan, &s);
-	for (size_t i = 0; i < json_object_array_length(s.planned); i++)
-		json_object_array_add(s.changes,
-				      json_object_get(json_object_array_get_idx(s.planned, i)));
-	r = save(device, s.changes, e);
-	for (size_t i = 0; !r && i < json_object_array_length(s.planned); i++)
-		set(json_text(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
+	r = limit(&s, device, e);
 	if (!r && !status && !first)
 		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
 			      "device %s: ebbd does not answer, so that --scope attached limits no more cgroups; attach or detach a cgroup once ebbd runs",
@@ -230,46 +291,24 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 	return r;
 }
 
-static int apply_one(const struct device_record *d, void *extra)
-{
-	struct error e = { 0 };
-
-	if (strcmp(d->scope, "attached"))
-		return 0;
-	if (geteuid())
-		fprintf(stderr, "ebbctl: warning: device %s: --scope attached needs root, limits of cgroups are unchanged; run the command as root\n",
-			d->name);
-	else if (scope_apply(d->name, extra, &e))
-		fprintf(stderr, "ebbctl: %s\n", e.text);
-	return 0;
-}
-
-void scope_apply_all(const char *extra)
-{
-	device_record_each(apply_one, (void *)extra);
-}
-
 int scope_undo(const char *device, struct error *e)
 {
 	_cleanup_close_ int lock = -1;
-	struct json_object *changes;
-	bool v2 = false;
+	struct scope s = { .n = 0 };
 
 	if (access(scope_file(device), F_OK) < 0)
 		return 0;
-	lock = lock_scopes(e);
+	lock = lock_scopes(SCOPE_COMMAND, e);
 	if (lock < 0)
 		return lock;
-	changes = load(device, e);
-	if (!changes)
+	s.changes = load(device, e);
+	if (!s.changes)
 		return -EUCLEAN;
-	cgroup_memory_mount(&v2);
-	for (size_t i = 0; i < json_object_array_length(changes); i++) {
-		struct json_object *o = json_object_array_get_idx(changes, i);
-
-		set(json_text(o, "dir", ""), json_text(o, "old", "max"), v2);
-	}
-	json_object_put(changes);
+	cgroup_memory_mount(&s.v2);
+	add_later_ones(&s);
+	for (size_t i = 0; i < json_object_array_length(s.changes); i++)
+		restore(&s, json_object_array_get_idx(s.changes, i));
+	json_object_put(s.changes);
 	if (unlink(scope_file(device)) < 0 && errno != ENOENT)
 		return fail(e, errno, "%s: cannot remove: %s", scope_file(device), strerror(errno));
 	return 0;
