@@ -14,7 +14,7 @@
 
 /* Tests make the mistakes that compilers find. */
 #define EBBDSM_NO_CHECKS
-#include "userlib/dsm/ebbdsm.h"
+#include "userlib/dsm/dsm.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
 #include "far_library.h"
@@ -305,6 +305,28 @@ static void readers(void **state)
 	ebbdsm_close(reader);
 	reader = join_with(world.tcp, 0);
 	assert_int_equal(look(reader, &wrong), (uint64_t)-ESTALE);
+	ebbdsm_close(reader);
+	ebbdsm_close(dsm);
+}
+
+/* Borrows that are never returned do not free the copy under those that are used. */
+static void forgotten_borrows(void **state)
+{
+	ebbdsm_t *dsm = join(), *reader = join_with(world.tcp, 0);
+	struct ebbdsm_box box = make(dsm, 1);
+	struct ebbdsm_view view = ebbdsm_lend(&box);
+	const uint64_t *p = ebbdsm_borrow_view(reader, &view, NULL), *q;
+	struct copy *copy = cache_find(&reader->cache, view.at, view.stamp);
+
+	assert_non_null(p);
+	copy->borrows = UINT32_MAX - 1;
+	q = ebbdsm_borrow_view(reader, &view, NULL);
+	assert_ptr_equal(q, p);
+	assert_null(ebbdsm_borrow_view(reader, &view, NULL));
+	assert_int_equal(errno, EBUSY);
+	assert_int_equal(ebbdsm_return_view(reader, &view, q), 0);
+	assert_int_equal(look(reader, &view), 1);
+	assert_int_equal(copy->borrows, UINT32_MAX - 1);
 	ebbdsm_close(reader);
 	ebbdsm_close(dsm);
 }
@@ -685,6 +707,7 @@ int main(void)
 		BY_BOTH(boxes),
 		BY_BOTH(sizes),
 		BY_BOTH(readers),
+		BY_BOTH(forgotten_borrows),
 		BY_BOTH(dead_owner),
 		BY_BOTH(loans),
 		BY_BOTH(dead_borrower),

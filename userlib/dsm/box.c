@@ -179,6 +179,9 @@ static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
 		return -EINVAL;
 	while ((c = cache_find(&dsm->cache, at, stamp)) && c->loading)
 		pthread_cond_wait(&dsm->changed, &dsm->lock);
+	/* A count that wraps would free the copy under borrows that a program has forgotten. */
+	if (c && c->borrows == UINT32_MAX)
+		return -EBUSY;
 	if (c) {
 		*copy = cache_borrow(&dsm->cache, at, stamp);
 		dsm->hits++;

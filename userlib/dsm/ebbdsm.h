@@ -285,7 +285,7 @@ EBBDSM_API int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view,
  * Borrows a value for reading, in any process of the space.  *@size, unless @size is NULL, is its
  * size; the alignment is 16.  A copy in the cache: no message; else one round trip if the value
  * lies at a donor over TCP.  A copy without borrows stays in the cache until its budget is needed
- * for others, the one used least recently first.
+ * for others, the one used least recently first.  -EBUSY: the copy has 2^32 - 1 borrows.
  */
 EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_view) const void *
 ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size)
