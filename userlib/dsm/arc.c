@@ -86,7 +86,7 @@ static int make(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_arc *arc)
 		r = cell_make(dsm, CELL_COUNTS, words, SYNC_CONTENT, &made.at, &made.stamp);
 	if (!r)
 		r = cell_begin(dsm, CELL_COUNTS, made.at, made.stamp, &c);
-	slot->state = r ? SLOT_OWNED : SLOT_CELL;
+	slot->state = r ? SLOT_OWNED : SLOT_SHARED;
 	if (r) {
 		if (made.at)
 			cell_drop(dsm, made.at, made.stamp);

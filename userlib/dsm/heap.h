@@ -25,6 +25,7 @@ enum slot_state {
 	SLOT_RETURNED, /* ... returned, but perhaps not taken yet */
 	SLOT_WORKING, /* a call works at it */
 	SLOT_CELL,    /* of cell.h */
+	SLOT_SHARED,  /* the value of a shared object (arc.c): no process changes it */
 };
 
 /* Of an object, or of its absence. */
