@@ -999,6 +999,47 @@ static void arcs(void **state)
 	ebbdsm_close(b);
 }
 
+/* Waits until the donor has @n members: a dead one is one until the donor learns of it. */
+static void has_members(uint32_t n)
+{
+	const uint32_t *live = &far_find(world.l->far, "", "p")->in[EBB_FAR_LIVE];
+
+	for (int i = 0; i < 60000 && __atomic_load_n(live, __ATOMIC_RELAXED) > n; i++)
+		usleep(1000);
+	assert_int_equal(__atomic_load_n(live, __ATOMIC_RELAXED), n);
+}
+
+/* Dead users give way to others while the maker has a reference, and live ones do not. */
+static void dead_references(void **state)
+{
+	ebbdsm_t *a = join(at), *all[EBBDSM_USERS];
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_arc arc;
+
+	assert_int_equal(ebbdsm_new(a, "shared", 7, &box), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	for (uint32_t i = 0; i < EBBDSM_USERS + 8; i++) {
+		ebbdsm_t *b = join(world.tcp);
+
+		assert_int_equal(ebbdsm_clone(b, &arc), 0);
+		ebbdsm_close(b);
+		has_members(1);
+		assert_int_equal(ebbdsm_settle(a), 0);
+	}
+	for (uint32_t i = 0; i < EBBDSM_USERS; i++) {
+		all[i] = join(world.tcp);
+		assert_int_equal(ebbdsm_clone(all[i], &arc), i < EBBDSM_USERS - 1 ? 0 : -EUSERS);
+	}
+	assert_int_equal(ebbdsm_unclone(all[0], &arc), 0);
+	assert_int_equal(ebbdsm_clone(all[EBBDSM_USERS - 1], &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	for (uint32_t i = 0; i < EBBDSM_USERS; i++)
+		ebbdsm_close(all[i]);
+	has_members(1);
+	assert_int_equal(places(a), 0);
+	ebbdsm_close(a);
+}
+
 enum { ARCS = 8, SETTLES = 30 };
 
 static void *settles_often(void *data)
@@ -1214,6 +1255,7 @@ int main(void)
 		BY_BOTH(boxes_travel),
 		BY_BOTH(box_without_memory),
 		BY_BOTH(arcs),
+		BY_BOTH(dead_references),
 		cmocka_unit_test_setup_teardown(threads_settle, by_tcp, end),
 		BY_BOTH(groups),
 		cmocka_unit_test_setup_teardown(no_group, by_tcp, end),

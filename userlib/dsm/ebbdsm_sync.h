@@ -23,7 +23,8 @@
  * it looks whether the process that it waits for is alive.  So what a process has locked that is
  * killed, or has called ebbdsm_close(), is available within 1 s after the donor has fenced it: at
  * once if it has mapped memory or closed, else after the grace period of ebb-donord.  Its
- * references end when the maker calls ebbdsm_settle() after that.
+ * references end after that: when the maker has none left and calls ebbdsm_settle(), or when a
+ * process needs its place among the users.
  *
  * Calls that can wait take @timeout_ms: 0 = do not wait, -1 = without limit; -EAGAIN: they would
  * have to wait; -ETIMEDOUT: they have waited.  The time that donors need comes on top, and of
