@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Tests make the mistakes that compilers find. */
@@ -131,6 +132,31 @@ void *__wrap_calloc(size_t n, size_t size)
 void *__wrap_realloc(void *p, size_t size)
 {
 	return no_memory ? NULL : __real_realloc(p, size);
+}
+
+/* --- threads that listen ---------------------------------------------------------- */
+
+static struct {
+	bool holds;   /* a thread that waits for a word begins when that has ended, atomic */
+	int listens;  /* that does, atomic */
+	int consumed; /* words that calls got that do not wait, atomic */
+} doorbell;
+
+int __real_ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
+int __wrap_ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
+
+int __wrap_ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)
+{
+	int r;
+
+	while (timeout_ms && __atomic_load_n(&doorbell.holds, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&doorbell.listens, 1, __ATOMIC_RELEASE);
+		usleep(1000);
+	}
+	r = __real_ebbfar_wait(far, timeout_ms, member, word);
+	if (!timeout_ms && !r)
+		__atomic_add_fetch(&doorbell.consumed, 1, __ATOMIC_RELEASE);
+	return r;
 }
 
 /* --- atomics ---------------------------------------------------------------------- */
@@ -716,6 +742,96 @@ static void a_ring(void **state)
 		ebbdsm_close(dsm[i]);
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * (int64_t)1000 + t.tv_nsec / 1000000;
+}
+
+static void *receives_one(void *data)
+{
+	uint64_t value;
+	size_t size;
+
+	return (void *)(intptr_t)ebbdsm_receive(data, &shared.channel, &value, 8, &size, -1);
+}
+
+static void *sends_one(void *data)
+{
+	const uint64_t value = 7;
+
+	return (void *)(intptr_t)ebbdsm_send(data, &shared.channel, &value, 8, -1);
+}
+
+static void *closes(void *data)
+{
+	return (void *)(intptr_t)ebbdsm_channel_close(data, &shared.channel);
+}
+
+/* Ends a wait of a thread of @dsm. */
+static void wake_beside(ebbdsm_t *dsm, ebbdsm_t *other, void *(*wakes)(void *))
+{
+	usleep(50000);
+	assert_null(wakes(dsm));
+}
+
+/* ... by a word from another process, which a thread that settles gets. */
+static void wake_by_settling(ebbdsm_t *dsm, ebbdsm_t *other, void *(*wakes)(void *))
+{
+	int before = __atomic_load_n(&doorbell.consumed, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < 60000 && !__atomic_load_n(&doorbell.listens, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	assert_null(wakes(other));
+	for (int i = 0; i < 60000 && __atomic_load_n(&doorbell.consumed, __ATOMIC_ACQUIRE) ==
+				     before; i++)
+		assert_int_equal(ebbdsm_settle(dsm), 0);
+	__atomic_store_n(&doorbell.holds, false, __ATOMIC_RELEASE);
+}
+
+/* Half of the time after which a thread looks that was not woken, ms. */
+enum { SOON = 250, TRIES = 8 };
+
+/* Returns the shortest time from the wake-up to the end of the wait, of some. */
+static int64_t best_wake_up(ebbdsm_t *a, ebbdsm_t *b, void *(*waits)(void *),
+			    void *(*wakes)(void *), bool settles)
+{
+	int64_t best = INT64_MAX;
+
+	for (int i = 0; i < TRIES && best >= SOON; i++) {
+		int64_t began;
+		pthread_t thread;
+
+		assert_int_equal(ebbdsm_channel_new(a, 1, 8, &shared.channel), 0);
+		if (waits == sends_one)
+			assert_null(sends_one(a));
+		doorbell.listens = 0;
+		doorbell.holds = settles;
+		assert_int_equal(pthread_create(&thread, NULL, waits, a), 0);
+		(settles ? wake_by_settling : wake_beside)(a, b, wakes);
+		began = now_ms();
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		best = now_ms() - began < best ? now_ms() - began : best;
+		assert_int_equal(ebbdsm_channel_drop(a, &shared.channel), 0);
+	}
+	return best;
+}
+
+/* A thread sleeps until a word comes, also if another thread of its process is the reason. */
+static void woken_beside(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+
+	assert_in_range(best_wake_up(a, b, receives_one, sends_one, false), 0, SOON - 1);
+	assert_in_range(best_wake_up(a, b, sends_one, receives_one, false), 0, SOON - 1);
+	assert_in_range(best_wake_up(a, b, receives_one, closes, false), 0, SOON - 1);
+	assert_in_range(best_wake_up(a, b, receives_one, sends_one, true), 0, SOON - 1);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 static void *leaves_again(void *data)
 {
 	while (!__atomic_load_n(&crowd.ends, __ATOMIC_RELAXED)) {
@@ -1248,6 +1364,7 @@ int main(void)
 		BY_BOTH(channels),
 		BY_BOTH(lonely),
 		BY_BOTH(a_ring),
+		BY_BOTH(woken_beside),
 		cmocka_unit_test(passed_on),
 		cmocka_unit_test(woken_by_turns),
 		BY_BOTH(senders_take_turns),

@@ -379,11 +379,7 @@ int cell_ring(struct link *l, uint64_t entry)
 
 	if (!entry)
 		return 0;
-	if (member == l->member) {
-		bell_ring(&l->bell);
-		return 0;
-	}
-	r = link_notify(l, member);
+	r = member == l->member ? link_ring(l) : link_notify(l, member);
 	return r == -ESRCH ? 0 : link_error(r);
 }
 
