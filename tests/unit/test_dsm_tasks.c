@@ -290,7 +290,26 @@ static void wrong_use(void **state)
 	assert_int_equal(ebbdsm_spawn_at(dsm, EBBDSM_DONOR(1), &t, &job), -EINVAL);
 	assert_non_null(strstr(t.error, "no such place"));
 	assert_int_equal(ebbdsm_join(dsm, &job, 0, &r), -EINVAL);
+	assert_int_equal(ebbdsm_cancel(dsm, NULL), -EINVAL);
 	assert_int_equal(count(dsm).places, 0);
+	ebbdsm_close(dsm);
+}
+
+/* A process says that its desk is where none can be: others are found. */
+static void wrong_place(void **state)
+{
+	ebbdsm_t *dsm = join_at(at), *wrong = join_at(at), *other = join_at(at);
+	struct ebbdsm_result r = { .size = sizeof(r) };
+	ebbdsm_job_t *job = NULL;
+
+	registered(dsm, 0, "b", FUNCTIONS);
+	registered(other, 1, "b", FUNCTIONS);
+	assert_int_equal(ebbfar_publish(wrong->home->far, (4ull << 32) | DESK_VERSION), 0);
+	assert_int_equal(spawn_add(dsm, 1, &job), 0);
+	assert_int_equal(ebbdsm_cancel(dsm, job), 0);
+	assert_int_equal(ebbdsm_join(dsm, &job, -1, &r), -ECANCELED);
+	ebbdsm_close(other);
+	ebbdsm_close(wrong);
 	ebbdsm_close(dsm);
 }
 
@@ -777,6 +796,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		BY_BOTH(wrong_use),
+		BY_BOTH(wrong_place),
 		BY_BOTH(no_place),
 		BY_BOTH(results),
 		BY_BOTH(boxes_move),

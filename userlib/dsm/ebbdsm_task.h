@@ -162,7 +162,7 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_join(ebbdsm_t *dsm, ebbdsm_job_t **job, int
 
 /*
  * Withdraws a task that has not begun: 0, ebbdsm_join() then returns -ECANCELED and the boxes.
- * -EBUSY: it has begun or ended: join it.
+ * -EBUSY: it has begun or ended: join it.  -EINVAL: @job is NULL.
  */
 EBBDSM_API int ebbdsm_cancel(ebbdsm_t *dsm, ebbdsm_job_t *job);
 
