@@ -353,6 +353,33 @@ static void mutexes(void **state)
 }
 
 /* A process that does not use a mutex, or not any more, has not locked it. */
+/* Operations on words do not change a mutex, by another process or by its maker. */
+static void words_of_a_mutex(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	uint64_t *content, before[2] = { 0, 5 }, old;
+	struct ebbdsm_mutex mutex;
+
+	assert_int_equal(ebbdsm_mutex_new(a, before, sizeof(before), &mutex), 0);
+	for (int turn = 0; turn < 2; turn++) {
+		const struct ebbdsm_words words = { mutex.at, mutex.stamp };
+		ebbdsm_t *const by = turn ? a : b;
+
+		for (uint32_t i = 0; i < SYNC_CONTENT + 2; i++) {
+			assert_int_equal(ebbdsm_store(by, &words, i, 3), -EINVAL);
+			assert_int_equal(ebbdsm_add(by, &words, i, 3, &old), -EINVAL);
+			assert_int_equal(ebbdsm_cas(by, &words, i, 0, 3, &old), -EINVAL);
+		}
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(ebbdsm_lock(by, &mutex, 0, (void **)&content), 0);
+			assert_memory_equal(content, before, sizeof(before));
+			assert_int_equal(ebbdsm_unlock(by, &mutex, content), 0);
+		}
+	}
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 static void not_locked_here(void **state)
 {
 	ebbdsm_t *a = join(at), *b = join(world.tcp);
@@ -1354,6 +1381,7 @@ int main(void)
 		BY_BOTH(no_add_is_lost),
 		BY_BOTH(old_names_change_nothing),
 		BY_BOTH(mutexes),
+		BY_BOTH(words_of_a_mutex),
 		BY_BOTH(not_locked_here),
 		BY_BOTH(ends_without_memory),
 		BY_BOTH(one_at_a_time),

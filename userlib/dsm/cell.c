@@ -32,9 +32,9 @@ int64_t cell_until(int timeout_ms)
 /* --- words ------------------------------------------------------------------------ */
 
 /* What word @i is stored plus. */
-static uint64_t mask_of(uint64_t at, uint64_t stamp, uint32_t i)
+static uint64_t mask_of(enum cell_kind kind, uint64_t at, uint64_t stamp, uint32_t i)
 {
-	return dsm_check(at + ((uint64_t)i << 32 | i), stamp ^ 0x63656c6c73ull << 20);
+	return dsm_check(at + ((uint64_t)i << 32 | i), stamp ^ (0x63656c6c73ull + kind) << 20);
 }
 
 static bool is_cell(const struct dsm_head *h, uint64_t at, uint64_t stamp)
@@ -79,7 +79,7 @@ int cell_make(ebbdsm_t *dsm, enum cell_kind kind, const uint64_t *words, uint32_
 	}
 	slot->stamp = heap_stamp(&dsm->heap, place);
 	for (uint32_t i = 0; i < n; i++)
-		stored[i] = words[i] + mask_of(place, slot->stamp, i);
+		stored[i] = words[i] + mask_of(kind, place, slot->stamp, i);
 	size |= (uint64_t)kind << 32;
 	memory = heap_memory(&dsm->heap, place);
 	if (memory) {
@@ -97,6 +97,7 @@ int cell_make(ebbdsm_t *dsm, enum cell_kind kind, const uint64_t *words, uint32_
 		return r;
 	}
 	slot->state = SLOT_CELL;
+	slot->ticket = kind;
 	*at = place;
 	*stamp = slot->stamp;
 	return 0;
@@ -445,10 +446,15 @@ static struct ebbfar_request *add(struct batch *b, uint32_t op, uint32_t word, v
 	return q;
 }
 
+static uint64_t mask_in(const struct cell *c, uint32_t i)
+{
+	return mask_of(c->kind, c->at, c->stamp, i);
+}
+
 static void add_swap(struct batch *b, const struct cell *c, uint32_t word, uint64_t expect,
 		     uint64_t desired)
 {
-	uint64_t mask = mask_of(c->at, c->stamp, word);
+	uint64_t mask = mask_in(c, word);
 	struct ebbfar_request *q = add(b, EBBFAR_CAS, word, NULL, 8);
 
 	q->expect = expect + mask;
@@ -493,11 +499,11 @@ static void unmask(const struct cell *c, const struct sync_verb *v, const struct
 		const struct sync_part *p = &v->part[k];
 
 		if (p->kind == SYNC_SWAP)
-			op->old = b->q[b->swapped].old - mask_of(c->at, c->stamp, p->word);
+			op->old = b->q[b->swapped].old - mask_in(c, p->word);
 		for (uint32_t i = 0; p->kind == SYNC_READ && i < p->count; i++)
-			op->seen[p->word + i] -= mask_of(c->at, c->stamp, p->word + i);
+			op->seen[p->word + i] -= mask_in(c, p->word + i);
 		for (uint32_t i = SYNC_CONTENT; p->kind == SYNC_FETCH && i < c->words; i++)
-			c->before[i - SYNC_CONTENT] -= mask_of(c->at, c->stamp, i);
+			c->before[i - SYNC_CONTENT] -= mask_in(c, i);
 	}
 }
 
@@ -601,7 +607,7 @@ int cell_run(struct cell *c, struct sync_op *op, int64_t until)
 int cell_word(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, uint32_t i,
 	      struct word_op *op)
 {
-	uint64_t mask = mask_of(at, stamp, i);
+	uint64_t mask = mask_of(kind, at, stamp, i);
 	struct ebbfar_request q[2] = { { .op = EBBFAR_READ, .memory = &op->old, .size = 8 } };
 	struct dsm_head head;
 	struct name n;

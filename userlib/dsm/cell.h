@@ -2,9 +2,10 @@
 /*
  * Cells: words at their maker's home that other processes change by compare-and-swap alone.
  *
- * A word is stored as itself plus a number that its name and index alone give, which other memory
- * does not hold: a swap that comes late, when the memory is another object's, fails.  The size in
- * the header says in its upper half what kind of cell it is.
+ * A word is stored as itself plus a number that its name, index and kind alone give, which other
+ * memory does not hold: a swap that comes late, when the memory is another object's, fails, and so
+ * does one by the name of a cell of another kind.  The size in the header says in its upper half
+ * what kind of cell it is.
  */
 #ifndef EBBDSM_CELL_H
 #define EBBDSM_CELL_H

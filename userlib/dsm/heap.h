@@ -31,7 +31,7 @@ enum slot_state {
 /* Of an object, or of its absence. */
 struct slot {
 	uint64_t stamp;  /* of the value */
-	uint64_t ticket; /* OFFERED, LENT, RETURNED; BORROWED: the stamp after that */
+	uint64_t ticket; /* OFFERED, LENT, RETURNED; BORROWED: the next stamp; CELL: its kind */
 	uint32_t size;   /* of the content; UNUSED: the next free slot */
 	uint32_t borrows : 24, state : 8;
 };
