@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Tests make the mistakes that compilers find. */
@@ -520,6 +521,47 @@ static void withdrawn_while_settling(void **state)
 	ebbdsm_close(dsm);
 }
 
+static int64_t cpu_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * (int64_t)1000000 + t.tv_nsec / 1000;
+}
+
+/* Returns the processor time, us, of looking at @n parcels that no process accepts. */
+static int64_t cost_of_looking(unsigned n)
+{
+	ebbdsm_t *dsm = join();
+	int64_t best = INT64_MAX;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct ebbdsm_box box = make(dsm, i);
+		struct ebbdsm_parcel parcel;
+
+		assert_int_equal(ebbdsm_give(dsm, &box, &parcel), 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		int64_t began = cpu_us();
+
+		assert_int_equal(ebbdsm_settle(dsm), 0);
+		best = cpu_us() - began < best ? cpu_us() - began : best;
+	}
+	assert_int_equal(count(dsm).places, n);
+	ebbdsm_close(dsm);
+	return best;
+}
+
+/* The cost of ebbdsm_settle() grows with what is pending, and not with its square. */
+static void many_pending(void **state)
+{
+	int64_t few = cost_of_looking(1000), many = cost_of_looking(32000);
+
+	print_message("1000 parcels: %lld us, 32000: %lld us\n", (long long)few, (long long)many);
+	/* 32 times as many; the square is 1024. */
+	assert_true(many < 200 * few);
+}
+
 /* Names do not repeat when the numbers of a block are used up: the box moves. */
 static void numbers(void **state)
 {
@@ -713,6 +755,7 @@ int main(void)
 		BY_BOTH(dead_borrower),
 		BY_BOTH(parcels),
 		BY_BOTH(withdrawn_while_settling),
+		cmocka_unit_test_setup_teardown(many_pending, by_mapping, end),
 		cmocka_unit_test_setup_teardown(numbers, by_mapping, end),
 		BY_BOTH(budget),
 		BY_BOTH(full),

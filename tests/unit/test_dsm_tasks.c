@@ -159,8 +159,8 @@ static int failures;
 
 int __real_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
 int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
-struct pending *__real_dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
-struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
+struct pending *__real_dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at);
+struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at);
 
 static bool is_scarce(const struct heap *h)
 {
@@ -174,9 +174,11 @@ int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, s
 	return is_scarce(h) ? -ENOSPC : __real_heap_new(h, donor, size, at, slot);
 }
 
-struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at)
+struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at)
 {
-	return is_scarce(&dsm->heap) && failures-- > 0 ? NULL : __real_dsm_pending_new(dsm, at);
+	if (is_scarce(&dsm->heap) && failures-- > 0)
+		return NULL;
+	return __real_dsm_pending_new(dsm, at, loan_at);
 }
 
 /* The block of the box has few numbers left, so that it has to move. */
@@ -744,14 +746,14 @@ static void closed_in_child_of_a_change(void **state)
 	pid_t child;
 
 	assert_int_equal(dsm_enter(dsm), 0);
-	dsm->pending = (struct pending *)8;
+	dsm->pending.first = (struct queue_entry *)8;
 	child = fork();
 	if (!child) {
 		signal(SIGSEGV, SIG_DFL);
 		ebbdsm_close(dsm);
 		_exit(0);
 	}
-	dsm->pending = NULL;
+	dsm->pending.first = NULL;
 	dsm_leave(dsm, 0);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);

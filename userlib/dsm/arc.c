@@ -176,7 +176,6 @@ static int release(ebbdsm_t *dsm, struct cell *c)
 	r = run(dsm, c, &op);
 	if (c->value_at) {
 		c->forgotten = true;
-		c->turn = dsm->turn;
 		return r < 0 ? r : 0;
 	}
 	if (r == 1 && name_parse(c->at, 0, dsm->donors, &n)) {

@@ -482,7 +482,7 @@ void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	memory = heap_memory(&dsm->heap, box->at);
 	if (!memory) {
 		slot->state = SLOT_WORKING;
-		p = dsm_pending_new(dsm, box->at);
+		p = dsm_pending_new(dsm, box->at, 0);
 		r = p ? private_copy(dsm, box, &p->copy) : -ENOMEM;
 		if (p && r)
 			dsm_pending_end(dsm, p);

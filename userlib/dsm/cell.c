@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE 256u
 /* How often a sleeper looks whether the process that it waits for is alive. */
 #define LOOK_MS 500
 /* How long a thread waits for a turn at most while others come and take it. */
@@ -19,7 +18,7 @@
 #define REQUESTS (SYNC_PARTS + 1)
 
 struct cells {
-	struct cell *table[TABLE];
+	struct queue all;
 	pthread_cond_t turned;
 	uint64_t entry[EBBDSM_DONORS]; /* this process's word in entries at each donor; 0 = none */
 };
@@ -105,17 +104,12 @@ int cell_make(ebbdsm_t *dsm, enum cell_kind kind, const uint64_t *words, uint32_
 
 /* --- those in use ----------------------------------------------------------------- */
 
-static struct cell **chain_of(struct cells *cells, uint64_t at)
-{
-	return &cells->table[(at ^ at >> 15) * 0x9e3779b97f4a7c15ull >> 56];
-}
-
 struct cell *cell_find(ebbdsm_t *dsm, uint64_t at, uint64_t stamp)
 {
-	struct cell *c = dsm->cells ? *chain_of(dsm->cells, at) : NULL;
+	struct cell *c = dsm->cells ? (struct cell *)queue_find(&dsm->cells->all, at) : NULL;
 
 	while (c && (c->at != at || c->stamp != stamp))
-		c = c->chain;
+		c = (struct cell *)c->entry.chain;
 	return c;
 }
 
@@ -146,11 +140,7 @@ static void discard(struct cell *c)
 
 static void forget(ebbdsm_t *dsm, struct cell *c)
 {
-	struct cell **at = chain_of(dsm->cells, c->at);
-
-	while (*at != c)
-		at = &(*at)->chain;
-	*at = c->chain;
+	queue_remove(&dsm->cells->all, &c->entry);
 	discard(c);
 }
 
@@ -158,13 +148,13 @@ void cells_end(struct cells *cells)
 {
 	if (!cells)
 		return;
-	for (uint32_t i = 0; i < TABLE; i++)
-		while (cells->table[i]) {
-			struct cell *c = cells->table[i];
+	while (cells->all.first) {
+		struct cell *c = (struct cell *)cells->all.first;
 
-			cells->table[i] = c->chain;
-			discard(c);
-		}
+		queue_remove(&cells->all, &c->entry);
+		discard(c);
+	}
+	queue_end(&cells->all);
 	pthread_cond_destroy(&cells->turned);
 	free(cells);
 }
@@ -183,10 +173,10 @@ int cell_begin(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, 
 		c = calloc(1, sizeof(*c));
 		if (!c)
 			return -ENOMEM;
-		*c = (struct cell){ .chain = *chain_of(dsm->cells, at), .at = at, .stamp = stamp,
+		*c = (struct cell){ .entry.key = at, .at = at, .stamp = stamp,
 				    .link = &dsm->link[n.donor], .kind = kind,
 				    .space = (n.bytes - (uint32_t)DSM_HEAD) / 8 };
-		*chain_of(dsm->cells, at) = c;
+		queue_add(&dsm->cells->all, &c->entry, dsm->turn);
 	}
 	if (c->kind != kind)
 		return -EINVAL;
@@ -197,13 +187,12 @@ int cell_begin(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, 
 
 struct cell *cell_next_forgotten(ebbdsm_t *dsm, uint32_t turn)
 {
-	for (uint32_t i = 0; dsm->cells && i < TABLE; i++)
-		for (struct cell *c = dsm->cells->table[i]; c; c = c->chain)
-			if (c->forgotten && !dsm_turn_reached(c->turn, turn)) {
-				c->turn = turn;
-				return c;
-			}
-	return NULL;
+	struct cell *c = NULL;
+
+	while (dsm->cells &&
+	       (c = (struct cell *)queue_next(&dsm->cells->all, turn, dsm->turn)) && !c->forgotten)
+		;
+	return c;
 }
 
 void cell_end(ebbdsm_t *dsm, struct cell *c)

@@ -30,7 +30,7 @@ struct cell_turn {
 
 /* A cell that this process uses. */
 struct cell {
-	struct cell *chain;
+	struct queue_entry entry; /* its key is .at */
 	uint64_t at, stamp;
 	struct link *link;
 	enum cell_kind kind;
@@ -46,7 +46,6 @@ struct cell {
 	struct cell_turn sides[2]; /* of a channel: it waits to receive, to send */
 	bool locked, damaged, repaired; /* mutexes */
 	bool forgotten;    /* of counts: their maker's references have ended */
-	uint32_t turn;     /* of ebbdsm_settle() */
 	uint64_t value_at; /* of counts: the maker's object; 0 = another's */
 	uint64_t state;    /* as it was last */
 	uint64_t *before;  /* the content, as it is in the cell */
