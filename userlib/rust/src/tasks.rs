@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{size_of, ManuallyDrop, MaybeUninit};
+use std::mem::{forget, size_of, ManuallyDrop, MaybeUninit};
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
@@ -168,7 +168,16 @@ impl<T: Content + ?Sized> Drop for GoesBack<'_, '_, T> {
 
 extern "C" fn execute<T: Task>(_dsm: *mut sys::ebbdsm, call: *mut sys::ebbdsm_call) -> c_int {
     // SAFETY: the library calls this from work(), with a call of its own.
-    catch_unwind(AssertUnwindSafe(|| unsafe { run::<T>(&mut *call) })).unwrap_or(PANICKED)
+    match catch_unwind(AssertUnwindSafe(|| unsafe { run::<T>(&mut *call) })) {
+        Ok(status) => status,
+        Err(panic) => {
+            // Its end may panic, too, and no panic may reach C.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+                forget(again);
+            }
+            PANICKED
+        }
+    }
 }
 
 unsafe fn run<T: Task>(call: &mut sys::ebbdsm_call) -> c_int {

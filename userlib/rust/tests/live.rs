@@ -8,7 +8,7 @@ use std::mem::forget;
 use std::net::TcpListener;
 use std::os::raw::{c_int, c_ulong};
 use std::os::unix::process::CommandExt;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, panic_any, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -452,6 +452,31 @@ impl Task for Panics {
     }
 }
 
+/// What a panic carries that panics when it is dropped, as often as it says.
+struct Again(u32);
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            panic_any(Again(self.0 - 1));
+        }
+    }
+}
+
+/// Panics, and its panics do.
+struct PanicsAgain;
+
+impl Task for PanicsAgain {
+    type Args = u32;
+    type Own = u64;
+    type Output = ();
+
+    fn run<'s>(_: &'s Space, times: &u32, own: &mut Box<'s, u64>) {
+        *own.borrow_mut().unwrap() = 30;
+        panic_any(Again(*times));
+    }
+}
+
 struct Exits;
 
 impl Task for Exits {
@@ -492,6 +517,7 @@ fn tasks() -> Tasks {
         .with::<Replace>()
         .with::<Shorten>()
         .with::<Panics>()
+        .with::<PanicsAgain>()
         .with::<Exits>()
 }
 
@@ -570,9 +596,17 @@ fn spawned_tasks() {
                 (Kind::Other, 0)
             });
             assert_eq!(kind(joined), Some(Kind::Panicked));
+            for times in 1..4 {
+                joined = scope(|s| {
+                    let task = s.spawn::<PanicsAgain>(&mut own, &times).unwrap();
+                    let refused = task.join().unwrap_err();
+                    (refused.error.kind(), refused.kept.get().unwrap())
+                });
+                assert_eq!(joined.unwrap(), (Kind::Panicked, 30));
+            }
             let unknown = scope(|s| s.spawn::<Unknown>(&mut own, &()).unwrap_err().to_string());
             assert!(unknown.unwrap().contains("Unknown: not registered"));
-            assert_eq!(own.get().unwrap(), 20);
+            assert_eq!(own.get().unwrap(), 30);
         });
         drop(own);
         drop(rows);
