@@ -397,6 +397,56 @@ fn a_task_dies() {
     }
 }
 
+/// A loan is waited for as long as its own donor is there.
+#[test]
+fn another_donor_exits() {
+    for replicas in 0..2 {
+        let (mut kept, mut lost) = (Donor::start(), Donor::start());
+        let donors = vec![kept.local.clone(), lost.tcp.clone()];
+        // Both listen then.
+        drop((kept.open(&donors[0]), lost.open(&donors[1])));
+        let options = Options {
+            donors,
+            pool: "p".to_string(),
+            timeout_ms: 20_000,
+            resume_ms: 100,
+            replicas,
+            ..Options::default()
+        };
+        let (space, other) = (Space::open(&options).unwrap(), Space::open(&options).unwrap());
+        let mut count = Box::new(&space, &1u64).unwrap();
+        for turn in 0..2 {
+            let (send, borrowed) = mpsc::channel();
+            let ended = thread::scope(|threads| {
+                scope(|s| {
+                    let (lent, loan) = s.lend(&mut count).unwrap();
+                    let (space, other) = (&space, &other);
+                    threads.spawn(move || {
+                        let change = |c: &mut u64| {
+                            send.send(()).unwrap();
+                            let end = Instant::now() + PATIENCE;
+                            while space.settle().is_ok() && Instant::now() < end {
+                                thread::sleep(Duration::from_millis(10));
+                            }
+                            thread::sleep(Duration::from_millis(300));
+                            *c += 1;
+                        };
+                        other.with_loan(loan, change).unwrap();
+                    });
+                    borrowed.recv().unwrap();
+                    let _ = lost.child.kill();
+                    lost.child.wait().unwrap();
+                    if turn == 0 {
+                        assert_eq!(lent.wait().unwrap().1, Ended::Returned);
+                    }
+                })
+            });
+            assert_eq!(kind(ended), None);
+            assert_eq!(count.get().unwrap(), 2 + turn);
+        }
+    }
+}
+
 /// Multiplies its rows; returns their sum.
 struct Scale;
 
