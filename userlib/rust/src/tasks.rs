@@ -29,7 +29,9 @@ pub trait Task: 'static {
     /// What it returns: copied.
     type Output: FarSafe;
 
-    /// @own is the task's alone, and goes back to the scope when this returns or panics.
+    /// @own is the task's alone, and goes back to the scope when this returns or panics.  It may
+    /// be replaced by another box of @space; one of another space is dropped, and the scope's is
+    /// lost: [`Invalid`](crate::Kind::Invalid).
     fn run<'s>(space: &'s Space, args: &Self::Args, own: &mut Box<'s, Self::Own>) -> Self::Output;
 }
 
@@ -155,14 +157,28 @@ const MISFIT: c_int = -2;
 
 /// Puts the box, whichever it is then, where the joiner gets it from.
 struct GoesBack<'c, 's, T: Content + ?Sized> {
+    space: &'s Space,
     own: ManuallyDrop<Box<'s, T>>,
     to: &'c mut sys::ebbdsm_box,
 }
 
+impl<T: Content + ?Sized> GoesBack<'_, '_, T> {
+    /// Returns whether the box is of the space of the task, and not of another one of this process.
+    fn fits(&self) -> bool {
+        ptr::eq(self.own.space(), self.space)
+    }
+}
+
 impl<T: Content + ?Sized> Drop for GoesBack<'_, '_, T> {
     fn drop(&mut self) {
-        // SAFETY: no other thread has the box.
-        *self.to = unsafe { *self.own.raw().1 };
+        if self.fits() {
+            // SAFETY: no other thread has the box.
+            *self.to = unsafe { *self.own.raw().1 };
+        } else {
+            *self.to = sys::ebbdsm_box { at: 0, stamp: 0 };
+            // SAFETY: it is not used after that.
+            unsafe { ManuallyDrop::drop(&mut self.own) };
+        }
     }
 }
 
@@ -184,7 +200,7 @@ unsafe fn run<T: Task>(call: &mut sys::ebbdsm_call) -> c_int {
     // SAFETY: work() has a reference to it.
     let space = unsafe { &*WORKING.with(|w| w.get()) };
     let own = Box::<T::Own>::of_raw(space, call.r#box[0]);
-    let mut kept = GoesBack { own: ManuallyDrop::new(own), to: &mut call.r#box[0] };
+    let mut kept = GoesBack { space, own: ManuallyDrop::new(own), to: &mut call.r#box[0] };
     if T::Own::at(ptr::null_mut(), kept.own.bytes()).is_none()
         || call.args_size != size_of::<T::Args>()
         || call.result_size < size_of::<T::Output>()
@@ -194,6 +210,9 @@ unsafe fn run<T: Task>(call: &mut sys::ebbdsm_call) -> c_int {
     // SAFETY: the arguments are plain data of their size.
     let args = unsafe { ptr::read_unaligned(or_none(call.args as *mut c_void) as *const T::Args) };
     let output = T::run(space, &args, &mut kept.own);
+    if !kept.fits() {
+        return MISFIT;
+    }
     // SAFETY: there is room for it.
     unsafe { ptr::write_unaligned(or_none(call.result) as *mut T::Output, output) };
     call.result_size = size_of::<T::Output>();

@@ -12,7 +12,7 @@ use std::panic::{catch_unwind, panic_any, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{mpsc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -527,6 +527,23 @@ impl Task for PanicsAgain {
     }
 }
 
+/// Of this process, and not that of its tasks.
+static ELSEWHERE: Mutex<Option<&'static Space>> = Mutex::new(None);
+
+/// Puts a box of another space in place of its own one.
+struct Misplaces;
+
+impl Task for Misplaces {
+    type Args = ();
+    type Own = u64;
+    type Output = ();
+
+    fn run<'s>(_: &'s Space, _: &(), own: &mut Box<'s, u64>) {
+        let elsewhere = ELSEWHERE.lock().unwrap().unwrap();
+        *own = Box::new(elsewhere, &1).unwrap();
+    }
+}
+
 struct Exits;
 
 impl Task for Exits {
@@ -568,6 +585,7 @@ fn tasks() -> Tasks {
         .with::<Shorten>()
         .with::<Panics>()
         .with::<PanicsAgain>()
+        .with::<Misplaces>()
         .with::<Exits>()
 }
 
@@ -667,6 +685,28 @@ fn spawned_tasks() {
         }
         assert_eq!((space.counts().places, other.counts().places), (0, 0));
     });
+}
+
+/// A task's box is of the space that the task runs in.
+#[test]
+fn a_box_of_another_space() {
+    let mut donor = Donor::start();
+    let at = donor.local.clone();
+    let (space, worker) = (donor.open(&at), donor.open(&at));
+    let elsewhere: &Space = std::boxed::Box::leak(std::boxed::Box::new(donor.open(&at)));
+    *ELSEWHERE.lock().unwrap() = Some(elsewhere);
+    space.register(tasks()).unwrap();
+    worker.register(tasks().waiting(1)).unwrap();
+    let mut own = Box::new(&space, &1u64).unwrap();
+    thread::scope(|threads| {
+        threads.spawn(|| assert!(worker.work(Some(PATIENCE)).unwrap()));
+        let refused = scope(|s| {
+            let refused = s.spawn::<Misplaces>(&mut own, &()).unwrap().join().unwrap_err();
+            (refused.error.kind(), kind(refused.kept.get()))
+        });
+        assert_eq!(refused.unwrap(), (Kind::Invalid, Some(Kind::Stale)));
+    });
+    assert_eq!(elsewhere.counts().places, 0);
 }
 
 /// A join waits for memory for the box.
