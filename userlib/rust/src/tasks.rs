@@ -56,7 +56,8 @@ impl Tasks {
         self
     }
 
-    /// How many may wait in this process, up to 64; 0, the default: none run here.
+    /// How many may wait in this process, up to 64; 0, the default: none run here.  Others choose
+    /// the process as long as it lives, so keep threads in [`Space::work`].
     pub fn waiting(mut self, waiting: u32) -> Tasks {
         self.waiting = waiting;
         self
