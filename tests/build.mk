@@ -88,8 +88,9 @@ $(B)/tests/unit/test_model_dsm_tasks: $(B)/obj/userlib/dsm/task_step.o
 $(B)/tests/unit/test_dsm_tasks: private override CFLAGS += -Iuserlib/far -Wl,--wrap=heap_new,--wrap=dsm_pending_new
 $(B)/tests/unit/test_dsm_choose: $(B)/obj/userlib/dsm/choose.o
 # With functions that fail when the test says so.
-$(B)/tests/unit/test_dsm_sync: private override CFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=link_run,--wrap=pthread_cond_clockwait
+$(B)/tests/unit/test_dsm_sync: private override CFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=link_run,--wrap=pthread_cond_clockwait,--wrap=ebbfar_wait
 
+$(B)/tests/unit/test_dsm_library: private override CFLAGS += -Iuserlib/far
 $(B)/tests/unit/test_dsm_replicas: private override CFLAGS += -Iuserlib/far \
 	-Wl,--wrap=calloc $(foreach f,submit complete alloc check notify wait published publish room why close,-Wl,--wrap=ebbfar_$(f))
 # libebbdsm with a donor in the same process.

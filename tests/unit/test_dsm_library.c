@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Tests make the mistakes that compilers find. */
 #define EBBDSM_NO_CHECKS
-#include "userlib/dsm/ebbdsm.h"
+#include "userlib/dsm/dsm.h"
 
 /* Last: cmocka.h makes a macro of fail(). */
 #include "far_library.h"
@@ -309,6 +310,28 @@ static void readers(void **state)
 	ebbdsm_close(dsm);
 }
 
+/* Borrows that are never returned do not free the copy under those that are used. */
+static void forgotten_borrows(void **state)
+{
+	ebbdsm_t *dsm = join(), *reader = join_with(world.tcp, 0);
+	struct ebbdsm_box box = make(dsm, 1);
+	struct ebbdsm_view view = ebbdsm_lend(&box);
+	const uint64_t *p = ebbdsm_borrow_view(reader, &view, NULL), *q;
+	struct copy *copy = cache_find(&reader->cache, view.at, view.stamp);
+
+	assert_non_null(p);
+	copy->borrows = UINT32_MAX - 1;
+	q = ebbdsm_borrow_view(reader, &view, NULL);
+	assert_ptr_equal(q, p);
+	assert_null(ebbdsm_borrow_view(reader, &view, NULL));
+	assert_int_equal(errno, EBUSY);
+	assert_int_equal(ebbdsm_return_view(reader, &view, q), 0);
+	assert_int_equal(look(reader, &view), 1);
+	assert_int_equal(copy->borrows, UINT32_MAX - 1);
+	ebbdsm_close(reader);
+	ebbdsm_close(dsm);
+}
+
 static void dead_owner(void **state)
 {
 	ebbdsm_t *dsm = join(), *reader = join_with(world.tcp, 0);
@@ -498,6 +521,47 @@ static void withdrawn_while_settling(void **state)
 	ebbdsm_close(dsm);
 }
 
+static int64_t cpu_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * (int64_t)1000000 + t.tv_nsec / 1000;
+}
+
+/* Returns the processor time, us, of looking at @n parcels that no process accepts. */
+static int64_t cost_of_looking(unsigned n)
+{
+	ebbdsm_t *dsm = join();
+	int64_t best = INT64_MAX;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct ebbdsm_box box = make(dsm, i);
+		struct ebbdsm_parcel parcel;
+
+		assert_int_equal(ebbdsm_give(dsm, &box, &parcel), 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		int64_t began = cpu_us();
+
+		assert_int_equal(ebbdsm_settle(dsm), 0);
+		best = cpu_us() - began < best ? cpu_us() - began : best;
+	}
+	assert_int_equal(count(dsm).places, n);
+	ebbdsm_close(dsm);
+	return best;
+}
+
+/* The cost of ebbdsm_settle() grows with what is pending, and not with its square. */
+static void many_pending(void **state)
+{
+	int64_t few = cost_of_looking(1000), many = cost_of_looking(32000);
+
+	print_message("1000 parcels: %lld us, 32000: %lld us\n", (long long)few, (long long)many);
+	/* 32 times as many; the square is 1024. */
+	assert_true(many < 200 * few);
+}
+
 /* Names do not repeat when the numbers of a block are used up: the box moves. */
 static void numbers(void **state)
 {
@@ -685,11 +749,13 @@ int main(void)
 		BY_BOTH(boxes),
 		BY_BOTH(sizes),
 		BY_BOTH(readers),
+		BY_BOTH(forgotten_borrows),
 		BY_BOTH(dead_owner),
 		BY_BOTH(loans),
 		BY_BOTH(dead_borrower),
 		BY_BOTH(parcels),
 		BY_BOTH(withdrawn_while_settling),
+		cmocka_unit_test_setup_teardown(many_pending, by_mapping, end),
 		cmocka_unit_test_setup_teardown(numbers, by_mapping, end),
 		BY_BOTH(budget),
 		BY_BOTH(full),

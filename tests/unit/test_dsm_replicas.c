@@ -637,6 +637,37 @@ static void mended(void **state)
 	ebbdsm_close(b);
 }
 
+/* The value of a shared object has another copy when its copy is lost. */
+static void shared_objects(void **state)
+{
+	ebbdsm_t *a = join(0, 3), *b = join(1, 3);
+	struct { struct dsm_head head; uint64_t words[WORDS]; uint8_t rest[64]; } got;
+	struct ebbdsm_box box = make(a, 7);
+	struct heap_twin twin[HEAP_TWINS];
+	struct ebbdsm_arc arc;
+	struct dsm_op op;
+
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	/* The donor of the twins. */
+	fault.lost[0] = a->link[1].far;
+	fault.lost[1] = b->link[1].far;
+	assert_int_equal(ebbdsm_settle(a), -EIO);
+	assert_int_equal(count(a).bare, 0);
+	pthread_mutex_lock(&a->lock);
+	assert_int_equal(heap_twins(&a->heap, arc.value.at, twin), 1);
+	pthread_mutex_unlock(&a->lock);
+	assert_ptr_equal(twin[0].link, &a->link[2]);
+	dsm_read_twin(&op, arc.value.at, arc.value.stamp);
+	assert_int_equal(link_run_at(twin[0].link, &op, (void *)&got, &twin[0].x), 0);
+	assert_int_equal(value_in(got.words), 7);
+	/* The first one. */
+	fault.lost[2] = a->link[0].far;
+	fault.lost[3] = b->link[0].far;
+	assert_int_equal(look(b, arc.value), 7);
+	ebbdsm_close(a);
+	ebbdsm_close(b);
+}
+
 /* Two twins of a block, in places that may be equal: a write to one fails. */
 static void one_of_two_twins(void **state)
 {
@@ -1541,6 +1572,7 @@ int main(void)
 		BY_BOTH(wrong_options),
 		BY_BOTH(stamps),
 		BY_BOTH(mended),
+		BY_BOTH(shared_objects),
 		BY_BOTH(one_of_two_twins),
 		BY_BOTH(no_memory),
 		BY_BOTH(taken_and_lost),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Tests make the mistakes that compilers find. */
@@ -131,6 +132,31 @@ void *__wrap_calloc(size_t n, size_t size)
 void *__wrap_realloc(void *p, size_t size)
 {
 	return no_memory ? NULL : __real_realloc(p, size);
+}
+
+/* --- threads that listen ---------------------------------------------------------- */
+
+static struct {
+	bool holds;   /* a thread that waits for a word begins when that has ended, atomic */
+	int listens;  /* that does, atomic */
+	int consumed; /* words that calls got that do not wait, atomic */
+} doorbell;
+
+int __real_ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
+int __wrap_ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word);
+
+int __wrap_ebbfar_wait(ebbfar_t *far, int timeout_ms, uint32_t *member, uint64_t *word)
+{
+	int r;
+
+	while (timeout_ms && __atomic_load_n(&doorbell.holds, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&doorbell.listens, 1, __ATOMIC_RELEASE);
+		usleep(1000);
+	}
+	r = __real_ebbfar_wait(far, timeout_ms, member, word);
+	if (!timeout_ms && !r)
+		__atomic_add_fetch(&doorbell.consumed, 1, __ATOMIC_RELEASE);
+	return r;
 }
 
 /* --- atomics ---------------------------------------------------------------------- */
@@ -327,6 +353,33 @@ static void mutexes(void **state)
 }
 
 /* A process that does not use a mutex, or not any more, has not locked it. */
+/* Operations on words do not change a mutex, by another process or by its maker. */
+static void words_of_a_mutex(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+	uint64_t *content, before[2] = { 0, 5 }, old;
+	struct ebbdsm_mutex mutex;
+
+	assert_int_equal(ebbdsm_mutex_new(a, before, sizeof(before), &mutex), 0);
+	for (int turn = 0; turn < 2; turn++) {
+		const struct ebbdsm_words words = { mutex.at, mutex.stamp };
+		ebbdsm_t *const by = turn ? a : b;
+
+		for (uint32_t i = 0; i < SYNC_CONTENT + 2; i++) {
+			assert_int_equal(ebbdsm_store(by, &words, i, 3), -EINVAL);
+			assert_int_equal(ebbdsm_add(by, &words, i, 3, &old), -EINVAL);
+			assert_int_equal(ebbdsm_cas(by, &words, i, 0, 3, &old), -EINVAL);
+		}
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(ebbdsm_lock(by, &mutex, 0, (void **)&content), 0);
+			assert_memory_equal(content, before, sizeof(before));
+			assert_int_equal(ebbdsm_unlock(by, &mutex, content), 0);
+		}
+	}
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 static void not_locked_here(void **state)
 {
 	ebbdsm_t *a = join(at), *b = join(world.tcp);
@@ -716,6 +769,96 @@ static void a_ring(void **state)
 		ebbdsm_close(dsm[i]);
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * (int64_t)1000 + t.tv_nsec / 1000000;
+}
+
+static void *receives_one(void *data)
+{
+	uint64_t value;
+	size_t size;
+
+	return (void *)(intptr_t)ebbdsm_receive(data, &shared.channel, &value, 8, &size, -1);
+}
+
+static void *sends_one(void *data)
+{
+	const uint64_t value = 7;
+
+	return (void *)(intptr_t)ebbdsm_send(data, &shared.channel, &value, 8, -1);
+}
+
+static void *closes(void *data)
+{
+	return (void *)(intptr_t)ebbdsm_channel_close(data, &shared.channel);
+}
+
+/* Ends a wait of a thread of @dsm. */
+static void wake_beside(ebbdsm_t *dsm, ebbdsm_t *other, void *(*wakes)(void *))
+{
+	usleep(50000);
+	assert_null(wakes(dsm));
+}
+
+/* ... by a word from another process, which a thread that settles gets. */
+static void wake_by_settling(ebbdsm_t *dsm, ebbdsm_t *other, void *(*wakes)(void *))
+{
+	int before = __atomic_load_n(&doorbell.consumed, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < 60000 && !__atomic_load_n(&doorbell.listens, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	assert_null(wakes(other));
+	for (int i = 0; i < 60000 && __atomic_load_n(&doorbell.consumed, __ATOMIC_ACQUIRE) ==
+				     before; i++)
+		assert_int_equal(ebbdsm_settle(dsm), 0);
+	__atomic_store_n(&doorbell.holds, false, __ATOMIC_RELEASE);
+}
+
+/* Half of the time after which a thread looks that was not woken, ms. */
+enum { SOON = 250, TRIES = 8 };
+
+/* Returns the shortest time from the wake-up to the end of the wait, of some. */
+static int64_t best_wake_up(ebbdsm_t *a, ebbdsm_t *b, void *(*waits)(void *),
+			    void *(*wakes)(void *), bool settles)
+{
+	int64_t best = INT64_MAX;
+
+	for (int i = 0; i < TRIES && best >= SOON; i++) {
+		int64_t began;
+		pthread_t thread;
+
+		assert_int_equal(ebbdsm_channel_new(a, 1, 8, &shared.channel), 0);
+		if (waits == sends_one)
+			assert_null(sends_one(a));
+		doorbell.listens = 0;
+		doorbell.holds = settles;
+		assert_int_equal(pthread_create(&thread, NULL, waits, a), 0);
+		(settles ? wake_by_settling : wake_beside)(a, b, wakes);
+		began = now_ms();
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		best = now_ms() - began < best ? now_ms() - began : best;
+		assert_int_equal(ebbdsm_channel_drop(a, &shared.channel), 0);
+	}
+	return best;
+}
+
+/* A thread sleeps until a word comes, also if another thread of its process is the reason. */
+static void woken_beside(void **state)
+{
+	ebbdsm_t *a = join(at), *b = join(world.tcp);
+
+	assert_in_range(best_wake_up(a, b, receives_one, sends_one, false), 0, SOON - 1);
+	assert_in_range(best_wake_up(a, b, sends_one, receives_one, false), 0, SOON - 1);
+	assert_in_range(best_wake_up(a, b, receives_one, closes, false), 0, SOON - 1);
+	assert_in_range(best_wake_up(a, b, receives_one, sends_one, true), 0, SOON - 1);
+	ebbdsm_close(b);
+	ebbdsm_close(a);
+}
+
 static void *leaves_again(void *data)
 {
 	while (!__atomic_load_n(&crowd.ends, __ATOMIC_RELAXED)) {
@@ -999,6 +1142,47 @@ static void arcs(void **state)
 	ebbdsm_close(b);
 }
 
+/* Waits until the donor has @n members: a dead one is one until the donor learns of it. */
+static void has_members(uint32_t n)
+{
+	const uint32_t *live = &far_find(world.l->far, "", "p")->in[EBB_FAR_LIVE];
+
+	for (int i = 0; i < 60000 && __atomic_load_n(live, __ATOMIC_RELAXED) > n; i++)
+		usleep(1000);
+	assert_int_equal(__atomic_load_n(live, __ATOMIC_RELAXED), n);
+}
+
+/* Dead users give way to others while the maker has a reference, and live ones do not. */
+static void dead_references(void **state)
+{
+	ebbdsm_t *a = join(at), *all[EBBDSM_USERS];
+	struct ebbdsm_box box = { 0 };
+	struct ebbdsm_arc arc;
+
+	assert_int_equal(ebbdsm_new(a, "shared", 7, &box), 0);
+	assert_int_equal(ebbdsm_arc_new(a, &box, &arc), 0);
+	for (uint32_t i = 0; i < EBBDSM_USERS + 8; i++) {
+		ebbdsm_t *b = join(world.tcp);
+
+		assert_int_equal(ebbdsm_clone(b, &arc), 0);
+		ebbdsm_close(b);
+		has_members(1);
+		assert_int_equal(ebbdsm_settle(a), 0);
+	}
+	for (uint32_t i = 0; i < EBBDSM_USERS; i++) {
+		all[i] = join(world.tcp);
+		assert_int_equal(ebbdsm_clone(all[i], &arc), i < EBBDSM_USERS - 1 ? 0 : -EUSERS);
+	}
+	assert_int_equal(ebbdsm_unclone(all[0], &arc), 0);
+	assert_int_equal(ebbdsm_clone(all[EBBDSM_USERS - 1], &arc), 0);
+	assert_int_equal(ebbdsm_unclone(a, &arc), 0);
+	for (uint32_t i = 0; i < EBBDSM_USERS; i++)
+		ebbdsm_close(all[i]);
+	has_members(1);
+	assert_int_equal(places(a), 0);
+	ebbdsm_close(a);
+}
+
 enum { ARCS = 8, SETTLES = 30 };
 
 static void *settles_often(void *data)
@@ -1197,6 +1381,7 @@ int main(void)
 		BY_BOTH(no_add_is_lost),
 		BY_BOTH(old_names_change_nothing),
 		BY_BOTH(mutexes),
+		BY_BOTH(words_of_a_mutex),
 		BY_BOTH(not_locked_here),
 		BY_BOTH(ends_without_memory),
 		BY_BOTH(one_at_a_time),
@@ -1207,6 +1392,7 @@ int main(void)
 		BY_BOTH(channels),
 		BY_BOTH(lonely),
 		BY_BOTH(a_ring),
+		BY_BOTH(woken_beside),
 		cmocka_unit_test(passed_on),
 		cmocka_unit_test(woken_by_turns),
 		BY_BOTH(senders_take_turns),
@@ -1214,6 +1400,7 @@ int main(void)
 		BY_BOTH(boxes_travel),
 		BY_BOTH(box_without_memory),
 		BY_BOTH(arcs),
+		BY_BOTH(dead_references),
 		cmocka_unit_test_setup_teardown(threads_settle, by_tcp, end),
 		BY_BOTH(groups),
 		cmocka_unit_test_setup_teardown(no_group, by_tcp, end),

@@ -159,8 +159,8 @@ static int failures;
 
 int __real_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
 int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, struct slot **slot);
-struct pending *__real_dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
-struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
+struct pending *__real_dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at);
+struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at);
 
 static bool is_scarce(const struct heap *h)
 {
@@ -174,9 +174,11 @@ int __wrap_heap_new(struct heap *h, uint32_t donor, size_t size, uint64_t *at, s
 	return is_scarce(h) ? -ENOSPC : __real_heap_new(h, donor, size, at, slot);
 }
 
-struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at)
+struct pending *__wrap_dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at)
 {
-	return is_scarce(&dsm->heap) && failures-- > 0 ? NULL : __real_dsm_pending_new(dsm, at);
+	if (is_scarce(&dsm->heap) && failures-- > 0)
+		return NULL;
+	return __real_dsm_pending_new(dsm, at, loan_at);
 }
 
 /* The block of the box has few numbers left, so that it has to move. */
@@ -290,7 +292,26 @@ static void wrong_use(void **state)
 	assert_int_equal(ebbdsm_spawn_at(dsm, EBBDSM_DONOR(1), &t, &job), -EINVAL);
 	assert_non_null(strstr(t.error, "no such place"));
 	assert_int_equal(ebbdsm_join(dsm, &job, 0, &r), -EINVAL);
+	assert_int_equal(ebbdsm_cancel(dsm, NULL), -EINVAL);
 	assert_int_equal(count(dsm).places, 0);
+	ebbdsm_close(dsm);
+}
+
+/* A process says that its desk is where none can be: others are found. */
+static void wrong_place(void **state)
+{
+	ebbdsm_t *dsm = join_at(at), *wrong = join_at(at), *other = join_at(at);
+	struct ebbdsm_result r = { .size = sizeof(r) };
+	ebbdsm_job_t *job = NULL;
+
+	registered(dsm, 0, "b", FUNCTIONS);
+	registered(other, 1, "b", FUNCTIONS);
+	assert_int_equal(ebbfar_publish(wrong->home->far, (4ull << 32) | DESK_VERSION), 0);
+	assert_int_equal(spawn_add(dsm, 1, &job), 0);
+	assert_int_equal(ebbdsm_cancel(dsm, job), 0);
+	assert_int_equal(ebbdsm_join(dsm, &job, -1, &r), -ECANCELED);
+	ebbdsm_close(other);
+	ebbdsm_close(wrong);
 	ebbdsm_close(dsm);
 }
 
@@ -725,14 +746,14 @@ static void closed_in_child_of_a_change(void **state)
 	pid_t child;
 
 	assert_int_equal(dsm_enter(dsm), 0);
-	dsm->pending = (struct pending *)8;
+	dsm->pending.first = (struct queue_entry *)8;
 	child = fork();
 	if (!child) {
 		signal(SIGSEGV, SIG_DFL);
 		ebbdsm_close(dsm);
 		_exit(0);
 	}
-	dsm->pending = NULL;
+	dsm->pending.first = NULL;
 	dsm_leave(dsm, 0);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
@@ -777,6 +798,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		BY_BOTH(wrong_use),
+		BY_BOTH(wrong_place),
 		BY_BOTH(no_place),
 		BY_BOTH(results),
 		BY_BOTH(boxes_move),

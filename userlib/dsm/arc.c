@@ -86,7 +86,7 @@ static int make(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_arc *arc)
 		r = cell_make(dsm, CELL_COUNTS, words, SYNC_CONTENT, &made.at, &made.stamp);
 	if (!r)
 		r = cell_begin(dsm, CELL_COUNTS, made.at, made.stamp, &c);
-	slot->state = r ? SLOT_OWNED : SLOT_CELL;
+	slot->state = r ? SLOT_OWNED : SLOT_SHARED;
 	if (r) {
 		if (made.at)
 			cell_drop(dsm, made.at, made.stamp);
@@ -113,6 +113,20 @@ int ebbdsm_arc_new(ebbdsm_t *dsm, struct ebbdsm_box *box, struct ebbdsm_arc *arc
 
 /* --- references ------------------------------------------------------------------- */
 
+/* Makes this process a user, in place of a dead one if there are as many as can be. */
+static int join(ebbdsm_t *dsm, struct cell *c)
+{
+	struct sync_op op;
+	int r = cell_join(dsm, c);
+
+	if (r != -EUSERS)
+		return r;
+	/* The maker does not end references of the dead while it has one of its own. */
+	sync_sweep(&op);
+	r = run(dsm, c, &op);
+	return r < 0 ? r : cell_join(dsm, c);
+}
+
 static int take(ebbdsm_t *dsm, struct cell *c)
 {
 	struct sync_op op;
@@ -122,7 +136,7 @@ static int take(ebbdsm_t *dsm, struct cell *c)
 		c->references++;
 		return 0;
 	}
-	r = cell_join(dsm, c);
+	r = join(dsm, c);
 	if (!r) {
 		sync_hold(&op, c->me, c->user, c->state);
 		r = run(dsm, c, &op);
@@ -162,7 +176,6 @@ static int release(ebbdsm_t *dsm, struct cell *c)
 	r = run(dsm, c, &op);
 	if (c->value_at) {
 		c->forgotten = true;
-		c->turn = dsm->turn;
 		return r < 0 ? r : 0;
 	}
 	if (r == 1 && name_parse(c->at, 0, dsm->donors, &n)) {

@@ -27,12 +27,16 @@ void bell_end(struct bell *b)
 	pthread_mutex_destroy(&b->lock);
 }
 
-void bell_ring(struct bell *b)
+bool bell_ring(struct bell *b)
 {
+	bool listens;
+
 	pthread_mutex_lock(&b->lock);
 	b->rings++;
+	listens = b->listens;
 	pthread_cond_broadcast(&b->rung);
 	pthread_mutex_unlock(&b->lock);
+	return listens;
 }
 
 uint32_t bell_rings(struct bell *b)

@@ -21,8 +21,8 @@ struct bell {
 void bell_begin(struct bell *b);
 void bell_end(struct bell *b);
 
-/* A word has come. */
-void bell_ring(struct bell *b);
+/* A word has come.  Returns whether a thread listens, which only a word from the donor wakes. */
+bool bell_ring(struct bell *b);
 
 /* Returns b->rings: to be read before what another member changes, and then rings. */
 uint32_t bell_rings(struct bell *b);

@@ -179,6 +179,9 @@ static int fetch(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy **copy)
 		return -EINVAL;
 	while ((c = cache_find(&dsm->cache, at, stamp)) && c->loading)
 		pthread_cond_wait(&dsm->changed, &dsm->lock);
+	/* A count that wraps would free the copy under borrows that a program has forgotten. */
+	if (c && c->borrows == UINT32_MAX)
+		return -EBUSY;
 	if (c) {
 		*copy = cache_borrow(&dsm->cache, at, stamp);
 		dsm->hits++;
@@ -479,7 +482,7 @@ void *ebbdsm_borrow_mut(ebbdsm_t *dsm, struct ebbdsm_box *box)
 	memory = heap_memory(&dsm->heap, box->at);
 	if (!memory) {
 		slot->state = SLOT_WORKING;
-		p = dsm_pending_new(dsm, box->at);
+		p = dsm_pending_new(dsm, box->at, 0);
 		r = p ? private_copy(dsm, box, &p->copy) : -ENOMEM;
 		if (p && r)
 			dsm_pending_end(dsm, p);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE 256u
 /* How often a sleeper looks whether the process that it waits for is alive. */
 #define LOOK_MS 500
 /* How long a thread waits for a turn at most while others come and take it. */
@@ -19,7 +18,7 @@
 #define REQUESTS (SYNC_PARTS + 1)
 
 struct cells {
-	struct cell *table[TABLE];
+	struct queue all;
 	pthread_cond_t turned;
 	uint64_t entry[EBBDSM_DONORS]; /* this process's word in entries at each donor; 0 = none */
 };
@@ -32,9 +31,9 @@ int64_t cell_until(int timeout_ms)
 /* --- words ------------------------------------------------------------------------ */
 
 /* What word @i is stored plus. */
-static uint64_t mask_of(uint64_t at, uint64_t stamp, uint32_t i)
+static uint64_t mask_of(enum cell_kind kind, uint64_t at, uint64_t stamp, uint32_t i)
 {
-	return dsm_check(at + ((uint64_t)i << 32 | i), stamp ^ 0x63656c6c73ull << 20);
+	return dsm_check(at + ((uint64_t)i << 32 | i), stamp ^ (0x63656c6c73ull + kind) << 20);
 }
 
 static bool is_cell(const struct dsm_head *h, uint64_t at, uint64_t stamp)
@@ -79,7 +78,7 @@ int cell_make(ebbdsm_t *dsm, enum cell_kind kind, const uint64_t *words, uint32_
 	}
 	slot->stamp = heap_stamp(&dsm->heap, place);
 	for (uint32_t i = 0; i < n; i++)
-		stored[i] = words[i] + mask_of(place, slot->stamp, i);
+		stored[i] = words[i] + mask_of(kind, place, slot->stamp, i);
 	size |= (uint64_t)kind << 32;
 	memory = heap_memory(&dsm->heap, place);
 	if (memory) {
@@ -97,6 +96,7 @@ int cell_make(ebbdsm_t *dsm, enum cell_kind kind, const uint64_t *words, uint32_
 		return r;
 	}
 	slot->state = SLOT_CELL;
+	slot->ticket = kind;
 	*at = place;
 	*stamp = slot->stamp;
 	return 0;
@@ -104,17 +104,12 @@ int cell_make(ebbdsm_t *dsm, enum cell_kind kind, const uint64_t *words, uint32_
 
 /* --- those in use ----------------------------------------------------------------- */
 
-static struct cell **chain_of(struct cells *cells, uint64_t at)
-{
-	return &cells->table[(at ^ at >> 15) * 0x9e3779b97f4a7c15ull >> 56];
-}
-
 struct cell *cell_find(ebbdsm_t *dsm, uint64_t at, uint64_t stamp)
 {
-	struct cell *c = dsm->cells ? *chain_of(dsm->cells, at) : NULL;
+	struct cell *c = dsm->cells ? (struct cell *)queue_find(&dsm->cells->all, at) : NULL;
 
 	while (c && (c->at != at || c->stamp != stamp))
-		c = c->chain;
+		c = (struct cell *)c->entry.chain;
 	return c;
 }
 
@@ -145,11 +140,7 @@ static void discard(struct cell *c)
 
 static void forget(ebbdsm_t *dsm, struct cell *c)
 {
-	struct cell **at = chain_of(dsm->cells, c->at);
-
-	while (*at != c)
-		at = &(*at)->chain;
-	*at = c->chain;
+	queue_remove(&dsm->cells->all, &c->entry);
 	discard(c);
 }
 
@@ -157,13 +148,13 @@ void cells_end(struct cells *cells)
 {
 	if (!cells)
 		return;
-	for (uint32_t i = 0; i < TABLE; i++)
-		while (cells->table[i]) {
-			struct cell *c = cells->table[i];
+	while (cells->all.first) {
+		struct cell *c = (struct cell *)cells->all.first;
 
-			cells->table[i] = c->chain;
-			discard(c);
-		}
+		queue_remove(&cells->all, &c->entry);
+		discard(c);
+	}
+	queue_end(&cells->all);
 	pthread_cond_destroy(&cells->turned);
 	free(cells);
 }
@@ -182,10 +173,10 @@ int cell_begin(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, 
 		c = calloc(1, sizeof(*c));
 		if (!c)
 			return -ENOMEM;
-		*c = (struct cell){ .chain = *chain_of(dsm->cells, at), .at = at, .stamp = stamp,
+		*c = (struct cell){ .entry.key = at, .at = at, .stamp = stamp,
 				    .link = &dsm->link[n.donor], .kind = kind,
 				    .space = (n.bytes - (uint32_t)DSM_HEAD) / 8 };
-		*chain_of(dsm->cells, at) = c;
+		queue_add(&dsm->cells->all, &c->entry, dsm->turn);
 	}
 	if (c->kind != kind)
 		return -EINVAL;
@@ -196,13 +187,12 @@ int cell_begin(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, 
 
 struct cell *cell_next_forgotten(ebbdsm_t *dsm, uint32_t turn)
 {
-	for (uint32_t i = 0; dsm->cells && i < TABLE; i++)
-		for (struct cell *c = dsm->cells->table[i]; c; c = c->chain)
-			if (c->forgotten && !dsm_turn_reached(c->turn, turn)) {
-				c->turn = turn;
-				return c;
-			}
-	return NULL;
+	struct cell *c = NULL;
+
+	while (dsm->cells &&
+	       (c = (struct cell *)queue_next(&dsm->cells->all, turn, dsm->turn)) && !c->forgotten)
+		;
+	return c;
 }
 
 void cell_end(ebbdsm_t *dsm, struct cell *c)
@@ -379,11 +369,7 @@ int cell_ring(struct link *l, uint64_t entry)
 
 	if (!entry)
 		return 0;
-	if (member == l->member) {
-		bell_ring(&l->bell);
-		return 0;
-	}
-	r = link_notify(l, member);
+	r = member == l->member ? link_ring(l) : link_notify(l, member);
 	return r == -ESRCH ? 0 : link_error(r);
 }
 
@@ -449,10 +435,15 @@ static struct ebbfar_request *add(struct batch *b, uint32_t op, uint32_t word, v
 	return q;
 }
 
+static uint64_t mask_in(const struct cell *c, uint32_t i)
+{
+	return mask_of(c->kind, c->at, c->stamp, i);
+}
+
 static void add_swap(struct batch *b, const struct cell *c, uint32_t word, uint64_t expect,
 		     uint64_t desired)
 {
-	uint64_t mask = mask_of(c->at, c->stamp, word);
+	uint64_t mask = mask_in(c, word);
 	struct ebbfar_request *q = add(b, EBBFAR_CAS, word, NULL, 8);
 
 	q->expect = expect + mask;
@@ -497,11 +488,11 @@ static void unmask(const struct cell *c, const struct sync_verb *v, const struct
 		const struct sync_part *p = &v->part[k];
 
 		if (p->kind == SYNC_SWAP)
-			op->old = b->q[b->swapped].old - mask_of(c->at, c->stamp, p->word);
+			op->old = b->q[b->swapped].old - mask_in(c, p->word);
 		for (uint32_t i = 0; p->kind == SYNC_READ && i < p->count; i++)
-			op->seen[p->word + i] -= mask_of(c->at, c->stamp, p->word + i);
+			op->seen[p->word + i] -= mask_in(c, p->word + i);
 		for (uint32_t i = SYNC_CONTENT; p->kind == SYNC_FETCH && i < c->words; i++)
-			c->before[i - SYNC_CONTENT] -= mask_of(c->at, c->stamp, i);
+			c->before[i - SYNC_CONTENT] -= mask_in(c, i);
 	}
 }
 
@@ -605,7 +596,7 @@ int cell_run(struct cell *c, struct sync_op *op, int64_t until)
 int cell_word(ebbdsm_t *dsm, enum cell_kind kind, uint64_t at, uint64_t stamp, uint32_t i,
 	      struct word_op *op)
 {
-	uint64_t mask = mask_of(at, stamp, i);
+	uint64_t mask = mask_of(kind, at, stamp, i);
 	struct ebbfar_request q[2] = { { .op = EBBFAR_READ, .memory = &op->old, .size = 8 } };
 	struct dsm_head head;
 	struct name n;

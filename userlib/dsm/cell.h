@@ -2,9 +2,10 @@
 /*
  * Cells: words at their maker's home that other processes change by compare-and-swap alone.
  *
- * A word is stored as itself plus a number that its name and index alone give, which other memory
- * does not hold: a swap that comes late, when the memory is another object's, fails.  The size in
- * the header says in its upper half what kind of cell it is.
+ * A word is stored as itself plus a number that its name, index and kind alone give, which other
+ * memory does not hold: a swap that comes late, when the memory is another object's, fails, and so
+ * does one by the name of a cell of another kind.  The size in the header says in its upper half
+ * what kind of cell it is.
  */
 #ifndef EBBDSM_CELL_H
 #define EBBDSM_CELL_H
@@ -29,7 +30,7 @@ struct cell_turn {
 
 /* A cell that this process uses. */
 struct cell {
-	struct cell *chain;
+	struct queue_entry entry; /* its key is .at */
 	uint64_t at, stamp;
 	struct link *link;
 	enum cell_kind kind;
@@ -45,7 +46,6 @@ struct cell {
 	struct cell_turn sides[2]; /* of a channel: it waits to receive, to send */
 	bool locked, damaged, repaired; /* mutexes */
 	bool forgotten;    /* of counts: their maker's references have ended */
-	uint32_t turn;     /* of ebbdsm_settle() */
 	uint64_t value_at; /* of counts: the maker's object; 0 = another's */
 	uint64_t state;    /* as it was last */
 	uint64_t *before;  /* the content, as it is in the cell */

@@ -216,7 +216,10 @@ static int find(struct link *l, struct found *f)
 	return n;
 }
 
-/* Reads the desks of @n peers from f->n on, and keeps those that are valid. */
+/*
+ * Reads the desks of @n peers from f->n on, and keeps those that are valid.  What one process
+ * publishes wrong does not keep others from being read.
+ */
 static int read_desks(struct link *l, struct found *f, uint32_t n)
 {
 	struct dsm_peer *first = &f->peer[f->n];
@@ -225,13 +228,13 @@ static int read_desks(struct link *l, struct found *f, uint32_t n)
 	for (uint32_t i = 0; i < n; i++)
 		f->q[i] = (struct ebbfar_request){ .op = EBBFAR_READ, .extent = first[i].x,
 						   .memory = first[i].shown, .size = DESK_SHOWN };
-	r = n ? link_submit(l, f->q, n) : 0;
-	if (r)
-		return link_error(r);
+	r = n ? link_error(link_submit(l, f->q, n)) : 0;
+	if (r && (r == -ENOMEM || link_is_lost(l)))
+		return r;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct desk *d = peer_desk(&first[i]);
 
-		/* One that is being made or freed has no desk. */
+		/* One that is being made or freed has no desk; what was not read is zeros. */
 		if (!desk_is_valid(d, first[i].x.place))
 			continue;
 		f->peer[f->n] = first[i];

@@ -10,16 +10,16 @@
 #include "check.h"
 #include "ebbdsm.h"
 #include "heap.h"
+#include "queue.h"
 #include "tasks.h"
 
 /* A place that more is known of than its slot has. */
 struct pending {
-	struct pending *next;
+	struct queue_entry entry; /* its key is .loan_at, or, of what is no loan, .at */
 	uint64_t at;
 	uint64_t loan_at, loan, claim; /* GUEST, RETURNED: whose object it is */
 	uint64_t stamp, ticket;        /* GUEST: of its return */
 	struct copy *copy;             /* GUEST, BORROWED, without a mapped home: the content */
-	uint32_t turn;                 /* of ebbdsm_settle() */
 	bool looked;                   /* which asks its donor what has become of it */
 };
 
@@ -54,7 +54,7 @@ struct ebbdsm {
 	struct link *home;
 	struct heap heap;
 	struct cache cache;
-	struct pending *pending;
+	struct queue pending;
 	uint64_t hits, misses;
 	struct cells *cells; /* NULL = none was used */
 	struct received *received; /* the oldest first */
@@ -82,12 +82,6 @@ static inline void *dsm_fail(int r)
 static inline struct link *dsm_link(ebbdsm_t *dsm, uint64_t at)
 {
 	return &dsm->link[at >> 61];
-}
-
-/* Returns whether turn @a of ebbdsm_settle() is @b or a later one; they wrap. */
-static inline bool dsm_turn_reached(uint32_t a, uint32_t b)
-{
-	return (int32_t)(a - b) >= 0;
 }
 
 /* Takes the lock.  Returns 0, or -ECHILD without it. */
@@ -131,8 +125,12 @@ int dsm_store(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, struct copy *copy,
  */
 int dsm_save(ebbdsm_t *dsm, uint64_t at, uint64_t stamp, const struct content *c);
 
-struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at);
+/* @loan_at: of a loan that this process borrows, or 0.  NULL: -ENOMEM. */
+struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at);
+/* Returns that of an own object, or NULL. */
 struct pending *dsm_pending(ebbdsm_t *dsm, uint64_t at);
+/* ... of a loan that this process has borrowed: .loan is set. */
+struct pending *dsm_pending_loan(ebbdsm_t *dsm, uint64_t loan_at, uint64_t loan);
 void dsm_pending_end(ebbdsm_t *dsm, struct pending *p);
 
 /*

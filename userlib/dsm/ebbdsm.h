@@ -242,8 +242,9 @@ EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return) const void *ebbdsm_borrow(ebbdsm_t *ds
 	EBBDSM_SHARES(box) EBBDSM_NONNULL(1, 2);
 
 /*
- * Ends a mutable borrow, also if it fails.  The box has a new stamp: views from before are old.
- * Over TCP: one round trip, and the change is not to be relied on after -EIO.
+ * Ends a mutable borrow, also if it fails, unless by -EINVAL or -ESTALE: @content is not that of a
+ * borrow of this box.  The box has a new stamp: views from before are old.  Over TCP: one round
+ * trip, and the change is not to be relied on after -EIO.
  */
 EBBDSM_API int ebbdsm_return_mut(ebbdsm_t *dsm, struct ebbdsm_box *box, void *content)
 	EBBDSM_RETURNS(box) EBBDSM_NONNULL(1, 2, 3);
@@ -285,7 +286,7 @@ EBBDSM_API int ebbdsm_return_view(ebbdsm_t *dsm, const struct ebbdsm_view *view,
  * Borrows a value for reading, in any process of the space.  *@size, unless @size is NULL, is its
  * size; the alignment is 16.  A copy in the cache: no message; else one round trip if the value
  * lies at a donor over TCP.  A copy without borrows stays in the cache until its budget is needed
- * for others, the one used least recently first.
+ * for others, the one used least recently first.  -EBUSY: the copy has 2^32 - 1 borrows.
  */
 EBBDSM_API EBBDSM_ENDED_BY(ebbdsm_return_view) const void *
 ebbdsm_borrow_view(ebbdsm_t *dsm, const struct ebbdsm_view *view, size_t *size)
@@ -302,9 +303,9 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_lend_mut(ebbdsm_t *dsm, struct ebbdsm_box *
 	EBBDSM_NONNULL(1, 2, 3) EBBDSM_SETS(3);
 
 /*
- * Ends the borrow of a loan, also if it fails: the owner has the new content when it reclaims the
- * box.  One round trip if the owner's memory is over TCP, else none.  -EOWNERDEAD: the object is
- * lost with its owner.
+ * Ends the borrow of a loan, also if it fails, unless by -EINVAL: @content is not that of a borrow
+ * of this loan.  The owner has the new content when it reclaims the box.  One round trip if the
+ * owner's memory is over TCP, else none.  -EOWNERDEAD: the object is lost with its owner.
  */
 EBBDSM_API int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *content)
 	EBBDSM_RETURNS(loan) EBBDSM_NONNULL(1, 2, 3);

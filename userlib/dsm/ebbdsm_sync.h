@@ -14,8 +14,8 @@
  *
  * Users.  A mutex, a channel and a shared object each have up to EBBDSM_USERS processes as users at
  * a time.  The first call of a process makes it one, with three more round trips, and one more at
- * each donor; -EUSERS: there are as many, and all are alive.  It is one until ebbdsm_leave() or its
- * exit.
+ * each donor; -EUSERS: there are as many, of which dead ones count while they have a mutex or wait
+ * for it.  It is one until ebbdsm_leave() or its exit.
  *
  * Waiting.  A call that has to wait sleeps until another process rings (ebbfar_notify()).  A ring
  * is for a process, not for a call: it wakes all calls of the process that wait at that donor,
@@ -23,7 +23,8 @@
  * it looks whether the process that it waits for is alive.  So what a process has locked that is
  * killed, or has called ebbdsm_close(), is available within 1 s after the donor has fenced it: at
  * once if it has mapped memory or closed, else after the grace period of ebb-donord.  Its
- * references end when the maker calls ebbdsm_settle() after that.
+ * references end after that: when the maker has none left and calls ebbdsm_settle(), or when a
+ * process needs its place among the users.
  *
  * Calls that can wait take @timeout_ms: 0 = do not wait, -1 = without limit; -EAGAIN: they would
  * have to wait; -ETIMEDOUT: they have waited.  The time that donors need comes on top, and of
@@ -173,8 +174,9 @@ EBBDSM_API int ebbdsm_send_box(ebbdsm_t *dsm, const struct ebbdsm_channel *chann
 
 /*
  * As ebbdsm_receive() and ebbdsm_accept(), whose errors say that this message is lost: -EOWNERDEAD
- * or -ESTALE, the sender is dead.  -EINVAL: the message is no box.  -ENOSPC, -ENOBUFS, -ENOMEM:
- * there is no memory for the box; a later call of this process gets it.
+ * or -ESTALE, the sender is dead.  -EINVAL: the message is no box; one of more than 16 bytes stays,
+ * and calls fail until ebbdsm_receive() has taken it.  -ENOSPC, -ENOBUFS, -ENOMEM: there is no
+ * memory for the box; a later call of this process gets it.
  */
 EBBDSM_API EBBDSM_CHECKED int ebbdsm_receive_box(ebbdsm_t *dsm,
 						 const struct ebbdsm_channel *channel,

@@ -35,10 +35,10 @@
  * boxes goes to the process with the fewest tasks on a machine below 90 %, the spawner's own
  * process included.  Loads are up to some seconds old.
  *
- * Units, errors and threads are as in ebbdsm.h.  Any thread may call ebbdsm_spawn(), ebbdsm_work()
- * and, one thread for each job, ebbdsm_join() and ebbdsm_cancel().  A function may spawn and join:
- * it then takes a thread of its process until that ends, and tasks that wait for each other need as
- * many threads.
+ * Units, errors and threads are as in ebbdsm.h.  Any thread may call ebbdsm_spawn() and
+ * ebbdsm_work().  Any thread may join or cancel a job, but no two threads at the same time: the
+ * join frees it.  A function may spawn and join: it then takes a thread of its process until that
+ * ends, and tasks that wait for each other need as many threads.
  *
  * Locks.  A mutex of ebbdsm_sync.h belongs to the call of ebbdsm_lock(), not to a task: a task that
  * locks what its spawner has locked waits until the spawner unlocks it, also in the spawner's own
@@ -79,7 +79,11 @@ struct ebbdsm_functions {
 	size_t size;                  /* sizeof(struct ebbdsm_functions) */
 	const ebbdsm_function *table; /* the same functions in all processes; valid until close */
 	unsigned count;
-	unsigned waiting; /* tasks that may wait here, up to EBBDSM_TASKS_WAITING; 0 = none run */
+	/*
+	 * Tasks that may wait here, up to EBBDSM_TASKS_WAITING; 0 = none run.  Spawners choose this
+	 * process as long as it lives, so keep threads in ebbdsm_work(): without one, tasks wait.
+	 */
+	unsigned waiting;
 	/*
 	 * Equal in processes that have the same table: up to 63 printable characters, or NULL: the
 	 * build id of the executable.  Set it if the functions are in a shared library.
@@ -142,7 +146,8 @@ struct ebbdsm_result {
 
 /*
  * Waits up to @timeout_ms, -1 = without limit, for the end of the task.  The job has ended when
- * *@job is NULL; while it is not, call again.
+ * *@job is NULL; while it is not, call again.  A task whose process lives and has no thread in
+ * ebbdsm_work() does not begin: ebbdsm_cancel() withdraws it.
  *
  * After these, *@job is as before:
  *
@@ -162,7 +167,7 @@ EBBDSM_API EBBDSM_CHECKED int ebbdsm_join(ebbdsm_t *dsm, ebbdsm_job_t **job, int
 
 /*
  * Withdraws a task that has not begun: 0, ebbdsm_join() then returns -ECANCELED and the boxes.
- * -EBUSY: it has begun or ended: join it.
+ * -EBUSY: it has begun or ended: join it.  -EINVAL: @job is NULL.
  */
 EBBDSM_API int ebbdsm_cancel(ebbdsm_t *dsm, ebbdsm_job_t *job);
 

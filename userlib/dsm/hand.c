@@ -33,7 +33,7 @@ static int offer(ebbdsm_t *dsm, struct ebbdsm_box *box, enum dsm_hold state, uin
 		r = slot->ticket ? 0 : r ?: -EBUSY;
 	}
 	if (!r && state == DSM_HOLD_OFFERED) {
-		p = dsm_pending_new(dsm, box->at);
+		p = dsm_pending_new(dsm, box->at, 0);
 		r = p ? 0 : -ENOMEM;
 	}
 	if (r)
@@ -168,17 +168,19 @@ void *ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *
 
 	if (r)
 		return dsm_fail(r);
-	p = dsm_pending_new(dsm, 0);
+	p = dsm_pending_new(dsm, 0, loan->at);
 	r = p ? take(dsm, loan->at, loan->stamp, DSM_HOLD_LENT, &t) : -ENOMEM;
 	if (r) {
 		if (p)
 			dsm_pending_end(dsm, p);
 		return dsm_fail(dsm_leave(dsm, r));
 	}
-	*p = (struct pending){ .next = p->next, .at = t.at, .loan_at = loan->at,
-			       .loan = loan->stamp, .turn = p->turn,
-			       .claim = t.claim, .stamp = t.stamp, .ticket = t.ticket,
-			       .copy = t.copy };
+	p->at = t.at;
+	p->loan = loan->stamp;
+	p->claim = t.claim;
+	p->stamp = t.stamp;
+	p->ticket = t.ticket;
+	p->copy = t.copy;
 	t.slot->state = SLOT_GUEST;
 	if (size)
 		*size = t.slot->size;
@@ -194,16 +196,6 @@ void *ebbdsm_borrow_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, size_t *
 		     CHECK_CALLER);
 	dsm_leave(dsm, 0);
 	return memory->bytes;
-}
-
-/* Returns the loan that this process has borrowed, or NULL. */
-static struct pending *find_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan)
-{
-	struct pending *p = dsm->pending;
-
-	while (p && (p->loan_at != loan->at || p->loan != loan->stamp))
-		p = p->next;
-	return p;
 }
 
 /* Offers the content, which is complete, at this process's place.  Gives the lock up meanwhile. */
@@ -237,7 +229,7 @@ int ebbdsm_return_loan(ebbdsm_t *dsm, const struct ebbdsm_loan *loan, void *cont
 	if (r)
 		return r;
 	check_return(dsm->check, CHECK_LOAN, loan->at, loan->stamp, content, CHECK_CALLER);
-	p = find_loan(dsm, loan);
+	p = dsm_pending_loan(dsm, loan->at, loan->stamp);
 	slot = p ? heap_find(&dsm->heap, p->at) : NULL;
 	if (!slot || slot->state != SLOT_GUEST || !name_parse(loan->at, 0, dsm->donors, &n))
 		return dsm_leave(dsm, -EINVAL);

@@ -604,7 +604,7 @@ static int settle_place(const struct block *b, uint32_t i, uint8_t *read)
 	struct dsm_head *head = (struct dsm_head *)(void *)(read + i * b->place);
 	const struct slot *s = &b->slot[i];
 	bool is_object = s->state == SLOT_OWNED || s->state == SLOT_LENT ||
-			 s->state == SLOT_OFFERED;
+			 s->state == SLOT_OFFERED || s->state == SLOT_SHARED;
 
 	head->hold = 0;
 	if ((is_object || s->state == SLOT_WORKING) && s->stamp && head->stamp == s->stamp &&

@@ -25,12 +25,13 @@ enum slot_state {
 	SLOT_RETURNED, /* ... returned, but perhaps not taken yet */
 	SLOT_WORKING, /* a call works at it */
 	SLOT_CELL,    /* of cell.h */
+	SLOT_SHARED,  /* the value of a shared object (arc.c): no process changes it */
 };
 
 /* Of an object, or of its absence. */
 struct slot {
 	uint64_t stamp;  /* of the value */
-	uint64_t ticket; /* OFFERED, LENT, RETURNED; BORROWED: the stamp after that */
+	uint64_t ticket; /* OFFERED, LENT, RETURNED; BORROWED: the next stamp; CELL: its kind */
 	uint32_t size;   /* of the content; UNUSED: the next free slot */
 	uint32_t borrows : 24, state : 8;
 };

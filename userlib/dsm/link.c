@@ -361,6 +361,11 @@ int link_notify(struct link *l, uint32_t member)
 	return r;
 }
 
+int link_ring(struct link *l)
+{
+	return bell_ring(&l->bell) ? link_notify(l, l->member) : 0;
+}
+
 int link_run_at(struct link *l, struct dsm_op *op, struct content *content,
 		const struct ebbfar_extent *x)
 {
@@ -596,8 +601,9 @@ int link_settle(struct link *l)
 	uint64_t word;
 	int r = ebbfar_wait(l->far, 0, &member, &word);
 
+	/* Another thread may be waiting for that word. */
 	if (!r)
-		bell_ring(&l->bell);
+		r = link_ring(l);
 	pthread_mutex_lock(&l->lock);
 	send_later(l);
 	while (l->posted && !take_one(l, 0))

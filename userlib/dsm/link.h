@@ -114,6 +114,9 @@ int link_submit(struct link *l, struct ebbfar_request *q, uint32_t n);
 /* Sends a word to a member; errors are those of libebbfar. */
 int link_notify(struct link *l, uint32_t member);
 
+/* Wakes what waits in this process for words of the donor; errors are those of libebbfar. */
+int link_ring(struct link *l);
+
 /* Returns 1 if the member of @claim has the extent of its claims as @generation, 0, or -errno. */
 int link_claim_lives(struct link *l, uint64_t claim, uint64_t generation);
 

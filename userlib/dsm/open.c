@@ -111,8 +111,9 @@ void ebbdsm_close(ebbdsm_t *dsm)
 	if (held)
 		return;
 	desk_close(dsm);
-	while (dsm->pending)
-		dsm_pending_end(dsm, dsm->pending);
+	while (dsm->pending.first)
+		dsm_pending_end(dsm, (struct pending *)dsm->pending.first);
+	queue_end(&dsm->pending);
 	while (dsm->received) {
 		struct received *next = dsm->received->next;
 

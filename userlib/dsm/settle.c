@@ -21,35 +21,40 @@ int dsm_leave(ebbdsm_t *dsm, int result)
 
 /* --- pending ---------------------------------------------------------------------- */
 
-struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at)
+struct pending *dsm_pending_new(ebbdsm_t *dsm, uint64_t at, uint64_t loan_at)
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return NULL;
 	p->at = at;
-	p->turn = dsm->turn;
-	p->next = dsm->pending;
-	dsm->pending = p;
+	p->loan_at = loan_at;
+	p->entry.key = loan_at ?: at;
+	queue_add(&dsm->pending, &p->entry, dsm->turn);
 	return p;
 }
 
 struct pending *dsm_pending(ebbdsm_t *dsm, uint64_t at)
 {
-	struct pending *p = dsm->pending;
+	struct pending *p = (struct pending *)queue_find(&dsm->pending, at);
 
-	while (p && p->at != at)
-		p = p->next;
+	while (p && (p->at != at || p->loan_at))
+		p = (struct pending *)p->entry.chain;
+	return p;
+}
+
+struct pending *dsm_pending_loan(ebbdsm_t *dsm, uint64_t loan_at, uint64_t loan)
+{
+	struct pending *p = (struct pending *)queue_find(&dsm->pending, loan_at);
+
+	while (p && (p->loan_at != loan_at || p->loan != loan))
+		p = (struct pending *)p->entry.chain;
 	return p;
 }
 
 void dsm_pending_end(ebbdsm_t *dsm, struct pending *pending)
 {
-	struct pending **at = &dsm->pending;
-
-	while (*at != pending)
-		at = &(*at)->next;
-	*at = pending->next;
+	queue_remove(&dsm->pending, &pending->entry);
 	free(pending->copy);
 	free(pending);
 }
@@ -133,11 +138,9 @@ static void look(ebbdsm_t *dsm, struct pending *p, struct slot *slot)
 
 static struct pending *next_pending(ebbdsm_t *dsm, uint32_t turn, struct slot **slot)
 {
-	for (struct pending *p = dsm->pending; p; p = p->next) {
-		/* Another thread, which began later, has looked, or does. */
-		if (dsm_turn_reached(p->turn, turn))
-			continue;
-		p->turn = turn;
+	struct pending *p;
+
+	while ((p = (struct pending *)queue_next(&dsm->pending, turn, dsm->turn))) {
 		*slot = heap_find(&dsm->heap, p->at);
 		if (*slot && ((*slot)->state == SLOT_OFFERED || (*slot)->state == SLOT_RETURNED))
 			return p;

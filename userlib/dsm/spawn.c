@@ -582,6 +582,8 @@ int ebbdsm_cancel(ebbdsm_t *dsm, ebbdsm_job_t *job)
 
 	if (!*dsm->alive)
 		return -ECHILD;
+	if (!job)
+		return -EINVAL;
 	if (job->ended)
 		return job->ended == -ECANCELED ? 0 : -EBUSY;
 	task_cancel(&op);

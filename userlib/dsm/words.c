@@ -105,7 +105,8 @@ static bool is_own(ebbdsm_t *dsm, const struct ebbdsm_words *words, uint32_t i)
 	bool is;
 
 	pthread_mutex_lock(&dsm->lock);
-	is = !dsm_own(dsm, &box, &slot) && slot->state == SLOT_CELL && i < slot->size / 8;
+	is = !dsm_own(dsm, &box, &slot) && slot->state == SLOT_CELL &&
+	     slot->ticket == CELL_WORDS && i < slot->size / 8;
 	pthread_mutex_unlock(&dsm->lock);
 	return is;
 }

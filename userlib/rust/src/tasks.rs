@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{size_of, ManuallyDrop, MaybeUninit};
+use std::mem::{forget, size_of, ManuallyDrop, MaybeUninit};
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
@@ -29,7 +29,9 @@ pub trait Task: 'static {
     /// What it returns: copied.
     type Output: FarSafe;
 
-    /// @own is the task's alone, and goes back to the scope when this returns or panics.
+    /// @own is the task's alone, and goes back to the scope when this returns or panics.  It may
+    /// be replaced by another box of @space; one of another space is dropped, and the scope's is
+    /// lost: [`Invalid`](crate::Kind::Invalid).
     fn run<'s>(space: &'s Space, args: &Self::Args, own: &mut Box<'s, Self::Own>) -> Self::Output;
 }
 
@@ -54,7 +56,8 @@ impl Tasks {
         self
     }
 
-    /// How many may wait in this process, up to 64; 0, the default: none run here.
+    /// How many may wait in this process, up to 64; 0, the default: none run here.  Others choose
+    /// the process as long as it lives, so keep threads in [`Space::work`].
     pub fn waiting(mut self, waiting: u32) -> Tasks {
         self.waiting = waiting;
         self
@@ -155,27 +158,50 @@ const MISFIT: c_int = -2;
 
 /// Puts the box, whichever it is then, where the joiner gets it from.
 struct GoesBack<'c, 's, T: Content + ?Sized> {
+    space: &'s Space,
     own: ManuallyDrop<Box<'s, T>>,
     to: &'c mut sys::ebbdsm_box,
 }
 
+impl<T: Content + ?Sized> GoesBack<'_, '_, T> {
+    /// Returns whether the box is of the space of the task, and not of another one of this process.
+    fn fits(&self) -> bool {
+        ptr::eq(self.own.space(), self.space)
+    }
+}
+
 impl<T: Content + ?Sized> Drop for GoesBack<'_, '_, T> {
     fn drop(&mut self) {
-        // SAFETY: no other thread has the box.
-        *self.to = unsafe { *self.own.raw().1 };
+        if self.fits() {
+            // SAFETY: no other thread has the box.
+            *self.to = unsafe { *self.own.raw().1 };
+        } else {
+            *self.to = sys::ebbdsm_box { at: 0, stamp: 0 };
+            // SAFETY: it is not used after that.
+            unsafe { ManuallyDrop::drop(&mut self.own) };
+        }
     }
 }
 
 extern "C" fn execute<T: Task>(_dsm: *mut sys::ebbdsm, call: *mut sys::ebbdsm_call) -> c_int {
     // SAFETY: the library calls this from work(), with a call of its own.
-    catch_unwind(AssertUnwindSafe(|| unsafe { run::<T>(&mut *call) })).unwrap_or(PANICKED)
+    match catch_unwind(AssertUnwindSafe(|| unsafe { run::<T>(&mut *call) })) {
+        Ok(status) => status,
+        Err(panic) => {
+            // Its end may panic, too, and no panic may reach C.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+                forget(again);
+            }
+            PANICKED
+        }
+    }
 }
 
 unsafe fn run<T: Task>(call: &mut sys::ebbdsm_call) -> c_int {
     // SAFETY: work() has a reference to it.
     let space = unsafe { &*WORKING.with(|w| w.get()) };
     let own = Box::<T::Own>::of_raw(space, call.r#box[0]);
-    let mut kept = GoesBack { own: ManuallyDrop::new(own), to: &mut call.r#box[0] };
+    let mut kept = GoesBack { space, own: ManuallyDrop::new(own), to: &mut call.r#box[0] };
     if T::Own::at(ptr::null_mut(), kept.own.bytes()).is_none()
         || call.args_size != size_of::<T::Args>()
         || call.result_size < size_of::<T::Output>()
@@ -185,6 +211,9 @@ unsafe fn run<T: Task>(call: &mut sys::ebbdsm_call) -> c_int {
     // SAFETY: the arguments are plain data of their size.
     let args = unsafe { ptr::read_unaligned(or_none(call.args as *mut c_void) as *const T::Args) };
     let output = T::run(space, &args, &mut kept.own);
+    if !kept.fits() {
+        return MISFIT;
+    }
     // SAFETY: there is room for it.
     unsafe { ptr::write_unaligned(or_none(call.result) as *mut T::Output, output) };
     call.result_size = size_of::<T::Output>();

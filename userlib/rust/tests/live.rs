@@ -8,11 +8,11 @@ use std::mem::forget;
 use std::net::TcpListener;
 use std::os::raw::{c_int, c_ulong};
 use std::os::unix::process::CommandExt;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, panic_any, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{mpsc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -397,6 +397,56 @@ fn a_task_dies() {
     }
 }
 
+/// A loan is waited for as long as its own donor is there.
+#[test]
+fn another_donor_exits() {
+    for replicas in 0..2 {
+        let (mut kept, mut lost) = (Donor::start(), Donor::start());
+        let donors = vec![kept.local.clone(), lost.tcp.clone()];
+        // Both listen then.
+        drop((kept.open(&donors[0]), lost.open(&donors[1])));
+        let options = Options {
+            donors,
+            pool: "p".to_string(),
+            timeout_ms: 20_000,
+            resume_ms: 100,
+            replicas,
+            ..Options::default()
+        };
+        let (space, other) = (Space::open(&options).unwrap(), Space::open(&options).unwrap());
+        let mut count = Box::new(&space, &1u64).unwrap();
+        for turn in 0..2 {
+            let (send, borrowed) = mpsc::channel();
+            let ended = thread::scope(|threads| {
+                scope(|s| {
+                    let (lent, loan) = s.lend(&mut count).unwrap();
+                    let (space, other) = (&space, &other);
+                    threads.spawn(move || {
+                        let change = |c: &mut u64| {
+                            send.send(()).unwrap();
+                            let end = Instant::now() + PATIENCE;
+                            while space.settle().is_ok() && Instant::now() < end {
+                                thread::sleep(Duration::from_millis(10));
+                            }
+                            thread::sleep(Duration::from_millis(300));
+                            *c += 1;
+                        };
+                        other.with_loan(loan, change).unwrap();
+                    });
+                    borrowed.recv().unwrap();
+                    let _ = lost.child.kill();
+                    lost.child.wait().unwrap();
+                    if turn == 0 {
+                        assert_eq!(lent.wait().unwrap().1, Ended::Returned);
+                    }
+                })
+            });
+            assert_eq!(kind(ended), None);
+            assert_eq!(count.get().unwrap(), 2 + turn);
+        }
+    }
+}
+
 /// Multiplies its rows; returns their sum.
 struct Scale;
 
@@ -452,6 +502,48 @@ impl Task for Panics {
     }
 }
 
+/// What a panic carries that panics when it is dropped, as often as it says.
+struct Again(u32);
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            panic_any(Again(self.0 - 1));
+        }
+    }
+}
+
+/// Panics, and its panics do.
+struct PanicsAgain;
+
+impl Task for PanicsAgain {
+    type Args = u32;
+    type Own = u64;
+    type Output = ();
+
+    fn run<'s>(_: &'s Space, times: &u32, own: &mut Box<'s, u64>) {
+        *own.borrow_mut().unwrap() = 30;
+        panic_any(Again(*times));
+    }
+}
+
+/// Of this process, and not that of its tasks.
+static ELSEWHERE: Mutex<Option<&'static Space>> = Mutex::new(None);
+
+/// Puts a box of another space in place of its own one.
+struct Misplaces;
+
+impl Task for Misplaces {
+    type Args = ();
+    type Own = u64;
+    type Output = ();
+
+    fn run<'s>(_: &'s Space, _: &(), own: &mut Box<'s, u64>) {
+        let elsewhere = ELSEWHERE.lock().unwrap().unwrap();
+        *own = Box::new(elsewhere, &1).unwrap();
+    }
+}
+
 struct Exits;
 
 impl Task for Exits {
@@ -492,6 +584,8 @@ fn tasks() -> Tasks {
         .with::<Replace>()
         .with::<Shorten>()
         .with::<Panics>()
+        .with::<PanicsAgain>()
+        .with::<Misplaces>()
         .with::<Exits>()
 }
 
@@ -570,9 +664,17 @@ fn spawned_tasks() {
                 (Kind::Other, 0)
             });
             assert_eq!(kind(joined), Some(Kind::Panicked));
+            for times in 1..4 {
+                joined = scope(|s| {
+                    let task = s.spawn::<PanicsAgain>(&mut own, &times).unwrap();
+                    let refused = task.join().unwrap_err();
+                    (refused.error.kind(), refused.kept.get().unwrap())
+                });
+                assert_eq!(joined.unwrap(), (Kind::Panicked, 30));
+            }
             let unknown = scope(|s| s.spawn::<Unknown>(&mut own, &()).unwrap_err().to_string());
             assert!(unknown.unwrap().contains("Unknown: not registered"));
-            assert_eq!(own.get().unwrap(), 20);
+            assert_eq!(own.get().unwrap(), 30);
         });
         drop(own);
         drop(rows);
@@ -583,6 +685,28 @@ fn spawned_tasks() {
         }
         assert_eq!((space.counts().places, other.counts().places), (0, 0));
     });
+}
+
+/// A task's box is of the space that the task runs in.
+#[test]
+fn a_box_of_another_space() {
+    let mut donor = Donor::start();
+    let at = donor.local.clone();
+    let (space, worker) = (donor.open(&at), donor.open(&at));
+    let elsewhere: &Space = std::boxed::Box::leak(std::boxed::Box::new(donor.open(&at)));
+    *ELSEWHERE.lock().unwrap() = Some(elsewhere);
+    space.register(tasks()).unwrap();
+    worker.register(tasks().waiting(1)).unwrap();
+    let mut own = Box::new(&space, &1u64).unwrap();
+    thread::scope(|threads| {
+        threads.spawn(|| assert!(worker.work(Some(PATIENCE)).unwrap()));
+        let refused = scope(|s| {
+            let refused = s.spawn::<Misplaces>(&mut own, &()).unwrap().join().unwrap_err();
+            (refused.error.kind(), kind(refused.kept.get()))
+        });
+        assert_eq!(refused.unwrap(), (Kind::Invalid, Some(Kind::Stale)));
+    });
+    assert_eq!(elsewhere.counts().places, 0);
 }
 
 /// A join waits for memory for the box.
