@@ -28,9 +28,13 @@
 #include "lib/rules/activity.h"
 #include "page_map.h"
 
-/* One more than replicas: a migrating copy needs one at its new donor. */
+/*
+ * While all donors of a slab are away, their copies keep their entries, and as many others take
+ * writes.  One more: a migrating copy needs one at its new donor.
+ */
+#define REPLICAS_MAX 3
 #define SLAB_COPIES PAGE_MAP_REPLICAS
-#define REPLICAS_MAX (SLAB_COPIES - 1)
+_Static_assert(SLAB_COPIES > 2 * REPLICAS_MAX, "an entry for each of them");
 
 enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
 

@@ -202,15 +202,17 @@ void mapping_tell_unbacked(struct replicas *rs)
 	rs->told_backed = left;
 }
 
-/* Frees an entry of the slab by giving up a copy that is AWAY and has no page alone. */
+/*
+ * Frees an entry of the slab by giving up a copy that is AWAY and has no page that no MAPPED copy
+ * has: any other that is AWAY may be lost, or be given up next.
+ */
 static bool drop_away(struct replicas *rs, uint32_t index)
 {
 	struct slab *slab = slab_at(rs, index);
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_AWAY || slab->copy[c].since ||
-		    page_map_is_only(rs->engine->map, index, c,
-				     slab_mapped(slab) | slab_away(slab)))
+		    page_map_is_only(rs->engine->map, index, c, slab_mapped(slab)))
 			continue;
 		/* The donor takes the loan back at RELEASE. */
 		rs->donors->donor[slab->copy[c].donor].copies--;

@@ -352,6 +352,7 @@ static bool came(struct engine *e, struct slot *slot, int copy)
 
 /* Bit of slot.pending: transfers are still being submitted. */
 #define SUBMITTING (1u << 7)
+_Static_assert(SLAB_COPIES <= 7, "a bit for each, and this one");
 
 /* Completes the present run of @slot, whose transfers have all succeeded. */
 static void run_done(struct slot *slot)
