@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "device_world.h"
+#include "swapd/donor/session.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
@@ -104,9 +105,185 @@ static void absent_donors_keep_their_pages(void **state)
 	}
 }
 
+/* The first of those donors that have got a frame and are not @except. */
+static struct donor *asked(const struct donor *except)
+{
+	for (int i = 0; i < s.donors.count; i++)
+		if (&s.donors.donor[i] != except && s.donors.donor[i].link.tx.count)
+			return &s.donors.donor[i];
+	fail_msg("no donor is asked");
+	return NULL;
+}
+
+static void pass(uint64_t ns)
+{
+	engine_tick(&s.engine, s.engine.now + ns);
+	for (int i = 0; i < s.donors.count; i++)
+		if (s.donors.donor[i].later)
+			mapping_ask_later(&s.replicas, &s.donors.donor[i], now_ns());
+	run();
+}
+
+/* A slab is opened, and one of its donors has granted it. */
+static struct donor *one_of_two(struct donor **granted)
+{
+	begin(3, 2);
+	write_page(0);
+	*granted = asked(NULL);
+	answer(*granted, WIRE_OK);
+	assert_int_equal(answered, 0);
+	return asked(*granted);
+}
+
+static void check_two(void)
+{
+	assert_int_equal(answered, 1);
+	assert_int_equal(failed, 0);
+	assert_int_equal(slab_copies(&slabs[0], COPY_MAPPED), 2);
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (slabs[0].copy[c].state == COPY_MAPPED)
+			assert_true(page_map_is_stored(s.engine.map, 0, (uint8_t)(1u << c)));
+	for (int i = 0; i < s.donors.count; i++)
+		assert_int_equal(s.donors.donor[i].mapping, 0);
+}
+
+/*
+ * A donor does not grant the copy that it was asked for, whether it has answered before the other
+ * one or not: the write waits for a third.
+ */
+static void another_donor_is_asked(void **state)
+{
+	enum { REFUSES, REFUSES_FIRST, GOES_AWAY, IS_LOST, CASES };
+
+	for (int end = 0; end < CASES; end++) {
+		struct donor *granted, *other = one_of_two(&granted);
+
+		if (end == REFUSES_FIRST) {
+			device_end();
+			begin(3, 2);
+			write_page(0);
+			other = asked(NULL);
+			granted = asked(other);
+		}
+		if (end == GOES_AWAY)
+			donor_part(other, "cut");
+		else if (end == IS_LOST)
+			donor_lose(other, "killed");
+		else
+			answer(other, WIRE_NO_SPACE);
+		if (end == REFUSES_FIRST)
+			answer(granted, WIRE_OK);
+		run();
+		assert_int_equal(answered, 0);
+		answer(asked(granted), WIRE_OK);
+		check_two();
+		device_end();
+	}
+}
+
+/* The donor that has granted its copy disconnects before the other one has answered. */
+static void one_that_has_granted_is_replaced(void **state)
+{
+	for (int lost = 0; lost < 2; lost++) {
+		struct donor *granted, *other = one_of_two(&granted);
+
+		if (lost)
+			donor_lose(granted, "killed");
+		else
+			donor_part(granted, "cut");
+		answer(other, WIRE_OK);
+		assert_int_equal(answered, 0);
+		answer(asked(other), WIRE_OK);
+		check_two();
+		device_end();
+	}
+}
+
+/* Without another donor, or in the end, the write takes what there is. */
+static void no_donor_is_left(void **state)
+{
+	for (int late = 0; late < 2; late++) {
+		struct donor *granted, *other = one_of_two(&granted);
+
+		if (late)
+			pass(60 * SECOND);
+		for (int i = 0; i < s.donors.count && !late; i++)
+			if (&s.donors.donor[i] != granted && &s.donors.donor[i] != other)
+				s.donors.donor[i].free = s.donors.donor[i].room = 0;
+		answer(other, WIRE_NO_SPACE);
+		assert_int_equal(answered, 1);
+		assert_int_equal(failed, 0);
+		assert_int_equal(slab_copies(&slabs[0], COPY_MAPPED), 1);
+		device_end();
+	}
+}
+
+static void fill_queue(struct donor *d)
+{
+	struct wire_frame f = { .op = WIRE_PING };
+
+	while (donor_has_room(d))
+		stream_push(&d->link.tx, &f, NULL, 0);
+}
+
+static void empty_queue(struct donor *d)
+{
+	d->link.tx.head = d->link.tx.count = 0;
+}
+
+/* The queue of one of two donors is full: the write waits for it, but not for ever. */
+static void a_full_queue(void **state)
+{
+	struct donor *full = &s.donors.donor[1];
+
+	for (int stays = 0; stays < 2; stays++) {
+		begin(2, 2);
+		fill_queue(full);
+		write_page(0);
+		answer(&s.donors.donor[0], WIRE_OK);
+		pass(SECOND);
+		assert_int_equal(answered, 0);
+		if (!stays)
+			empty_queue(full);
+		pass(SECOND + 1);
+		if (!stays) {
+			assert_int_equal(answered, 0);
+			answer(full, WIRE_OK);
+			check_two();
+		}
+		assert_int_equal(answered, 1);
+		assert_int_equal(failed, 0);
+		assert_int_equal(full->copies, !stays);
+		assert_int_equal(full->later + full->mapping, 0);
+		device_end();
+	}
+}
+
+/* One of three refuses when the queue of the third is full. */
+static void a_refusal_and_a_full_queue(void **state)
+{
+	struct donor *granted, *other = one_of_two(&granted), *full = s.donors.donor;
+
+	while (full == granted || full == other)
+		full++;
+	fill_queue(full);
+	answer(other, WIRE_NO_SPACE);
+	assert_int_equal(answered, 0);
+	empty_queue(full);
+	pass(SECOND / 10);
+	answer(full, WIRE_OK);
+	check_two();
+	device_end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(another_donor_is_asked),
+		cmocka_unit_test(one_that_has_granted_is_replaced),
+		cmocka_unit_test(no_donor_is_left),
+		cmocka_unit_test(a_full_queue),
+		cmocka_unit_test(a_refusal_and_a_full_queue),
 		cmocka_unit_test(absent_donors_keep_their_pages),
 	};
 

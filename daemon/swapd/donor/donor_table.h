@@ -90,7 +90,7 @@ struct donor {
 	uint64_t stayed;         /* ns: last tick at which it was not leaving */
 	uint32_t copies;         /* of slabs, MAPPED or MAPPING */
 	uint32_t mapping;        /* unanswered MAPs (their copies are counted above) and REMAPs */
-	uint32_t later;          /* of these MAPs, refused for now: to be sent again */
+	uint32_t later;          /* of these MAPs, refused for now or not sent yet: to be sent */
 	uint64_t mapping_since;  /* ns: none of them is older; while there are any */
 	uint64_t since;          /* ns: start of the present state */
 	uint64_t retry_at, backoff; /* ns */

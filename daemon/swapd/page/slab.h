@@ -60,6 +60,7 @@ struct slab {
 	bool lost;            /* its last copy was lost */
 	uint8_t jobs;         /* repair's requests in flight */
 	uint16_t target;      /* donor + 1 for the next copy; 0 = any */
+	uint64_t open_until;  /* ns: until then a first copy that is refused is asked elsewhere */
 	uint64_t not_before;  /* ns: no donor is asked earlier */
 	uint64_t rewrite_at;  /* ns: earliest retry of pages that the backup failed to store */
 	uint64_t idle_since;  /* ns: time since it has copies but no live page; 0 = not so */
