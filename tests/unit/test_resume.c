@@ -392,6 +392,71 @@ static void requests_come_first(void **state)
 	end();
 }
 
+/* The donor answers @f by @status. */
+static void answer(struct wire_frame f, enum wire_status status)
+{
+	f.direction = WIRE_REPLY;
+	f.status = status;
+	f.length = 0;
+	assert_int_equal(donor_frame(d, &f, NULL), 0);
+	run();
+}
+
+/*
+ * RELEASE is answered before the last REMAP, and a slab is requested in between: whichever answer
+ * is the last ends the absence.
+ */
+static void the_last_answer_ends_an_absence(void **state)
+{
+	static const enum wire_status statuses[] = { WIRE_OK, WIRE_NO_SPACE };
+	struct wire_frame last;
+	uint32_t n;
+
+	for (int i = 0; i < 2; i++) {
+		begin(&transport_fake);
+		request(SLOT_DISCARD, 0, SLAB_PAGES);
+		assert_true(mapping_unmap(&s.replicas, 0, 0));
+		cut();
+		come_back();
+		for (deliver(); d->release == RELEASE_UNSENT; deliver())
+			reply(frame_count);
+		for (n = 0; frames[n].op != WIRE_RELEASE;)
+			n++;
+		last = frames[n - 1];
+		answer(frames[n], WIRE_OK);
+		reply(n - 1);
+		request(SLOT_WRITE, 0, 1);
+		frame_count = 0;
+		deliver();
+		assert_int_equal(frames[0].op, WIRE_MAP);
+		answer(last, WIRE_OK);
+		assert_true(donor_is_away(d));
+		answer(frames[0], statuses[i]);
+		assert_false(donor_is_away(d));
+		assert_int_equal(d->copies, SLABS - i);
+		end();
+	}
+}
+
+/* So does the end of the last slab that could not be reached here, which nothing answers. */
+static void a_slab_given_up_ends_an_absence(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	come_back();
+	for (deliver(); d->release == RELEASE_UNSENT; deliver())
+		reply(frame_count);
+	/* As when its REMAP was answered and mapping it here failed. */
+	slabs[0].copy[0].state = COPY_AWAY;
+	reply(frame_count);
+	assert_true(donor_is_away(d));
+	d->copies--;
+	slab_lose(&slabs[0], 0);
+	donors_tick(&s.donors, now_ns());
+	assert_false(donor_is_away(d));
+	end();
+}
+
 /* Slabs that take milliseconds to map here leave time for requests in between. */
 static void a_few_mappings_at_a_time(void **state)
 {
@@ -532,6 +597,8 @@ int main(void)
 		cmocka_unit_test(no_late_hello),
 		cmocka_unit_test(a_line_now_and_then),
 		cmocka_unit_test(requests_come_first),
+		cmocka_unit_test(the_last_answer_ends_an_absence),
+		cmocka_unit_test(a_slab_given_up_ends_an_absence),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),
 		cmocka_unit_test(ticks_are_short),

@@ -803,6 +803,11 @@ void donors_tick(struct donors *ds, uint64_t now)
 				ds->events->ask_later(ds->owner, d, now);
 			if (d->state == DONOR_UP && donor_is_away(d) && now >= d->retry_at)
 				ds->events->resume(ds->owner, d);
+			/* Its last copy that was AWAY may have been given up meanwhile. */
+			if (d->state == DONOR_UP && donor_is_away(d) &&
+			    d->release == RELEASE_ANSWERED &&
+			    ds->events->released(ds->owner, d))
+				donor_lose(d, "it broke the protocol");
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
 			    (!donor_is_away(d) || d->release == RELEASE_ANSWERED) &&
 			    donor_has_room(d))

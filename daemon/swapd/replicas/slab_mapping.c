@@ -567,7 +567,8 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 		count_add(&rs->engine->counters->maps, 1);
 	}
 	engine_slab_settled(rs->engine, index);
-	return 0;
+	/* RELEASE and all REMAPs may be answered. */
+	return mapping_released(rs, d);
 }
 
 /*

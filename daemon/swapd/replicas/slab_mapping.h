@@ -58,8 +58,8 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 void mapping_resume(struct replicas *rs, struct donor *d);
 int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 /*
- * RELEASE is answered, or a REMAP behind it: ends the absence of @d if no copy is AWAY there.
- * Returns 0 or -errno.
+ * RELEASE is answered, or a REMAP or MAP behind it, or a copy was dropped: ends the absence of @d
+ * if no copy is AWAY there and nothing is in flight.  Returns 0 or -errno.
  */
 int mapping_released(struct replicas *rs, struct donor *d);
 
