@@ -8,6 +8,7 @@
 #include "device_world.h"
 #include "swapd/donor/session.h"
 #include "swapd/page/page_map.h"
+#include "swapd/replicas/repair.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/request/engine.h"
 
@@ -276,6 +277,70 @@ static void a_refusal_and_a_full_queue(void **state)
 	device_end();
 }
 
+static uint32_t mapped;
+
+static int map(struct link *l, struct mapping *m)
+{
+	mapped++;
+	m->memory = (uint8_t *)&mapped;
+	m->size = 64 << 20;
+	return 0;
+}
+
+static void unmap(struct mapping *m)
+{
+	assert_ptr_equal(m->memory, &mapped);
+	assert_int_equal(m->size, 64 << 20);
+	assert_in_range(mapped, 1, UINT32_MAX);
+	mapped--;
+}
+
+static const struct transport transport_here = {
+	.name = "here", .maps_here = true, .map = map, .unmap = unmap, .submit = transfer_at_once,
+};
+
+/*
+ * A donor on this machine disconnects: its slabs leave the tables at once, and this process a few
+ * at a time.  Those that find no place on the list do so at once.
+ */
+static void a_few_unmappings_at_a_time(void **state)
+{
+	enum { MANY = 40, A_TICK = 4, LISTED = 32 };
+	struct donor *d = s.donors.donor;
+	struct error e = { 0 };
+
+	for (int lost = 0; lost < 2; lost++) {
+		uint32_t left = LISTED;
+
+		device_begin(&(struct device_setup){ .slabs = MANY, .slab_pages = SLAB_PAGES,
+						     .donors = 1, .replicas = 1, .queue = QUEUE,
+						     .version = WIRE_VERSION,
+						     .transport = &transport_here });
+		assert_int_equal(unmappings_init(&s.replicas.unmappings, LISTED, &e), 0);
+		d->grace = 30 * SECOND;
+		s.donors.env.slab = 64 << 20;
+		mapped = 0;
+		for (uint32_t i = 0; i < MANY; i++) {
+			write_page(i * SLAB_PAGES);
+			grant();
+		}
+		assert_int_equal(mapped, MANY);
+		if (lost)
+			donor_lose(d, "killed");
+		else
+			donor_part(d, "cut");
+		assert_int_equal(slab_count(&s.engine.table, SLAB_MAPPED), 0);
+		assert_int_equal(slab_count(&s.engine.table, lost ? SLAB_LOST : SLAB_AWAY), MANY);
+		for (; left; left -= A_TICK) {
+			assert_int_equal(mapped, left);
+			repair_tick(&s.replicas, now_ns());
+		}
+		assert_int_equal(mapped, 0);
+		unmappings_free(&s.replicas.unmappings);
+		device_end();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +349,7 @@ int main(void)
 		cmocka_unit_test(no_donor_is_left),
 		cmocka_unit_test(a_full_queue),
 		cmocka_unit_test(a_refusal_and_a_full_queue),
+		cmocka_unit_test(a_few_unmappings_at_a_time),
 		cmocka_unit_test(absent_donors_keep_their_pages),
 	};
 

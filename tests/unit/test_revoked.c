@@ -28,7 +28,7 @@ static int map(struct link *l, struct mapping *m)
 	return 0;
 }
 
-static void unmap(struct link *l, struct mapping *m)
+static void unmap(struct mapping *m)
 {
 	assert_in_range(mapped, 1, SLABS * DONORS);
 	mapped--;

@@ -658,7 +658,7 @@ bool mapping_unmap(struct replicas *rs, uint32_t index, int copy)
 		return false;
 	page_map_replica_gone(rs->engine->map, index, copy);
 	if (d->link.transport->unmap)
-		d->link.transport->unmap(&d->link, &c->mapping);
+		d->link.transport->unmap(&c->mapping);
 	send_unmap(d, index, &c->mapping);
 	d->copies--;
 	slab_drop(slab, copy);
@@ -682,8 +682,7 @@ void mapping_away(struct replicas *rs, struct donor *d)
 		if (c < 0)
 			continue;
 		if (slab->copy[c].state == COPY_MAPPED) {
-			if (d->link.transport->unmap)
-				d->link.transport->unmap(&d->link, &slab->copy[c].mapping);
+			unmap_later(&rs->unmappings, d->link.transport, &slab->copy[c].mapping);
 			slab_part(slab, c);
 		} else if (slab->copy[c].state == COPY_MAPPING) {
 			/* If the donor has granted it, RELEASE ends the loan. */
@@ -731,8 +730,8 @@ void mapping_lost(struct replicas *rs, struct donor *d)
 
 		if (c < 0)
 			continue;
-		if (slab->copy[c].state == COPY_MAPPED && d->link.transport->unmap)
-			d->link.transport->unmap(&d->link, &slab->copy[c].mapping);
+		if (slab->copy[c].state == COPY_MAPPED)
+			unmap_later(&rs->unmappings, d->link.transport, &slab->copy[c].mapping);
 		slab_lose(slab, c);
 		d->copies--;
 		page_map_replica_gone(rs->engine->map, i, c);
@@ -769,7 +768,7 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 		    copy->mapping.generation != loan.generation)
 			continue;
 		if (d->link.transport->unmap)
-			d->link.transport->unmap(&d->link, &copy->mapping);
+			d->link.transport->unmap(&copy->mapping);
 		/* Now its memory is free. */
 		if (d->link.transport->maps_here && donor_has_room(d))
 			send_unmap(d, i, &copy->mapping);
