@@ -277,6 +277,54 @@ static void a_refusal_and_a_full_queue(void **state)
 	device_end();
 }
 
+/* A tick, as the loop makes it. */
+static void tick(void)
+{
+	engine_tick(&s.engine, s.engine.now + SECOND / 10);
+	repair_tick(&s.replicas, now_ns() + 60 * SECOND);
+	run();
+	while (repair_run(&s.replicas))
+		;
+	run();
+	grant();
+}
+
+/*
+ * A read waits for a page that only an absent donor has, and repair wants the slab to itself, to
+ * release another copy of it: other pages are read meanwhile.
+ */
+static void other_pages_are_read(void **state)
+{
+	struct donor *recalls;
+
+	begin(3, 1);
+	write_page(0);
+	grant();
+	all_go_away();
+	write_page(1);
+	recalls = asked(NULL);
+	grant();
+	slabs[0].copy[slab_copy_at(&slabs[0], recalls->index)].leaving = true;
+	answered = 0;
+	request(SLOT_READ, 0, 1);
+	for (uint32_t i = 1; i <= 10; i++) {
+		tick();
+		request(SLOT_READ, 1, 1);
+		assert_int_equal(answered, i);
+	}
+	/* A third donor has the page. */
+	assert_int_equal(slab_copies(&slabs[0], COPY_MAPPED), 2);
+	assert_int_equal(s.replicas.repair.running, 0);
+	engine_tick(&s.engine, s.engine.now + 60 * SECOND);
+	run();
+	assert_int_equal(answered, 11);
+	assert_int_equal(failed, 1);
+	repair_tick(&s.replicas, now_ns() + 60 * SECOND);
+	assert_int_equal(recalls->copies, 0);
+	assert_int_equal(s.engine.slots.free_count, s.engine.slots.count);
+	device_end();
+}
+
 static uint32_t mapped;
 
 static int map(struct link *l, struct mapping *m)
@@ -349,6 +397,7 @@ int main(void)
 		cmocka_unit_test(no_donor_is_left),
 		cmocka_unit_test(a_full_queue),
 		cmocka_unit_test(a_refusal_and_a_full_queue),
+		cmocka_unit_test(other_pages_are_read),
 		cmocka_unit_test(a_few_unmappings_at_a_time),
 		cmocka_unit_test(absent_donors_keep_their_pages),
 	};

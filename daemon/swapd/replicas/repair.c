@@ -243,6 +243,11 @@ static bool alone(struct replicas *rs, uint32_t index, int c, enum repair_purpos
 	return true;
 }
 
+void repair_withdrawn(struct replicas *rs, struct slot *slot)
+{
+	job_ended(rs, slot);
+}
+
 static void end_exclusive(struct replicas *rs, struct slot *slot)
 {
 	job_ended(rs, slot);
