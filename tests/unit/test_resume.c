@@ -500,6 +500,26 @@ static void progress_is_not_silence(void **state)
 	end();
 }
 
+/*
+ * This process did not run for 5 s: replies may be on their way still, however long ago they were
+ * requested.
+ */
+static void a_pause_is_not_silence(void **state)
+{
+	uint64_t start = now_ns();
+
+	begin(&transport_fake);
+	donor_ping(d, start);
+	s.donors.awake_since = start + 5 * SECOND;
+	donors_tick(&s.donors, start + 5 * SECOND);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_tick(&s.donors, start + 5400 * MS);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_tick(&s.donors, start + 5600 * MS);
+	assert_int_equal(d->state, DONOR_DOWN);
+	end();
+}
+
 static int looks; /* at the whole table, for one tick */
 
 static uint64_t count_oldest(void *owner, const struct donor *of)
@@ -601,6 +621,7 @@ int main(void)
 		cmocka_unit_test(a_slab_given_up_ends_an_absence),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),
+		cmocka_unit_test(a_pause_is_not_silence),
 		cmocka_unit_test(ticks_are_short),
 		cmocka_unit_test(a_suspect_keeps_what_the_backup_lacks),
 		cmocka_unit_test(room_is_awaited_after_a_return),

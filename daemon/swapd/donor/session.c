@@ -685,9 +685,10 @@ static bool waited(uint64_t since, uint64_t now, uint64_t limit)
 static bool is_late(const struct donor *d, uint64_t since, uint64_t now)
 {
 	const struct donors *ds = d->table;
-	uint64_t from = since > d->moved ? since : d->moved;
+	uint64_t from;
 
-	from = from > ds->awake_since ? from : ds->awake_since;
+	since = since > ds->awake_since ? since : ds->awake_since;
+	from = since > d->moved ? since : d->moved;
 	return waited(from, now, ds->deadline) ||
 	       waited(since, now, PATIENCE * ds->deadline);
 }
