@@ -769,8 +769,8 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 			continue;
 		if (d->link.transport->unmap)
 			d->link.transport->unmap(&copy->mapping);
-		/* Now its memory is free. */
-		if (d->link.transport->maps_here && donor_has_room(d))
+		/* Now its memory is free.  The queue has room: no transfer is in it. */
+		if (d->link.transport->maps_here)
 			send_unmap(d, i, &copy->mapping);
 		slab_lose(slab, c);
 		page_map_replica_gone(rs->engine->map, i, c);
