@@ -49,7 +49,7 @@ DEVICE_WORLD := $(B)/obj/tests/unit/device_world.o
 SLOW_DEVICE := $(B)/obj/tests/unit/slow_device.o
 SLOW_TESTS := $(patsubst %,$(B)/tests/unit/test_%,engine forget loans read_order repair request_seal)
 $(SLOW_TESTS): $(SLOW_DEVICE)
-$(SLOW_TESTS) $(patsubst %,$(B)/tests/unit/test_%,admission resume revoked): $(DEVICE_WORLD)
+$(SLOW_TESTS) $(patsubst %,$(B)/tests/unit/test_%,admission replicas resume revoked): $(DEVICE_WORLD)
 
 # Tests of a donor with fake borrowers, too.
 DONOR_WORLD := $(B)/obj/tests/unit/donor_world.o

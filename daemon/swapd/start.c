@@ -256,7 +256,10 @@ static int make_tables(struct swapd *s, struct error *e)
 				     s->options.backup != NULL);
 	if (!s->engine.map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
-	r = seal_device(s, e);
+	r = unmappings_init(&s->replicas.unmappings,
+			    (uint32_t)slabs * (uint32_t)s->replicas.wanted, e);
+	if (!r)
+		r = seal_device(s, e);
 	if (!r)
 		r = slots_init(&s->engine.slots,
 			       s->options.backup ? SLOT_COUNT : s->frontend->slots, e);
@@ -553,5 +556,6 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	shared_free(s->engine.table.slabs, s->engine.table.count * sizeof(*s->engine.table.slabs));
 	page_map_free(&s->engine.map);
 	sealing_free(&s->engine.sealing);
+	unmappings_free(&s->replicas.unmappings);
 	/* struct shared stays, and shows that this is the end. */
 }

@@ -116,6 +116,11 @@ static void resynced(void *rs, struct slot *slot)
 	repair_resynced(rs, slot);
 }
 
+static void withdrawn(void *rs, struct slot *slot)
+{
+	repair_withdrawn(rs, slot);
+}
+
 static void exclusive(void *rs, struct slot *slot)
 {
 	repair_exclusive(rs, slot);
@@ -160,6 +165,7 @@ static void wire_engine(struct swapd *s)
 {
 	static const struct engine_events events = {
 		.wanted = copy_wanted, .room_awaited = room_awaited, .resynced = resynced,
+		.withdrawn = withdrawn,
 		.exclusive = exclusive, .exclusive_backed = exclusive_backed,
 	};
 	struct engine *e = &s->engine;

@@ -99,6 +99,7 @@ static int begin(void **state)
 	assert_int_equal(address_parse("127.0.0.1:1", "donor", &r->address, &e), 0);
 	r->at = r->address;
 	r->used = true;
+	assert_int_equal(donors_prepare(&s->donors), 0);
 	donors_take_over(&s->donors, now_ns());
 	w.d = &s->donors.donor[0];
 	w.d->link.transport = &transport_fake;

@@ -15,7 +15,7 @@
 
 static uint32_t unmapped; /* slabs, by transport_here */
 
-static void unmap(struct link *l, struct mapping *m)
+static void unmap(struct mapping *m)
 {
 	unmapped++;
 }

@@ -172,6 +172,7 @@ static uint64_t fingerprint(void)
 		mix(&h, slab->opening | slab->lost << 1 | (uint64_t)slab->jobs << 8 |
 		    (uint64_t)(slab->idle_since != 0) << 16 |
 		    (uint64_t)(slab->rewrite_at > W.now) << 17 |
+		    (uint64_t)(slab->opening && slab->open_until > m.s.engine.now) << 18 |
 		    (uint64_t)(slab->waiting_head + 1) << 24);
 		for (int c = 0; c < SLAB_COPIES; c++) {
 			const struct copy *k = &slab->copy[c];

@@ -392,6 +392,71 @@ static void requests_come_first(void **state)
 	end();
 }
 
+/* The donor answers @f by @status. */
+static void answer(struct wire_frame f, enum wire_status status)
+{
+	f.direction = WIRE_REPLY;
+	f.status = status;
+	f.length = 0;
+	assert_int_equal(donor_frame(d, &f, NULL), 0);
+	run();
+}
+
+/*
+ * RELEASE is answered before the last REMAP, and a slab is requested in between: whichever answer
+ * is the last ends the absence.
+ */
+static void the_last_answer_ends_an_absence(void **state)
+{
+	static const enum wire_status statuses[] = { WIRE_OK, WIRE_NO_SPACE };
+	struct wire_frame last;
+	uint32_t n;
+
+	for (int i = 0; i < 2; i++) {
+		begin(&transport_fake);
+		request(SLOT_DISCARD, 0, SLAB_PAGES);
+		assert_true(mapping_unmap(&s.replicas, 0, 0));
+		cut();
+		come_back();
+		for (deliver(); d->release == RELEASE_UNSENT; deliver())
+			reply(frame_count);
+		for (n = 0; frames[n].op != WIRE_RELEASE;)
+			n++;
+		last = frames[n - 1];
+		answer(frames[n], WIRE_OK);
+		reply(n - 1);
+		request(SLOT_WRITE, 0, 1);
+		frame_count = 0;
+		deliver();
+		assert_int_equal(frames[0].op, WIRE_MAP);
+		answer(last, WIRE_OK);
+		assert_true(donor_is_away(d));
+		answer(frames[0], statuses[i]);
+		assert_false(donor_is_away(d));
+		assert_int_equal(d->copies, SLABS - i);
+		end();
+	}
+}
+
+/* So does the end of the last slab that could not be reached here, which nothing answers. */
+static void a_slab_given_up_ends_an_absence(void **state)
+{
+	begin(&transport_fake);
+	cut();
+	come_back();
+	for (deliver(); d->release == RELEASE_UNSENT; deliver())
+		reply(frame_count);
+	/* As when its REMAP was answered and mapping it here failed. */
+	slabs[0].copy[0].state = COPY_AWAY;
+	reply(frame_count);
+	assert_true(donor_is_away(d));
+	d->copies--;
+	slab_lose(&slabs[0], 0);
+	donors_tick(&s.donors, now_ns());
+	assert_false(donor_is_away(d));
+	end();
+}
+
 /* Slabs that take milliseconds to map here leave time for requests in between. */
 static void a_few_mappings_at_a_time(void **state)
 {
@@ -432,6 +497,26 @@ static void progress_is_not_silence(void **state)
 	donors_tick(&s.donors, start + 2600 * MS);
 	assert_int_equal(d->state, DONOR_DOWN);
 	assert_true(donor_is_away(d));
+	end();
+}
+
+/*
+ * This process did not run for 5 s: replies may be on their way still, however long ago they were
+ * requested.
+ */
+static void a_pause_is_not_silence(void **state)
+{
+	uint64_t start = now_ns();
+
+	begin(&transport_fake);
+	donor_ping(d, start);
+	s.donors.awake_since = start + 5 * SECOND;
+	donors_tick(&s.donors, start + 5 * SECOND);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_tick(&s.donors, start + 5400 * MS);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_tick(&s.donors, start + 5600 * MS);
+	assert_int_equal(d->state, DONOR_DOWN);
 	end();
 }
 
@@ -532,8 +617,11 @@ int main(void)
 		cmocka_unit_test(no_late_hello),
 		cmocka_unit_test(a_line_now_and_then),
 		cmocka_unit_test(requests_come_first),
+		cmocka_unit_test(the_last_answer_ends_an_absence),
+		cmocka_unit_test(a_slab_given_up_ends_an_absence),
 		cmocka_unit_test(a_few_mappings_at_a_time),
 		cmocka_unit_test(progress_is_not_silence),
+		cmocka_unit_test(a_pause_is_not_silence),
 		cmocka_unit_test(ticks_are_short),
 		cmocka_unit_test(a_suspect_keeps_what_the_backup_lacks),
 		cmocka_unit_test(room_is_awaited_after_a_return),

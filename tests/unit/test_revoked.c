@@ -28,7 +28,7 @@ static int map(struct link *l, struct mapping *m)
 	return 0;
 }
 
-static void unmap(struct link *l, struct mapping *m)
+static void unmap(struct mapping *m)
 {
 	assert_in_range(mapped, 1, SLABS * DONORS);
 	mapped--;
@@ -131,6 +131,25 @@ static void one_of_two_requested(void **state)
 	assert_int_equal(answered, 1);
 	assert_int_equal(failed, 0);
 	assert_int_equal(page_map_count_stored(s.engine.map, 0, slab_copy_at(&slabs[0], 1)), 1);
+	end();
+}
+
+/* The memory of a slab that was mapped here is free: UNMAP says so, however many frames wait. */
+static void with_a_full_queue(void **state)
+{
+	struct wire_frame ping = { .op = WIRE_PING };
+
+	begin(1);
+	request(SLOT_WRITE, 0, 1);
+	grant(d, 1, 1);
+	run();
+	while (donor_has_room(d))
+		stream_push(&d->link.tx, &ping, NULL, 0);
+	revoke(d, 1, 1);
+	assert_int_equal(mapped, 0);
+	while (d->link.tx.count > 1)
+		take(d, WIRE_PING);
+	take(d, WIRE_UNMAP);
 	end();
 }
 
@@ -281,6 +300,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(with_its_grant),
 		cmocka_unit_test(one_of_two_requested),
+		cmocka_unit_test(with_a_full_queue),
 		cmocka_unit_test(behind_unmap),
 		cmocka_unit_test(of_a_recalled_slab),
 		cmocka_unit_test(while_its_donor_is_away),

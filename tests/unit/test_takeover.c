@@ -81,6 +81,7 @@ static struct donor *take_over_donor(const char *text)
 	r->at = r->address;
 	r->identity = IDENTITY;
 	r->used = true;
+	assert_int_equal(donors_prepare(&s.donors), 0);
 	donors_take_over(&s.donors, now_ns());
 	d = &s.donors.donor[s.donors.count - 1];
 	assert_int_equal(d->state, DONOR_DOWN);
@@ -523,6 +524,48 @@ static void who_has_something_is_not_refused(void **state)
 	end();
 }
 
+static int fake_take_over(struct frontend_host *h, struct slot *reading)
+{
+	return 0;
+}
+
+/*
+ * There is no memory for one of two donors: slabs there stay on the table, and this process ends,
+ * if only that donor has a page.  Otherwise the device goes on without it.
+ */
+static void no_memory_for_a_donor(void **state)
+{
+	enum { ONLY_REPLICA, OTHER_REPLICA, IN_THE_BACKUP, CASES };
+	static const struct frontend asked = { .name = "asked", .take_over = fake_take_over };
+
+	for (int which = 0; which < CASES; which++) {
+		struct donor *d;
+
+		begin(which == IN_THE_BACKUP ? BACKUP : NO_BACKUP);
+		s.frontend = &asked;
+		shared.no_claim = true;
+		d = take_over_donor("127.0.0.1:1");
+		copy_at(d, 0);
+		s.donors.donor[1].index = 1;
+		copy_at(&s.donors.donor[1], which == OTHER_REPLICA ? 0 : 1);
+		shared.donors[1] = shared.donors[0];
+		assert_int_equal(address_parse("127.0.0.1:2", "donor", &shared.donors[1].address,
+					       NULL), 0);
+		s.donors.env.transfers = UINT32_MAX - 1000;
+		assert_int_equal(failover(&s), which == ONLY_REPLICA ? -ENOMEM : 0);
+		assert_int_equal(*shared.last_words != 0, which == ONLY_REPLICA);
+		assert_int_equal(slab_copies(&slabs[1], COPY_NONE) == SLAB_COPIES,
+				 which != ONLY_REPLICA);
+		assert_int_equal(page_map_is_stored(s.engine.map, SLAB_PAGES, 1),
+				 which == ONLY_REPLICA);
+		assert_false(page_map_is_stored(s.engine.map, 0, 2));
+		assert_true(s.notes.put > 0);
+		assert_non_null(strstr(s.notes.ring[0].text, "127.0.0.1:2"));
+		s.frontend = &fuse_frontend;
+		end();
+	}
+}
+
 /* --- requests ---------------------------------------------------------------------------- */
 
 static struct slot *answered_write(uint32_t first, uint64_t same, uint64_t sealed)
@@ -580,11 +623,6 @@ static int take_over(struct frontend_host *h, struct slot *reading)
 	failovers++;
 	assert_null(reading);
 	return -EIO;
-}
-
-static int fake_take_over(struct frontend_host *h, struct slot *reading)
-{
-	return 0;
 }
 
 static enum slot_after answer(void *host, struct slot *slot, int error)
@@ -779,6 +817,7 @@ int main(void)
 		cmocka_unit_test(an_unlisted_donor_stays_unlisted),
 		cmocka_unit_test(losses_are_remembered),
 		cmocka_unit_test(who_has_something_is_not_refused),
+		cmocka_unit_test(no_memory_for_a_donor),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
 		cmocka_unit_test(what_is_asked_again),
 		cmocka_unit_test(the_last_content_of_a_page),

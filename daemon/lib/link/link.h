@@ -172,8 +172,11 @@ struct transport {
 	 * cannot reach it.  May be NULL.
 	 */
 	int (*map)(struct link *l, struct mapping *m);
-	/* Undoes map(); no transfer uses @m.  May be NULL. */
-	void (*unmap)(struct link *l, struct mapping *m);
+	/*
+	 * Undoes map(), also after the link is closed; no transfer uses @m.  Only its memory and
+	 * size are looked at.  May be NULL.
+	 */
+	void (*unmap)(struct mapping *m);
 
 	/* Moves data between t->payload and @m.  Cannot fail: a broken link is lost later. */
 	void (*submit)(struct link *l, const struct mapping *m, struct transfer *t);

@@ -62,12 +62,13 @@ static int shm_map(struct link *l, struct mapping *m)
 		return r;
 	}
 	m->memory = memory;
+	m->size = size;
 	return 0;
 }
 
-static void shm_unmap(struct link *l, struct mapping *m)
+static void shm_unmap(struct mapping *m)
 {
-	munmap(m->memory, l->slab_size);
+	munmap(m->memory, m->size);
 	m->memory = NULL;
 }
 

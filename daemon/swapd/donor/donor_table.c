@@ -272,18 +272,43 @@ int donor_new(struct donors *ds, const char *text, struct error *e)
 	return r ? r : donor_make(ds, &a);
 }
 
-void donors_prepare(struct donors *ds)
+/* Makes the entry of record @i, and those before it; 0 or -errno. */
+static int prepare(struct donors *ds, int i)
 {
-	for (int i = 0; i < MAX_DONORS; i++) {
-		const struct donor_record *r = &ds->records[i];
+	int r = 0;
 
-		while (r->used && ds->count <= i)
-			if (add_entry(ds, NULL))
-				return;
-		if (r->used && transport_prepare(&ds->env, &r->address, NULL))
-			return;
-	}
+	while (ds->count <= i && !r)
+		r = add_entry(ds, NULL);
+	return r ? r : transport_prepare(&ds->env, &ds->records[i].address, NULL);
 }
+
+/* Logs the first of them: a standby tries once a second. */
+static void tell_unprepared(struct donors *ds, int i, int error)
+{
+	if (!ds->told_unprepared)
+		note(ds->notes, LOG_LVL_ERR,
+		     "donor %s: the next server cannot use it: %s; raise LimitMEMLOCK= and LimitNOFILE=, or free memory",
+		     ds->records[i].address.text, strerror(-error));
+	ds->told_unprepared = true;
+}
+
+int donors_prepare(struct donors *ds)
+{
+	int result = 0;
+
+	ds->unprepared = 0;
+	for (int i = 0; i < MAX_DONORS; i++) {
+		int r = ds->records[i].used ? prepare(ds, i) : 0;
+
+		if (!r)
+			continue;
+		tell_unprepared(ds, i, r);
+		ds->unprepared |= 1ull << i;
+		result = r;
+	}
+	return result;
+}
+_Static_assert(MAX_DONORS <= 64, "a bit per donor");
 
 void donor_enter(struct donor *d, uint64_t now)
 {
@@ -294,7 +319,6 @@ void donor_enter(struct donor *d, uint64_t now)
 
 void donors_take_over(struct donors *ds, uint64_t now)
 {
-	donors_prepare(ds);
 	for (int i = 0; i < ds->count; i++) {
 		const struct donor_record *r = &ds->records[i];
 		struct donor *d = &ds->donor[i];

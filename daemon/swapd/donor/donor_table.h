@@ -90,7 +90,7 @@ struct donor {
 	uint64_t stayed;         /* ns: last tick at which it was not leaving */
 	uint32_t copies;         /* of slabs, MAPPED or MAPPING */
 	uint32_t mapping;        /* unanswered MAPs (their copies are counted above) and REMAPs */
-	uint32_t later;          /* of these MAPs, refused for now: to be sent again */
+	uint32_t later;          /* of these MAPs, refused for now or not sent yet: to be sent */
 	uint64_t mapping_since;  /* ns: none of them is older; while there are any */
 	uint64_t since;          /* ns: start of the present state */
 	uint64_t retry_at, backoff; /* ns */
@@ -161,6 +161,8 @@ struct donors {
 	struct notes *notes;
 	struct counters *counters;
 	struct donor_record *records; /* MAX_DONORS, in shared memory */
+	uint64_t unprepared;     /* bit per record: those that this process cannot use */
+	bool told_unprepared;    /* the first of these has been logged */
 	struct resolver resolver;
 	/* the device's */
 	const char *device;
@@ -203,10 +205,11 @@ struct donor *donor_at(struct donors *ds, const struct address *a);
 void donor_enter(struct donor *d, uint64_t now);
 
 /*
- * For a successor: donors_prepare() allocates its predecessor's entries; donors_take_over()
- * restores them from the records, not connected, in the loop's thread.
+ * For a successor: donors_prepare() allocates its predecessor's entries, and returns 0 or -errno if
+ * some of them could not be made: donors.unprepared.  donors_take_over() restores entries from the
+ * records, not connected, in the loop's thread.
  */
-void donors_prepare(struct donors *ds);
+int donors_prepare(struct donors *ds);
 void donors_take_over(struct donors *ds, uint64_t now);
 /* Record rarely changing state for a successor: of all donors; of @d. */
 void donors_record(struct donors *ds);

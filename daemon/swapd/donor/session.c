@@ -685,9 +685,10 @@ static bool waited(uint64_t since, uint64_t now, uint64_t limit)
 static bool is_late(const struct donor *d, uint64_t since, uint64_t now)
 {
 	const struct donors *ds = d->table;
-	uint64_t from = since > d->moved ? since : d->moved;
+	uint64_t from;
 
-	from = from > ds->awake_since ? from : ds->awake_since;
+	since = since > ds->awake_since ? since : ds->awake_since;
+	from = since > d->moved ? since : d->moved;
 	return waited(from, now, ds->deadline) ||
 	       waited(since, now, PATIENCE * ds->deadline);
 }
@@ -803,6 +804,11 @@ void donors_tick(struct donors *ds, uint64_t now)
 				ds->events->ask_later(ds->owner, d, now);
 			if (d->state == DONOR_UP && donor_is_away(d) && now >= d->retry_at)
 				ds->events->resume(ds->owner, d);
+			/* Its last copy that was AWAY may have been given up meanwhile. */
+			if (d->state == DONOR_UP && donor_is_away(d) &&
+			    d->release == RELEASE_ANSWERED &&
+			    ds->events->released(ds->owner, d))
+				donor_lose(d, "it broke the protocol");
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
 			    (!donor_is_away(d) || d->release == RELEASE_ANSWERED) &&
 			    donor_has_room(d))

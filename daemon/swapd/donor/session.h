@@ -30,7 +30,10 @@ struct donor_events {
 	void (*lost)(void *owner, struct donor *d);
 	/* Asks @d, which is up, for the next of its replicas that are AWAY. */
 	void (*resume)(void *owner, struct donor *d);
-	/* RELEASE is answered: donor_confirmed() follows when no replica is AWAY. */
+	/*
+	 * RELEASE is answered; called ten times a second from then on.  donor_confirmed() follows
+	 * when no replica is AWAY.
+	 */
 	int (*released)(void *owner, struct donor *d);
 	/* Replies to MAP and REMAP; ACTIVITY, EVICT and REVOKED. */
 	int (*answered)(void *owner, struct donor *d, const struct wire_frame *f);
@@ -41,7 +44,7 @@ struct donor_events {
 	bool (*backed)(void *owner);
 	/* Returns the time in ns since which the oldest MAP or REMAP to @d is in flight. */
 	uint64_t (*oldest)(void *owner, const struct donor *d);
-	/* Ten times a second, while there are MAPs to be sent again to @d. */
+	/* Ten times a second, while there are MAPs to be sent to @d later. */
 	void (*ask_later)(void *owner, struct donor *d, uint64_t now);
 };
 

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum {
-	PAGE_MAP_REPLICAS = 4, /* of a slab, at most */
+	PAGE_MAP_REPLICAS = 7, /* of a slab, at most: masks of them have a bit to spare */
 	PAGE_MAP_BACKUP = PAGE_MAP_REPLICAS, /* as a replica: the backup */
 };
 

@@ -28,9 +28,13 @@
 #include "lib/rules/activity.h"
 #include "page_map.h"
 
-/* One more than replicas: a migrating copy needs one at its new donor. */
+/*
+ * While all donors of a slab are away, their copies keep their entries, and as many others take
+ * writes.  One more: a migrating copy needs one at its new donor.
+ */
+#define REPLICAS_MAX 3
 #define SLAB_COPIES PAGE_MAP_REPLICAS
-#define REPLICAS_MAX (SLAB_COPIES - 1)
+_Static_assert(SLAB_COPIES > 2 * REPLICAS_MAX, "an entry for each of them");
 
 enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
 
@@ -56,6 +60,7 @@ struct slab {
 	bool lost;            /* its last copy was lost */
 	uint8_t jobs;         /* repair's requests in flight */
 	uint16_t target;      /* donor + 1 for the next copy; 0 = any */
+	uint64_t open_until;  /* ns: until then a first copy that is refused is asked elsewhere */
 	uint64_t not_before;  /* ns: no donor is asked earlier */
 	uint64_t rewrite_at;  /* ns: earliest retry of pages that the backup failed to store */
 	uint64_t idle_since;  /* ns: time since it has copies but no live page; 0 = not so */

@@ -29,12 +29,13 @@ struct swapd;
  * Loop thread, in a process that has not served yet; @s is as the supervisor made it.  Waits for
  * donors that have our slabs, for two seconds or two deadlines; then serve_run() can start, while
  * others may still be away.
- * -errno when an only replica cannot be reached from this process, or the kernel does not take its
- * answers: the process has to end, and another one may do better.  shared.last_words has the cause.
+ * -errno when an only replica cannot be reached from this process, its donor cannot be used, or the
+ * kernel does not take its answers: the process has to end, and another one may do better.
+ * shared.last_words has the cause.
  */
 int failover(struct swapd *s);
 
-/* The parts of failover(), in order; donors_take_over() comes before. */
+/* The parts of failover(), in order; donors_prepare() and donors_take_over() come before. */
 void failover_slabs(struct swapd *s);
 int failover_donors(struct swapd *s);
 /* Takes over @slots slots; returns the frontend's result. */

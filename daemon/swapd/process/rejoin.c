@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "failover.h"
+#include "swapd/page/page_map.h"
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/serve.h"
 #include "swapd/swapd.h"
@@ -120,6 +122,47 @@ static void let_go_first(struct swapd *s, uint64_t now)
 	}
 }
 
+/* Returns whether a page is only at donors that this process cannot use. */
+static bool misses_pages(const struct swapd *s)
+{
+	for (uint32_t i = 0; i < s->engine.table.count; i++) {
+		const struct slab *slab = &s->engine.table.slabs[i];
+		uint8_t copies = slab_mapped(slab) | slab_away(slab), missing = 0;
+
+		for (int c = 0; c < SLAB_COPIES; c++)
+			if (copies >> c & 1 && s->donors.unprepared >> slab->copy[c].donor & 1)
+				missing |= (uint8_t)(1u << c);
+		for (int c = 0; missing >> c; c++)
+			if (missing >> c & 1 &&
+			    page_map_is_only(s->engine.map, i, c, copies & (uint8_t)~missing))
+				return true;
+	}
+	return false;
+}
+
+/*
+ * Makes the entries of all donors.  A slab at one without an entry is off the table for good, so a
+ * process that has too little memory for an only replica tries for a while, and then ends: another
+ * one may do better.  Returns 0 or -errno.
+ */
+static int make_entries(struct swapd *s)
+{
+	int r = donors_prepare(&s->donors);
+
+	if (!r || !misses_pages(s))
+		return 0;
+	while (r && now_ns() < s->donors.resume_until) {
+		count_add(&s->shared->beats, 1);
+		usleep(LOOK_MS * 1000);
+		r = donors_prepare(&s->donors);
+	}
+	if (!r || !misses_pages(s))
+		return 0;
+	failover_last_words(s, "donors with only replicas cannot be used: %s; raise LimitMEMLOCK= and LimitNOFILE=, or free memory",
+			    strerror(-r));
+	return r;
+}
+
 void failover_last_words(struct swapd *s, const char *format, ...)
 {
 	va_list args;
@@ -140,6 +183,9 @@ int failover(struct swapd *s)
 	s->donors.resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline :
 			       PATIENCE;
 	s->donors.resume_until = start + s->donors.resume_for;
+	r = make_entries(s);
+	if (r)
+		return r;
 	donors_take_over(&s->donors, start);
 	failover_slabs(s);
 	expect_back(s, start);

@@ -16,8 +16,9 @@
 /* Releases, one frame each, after which donors get the queued frames. */
 #define EMPTIED_BATCH 32
 /*
- * Bytes of slabs per tick that are requested, or released to a donor on this machine: mapping or
- * unmapping takes 3 ms for 64 MiB in which no request is served.  Other releases cost a frame.
+ * Bytes of slabs per tick that are requested, or released to a donor on this machine, and of slabs
+ * that such a donor has left here: mapping or unmapping takes 3 ms for 64 MiB in which no request
+ * is served.  Other releases cost a frame.
  */
 #define MOVED (256u << 20)
 /*
@@ -240,6 +241,11 @@ static bool alone(struct replicas *rs, uint32_t index, int c, enum repair_purpos
 	slot->serial = slab_at(rs, index)->copy[c].serial;
 	engine_start_own(rs->engine, slot);
 	return true;
+}
+
+void repair_withdrawn(struct replicas *rs, struct slot *slot)
+{
+	job_ended(rs, slot);
 }
 
 static void end_exclusive(struct replicas *rs, struct slot *slot)
@@ -475,6 +481,7 @@ void repair_tick(struct replicas *rs, uint64_t now)
 	r->budget = r->budget + share < share ? r->budget + share : share;
 	take_rate(rs, now);
 	mapping_tell_unbacked(rs);
+	unmappings_run(&rs->unmappings, most);
 	r->busy = rs->engine->counters->received - r->received > BUSY;
 	r->received = rs->engine->counters->received;
 	/* In turn, as the first may leave nothing to the second. */

@@ -39,8 +39,12 @@ void repair_tick(struct replicas *rs, uint64_t now);
  */
 bool repair_run(struct replicas *rs);
 
-/* For the engine: a RESYNC has ended; an EXCLUSIVE has its slab; the backup has reached it. */
+/*
+ * For the engine: a RESYNC has ended; an EXCLUSIVE is ended before it began; it has its slab; the
+ * backup has reached it.
+ */
 void repair_resynced(struct replicas *rs, struct slot *slot);
+void repair_withdrawn(struct replicas *rs, struct slot *slot);
 void repair_exclusive(struct replicas *rs, struct slot *slot);
 void repair_exclusive_backed(struct replicas *rs, struct slot *slot);
 

@@ -8,6 +8,7 @@
 
 #include "swapd/donor/session.h"
 #include "swapd/request/engine.h"
+#include "unmapping.h"
 
 #define REPAIR_WORK 8 /* slabs in progress at a time */
 
@@ -41,6 +42,7 @@ struct replicas {
 	uint64_t repair_delay;   /* ns: how long repair waits for donors that are away */
 	uint32_t slots_reserved; /* free slots that repair leaves to requests */
 	struct repair repair;
+	struct unmappings unmappings;
 };
 
 static inline struct slab *slab_at(const struct replicas *rs, uint32_t index)

@@ -13,6 +13,11 @@
 #define PROMISE_PATIENCE (10 * SECOND)
 /* Pause between two lines in the log on slabs that a donor revokes. */
 #define QUIET (10 * SECOND)
+/*
+ * Time, or two deadlines, in which a slab's first copies are requested elsewhere if donors refuse
+ * them, go away or have full queues.  Then a write takes those that there are.
+ */
+#define OPENING (2 * SECOND)
 /* Time for a donor that is back to free places that slabs have lost. */
 #define RETURN (2 * SECOND)
 /*
@@ -24,7 +29,7 @@
 #define REMAPS_HERE 4u
 /* Part of a grace period that is left for what its donor has confirmed. */
 #define GRACE_LEFT SECOND
-/* copy.since of a MAPPING that was refused for now, to be requested again. */
+/* copy.since of a MAPPING that was refused for now, or not sent yet: to be requested later. */
 #define LATER UINT64_MAX
 /* Position of the copy in a tag; the slab's index is below. */
 #define TAG_COPY_SHIFT 32
@@ -53,12 +58,18 @@ enum among { OTHER_MACHINES, ALL_MACHINES };
 /* Whether a donor counts that has just refused a slab that it promised. */
 enum trusted { WILLING, PATIENT };
 
+/* Returns whether another copy of slab @index may be at @d, whether its queue is full or not. */
+static bool may_have(const struct replicas *rs, uint32_t index, enum among among,
+		     const struct donor *d)
+{
+	return donor_takes(d) && slab_copy_at(slab_at(rs, index), d->index) < 0 &&
+	       (among == ALL_MACHINES || !has_neighbour(rs, index, d));
+}
+
 static bool is_candidate(const struct replicas *rs, uint32_t index, enum among among,
 			 const struct donor *d)
 {
-	return donor_takes(d) && donor_has_room(d) &&
-	       slab_copy_at(slab_at(rs, index), d->index) < 0 &&
-	       (among == ALL_MACHINES || !has_neighbour(rs, index, d));
+	return donor_has_room(d) && may_have(rs, index, among, d);
 }
 
 static bool is_trusted(const struct donor *d, enum trusted trusted, uint64_t now)
@@ -141,6 +152,23 @@ static int choose(struct replicas *rs, uint32_t index, enum trusted trusted, uin
 	return donor;
 }
 
+/* Returns a donor that has capacity, but a full queue, or -1. */
+static int choose_behind(const struct replicas *rs, uint32_t index)
+{
+	uint64_t now = now_ns();
+
+	for (int among = OTHER_MACHINES; among <= ALL_MACHINES; among++)
+		for (int i = 0; i < rs->donors->count; i++) {
+			const struct donor *d = &rs->donors->donor[i];
+
+			if (!donor_has_room(d) && is_trusted(d, WILLING, now) &&
+			    (d->free >= rs->donors->env.slab || donor_promised(d)) &&
+			    may_have(rs, index, among, d))
+				return i;
+		}
+	return -1;
+}
+
 /*
  * Returns whether the pages of slabs are in the backup and stay so: a disk that failed to store any
  * page of the device may fail again.  Other replicas do not count: their donors might revoke them
@@ -202,15 +230,17 @@ void mapping_tell_unbacked(struct replicas *rs)
 	rs->told_backed = left;
 }
 
-/* Frees an entry of the slab by giving up a copy that is AWAY and has no page alone. */
+/*
+ * Frees an entry of the slab by giving up a copy that is AWAY and has no page that no MAPPED copy
+ * has: any other that is AWAY may be lost, or be given up next.
+ */
 static bool drop_away(struct replicas *rs, uint32_t index)
 {
 	struct slab *slab = slab_at(rs, index);
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_AWAY || slab->copy[c].since ||
-		    page_map_is_only(rs->engine->map, index, c,
-				     slab_mapped(slab) | slab_away(slab)))
+		    page_map_is_only(rs->engine->map, index, c, slab_mapped(slab)))
 			continue;
 		/* The donor takes the loan back at RELEASE. */
 		rs->donors->donor[slab->copy[c].donor].copies--;
@@ -243,23 +273,49 @@ static bool ask(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	d->room -= d->room < d->link.slab_size ? d->room : d->link.slab_size;
 	d->used += d->memory ? d->link.slab_size : 0;
 	d->copies++;
-	note_mapping(d, d->mapping++, now);
-	send_map(rs, d, index, copy);
+	if (donor_has_room(d)) {
+		note_mapping(d, d->mapping, now);
+		send_map(rs, d, index, copy);
+	} else {
+		slab_at(rs, index)->copy[copy].since = LATER;
+		d->later++;
+	}
+	d->mapping++;
 	return true;
+}
+
+/* Returns whether the first write of @slab may still wait for another donor. */
+static bool may_wait(const struct replicas *rs, const struct slab *slab)
+{
+	return rs->engine->now < slab->open_until;
+}
+
+/* Gives up @copy of slab @index, which was to be requested from @d. */
+static void ask_no_longer(struct replicas *rs, struct donor *d, uint32_t index, int copy)
+{
+	d->later--;
+	d->mapping--;
+	d->copies--;
+	slab_refuse(slab_at(rs, index), copy);
+	engine_slab_settled(rs->engine, index);
 }
 
 void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 {
-	for (uint32_t i = 0; i < rs->engine->table.count && donor_has_room(d); i++) {
+	for (uint32_t i = 0; i < rs->engine->table.count && d->later; i++) {
 		struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
 
 		if (c < 0 || slab->copy[c].state != COPY_MAPPING || slab->copy[c].since != LATER)
 			continue;
-		slab->copy[c].since = now;
-		d->later--;
-		note_mapping(d, d->mapping, now);
-		send_map(rs, d, i, c);
+		if (donor_has_room(d)) {
+			slab->copy[c].since = now;
+			d->later--;
+			note_mapping(d, d->mapping, now);
+			send_map(rs, d, i, c);
+		} else if (slab->opening && !may_wait(rs, slab)) {
+			ask_no_longer(rs, d, i, c);
+		}
 	}
 }
 
@@ -309,16 +365,48 @@ bool mapping_add(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	return true;
 }
 
+/* Requests first copies of the slab at @index; returns whether all that are wanted are coming. */
+static bool open_copies(struct replicas *rs, uint32_t index, enum trusted trusted, uint64_t now)
+{
+	struct slab *slab = slab_at(rs, index);
+	int n = slab_copies(slab, COPY_MAPPED) + slab_copies(slab, COPY_MAPPING);
+
+	for (; n < rs->wanted; n++) {
+		int donor = choose(rs, index, trusted, &rs->seed);
+
+		/* The first one is worth no wait for a queue: there may be a backup. */
+		if (donor < 0 && n)
+			donor = choose_behind(rs, index);
+		if (donor < 0 || !ask(rs, index, donor, now))
+			return false;
+		slab->opening = true;
+	}
+	return true;
+}
+
 bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
+	uint64_t deadlines = 2 * rs->donors->deadline;
 
 	/* Without a backup a write has no other place, and donors may have free capacity by now. */
 	if (backup_there(&rs->engine->backup) && now < slab->not_before)
 		return false;
-	for (int i = 0; i < rs->wanted; i++)
-		slab->opening |= mapping_add(rs, index, -1, now);
+	slab->open_until = rs->engine->now + (deadlines > OPENING ? deadlines : OPENING);
+	if (!open_copies(rs, index, PATIENT, now))
+		slab->not_before = now + SECOND;
 	return slab->opening;
+}
+
+/*
+ * A copy of the slab at @index is refused, revoked or at a donor that disconnects.  If that happens
+ * while it is @opening, requests another one: its first write is answered when as many copies as
+ * are wanted have it.
+ */
+static void open_elsewhere(struct replicas *rs, uint32_t index, bool opening)
+{
+	if (opening && may_wait(rs, slab_at(rs, index)))
+		open_copies(rs, index, WILLING, now_ns());
 }
 
 void mapping_retry(struct replicas *rs)
@@ -443,6 +531,7 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 {
 	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
 	struct slab *slab = index < rs->engine->table.count ? slab_at(rs, index) : NULL;
+	bool opening;
 	int r = 0;
 
 	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_MAPPING ||
@@ -458,6 +547,7 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 	if (r == -EPROTO)
 		return r;
 	d->mapping--;
+	opening = slab->opening;
 	if (f->status || r) {
 		if (r) {
 			give_back(rs, d, f, r);
@@ -469,6 +559,7 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 		d->copies--;
 		slab_refuse(slab, (int)c);
 		count_add(&rs->engine->counters->map_refusals, 1);
+		open_elsewhere(rs, index, opening);
 	} else {
 		d->short_since = 0;
 		slab_grant(slab, (int)c, f->slab, f->generation,
@@ -476,7 +567,8 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 		count_add(&rs->engine->counters->maps, 1);
 	}
 	engine_slab_settled(rs->engine, index);
-	return 0;
+	/* RELEASE and all REMAPs may be answered. */
+	return mapping_released(rs, d);
 }
 
 /*
@@ -566,7 +658,7 @@ bool mapping_unmap(struct replicas *rs, uint32_t index, int copy)
 		return false;
 	page_map_replica_gone(rs->engine->map, index, copy);
 	if (d->link.transport->unmap)
-		d->link.transport->unmap(&d->link, &c->mapping);
+		d->link.transport->unmap(&c->mapping);
 	send_unmap(d, index, &c->mapping);
 	d->copies--;
 	slab_drop(slab, copy);
@@ -585,12 +677,12 @@ void mapping_away(struct replicas *rs, struct donor *d)
 	for (uint32_t i = 0; d->copies && i < rs->engine->table.count; i++) {
 		struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
+		bool opening = slab->opening;
 
 		if (c < 0)
 			continue;
 		if (slab->copy[c].state == COPY_MAPPED) {
-			if (d->link.transport->unmap)
-				d->link.transport->unmap(&d->link, &slab->copy[c].mapping);
+			unmap_later(&rs->unmappings, d->link.transport, &slab->copy[c].mapping);
 			slab_part(slab, c);
 		} else if (slab->copy[c].state == COPY_MAPPING) {
 			/* If the donor has granted it, RELEASE ends the loan. */
@@ -599,6 +691,7 @@ void mapping_away(struct replicas *rs, struct donor *d)
 		} else {
 			slab->copy[c].since = 0;
 		}
+		open_elsewhere(rs, i, opening);
 	}
 	d->mapping = d->later = 0;
 	d->resume_at = 0;
@@ -633,14 +726,16 @@ void mapping_lost(struct replicas *rs, struct donor *d)
 	for (uint32_t i = 0; d->copies && i < rs->engine->table.count; i++) {
 		struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
+		bool opening = slab->opening;
 
 		if (c < 0)
 			continue;
-		if (slab->copy[c].state == COPY_MAPPED && d->link.transport->unmap)
-			d->link.transport->unmap(&d->link, &slab->copy[c].mapping);
+		if (slab->copy[c].state == COPY_MAPPED)
+			unmap_later(&rs->unmappings, d->link.transport, &slab->copy[c].mapping);
 		slab_lose(slab, c);
 		d->copies--;
 		page_map_replica_gone(rs->engine->map, i, c);
+		open_elsewhere(rs, i, opening);
 	}
 	d->mapping = d->later = 0;
 	/* Only now, with every bit cleared, may requests choose other replicas. */
@@ -667,14 +762,15 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 		struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
 		struct copy *copy = c < 0 ? NULL : &slab->copy[c];
+		bool opening = slab->opening;
 
 		if (!copy || copy->state != COPY_MAPPED || copy->mapping.remote != loan.slab ||
 		    copy->mapping.generation != loan.generation)
 			continue;
 		if (d->link.transport->unmap)
-			d->link.transport->unmap(&d->link, &copy->mapping);
-		/* Now its memory is free. */
-		if (d->link.transport->maps_here && donor_has_room(d))
+			d->link.transport->unmap(&copy->mapping);
+		/* Now its memory is free.  The queue has room: no transfer is in it. */
+		if (d->link.transport->maps_here)
 			send_unmap(d, i, &copy->mapping);
 		slab_lose(slab, c);
 		page_map_replica_gone(rs->engine->map, i, c);
@@ -685,6 +781,7 @@ void mapping_revoked(struct replicas *rs, struct donor *d, struct wire_loan loan
 		d->short_until = now_ns() + SECOND;
 		count_add(&rs->engine->counters->revocations, 1);
 		tell_revoked(rs, d);
+		open_elsewhere(rs, i, opening);
 		engine_slab_settled(rs->engine, i);
 		return;
 	}

@@ -16,7 +16,8 @@ struct replicas;
 
 /*
  * Requests the first copies of the slab at @index, which has none: as many as are wanted and find a
- * donor.  Returns false when it stays without for now.
+ * donor, another one if a donor does not grant its copy.  Returns false when it stays without for
+ * now.
  */
 bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now);
 
@@ -26,7 +27,10 @@ bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now);
  */
 bool mapping_add(struct replicas *rs, uint32_t index, int donor, uint64_t now);
 
-/* Ten times a second: requests again MAPs that @d, which is up, has refused. */
+/*
+ * Ten times a second: requests copies from @d, which is up, that it has refused for now or had no
+ * room for in its queue.
+ */
 void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now);
 
 /*
@@ -54,8 +58,8 @@ int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 void mapping_resume(struct replicas *rs, struct donor *d);
 int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 /*
- * RELEASE is answered, or a REMAP behind it: ends the absence of @d if no copy is AWAY there.
- * Returns 0 or -errno.
+ * RELEASE is answered, or a REMAP or MAP behind it, or a copy was dropped: ends the absence of @d
+ * if no copy is AWAY there and nothing is in flight.  Returns 0 or -errno.
  */
 int mapping_released(struct replicas *rs, struct donor *d);
 

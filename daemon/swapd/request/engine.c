@@ -164,16 +164,9 @@ static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
 	slot_append(&e->slots, &e->slots.ready, slot);
 }
 
-/* Unblocks the requests that waited for @slot: engine_run() continues them. */
-static void finish(struct engine *e, struct slot *slot, enum slot_after after)
+/* Makes blocked requests ready that conflict with no other one now: engine_run() begins them. */
+static void unblock(struct engine *e)
 {
-	e->small_expected -= e->small_expected && is_large(slot);
-	slot_retire(&e->slots, slot);
-	slot->answered = true;
-	if (after == SLOT_KEPT)
-		slot_renew(slot);
-	else if (!slot->backing)
-		slot_put(&e->slots, slot);
 	for (int i = e->slots.blocked.head, next; i >= 0; i = next) {
 		struct slot *b = &e->slots.slot[i];
 
@@ -187,6 +180,19 @@ static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 		if (!waits_for_small(e, b))
 			make_ready(e, b, WAIT_BEGIN);
 	}
+}
+
+/* Ends @slot and unblocks those that waited for it. */
+static void finish(struct engine *e, struct slot *slot, enum slot_after after)
+{
+	e->small_expected -= e->small_expected && is_large(slot);
+	slot_retire(&e->slots, slot);
+	slot->answered = true;
+	if (after == SLOT_KEPT)
+		slot_renew(slot);
+	else if (!slot->backing)
+		slot_put(&e->slots, slot);
+	unblock(e);
 }
 
 /* Answers @slot with @error (0 or -errno) and unblocks those that waited for it. */
@@ -352,6 +358,7 @@ static bool came(struct engine *e, struct slot *slot, int copy)
 
 /* Bit of slot.pending: transfers are still being submitted. */
 #define SUBMITTING (1u << 7)
+_Static_assert(SLAB_COPIES <= 7, "a bit for each, and this one");
 
 /* Completes the present run of @slot, whose transfers have all succeeded. */
 static void run_done(struct slot *slot)
@@ -535,6 +542,31 @@ static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot
 	slab->waiting_tail = list.tail;
 }
 
+/*
+ * Ends each EXCLUSIVE that waits for @slot, which waits for a donor itself: all later requests of
+ * the slab would wait behind it.  Repair starts another one.
+ */
+static void withdraw_exclusives(struct engine *e, const struct slot *slot)
+{
+	uint32_t end = slot->first + slot->count;
+	bool any = false;
+
+	for (int i = e->slots.blocked.head, next; i >= 0; i = next) {
+		struct slot *b = &e->slots.slot[i];
+
+		next = b->next;
+		if (b->kind != SLOT_EXCLUSIVE || b->first >= end ||
+		    slot->first >= b->first + b->count)
+			continue;
+		slot_remove(&e->slots, &e->slots.blocked, b);
+		e->events->withdrawn(e->owner, b);
+		slot_put(&e->slots, b);
+		any = true;
+	}
+	if (any)
+		unblock(e);
+}
+
 /* Waits for a place of its page; returns false when @slot has done so for @patience. */
 static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 {
@@ -546,6 +578,7 @@ static bool hold(struct engine *e, struct slot *slot, uint64_t patience)
 	e->held++;
 	e->resyncs_held += slot->kind == SLOT_RESYNC;
 	wait_for_slab(e, slab_of_page(&e->table, slot->first + slot->cursor), slot);
+	withdraw_exclusives(e, slot);
 	return true;
 }
 

@@ -37,8 +37,12 @@ struct engine_events {
 	bool (*wanted)(void *owner, uint32_t slab);
 	/* Returns whether slabs may become free soon: a donor is away, just back, or behind. */
 	bool (*room_awaited)(void *owner);
-	/* For repair: RESYNC has ended; EXCLUSIVE has its slab; the backup reached it. */
+	/*
+	 * For repair: RESYNC has ended; EXCLUSIVE, which has not begun, is ended; has its slab; the
+	 * backup reached it.
+	 */
 	void (*resynced)(void *owner, struct slot *slot);
+	void (*withdrawn)(void *owner, struct slot *slot);
 	void (*exclusive)(void *owner, struct slot *slot);
 	void (*exclusive_backed)(void *owner, struct slot *slot);
 };
