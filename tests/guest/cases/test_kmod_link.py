@@ -525,6 +525,28 @@ def test_requests_that_wait_hinder_no_others(kernel_device, keeper, second, seal
     assert failed == []
 
 
+def test_reads_wait_for_their_donor_if_the_backup_fails(kernel_device, keeper, disk):
+    """The donor and the disk have all pages; the donor is away, and the disk returns errors."""
+    ram = disk()
+    d = kernel_device(backup=ram.path)
+    session = d.connect()
+    d.map(session, BOTH)
+    fill(d, 1)
+    d.wait_behind()
+    keeper.pull()
+    wait_state(d, session, "away")
+    ram.fail()
+    told = []
+    reader = threading.Thread(target=lambda: told.append(d.bad(0, 64, 1)))
+    reader.start()
+    wait_for(lambda: d.counts()["away_waits"] or not reader.is_alive(), 60, "it does not wait")
+    keeper.put_back()
+    reader.join()
+    assert told == [[]]
+    n = d.counts()
+    assert n["backup_errors"] > 0 and n["read_failed"] == 0
+
+
 def test_reads_wait_no_longer_than_away_timeout(kernel_device, keeper):
     parameter = Path("/sys/module/ebb_swap/parameters/away_timeout")
     d = kernel_device()

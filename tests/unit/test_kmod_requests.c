@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The kernel module's reads, writes and copies, whose donors and disk are the test's. */
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include "kmod_block.h"
+
+#include "kmod-swap/slab.c"
+#include "kmod-swap/span.c"
+#define donor_done read_donor_done
+#define backup_done read_backup_done
+#include "kmod-swap/read.c"
+#undef donor_done
+#undef backup_done
+#define donor_done write_donor_done
+#define backup_done write_backup_done
+#include "kmod-swap/write.c"
+#undef donor_done
+#undef backup_done
+#include "kmod-swap/copy.c"
+
+#include <cmocka.h>
+
+enum { PAGES = 256, STEPS = 10000 };
+
+unsigned long jiffies;
+
+static struct {
+	struct ebb_device device;
+	struct ebb_slab slab;
+	struct ebb_counts counts;
+	struct ebb_session session[2];
+	struct {
+		struct request rq;
+		struct ebb_io io;
+	} tag;
+	struct work_struct *queued;  /* NULL = the request or the copier does not continue */
+	bool ended, backup_fails;
+	blk_status_t status;
+	u64 ns;                      /* clock */
+	u64 transfer_ns;             /* that a transfer of the copier takes */
+	unsigned long slept_us;
+	struct ebb_transfer *transfer; /* of the copier, in flight */
+	void (*flies)(void);         /* called while it is */
+} w;
+
+static struct ebb_place *place(enum ebb_at at)
+{
+	return &w.slab.hold.at[at];
+}
+
+static void session_is(int which, u32 state)
+{
+	w.session[which].life.now = state;
+	atomic_set(&w.session[which].state, (int)state);
+}
+
+static void map(enum ebb_at at, int session)
+{
+	*place(at) = (struct ebb_place){ .session = &w.session[session], .epoch = ++w.slab.epoch };
+	session_is(session, EBB_SWAP_LIVE);
+}
+
+/* A device of one slab with a backup. */
+static int begin(void **state)
+{
+	memset(&w, 0, sizeof(w));
+	w.device.pages = w.device.slab_pages = PAGES;
+	w.device.slab_shift = 8;
+	w.device.slab_count = 1;
+	w.device.deadline = 1000;
+	w.device.counts = &w.counts;
+	assert_int_equal(ebb_slabs_init(&w.device), 0);
+	free(w.device.slabs);
+	w.device.slabs = &w.slab;
+	INIT_LIST_HEAD(&w.slab.active);
+	INIT_LIST_HEAD(&w.slab.waiting);
+	INIT_LIST_HEAD(&w.slab.stuck);
+	w.slab.hold.copies = EBB_SWAP_DONOR | EBB_SWAP_BACKUP;
+	w.device.backup.bdev = &w;
+	for (int i = 0; i < 2; i++) {
+		w.session[i].device = &w.device;
+		w.session[i].ref.count = 1;
+	}
+	assert_int_equal(ebb_copier_init(&w.device), 0);
+	jiffies = 1000;
+	return 0;
+}
+
+static int end(void **state)
+{
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(w.session[i].ref.count, 1);
+	assert_true(list_empty(&w.slab.active));
+	ebb_copier_free(&w.device);
+	w.device.slabs = NULL;
+	ebb_slabs_free(&w.device);
+	return 0;
+}
+
+/* Begins a request for @count pages from @first on. */
+static struct ebb_io *io_new(u64 first, u32 count, bool write)
+{
+	struct ebb_io *io = &w.tag.io;
+
+	memset(&w.tag, 0, sizeof(w.tag));
+	io->device = &w.device;
+	io->slab = &w.slab;
+	io->span = (struct ebb_span){ .first = first, .count = count, .write = write };
+	INIT_LIST_HEAD(&io->span.node);
+	io->transfer[1].index = 1;
+	assert_true(ebb_span_start(&w.slab, &io->span));
+	w.ended = false;
+	return io;
+}
+
+/* Continues the request until it has ended or @ms have passed; returns whether it has ended. */
+static bool io_run(struct ebb_io *io, unsigned int ms)
+{
+	unsigned long until = jiffies + msecs_to_jiffies(ms);
+
+	for (int i = 0; w.queued && !w.ended && time_before(jiffies, until); i++) {
+		assert_true(i < STEPS);
+		w.queued = NULL;
+		/* Most continue after a pause; a tick each is exact enough. */
+		jiffies++;
+		switch (io->step) {
+		case EBB_STEP_READ:
+			ebb_read_go(io, NULL);
+			break;
+		case EBB_STEP_WRITE:
+			ebb_write_go(io, NULL);
+			break;
+		case EBB_STEP_BACKUP:
+			if (io->span.write)
+				ebb_write_backup(io);
+			else
+				ebb_read_backup(io);
+			break;
+		default:
+			fail();
+		}
+	}
+	return w.ended;
+}
+
+/* --- what the module calls --- */
+
+void *kzalloc(size_t size, int flags)
+{
+	return calloc(1, size);
+}
+
+void kfree(void *p)
+{
+	free(p);
+}
+
+void world_lock(bool *held, bool spin)
+{
+	assert_false(*held);
+	*held = true;
+}
+
+void world_unlock(bool *held, bool spin)
+{
+	*held = false;
+}
+
+void world_queue(struct work_struct *work)
+{
+	w.queued = work;
+}
+
+void cancel_work_sync(struct work_struct *work)
+{
+	w.queued = NULL;
+}
+
+u64 ktime_get_ns(void)
+{
+	return w.ns;
+}
+
+void usleep_range(unsigned long least, unsigned long most)
+{
+	w.slept_us += least;
+	w.ns += least * NSEC_PER_USEC;
+}
+
+int submit_bio_wait(struct bio *bio)
+{
+	return w.backup_fails ? -EIO : 0;
+}
+
+void wait_for_completion(struct completion *c)
+{
+	assert_true(c->done);
+}
+
+unsigned long wait_for_completion_timeout(struct completion *c, unsigned long timeout)
+{
+	w.ns += w.transfer_ns;
+	if (w.flies)
+		w.flies();
+	w.transfer->done(w.transfer, 0);
+	return 1;
+}
+
+int ebb_transfer_start(struct ebb_transfer *t, u32 skip, u32 bytes, u64 address, u32 rkey,
+		       u32 queue, struct ebb_batch *batch)
+{
+	w.transfer = t;
+	percpu_ref_put(&t->session->ref);
+	return 0;
+}
+
+bool ebb_donor_take(struct ebb_io *io, int i, const struct ebb_place *from, struct ebb_there *to)
+{
+	if (!ebb_place_take(from))
+		return false;
+	io->transfer[i].session = from->session;
+	io->span.epoch[i] = from->epoch;
+	return true;
+}
+
+int ebb_donor_start(struct ebb_io *io, int i, u32 count, const struct ebb_there *to,
+		    struct ebb_batch *batch, void (*done)(struct ebb_transfer *transfer, int error))
+{
+	percpu_ref_put(&io->transfer[i].session->ref);
+	done(&io->transfer[i], 0);
+	return 0;
+}
+
+void ebb_backup_start(struct ebb_io *io, u32 from, u32 count, bio_end_io_t *done)
+{
+	io->bio = (struct bio){ .bi_private = io };
+	io->bio.bi_status = w.backup_fails ? BLK_STS_IOERR : BLK_STS_OK;
+	done(&io->bio);
+}
+
+void ebb_io_finish(struct ebb_io *io, blk_status_t status)
+{
+	assert_false(w.ended);
+	w.ended = true;
+	w.status = status;
+	ebb_span_end(io->slab, &io->span, NULL);
+}
+
+void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason)
+{
+	fail();
+}
+
+u32 ebb_class_of_pages(const struct ebb_device *d, u64 page, u32 *run)
+{
+	return 0;
+}
+
+unsigned long ebb_class_word(const struct ebb_device *d, size_t word, u32 class)
+{
+	return ~0ul;
+}
+
+u32 ebb_read_priority_take(struct ebb_io *io)
+{
+	return io->span.count;
+}
+
+/* Nothing is sealed, no page is in a pool, and no program listens to events. */
+#define UNUSED_CALL(type, name, result, ...) type name(__VA_ARGS__) { return result; }
+UNUSED_CALL(void, ebb_class_set, , struct ebb_device *d, u64 page, u32 count, u32 class)
+UNUSED_CALL(void, ebb_read_priority_end, , struct ebb_io *io)
+UNUSED_CALL(void, ebb_each_piece, , struct ebb_io *io, u32 from, u32 count, ebb_piece *call)
+UNUSED_CALL(void, ebb_each_outside, , struct ebb_io *io, u32 from, u32 count, ebb_piece *call)
+UNUSED_CALL(void, ebb_writeback_piece, , struct ebb_io *io, const struct bio_vec *v)
+UNUSED_CALL(void, ebb_buffer_piece, , struct ebb_io *io, const struct bio_vec *v)
+UNUSED_CALL(bool, ebb_seal_get_buffer, true, struct ebb_io *io, enum ebb_step step)
+UNUSED_CALL(void, ebb_seal_put_buffer, , struct ebb_io *io)
+UNUSED_CALL(int, ebb_seal_encrypt, 0, struct ebb_io *io)
+UNUSED_CALL(int, ebb_seal_decrypt, 0, struct ebb_io *io, u32 from, u32 *count)
+UNUSED_CALL(int, ebb_seal_check, 0, struct ebb_device *d, u64 page, struct page *from)
+UNUSED_CALL(void, ebb_seal_commit, , const struct ebb_io *io)
+UNUSED_CALL(struct ebb_writeback *, ebb_writeback_alloc, NULL, struct ebb_device *d,
+	    const struct ebb_span *span)
+UNUSED_CALL(void, ebb_writeback_put, , struct ebb_writeback *b)
+UNUSED_CALL(void, ebb_writeback_begin, , struct ebb_slab *slab, struct ebb_writeback *b)
+UNUSED_CALL(void, ebb_writeback_queue, , struct ebb_writeback *b)
+UNUSED_CALL(void, ebb_writeback_supersede, , struct ebb_slab *slab, const struct ebb_span *span)
+UNUSED_CALL(struct ebb_writeback *, ebb_writeback_find, NULL, struct ebb_slab *slab, u64 page,
+	    u32 *run)
+UNUSED_CALL(void, ebb_bad_page, , struct ebb_device *d, u64 page, u32 class, enum ebb_at from,
+	    u32 epoch)
+UNUSED_CALL(void, ebb_event_send, , const struct ebb_device *d, u32 event, u32 session, u32 slab,
+	    u32 cause, const char *reason)
+UNUSED_CALL(void, ebb_session_release, , struct ebb_session *s, struct ebb_loan *loan)
+
+/* --- reads --- */
+
+/* The donor is away, and the disk fails: the donor's page is waited for. */
+static void a_read_waits_for_its_donor_once_the_backup_has_failed(void **state)
+{
+	struct ebb_io *io;
+
+	map(AT_DONOR, 0);
+	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_DONOR) | BIT(AT_BACKUP));
+	session_is(0, EBB_SWAP_AWAY);
+	w.backup_fails = true;
+	io = io_new(0, 8, false);
+	ebb_read_go(io, NULL);
+	assert_false(io_run(io, 1000));
+	assert_int_equal(w.counts.n[EBB_SWAP_C_BACKUP_ERRORS], 1);
+	session_is(0, EBB_SWAP_LIVE);
+	assert_true(io_run(io, 1000));
+	assert_int_equal(w.status, BLK_STS_OK);
+	assert_int_equal(w.counts.n[EBB_SWAP_C_READ_DONOR], 8);
+}
+
+/* Pages that only the disk has fail alone, and it is asked once. */
+static void a_read_fails_what_only_the_failing_backup_has(void **state)
+{
+	struct ebb_io *io;
+
+	map(AT_DONOR, 0);
+	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_BACKUP));
+	ebb_slab_written(&w.device, 3, 2, 0, BIT(AT_DONOR));
+	w.backup_fails = true;
+	io = io_new(0, 8, false);
+	ebb_read_go(io, NULL);
+	assert_true(io_run(io, 1000));
+	assert_int_equal(w.status, BLK_STS_IOERR);
+	assert_int_equal(io->failed[0], 0xe7);
+	assert_int_equal(w.counts.n[EBB_SWAP_C_BACKUP_ERRORS], 1);
+}
+
+/* Nor is a donor waited for that lacks the page. */
+static void a_read_waits_for_no_donor_without_the_page(void **state)
+{
+	struct ebb_io *io;
+
+	map(AT_DONOR, 0);
+	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_BACKUP));
+	session_is(0, EBB_SWAP_AWAY);
+	w.backup_fails = true;
+	io = io_new(0, 8, false);
+	ebb_read_go(io, NULL);
+	assert_true(io_run(io, 1000));
+	assert_int_equal(io->failed[0], 0xff);
+	assert_int_equal(w.counts.n[EBB_SWAP_C_AWAY_WAITS], 0);
+}
+
+/* After away_timeout it is EIO. */
+static void a_read_waits_for_its_donor_in_bounded_time(void **state)
+{
+	struct ebb_io *io;
+
+	map(AT_DONOR, 0);
+	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_DONOR) | BIT(AT_BACKUP));
+	session_is(0, EBB_SWAP_AWAY);
+	w.backup_fails = true;
+	io = io_new(0, 8, false);
+	ebb_read_go(io, NULL);
+	assert_true(io_run(io, away_timeout + 1000));
+	assert_int_equal(io->failed[0], 0xff);
+	assert_int_equal(w.counts.n[EBB_SWAP_C_BACKUP_ERRORS], 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_read_waits_for_its_donor_once_the_backup_has_failed, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_read_fails_what_only_the_failing_backup_has, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_read_waits_for_no_donor_without_the_page, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_read_waits_for_its_donor_in_bounded_time, begin, end),
+	};
+
+	return cmocka_run_group_tests_name("kmod_requests", tests, NULL, NULL);
+}
