@@ -208,6 +208,9 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		source = hold->at[from];
 	if (to < AT_DONORS)
 		target = hold->at[to];
+	/* A slab that is detached meanwhile is not released before the copy has ended. */
+	c->span.epoch[0] = source.epoch;
+	c->span.epoch[1] = target.epoch;
 	/* An ended donor is about to be detached; one that is away may be back after a second. */
 	if (from < AT_DONORS && !ebb_place_take(&source)) {
 		/* Under the lock, which the session's end takes before it is freed. */

@@ -365,6 +365,35 @@ static void a_read_waits_for_its_donor_in_bounded_time(void **state)
 	assert_int_equal(w.counts.n[EBB_SWAP_C_BACKUP_ERRORS], 1);
 }
 
+/* --- copies --- */
+
+/* Both donors of a copy keep the slab until it has ended. */
+static void both_are_used(void)
+{
+	assert_true(ebb_span_uses(&w.slab, place(AT_DONOR)->epoch));
+	assert_true(ebb_span_uses(&w.slab, place(AT_SECOND)->epoch));
+}
+
+static void a_copy_uses_its_donors(void **state)
+{
+	map(AT_DONOR, 0);
+	map(AT_SECOND, 1);
+	ebb_slab_written(&w.device, 0, 64, 0, BIT(AT_DONOR));
+	w.flies = both_are_used;
+	w.device.copier->work.work.run(&w.device.copier->work.work);
+	assert_non_null(w.transfer);
+	assert_false(ebb_span_uses(&w.slab, place(AT_DONOR)->epoch));
+	assert_true(ebb_slab_is_at(&w.device, 63, BIT(AT_SECOND)));
+}
+
+static void a_copy_uses_its_only_donor(void **state)
+{
+	map(AT_DONOR, 0);
+	ebb_slab_written(&w.device, 0, 64, 0, BIT(AT_BACKUP));
+	w.device.copier->work.work.run(&w.device.copier->work.work);
+	assert_true(ebb_slab_is_at(&w.device, 63, BIT(AT_DONOR)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +405,8 @@ int main(void)
 			a_read_waits_for_no_donor_without_the_page, begin, end),
 		cmocka_unit_test_setup_teardown(
 			a_read_waits_for_its_donor_in_bounded_time, begin, end),
+		cmocka_unit_test_setup_teardown(a_copy_uses_its_donors, begin, end),
+		cmocka_unit_test_setup_teardown(a_copy_uses_its_only_donor, begin, end),
 	};
 
 	return cmocka_run_group_tests_name("kmod_requests", tests, NULL, NULL);
