@@ -143,7 +143,7 @@ typedef void bio_end_io_t(struct bio *bio);
 int submit_bio_wait(struct bio *bio);
 
 struct request {
-	u32 cmd_flags;
+	_Alignas(16) u32 cmd_flags;
 };
 /* A request's state follows it, as in a tag set. */
 #define blk_mq_rq_from_pdu(pdu) (&((struct request *)(void *)(pdu))[-1])

@@ -5,8 +5,10 @@
 
 #include "kmod_block.h"
 
+#include "kmod-swap/session.c"
 #include "kmod-swap/slab.c"
 #include "kmod-swap/span.c"
+#include "kmod-swap/state.c"
 #define donor_done read_donor_done
 #define backup_done read_backup_done
 #include "kmod-swap/read.c"
@@ -49,16 +51,25 @@ static struct ebb_place *place(enum ebb_at at)
 	return &w.slab.hold.at[at];
 }
 
-static void session_is(int which, u32 state)
-{
-	w.session[which].life.now = state;
-	atomic_set(&w.session[which].state, (int)state);
-}
-
 static void map(enum ebb_at at, int session)
 {
 	*place(at) = (struct ebb_place){ .session = &w.session[session], .epoch = ++w.slab.epoch };
-	session_is(session, EBB_SWAP_LIVE);
+	ebb_session_happens(&w.session[session], ON_OPENED);
+	assert_true(ebb_session_live(&w.session[session]));
+}
+
+static void go_away(int session)
+{
+	ebb_session_fail(&w.session[session], EBB_SWAP_CAUSE_UNREACHABLE, "");
+	assert_int_equal(atomic_read(&w.session[session].state), EBB_SWAP_AWAY);
+}
+
+static void come_back(int session)
+{
+	ebb_session_happens(&w.session[session], ON_TURN);
+	ebb_session_happens(&w.session[session], ON_SUSPENDED);
+	ebb_session_happens(&w.session[session], ON_RESUMED);
+	assert_true(ebb_session_live(&w.session[session]));
 }
 
 /* A device of one slab with a backup. */
@@ -81,6 +92,7 @@ static int begin(void **state)
 	for (int i = 0; i < 2; i++) {
 		w.session[i].device = &w.device;
 		w.session[i].ref.count = 1;
+		w.session[i].grace = 30000;
 	}
 	assert_int_equal(ebb_copier_init(&w.device), 0);
 	jiffies = 1000;
@@ -169,7 +181,9 @@ void world_unlock(bool *held, bool spin)
 
 void world_queue(struct work_struct *work)
 {
-	w.queued = work;
+	/* Sessions are suspended and resumed by the test. */
+	if (work == &w.tag.io.work.work || work == &w.device.copier->work.work)
+		w.queued = work;
 }
 
 void cancel_work_sync(struct work_struct *work)
@@ -247,11 +261,6 @@ void ebb_io_finish(struct ebb_io *io, blk_status_t status)
 	ebb_span_end(io->slab, &io->span, NULL);
 }
 
-void ebb_session_fail(struct ebb_session *s, enum ebb_swap_cause cause, const char *reason)
-{
-	fail();
-}
-
 u32 ebb_class_of_pages(const struct ebb_device *d, u64 page, u32 *run)
 {
 	return 0;
@@ -304,13 +313,13 @@ static void a_read_waits_for_its_donor_once_the_backup_has_failed(void **state)
 
 	map(AT_DONOR, 0);
 	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_DONOR) | BIT(AT_BACKUP));
-	session_is(0, EBB_SWAP_AWAY);
+	go_away(0);
 	w.backup_fails = true;
 	io = io_new(0, 8, false);
 	ebb_read_go(io, NULL);
 	assert_false(io_run(io, 1000));
 	assert_int_equal(w.counts.n[EBB_SWAP_C_BACKUP_ERRORS], 1);
-	session_is(0, EBB_SWAP_LIVE);
+	come_back(0);
 	assert_true(io_run(io, 1000));
 	assert_int_equal(w.status, BLK_STS_OK);
 	assert_int_equal(w.counts.n[EBB_SWAP_C_READ_DONOR], 8);
@@ -340,7 +349,7 @@ static void a_read_waits_for_no_donor_without_the_page(void **state)
 
 	map(AT_DONOR, 0);
 	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_BACKUP));
-	session_is(0, EBB_SWAP_AWAY);
+	go_away(0);
 	w.backup_fails = true;
 	io = io_new(0, 8, false);
 	ebb_read_go(io, NULL);
@@ -356,13 +365,84 @@ static void a_read_waits_for_its_donor_in_bounded_time(void **state)
 
 	map(AT_DONOR, 0);
 	ebb_slab_written(&w.device, 0, 8, 0, BIT(AT_DONOR) | BIT(AT_BACKUP));
-	session_is(0, EBB_SWAP_AWAY);
+	go_away(0);
 	w.backup_fails = true;
 	io = io_new(0, 8, false);
 	ebb_read_go(io, NULL);
 	assert_true(io_run(io, away_timeout + 1000));
 	assert_int_equal(io->failed[0], 0xff);
 	assert_int_equal(w.counts.n[EBB_SWAP_C_BACKUP_ERRORS], 1);
+}
+
+/* --- writes --- */
+
+/* Writes 8 pages of a slab whose only donor is away, without a backup; @flags: of the request. */
+static struct ebb_io *write_to_the_absent(u32 flags)
+{
+	struct ebb_io *io;
+
+	w.device.backup.bdev = NULL;
+	map(AT_DONOR, 0);
+	go_away(0);
+	io = io_new(0, 8, true);
+	w.tag.rq.cmd_flags = flags;
+	ebb_write_go(io, NULL);
+	return io;
+}
+
+static void a_swap_out_is_held_for_the_only_donor(void **state)
+{
+	struct ebb_io *io = write_to_the_absent(REQ_SWAP);
+
+	assert_false(io_run(io, 1900));
+	come_back(0);
+	assert_true(io_run(io, 100));
+	assert_int_equal(w.status, BLK_STS_OK);
+	assert_true(ebb_slab_is_at(&w.device, 7, BIT(AT_DONOR)));
+}
+
+static void a_swap_out_fails_once_the_only_donor_is_away_for_long(void **state)
+{
+	struct ebb_io *io = write_to_the_absent(REQ_SWAP);
+
+	assert_true(io_run(io, 2100));
+	assert_int_equal(w.status, BLK_STS_IOERR);
+}
+
+/* Other donors' swap-outs are not admitted meanwhile. */
+static void a_swap_out_is_held_briefly_beside_a_live_donor(void **state)
+{
+	struct ebb_io *io = write_to_the_absent(REQ_SWAP);
+
+	ebb_session_happens(&w.session[1], ON_OPENED);
+	assert_false(io_run(io, 80));
+	assert_true(io_run(io, 100));
+	assert_int_equal(w.status, BLK_STS_IOERR);
+}
+
+/* It goes on being held when the other donor is away, too. */
+static void a_swap_out_is_held_beside_an_absent_donor(void **state)
+{
+	struct ebb_io *io = write_to_the_absent(REQ_SWAP);
+
+	ebb_session_happens(&w.session[1], ON_OPENED);
+	assert_false(io_run(io, 80));
+	go_away(1);
+	assert_false(io_run(io, 1500));
+	come_back(0);
+	assert_true(io_run(io, 100));
+	assert_int_equal(w.status, BLK_STS_OK);
+}
+
+/* Nothing is admitted in its place. */
+static void another_write_is_held_beside_a_live_donor(void **state)
+{
+	struct ebb_io *io = write_to_the_absent(REQ_SYNC | REQ_IDLE);
+
+	ebb_session_happens(&w.session[1], ON_OPENED);
+	assert_false(io_run(io, 1900));
+	assert_true(io_run(io, 200));
+	assert_int_equal(w.status, BLK_STS_IOERR);
 }
 
 /* --- copies --- */
@@ -405,6 +485,15 @@ int main(void)
 			a_read_waits_for_no_donor_without_the_page, begin, end),
 		cmocka_unit_test_setup_teardown(
 			a_read_waits_for_its_donor_in_bounded_time, begin, end),
+		cmocka_unit_test_setup_teardown(a_swap_out_is_held_for_the_only_donor, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_swap_out_fails_once_the_only_donor_is_away_for_long, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_swap_out_is_held_briefly_beside_a_live_donor, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_swap_out_is_held_beside_an_absent_donor, begin, end),
+		cmocka_unit_test_setup_teardown(
+			another_write_is_held_beside_a_live_donor, begin, end),
 		cmocka_unit_test_setup_teardown(a_copy_uses_its_donors, begin, end),
 		cmocka_unit_test_setup_teardown(a_copy_uses_its_only_donor, begin, end),
 	};
