@@ -96,6 +96,7 @@ static int begin(void **state)
 	}
 	assert_int_equal(ebb_copier_init(&w.device), 0);
 	jiffies = 1000;
+	w.ns = NSEC_PER_MSEC * 1000;
 	return 0;
 }
 
@@ -474,6 +475,41 @@ static void a_copy_uses_its_only_donor(void **state)
 	assert_true(ebb_slab_is_at(&w.device, 63, BIT(AT_DONOR)));
 }
 
+/* Copies a chunk whose READ and WRITE take @ns each; returns how long (us) the copier pauses. */
+static unsigned long pause_after(u64 ns)
+{
+	unsigned long before = w.slept_us;
+
+	w.transfer_ns = ns;
+	w.device.copier->work.work.run(&w.device.copier->work.work);
+	return w.slept_us - before;
+}
+
+static void the_copier_pauses_as_long_as_the_donors_are_slow(void **state)
+{
+	map(AT_DONOR, 0);
+	map(AT_SECOND, 1);
+	ebb_slab_written(&w.device, 0, PAGES, 0, BIT(AT_DONOR));
+	w.counts.n[EBB_SWAP_C_REQUESTS]++;
+	assert_int_equal(pause_after(50 * NSEC_PER_USEC), 300);
+	/* The request is less than 4 ms ago. */
+	assert_int_equal(pause_after(50 * NSEC_PER_USEC), 300);
+	assert_int_equal(pause_after(1 * NSEC_PER_MSEC), 4000);
+	/* No longer. */
+	assert_int_equal(pause_after(50 * NSEC_PER_USEC), 0);
+	assert_int_equal(w.counts.n[EBB_SWAP_C_COPIED], PAGES);
+}
+
+/* Without a transfer there is nothing to measure. */
+static void the_copier_pauses_for_longest_after_a_failure(void **state)
+{
+	map(AT_DONOR, 0);
+	ebb_slab_written(&w.device, 0, 64, 0, BIT(AT_BACKUP));
+	w.backup_fails = true;
+	w.counts.n[EBB_SWAP_C_REQUESTS]++;
+	assert_int_equal(pause_after(0), 4000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -496,6 +532,10 @@ int main(void)
 			another_write_is_held_beside_a_live_donor, begin, end),
 		cmocka_unit_test_setup_teardown(a_copy_uses_its_donors, begin, end),
 		cmocka_unit_test_setup_teardown(a_copy_uses_its_only_donor, begin, end),
+		cmocka_unit_test_setup_teardown(
+			the_copier_pauses_as_long_as_the_donors_are_slow, begin, end),
+		cmocka_unit_test_setup_teardown(
+			the_copier_pauses_for_longest_after_a_failure, begin, end),
 	};
 
 	return cmocka_run_group_tests_name("kmod_requests", tests, NULL, NULL);
