@@ -28,6 +28,7 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info);
 
 /* status.c */
+int ebb_status_start(struct netlink_callback *cb);
 int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb);
 int ebb_status_dump_slabs(struct sk_buff *skb, struct netlink_callback *cb);
 

@@ -145,9 +145,13 @@ static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 			return PTR_ERR(pd);
 		s->pd = pd;
 	}
-	/* Polled in softirq context; the interrupt is rearmed once the queue is empty. */
+	/*
+	 * Polled in softirq context; the interrupt is rearmed once the queue is empty.  Sessions
+	 * have different vectors as far as there are enough.
+	 */
 	q->cq = ib_alloc_cq(s->ib, q, attr.cap.max_send_wr + attr.cap.max_recv_wr + 2,
-			    index % s->ib->num_comp_vectors, IB_POLL_SOFTIRQ);
+			    (s->index * d->queues + index) % s->ib->num_comp_vectors,
+			    IB_POLL_SOFTIRQ);
 	if (IS_ERR(q->cq)) {
 		int r = PTR_ERR(q->cq);
 

@@ -52,9 +52,9 @@ static int defer(struct sk_buff *skb, struct genl_info *info)
 	return ebb_netlink_defer(skb, info, run[info->genlhdr->cmd]);
 }
 
-#define OP(name, call, value, rules) { \
+#define OP(name, call, value, rules, ...) { \
 	.cmd = EBB_SWAP_CMD_##name, .call = value, \
-	.maxattr = EBB_SWAP_A_MAX, .policy = rules##_policy }
+	.maxattr = EBB_SWAP_A_MAX, .policy = rules##_policy, ##__VA_ARGS__ }
 
 static const struct genl_ops ops[] = {
 	OP(CREATE, doit, ebb_do_create, create),
@@ -65,7 +65,7 @@ static const struct genl_ops ops[] = {
 	OP(UNMAP, doit, defer, unmap),
 	OP(MIGRATE, doit, defer, migrate),
 	OP(DRAIN, doit, defer, drain),
-	OP(STATUS, dumpit, ebb_status_dump, device),
+	OP(STATUS, dumpit, ebb_status_dump, device, .start = ebb_status_start),
 	OP(SLABS, dumpit, ebb_status_dump_slabs, slabs),
 	OP(CLASS, doit, defer, class),
 	OP(ASSIGN, doit, defer, assign),

@@ -6,6 +6,8 @@
  *
  * The copier copies one chunk at a time, and pauses after each while the device has requests.
  */
+#include <linux/delay.h>
+#include <linux/ktime.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
@@ -20,7 +22,13 @@
 
 #define SEGMENT_ORDER 2
 #define CHUNK_PAGES (EBB_SEGMENTS << SEGMENT_ORDER)
-/* Pause after a chunk while there are requests: at most 64 MB/s with a tick of 4 ms. */
+/*
+ * Pause after a chunk while there are requests: as many times as long as the chunk has taken.  A
+ * chunk is read for half of its time and written for the other half, so a miss finds one on its way
+ * one time in eight.
+ */
+#define PAUSE_TIMES 3
+/* Longest pause, and pause before another round. */
 #define PAUSE_MS 4
 #define RETRY_MS 1000
 
@@ -34,7 +42,8 @@ struct ebb_copier {
 	u64 page;               /* and next page there */
 	bool all_done;          /* nothing left in this round, which began at slab 0 */
 	bool later;             /* next round must wait: a copy failed, or a recall is pending */
-	u64 requests;           /* the device's count at the last chunk */
+	u64 requests;           /* the device's count when it last changed, */
+	u64 requests_at;        /* at this time (ns) */
 	struct page *segments[EBB_SEGMENTS];
 	struct ebb_span span;
 	struct ebb_transfer transfer;
@@ -208,6 +217,9 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		source = hold->at[from];
 	if (to < AT_DONORS)
 		target = hold->at[to];
+	/* A slab that is detached meanwhile is not released before the copy has ended. */
+	c->span.epoch[0] = source.epoch;
+	c->span.epoch[1] = target.epoch;
 	/* An ended donor is about to be detached; one that is away may be back after a second. */
 	if (from < AT_DONORS && !ebb_place_take(&source)) {
 		/* Under the lock, which the session's end takes before it is freed. */
@@ -280,17 +292,33 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	percpu_ref_put(&source.session->ref);
 }
 
+/* Returns whether the device has had no request for as long as the longest pause. */
 static bool quiet(struct ebb_copier *c)
 {
-	u64 sum = 0;
-	bool same;
+	u64 sum = 0, now = ktime_get_ns();
 	int cpu;
 
 	for_each_possible_cpu(cpu)
 		sum += per_cpu_ptr(c->device->counts, cpu)->n[EBB_SWAP_C_REQUESTS];
-	same = sum == c->requests;
+	if (sum != c->requests)
+		c->requests_at = now;
 	c->requests = sum;
-	return same;
+	return now - c->requests_at > PAUSE_MS * NSEC_PER_MSEC;
+}
+
+/* Pauses after a chunk that was begun at @began (ns). */
+static void chunk_pause(struct ebb_copier *c, enum outcome o, u64 began)
+{
+	u64 ns = PAUSE_MS * NSEC_PER_MSEC;
+	unsigned long us;
+
+	if (quiet(c))
+		return;
+	if (o == COPY_SOME)
+		ns = min(ns, PAUSE_TIMES * (ktime_get_ns() - began));
+	us = div_u64(ns, NSEC_PER_USEC);
+	/* Less than a tick, which a delayed work item cannot wait. */
+	usleep_range(us, us + us / 4);
 }
 
 static void again(struct ebb_copier *c, unsigned int ms)
@@ -353,6 +381,7 @@ static void copy_work(struct work_struct *work)
 	}
 	while (c->slab < d->slab_count) {
 		struct ebb_slab *slab = &d->slabs[c->slab];
+		u64 began = ktime_get_ns();
 		enum outcome o;
 
 		if (recall_overdue(d, slab, c->class)) {
@@ -363,7 +392,8 @@ static void copy_work(struct work_struct *work)
 		if (o != COPY_DONE) {
 			if (o == COPY_FAILED)
 				c->later = true;
-			again(c, quiet(c) ? 0 : PAUSE_MS);
+			chunk_pause(c, o, began);
+			again(c, 0);
 			goto out;
 		}
 		slab_end(c, slab);

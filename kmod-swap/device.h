@@ -143,6 +143,7 @@ struct ebb_device {
 	struct list_head sessions; /* changes under control and */
 	struct mutex sessions_lock;
 	u32 next_session;
+	atomic_t live;            /* sessions that are LIVE */
 	struct ebb_copier *copier;
 	struct blk_mq_tag_set set;
 	struct gendisk *disk;

@@ -114,6 +114,18 @@ static blk_status_t io_discard(struct ebb_device *d, const struct request *rq)
 	return BLK_STS_OK;
 }
 
+/*
+ * Hides a READ's age from write-back throttling, which would take it for the effect of writes: it
+ * admits half as many once a read is older than 100 ms, and at last one at a time.  But a READ may
+ * wait for a donor that is away, or be held while others read.
+ */
+static void read_hide(struct request *rq)
+{
+#ifdef CONFIG_BLK_WBT
+	rq->wbt_flags = 0;
+#endif
+}
+
 blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
 {
 	struct ebb_batch *batch = hctx->driver_data;
@@ -144,6 +156,8 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 		io->turn = TURN_NONE;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
+		if (!io->span.write)
+			read_hide(rq);
 		/* From here on ebb_io_timeout() may read the request. */
 		blk_mq_start_request(rq);
 		io_start(io, batch);
@@ -163,8 +177,9 @@ blk_status_t ebb_io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_m
 }
 
 /*
- * Enforces the deadline.  A work request cannot be cancelled, so the session is ended: its queue
- * pairs enter the error state, which completes all their work requests.
+ * Enforces the deadline.  A work request cannot be cancelled, so the session is suspended, or ended
+ * if its donor grants no grace period: its queue pairs enter the error state, which completes all
+ * their work requests.
  */
 enum blk_eh_timer_return ebb_io_timeout(struct request *rq)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <net/sock.h>
 
@@ -78,10 +79,13 @@ static void command_work(struct work_struct *work)
 	struct command *c = container_of(work, struct command, work);
 	struct nlmsghdr *head = (struct nlmsghdr *)c->info.nlhdr;
 	struct sock *from = NETLINK_CB(c->skb).sk;
+	/* Swap-out may wait for this command: its allocations must not wait for swap-out. */
+	unsigned int noio = memalloc_noio_save();
 	int r = c->run(c->skb, &c->info);
 
 	if (r || head->nlmsg_flags & NLM_F_ACK)
 		netlink_ack(c->skb, head, r, &c->extack);
+	memalloc_noio_restore(noio);
 	/* It was not charged to the kernel's socket. */
 	c->skb->sk = NULL;
 	consume_skb(c->skb);

@@ -74,10 +74,11 @@ static void backup_piece(struct ebb_io *io, const struct bio_vec *v)
 void ebb_backup_start(struct ebb_io *io, u32 from, u32 count, bio_end_io_t *done)
 {
 	struct request *rq = blk_mq_rq_from_pdu(io);
+	/* As direct I/O: the disk's write-back throttling would delay swap-out, REQ_SWAP or not. */
+	blk_opf_t op = io->span.write ? REQ_OP_WRITE | REQ_SYNC | REQ_IDLE : REQ_OP_READ;
 
-	/* As urgent as the request: writeback throttling must not delay swap-out. */
 	bio_init(&io->bio, io->device->backup.bdev, io->vecs, EBB_IO_PAGES,
-		 (io->span.write ? REQ_OP_WRITE : REQ_OP_READ) | (rq->cmd_flags & INHERITED));
+		 op | (rq->cmd_flags & INHERITED));
 	io->bio.bi_ioprio = req_get_ioprio(rq);
 	io->bio.bi_iter.bi_sector = (io->span.first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
 	io->bio.bi_end_io = done;

@@ -123,14 +123,13 @@ static void donor_done(struct ebb_transfer *t, int error)
 static void backup_done(struct bio *bio)
 {
 	struct ebb_io *io = bio->bi_private;
-	blk_status_t status = bio->bi_status;
+	bool failed = bio->bi_status;
 
 	bio_uninit(bio);
-	if (status) {
+	if (failed) {
 		ebb_count(io->device, BACKUP_ERRORS, 1);
-		/* The disk may take its driver's time-out for each run. */
+		/* Once: the disk may take its driver's time-out.  A donor may have the pages. */
 		io->backup_tried = true;
-		pages_fail(io, io->run, status);
 		run_next(io);
 		return;
 	}
@@ -150,13 +149,14 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 		unsigned long flags;
 		enum ebb_at at;
 		bool read;
-		u32 may, away;
+		u32 may, away, unasked;
 
 		io->run = io->span.count - io->cursor;
 		spin_lock_irqsave(&slab->lock, flags);
 		io->span.class = ebb_class_of_pages(d, page, &io->run);
 		away = ebb_hold_away(ebb_io_hold(io));
-		at = io->from = ebb_slab_source(d, page, &io->run, away);
+		unasked = away | (io->backup_tried ? BIT(AT_BACKUP) : 0);
+		at = io->from = ebb_slab_source(d, page, &io->run, unasked);
 		if (at == WRITTEN && ebb_slab_is_at(d, page, away)) {
 			spin_unlock_irqrestore(&slab->lock, flags);
 			if (read_wait(io))
@@ -201,10 +201,6 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 				ebb_io_delay(io, EBB_STEP_READ, EBB_UNMAPPED_PAUSE);
 			return;
 		case AT_BACKUP:
-			if (io->backup_tried) {
-				pages_fail(io, io->run, BLK_STS_IOERR);
-				continue;
-			}
 			ebb_io_later(io, EBB_STEP_BACKUP);
 			return;
 		case WRITTEN:

@@ -13,8 +13,10 @@ u32 ebb_session_step(struct ebb_session *s, enum ebb_event event)
 		.soon = time_before(jiffies, s->back_at + BACK_LEAST),
 		.over = time_after(jiffies, s->away_at + msecs_to_jiffies(s->grace)),
 	};
+	bool was_live = s->life.now == EBB_SWAP_LIVE;
 	u32 todo = ebb_state_step(&s->life, event, facts);
 
+	atomic_add((s->life.now == EBB_SWAP_LIVE) - was_live, &s->device->live);
 	if (todo & TO_DEPART)
 		WRITE_ONCE(s->away_at, jiffies);
 	if (todo & TO_USE && event == ON_RESUMED) {

@@ -9,6 +9,10 @@
 #include "writeback.h"
 
 #define SLABS_A_MESSAGE 64
+/* Most bytes in a STATUS of: a device, each of its sessions, each cgroup with a class. */
+#define DEVICE_BYTES 2048
+#define SESSION_BYTES 256
+#define CGROUP_BYTES 32
 
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
@@ -123,6 +127,36 @@ static int put_status(struct sk_buff *skb, struct ebb_device *d)
 	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
 		return -EMSGSIZE;
 	return put_counts(skb, d) ?: put_sessions(skb, d) ?: put_classes(skb, d);
+}
+
+static u32 status_bytes(struct ebb_device *d)
+{
+	u32 n = DEVICE_BYTES, class, i;
+	struct list_head *p;
+	u64 cgroup;
+
+	mutex_lock(&d->sessions_lock);
+	list_for_each(p, &d->sessions)
+		n += SESSION_BYTES;
+	mutex_unlock(&d->sessions_lock);
+	for (i = 0; ebb_class_assigned(d, i, &cgroup, &class); i++)
+		n += CGROUP_BYTES;
+	return n;
+}
+
+/*
+ * A device must fit in a message.  Unless its size is known here, netlink allocates 4 KiB for a
+ * message, or more if the client has shown a larger buffer and memory is not fragmented.
+ */
+int ebb_status_start(struct netlink_callback *cb)
+{
+	struct ebb_device *d;
+
+	mutex_lock(&ebb_devices_lock);
+	list_for_each_entry(d, &ebb_devices, node)
+		cb->min_dump_alloc = max(cb->min_dump_alloc, status_bytes(d));
+	mutex_unlock(&ebb_devices_lock);
+	return 0;
 }
 
 int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)

@@ -11,6 +11,13 @@
  * (jiffies), then fails.
  */
 #define HELD_MOST (2 * HZ)
+/*
+ * A swap-out that another donor could not take either, while such a donor is live.  As long as it
+ * is held, write-back throttling admits one swap-out less to any donor (create.c).  When it fails,
+ * the kernel keeps the page.  It must not fail at once: reclaim that does not have to wait tries
+ * all pages again within milliseconds, and if it frees none the OOM killer acts.
+ */
+#define HELD_BESIDE DIV_ROUND_UP(HZ, 10)
 /* Jiffies between two tries of it. */
 #define HELD_PAUSE DIV_ROUND_UP(HZ, 50)
 
@@ -42,6 +49,14 @@ static bool has_other_donor(const struct ebb_io *io)
 	return false;
 }
 
+/* Returns how long (jiffies) the write is held at most. */
+static unsigned long held_most(struct ebb_io *io)
+{
+	bool swaps = blk_mq_rq_from_pdu(io)->cmd_flags & REQ_SWAP;
+
+	return swaps && !io->unsealed && atomic_read(&io->device->live) ? HELD_BESIDE : HELD_MOST;
+}
+
 /*
  * Returns whether a write that no place has taken is held: it could not be sealed, or a donor is
  * away, or back already, or another is mapped meanwhile.  slab->lock is held.
@@ -61,7 +76,7 @@ static bool is_held(struct ebb_io *io)
 		if (!io->unsealed)
 			ebb_count(io->device, AWAY_WAITS, 1);
 	}
-	return time_before(jiffies, io->waits_since + HELD_MOST);
+	return time_before(jiffies, io->waits_since + held_most(io));
 }
 
 /*

@@ -94,6 +94,10 @@ $(KMOD_MODEL): override CFLAGS += $(KMOD_FUZZ_FLAGS) -Wno-sign-compare -fno-sani
 $(B)/tests/unit/test_model_session: $(KMOD_MODEL)
 -include $(KMOD_MODEL:.o=.d)
 
+# The module's requests and copier, in one object with their test.
+$(B)/tests/unit/test_kmod_requests: $(FUZZ)/kernel/done
+$(B)/tests/unit/test_kmod_requests: private override CFLAGS += $(KMOD_FUZZ_FLAGS) -Wno-sign-compare
+
 $(FUZZ)/kmod_counted $(FUZZ)/kmod_covered: $(KMOD_FUZZ_SOURCES)
 $(FUZZ)/kmod_%: override PROTOCOL_FLAGS += -DFUZZ_KMOD $(KMOD_FUZZ_FLAGS)
 $(FUZZ)/kmod_%: PROTOCOL_LIBS := -lcrypto

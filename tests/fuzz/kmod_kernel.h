@@ -159,6 +159,7 @@ typedef struct {
 #define atomic_read_acquire atomic_read
 #define atomic_set(a, to) ((a)->v = (to))
 #define atomic_set_release atomic_set
+#define atomic_add(n, a) ((void)((a)->v += (n)))
 
 static inline bool atomic_try_cmpxchg(atomic_t *a, int *old, int to)
 {

@@ -238,12 +238,15 @@ class KernelDevice:
         for t in threads:
             t.join()
 
-    def swap_on(self):
+    def swap_on(self, latency_us=1000000):
+        """
+        @latency_us: above it the kernel's write-back throttling admits fewer swap-outs, in emulation
+        too easily by default; None: the kernel's default.
+        """
         run("/sbin/mkswap", self.path)
-        # Write-back throttling reduces swap-outs in flight after slow reads: not below a second.
         wbt = Path(f"/sys/block/ebb{self.number}/queue/wbt_lat_usec")
-        if wbt.exists():
-            wbt.write_text("1000000")
+        if wbt.exists() and latency_us:
+            wbt.write_text(str(latency_us))
         run("/sbin/swapon", "--discard", self.path)
 
     def destroy(self):

@@ -71,6 +71,16 @@ def test_backup_does_not_throttle_swap_out(kernel_device, donor, disk):
     assert d.counts()["behind"] == 8 and told and set(told) == {"WS"}
 
 
+def test_backup_does_not_throttle_a_swapping_program(kernel_device, disk, cgroup):
+    """Its swap-outs, which are not synchronous, go to the backup directly."""
+    ram = disk(64)
+    d = kernel_device(mib=64, backup=ram.path)
+    d.swap_on()
+    told = queued(ram.path, lambda: parts.Scan(mib=24, cgroup=cgroup(16)).kill())
+    assert d.counts()["write_backup"] > 4 << 8
+    assert {flags for flags in told if flags.startswith("W")} == {"WS"}
+
+
 def test_donor_dies_while_the_backup_is_behind(kernel_device, donor, disk):
     """Acknowledged pages are read from the pool, then from the disk."""
     lender = donor()

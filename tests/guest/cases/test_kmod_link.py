@@ -525,6 +525,68 @@ def test_requests_that_wait_hinder_no_others(kernel_device, keeper, second, seal
     assert failed == []
 
 
+def test_swap_out_goes_on_beside_a_donor_that_is_away(kernel_device, keeper, second, cgroup):
+    """
+    One program waits for the donor, another one swaps out to both donors, with the kernel's default
+    write-back throttling.  What the absent donor does not take stays in memory.
+    """
+    second()
+    keeper.lend("96M", keep="60s")
+    d = kernel_device(mib=128)
+    away, local = d.connect(), d.netlink.connect(d.number, BORROWER, kmodule.PORT)
+    # The kernel takes slots of 2 MiB by turns from each 64 MiB: here from both donors.
+    shared = [(i + i // 16) % 2 for i in range(d.slabs)]
+    d.map(away, DONOR, [i for i, which in enumerate(shared) if which == 0])
+    d.map(local, DONOR, [i for i, which in enumerate(shared) if which == 1])
+    d.swap_on(latency_us=None)
+    waiting = parts.Scan(mib=32, cgroup=cgroup(16))
+    filled, limited = None, cgroup(16)
+    try:
+        keeper.pull()
+        wait_state(d, away, "away", 120)
+        before = d.counts()
+        waiting.go()
+        wait_for(lambda: d.counts()["away_waits"] > before["away_waits"], 60, "it does not wait")
+        time.sleep(1)                     # ten windows of write-back throttling
+        began = time.monotonic()
+        filled = parts.Scan(mib=22, cgroup=limited)
+        assert time.monotonic() - began < 15
+        n = d.counts()
+        assert d.session(away)["state"] == "away"
+        assert n["write_donor"] - before["write_donor"] > 4 << 8
+        assert n["write_failed"] > before["write_failed"]
+        keeper.put_back()
+        filled.go()
+        assert filled.result()["bad"] == waiting.result()["bad"] == 0
+        assert limited.events("oom_kill") == 0 and d.counts()["read_failed"] == 0
+    finally:
+        for scan in (waiting, filled):
+            if scan:
+                scan.kill()
+
+
+def test_reads_wait_for_their_donor_if_the_backup_fails(kernel_device, keeper, disk):
+    """The donor and the disk have all pages; the donor is away, and the disk returns errors."""
+    ram = disk()
+    d = kernel_device(backup=ram.path)
+    session = d.connect()
+    d.map(session, BOTH)
+    fill(d, 1)
+    d.wait_behind()
+    keeper.pull()
+    wait_state(d, session, "away")
+    ram.fail()
+    told = []
+    reader = threading.Thread(target=lambda: told.append(d.bad(0, 64, 1)))
+    reader.start()
+    wait_for(lambda: d.counts()["away_waits"] or not reader.is_alive(), 60, "it does not wait")
+    keeper.put_back()
+    reader.join()
+    assert told == [[]]
+    n = d.counts()
+    assert n["backup_errors"] > 0 and n["read_failed"] == 0
+
+
 def test_reads_wait_no_longer_than_away_timeout(kernel_device, keeper):
     parameter = Path("/sys/module/ebb_swap/parameters/away_timeout")
     d = kernel_device()

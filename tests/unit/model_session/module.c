@@ -159,6 +159,8 @@ static unsigned int checked_step(struct ebb_state *s, enum ebb_event event, stru
 	struct ebb_state old = *s;
 	unsigned int todo;
 
+	if (atomic_read(&W.device.live) != (old.now == EBB_SWAP_LIVE))
+		wrong("the live sessions are miscounted");
 	if (mutant(MUTANT_END_IGNORED) && event == ON_END && s->now == EBB_SWAP_AWAY)
 		return 0;
 	todo = ebb_state_step(s, event, facts);
