@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * The far generation at its limits: a budget beyond the heap, addresses that run out, names that
- * end, a store that is slow while cycles end, and fork() while an object is read.
+ * end, a store that is slow while cycles end, fork() and cancellation while an object is read.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -466,6 +466,49 @@ static void fork_while_an_object_is_read(void **state)
 	world_close(&w);
 }
 
+/* --- a cancelled reader --------------------------------------------------------------- */
+
+static int read_and_be_cancelled(void *arg, const struct ebbgc_far_place *place, size_t offset,
+				 void *to, size_t bytes)
+{
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+	return store_read(arg, place, offset, to, bytes);
+}
+
+static void *load_cancelled(void *arg)
+{
+	load_first(arg);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The claim ends, whatever the store's read() does: other loads of the object wait for that. */
+static void cancelled_while_an_object_is_read(void **state)
+{
+	uint32_t region;
+	const uint64_t *table;
+	pthread_t thread;
+	struct world w;
+	void *result;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	region = region_of(w.heap, refs_of(w.roots[0])->slots[0].bits & EBBGC_ADDRESS_MASK);
+	w.heap->far.store.read = read_and_be_cancelled;
+	assert_int_equal(pthread_create(&thread, NULL, load_cancelled, &w), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	w.heap->far.store.read = store_read;
+	table = forwards_of(w.heap, region);
+	assert_non_null(table);
+	for (size_t i = 0; i < forwards_count(w.heap, region); i++)
+		assert_false(table[i] & FAR_BUSY);
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -476,6 +519,7 @@ int main(void)
 		cmocka_unit_test(a_region_is_freed_once_its_memory_is_returned),
 		cmocka_unit_test(no_claim_without_a_place),
 		cmocka_unit_test(fork_while_an_object_is_read),
+		cmocka_unit_test(cancelled_while_an_object_is_read),
 	};
 
 	alarm(300);

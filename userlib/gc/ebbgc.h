@@ -567,7 +567,8 @@ typedef struct ebbgc_mutator {
  * Attaches the calling thread, at most once to each heap; -EALREADY otherwise, -ENOMEM, -ECHILD.
  * Waits while the world is stopped, and is a safepoint in other heaps, as is ebbgc_detach().
  * A thread that exits attached is detached then; in a blocked region, only if it has no frames on
- * its stack.  No function of the library is a cancellation point; callbacks may contain some.
+ * its stack.  No function of the library is a cancellation point; callbacks may contain some.  In
+ * ebbgc_heap_walk() and in the functions of a far store a cancellation waits until the call ends.
  */
 EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,6 +302,17 @@ static int claim_and_bring(struct mutator *m, uint64_t object, uint64_t *entry)
 	return r;
 }
 
+static int bring_uncancelled(struct mutator *m, uint64_t object, uint64_t *entry)
+{
+	int state, r;
+
+	/* The store's read() may be a cancellation point: the claim would never end. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	r = claim_and_bring(m, object, entry);
+	pthread_setcancelstate(state, NULL);
+	return r;
+}
+
 uint64_t far_bring(struct mutator *m, uint64_t object)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -339,7 +351,7 @@ uint64_t far_bring(struct mutator *m, uint64_t object)
 			if (os_forked(h->pid))
 				r = -ECHILD;
 			if (!r)
-				r = claim_and_bring(m, object, entry);
+				r = bring_uncancelled(m, object, entry);
 			if (r)
 				fail(h, r);
 			continue;
