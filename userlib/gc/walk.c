@@ -64,12 +64,16 @@ static void *list(void *arg)
 int ebbgc_heap_walk(ebbgc_mutator_t *mutator, void (*fn)(void *arg, ebbgc_ref_t object), void *arg)
 {
 	struct listing l = { mutator_of(mutator), fn, arg };
+	int state;
 
 	if (os_forked(l.m->heap->pid))
 		return -ECHILD;
 	/* Far objects have no address. */
 	if (l.m->heap->far.on)
 		return -ENOTSUP;
+	/* A thread cancelled in a wait or in fn would keep the world stopped. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	with_stack(l.m, list, &l);
+	pthread_setcancelstate(state, NULL);
 	return 0;
 }
