@@ -257,9 +257,16 @@ static void wait_for(const bool *flag)
 		usleep(1000);
 }
 
+static bool locked;
+
 /* The library's call, which returns a region's memory after it was written. */
 int madvise(void *start, size_t bytes, int advice)
 {
+	/* As of the kernel after mlockall(). */
+	if (advice == MADV_DONTNEED && is(&locked)) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (advice == MADV_DONTNEED && is(&writer.writes) && !is(&writer.holds) &&
 	    pthread_equal(pthread_self(), writer.thread)) {
 		writer.region = start;
@@ -333,6 +340,36 @@ static void a_region_is_freed_once_its_memory_is_returned(void **state)
 	assert_int_equal(w.heap->far.out, 0);
 	assert_int_equal(w.heap->far.stored, 0);
 	assert_int_equal(w.store.places, 0);
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
+/* Locked memory cannot be returned: where what left was, new objects are zero, nevertheless. */
+static void locked_memory_is_zeroed(void **state)
+{
+	unsigned int there = 0;
+	uint32_t region;
+	struct world w;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	region = region_of(w.heap, refs_of(w.roots[0])->slots[0].bits & EBBGC_ADDRESS_MASK);
+	set(&locked);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	nodes_check(&w, NODES);
+	for (int i = 0; i < 3; i++)
+		collect(&w);
+	assert_int_equal(w.heap->far.out, 0);
+	for (int i = 0; i < 4 * NODES; i++) {
+		ebbgc_ref_t r = ebbgc_alloc(w.m, w.node);
+
+		assert_false(ebbgc_is_null(r));
+		there += region_of(w.heap, r.bits & EBBGC_ADDRESS_MASK) == region;
+		assert_true(ebbgc_is_null(node_of(r)->left) && ebbgc_is_null(node_of(r)->right));
+		assert_int_equal(node_of(r)->value, 0);
+	}
+	assert_true(there > 0);
+	locked = false;
 	nodes_check(&w, NODES);
 	world_close(&w);
 }
@@ -517,6 +554,7 @@ int main(void)
 		cmocka_unit_test(a_budget_beyond_the_heap),
 		cmocka_unit_test(addresses_last_for_what_returns),
 		cmocka_unit_test(a_region_is_freed_once_its_memory_is_returned),
+		cmocka_unit_test(locked_memory_is_zeroed),
 		cmocka_unit_test(no_claim_without_a_place),
 		cmocka_unit_test(fork_while_an_object_is_read),
 		cmocka_unit_test(cancelled_while_an_object_is_read),

@@ -387,6 +387,19 @@ static int store(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	return e;
 }
 
+/* Objects that are allocated there, once the region is free, rely on zeros. */
+static void memory_return(const struct ebbgc_heap *h, uint32_t region)
+{
+	char *start = region_start(h, region);
+
+	/* Fails for locked memory. */
+	if (madvise(start, REGION_SIZE, MADV_DONTNEED)) {
+		protect(h, region, PROT_READ | PROT_WRITE);
+		memset(start, 0, REGION_SIZE);
+	}
+	protect(h, region, PROT_NONE);
+}
+
 /*
  * A region that is LEAVING and on no list becomes AWAY, and at last the collector's.  Returns 0 or
  * an error: it is as before.
@@ -402,8 +415,7 @@ static int write_out(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	}
 	state_set(h, region, FAR_WRITTEN);
 	far_settle(h, region);
-	madvise(region_start(h, region), REGION_SIZE, MADV_DONTNEED);
-	protect(h, region, PROT_NONE);
+	memory_return(h, region);
 	pthread_mutex_lock(&h->lock);
 	h->far.out++;
 	h->far.leaving_count--;
