@@ -20,8 +20,8 @@ static void objects_list(const struct ebbgc_heap *h, const struct listing *l)
 	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++) {
 		uint64_t bits = h->allocated[word];
 
-		/* The others are dead for good. */
-		if (h->settled)
+		/* The others are dead for good: none is found or finalized any more. */
+		if (h->settled_last)
 			bits &= h->marks[word];
 		for (; bits; bits &= bits - 1) {
 			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
