@@ -12,6 +12,7 @@
 #include "gc_store.h"
 #include "forward.h"
 #include "region.h"
+#include "type.h"
 
 #define NODES 3000
 
@@ -446,6 +447,69 @@ static void no_claim_without_a_place(void **state)
 	world_close(&w);
 }
 
+/* --- a place that is not needed ---------------------------------------------------------- */
+
+static struct {
+	struct world *w;
+	jmp_buf out;
+	unsigned int calls, failures;
+} undone;
+
+static struct far_arrival *arrival_of(const struct world *w)
+{
+	return &w->heap->far.arrivals[w->heap->types[w->node].kind - KIND_MOVABLE];
+}
+
+/* Once a load has the last slot of a region, another one takes the first of the next region. */
+static int read_and_fail(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
+			 size_t bytes)
+{
+	undone.calls++;
+	if (undone.calls > 2)
+		return store_read(arg, place, offset, to, bytes);
+	if (undone.calls == 1 && !setjmp(undone.out))
+		at(undone.w, NODES - 1);
+	return -EIO;
+}
+
+static enum ebbgc_far_verdict failed_twice(void *arg, ebbgc_heap_t *heap, int error)
+{
+	const struct far_arrival *a = arrival_of(undone.w);
+
+	assert_int_equal(error, -EIO);
+	if (++undone.failures == 1)
+		longjmp(undone.out, 1);
+	assert_int_equal(region_of(heap, (uint64_t)(uintptr_t)a->next), a->region);
+	return EBBGC_FAR_RETRY;
+}
+
+/* Both fail, the second one first: the region that is full gets no slot back. */
+static void no_place_in_a_region_that_is_full(void **state)
+{
+	struct far_arrival *a;
+	struct world w;
+	uint32_t last;
+	size_t i = 0;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	w.heap->far.options.failed = failed_twice;
+	for (a = arrival_of(&w); a->region == REGION_NONE || a->next + 32 != a->end; i++)
+		at(&w, i);
+	assert_true(i < NODES - 1);
+	last = a->region;
+	undone.w = &w;
+	undone.calls = undone.failures = 0;
+	w.heap->far.store.read = read_and_fail;
+	assert_int_equal(node_of(at(&w, i))->value, i);
+	w.heap->far.store.read = store_read;
+	assert_int_equal(undone.failures, 2);
+	assert_int_equal(a->region, last + 1);
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 /* --- a slow reader ------------------------------------------------------------------- */
 
 static bool reads, answered;
@@ -556,6 +620,7 @@ int main(void)
 		cmocka_unit_test(a_region_is_freed_once_its_memory_is_returned),
 		cmocka_unit_test(locked_memory_is_zeroed),
 		cmocka_unit_test(no_claim_without_a_place),
+		cmocka_unit_test(no_place_in_a_region_that_is_full),
 		cmocka_unit_test(fork_while_an_object_is_read),
 		cmocka_unit_test(cancelled_while_an_object_is_read),
 	};

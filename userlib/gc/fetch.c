@@ -75,7 +75,9 @@ static void arrival_undo(struct ebbgc_heap *h, uint8_t kind, char *slot)
 	struct far_arrival *a = &h->far.arrivals[kind - KIND_MOVABLE];
 
 	pthread_mutex_lock(&h->far.arrivals_lock);
-	if (a->next == slot + h->slot_size[kind])
+	/* Arrivals may have gone on to the next region, of which none is taken. */
+	if (a->region == region_of(h, (uint64_t)(uintptr_t)slot) &&
+	    a->next == slot + h->slot_size[kind])
 		a->next = slot;
 	pthread_mutex_unlock(&h->far.arrivals_lock);
 }
