@@ -669,6 +669,50 @@ static void callbacks_fork(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static enum ebbgc_oom oom_forks(void *arg, ebbgc_heap_t *heap, size_t bytes)
+{
+	struct forking *f = arg;
+
+	f->heap = heap;
+	forks(f);
+	/* In the child, a retry would wait for a collection that never ends. */
+	return f->pid ? EBBGC_OOM_FAIL : EBBGC_OOM_RETRY;
+}
+
+/* Of a small object, of a large one. */
+static void out_of_memory_handler_forks(void **state)
+{
+	struct forking f = { .pid = -1 };
+	struct ebbgc_options o;
+	struct ebbgc_frame frame;
+	ebbgc_type_t refs;
+	ebbgc_ref_t list = { 0 }, r;
+	ebbgc_mutator_t *m;
+	struct shared s;
+
+	if (!FORKS)
+		skip();
+	ebbgc_options_init(&o);
+	o.oom = oom_forks;
+	o.oom_arg = &f;
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_type_register(s.heap, &refs_layout, &refs), 0);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	ebbgc_frame_push(m, &frame, &list, 1);
+	while (!ebbgc_is_null(r = ebbgc_alloc_length(m, refs, SMALL_MAX / 16))) {
+		ebbgc_store(m, r, refs_of(r)->slots, list);
+		list = r;
+	}
+	child_returned(&f, errno == ECHILD);
+	assert_int_equal(errno, ENOMEM);
+	f.pid = -1;
+	r = ebbgc_alloc_length(m, refs, SMALL_MAX);
+	child_returned(&f, ebbgc_is_null(r) && errno == ECHILD);
+	assert_true(ebbgc_is_null(r) && f.pid > 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 /* The policy gcaware tells collectors by their name. */
 static void collector_names(void **state)
 {
@@ -721,6 +765,7 @@ int main(void)
 		cmocka_unit_test(fork_child),
 		cmocka_unit_test(fork_with_the_lock_taken),
 		cmocka_unit_test(callbacks_fork),
+		cmocka_unit_test(out_of_memory_handler_forks),
 		cmocka_unit_test(collector_names),
 	};
 
