@@ -113,6 +113,24 @@ static void the_oldest_is_written_first(void **state)
 	world_close(&w);
 }
 
+/* What has stayed while others were taken, however many, is the oldest. */
+static void no_region_is_too_old_to_leave(void **state)
+{
+	struct world w;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	pthread_mutex_lock(&w.heap->lock);
+	w.heap->far.clock += UINT64_C(7) << 30;
+	pthread_mutex_unlock(&w.heap->lock);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	assert_in_range(w.heap->far.out, 1, 3);
+	assert_true(region_is_out(w.heap, region_of(w.heap, refs_of(w.roots[0])->slots[0].bits &
+								    EBBGC_ADDRESS_MASK)));
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 /* Makes roots[1] the last node of a list of @count, each with its index. */
 static void list_fill(struct world *w, size_t count)
 {
@@ -614,6 +632,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_oldest_is_written_first),
+		cmocka_unit_test(no_region_is_too_old_to_leave),
 		cmocka_unit_test(names_end),
 		cmocka_unit_test(a_budget_beyond_the_heap),
 		cmocka_unit_test(addresses_last_for_what_returns),

@@ -75,9 +75,9 @@ struct region {
 	bool recycled;			/* on a list of this name, or so before the sweep */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
 	/* With a far generation; lock. */
-	uint32_t arrived;		/* number of the region that was taken then */
 	bool swept;			/* a sweep has freed what was dead, or all was brought */
 	bool pinned;			/* a root refers to an object of it */
+	uint64_t arrived;		/* number of the region that was taken then */
 };
 
 struct region_list {
@@ -317,7 +317,7 @@ struct far {
 
 	/* Heap's lock. */
 	uint32_t out;			/* regions without local memory */
-	uint32_t clock;			/* regions taken so far */
+	uint64_t clock;			/* regions taken so far */
 	/*
 	 * Whose turn it is: a cycle runs, or regions begin to leave.  So no name becomes named, and
 	 * no region LEAVING, from a cycle's first pause until it has dropped forwards.
