@@ -175,6 +175,7 @@ struct nursery {
 	pthread_mutex_t lock;		/* guards log */
 	struct vector log;		/* the remembered set, but for what threads have */
 	bool blind;			/* the next minor cycle frees nothing; atomic */
+	bool lost;			/* entries were lost, but not their bits; .lock */
 	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
 	uint64_t since;			/* allocated_bytes at the last one; heap's lock */
 	uint64_t latest; /* as `trigger` at most, if objects have finalizers; heap's lock */
