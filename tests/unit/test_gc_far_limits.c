@@ -155,6 +155,36 @@ static void list_check(struct world *w, size_t count)
 	assert_true(ebbgc_is_null(r));
 }
 
+/* Returns how many regions a far cycle looks at for a list in @regions regions. */
+static uint64_t visits_for(size_t regions)
+{
+	const size_t count = regions * (REGION_SIZE / 32);
+	struct ebbgc_stats s;
+	uint64_t visits;
+	struct world w;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	list_fill(&w, count);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	/* The last one is pinned. */
+	assert_int_equal(w.heap->far.out, regions - 1);
+	collect(&w);
+	s = stats_of(w.heap);
+	assert_int_equal(s.far_cycles, 1);
+	assert_int_equal(s.far_read_objects, (regions - 1) * (REGION_SIZE / 32));
+	visits = w.heap->far.marking.visits;
+	list_check(&w, count);
+	world_close(&w);
+	return visits;
+}
+
+/* A list leads from each region to the one that left before it: no step looks at all of them. */
+static void far_cycles_look_at_what_waits(void **state)
+{
+	for (size_t regions = 8; regions <= 64; regions *= 2)
+		assert_in_range(visits_for(regions), regions, 4 * regions);
+}
+
 static uint64_t named_bits(const struct world *w)
 {
 	const struct ebbgc_heap *h = w->heap;
@@ -633,6 +663,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_oldest_is_written_first),
 		cmocka_unit_test(no_region_is_too_old_to_leave),
+		cmocka_unit_test(far_cycles_look_at_what_waits),
 		cmocka_unit_test(names_end),
 		cmocka_unit_test(a_budget_beyond_the_heap),
 		cmocka_unit_test(addresses_last_for_what_returns),

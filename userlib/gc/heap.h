@@ -234,6 +234,8 @@ struct far_region {
 	uint64_t seen;			/* naming's: number of the last region with names here */
 	/* Of a far cycle: see far_mark.h. */
 	bool waits;			/* objects were marked here that were not traced; atomic */
+	bool queued;			/* in far.queue; atomic */
+	uint32_t queue_next;
 	bool traced;			/* by this cycle */
 	bool asked;			/* the store is to trace it: see far_trace.h */
 	bool told;			/* its marks were */
@@ -271,6 +273,7 @@ struct far_marking {
 	uint64_t stored;		/* when it began */
 	uint64_t tables;		/* bytes of what the cycle keeps, at most; heap's lock */
 	uint64_t objects;		/* that were read */
+	uint64_t visits;		/* of regions, to see whether they wait */
 	uint64_t cpu_ns;		/* of the collector's thread */
 	/* See far_trace.h. */
 	enum far_by by;
@@ -312,6 +315,7 @@ struct far {
 	uint64_t snapshots;		/* of cycles; world stopped */
 	struct far_marking marking;
 	bool reached;			/* some region .waits; atomic */
+	uint32_t queue;			/* list of regions that may wait, by .queue_next; atomic */
 
 	pthread_mutex_t arrivals_lock;
 	struct far_arrival arrivals[SMALL_KINDS - KIND_MOVABLE];	/* arrivals_lock */
