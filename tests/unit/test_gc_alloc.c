@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "gc_test.h"
-#include "heap.h"
+#include "region.h"
 
 static const struct ebbgc_layout bytes_layout = {
 	.name = "bytes", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
@@ -823,6 +823,50 @@ static void hashes_of_many_threads(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
+static uint32_t region_take(ebbgc_heap_t *heap, uint64_t *looked_at)
+{
+	uint32_t first, hint;
+
+	pthread_mutex_lock(&heap->lock);
+	hint = heap->free_hint;
+	first = regions_take(heap, 1, KIND_LARGE_LEAF);
+	pthread_mutex_unlock(&heap->lock);
+	assert_int_not_equal(first, REGION_NONE);
+	*looked_at += first - hint + 1;
+	return first;
+}
+
+static void region_free(ebbgc_heap_t *heap, uint32_t region)
+{
+	pthread_mutex_lock(&heap->lock);
+	regions_free(heap, region, 1);
+	pthread_mutex_unlock(&heap->lock);
+}
+
+/* Growth does not look at all regions again once a low one was freed and taken again. */
+static void taking_regions_is_linear(void **state)
+{
+	enum { COUNT = 600 };
+	uint64_t looked_at = 0;
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap;
+
+	ebbgc_options_init(&o);
+	heap = heap_of(64 << 20, EBBGC_GROWABLE, &o);
+	for (uint32_t i = 0; i < COUNT; i++)
+		assert_int_equal(region_take(heap, &looked_at), i);
+	region_free(heap, 3);
+	region_free(heap, 1);
+	assert_int_equal(region_take(heap, &looked_at), 1);
+	assert_int_equal(region_take(heap, &looked_at), 3);
+	for (uint32_t i = COUNT; i < COUNT + 100; i++)
+		assert_int_equal(region_take(heap, &looked_at), i);
+	assert_in_range(looked_at, COUNT + 102, 2 * COUNT + 200);
+	for (uint32_t i = 0; i < COUNT + 100; i++)
+		region_free(heap, i);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -842,6 +886,7 @@ int main(void)
 		cmocka_unit_test(pauses_have_quantiles),
 		cmocka_unit_test(side_tables_are_locked),
 		cmocka_unit_test(side_tables_need_no_lock),
+		cmocka_unit_test(taking_regions_is_linear),
 		cmocka_unit_test(identity_hashes),
 		cmocka_unit_test(hashes_of_many_threads),
 	};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * The far generation at its limits: a budget beyond the heap, addresses that run out, names that
- * end, a store that is slow while cycles end, and fork() while an object is read.
+ * end, a store that is slow while cycles end, fork() and cancellation while an object is read.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +12,7 @@
 #include "gc_store.h"
 #include "forward.h"
 #include "region.h"
+#include "type.h"
 
 #define NODES 3000
 
@@ -112,6 +113,24 @@ static void the_oldest_is_written_first(void **state)
 	world_close(&w);
 }
 
+/* What has stayed while others were taken, however many, is the oldest. */
+static void no_region_is_too_old_to_leave(void **state)
+{
+	struct world w;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	pthread_mutex_lock(&w.heap->lock);
+	w.heap->far.clock += UINT64_C(7) << 30;
+	pthread_mutex_unlock(&w.heap->lock);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	assert_in_range(w.heap->far.out, 1, 3);
+	assert_true(region_is_out(w.heap, region_of(w.heap, refs_of(w.roots[0])->slots[0].bits &
+								    EBBGC_ADDRESS_MASK)));
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 /* Makes roots[1] the last node of a list of @count, each with its index. */
 static void list_fill(struct world *w, size_t count)
 {
@@ -134,6 +153,36 @@ static void list_check(struct world *w, size_t count)
 		r = ebbgc_load(w->m, r, &node_of(r)->left);
 	}
 	assert_true(ebbgc_is_null(r));
+}
+
+/* Returns how many regions a far cycle looks at for a list in @regions regions. */
+static uint64_t visits_for(size_t regions)
+{
+	const size_t count = regions * (REGION_SIZE / 32);
+	struct ebbgc_stats s;
+	uint64_t visits;
+	struct world w;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	list_fill(&w, count);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	/* The last one is pinned. */
+	assert_int_equal(w.heap->far.out, regions - 1);
+	collect(&w);
+	s = stats_of(w.heap);
+	assert_int_equal(s.far_cycles, 1);
+	assert_int_equal(s.far_read_objects, (regions - 1) * (REGION_SIZE / 32));
+	visits = w.heap->far.marking.visits;
+	list_check(&w, count);
+	world_close(&w);
+	return visits;
+}
+
+/* A list leads from each region to the one that left before it: no step looks at all of them. */
+static void far_cycles_look_at_what_waits(void **state)
+{
+	for (size_t regions = 8; regions <= 64; regions *= 2)
+		assert_in_range(visits_for(regions), regions, 4 * regions);
 }
 
 static uint64_t named_bits(const struct world *w)
@@ -257,9 +306,16 @@ static void wait_for(const bool *flag)
 		usleep(1000);
 }
 
+static bool locked;
+
 /* The library's call, which returns a region's memory after it was written. */
 int madvise(void *start, size_t bytes, int advice)
 {
+	/* As of the kernel after mlockall(). */
+	if (advice == MADV_DONTNEED && is(&locked)) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (advice == MADV_DONTNEED && is(&writer.writes) && !is(&writer.holds) &&
 	    pthread_equal(pthread_self(), writer.thread)) {
 		writer.region = start;
@@ -337,6 +393,36 @@ static void a_region_is_freed_once_its_memory_is_returned(void **state)
 	world_close(&w);
 }
 
+/* Locked memory cannot be returned: where what left was, new objects are zero, nevertheless. */
+static void locked_memory_is_zeroed(void **state)
+{
+	unsigned int there = 0;
+	uint32_t region;
+	struct world w;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	region = region_of(w.heap, refs_of(w.roots[0])->slots[0].bits & EBBGC_ADDRESS_MASK);
+	set(&locked);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	nodes_check(&w, NODES);
+	for (int i = 0; i < 3; i++)
+		collect(&w);
+	assert_int_equal(w.heap->far.out, 0);
+	for (int i = 0; i < 4 * NODES; i++) {
+		ebbgc_ref_t r = ebbgc_alloc(w.m, w.node);
+
+		assert_false(ebbgc_is_null(r));
+		there += region_of(w.heap, r.bits & EBBGC_ADDRESS_MASK) == region;
+		assert_true(ebbgc_is_null(node_of(r)->left) && ebbgc_is_null(node_of(r)->right));
+		assert_int_equal(node_of(r)->value, 0);
+	}
+	assert_true(there > 0);
+	locked = false;
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 /* --- no addresses ------------------------------------------------------------------------ */
 
 static struct {
@@ -409,6 +495,69 @@ static void no_claim_without_a_place(void **state)
 	world_close(&w);
 }
 
+/* --- a place that is not needed ---------------------------------------------------------- */
+
+static struct {
+	struct world *w;
+	jmp_buf out;
+	unsigned int calls, failures;
+} undone;
+
+static struct far_arrival *arrival_of(const struct world *w)
+{
+	return &w->heap->far.arrivals[w->heap->types[w->node].kind - KIND_MOVABLE];
+}
+
+/* Once a load has the last slot of a region, another one takes the first of the next region. */
+static int read_and_fail(void *arg, const struct ebbgc_far_place *place, size_t offset, void *to,
+			 size_t bytes)
+{
+	undone.calls++;
+	if (undone.calls > 2)
+		return store_read(arg, place, offset, to, bytes);
+	if (undone.calls == 1 && !setjmp(undone.out))
+		at(undone.w, NODES - 1);
+	return -EIO;
+}
+
+static enum ebbgc_far_verdict failed_twice(void *arg, ebbgc_heap_t *heap, int error)
+{
+	const struct far_arrival *a = arrival_of(undone.w);
+
+	assert_int_equal(error, -EIO);
+	if (++undone.failures == 1)
+		longjmp(undone.out, 1);
+	assert_int_equal(region_of(heap, (uint64_t)(uintptr_t)a->next), a->region);
+	return EBBGC_FAR_RETRY;
+}
+
+/* Both fail, the second one first: the region that is full gets no slot back. */
+static void no_place_in_a_region_that_is_full(void **state)
+{
+	struct far_arrival *a;
+	struct world w;
+	uint32_t last;
+	size_t i = 0;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	w.heap->far.options.failed = failed_twice;
+	for (a = arrival_of(&w); a->region == REGION_NONE || a->next + 32 != a->end; i++)
+		at(&w, i);
+	assert_true(i < NODES - 1);
+	last = a->region;
+	undone.w = &w;
+	undone.calls = undone.failures = 0;
+	w.heap->far.store.read = read_and_fail;
+	assert_int_equal(node_of(at(&w, i))->value, i);
+	w.heap->far.store.read = store_read;
+	assert_int_equal(undone.failures, 2);
+	assert_int_equal(a->region, last + 1);
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 /* --- a slow reader ------------------------------------------------------------------- */
 
 static bool reads, answered;
@@ -466,16 +615,64 @@ static void fork_while_an_object_is_read(void **state)
 	world_close(&w);
 }
 
+/* --- a cancelled reader --------------------------------------------------------------- */
+
+static int read_and_be_cancelled(void *arg, const struct ebbgc_far_place *place, size_t offset,
+				 void *to, size_t bytes)
+{
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+	return store_read(arg, place, offset, to, bytes);
+}
+
+static void *load_cancelled(void *arg)
+{
+	load_first(arg);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The claim ends, whatever the store's read() does: other loads of the object wait for that. */
+static void cancelled_while_an_object_is_read(void **state)
+{
+	uint32_t region;
+	const uint64_t *table;
+	pthread_t thread;
+	struct world w;
+	void *result;
+
+	world_open(&w, 64 << 20, 32 << 20);
+	nodes_fill(&w, NODES);
+	assert_int_equal(ebbgc_far_evict(w.m), 0);
+	region = region_of(w.heap, refs_of(w.roots[0])->slots[0].bits & EBBGC_ADDRESS_MASK);
+	w.heap->far.store.read = read_and_be_cancelled;
+	assert_int_equal(pthread_create(&thread, NULL, load_cancelled, &w), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	w.heap->far.store.read = store_read;
+	table = forwards_of(w.heap, region);
+	assert_non_null(table);
+	for (size_t i = 0; i < forwards_count(w.heap, region); i++)
+		assert_false(table[i] & FAR_BUSY);
+	nodes_check(&w, NODES);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_oldest_is_written_first),
+		cmocka_unit_test(no_region_is_too_old_to_leave),
+		cmocka_unit_test(far_cycles_look_at_what_waits),
 		cmocka_unit_test(names_end),
 		cmocka_unit_test(a_budget_beyond_the_heap),
 		cmocka_unit_test(addresses_last_for_what_returns),
 		cmocka_unit_test(a_region_is_freed_once_its_memory_is_returned),
+		cmocka_unit_test(locked_memory_is_zeroed),
 		cmocka_unit_test(no_claim_without_a_place),
+		cmocka_unit_test(no_place_in_a_region_that_is_full),
 		cmocka_unit_test(fork_while_an_object_is_read),
+		cmocka_unit_test(cancelled_while_an_object_is_read),
 	};
 
 	alarm(300);

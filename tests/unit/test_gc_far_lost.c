@@ -291,6 +291,73 @@ static void weak_references(void **state)
 	world_close(&w);
 }
 
+/* --- finalizers ----------------------------------------------------------------------------- */
+
+static uint64_t finalized;
+static uint8_t seen[FEW];
+
+static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	assert_true(node_of(object)->value < FEW);
+	assert_int_equal(seen[node_of(object)->value]++, 0);
+	finalized++;
+}
+
+/* Nodes of which each has a finalizer; all are in the store, and garbage. */
+static void open_finalizable(struct world *w, const char *words)
+{
+	open_two(w, words, false);
+	for (size_t i = 0; i < FEW; i++)
+		assert_int_equal(ebbgc_finalizer_add(w->m, at(w, w->roots[0], i), finalizer, NULL),
+				 0);
+	w->roots[0] = EBBGC_NULL;
+	evict(w);
+	finalized = 0;
+	memset(seen, 0, sizeof(seen));
+}
+
+/* What is dead and lost has no finalizer any more: the program has loaded nothing. */
+static void lost_objects_are_not_finalized(void **state)
+{
+	struct ebbgc_stats before, s;
+	struct world w;
+	size_t ran;
+
+	open_finalizable(&w, *state);
+	w.heap->far.options.failed = NULL;
+	donors.lost = true;
+	collect(&w);
+	before = stats_of(w.heap);
+	assert_int_equal(before.finalizers_ready, FEW);
+	ran = ebbgc_finalizers_run(w.m, SIZE_MAX);
+	assert_int_equal(ran, finalized);
+	assert_true(finalized > FEW / 4 && finalized < FEW - FEW / 4);
+	s = stats_of(w.heap);
+	assert_int_equal(s.far_failures - before.far_failures, FEW - finalized);
+	assert_int_equal(ebbgc_finalizers_run(w.m, SIZE_MAX), 0);
+	all_ends(&w);
+}
+
+/* A handler that jumps out of the function loses no finalizer. */
+static void a_finalizer_waits_for_its_object(void **state)
+{
+	volatile unsigned int jumps = 0;
+	struct world w;
+
+	open_finalizable(&w, *state);
+	collect(&w);
+	donors.lost = true;
+	if (setjmp(handler.out)) {
+		assert_int_equal(handler.error, -ESHUTDOWN);
+		jumps++;
+		donors.lost = jumps < 3;
+	}
+	ebbgc_finalizers_run(w.m, SIZE_MAX);
+	assert_int_equal(jumps, 3);
+	assert_int_equal(finalized, FEW);
+	all_ends(&w);
+}
+
 /* --- beside threads ------------------------------------------------------------------------- */
 
 struct loader {
@@ -382,6 +449,9 @@ int main(void)
 		WITH(what_only_the_lost_refer_to, "mode=stop"),
 		WITH(weak_references, "mode=stop"),
 		WITH(weak_references, "mode=concurrent"),
+		WITH(lost_objects_are_not_finalized, "mode=stop"),
+		WITH(lost_objects_are_not_finalized, "mode=concurrent,nursery=64K"),
+		WITH(a_finalizer_waits_for_its_object, "mode=stop"),
 		WITH(threads_load, "mode=stop"),
 		WITH(threads_load, "mode=concurrent,nursery=64K"),
 	};

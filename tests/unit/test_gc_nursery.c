@@ -701,6 +701,26 @@ static void blind_stores_free_nothing(void **state)
 	end(&f);
 }
 
+/* After such a store, a minor cycle writes no bitmap as large as the heap. */
+static void blind_stores_cost_no_bitmap(void **state)
+{
+	struct fixture f;
+	size_t granule;
+
+	begin(&f, *state);
+	f.roots[0] = node(&f, 1);
+	minor(&f);
+	/* A bit that no object has. */
+	granule = granule_of(f.heap, f.roots[0].bits & EBBGC_ADDRESS_MASK) + 1;
+	bit_set(f.heap->nursery.remembered, granule);
+	node(&f, 2);
+	ebbgc_overwrite(f.m, EBBGC_NULL, f.roots[0]);
+	minor(&f);
+	assert_true(bit_test(f.heap->nursery.remembered, granule));
+	f.heap->nursery.remembered[granule >> 6] = 0;
+	end(&f);
+}
+
 static void visit_no_edges(void *object, struct ebbgc_edges *edges)
 {
 	(void)object;
@@ -1229,6 +1249,7 @@ int main(void)
 		IN(ROOMY, finalizers_of_a_snapshot_are_ready),
 		IN(ROOMY, large_objects_die_young),
 		IN(ROOMY, blind_stores_free_nothing),
+		IN(ROOMY, blind_stores_cost_no_bitmap),
 		IN(ROOMY, types_are_refused),
 		IN(ROOMY, overwritten_objects_are_remembered),
 		IN(ROOMY, overwritten_garbage_is_forgotten),

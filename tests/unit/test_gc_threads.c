@@ -326,6 +326,50 @@ static void cancelled_in_allocation(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static void is_listed(void *arg, ebbgc_ref_t object)
+{
+	++*(unsigned int *)arg;
+	pthread_testcancel();
+}
+
+static void *is_cancelled_as_it_walks(void *arg)
+{
+	struct shared *s = arg;
+	unsigned int objects = 0;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	assert_false(ebbgc_is_null(ebbgc_alloc(m, s->node)));
+	pthread_cancel(pthread_self());
+	assert_int_equal(ebbgc_heap_walk(m, is_listed, &objects), 0);
+	assert_int_equal(objects, 1);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* A walk waits for the other thread, and calls back, with locks of the heap. */
+static void cancelled_in_a_walk(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	pthread_t t;
+	void *result;
+
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	assert_int_equal(pthread_create(&t, NULL, is_cancelled_as_it_walks, &s), 0);
+	while (!is_stopping(&s, 1))
+		usleep(100);
+	while (pthread_tryjoin_np(t, &result))
+		ebbgc_poll(m);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_int_equal(ebbgc_collect(m), 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 static void *is_cancelled_around_a_heap(void *arg)
 {
 	struct ebbgc_options o;
@@ -625,6 +669,50 @@ static void callbacks_fork(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static enum ebbgc_oom oom_forks(void *arg, ebbgc_heap_t *heap, size_t bytes)
+{
+	struct forking *f = arg;
+
+	f->heap = heap;
+	forks(f);
+	/* In the child, a retry would wait for a collection that never ends. */
+	return f->pid ? EBBGC_OOM_FAIL : EBBGC_OOM_RETRY;
+}
+
+/* Of a small object, of a large one. */
+static void out_of_memory_handler_forks(void **state)
+{
+	struct forking f = { .pid = -1 };
+	struct ebbgc_options o;
+	struct ebbgc_frame frame;
+	ebbgc_type_t refs;
+	ebbgc_ref_t list = { 0 }, r;
+	ebbgc_mutator_t *m;
+	struct shared s;
+
+	if (!FORKS)
+		skip();
+	ebbgc_options_init(&o);
+	o.oom = oom_forks;
+	o.oom_arg = &f;
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_type_register(s.heap, &refs_layout, &refs), 0);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	ebbgc_frame_push(m, &frame, &list, 1);
+	while (!ebbgc_is_null(r = ebbgc_alloc_length(m, refs, SMALL_MAX / 16))) {
+		ebbgc_store(m, r, refs_of(r)->slots, list);
+		list = r;
+	}
+	child_returned(&f, errno == ECHILD);
+	assert_int_equal(errno, ENOMEM);
+	f.pid = -1;
+	r = ebbgc_alloc_length(m, refs, SMALL_MAX);
+	child_returned(&f, ebbgc_is_null(r) && errno == ECHILD);
+	assert_true(ebbgc_is_null(r) && f.pid > 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 /* The policy gcaware tells collectors by their name. */
 static void collector_names(void **state)
 {
@@ -668,6 +756,7 @@ int main(void)
 		cmocka_unit_test(exit_in_blocked_region),
 		cmocka_unit_test(cancelled_at_a_safepoint),
 		cmocka_unit_test(cancelled_in_allocation),
+		cmocka_unit_test(cancelled_in_a_walk),
 		cmocka_unit_test(cancelled_in_creation_and_end),
 		cmocka_unit_test(little_stack),
 		cmocka_unit_test(short_lives_are_counted),
@@ -676,6 +765,7 @@ int main(void)
 		cmocka_unit_test(fork_child),
 		cmocka_unit_test(fork_with_the_lock_taken),
 		cmocka_unit_test(callbacks_fork),
+		cmocka_unit_test(out_of_memory_handler_forks),
 		cmocka_unit_test(collector_names),
 	};
 

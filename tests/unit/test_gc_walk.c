@@ -162,6 +162,42 @@ static void found_objects_can_be_kept(void **state)
 	end(&f);
 }
 
+static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	*(uint64_t *)data = node_of(object)->value;
+}
+
+/*
+ * While the collector clears the first weak references, what it has not marked may still be
+ * finalized, or found by EBBGC_CLEAR_LAST.
+ */
+static void what_may_live_again_is_listed(void **state)
+{
+	uint64_t finalized = 0;
+	struct counts c;
+	struct fixture f;
+
+	begin(&f, *state);
+	f.heap->options.pause_budget_ns = 0;
+	assert_int_equal(ebbgc_finalizer_add(f.m, node(&f, 7), finalizer, &finalized), 0);
+	f.roots[0] = ebbgc_weak_new(f.m, node(&f, 1));
+	pthread_mutex_lock(&f.heap->clearing);
+	for (ebbgc_collect_start(f.m); !f.heap->settled; usleep(50))
+		ebbgc_poll(f.m);
+	assert_false(f.heap->settled_last);
+	c = walk(&f);
+	pthread_mutex_unlock(&f.heap->clearing);
+	assert_int_equal(c.values[7], 1);
+	assert_int_equal(c.values[1], 1);
+	while (!stats_of(f.heap).cycles) {
+		ebbgc_poll(f.m);
+		usleep(50);
+	}
+	assert_int_equal(ebbgc_finalizers_run(f.m, 2), 1);
+	assert_int_equal(finalized, 7);
+	end(&f);
+}
+
 /* Allocates, and walks itself at times. */
 static void *other(void *arg)
 {
@@ -232,6 +268,7 @@ int main(void)
 		IN("mode=stop", all_objects_are_listed),
 		IN("mode=memliner,plain,park,residency=simulated", all_objects_are_listed),
 		IN("mode=concurrent", found_objects_can_be_kept),
+		IN("mode=concurrent", what_may_live_again_is_listed),
 		IN("mode=concurrent", walks_run_among_cycles),
 		IN("mode=stop", walks_run_among_cycles),
 		IN("mode=concurrent,nursery=64K", walks_run_among_cycles),

@@ -73,6 +73,68 @@ static void weak_references(void **state)
 	}
 }
 
+/* However many values a key has, a search looks at it once. */
+static void values_of_one_key(void **state)
+{
+	enum { COUNT = 20000 };
+	struct keys k = { NULL };
+	size_t at = 0, keys = 0;
+	uint64_t sum = 0, value;
+
+	assert_int_equal(keys_next(&k, 16, &at), 0);
+	assert_true(keys_reset(&k, COUNT + 2));
+	keys_add(&k, 32, 5);
+	for (uint64_t i = 1; i <= COUNT; i++)
+		keys_add(&k, 16, i);
+	keys_add(&k, 48, 6);
+	for (size_t i = 0; i <= k.mask; i++)
+		keys += k.pairs[2 * i] != 0;
+	assert_int_equal(keys, 3);
+	for (at = 0; (value = keys_next(&k, 16, &at)); sum += value)
+		;
+	assert_int_equal(sum, (uint64_t)COUNT * (COUNT + 1) / 2);
+	at = 0;
+	assert_int_equal(keys_next(&k, 48, &at), 6);
+	assert_int_equal(keys_next(&k, 48, &at), 0);
+	at = 0;
+	assert_int_equal(keys_next(&k, 64, &at), 0);
+	keys_free(&k);
+}
+
+/* The key is found alive by another ephemeron: so are all of its values. */
+static void ephemerons_of_one_key(void **state)
+{
+	enum { COUNT = 1000 };
+
+	for (int mode = 0; mode < 2; mode++) {
+		struct world w;
+
+		world_open(&w, (enum ebbgc_mode)mode);
+		w.roots[0] = ebbgc_alloc(w.m, w.node);
+		w.roots[1] = ebbgc_alloc(w.m, w.node);
+		w.roots[2] = ebbgc_ephemeron_new(w.m, w.roots[0], w.roots[1]);
+		w.roots[3] = ebbgc_alloc_length(w.m, w.refs, COUNT);
+		for (size_t i = 0; i < COUNT; i++) {
+			w.roots[4] = ebbgc_alloc(w.m, w.node);
+			node_of(w.roots[4])->value = i;
+			ebbgc_store(w.m, w.roots[3], &refs_of(w.roots[3])->slots[i],
+				    ebbgc_ephemeron_new(w.m, w.roots[1], w.roots[4]));
+		}
+		w.roots[1] = w.roots[4] = EBBGC_NULL;
+		cycle(&w);
+		for (size_t i = 0; i < COUNT; i++) {
+			ebbgc_ref_t e = refs_of(w.roots[3])->slots[i];
+
+			assert_int_equal(node_of(ebbgc_ephemeron_value(w.m, e))->value, i);
+		}
+		assert_int_equal(stats_of(w.heap).ephemerons_cleared, 0);
+		w.roots[0] = EBBGC_NULL;
+		cycle(&w);
+		assert_int_equal(stats_of(w.heap).ephemerons_cleared, COUNT + 1);
+		world_close(&w);
+	}
+}
+
 /* A value must not keep its own key; a chain of ephemerons dies with its first key. */
 static void ephemerons(void **state)
 {
@@ -552,6 +614,8 @@ int main(void)
 		  (void *)"mode=memliner,residency=simulated,epoch=1,delta=0" },
 		cmocka_unit_test(chains_of_ephemerons_take_few_rounds),
 		cmocka_unit_test(the_dead_are_null_before_they_are_cleared),
+		cmocka_unit_test(values_of_one_key),
+		cmocka_unit_test(ephemerons_of_one_key),
 		cmocka_unit_test(ephemerons),
 		cmocka_unit_test(ephemeron_without_key),
 		cmocka_unit_test(finalizers),

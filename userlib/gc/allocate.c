@@ -65,6 +65,8 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		region = region_find(h, s, kind);
 		if (region == REGION_NONE) {
 			r = shortage_wait(h, m, h->slot_size[kind], &tries);
+			if (r == -ECHILD)
+				return r;
 			if (r)
 				break;
 			continue;
@@ -184,7 +186,8 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 			break;
 		r = shortage_wait(h, m, total, &tries);
 		if (r) {
-			pthread_mutex_unlock(&h->lock);
+			if (r != -ECHILD)
+				pthread_mutex_unlock(&h->lock);
 			errno = -r;
 			return EBBGC_NULL;
 		}

@@ -134,8 +134,9 @@ enum {
 	 */
 	EBBGC_OVERCOMMIT = 1 << 7,
 	/*
-	 * References carry no stamps, so that ebbgc_ref_t.bits is the address, which code may use
-	 * as a C pointer.
+	 * References carry no stamps, so that the bits of a reference that was loaded are the
+	 * address, which code may use as a C pointer.  Those of a slot may still name where an
+	 * object of an EBBGC_MOVABLE type was, and where nothing is any more.
 	 */
 	EBBGC_PLAIN = 1 << 10,
 	/* Finalizers of objects that died together are ready in reverse order, the newest first. */
@@ -567,7 +568,8 @@ typedef struct ebbgc_mutator {
  * Attaches the calling thread, at most once to each heap; -EALREADY otherwise, -ENOMEM, -ECHILD.
  * Waits while the world is stopped, and is a safepoint in other heaps, as is ebbgc_detach().
  * A thread that exits attached is detached then; in a blocked region, only if it has no frames on
- * its stack.  No function of the library is a cancellation point; callbacks may contain some.
+ * its stack.  No function of the library is a cancellation point; callbacks may contain some.  In
+ * ebbgc_heap_walk() and in the functions of a far store a cancellation waits until the call ends.
  */
 EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);
 
@@ -986,7 +988,11 @@ struct ebbgc_entered {
 	ebbgc_ref_t fibre;	/* may change; touch a fibre before */
 };
 
-/* Before the program reads or writes a fibre's stack; good until the next safepoint. */
+/*
+ * Before the program reads or writes a fibre's stack; good until the next safepoint.  While a cycle
+ * marks, this runs the fibre's edges() itself, or waits for a tracer that does: a caller deadlocks
+ * that holds a lock which edges() takes.
+ */
 EBBGC_API void ebbgc_fibre_touch_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre);
 static inline void ebbgc_fibre_touch(ebbgc_mutator_t *mutator, ebbgc_ref_t fibre)
 {
@@ -1048,7 +1054,8 @@ EBBGC_API int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 
 /*
  * Runs at most `limit` ready finalizers on the calling thread; returns how many ran.  Finalizers
- * run nowhere else: the caller decides which locks are held.
+ * run nowhere else: the caller decides which locks are held.  Each object is loaded first, if it is
+ * far: while that fails, its finalizer stays.  What the store has lost for good is not finalized.
  */
 EBBGC_API size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit);
 
@@ -1170,7 +1177,7 @@ struct ebbgc_stats {
 	uint64_t rescued_objects;	/* loaded while their region was leaving */
 	uint64_t homed_objects;		/* read by the collector, to free what was in the store */
 	uint64_t healed_slots;		/* in which loads have replaced an old name */
-	uint64_t far_failures;		/* of calls of the store */
+	uint64_t far_failures;		/* of calls of the store; lost objects' finalizers */
 	uint64_t far_cycles;		/* that found what is alive in the store */
 	uint64_t far_abandoned;		/* began as one: a read failed, or there was too much */
 	uint64_t far_read_bytes;	/* by these */

@@ -109,6 +109,7 @@ static void far_begin(struct ebbgc_heap *h, const struct ebbgc_far_store *store,
 		f->addresses = f->reserve;
 	f->low = h->region_count / 2;
 	f->leaving = f->away = f->mine = (struct region_list){ REGION_NONE, REGION_NONE };
+	f->queue = REGION_NONE;
 	for (size_t k = 0; k < SMALL_KINDS - KIND_MOVABLE; k++)
 		f->arrivals[k].region = REGION_NONE;
 	pthread_mutex_init(&f->arrivals_lock, NULL);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include "far_image.h"
 #include "far_mark.h"
+#include "far_queue.h"
 #include "far_room.h"
 #include "far_trace.h"
 #include "forward.h"
@@ -159,12 +160,15 @@ void far_mark_begin(struct ebbgc_heap *h, bool asked)
 	pthread_mutex_unlock(&h->lock);
 	if (!due || !tables_make(h))
 		return;
-	k->reads = k->bytes = k->objects = k->ns = 0;
+	k->reads = k->bytes = k->objects = k->visits = k->ns = 0;
 	k->remarks = 0;
 	far_hold(h);
 	leave_take_away(h);
+	/* Nothing marks now.  Others in the queue are not traced in this cycle. */
+	far_queue_take(h);
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
 		__atomic_store_n(&h->far.regions[r].waits, false, __ATOMIC_RELAXED);
+		__atomic_store_n(&h->far.regions[r].queued, false, __ATOMIC_RELAXED);
 		if (region_state(h, r) != FAR_AWAY)
 			continue;
 		lost_find(h, r);
@@ -480,15 +484,20 @@ static bool read_some(struct ebbgc_heap *h)
 {
 	struct far_marking *k = &h->far.marking;
 	uint64_t since = os_now(), cpu = os_thread_ns();
+	uint32_t next;
 	int e = 0;
 
-	for (uint32_t r = h->far.mine.head; !e && r != REGION_NONE; r = h->regions[r].next) {
+	for (uint32_t r = far_queue_take(h); !e && r != REGION_NONE; r = next) {
 		if (marking_abandoned(h))
 			return false;
+		next = far_queue_next(h, r);
 		if (!h->far.regions[r].traced ||
-		    (k->by == FAR_TRACES && h->far.regions[r].asked) ||
 		    !__atomic_load_n(&h->far.regions[r].waits, __ATOMIC_SEQ_CST))
 			continue;
+		if (k->by == FAR_TRACES && h->far.regions[r].asked) {
+			far_queue_add(h, r);
+			continue;
+		}
 		e = region_read(h, r);
 		if (k->bytes + k->reads * READ_COST > k->most)
 			e = -EFBIG;

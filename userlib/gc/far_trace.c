@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "far_queue.h"
 #include "far_room.h"
 #include "far_trace.h"
 #include "forward.h"
@@ -322,13 +323,18 @@ static int region_pass(struct ebbgc_heap *h, uint32_t region, uint32_t *count)
 
 static int pass(struct ebbgc_heap *h)
 {
-	uint32_t count = 0;
+	uint32_t count = 0, next;
 	int e = 0;
 
-	for (uint32_t r = h->far.mine.head; !e && r != REGION_NONE; r = h->regions[r].next)
+	for (uint32_t r = far_queue_take(h); r != REGION_NONE; r = next) {
+		next = far_queue_next(h, r);
 		while (!e && is_asked(h, r) &&
 		       __atomic_exchange_n(&h->far.regions[r].waits, false, __ATOMIC_SEQ_CST))
 			e = region_pass(h, r, &count);
+		/* It is to be read. */
+		if (__atomic_load_n(&h->far.regions[r].waits, __ATOMIC_SEQ_CST))
+			far_queue_add(h, r);
+	}
 	return e || !count ? e : trace(h, count);
 }
 
@@ -480,8 +486,10 @@ static void fall_back(struct ebbgc_heap *h)
 	k->donor_failed = true;
 	for (uint32_t r = h->far.mine.head; r != REGION_NONE; r = h->regions[r].next) {
 		h->far.regions[r].asked = false;
-		if (may_ask(h, r) && !kind_is_leaf(h->kinds[r]))
-			__atomic_store_n(&h->far.regions[r].waits, true, __ATOMIC_SEQ_CST);
+		if (!may_ask(h, r) || kind_is_leaf(h->kinds[r]))
+			continue;
+		__atomic_store_n(&h->far.regions[r].waits, true, __ATOMIC_SEQ_CST);
+		far_queue_add(h, r);
 	}
 	__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,9 @@ static void arrival_undo(struct ebbgc_heap *h, uint8_t kind, char *slot)
 	struct far_arrival *a = &h->far.arrivals[kind - KIND_MOVABLE];
 
 	pthread_mutex_lock(&h->far.arrivals_lock);
-	if (a->next == slot + h->slot_size[kind])
+	/* Arrivals may have gone on to the next region, of which none is taken. */
+	if (a->region == region_of(h, (uint64_t)(uintptr_t)slot) &&
+	    a->next == slot + h->slot_size[kind])
 		a->next = slot;
 	pthread_mutex_unlock(&h->far.arrivals_lock);
 }
@@ -301,6 +304,17 @@ static int claim_and_bring(struct mutator *m, uint64_t object, uint64_t *entry)
 	return r;
 }
 
+static int bring_uncancelled(struct mutator *m, uint64_t object, uint64_t *entry)
+{
+	int state, r;
+
+	/* The store's read() may be a cancellation point: the claim would never end. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	r = claim_and_bring(m, object, entry);
+	pthread_setcancelstate(state, NULL);
+	return r;
+}
+
 uint64_t far_bring(struct mutator *m, uint64_t object)
 {
 	struct ebbgc_heap *h = m->heap;
@@ -339,7 +353,7 @@ uint64_t far_bring(struct mutator *m, uint64_t object)
 			if (os_forked(h->pid))
 				r = -ECHILD;
 			if (!r)
-				r = claim_and_bring(m, object, entry);
+				r = bring_uncancelled(m, object, entry);
 			if (r)
 				fail(h, r);
 			continue;

@@ -108,42 +108,80 @@ size_t finalizers_collect(struct ebbgc_heap *h, size_t first,
 	return ready->count - from;
 }
 
-/* Takes the oldest ready finalizer.  At most half of the list are taken entries. */
-static bool ready_take(struct finalizer_list *ready, struct finalizer *f)
+/* Drops the oldest ready finalizer.  At most half of the list are such entries. */
+static void ready_drop(struct finalizer_list *ready)
 {
+	ready->first++;
+	if (2 * ready->first < ready->count)
+		return;
+	ready->count -= ready->first;
+	memmove(ready->items, ready->items + ready->first, ready->count * sizeof(*ready->items));
+	ready->first = 0;
+}
+
+/* Is the object in a place of the store that is never read again? */
+static bool is_lost(const struct ebbgc_heap *h, uint64_t object)
+{
+	uint64_t now = forward(h, object);
+
+	return h->far.on && in_heap(h, now) && region_lost(h, region_of(h, now)) &&
+	       region_state(h, region_of(h, now)) == FAR_AWAY;
+}
+
+/* Lock held: finds the oldest ready finalizer, and drops those whose objects are lost. */
+static bool ready_find(struct ebbgc_heap *h, struct finalizer *f)
+{
+	struct finalizer_list *ready = &h->finalizers_ready;
+
+	while (ready->first != ready->count && is_lost(h, ready->items[ready->first].object)) {
+		ready_drop(ready);
+		__atomic_fetch_add(&h->far.failures, 1, __ATOMIC_RELAXED);
+	}
 	if (ready->first == ready->count)
 		return false;
-	*f = ready->items[ready->first++];
-	if (2 * ready->first >= ready->count) {
-		ready->count -= ready->first;
-		memmove(ready->items, ready->items + ready->first, ready->count * sizeof(*f));
-		ready->first = 0;
-	}
+	*f = ready->items[ready->first];
 	return true;
+}
+
+/* Takes the oldest ready finalizer; its object is in memory until the next safepoint. */
+static bool ready_take(struct mutator *m, struct finalizer *f)
+{
+	struct ebbgc_heap *h = m->heap;
+	uint64_t brought = 0, object = 0;
+	bool any;
+
+	pthread_mutex_lock(&h->lock);
+	while ((any = ready_find(h, f)) && h->far.on && f->object != brought) {
+		pthread_mutex_unlock(&h->lock);
+		/* While it is listed: failed() may leave by longjmp(). */
+		object = far_bring(m, f->object);
+		brought = f->object;
+		pthread_mutex_lock(&h->lock);
+	}
+	if (any) {
+		ready_drop(&h->finalizers_ready);
+		f->object = h->far.on ? object : f->object;
+	}
+	pthread_mutex_unlock(&h->lock);
+	return any;
 }
 
 size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 {
-	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	struct mutator *m = mutator_of(mutator);
 	size_t ran;
 
 	/* A finalizer may fork, too. */
-	for (ran = 0; ran < limit && !os_forked(h->pid); ran++) {
+	for (ran = 0; ran < limit && !os_forked(m->heap->pid); ran++) {
 		struct ebbgc_frame frame;
 		struct finalizer f;
 		ebbgc_ref_t object;
-		bool taken;
 
-		pthread_mutex_lock(&h->lock);
-		taken = ready_take(&h->finalizers_ready, &f);
-		pthread_mutex_unlock(&h->lock);
-		if (!taken)
+		if (!ready_take(m, &f))
 			break;
 		/* The list was a root, and there was no safepoint since the object left it. */
 		object = (ebbgc_ref_t){ f.object };
-		if (h->far.on)
-			object.bits = far_bring(mutator_of(mutator), f.object);
-		barrier_log(mutator_of(mutator), object);
+		barrier_log(m, object);
 		ebbgc_frame_push(mutator, &frame, &object, 1);
 		f.fn(mutator, object, f.data);
 		ebbgc_frame_pop(mutator, &frame);

@@ -75,9 +75,9 @@ struct region {
 	bool recycled;			/* on a list of this name, or so before the sweep */
 	uint16_t dropped; /* pages of garbage that the kernel may drop */
 	/* With a far generation; lock. */
-	uint32_t arrived;		/* number of the region that was taken then */
 	bool swept;			/* a sweep has freed what was dead, or all was brought */
 	bool pinned;			/* a root refers to an object of it */
+	uint64_t arrived;		/* number of the region that was taken then */
 };
 
 struct region_list {
@@ -175,6 +175,7 @@ struct nursery {
 	pthread_mutex_t lock;		/* guards log */
 	struct vector log;		/* the remembered set, but for what threads have */
 	bool blind;			/* the next minor cycle frees nothing; atomic */
+	bool lost;			/* entries were lost, but not their bits; .lock */
 	uint64_t at;			/* allocated_bytes that request a minor cycle; atomic */
 	uint64_t since;			/* allocated_bytes at the last one; heap's lock */
 	uint64_t latest; /* as `trigger` at most, if objects have finalizers; heap's lock */
@@ -233,6 +234,8 @@ struct far_region {
 	uint64_t seen;			/* naming's: number of the last region with names here */
 	/* Of a far cycle: see far_mark.h. */
 	bool waits;			/* objects were marked here that were not traced; atomic */
+	bool queued;			/* in far.queue; atomic */
+	uint32_t queue_next;
 	bool traced;			/* by this cycle */
 	bool asked;			/* the store is to trace it: see far_trace.h */
 	bool told;			/* its marks were */
@@ -270,6 +273,7 @@ struct far_marking {
 	uint64_t stored;		/* when it began */
 	uint64_t tables;		/* bytes of what the cycle keeps, at most; heap's lock */
 	uint64_t objects;		/* that were read */
+	uint64_t visits;		/* of regions, to see whether they wait */
 	uint64_t cpu_ns;		/* of the collector's thread */
 	/* See far_trace.h. */
 	enum far_by by;
@@ -311,13 +315,14 @@ struct far {
 	uint64_t snapshots;		/* of cycles; world stopped */
 	struct far_marking marking;
 	bool reached;			/* some region .waits; atomic */
+	uint32_t queue;			/* list of regions that may wait, by .queue_next; atomic */
 
 	pthread_mutex_t arrivals_lock;
 	struct far_arrival arrivals[SMALL_KINDS - KIND_MOVABLE];	/* arrivals_lock */
 
 	/* Heap's lock. */
 	uint32_t out;			/* regions without local memory */
-	uint32_t clock;			/* regions taken so far */
+	uint64_t clock;			/* regions taken so far */
 	/*
 	 * Whose turn it is: a cycle runs, or regions begin to leave.  So no name becomes named, and
 	 * no region LEAVING, from a cycle's first pause until it has dropped forwards.

@@ -15,37 +15,50 @@ bool keys_reset(struct keys *k, size_t count)
 	/* At most half full, so that searches end. */
 	while (size < 2 * count)
 		size *= 2;
-	k->pairs = calloc(size, 2 * sizeof(*k->pairs));
+	k->pairs = calloc(size + count + 1, 2 * sizeof(*k->pairs));
+	if (!k->pairs)
+		return false;
+	k->values = k->pairs + 2 * size;
 	k->mask = size - 1;
-	return k->pairs;
+	return true;
+}
+
+/* Returns the key's pair, or the one that ends the search. */
+static uint64_t *pair_of(const struct keys *k, uint64_t key)
+{
+	size_t i = hash(key);
+
+	while (k->pairs[2 * (i & k->mask)] && k->pairs[2 * (i & k->mask)] != key)
+		i++;
+	return &k->pairs[2 * (i & k->mask)];
 }
 
 void keys_add(struct keys *k, uint64_t key, uint64_t value)
 {
-	size_t i = hash(key);
+	uint64_t *pair = pair_of(k, key), *to = &k->values[2 * ++k->count];
 
-	while (k->pairs[2 * (i & k->mask)])
-		i++;
-	k->pairs[2 * (i & k->mask)] = key;
-	k->pairs[2 * (i & k->mask) + 1] = value;
+	to[0] = value;
+	to[1] = pair[1];
+	pair[0] = key;
+	pair[1] = k->count;
 }
 
 uint64_t keys_next(const struct keys *k, uint64_t key, size_t *at)
 {
-	while (k->pairs) {
-		const uint64_t *pair = &k->pairs[2 * ((hash(key) + *at) & k->mask)];
+	uint64_t number = 0;
 
-		if (!pair[0])
-			break;
-		++*at;
-		if (pair[0] == key)
-			return pair[1];
-	}
-	return 0;
+	if (*at)
+		number = *at - 1;
+	else if (k->pairs)
+		number = pair_of(k, key)[1];
+	if (!number)
+		return 0;
+	*at = k->values[2 * number + 1] + 1;
+	return k->values[2 * number];
 }
 
 void keys_free(struct keys *k)
 {
 	free(k->pairs);
-	*k = (struct keys){ NULL, 0 };
+	*k = (struct keys){ NULL, NULL, 0, 0 };
 }

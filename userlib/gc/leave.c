@@ -75,7 +75,7 @@ static void protect(const struct ebbgc_heap *h, uint32_t region, int rights)
 struct choice {
 	uint64_t keys[BATCH];
 	uint32_t count, limit;
-	uint32_t before;		/* only those that were taken, or found pinned, before */
+	uint64_t before;		/* only those that were taken, or found pinned, before */
 };
 
 static void choice_add(struct choice *c, uint64_t key)
@@ -94,21 +94,20 @@ static void choice_add(struct choice *c, uint64_t key)
 	c->keys[i] = key;
 }
 
-/* Modulo 2^32. */
-static uint32_t age_of(const struct ebbgc_heap *h, uint32_t region)
+static uint64_t age_of(const struct ebbgc_heap *h, uint32_t region)
 {
 	return h->far.clock - h->regions[region].arrived;
 }
 
 static uint64_t key_of(const struct ebbgc_heap *h, uint32_t region)
 {
-	return (uint64_t)!h->regions[region].swept << 32 | (UINT32_MAX - age_of(h, region));
+	return (uint64_t)!h->regions[region].swept << 63 | (INT64_MAX - age_of(h, region));
 }
 
 static void list_look(const struct ebbgc_heap *h, const struct region_list *l, struct choice *c)
 {
 	for (uint32_t r = l->head; r != REGION_NONE; r = h->regions[r].next)
-		if ((int32_t)(h->regions[r].arrived - c->before) < 0)
+		if (h->regions[r].arrived < c->before)
 			choice_add(c, key_of(h, r));
 }
 
@@ -119,9 +118,9 @@ static void list_take(struct ebbgc_heap *h, struct region_list *l, const struct 
 	uint32_t region;
 
 	while ((region = region_list_pop(h, l)) != REGION_NONE) {
-		/* Keys differ, unless the numbers of regions have been used up. */
+		/* Keys differ. */
 		if (key_of(h, region) > c->keys[c->count - 1] ||
-		    (int32_t)(h->regions[region].arrived - c->before) >= 0) {
+		    h->regions[region].arrived >= c->before) {
 			append(h, &rest, region);
 			continue;
 		}
@@ -132,7 +131,7 @@ static void list_take(struct ebbgc_heap *h, struct region_list *l, const struct 
 }
 
 /* Lock held: takes at most @limit regions off their lists. */
-static struct region_list choose(struct ebbgc_heap *h, uint32_t limit, uint32_t before)
+static struct region_list choose(struct ebbgc_heap *h, uint32_t limit, uint64_t before)
 {
 	struct region_list chosen = empty;
 	struct choice c = { .limit = limit < BATCH ? limit : BATCH, .before = before };
@@ -291,7 +290,7 @@ static struct region_list probe(struct ebbgc_heap *h, struct region_list *chosen
  * Lock held, released meanwhile; it is the thread's turn: makes at most @limit regions leave.
  * Returns how many do.  *@any is set to whether there were any, perhaps pinned.
  */
-static uint32_t announce(struct ebbgc_heap *h, uint32_t limit, uint32_t before, bool *any)
+static uint32_t announce(struct ebbgc_heap *h, uint32_t limit, uint64_t before, bool *any)
 {
 	struct region_list chosen = choose(h, limit, before), left = empty;
 	uint32_t count = 0;
@@ -387,6 +386,19 @@ static int store(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	return e;
 }
 
+/* Objects that are allocated there, once the region is free, rely on zeros. */
+static void memory_return(const struct ebbgc_heap *h, uint32_t region)
+{
+	char *start = region_start(h, region);
+
+	/* Fails for locked memory. */
+	if (madvise(start, REGION_SIZE, MADV_DONTNEED)) {
+		protect(h, region, PROT_READ | PROT_WRITE);
+		memset(start, 0, REGION_SIZE);
+	}
+	protect(h, region, PROT_NONE);
+}
+
 /*
  * A region that is LEAVING and on no list becomes AWAY, and at last the collector's.  Returns 0 or
  * an error: it is as before.
@@ -402,8 +414,7 @@ static int write_out(struct ebbgc_heap *h, uint32_t region, char *buffer)
 	}
 	state_set(h, region, FAR_WRITTEN);
 	far_settle(h, region);
-	madvise(region_start(h, region), REGION_SIZE, MADV_DONTNEED);
-	protect(h, region, PROT_NONE);
+	memory_return(h, region);
 	pthread_mutex_lock(&h->lock);
 	h->far.out++;
 	h->far.leaving_count--;
@@ -505,7 +516,7 @@ static void evict(struct ebbgc_heap *h, char *buffer)
 	struct region_list none = empty;
 	uint64_t ticket = h->far.evict;
 	int e = buffer ? 0 : -ENOMEM;
-	uint32_t before;
+	uint64_t before;
 	bool any = false;
 
 	/*

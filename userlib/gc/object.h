@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "bits.h"
+#include "far_queue.h"
 #include "heap.h"
 
 static inline uint64_t *header_of(uint64_t object)
@@ -115,6 +116,7 @@ static inline bool far_reach(struct ebbgc_heap *h, uint64_t object)
 	if (!(h->kinds[region] & 1)) {
 		/* After the mark, in this order: far_mark.c resets them in the other one. */
 		__atomic_store_n(&h->far.regions[region].waits, true, __ATOMIC_SEQ_CST);
+		far_queue_add(h, region);
 		if (!__atomic_load_n(&h->far.reached, __ATOMIC_SEQ_CST))
 			__atomic_store_n(&h->far.reached, true, __ATOMIC_SEQ_CST);
 	}

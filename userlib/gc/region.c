@@ -259,12 +259,15 @@ uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 uint32_t regions_take_any(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
 	uint32_t first = REGION_NONE, old_top = h->top, fresh_count = 0;
+	bool lowest = false;
 
 	h->unbacked = false;
 	if (count == 1 && h->committed_free && residency_counts(h))
 		first = find_resident(h);
-	if (first == REGION_NONE)
+	if (first == REGION_NONE) {
 		first = find_free(h, count);
+		lowest = count == 1;
+	}
 	if (first == REGION_NONE)
 		return REGION_NONE;
 	for (uint32_t i = first; i < first + count; i++)
@@ -274,6 +277,7 @@ uint32_t regions_take_any(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 		if (count > 1 || !h->committed_free)
 			return REGION_NONE;
 		first = find_committed(h);
+		lowest = false;
 	}
 	if (first + count > h->top)
 		__atomic_store_n(&h->top, first + count, __ATOMIC_RELAXED);
@@ -294,7 +298,8 @@ uint32_t regions_take_any(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 		kind_set(h, i, i == first ? kind : KIND_TAIL);
 	}
 	h->used += count;
-	if (first == h->free_hint)
+	/* What lies below, and is being released, lowers it again. */
+	if (lowest || first == h->free_hint)
 		h->free_hint = first + count;
 	if (h->far.on)
 		far_grown(h);
@@ -372,6 +377,8 @@ static void release_end(struct ebbgc_heap *h, uint32_t first, uint32_t count, bo
 {
 	for (uint32_t i = first; i < first + count; i++)
 		kind_set(h, i, KIND_FREE);
+	if (count && first < h->free_hint)
+		h->free_hint = first;
 	if (released) {
 		h->stats.released_bytes += (uint64_t)count << REGION_SHIFT;
 	} else {

@@ -90,6 +90,7 @@ void remembered_flush(struct mutator *m)
 	pthread_mutex_lock(&n->lock);
 	for (size_t i = 0; i < count; i++) {
 		if (!vector_push(&n->log, m->remembered[i])) {
+			n->lost = true;
 			remember_nothing(m->heap);
 			break;
 		}
@@ -110,8 +111,9 @@ uint64_t remembered_each(struct ebbgc_heap *h, void (*fn)(void *arg, uint64_t en
 		fn(arg, n->log.items[i]);
 	}
 	n->log.count = 0;
-	/* Entries were lost, but their bits were not. */
-	if (__atomic_load_n(&n->blind, __ATOMIC_RELAXED))
+	/* As large as the heap is: only if it must be. */
+	if (n->lost)
 		memset(n->remembered, 0, (size_t)h->top * REGION_WORDS * sizeof(*n->remembered));
+	n->lost = false;
 	return count;
 }

@@ -90,6 +90,9 @@ int shortage_wait(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigne
 	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_OUT_OF_MEMORY, bytes, NULL);
 	verdict = h->options.oom ? h->options.oom(h->options.oom_arg, h, bytes) : EBBGC_OOM_FAIL;
+	/* In a child that the handler has made, the lock may be held for ever. */
+	if (os_forked(h->pid))
+		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
 	return verdict == EBBGC_OOM_RETRY ? 0 : -ENOMEM;
 }

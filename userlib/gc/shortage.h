@@ -16,7 +16,8 @@ void shortage_turn_end(struct ebbgc_heap *h, struct mutator *m);
 
 /*
  * Lock held, released meanwhile: waits for a cycle or for memory that is being returned to the
- * kernel, then calls the program's `oom` handler.  Returns 0 to retry the allocation, or -ENOMEM.
+ * kernel, then calls the program's `oom` handler.  Returns 0 to retry the allocation, -ENOMEM, or
+ * -ECHILD in a child of fork() that the handler has made: then the lock is not held any more.
  * @tries is 0 at first, 2 once a full collection has freed nothing, and SHORTAGE_TURN once m's
  * allocation goes first.
  */

@@ -20,8 +20,8 @@ static void objects_list(const struct ebbgc_heap *h, const struct listing *l)
 	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++) {
 		uint64_t bits = h->allocated[word];
 
-		/* The others are dead for good. */
-		if (h->settled)
+		/* The others are dead for good: none is found or finalized any more. */
+		if (h->settled_last)
 			bits &= h->marks[word];
 		for (; bits; bits &= bits - 1) {
 			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
@@ -64,12 +64,16 @@ static void *list(void *arg)
 int ebbgc_heap_walk(ebbgc_mutator_t *mutator, void (*fn)(void *arg, ebbgc_ref_t object), void *arg)
 {
 	struct listing l = { mutator_of(mutator), fn, arg };
+	int state;
 
 	if (os_forked(l.m->heap->pid))
 		return -ECHILD;
 	/* Far objects have no address. */
 	if (l.m->heap->far.on)
 		return -ENOTSUP;
+	/* A thread cancelled in a wait or in fn would keep the world stopped. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	with_stack(l.m, list, &l);
+	pthread_setcancelstate(state, NULL);
 	return 0;
 }
