@@ -294,6 +294,61 @@ static void many_connections_of_one_key(void **state)
 	close(a.fd);
 }
 
+/*
+ * The end of a connection that cannot own a slab, a stranger's or a data connection, costs no look
+ * at all slabs.
+ */
+static void ends_without_slabs(void **state)
+{
+	struct sockaddr_storage nobody = { .ss_family = AF_UNSPEC };
+	struct donor *d = *state;
+	struct connection *c;
+	struct peer a, data;
+	int fd[2];
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &data, 2, 0);
+	/* As JOIN does, and without HELLO. */
+	data.c->home = a.c->number;
+	data.c->owns = false;
+	turn(d->l);
+	assert_false(d->l->eviction.to_ask);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	c = connection_adopt(&d->l->sessions, fd[1], &nobody);
+	assert_non_null(c);
+	connection_lost(c, "disconnected");
+	assert_true(connection_is_free(c));
+	connection_lost(data.c, "disconnected");
+	assert_true(connection_is_free(data.c));
+	assert_false(d->l->eviction.to_ask);
+	connection_lost(a.c, "disconnected");
+	assert_true(d->l->eviction.to_ask);
+	assert_int_equal(d->pool.in[LEND_LENT], 0);
+	close(fd[0]);
+	close(a.fd);
+	close(data.fd);
+}
+
+/*
+ * A borrower whose loans were all revoked has no session to resume, but what resumes it gets these
+ * slabs, and they outlive it no more than those of a session.
+ */
+static void revoked_slabs_without_a_session(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+	uint32_t slab;
+
+	connect_peer(d, &a, 1, 1);
+	slab = a.loans[0].slab;
+	revoke_slab(d, slab);
+	assert_int_equal(greet_as(d, &b, 1, WIRE_RESUME), WIRE_NO_SESSION);
+	connection_drop(b.c, "ends");
+	assert_null(d->pool.slabs[slab].owner);
+	close(a.fd);
+	close(b.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +357,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_rate, with_rate, without_donor),
 		cmocka_unit_test_setup_teardown(a_rate_of_pages_alone, with_rate, without_donor),
 		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(ends_without_slabs, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(revoked_slabs_without_a_session, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(many_questions, with_quota, without_donor),

@@ -102,7 +102,7 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
 	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = c->hung_up = false;
-	c->is_far = false;
+	c->is_far = c->owns = false;
 	c->far_used = c->far_waiting = c->far_words = 0;
 	c->payer = NULL;
 	c->ends = NULL;

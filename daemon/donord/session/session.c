@@ -250,7 +250,8 @@ void connection_hang_up(struct connection *c)
 		close(c->fd);
 	c->fd = -1;
 	release_buffer(c);
-	eviction_forget(s->eviction, &c->borrower);
+	if (c->owns)
+		eviction_forget(s->eviction, &c->borrower);
 }
 
 void connection_drop(struct connection *c, const char *why)
@@ -271,7 +272,8 @@ void connection_drop(struct connection *c, const char *why)
 		s->far_results_unused = c->far_results;
 	}
 	c->far_results = NULL;
-	slabs = pool_remove(s->pool, &c->borrower);
+	slabs = c->owns ? pool_remove(s->pool, &c->borrower) : 0;
+	c->owns = false;
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
 			  c->borrower.name, why);
@@ -294,10 +296,10 @@ void connection_drop(struct connection *c, const char *why)
 void connection_lost(struct connection *c, const char *why)
 {
 	struct sessions *s = c->sessions;
-	uint32_t slabs = pool_owned(s->pool, &c->borrower);
+	bool keeps = c->keeps && !connection_is_data(c);
+	uint32_t slabs = keeps ? pool_owned(s->pool, &c->borrower) : 0;
 
-	if (!c->keeps || connection_is_data(c) ||
-	    (!slabs && !c->borrower.reserved && !c->member)) {
+	if (!keeps || (!slabs && !c->borrower.reserved && !c->member)) {
 		connection_drop(c, why);
 		return;
 	}

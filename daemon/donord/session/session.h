@@ -73,6 +73,7 @@ struct connection {
 	int fd; /* -1 = not connected: free, or kept for a reconnecting borrower */
 	uint32_t number;
 	bool greeted, reading, writing; /* the last two: epoll interest */
+	bool owns;           /* has sent HELLO: it may own slabs, so its end scans them */
 	bool answers;        /* has sent HELLO; with a key, its data connection or queue joined */
 	bool keeps;          /* WIRE_KEEP */
 	uint32_t version;    /* of the protocol, as HELLO agreed */
