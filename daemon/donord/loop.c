@@ -194,18 +194,19 @@ static void wake_worker(struct loop *l)
 
 /*
  * Goes on with requests that wait for this turn.  Connections and kernel modules share its MAPs:
- * they alternate in having the first.  True = connections have more.
+ * they alternate in having the first, by turns with loans, as a slab may become clean in one of
+ * many turns.  True = connections have more.
  */
 static bool resume(struct loop *l)
 {
-	bool busy;
+	bool busy, kernels_last;
 
-	pool_turn(l->pool);
-	l->kernels_last = !l->kernels_last;
-	if (l->kernels && !l->kernels_last)
+	pool_turn(l->pool, l->now);
+	kernels_last = l->pool->lent_turns & 1;
+	if (l->kernels && !kernels_last)
 		kernel_accept_turn(l->kernels);
 	busy = connections_resume(&l->sessions);
-	if (l->kernels && l->kernels_last)
+	if (l->kernels && kernels_last)
 		kernel_accept_turn(l->kernels);
 	return busy;
 }

@@ -563,8 +563,8 @@ static bool resume_kind(struct sessions *s, bool is_far)
 
 bool connections_resume(struct sessions *s)
 {
-	/* By two turns each: in every other turn, kernel modules have the first loans. */
-	bool far_first = s->pool->turn & 2;
+	/* By two turns with loans each: kernel modules have the first loans of every other one. */
+	bool far_first = s->pool->lent_turns & 2;
 	bool more = resume_kind(s, far_first);
 
 	return resume_kind(s, !far_first) || more;
