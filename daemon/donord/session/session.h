@@ -142,6 +142,7 @@ struct sessions {
 	uint32_t unsent;                /* connections with .unsent */
 	uint32_t last;                  /* connection of the last MAP, or throttled request */
 	uint32_t last_far;              /* of far memory: the last that had a turn */
+	uint32_t last_data;             /* of data connections: that too */
 };
 
 /* Returns 0 or -ENOMEM. */
