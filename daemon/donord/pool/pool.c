@@ -350,17 +350,25 @@ void pool_add(struct pool *p, struct borrower *b)
 	p->borrowers = b;
 }
 
+/* A session may resume with another export, and only its former one knows what it could not end. */
+static void revoke_everywhere(struct pool *p, struct borrower *b, uint32_t slab)
+{
+	if (b->export->ops->revoke)
+		b->export->ops->revoke(b->export, b, slab);
+	for (struct export *x = p->exports; x; x = x->next)
+		if (x != b->export && x->ops->revoke)
+			x->ops->revoke(x, b, slab);
+}
+
 static void end_loan(struct pool *p, uint32_t slab)
 {
 	struct lend_slab *s = &p->slabs[slab];
-	struct export *x = s->owner->export;
 
 	s->granting = false;
 	s->dirty_from = 0;
 	s->owner->lent--;
 	set_state(p, s, LEND_DIRTY);
-	if (x->ops->revoke)
-		x->ops->revoke(x, s->owner, slab);
+	revoke_everywhere(p, s->owner, slab);
 	if (s->pins && s->owner->ops->ended)
 		s->owner->ops->ended(s->owner, slab);
 }
