@@ -32,7 +32,7 @@
 /* As many as can be ready, so that no borrower waits for the connections of another one. */
 #define EVENTS 512
 
-/* Keys of the epoll set, behind those of connections. */
+/* Keys of the epoll set, behind the numbers of connections, whose keys have an upper half. */
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_FAR, KEY_LISTEN,
        KEY_KERNELS = KEY_LISTEN + PLACES };
 
@@ -277,7 +277,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 	for (int i = 0; i < n; i++) {
 		/* Of the data connections of a key, another one comes first in each turn. */
 		const struct epoll_event *at = &ev[(i + l->pool->turn) % (unsigned)n];
-		uint64_t key = at->data.u64;
+		uint32_t key = (uint32_t)at->data.u64;
 
 		if (key == KEY_SIGNAL)
 			told_twice = take_signal(l) || told_twice;
@@ -294,8 +294,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 		else if (key >= KEY_LISTEN)
 			places_accept(&l->places, (int)(key - KEY_LISTEN));
 		else
-			/* An earlier event of this turn may have dropped the connection. */
-			connection_event(&l->sessions.connections[key], at->events);
+			connections_event(&l->sessions, at->data.u64, at->events);
 	}
 	return told_twice;
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -293,6 +294,31 @@ static void a_rate(void **state)
 	close(b.fd);
 }
 
+/* A connection whose place another one had in this turn gets no event of that one. */
+static void an_event_of_an_earlier_connection(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+	uint64_t key;
+
+	connect_peer(d, &a, 1, 0);
+	key = connection_key(a.c);
+	connection_drop(a.c, "its control connection ended");
+	connect_peer(d, &b, 2, 1);
+	assert_ptr_equal(a.c, b.c);
+	connections_event(&d->l->sessions, key, EPOLLHUP);
+	assert_false(connection_is_free(b.c));
+	/* It would not be held to its rate. */
+	b.c->payer->busy_until = now_ns() + 1000 * SECOND;
+	ask_for_pieces(&b, PIECES);
+	turn(d->l);
+	assert_true(b.c->throttled);
+	connections_event(&d->l->sessions, connection_key(b.c), EPOLLHUP);
+	assert_true(b.c->hung_up);
+	close(a.fd);
+	close(b.fd);
+}
+
 /* Only requests that move pages wait for the rate: a MAP waits for a clean slab, and no longer. */
 static void a_rate_of_pages_alone(void **state)
 {
@@ -442,6 +468,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(many_slabs_at_once, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_rate, with_rate, without_donor),
+		cmocka_unit_test_setup_teardown(an_event_of_an_earlier_connection, with_rate,
+						without_donor),
 		cmocka_unit_test_setup_teardown(a_rate_of_pages_alone, with_rate, without_donor),
 		cmocka_unit_test_setup_teardown(many_connections_of_one_key, with_donor,
 						without_donor),

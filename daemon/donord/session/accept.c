@@ -123,7 +123,8 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	c->arriving = NO_SLAB;
 	c->delayed_head = c->delayed_count = 0;
 	c->reads = c->writes = 0;
-	ev.data.u64 = c->number;
+	c->adoption++;
+	ev.data.u64 = connection_key(c);
 	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
 		return NULL;
 	c->fd = TAKE_FD(owned);

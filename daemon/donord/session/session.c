@@ -143,7 +143,7 @@ static void watch(struct connection *c, bool reading, bool writing)
 {
 	struct epoll_event ev = {
 		.events = (reading ? EPOLLIN : 0) | (writing ? EPOLLOUT : 0),
-		.data.u64 = c->number,
+		.data.u64 = connection_key(c),
 	};
 
 	if (c->reading == reading && c->writing == writing)
@@ -522,6 +522,14 @@ void connection_event(struct connection *c, uint32_t events)
 		receive(c);
 	if (c->fd >= 0 && c->payer)
 		count_moved(c, c->rx.moved + c->tx.moved - before);
+}
+
+void connections_event(struct sessions *s, uint64_t key, uint32_t events)
+{
+	struct connection *c = &s->connections[(uint32_t)key];
+
+	if (connection_key(c) == key)
+		connection_event(c, events);
 }
 
 /* Returns whether it has a held request that can be served when it is its turn. */
