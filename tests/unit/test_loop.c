@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "donor_world.h"
+#include "donord/status.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -446,6 +447,43 @@ static void who_asks_while_the_clock_is_set(void **state)
 	json_object_put(answer);
 }
 
+/* Each borrower's slabs are counted for it, and those of others are not. */
+static void slabs_in_the_status(void **state)
+{
+	static const uint32_t slabs[] = { 1, 0, 2 };
+	static struct donor_status s;
+	struct donor *d = *state;
+	struct peer a, b, none;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &none, 2, 0);
+	connect_peer(d, &b, 3, 2);
+	pool_back(&d->pool, a.loans[0].slab, true);
+	pool_asked(&d->pool, b.loans[1].slab, LEND_REFUSED, d->l->now);
+	for (int again = 0; again < 2; again++) {
+		loop_status(d->l, &s);
+		assert_int_equal(s.borrower_count, 3);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(s.borrowers[i].slabs, slabs[i]);
+			assert_int_equal(s.borrowers[i].asked_back, i == 2);
+			assert_int_equal(s.borrowers[i].refused, i == 2);
+		}
+		assert_int_equal(s.backed, 1);
+		assert_int_equal(s.asked_back, 1);
+		assert_int_equal(s.refused, 1);
+	}
+	/* A slab of a borrower that is not listed. */
+	b.c->is_far = true;
+	loop_status(d->l, &s);
+	assert_int_equal(s.borrower_count, 2);
+	assert_int_equal(s.borrowers[0].slabs + s.borrowers[1].slabs, 1);
+	assert_int_equal(s.refused, 0);
+	b.c->is_far = false;
+	close(a.fd);
+	close(b.fd);
+	close(none.fd);
+}
+
 /* The loop waits for no thread of lower priority: it takes no lock without a request. */
 static void no_lock_without_a_request(void **state)
 {
@@ -504,6 +542,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(slow_statistics, in_a_limited_cgroup,
 						out_of_a_limited_cgroup),
+		cmocka_unit_test_setup_teardown(slabs_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(no_lock_without_a_request, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),

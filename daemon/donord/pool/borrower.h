@@ -66,6 +66,7 @@ struct borrower {
 	uint32_t recalled;      /* loans recalled lately, while the donor drains (eviction.c) */
 	uint32_t moving;        /* loans promised lately: eviction_moving() */
 	bool broke_promise;     /* ... and has others, promised too long ago */
+	uint32_t in_status;     /* its place in the status, from 1; 0 = none (status.c) */
 	uint64_t asked_tag;
 	uint8_t asking[WIRE_SMALL];
 };
