@@ -65,6 +65,7 @@ $(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch f
 
 # The borrower of jobs, with donors of the test's.
 $(B)/tests/unit/test_far_cycle $(B)/tests/unit/test_far_marks: $(B)/obj/userlib/far/cycle.o $(B)/obj/userlib/far/jobs.o
+$(B)/tests/unit/test_far_cycle: private override CFLAGS += -Wl,--wrap=pthread_mutex_clocklock
 $(B)/tests/unit/test_far_marks $(B)/tests/unit/test_gc_far_donors: override CFLAGS += -Iuserlib/gc -Iuserlib/far
 $(B)/tests/unit/test_far_marks: $(B)/obj/userlib/far/heap.o
 
