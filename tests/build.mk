@@ -60,10 +60,12 @@ FAR_WORLD := $(B)/obj/tests/unit/far_world.o
 $(patsubst %,$(B)/tests/unit/test_%,far_session far_hostile far_library far_edges far_resume far_batch far_small far_verbs): \
 	$(FAR_WORLD)
 $(B)/tests/unit/test_far_edges: private override CFLAGS += -Wl,--wrap=poll
+$(B)/tests/unit/test_loop: private override CFLAGS += -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=eventfd_write
 $(patsubst %,$(B)/tests/unit/test_%,far_library far_edges far_resume far_batch far_small far_verbs): $(FAR_OBJECTS)
 
 # The borrower of jobs, with donors of the test's.
 $(B)/tests/unit/test_far_cycle $(B)/tests/unit/test_far_marks: $(B)/obj/userlib/far/cycle.o $(B)/obj/userlib/far/jobs.o
+$(B)/tests/unit/test_far_cycle: private override CFLAGS += -Wl,--wrap=pthread_mutex_clocklock
 $(B)/tests/unit/test_far_marks $(B)/tests/unit/test_gc_far_donors: override CFLAGS += -Iuserlib/gc -Iuserlib/far
 $(B)/tests/unit/test_far_marks: $(B)/obj/userlib/far/heap.o
 

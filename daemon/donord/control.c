@@ -41,9 +41,9 @@ struct donor_control {
 	int wake_fd;   /* eventfd: log lines, drain, stop */
 	bool stop;
 	/* The control thread's request to the loop; under the lock. */
-	pthread_mutex_t lock;
+	pthread_mutex_t lock; /* the loop takes it if .pending, and lends its priority meanwhile */
 	pthread_cond_t answered;
-	bool pending;
+	bool pending;         /* set under the lock, tested without it as well */
 	enum donor_request request;
 	struct donor_status status;
 };
@@ -275,11 +275,14 @@ static int ask_loop(struct donor_control *c, enum donor_request request)
 
 	pthread_mutex_lock(&c->lock);
 	c->request = request;
-	c->pending = true;
+	__atomic_store_n(&c->pending, true, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&c->lock);
+	/* The loop takes the lock as soon as it wakes up. */
 	eventfd_write(c->loop->wake_fd, 1);
+	pthread_mutex_lock(&c->lock);
 	while (c->pending && !r)
 		r = c->stop ? ESHUTDOWN : pthread_cond_timedwait(&c->answered, &c->lock, &until);
-	c->pending = false;
+	__atomic_store_n(&c->pending, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&c->lock);
 	return -r;
 }
@@ -315,11 +318,16 @@ static bool waits_for_count(const struct donor_control *c)
 	return c->request == DONOR_STATUS && c->loop->far && !far_counted(c->loop->far);
 }
 
-/* Loop thread: answers the pending request, if any. */
+/*
+ * Loop thread: answers the pending request, if any.  Most wakes bring none, and the loop must not
+ * wait for a thread of lower priority then.
+ */
 static void answer_request(void *data)
 {
 	struct donor_control *c = data;
 
+	if (!__atomic_load_n(&c->pending, __ATOMIC_ACQUIRE))
+		return;
 	pthread_mutex_lock(&c->lock);
 	if (c->pending && !waits_for_count(c)) {
 		if (c->request == DONOR_UNDRAIN)
@@ -327,7 +335,7 @@ static void answer_request(void *data)
 		else if (c->request != DONOR_STATUS)
 			loop_drain(c->loop, c->request == DONOR_END ? LOOP_END : LOOP_STAY);
 		loop_status(c->loop, &c->status);
-		c->pending = false;
+		__atomic_store_n(&c->pending, false, __ATOMIC_RELEASE);
 		pthread_cond_signal(&c->answered);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -419,6 +427,19 @@ static int start_thread(struct donor_control *c, struct error *e)
 	return r ? fail(e, r, "control thread: %s", strerror(r)) : 0;
 }
 
+/* While the loop waits for it, the thread that has it runs with the loop's priority. */
+static void make_lock(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT);
+	/* Without futexes that inherit, a lock without it. */
+	if (pthread_mutex_init(lock, &attr))
+		pthread_mutex_init(lock, NULL);
+	pthread_mutexattr_destroy(&attr);
+}
+
 int donor_control_start(struct donor_control **out, struct loop *l,
 			struct registration *registration, struct error *e)
 {
@@ -429,7 +450,7 @@ int donor_control_start(struct donor_control **out, struct loop *l,
 		return fail(e, ENOMEM, "out of memory");
 	c->loop = l;
 	c->registration = registration;
-	pthread_mutex_init(&c->lock, NULL);
+	make_lock(&c->lock);
 	/* Uses CLOCK_MONOTONIC, which cannot be set. */
 	thread_cond_init(&c->answered);
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

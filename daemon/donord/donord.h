@@ -30,7 +30,6 @@ struct loop {
 	struct far *far;      /* NULL = no far memory */
 	struct jobs *jobs;    /* NULL = no jobs */
 	struct kernel_accept *kernels; /* NULL = kernel modules get nothing */
-	bool kernels_last;  /* connections had the first MAPs of this turn */
 	struct donor_log log;
 
 	bool growth_failed; /* has been logged */

@@ -32,7 +32,7 @@
 /* As many as can be ready, so that no borrower waits for the connections of another one. */
 #define EVENTS 512
 
-/* Keys of the epoll set, behind those of connections. */
+/* Keys of the epoll set, behind the numbers of connections, whose keys have an upper half. */
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_FAR, KEY_LISTEN,
        KEY_KERNELS = KEY_LISTEN + PLACES };
 
@@ -194,18 +194,19 @@ static void wake_worker(struct loop *l)
 
 /*
  * Goes on with requests that wait for this turn.  Connections and kernel modules share its MAPs:
- * they alternate in having the first.  True = connections have more.
+ * they alternate in having the first, by turns with loans, as a slab may become clean in one of
+ * many turns.  True = connections have more.
  */
 static bool resume(struct loop *l)
 {
-	bool busy;
+	bool busy, kernels_last;
 
-	pool_turn(l->pool);
-	l->kernels_last = !l->kernels_last;
-	if (l->kernels && !l->kernels_last)
+	pool_turn(l->pool, l->now);
+	kernels_last = l->pool->lent_turns & 1;
+	if (l->kernels && !kernels_last)
 		kernel_accept_turn(l->kernels);
 	busy = connections_resume(&l->sessions);
-	if (l->kernels && l->kernels_last)
+	if (l->kernels && kernels_last)
 		kernel_accept_turn(l->kernels);
 	return busy;
 }
@@ -276,7 +277,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 	for (int i = 0; i < n; i++) {
 		/* Of the data connections of a key, another one comes first in each turn. */
 		const struct epoll_event *at = &ev[(i + l->pool->turn) % (unsigned)n];
-		uint64_t key = at->data.u64;
+		uint32_t key = (uint32_t)at->data.u64;
 
 		if (key == KEY_SIGNAL)
 			told_twice = take_signal(l) || told_twice;
@@ -293,8 +294,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 		else if (key >= KEY_LISTEN)
 			places_accept(&l->places, (int)(key - KEY_LISTEN));
 		else
-			/* An earlier event of this turn may have dropped the connection. */
-			connection_event(&l->sessions.connections[key], at->events);
+			connections_event(&l->sessions, at->data.u64, at->events);
 	}
 	return told_twice;
 }

@@ -4,26 +4,7 @@
 #include "lib/base/clock.h"
 #include "status.h"
 
-static void count_asked(const struct pool *p, const struct borrower *b, struct donor_status *sum,
-			struct borrower_status *of)
-{
-	for (uint32_t i = 0; i < p->count; i++) {
-		const struct lend_slab *s = &p->slabs[i];
-
-		if (s->state != LEND_LENT || s->owner != b)
-			continue;
-		of->slabs++;
-		of->asked_back += s->asked != LEND_NOT_ASKED;
-		of->refused += s->asked == LEND_REFUSED;
-		of->overdue += s->overdue;
-		sum->backed += s->backed;
-	}
-	sum->asked_back += of->asked_back;
-	sum->refused += of->refused;
-	sum->overdue += of->overdue;
-}
-
-static struct borrower_status *add_borrower(const struct loop *l, const struct borrower *b,
+static struct borrower_status *add_borrower(const struct loop *l, struct borrower *b,
 					    uint64_t since, struct donor_status *s)
 {
 	struct borrower_status *of = &s->borrowers[s->borrower_count++];
@@ -33,14 +14,14 @@ static struct borrower_status *add_borrower(const struct loop *l, const struct b
 	of->quota = b->quota;
 	of->reserved = b->reserved;
 	of->connected = (l->now - since) / SECOND;
-	count_asked(l->pool, b, s, of);
+	b->in_status = s->borrower_count;
 	return of;
 }
 
 static void add_connections(const struct loop *l, struct donor_status *s)
 {
 	for (int i = 0; i < CONNECTIONS; i++) {
-		const struct connection *c = &l->sessions.connections[i];
+		struct connection *c = &l->sessions.connections[i];
 		struct borrower_status *b;
 
 		if (connection_is_free(c) || !c->greeted || connection_is_data(c) || c->is_far)
@@ -50,6 +31,27 @@ static void add_connections(const struct loop *l, struct donor_status *s)
 		b->reads = c->reads;
 		b->writes = c->writes;
 		b->transport = c->local ? "shm" : c->by_rdma ? "rdma" : "tcp";
+	}
+}
+
+/* Counts the slabs of all borrowers in one pass: the loop serves none of them meanwhile. */
+static void count_slabs(const struct pool *p, struct donor_status *sum)
+{
+	for (uint32_t i = 0; i < p->count; i++) {
+		const struct lend_slab *s = &p->slabs[i];
+		struct borrower_status *of;
+
+		if (s->state != LEND_LENT || !s->owner->in_status)
+			continue;
+		of = &sum->borrowers[s->owner->in_status - 1];
+		of->slabs++;
+		of->asked_back += s->asked != LEND_NOT_ASKED;
+		of->refused += s->asked == LEND_REFUSED;
+		of->overdue += s->overdue;
+		sum->backed += s->backed;
+		sum->asked_back += s->asked != LEND_NOT_ASKED;
+		sum->refused += s->asked == LEND_REFUSED;
+		sum->overdue += s->overdue;
 	}
 }
 
@@ -67,7 +69,7 @@ static void add_payers(const struct loop *l, struct donor_status *s)
 	}
 }
 
-static void add_kernel(const struct loop *l, const struct kernel_session *k,
+static void add_kernel(const struct loop *l, struct kernel_session *k,
 		       struct donor_status *s)
 {
 	struct borrower_status *b = add_borrower(l, &k->borrower, k->since, s);
@@ -81,7 +83,7 @@ static void add_kernels(const struct loop *l, struct donor_status *s)
 	if (!l->kernels)
 		return;
 	for (int i = 0; i < KERNEL_SESSIONS; i++) {
-		const struct kernel_session *k = l->kernels->sessions[i];
+		struct kernel_session *k = l->kernels->sessions[i];
 
 		if (k && k->resumes)
 			add_kernel(l, k->resumes, s);
@@ -89,7 +91,7 @@ static void add_kernels(const struct loop *l, struct donor_status *s)
 			add_kernel(l, k, s);
 	}
 	/* KERNEL_SESSIONS at most. */
-	for (const struct kernel_session *k = l->kernels->kept; k; k = k->next)
+	for (struct kernel_session *k = l->kernels->kept; k; k = k->next)
 		add_kernel(l, k, s);
 }
 
@@ -148,7 +150,10 @@ void loop_status(const struct loop *l, struct donor_status *s)
 		add_far(l->far, s);
 	if (l->jobs)
 		add_jobs(l->jobs, s);
+	for (struct borrower *b = l->pool->borrowers; b; b = b->next)
+		b->in_status = 0;
 	add_connections(l, s);
 	add_kernels(l, s);
+	count_slabs(l->pool, s);
 	add_payers(l, s);
 }

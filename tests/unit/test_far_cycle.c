@@ -259,6 +259,46 @@ static void a_pause_is_waited_for(void **state)
 	assert_int_equal(donors[1]->traces, 101);
 }
 
+/* While other threads use the handles: until when a thread has waited for them. */
+static bool busy;
+static struct timespec waited[2 * DONORS];
+static uint32_t waits;
+
+int __real_pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t c, const struct timespec *until);
+int __wrap_pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t c, const struct timespec *until);
+int __wrap_pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t c, const struct timespec *until)
+{
+	if (!busy)
+		return __real_pthread_mutex_clocklock(m, c, until);
+	assert_in_range(waits, 0, 2 * DONORS - 1);
+	waited[waits++] = *until;
+	return ETIMEDOUT;
+}
+
+/* Donors that cannot be told that the cycle is over take one time-out, not one each. */
+static void an_end_that_is_told_in_time(void **state)
+{
+	ebbfar_t *far[DONORS] = { &donors[0]->far, &donors[1]->far };
+	struct cycle *c;
+
+	for (int i = 0; i < DONORS; i++)
+		far[i]->client.timeout = 1000;
+	donors[0]->traced.pause = WIRE_JOB_PAUSE_MOST + 1;
+	donors[0]->works = donors[0]->pauses = 1;
+	assert_int_equal(cycle_new(&c, far, DONORS, CYCLE, REGIONS, &ops, NULL), 0);
+	for (uint32_t i = 0; i < DONORS; i++)
+		assert_int_equal(cycle_push(c, i, 0), 0);
+	busy = true;
+	waits = 0;
+	assert_int_equal(cycle_run(c, CYCLE_WAITS), -EPROTO);
+	cycle_abandon(c);
+	busy = false;
+	assert_int_equal(waits, DONORS);
+	assert_memory_equal(&waited[0], &waited[1], sizeof(waited[0]));
+	assert_int_equal(cycle_running(c), 3);
+	cycle_free(&c);
+}
+
 static void more_donors_than_a_cycle_has(void **state)
 {
 	ebbfar_t *far[FAR_CYCLE_DONORS + 1] = { NULL };
@@ -317,6 +357,7 @@ int main(void)
 		TEST(pauses_without_end),
 		TEST(work_without_end),
 		TEST(a_pause_is_waited_for),
+		TEST(an_end_that_is_told_in_time),
 		TEST(more_donors_than_a_cycle_has),
 		TEST(hostile_evacuations),
 	};

@@ -356,15 +356,15 @@ static void bytes_of_a_turn(void **state)
 	connection_hold(c, true, false);
 	assert_true(connections_resume(&world.l->sessions));
 	assert_int_equal(recv(a.fd, header, 1, MSG_DONTWAIT), -1);
-	pool_turn(&world.pool);
+	pool_turn(&world.pool, world.l->now);
 	assert_false(connections_resume(&world.l->sessions));
 	assert_int_equal(recv(a.fd, header, sizeof(header), MSG_DONTWAIT), sizeof(header));
 	assert_int_equal(recv(a.fd, header, 8, MSG_DONTWAIT), 8);
 	/* In the next turn it does not come before events again. */
 	connection_hold(c, true, false);
-	pool_turn(&world.pool);
+	pool_turn(&world.pool, world.l->now);
 	assert_true(connections_resume(&world.l->sessions));
-	pool_turn(&world.pool);
+	pool_turn(&world.pool, world.l->now);
 	assert_false(connections_resume(&world.l->sessions));
 	part();
 }

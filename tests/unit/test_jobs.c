@@ -1006,6 +1006,30 @@ static void overlapping_runs(void **state)
 	assert_int_equal(layout_references(&l, object, 4, references), -1);
 }
 
+/* What is no object costs a donor as much as an object without references: none is read. */
+static void runs_beyond_the_object(void **state)
+{
+	enum { WORDS = LAYOUT_REFERENCES };
+	const struct layout bad = { .size = 8 * WORDS, .runs = 2,
+				    .run = { { 0, 8, WORDS }, { 0, 8, 1 } } };
+	static uint64_t references[LAYOUT_REFERENCES];
+	uint8_t object[TABLET_SLOT_MOST - LAYOUT_HEADER] = { 0 };
+	struct layout l = bad;
+
+	references[0] = 7;
+	assert_true(layout_is_valid(&l));
+	assert_int_equal(layout_references(&l, object, sizeof(object), references), -1);
+	assert_int_equal(references[0], 7);
+	/* With the words of a bitmap, as well. */
+	l.runs = 1;
+	l.bitmap = 1;
+	assert_int_equal(layout_references(&l, object, sizeof(object), references), -1);
+	assert_int_equal(references[0], 7);
+	l.run[0].count--;
+	assert_int_equal(layout_references(&l, object, sizeof(object), references), WORDS);
+	assert_int_equal(references[0], 0);
+}
+
 static void hostile_places(void **state)
 {
 	struct node *n = &nodes[0];
@@ -1384,6 +1408,7 @@ int main(void)
 		TEST(idle_heaps_have_no_share),
 		TEST(hostile_layouts),
 		cmocka_unit_test(overlapping_runs),
+		cmocka_unit_test(runs_beyond_the_object),
 		TEST(hostile_places),
 		TEST(memory_within_the_quota),
 		TEST(a_share_of_the_memory),

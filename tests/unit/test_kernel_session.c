@@ -48,7 +48,7 @@ static void work(void)
 		pool_settle(&pool);
 	while (pool_zero_some(&pool, LEND_RENEW))
 		;
-	pool_turn(&pool);
+	pool_turn(&pool, 0);
 }
 
 static int with_pool(void **state)

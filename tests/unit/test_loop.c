@@ -11,12 +11,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "donor_world.h"
+#include "donord/status.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -389,6 +391,36 @@ static void a_reconnect_herd(void **state)
 		close(p[i].fd);
 }
 
+/* Locks that this thread has taken so far, and has now; wakes of the loop by one that had any. */
+static __thread int locks, held;
+static int woken_with_a_lock;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
+{
+	locks++;
+	held++;
+	return __real_pthread_mutex_lock(m);
+}
+
+int __real_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	held--;
+	return __real_pthread_mutex_unlock(m);
+}
+
+int __real_eventfd_write(int fd, eventfd_t value);
+int __wrap_eventfd_write(int fd, eventfd_t value);
+int __wrap_eventfd_write(int fd, eventfd_t value)
+{
+	if (held)
+		__atomic_add_fetch(&woken_with_a_lock, 1, __ATOMIC_RELAXED);
+	return __real_eventfd_write(fd, value);
+}
+
 static void *ask(void *answer)
 {
 	control_call(ebb_donor_socket(), control_request("status"), 10000, answer, NULL);
@@ -413,6 +445,66 @@ static void who_asks_while_the_clock_is_set(void **state)
 	assert_non_null(answer);
 	assert_int_equal(json_int(answer, "total", -1), SLABS * SLAB);
 	json_object_put(answer);
+}
+
+/* Each borrower's slabs are counted for it, and those of others are not. */
+static void slabs_in_the_status(void **state)
+{
+	static const uint32_t slabs[] = { 1, 0, 2 };
+	static struct donor_status s;
+	struct donor *d = *state;
+	struct peer a, b, none;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &none, 2, 0);
+	connect_peer(d, &b, 3, 2);
+	pool_back(&d->pool, a.loans[0].slab, true);
+	pool_asked(&d->pool, b.loans[1].slab, LEND_REFUSED, d->l->now);
+	for (int again = 0; again < 2; again++) {
+		loop_status(d->l, &s);
+		assert_int_equal(s.borrower_count, 3);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(s.borrowers[i].slabs, slabs[i]);
+			assert_int_equal(s.borrowers[i].asked_back, i == 2);
+			assert_int_equal(s.borrowers[i].refused, i == 2);
+		}
+		assert_int_equal(s.backed, 1);
+		assert_int_equal(s.asked_back, 1);
+		assert_int_equal(s.refused, 1);
+	}
+	/* A slab of a borrower that is not listed. */
+	b.c->is_far = true;
+	loop_status(d->l, &s);
+	assert_int_equal(s.borrower_count, 2);
+	assert_int_equal(s.borrowers[0].slabs + s.borrowers[1].slabs, 1);
+	assert_int_equal(s.refused, 0);
+	b.c->is_far = false;
+	close(a.fd);
+	close(b.fd);
+	close(none.fd);
+}
+
+/* The loop waits for no thread of lower priority: it takes no lock without a request. */
+static void no_lock_without_a_request(void **state)
+{
+	struct json_object *answer = NULL;
+	struct donor *d = *state;
+	pthread_t thread;
+
+	locks = 0;
+	eventfd_write(d->l->wake_fd, 1);
+	turn(d->l);
+	assert_int_equal(locks, 0);
+	woken_with_a_lock = 0;
+	assert_int_equal(pthread_create(&thread, NULL, ask, &answer), 0);
+	while (pthread_tryjoin_np(thread, NULL)) {
+		turn(d->l);
+		usleep(1000);
+	}
+	assert_non_null(answer);
+	json_object_put(answer);
+	assert_true(locks);
+	assert_int_equal(woken_with_a_lock, 0);
 }
 
 /* The status counts slabs that are not lent again. */
@@ -450,6 +542,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(slow_statistics, in_a_limited_cgroup,
 						out_of_a_limited_cgroup),
+		cmocka_unit_test_setup_teardown(slabs_in_the_status, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(no_lock_without_a_request, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(silent_peers_have_five_seconds, with_donor,
 						without_donor),

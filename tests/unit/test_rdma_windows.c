@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "donord/pool/exports.h"
 #include "donord/pool/rdma.h"
 #include "fake_verbs.h"
 #include "lib/wire/wire_rdma.h"
@@ -114,6 +115,25 @@ static void a_queue_that_stays(void **state)
 	/* The other loan goes on until it ends. */
 	assert_int_equal(pool.slabs[1].state, LEND_LENT);
 	assert_int_equal(pool_remove(&pool, &borrower), 1);
+	assert_int_equal(pool.in[LEND_WITHDRAWN], 2);
+	assert_int_equal(pool_free_slabs(&pool), SLABS - 2);
+}
+
+/* Nor is it if the session has resumed without RDMA meanwhile. */
+static void a_queue_that_stays_behind(void **state)
+{
+	struct export stream = { .ops = &export_stream, .pool = &pool };
+	struct borrower other = { .name = "a", .ops = &borrower_ops, .export = &stream };
+
+	fake.window_error = fake.stop_error = EBUSY;
+	rdma_queue_end(place, &queue);
+	pool_add(&pool, &other);
+	assert_int_equal(pool_take_over(&pool, &borrower, &other), 2);
+	pool_remove(&pool, &borrower);
+	assert_int_equal(pool_return(&pool, &other,
+				     (struct wire_loan){ 0, pool.slabs[0].generation }), WIRE_OK);
+	assert_int_equal(pool.slabs[0].state, LEND_WITHDRAWN);
+	assert_int_equal(pool_remove(&pool, &other), 1);
 	assert_int_equal(pool.in[LEND_WITHDRAWN], 2);
 	assert_int_equal(pool_free_slabs(&pool), SLABS - 2);
 }
@@ -231,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_window_that_stays, with_loans, without),
 		cmocka_unit_test_setup_teardown(a_queue_that_stays, with_loans, without),
+		cmocka_unit_test_setup_teardown(a_queue_that_stays_behind, with_loans, without),
 		cmocka_unit_test_setup_teardown(not_granted_again, with_loans, without),
 		cmocka_unit_test_setup_teardown(a_remap_behind_the_end_of_its_queue, with_loans,
 						without),

@@ -497,6 +497,9 @@ int cycle_end(struct cycle *c, uint32_t wait_ms)
 
 void cycle_abandon(struct cycle *c)
 {
+	/* One time-out for all of them. */
+	uint64_t began = now_ns();
+
 	if (c->step.phase == FAR_CYCLE_MARKS || c->step.phase == FAR_CYCLE_ENDS)
 		c->step.phase = FAR_CYCLE_ABANDONED;
 	if (c->step.phase != FAR_CYCLE_ABANDONED)
@@ -506,7 +509,7 @@ void cycle_abandon(struct cycle *c)
 			continue;
 		if (c->ops->message)
 			c->ops->message(c->data, i, FAR_CYCLE_ABORT, false);
-		if (!jobs_abort(c->donor[i].far, c->step.number))
+		if (!jobs_abort(c->donor[i].far, c->step.number, began))
 			c->running |= 1u << i;
 		/* The reply says nothing. */
 		far_cycle_sent(&c->step, i, FAR_CYCLE_ABORT, false);

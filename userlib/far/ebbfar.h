@@ -280,7 +280,9 @@ EBBFAR_API int ebbfar_submit(ebbfar_t *far, struct ebbfar_request *requests, siz
 
 /*
  * Waits up to @timeout_ms, -1 = without limit, for the completion of a request, and sets *@request
- * to it; it is the program's again.  Executes ALLOC and FREE of this handle, which may take longer.
+ * to it; it is the program's again.  Executes ALLOC and FREE of this handle, and looks up memory
+ * that its other requests name and the handle does not know yet: both wait for the donor, also with
+ * @timeout_ms 0, for as long as a call may last.
  * Several threads may wait: each gets other requests.  -EAGAIN: none is complete; -ENOENT: none is
  * submitted.  When the handle fails for good, all requests complete with that error.
  */
@@ -433,11 +435,11 @@ EBBFAR_API int ebbfar_heap_push(ebbfar_heap_t *heap, uint32_t region, uint32_t w
  * tells them what has changed since the last one.  Donors that have no region of the cycle have no
  * part in it.  -EAGAIN: that takes longer than @wait_ms, or options.late says so; what a donor has
  * not replied to is left to its handle, whose next call waits for the reply, too.  All donors are
- * then told that the cycle is over, which takes up to a handle's timeout_ms more if other threads
- * use it.  -EOPNOTSUPP: a handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs is used up;
- * -EINVAL: a layout or region is none; -EBADMSG: a donor has other objects than the heap.
- * After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that no mark
- * may be used.
+ * then told that the cycle is over, which takes up to the longest timeout_ms of the handles more if
+ * other threads use them.  -EOPNOTSUPP: a handle without EBBFAR_JOBS; -ENOSPC: a donor's --far-jobs
+ * is used up; -EINVAL: a layout or region is none; -EBADMSG: a donor has other objects than the
+ * heap.  After a failure ebbfar_heap_end() is to be called, and all but 0 of that, too, says that
+ * no mark may be used.
  */
 EBBFAR_API int ebbfar_heap_trace(ebbfar_heap_t *heap, unsigned wait_ms);
 
@@ -451,9 +453,10 @@ EBBFAR_API int ebbfar_heap_end(ebbfar_heap_t *heap, int commit, unsigned wait_ms
 /*
  * In no cycle: has the donor copy slots of a region to a new extent of the pool, and nothing else:
  * those of @keep, which are some of region->live, behind one another.  The old extent stays as it
- * is; the program may read it meanwhile, and frees it.  -EAGAIN: that takes longer than @wait_ms,
- * -ENOSPC: there is no memory, -EBADMSG, -EPROTO: the donor says what cannot be; others as
- * ebbfar_heap_trace().  When it fails, there is no new extent.
+ * is; the program may read it meanwhile, and frees it.  It takes several calls to the donor.
+ * -EAGAIN: the donor has it wait for longer than @wait_ms; that does not limit a call itself, which
+ * lasts as long as any.  -ENOSPC: there is no memory, -EBADMSG, -EPROTO: the donor says what cannot
+ * be; others as ebbfar_heap_trace().  When it fails, there is no new extent.
  */
 EBBFAR_API int ebbfar_heap_evacuate(ebbfar_heap_t *heap, const struct ebbfar_region *region,
 				    const uint64_t *keep, unsigned wait_ms,

@@ -131,9 +131,9 @@ void jobs_leave(struct jobs_call *call)
 		free(call);
 }
 
-bool jobs_abort(ebbfar_t *far, uint32_t cycle)
+bool jobs_abort(ebbfar_t *far, uint32_t cycle, uint64_t began)
 {
-	uint64_t until = now_ns() + far->client.timeout * UINT64_C(1000000);
+	uint64_t until = began + far->client.timeout * UINT64_C(1000000);
 	const struct timespec t = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
 	uint8_t payload[WIRE_JOB_END_SIZE];
 	bool sent;

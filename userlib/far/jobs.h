@@ -132,10 +132,10 @@ void jobs_settle(struct jobs_call *const *calls, uint32_t n, const struct jobs_w
  */
 void jobs_leave(struct jobs_call *call);
 /*
- * Sends an ABORT of the cycle, and does not wait for the reply; waits up to the handle's time-out
- * for other threads that use it.  Returns whether it was sent.
+ * Sends an ABORT of the cycle, and does not wait for the reply; waits for other threads that use
+ * the handle, up to its time-out after @began (ns).  Returns whether it was sent.
  */
-bool jobs_abort(ebbfar_t *far, uint32_t cycle);
+bool jobs_abort(ebbfar_t *far, uint32_t cycle, uint64_t began);
 /* Sends one request and waits for its reply; returns call->result. */
 int jobs_do(ebbfar_t *far, enum wire_job_op op, struct jobs_call *call);
 

@@ -66,6 +66,7 @@ struct borrower {
 	uint32_t recalled;      /* loans recalled lately, while the donor drains (eviction.c) */
 	uint32_t moving;        /* loans promised lately: eviction_moving() */
 	bool broke_promise;     /* ... and has others, promised too long ago */
+	uint32_t in_status;     /* its place in the status, from 1; 0 = none (status.c) */
 	uint64_t asked_tag;
 	uint8_t asking[WIRE_SMALL];
 };
@@ -84,7 +85,11 @@ struct export_ops {
 	 */
 	enum wire_status (*grant)(struct export *x, struct borrower *b,
 				  const struct wire_frame *request);
-	/* Ends a loan; may pin the slab until nothing reaches it.  NULL = nothing to do. */
+	/*
+	 * Ends a loan; may pin the slab until nothing reaches it.  @b may have another export, so
+	 * that there is nothing to end, or only what is left of an earlier connection of its
+	 * session.  NULL = nothing to do.
+	 */
 	void (*revoke)(struct export *x, struct borrower *b, uint32_t slab);
 };
 

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/size.h"
 #include "pool.h"
 
@@ -15,6 +16,9 @@
 #define ZERO_CHUNK (256u << 10)
 /* About 10 ms: the delay of all borrowers for one that needs a slab now. */
 #define ZERO_AT_ONCE (64ull << 20)
+#define ZERO_AT_ONCE_NS 10000000ull
+/* One key's part of the loop's time for that, as a divisor. */
+#define ZERO_SHARE 16
 
 /* Descriptors besides those of slabs. */
 #define OTHER_FDS 512
@@ -346,17 +350,25 @@ void pool_add(struct pool *p, struct borrower *b)
 	p->borrowers = b;
 }
 
+/* A session may resume with another export, and only its former one knows what it could not end. */
+static void revoke_everywhere(struct pool *p, struct borrower *b, uint32_t slab)
+{
+	if (b->export->ops->revoke)
+		b->export->ops->revoke(b->export, b, slab);
+	for (struct export *x = p->exports; x; x = x->next)
+		if (x != b->export && x->ops->revoke)
+			x->ops->revoke(x, b, slab);
+}
+
 static void end_loan(struct pool *p, uint32_t slab)
 {
 	struct lend_slab *s = &p->slabs[slab];
-	struct export *x = s->owner->export;
 
 	s->granting = false;
 	s->dirty_from = 0;
 	s->owner->lent--;
 	set_state(p, s, LEND_DIRTY);
-	if (x->ops->revoke)
-		x->ops->revoke(x, s->owner, slab);
+	revoke_everywhere(p, s->owner, slab);
 	if (s->pins && s->owner->ops->ended)
 		s->owner->ops->ended(s->owner, slab);
 }
@@ -473,6 +485,47 @@ static enum wire_status grant(struct pool *p, struct borrower *b, const struct w
 	return st;
 }
 
+/*
+ * Returns the place to note in that a slab is zeroed at once for @key, or -1: not now.  It is the
+ * key's, and outlives its connections.
+ */
+static int zero_place(const struct pool *p, const char *key)
+{
+	int found = -1;
+
+	for (int i = 0; i < POOL_ZERO_KEYS; i++) {
+		const struct pool_zero_key *z = &p->zeroed_for[i];
+
+		if (z->until <= p->now)
+			found = i;
+		else if (!strcmp(z->key, key))
+			return -1;
+	}
+	return found;
+}
+
+bool pool_may_lend(const struct pool *p, const struct borrower *b)
+{
+	if (p->maps >= POOL_MAPS || b->refused == p->turn)
+		return false;
+	/* None is zeroed behind other loans: they would be one borrower's. */
+	return p->in[LEND_CLEAN] ||
+	       (!p->maps && (!p->in[LEND_DIRTY] || zero_place(p, b->key) >= 0));
+}
+
+static void zero_at_once(struct pool *p, uint32_t slab, const struct borrower *b)
+{
+	uint64_t bytes = p->slab_size - p->slabs[slab].dirty_from;
+	int place = zero_place(p, b->key);
+
+	zero_to(p, slab, p->slab_size);
+	if (place < 0)
+		return;
+	memcpy(p->zeroed_for[place].key, b->key, sizeof(b->key));
+	p->zeroed_for[place].until =
+		now_ns() + ZERO_SHARE * (bytes * ZERO_AT_ONCE_NS / ZERO_AT_ONCE);
+}
+
 enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame *request)
 {
 	uint32_t found;
@@ -496,10 +549,8 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	b->refused = 0;
 	p->maps++;
 	s = &p->slabs[found];
-	if (s->state == LEND_DIRTY) {
-		zero_to(p, found, p->slab_size);
-		p->zeroed = true;
-	}
+	if (s->state == LEND_DIRTY)
+		zero_at_once(p, found, b);
 	set_state(p, s, LEND_LENT);
 	s->owner = b;
 	b->lent++;

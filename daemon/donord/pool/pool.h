@@ -44,6 +44,17 @@ enum lend_asked {
 	LEND_ASKED_STATES
 };
 
+/*
+ * Keys for which slabs may have been zeroed at once lately.  Each of them gets 1/16 of the loop's
+ * time for that, so all together get a quarter.
+ */
+#define POOL_ZERO_KEYS 4
+
+struct pool_zero_key {
+	char key[KEY_NAME];
+	uint64_t until; /* ns: its borrowers wait for a clean slab until then */
+};
+
 /* Work for the pool thread. */
 struct pool_task {
 	void (*run)(struct pool_task *t);  /* pool thread */
@@ -99,8 +110,10 @@ struct pool {
 	uint32_t allowed;           /* so many */
 	bool refused;               /* a MAP found no memory; cleared by the code that acts on it */
 	uint64_t turn;              /* number of the loop's turn; never 0 */
+	uint64_t now;               /* ns: before this turn's events */
 	uint32_t maps;              /* loans in this turn */
-	bool zeroed;                /* a slab was zeroed for a MAP in this turn */
+	uint64_t lent_turns;        /* earlier turns with loans: the next one's order alternates */
+	struct pool_zero_key zeroed_for[POOL_ZERO_KEYS];
 	struct pool_queue tasks, later, slabs_to_do; /* in order of priority */
 	struct pool_task *ran;      /* done, newest first */
 	uint32_t tasks_put;         /* so far, in all three */
@@ -143,21 +156,20 @@ void pool_remove_export(struct pool *p, struct export *x);
 void pool_add(struct pool *p, struct borrower *b);
 uint32_t pool_remove(struct pool *p, struct borrower *b);
 
-static inline void pool_turn(struct pool *p)
+static inline void pool_turn(struct pool *p, uint64_t now)
 {
 	p->turn++;
+	p->now = now;
+	p->lent_turns += p->maps != 0;
 	p->maps = 0;
-	p->zeroed = false;
 }
 
 /*
  * Returns whether a MAP of @b may be served in this turn.  A refused MAP uses up its borrower's
- * turn, but no loan of the turn.
+ * turn, but no loan of the turn.  While no slab is clean, one for which a slab was zeroed at once
+ * waits: pool_zero_some() makes one clean meanwhile, between the requests of others.
  */
-static inline bool pool_may_lend(const struct pool *p, const struct borrower *b)
-{
-	return p->maps < POOL_MAPS && (!p->zeroed || p->in[LEND_CLEAN]) && b->refused != p->turn;
-}
+bool pool_may_lend(const struct pool *p, const struct borrower *b);
 
 /*
  * Lends a slab to @b, zeroing up to 64 MiB now if it must.  WIRE_OK: @request names the loan, and

@@ -102,7 +102,7 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
 	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = c->hung_up = false;
-	c->is_far = false;
+	c->is_far = c->owns = false;
 	c->far_used = c->far_waiting = c->far_words = 0;
 	c->payer = NULL;
 	c->ends = NULL;
@@ -123,7 +123,8 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	c->arriving = NO_SLAB;
 	c->delayed_head = c->delayed_count = 0;
 	c->reads = c->writes = 0;
-	ev.data.u64 = c->number;
+	c->adoption++;
+	ev.data.u64 = connection_key(c);
 	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
 		return NULL;
 	c->fd = TAKE_FD(owned);

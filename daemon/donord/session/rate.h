@@ -30,7 +30,7 @@ struct payer {
 	uint64_t waits_since;         /* ns: some request waits; 0 = none */
 	uint64_t waited;              /* ns: so far, without the present wait */
 	uint64_t turn, moved;         /* bytes moved in that turn of the loop */
-	uint64_t resumed;             /* last turn that began with its far memory */
+	uint64_t resumed;             /* last turn that began with its held requests */
 };
 
 /*

@@ -242,6 +242,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 		return 0;
 	}
+	c->owns = true;
 	c->borrower.export = h.flags & WIRE_RDMA ? rdma_place_export(s->rdma) :
 			     c->local ? &s->shared : &s->stream;
 	/*

@@ -143,7 +143,7 @@ static void watch(struct connection *c, bool reading, bool writing)
 {
 	struct epoll_event ev = {
 		.events = (reading ? EPOLLIN : 0) | (writing ? EPOLLOUT : 0),
-		.data.u64 = c->number,
+		.data.u64 = connection_key(c),
 	};
 
 	if (c->reading == reading && c->writing == writing)
@@ -250,7 +250,8 @@ void connection_hang_up(struct connection *c)
 		close(c->fd);
 	c->fd = -1;
 	release_buffer(c);
-	eviction_forget(s->eviction, &c->borrower);
+	if (c->owns)
+		eviction_forget(s->eviction, &c->borrower);
 }
 
 void connection_drop(struct connection *c, const char *why)
@@ -271,7 +272,8 @@ void connection_drop(struct connection *c, const char *why)
 		s->far_results_unused = c->far_results;
 	}
 	c->far_results = NULL;
-	slabs = pool_remove(s->pool, &c->borrower);
+	slabs = c->owns ? pool_remove(s->pool, &c->borrower) : 0;
+	c->owns = false;
 	if (connection_is_data(c))
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
 			  c->borrower.name, why);
@@ -294,10 +296,10 @@ void connection_drop(struct connection *c, const char *why)
 void connection_lost(struct connection *c, const char *why)
 {
 	struct sessions *s = c->sessions;
-	uint32_t slabs = pool_owned(s->pool, &c->borrower);
+	bool keeps = c->keeps && !connection_is_data(c);
+	uint32_t slabs = keeps ? pool_owned(s->pool, &c->borrower) : 0;
 
-	if (!c->keeps || connection_is_data(c) ||
-	    (!slabs && !c->borrower.reserved && !c->member)) {
+	if (!keeps || (!slabs && !c->borrower.reserved && !c->member)) {
 		connection_drop(c, why);
 		return;
 	}
@@ -467,13 +469,26 @@ static bool let_in(struct connection *c)
 	return !r && c->fd >= 0;
 }
 
+enum kind { KIND_CONTROL, KIND_DATA, KIND_FAR };
+
+static enum kind kind_of(const struct connection *c)
+{
+	return connection_is_data(c) ? KIND_DATA : c->is_far ? KIND_FAR : KIND_CONTROL;
+}
+
 /*
- * Returns whether the data connections of its key, or those of far memory, which move data by
- * themselves, have had their share of this turn.
+ * Returns whether it shares the bytes of a turn with others of its key: data connections do, and
+ * those of far memory, which move data by themselves.
  */
+static bool shares(const struct connection *c)
+{
+	return kind_of(c) != KIND_CONTROL;
+}
+
+/* Returns whether it and those that it shares with have had the bytes of this turn. */
 static bool is_sated(const struct connection *c)
 {
-	return (connection_is_data(c) || c->is_far) && c->payer->turn == c->sessions->pool->turn &&
+	return shares(c) && c->payer->turn == c->sessions->pool->turn &&
 	       c->payer->moved >= CONNECTION_TURN;
 }
 
@@ -509,6 +524,14 @@ void connection_event(struct connection *c, uint32_t events)
 		count_moved(c, c->rx.moved + c->tx.moved - before);
 }
 
+void connections_event(struct sessions *s, uint64_t key, uint32_t events)
+{
+	struct connection *c = &s->connections[(uint32_t)key];
+
+	if (connection_key(c) == key)
+		connection_event(c, events);
+}
+
 /* Returns whether it has a held request that can be served when it is its turn. */
 static bool may_go_on(const struct connection *c)
 {
@@ -516,12 +539,17 @@ static bool may_go_on(const struct connection *c)
 }
 
 /*
- * Returns whether others with its payer are to be served first: held requests of far memory take
- * all of the share in every other turn at most, because events come behind them.
+ * Returns whether others with its payer are to be served first: held requests take all of the share
+ * in every other turn at most, because events come behind them.
  */
 static bool has_had_its_share(const struct connection *c)
 {
-	return c->is_far && (is_sated(c) || c->payer->resumed + 1 == c->sessions->pool->turn);
+	return shares(c) && (is_sated(c) || c->payer->resumed + 1 == c->sessions->pool->turn);
+}
+
+static uint32_t *last_of(struct sessions *s, enum kind kind)
+{
+	return kind == KIND_DATA ? &s->last_data : kind == KIND_FAR ? &s->last_far : &s->last;
 }
 
 static void go_on(struct connection *c)
@@ -529,28 +557,26 @@ static void go_on(struct connection *c)
 	struct sessions *s = c->sessions;
 	uint64_t before = c->rx.moved + c->tx.moved;
 
-	if (c->is_far)
-		s->last_far = c->number;
-	else if (c->throttled)
-		s->last = c->number;
+	if (shares(c) || c->throttled)
+		*last_of(s, kind_of(c)) = c->number;
 	receive(c);
-	if (c->fd < 0 || !c->is_far)
+	if (c->fd < 0 || !shares(c))
 		return;
 	count_moved(c, c->rx.moved + c->tx.moved - before);
 	c->payer->resumed = s->pool->turn;
 }
 
-/* Continues those of far memory, or the others.  Returns whether there are more. */
-static bool resume_kind(struct sessions *s, bool is_far)
+/* Continues those of @kind.  Returns whether there are more. */
+static bool resume_kind(struct sessions *s, enum kind kind)
 {
 	/* Round robin: start after the connection that went on last. */
-	uint32_t first = (is_far ? s->last_far : s->last) + 1;
+	uint32_t first = *last_of(s, kind) + 1;
 	bool more = false;
 
 	for (uint32_t i = 0; s->held && i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[(first + i) % CONNECTIONS];
 
-		if (c->is_far != is_far || !may_go_on(c))
+		if (kind_of(c) != kind || !may_go_on(c))
 			continue;
 		if (!has_had_its_share(c))
 			go_on(c);
@@ -561,11 +587,15 @@ static bool resume_kind(struct sessions *s, bool is_far)
 
 bool connections_resume(struct sessions *s)
 {
-	/* By two turns each: in every other turn, kernel modules have the first loans. */
-	bool far_first = s->pool->turn & 2;
-	bool more = resume_kind(s, far_first);
+	/* By two turns with loans each: kernel modules have the first loans of every other one. */
+	bool control_last = s->pool->lent_turns & 2;
+	/* The first one may have all bytes of a key, which then has none in the next turn. */
+	bool data_first = s->pool->turn & 2;
+	bool more = !control_last && resume_kind(s, KIND_CONTROL);
 
-	return resume_kind(s, !far_first) || more;
+	more = resume_kind(s, data_first ? KIND_DATA : KIND_FAR) || more;
+	more = resume_kind(s, data_first ? KIND_FAR : KIND_DATA) || more;
+	return (control_last && resume_kind(s, KIND_CONTROL)) || more;
 }
 
 uint64_t connections_throttled(const struct sessions *s)

@@ -72,7 +72,9 @@ struct connection {
 	struct sessions *sessions;
 	int fd; /* -1 = not connected: free, or kept for a reconnecting borrower */
 	uint32_t number;
+	uint32_t adoption; /* how often its place has been used */
 	bool greeted, reading, writing; /* the last two: epoll interest */
+	bool owns;           /* has sent HELLO: it may own slabs, so its end scans them */
 	bool answers;        /* has sent HELLO; with a key, its data connection or queue joined */
 	bool keeps;          /* WIRE_KEEP */
 	uint32_t version;    /* of the protocol, as HELLO agreed */
@@ -132,7 +134,7 @@ struct sessions {
 	struct rdma_place *rdma;        /* NULL = no RDMA */
 	struct keyring keys;
 	struct tls_context *tls;        /* NULL = no keys */
-	int epoll_fd;                   /* connection i has key i */
+	int epoll_fd;                   /* connections have connection_key() */
 	uint64_t now;                   /* ns: start of this turn */
 	bool ending;                    /* the donor is ending: the grace period is at most 3 s */
 	struct connection *connections; /* CONNECTIONS of them */
@@ -141,6 +143,7 @@ struct sessions {
 	uint32_t unsent;                /* connections with .unsent */
 	uint32_t last;                  /* connection of the last MAP, or throttled request */
 	uint32_t last_far;              /* of far memory: the last that had a turn */
+	uint32_t last_data;             /* of data connections: that too */
 };
 
 /* Returns 0 or -ENOMEM. */
@@ -163,8 +166,19 @@ static inline struct connection *connection_of(struct borrower *b)
 	return (struct connection *)((char *)b - offsetof(struct connection, borrower));
 }
 
+/* Returns the key of its events: the number, and in the upper half the use of its place. */
+static inline uint64_t connection_key(const struct connection *c)
+{
+	return (uint64_t)c->adoption << 32 | c->number;
+}
+
 /* Handles @events of its socket, as of epoll(7). */
 void connection_event(struct connection *c, uint32_t events);
+/*
+ * Handles @events of the connection with @key, unless an earlier event of the turn has dropped it:
+ * its place may be another connection's by now.
+ */
+void connections_event(struct sessions *s, uint64_t key, uint32_t events);
 /* Sends queued frames; may drop the connection. */
 void connection_flush(struct connection *c);
 /* Ends the connection and releases its slabs, including kept ones. */

@@ -50,29 +50,49 @@ static uint64_t length_of(const struct layout *l, const uint8_t *object)
 	return l->length_width ? word_at(object, l->length_offset) : 0;
 }
 
+/*
+ * Stores the number of references of each run in @counts.  Returns whether an object with @length
+ * elements has all of them, and with the @n of the bitmap at most LAYOUT_REFERENCES: runs that
+ * overlap could name a word many times.
+ */
+static bool count_runs(const struct layout *l, uint64_t length, uint32_t n,
+		       uint32_t counts[static LAYOUT_RUNS])
+{
+	uint64_t end = l->size + length * l->element_size;
+
+	for (uint32_t i = 0; i < l->runs; i++) {
+		const struct layout_run *r = &l->run[i];
+		uint64_t count = r->count == LAYOUT_LENGTH ? length : r->count;
+
+		if (count > LAYOUT_REFERENCES - n ||
+		    (count && r->offset + (count - 1) * r->stride + 8 > end))
+			return false;
+		counts[i] = (uint32_t)count;
+		n += counts[i];
+	}
+	return true;
+}
+
 int layout_references(const struct layout *l, const uint8_t *object, uint32_t bytes,
 		      uint64_t to[static LAYOUT_REFERENCES])
 {
+	uint32_t n = 0, counts[LAYOUT_RUNS];
 	uint64_t length;
-	uint32_t n = 0;
 
 	if (l->size > bytes)
 		return -1;
 	length = length_of(l, object);
 	if (l->element_size && length > (bytes - l->size) / l->element_size)
 		return -1;
+	/* Before a word is read: what is no object costs a donor no more than one without any. */
+	if (!count_runs(l, length, (uint32_t)__builtin_popcountll(l->bitmap), counts))
+		return -1;
 	for (uint64_t bits = l->bitmap; bits; bits &= bits - 1)
 		to[n++] = word_at(object, 8 * (uint64_t)__builtin_ctzll(bits));
 	for (uint32_t i = 0; i < l->runs; i++) {
 		const struct layout_run *r = &l->run[i];
-		uint64_t count = r->count == LAYOUT_LENGTH ? length : r->count;
-		uint64_t end = l->size + length * l->element_size;
 
-		/* Runs that overlap could name a word many times. */
-		if (count > LAYOUT_REFERENCES - n ||
-		    (count && r->offset + (count - 1) * r->stride + 8 > end))
-			return -1;
-		for (uint64_t k = 0; k < count; k++)
+		for (uint64_t k = 0; k < counts[i]; k++)
 			to[n++] = word_at(object, r->offset + k * r->stride);
 	}
 	return (int)n;

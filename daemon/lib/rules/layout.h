@@ -45,7 +45,7 @@ bool layout_is_valid(const struct layout *l);
 /*
  * Stores the words of an object of valid layout @l that are references, null ones included.  The
  * object is at @object, a multiple of 8, and has up to @bytes bytes, at most TABLET_SLOT_MOST -
- * LAYOUT_HEADER.  Returns their number, or -1: it is no object of the layout.
+ * LAYOUT_HEADER.  Returns their number, or -1 and stores none: it is no object of the layout.
  */
 int layout_references(const struct layout *l, const uint8_t *object, uint32_t bytes,
 		      uint64_t to[static LAYOUT_REFERENCES]);
