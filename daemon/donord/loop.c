@@ -32,7 +32,7 @@
 /* As many as can be ready, so that no borrower waits for the connections of another one. */
 #define EVENTS 512
 
-/* Keys of the epoll set, behind the numbers of connections, whose keys have an upper half. */
+/* Keys of the epoll set, above the numbers of connections.  connection_key() is above these. */
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_FAR, KEY_LISTEN,
        KEY_KERNELS = KEY_LISTEN + PLACES };
 

@@ -86,9 +86,9 @@ struct export_ops {
 	enum wire_status (*grant)(struct export *x, struct borrower *b,
 				  const struct wire_frame *request);
 	/*
-	 * Ends a loan; may pin the slab until nothing reaches it.  @b may have another export, so
-	 * that there is nothing to end, or only what is left of an earlier connection of its
-	 * session.  NULL = nothing to do.
+	 * Ends a loan; may pin the slab until nothing reaches it.  If @b has another
+	 * export by now, ends what an earlier connection of its session left open.  NULL = nothing
+	 * to do.
 	 */
 	void (*revoke)(struct export *x, struct borrower *b, uint32_t slab);
 };

@@ -350,7 +350,7 @@ void pool_add(struct pool *p, struct borrower *b)
 	p->borrowers = b;
 }
 
-/* A session may resume with another export, and only its former one knows what it could not end. */
+/* By all exports: that of an earlier connection of the session may still have a window open. */
 static void revoke_everywhere(struct pool *p, struct borrower *b, uint32_t slab)
 {
 	if (b->export->ops->revoke)

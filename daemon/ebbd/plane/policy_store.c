@@ -483,8 +483,8 @@ int policies_unload(struct plane *p, const struct policy_users *users, const cha
 }
 
 /*
- * Loads @source for @policy.  The verifier may take seconds, and any owner of a cgroup can ask for
- * a policy again and again: what it rejected, it does not see again for REJECTED_NS.
+ * Loads @source for @policy.  The verifier may take seconds, and any owner of a cgroup can request
+ * a policy repeatedly: a rejected one is not verified again for REJECTED_NS.
  */
 static int load_once(struct plane *p, struct policy *policy, const struct policy_object *source,
 		     struct bpf_object **out, struct error *e)

@@ -21,7 +21,7 @@
 #define UNUSED_NS 60000000000ULL
 #define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
 #define WRITEBACK_SHARE 4   /* more than limit / this under writeback stops prefetching */
-#define RECLAIM_SHARE 4     /* times what is needed: more is not reclaimed here */
+#define RECLAIM_TIMES 4     /* the programs reclaim more than so many times what is needed */
 /*
  * Swap that prefetching leaves unused: that much, and of a small swap this share.  While pages are
  * under writeback, free swap moves by 7 MiB for one program limited to 64 MiB (measured on 6.18).
@@ -322,7 +322,7 @@ static bool reclaim(const struct leaf *leaf, const struct level *level, uint64_t
 	if (used + need <= level->limit)
 		return true;
 	over = used + need - level->limit;
-	if (over > RECLAIM_SHARE * need)
+	if (over > RECLAIM_TIMES * need)
 		return false;
 	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)over);
 	snprintf(path, sizeof(path), "%.*s/memory.reclaim", (int)level->length, leaf->path);

@@ -84,7 +84,7 @@ int layout_references(const struct layout *l, const uint8_t *object, uint32_t by
 	length = length_of(l, object);
 	if (l->element_size && length > (bytes - l->size) / l->element_size)
 		return -1;
-	/* Before a word is read: what is no object costs a donor no more than one without any. */
+	/* Before any word is read: an invalid object costs a donor no more than an empty one. */
 	if (!count_runs(l, length, (uint32_t)__builtin_popcountll(l->bitmap), counts))
 		return -1;
 	for (uint64_t bits = l->bitmap; bits; bits &= bits - 1)
