@@ -81,26 +81,21 @@ static int on_cgroups(sd_event_source *s, int fd, uint32_t events, void *data)
 	return 0;
 }
 
-/* systemd's watchdog sees the main thread only; without one, a hung thread is just logged. */
+/* Of threads that are not replaced: systemd's watchdog sees the main thread only. */
 static void watch_threads(struct ebbd *d)
 {
-	const struct {
-		const char *name;
-		struct liveness *liveness;
-	} thread[] = {
-		{ "prefetching", executor_liveness(d->executor) },
-		{ "offloading", offload_liveness(d->offload) },
-	};
+	struct worker *const worker[] = { executor_worker(d->executor),
+					  offload_worker(d->offload) };
 	uint64_t usec = HUNG_USEC;
 	bool guarded = sd_watchdog_enabled(0, &usec) > 0;
 	const char *end = guarded ? "; aborting, for systemd to restart ebbd" : "";
 
-	for (size_t i = 0; i < sizeof(thread) / sizeof(thread[0]); i++) {
-		if (liveness_still(thread[i].liveness) != usec / TICK_USEC)
+	for (size_t i = 0; i < sizeof(worker) / sizeof(worker[0]); i++) {
+		if (worker_tick(worker[i]) != usec / TICK_USEC)
 			continue;
-		log_err("%s: no progress for %llu s, the last prefetch was for process %u%s; if this "
-			"recurs, detach the policy of that process's cgroup", thread[i].name,
-			(unsigned long long)(usec / 1000000), executor_at(d->executor), end);
+		log_err("%s: no progress for %llu s, the last call was on the memory of process %u%s; if this "
+			"recurs, detach the policy of that process's cgroup", worker_work(worker[i]),
+			(unsigned long long)(usec / 1000000), worker_at(worker[i]), end);
 		if (guarded)
 			abort();
 	}

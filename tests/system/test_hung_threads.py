@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import machine
 import parts
 from machine import wait_for
+from parts import ebbctl
 from rows import few
 
 SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
@@ -56,3 +58,104 @@ def test_the_watchdog_ends_ebbd_if_a_thread_hangs(ebbd_lock, logs, name):
         assert ebbd.process.wait(60) == -signal.SIGABRT
         # A busy machine may hold up all threads for 2 s, but hardly for 5.
         assert f"{NAMES[name]}: no progress for 5 s" in machine.read(ebbd.log)
+
+
+class LockedMap:
+    """A program that scans its memory and, on request, locks it: see tests/programs/locked_map.c."""
+
+    def __init__(self, cgroup, directory, mib):
+        directory.mkdir()
+        self.directory = directory
+        self.process = subprocess.Popen([machine.BUILD / "tests" / "locked_map", directory, str(mib)],
+                                        preexec_fn=cgroup.enter, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == "filled\n"
+
+    def do(self, command):
+        print(command, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == f"{command}\n"
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait(60)
+        subprocess.run(["umount", self.directory], check=True)
+
+
+@pytest.fixture
+def locked_map(tmp_path):
+    made = []
+
+    def make(cgroup, mib):
+        made.append(LockedMap(cgroup, tmp_path / f"fuse{len(made)}", mib))
+        return made[-1]
+
+    yield make
+    for m in made:
+        m.stop()
+
+
+def hits(cgroup):
+    return parts.stats(cgroup)["hits"]
+
+
+def told(ebbd, text):
+    return machine.read(ebbd.log).count(text)
+
+
+def locks_while(program, ebbd, work, check):
+    """The program locks its memory, until check() has returned."""
+    before = told(ebbd, "has not returned for 5 s"), told(ebbd, "has returned")
+    program.do("lock")
+    wait_for(lambda: told(ebbd, "has not returned for 5 s") > before[0], 60, "a thread that hangs")
+    assert f"{work}: a call on the memory of process {program.process.pid} (locked_map)" in \
+        machine.read(ebbd.log)
+    check()
+    assert told(ebbd, "has returned") == before[1]
+    program.do("unlock")
+    wait_for(lambda: told(ebbd, "has returned") > before[1], 30, "the end of a thread")
+
+
+def test_a_process_that_locks_its_memory_holds_up_no_other_cgroup(ebbd, device, cgroup, locked_map):
+    """
+    A thread of it stays in mmap() of a file whose server does not answer.  Another one goes on to
+    fault: before Linux 6.7 that would wait for the first.
+    """
+    release = tuple(int(n) for n in os.uname().release.split(".")[:2])
+    if release < (6, 7):
+        pytest.skip("this kernel swaps pages in only with the mmap_lock held")
+    locks, other = cgroup(limit_mib=24), cgroup(limit_mib=24)
+    for group in locks, other:
+        ebbctl("policy", "attach", "auto", group.path)
+    program = locked_map(locks, 48)
+    scan = parts.Scan(cgroup=other, mib=48, passes=100000)
+
+    def other_goes_on():
+        before = hits(locks), hits(other)
+        wait_for(lambda: hits(other) > before[1] + 1000, 60, "prefetches of the other cgroup")
+        assert hits(locks) - before[0] < 1000
+
+    try:
+        scan.go()
+        wait_for(lambda: hits(locks) > 100 and hits(other) > 100, 60, "hits")
+        locks_while(program, ebbd, "prefetching", other_goes_on)
+        before = hits(locks)
+        wait_for(lambda: hits(locks) > before + 1000, 60, "prefetches after that")
+    finally:
+        scan.kill()
+
+
+def test_offloading_does_not_wait_for_a_process_that_locks_its_memory(ebbd, device, cgroup, locked_map):
+    locks, other = cgroup(), cgroup()
+    program = locked_map(locks, 16)
+    idle = parts.Regions(other, 64, 4, 200)
+    try:
+        ebbctl("policy", "attach", "none", locks.path, "slowdown=2%")
+        wait_for(lambda: parts.stats(locks).get("offload"), 10, "offloading")
+
+        def other_is_offloaded():
+            ebbctl("policy", "attach", "none", other.path, "slowdown=2%")
+            wait_for(lambda: idle.resident() < 40 << 20, 60, "cold pages of the other cgroup")
+
+        locks_while(program, ebbd, "offloading", other_is_offloaded)
+    finally:
+        idle.stop()

@@ -97,7 +97,7 @@ static void is_told_from_its_namesake(void **state)
 	pid_t pid = start(0), other;
 
 	assert_true(pid > 0);
-	assert_int_equal(target_open(&t, (uint32_t)pid, 1), 0);
+	assert_int_equal(target_open(&t, (uint32_t)pid, 1, 0), 0);
 	assert_false(target_gone(&t));
 	end(pid);
 	assert_true(target_gone(&t));
@@ -109,7 +109,7 @@ static void is_told_from_its_namesake(void **state)
 	}
 	assert_int_equal(other, pid);
 	assert_true(target_gone(&t));
-	assert_int_equal(target_open(&next, (uint32_t)pid, 1), 0);
+	assert_int_equal(target_open(&next, (uint32_t)pid, 1, 0), 0);
 	assert_false(target_gone(&next));
 	end(other);
 	target_close(&next);
@@ -135,7 +135,7 @@ static void is_told_when_it_executes_another_program(void **state)
 			execl("/bin/cat", "cat", NULL);
 		_exit(1);
 	}
-	assert_int_equal(target_open(&t, (uint32_t)pid, 1), 0);
+	assert_int_equal(target_open(&t, (uint32_t)pid, 1, 0), 0);
 	assert_true(target_current(&t));
 	assert_int_equal(write(go[1], "12", 2), 2);
 	/* The second character is cat's. */

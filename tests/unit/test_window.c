@@ -137,7 +137,7 @@ static void start(struct process *p, prepare *prepare)
 	close(p->check[0]);
 	assert_int_equal(read(p->ready[0], &at, sizeof(at)), sizeof(at));
 	p->vpn = (uintptr_t)at >> 12;
-	assert_int_equal(target_open(&p->target, (uint32_t)p->pid, 1), 0);
+	assert_int_equal(target_open(&p->target, (uint32_t)p->pid, 1, 0), 0);
 }
 
 /* Returns the status with which the process found its memory. */
@@ -244,7 +244,7 @@ static void a_process_that_exited_has_none(void **state)
 	if (!*state)
 		skip();
 	start(&p, huge_pages_may_be);
-	assert_int_equal(target_open(&kept, (uint32_t)p.pid, 1), 0);
+	assert_int_equal(target_open(&kept, (uint32_t)p.pid, 1, 0), 0);
 	assert_int_equal(end(&p), 0);
 	assert_int_equal(window_look(&kept, p.vpn).present, 0);
 	window_collapse(&kept, p.vpn, 2);

@@ -4,13 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
-#include "lib/base/log.h"
-#include "lib/base/small_thread.h"
 #include "lib/host/cgroup_files.h"
 #include "offload.h"
 #include "offload_pages.h"
@@ -40,9 +36,7 @@ struct offload {
 	struct offload_job *job[EBB_MAX_CGROUPS];
 	uint32_t jobs;
 	struct offload_room room;
-	pthread_t thread;
-	int wake;               /* eventfd: stop */
-	struct liveness liveness;
+	struct worker *worker;
 };
 
 /* Returns the thread time lost so far by all cgroups with a policy at or below @rel. */
@@ -127,12 +121,12 @@ static bool measure(struct offload_job *j, uint64_t lost, struct offload_sample 
 	return primed;
 }
 
-static void advise(struct offload_job *j, uint64_t bytes)
+static void advise(const struct worker *w, struct offload_job *j, uint64_t bytes)
 {
 	struct offload_round round = { .bytes = bytes, .cached = j->cached };
 
 	if (!j->pages)
-		j->pages = offload_pages_new();
+		j->pages = offload_pages_new(w);
 	if (!j->pages)
 		return;
 	offload_pages_run(j->pages, &j->cgroup, now_ns(), &round);
@@ -157,7 +151,7 @@ static void work(struct offload *o, struct offload_job *j, uint64_t lost)
 	}
 	/* Trials in progress are always judged. */
 	if (bytes || j->pages)
-		advise(j, bytes);
+		advise(o->worker, j, bytes);
 }
 
 static struct offload_job *job_of(struct offload *o, struct attachment *t)
@@ -221,7 +215,9 @@ static void round_of(struct offload *o)
 	for (uint32_t i = 0; i < o->jobs; i++) {
 		struct offload_job *j = o->job[i];
 
-		liveness_beat(&o->liveness);
+		worker_beat(o->worker);
+		if (worker_excludes(o->worker, 0, j->owner))
+			continue;
 		pthread_mutex_lock(&a->lock);
 		lost = lost_ns(a, j->cgroup.rel);
 		pthread_mutex_unlock(&a->lock);
@@ -234,22 +230,35 @@ static void round_of(struct offload *o)
 	}
 }
 
-static void *run(void *data)
+static void run(struct worker *w, void *data)
 {
+	struct pollfd wake = { .fd = worker_wake(w), .events = POLLIN };
 	struct offload *o = data;
-	struct pollfd wake = { .fd = o->wake, .events = POLLIN };
 
-	pthread_setname_np(pthread_self(), "ebbd-offload");
 	while (poll(&wake, 1, PERIOD_MS) <= 0) {
-		liveness_beat(&o->liveness);
+		worker_beat(w);
 		round_of(o);
 	}
-	return NULL;
 }
 
-struct liveness *offload_liveness(struct offload *o)
+/* What is known about the pages of the cgroup's processes goes. */
+static void hung(void *data, uint32_t tgid, uint64_t owner)
 {
-	return &o->liveness;
+	struct offload *o = data;
+
+	for (uint32_t i = 0; i < o->jobs; i++)
+		if (o->job[i]->owner == owner)
+			offload_pages_free(&o->job[i]->pages);
+}
+
+/* One user's cgroups, one by one, must not keep the threads from being replaced. */
+_Static_assert(WORKER_HUNG >= USER_ATTACHMENTS, "each may hang");
+
+static const struct worker_kind kind = { "ebbd-offload", "offloading", run, hung };
+
+struct worker *offload_worker(struct offload *o)
+{
+	return o->worker;
 }
 
 int offload_start(struct offload **out, struct attachments *a, struct error *e)
@@ -260,13 +269,10 @@ int offload_start(struct offload **out, struct attachments *a, struct error *e)
 	if (!o)
 		return fail(e, ENOMEM, "offloading: out of memory");
 	o->attachments = a;
-	o->wake = eventfd(0, EFD_CLOEXEC);
-	r = o->wake < 0 ? errno : small_thread_create(&o->thread, plane_stack(a->plane), run, o);
+	r = worker_start(&o->worker, &kind, o, plane_stack(a->plane), e);
 	if (r) {
-		if (o->wake >= 0)
-			close(o->wake);
 		free(o);
-		return fail(e, r, "offloading: cannot start its thread: %s", strerror(r));
+		return r;
 	}
 	*out = o;
 	return 0;
@@ -275,16 +281,12 @@ int offload_start(struct offload **out, struct attachments *a, struct error *e)
 void offload_stop(struct offload **po)
 {
 	struct offload *o = *po;
-	uint64_t one = 1;
 
 	if (!o)
 		return;
-	if (write(o->wake, &one, sizeof(one)) < 0)
-		log_err("offloading: cannot stop: %m");
-	pthread_join(o->thread, NULL);
+	worker_stop(&o->worker);
 	while (o->jobs)
 		job_end(o, 0);
-	close(o->wake);
 	free(o);
 	*po = NULL;
 }

@@ -21,8 +21,8 @@
 #ifndef EBB_OFFLOAD_H
 #define EBB_OFFLOAD_H
 
+#include "ebbd/prefetch/worker.h"
 #include "lib/base/error.h"
-#include "lib/rules/liveness.h"
 #include "table.h"
 
 struct offload;
@@ -30,7 +30,6 @@ struct offload;
 int offload_start(struct offload **out, struct attachments *a, struct error *e);
 /* Waits for the end of the current round. */
 void offload_stop(struct offload **o);
-/* Its thread's progress: at least after each cgroup of a round. */
-struct liveness *offload_liveness(struct offload *o);
+struct worker *offload_worker(struct offload *o);
 
 #endif

@@ -53,6 +53,8 @@ struct heat {
 struct offload_pages {
 	struct trial trial[TRIALS];
 	uint32_t trials;
+	const struct worker *worker;
+	uint64_t owner;         /* of the round */
 	struct heat heat[HEAT];
 	struct target target;   /* the process at hand */
 	uint32_t at_tgid;       /* where the next round begins */
@@ -60,12 +62,14 @@ struct offload_pages {
 	uint32_t eager;         /* shift of the time without trial; see offload_pages_run() */
 };
 
-struct offload_pages *offload_pages_new(void)
+struct offload_pages *offload_pages_new(const struct worker *w)
 {
 	struct offload_pages *p = calloc(1, sizeof(*p));
 
-	if (p)
-		p->target.pidfd = p->target.pagemap = -1;
+	if (!p)
+		return NULL;
+	p->worker = w;
+	p->target.pidfd = p->target.pagemap = -1;
 	return p;
 }
 
@@ -79,10 +83,13 @@ void offload_pages_free(struct offload_pages **p)
 
 static bool attend(struct offload_pages *p, uint32_t tgid)
 {
+	/* It may be in another attached cgroup, too, with which it hung. */
+	if (worker_excludes(p->worker, tgid, p->owner))
+		return false;
 	if (p->target.pidfd >= 0 && p->target.tgid == tgid && target_current(&p->target))
 		return true;
 	target_close(&p->target);
-	return !target_open(&p->target, tgid, 0);
+	return !target_open(&p->target, tgid, 0, p->owner);
 }
 
 static struct heat *heat_of(struct offload_pages *p, uint32_t tgid, uint64_t chunk)
@@ -127,7 +134,7 @@ static enum use use_of(uint64_t part, uint64_t whole)
 static uint64_t look(const struct target *t, uint64_t chunk, uint64_t bit, uint64_t without)
 {
 	uint64_t entry[CHUNK], mask = 0;
-	ssize_t n = pread(t->pagemap, entry, sizeof(entry), (off_t)(chunk * sizeof(entry)));
+	ssize_t n = target_pagemap(t, chunk * CHUNK, entry, CHUNK);
 
 	for (ssize_t i = 0; i < n / 8; i++)
 		if ((entry[i] & bit) && !(entry[i] & without))
@@ -169,9 +176,10 @@ static void map(const struct target *t, uint64_t chunk, uint64_t mask)
 	for (uint32_t i = 0; i < n; i++)
 		remote[i] = (struct iovec){ (void *)(uintptr_t)(vpn[i] << EBB_PAGE_SHIFT), 1 };
 	local = (struct iovec){ byte, n };
+	worker_call_begin(t->tgid, t->owner);
 	/* Pages that have been unmapped meanwhile need no mapping. */
-	if (process_vm_readv((pid_t)t->tgid, &local, 1, remote, n, 0) < 0)
-		return;
+	(void)!process_vm_readv((pid_t)t->tgid, &local, 1, remote, n, 0);
+	worker_call_end();
 }
 
 static uint64_t every_eighth(uint64_t mask)
@@ -305,17 +313,42 @@ static bool wanted(const char *line, uint64_t *from, uint64_t *to)
 	return true;
 }
 
+static FILE *open_maps(uint32_t tgid, uint64_t owner)
+{
+	char path[32];
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%u/maps", tgid);
+	worker_call_begin(tgid, owner);
+	maps = fopen(path, "re");
+	if (worker_call_returned())
+		return maps;
+	if (maps)
+		fclose(maps);
+	worker_quit();
+}
+
+static bool next_mapping(const struct target *t, FILE *maps, char *line, int size)
+{
+	bool got;
+
+	worker_call_begin(t->tgid, t->owner);
+	got = fgets(line, size, maps);
+	if (worker_call_returned())
+		return got;
+	fclose(maps);
+	worker_quit();
+}
+
 /* Scans one process from chunk @at; returns false when the round is complete. */
 static bool walk(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t now, uint64_t *pages,
 		 uint32_t *looks)
 {
-	_cleanup_file_ FILE *maps = NULL;
+	_cleanup_file_ FILE *maps = open_maps(tgid, p->owner);
 	uint64_t from, to, taken;
-	char path[32], line[512];
+	char line[512];
 
-	snprintf(path, sizeof(path), "/proc/%u/maps", tgid);
-	maps = fopen(path, "re");
-	while (maps && fgets(line, sizeof(line), maps)) {
+	while (maps && next_mapping(&p->target, maps, line, sizeof(line))) {
 		if (!wanted(line, &from, &to))
 			continue;
 		for (uint64_t chunk = from / CHUNK; chunk * CHUNK < to; chunk++) {
@@ -375,6 +408,7 @@ void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint
 	uint64_t pages = round->bytes >> EBB_PAGE_SHIFT, at = p->at_chunk;
 	uint32_t tgid[PROCESSES], n, first = 0, looks = LOOK_MAX;
 
+	p->owner = c->id;
 	judge_all(p, now_ns, round);
 	if (!pages && p->eager)
 		p->eager--;

@@ -18,6 +18,7 @@
 #ifndef EBB_OFFLOAD_PAGES_H
 #define EBB_OFFLOAD_PAGES_H
 
+#include "ebbd/prefetch/worker.h"
 #include "lib/host/cgroup.h"
 
 struct offload_pages;
@@ -29,10 +30,14 @@ struct offload_round {
 	uint64_t back;          /* pages touched while on trial */
 };
 
-struct offload_pages *offload_pages_new(void);
+/* @w: the thread of offload_pages_run(); it outlives the result.  NULL without memory. */
+struct offload_pages *offload_pages_new(const struct worker *w);
 void offload_pages_free(struct offload_pages **p);
 
-/* One round over the processes of @c and its descendants. */
+/*
+ * One round over the processes of @c and its descendants.  The thread may end in it (worker.h);
+ * then only offload_pages_free() may follow.
+ */
 void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint64_t now_ns,
 		       struct offload_round *round);
 

@@ -529,15 +529,20 @@ uint64_t collapser_behind(struct collapser *c, const struct collapse_job *j,
 	return advance(c, j, t, count, now);
 }
 
-void collapser_forget(struct collapser *c, const struct target *target)
+void collapser_leave(struct collapser *c, const struct target *target)
 {
-	c->stats->paged_out += trails_end(c, target, SMALL_SWEPT);
 	for (struct trail *t = c->trail; t < c->trail + TRAILS; t++)
 		if (t->target == target)
 			t->target = NULL;
 	for (struct watched *w = c->watched; w < c->watched + WATCHED; w++)
 		if (w->target == target)
 			w->target = NULL;
+}
+
+void collapser_forget(struct collapser *c, const struct target *target)
+{
+	c->stats->paged_out += trails_end(c, target, SMALL_SWEPT);
+	collapser_leave(c, target);
 }
 
 void collapser_sweep(struct collapser *c, uint64_t now)

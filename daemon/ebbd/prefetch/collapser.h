@@ -39,6 +39,8 @@ uint64_t collapser_behind(struct collapser *c, const struct collapse_job *j,
 			  const struct ebb_request *r, uint64_t now);
 /* Before @target is closed: pages out what its streams have passed, within limits. */
 void collapser_forget(struct collapser *c, const struct target *target);
+/* @target hangs: forgets it, without a call on it. */
+void collapser_leave(struct collapser *c, const struct target *target);
 /* Twice a second: pages out what streams have passed that no longer advance. */
 void collapser_sweep(struct collapser *c, uint64_t now);
 

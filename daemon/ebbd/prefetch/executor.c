@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "absence.h"
 #include "executor.h"
-#include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
-#include "lib/base/log.h"
-#include "lib/base/small_thread.h"
 #include "prefetch.h"
 
 #define SWEEP_NS 500000000ULL
@@ -23,14 +18,15 @@ struct executor {
 	struct plane *plane;
 	struct executor_config config;
 	struct ring_buffer *ring;      /* maps/requests */
-	pthread_t thread;
-	int wake;                      /* eventfd: stop */
-	uint64_t stale;                /* malformed requests */
+	struct worker *worker;
+	int epoll;                     /* the ring, the worker's end */
+	uint64_t stale;                /* malformed requests, and those of processes that hang */
 	struct prefetcher *prefetcher;
 	struct absence *absence;
 	uint64_t swept_ns, beat_ns;
-	struct liveness liveness;
 };
+
+enum { EVENT_REQUESTS, EVENT_STOP };
 
 static bool well_formed(const struct ebb_request *r, size_t size)
 {
@@ -46,14 +42,15 @@ static bool well_formed(const struct ebb_request *r, size_t size)
 static int on_request(void *data, void *record, size_t size)
 {
 	struct ebb_list_request asked = { 0 };
+	const struct ebb_request *head = record;
 	struct executor *x = data;
 
-	liveness_beat(&x->liveness);
-	if (!well_formed(record, size)) {
+	worker_beat(x->worker);
+	if (!well_formed(record, size) || worker_excludes(x->worker, head->tgid, head->owner)) {
 		x->stale++;
 		return 0;
 	}
-	if (((struct ebb_request *)record)->op == EBB_OP_MEMORY) {
+	if (head->op == EBB_OP_MEMORY) {
 		prefetcher_learn(x->prefetcher, record);
 		return 0;
 	}
@@ -62,26 +59,24 @@ static int on_request(void *data, void *record, size_t size)
 	return 0;
 }
 
-static void *run(void *data)
+/* A record during which the previous thread hung is still the next one. */
+static void run(struct worker *w, void *data)
 {
-	struct epoll_event ev[2], ring = { .events = EPOLLIN, .data.u32 = 0 },
-			   wake = { .events = EPOLLIN, .data.u32 = 1 };
+	struct epoll_event ev[2], wake = { .events = EPOLLIN, .data.u32 = EVENT_STOP };
 	struct executor *x = data;
-	_cleanup_close_ int ep = epoll_create1(EPOLL_CLOEXEC);
 	bool more = false;
 	uint64_t now;
 	int n;
 
-	pthread_setname_np(pthread_self(), "ebbd-prefetch");
-	prefetcher_begin(x->prefetcher);
-	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
-	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
+	prefetcher_begin(x->prefetcher, w);
+	/* Of a previous thread: EEXIST. */
+	epoll_ctl(x->epoll, EPOLL_CTL_ADD, worker_wake(w), &wake);
 	for (;;) {
-		n = epoll_wait(ep, ev, 2, more ? 0 : 500);
+		n = epoll_wait(x->epoll, ev, 2, more ? 0 : 500);
 		for (int i = 0; i < n; i++)
-			if (ev[i].data.u32 == 1)
-				return NULL;
-		liveness_beat(&x->liveness);
+			if (ev[i].data.u32 == EVENT_STOP)
+				return;
+		worker_beat(w);
 		ring_buffer__consume(x->ring);
 		more = prefetcher_run(x->prefetcher);
 		now = now_ns();
@@ -97,19 +92,27 @@ static void *run(void *data)
 	}
 }
 
+static void hung(void *data, uint32_t tgid, uint64_t owner)
+{
+	prefetcher_leave(((struct executor *)data)->prefetcher, tgid, owner);
+}
+
+static const struct worker_kind kind = { "ebbd-prefetch", "prefetching", run, hung };
+
 static void executor_free(struct executor *x)
 {
 	prefetcher_free(&x->prefetcher);
 	absence_stop(&x->absence);
 	ring_buffer__free(x->ring);
-	if (x->wake >= 0)
-		close(x->wake);
+	if (x->epoll >= 0)
+		close(x->epoll);
 	free(x);
 }
 
 int executor_start(struct executor **out, struct plane *plane, struct budget_table *budgets,
 		   const struct executor_config *config, struct error *e)
 {
+	struct epoll_event ring = { .events = EPOLLIN, .data.u32 = EVENT_REQUESTS };
 	struct executor *x = calloc(1, sizeof(*x));
 	int r;
 
@@ -117,21 +120,21 @@ int executor_start(struct executor **out, struct plane *plane, struct budget_tab
 		return fail(e, ENOMEM, "executor: out of memory");
 	x->plane = plane;
 	x->config = *config;
-	x->wake = eventfd(0, EFD_CLOEXEC);
+	x->epoll = epoll_create1(EPOLL_CLOEXEC);
 	x->ring = ring_buffer__new(x->plane->requests, on_request, x, NULL);
-	if (!x->ring || x->wake < 0) {
-		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
+	if (!x->ring ||
+	    epoll_ctl(x->epoll, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring)) {
+		r = fail(e, errno, "prefetching: cannot read the ring buffer: %m");
 		goto out;
 	}
 	r = absence_start(&x->absence, plane->devices, e);
 	if (r)
 		goto out;
 	x->prefetcher = prefetcher_new(plane, budgets, &x->config, x->absence);
-	r = x->prefetcher ? small_thread_create(&x->thread, plane_stack(plane), run, x) : ENOMEM;
-	if (r) {
-		r = fail(e, r, "executor: cannot start its thread: %s", strerror(r));
+	r = x->prefetcher ? worker_start(&x->worker, &kind, x, plane_stack(plane), e) :
+			    fail(e, ENOMEM, "prefetching: out of memory");
+	if (r)
 		goto out;
-	}
 	*out = x;
 	return 0;
 out:
@@ -142,25 +145,17 @@ out:
 void executor_stop(struct executor **px)
 {
 	struct executor *x = *px;
-	uint64_t one = 1;
 
 	if (!x)
 		return;
-	if (write(x->wake, &one, sizeof(one)) < 0)
-		log_err("executor: cannot stop: %m");
-	pthread_join(x->thread, NULL);
+	worker_stop(&x->worker);
 	executor_free(x);
 	*px = NULL;
 }
 
-struct liveness *executor_liveness(struct executor *x)
+struct worker *executor_worker(struct executor *x)
 {
-	return &x->liveness;
-}
-
-uint32_t executor_at(const struct executor *x)
-{
-	return x->plane->executor->reader.tgid;
+	return x->worker;
 }
 
 struct device_view executor_pace(const struct executor *x, uint32_t dev)

@@ -37,7 +37,9 @@ struct recent {
 
 struct prefetcher {
 	const struct executor_config *config;
+	const struct worker *worker;
 	struct budget_table *budgets;
+	struct budget *held;           /* of the request in progress, or NULL */
 	const struct absence *absence;
 	struct leaves *leaves;
 	struct collapser *collapser;
@@ -78,12 +80,14 @@ static bool recent_has(struct prefetcher *p, const struct ebb_page *page, uint64
 	return r->until_ns > now && !memcmp(&r->page, page, sizeof(*page));
 }
 
-static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t exec, uint64_t now)
+static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t exec,
+				 uint64_t owner, uint64_t now)
 {
 	struct target *oldest = &p->target[0];
 
 	for (struct target *t = p->target; t < p->target + TARGETS; t++) {
 		if (t->tgid == tgid && t->exec == exec) {
+			t->owner = owner;
 			t->used_ns = now;
 			return t;
 		}
@@ -93,7 +97,7 @@ static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t e
 	if (oldest->tgid)
 		collapser_forget(p->collapser, oldest);
 	target_close(oldest);
-	if (target_open(oldest, tgid, exec)) {
+	if (target_open(oldest, tgid, exec, owner)) {
 		oldest->tgid = 0;
 		oldest->used_ns = 0;
 		return NULL;
@@ -366,6 +370,12 @@ static void move_to(struct prefetcher *p, int cpu)
 		sched_setaffinity(0, sizeof(p->cpus), &p->cpus);
 }
 
+static void release(struct prefetcher *p)
+{
+	budget_release(p->held);
+	p->held = NULL;
+}
+
 /*
  * Executes the next part of the request of cgroup @flow; returns false if its device has enough to
  * read.  *@full has a bit for the swap type of each such device: while a cgroup waits for it, none
@@ -380,7 +390,8 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 	uint32_t most = 0, pages;
 	uint64_t bit;
 
-	if (now - head->time_ns > p->config->stale_ns) {
+	if (now - head->time_ns > p->config->stale_ns ||
+	    worker_excludes(p->worker, head->tgid, head->owner)) {
 		drop(p, flow, &p->stats.stale);
 		return true;
 	}
@@ -394,10 +405,11 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 		return true;
 	}
 	r->passed = true;
-	j.target = j.budget ? target_get(p, head->tgid, head->exec, now) : NULL;
+	p->held = j.budget;
+	j.target = j.budget ? target_get(p, head->tgid, head->exec, head->owner, now) : NULL;
 	if (!j.target) {
 		drop(p, flow, &p->stats.stale);
-		budget_release(j.budget);
+		release(p);
 		return true;
 	}
 	if (prefetches(r)) {
@@ -406,7 +418,7 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 		r->waits_for = most ? 0 : bit;
 		if (!most) {
 			*full |= bit;
-			budget_release(j.budget);
+			release(p);
 			return false;
 		}
 	}
@@ -416,7 +428,7 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 	fair_charge(p->queue, flow, 1 + pages);
 	if (r->done >= head->count)
 		fair_done(p->queue, flow);
-	budget_release(j.budget);
+	release(p);
 	return true;
 }
 
@@ -450,7 +462,7 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
 {
-	struct target *t = target_get(p, m->tgid, m->exec, now_ns());
+	struct target *t = target_get(p, m->tgid, m->exec, m->owner, now_ns());
 
 	if (!t)
 		return;
@@ -514,6 +526,18 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 		}
 }
 
+void prefetcher_leave(struct prefetcher *p, uint32_t tgid, uint64_t owner)
+{
+	for (struct target *t = p->target; t < p->target + TARGETS; t++)
+		if (t->tgid == tgid || (t->tgid && t->owner == owner)) {
+			collapser_leave(p->collapser, t);
+			target_close(t);
+			t->tgid = 0;
+			t->used_ns = 0;
+		}
+	release(p);
+}
+
 static void cpu_priority(void)
 {
 	/*
@@ -546,8 +570,10 @@ static void io_priority(void)
 			 "behind them");
 }
 
-void prefetcher_begin(struct prefetcher *p)
+void prefetcher_begin(struct prefetcher *p, const struct worker *w)
 {
+	p->worker = w;
+	p->cpu = BUDGET_ANY_CPU;
 	cpu_priority();
 	io_priority();
 	p->counted->reader.tid = (uint32_t)gettid();

@@ -18,17 +18,21 @@
 #include "absence.h"
 #include "budget.h"
 #include "settings.h"
+#include "worker.h"
 
 struct prefetcher;
 
-/* The arguments must outlive it.  Returns NULL without memory. */
+/* The arguments must outlive it.  NULL without memory. */
 struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budgets,
 				  const struct executor_config *config,
 				  const struct absence *absence);
 void prefetcher_free(struct prefetcher **p);
 
-/* Call first in the thread: sets its CPU and I/O priority and marks its reads as prefetches. */
-void prefetcher_begin(struct prefetcher *p);
+/*
+ * Call first in each thread of the executor's worker @w: sets its CPU and I/O priority and marks
+ * its reads as prefetches.
+ */
+void prefetcher_begin(struct prefetcher *p, const struct worker *w);
 /* Queues @r, which is well-formed: see executor.c. */
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);
 /*
@@ -40,6 +44,12 @@ bool prefetcher_run(struct prefetcher *p);
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m);
 /* Twice a second: expires unread pages, closes processes that exited, finds new devices. */
 void prefetcher_sweep(struct prefetcher *p, uint64_t now);
+/*
+ * The thread hangs in a call on process @tgid of the attached cgroup @owner, and another one is to
+ * continue: forgets the processes of that cgroup.  Their requests are dropped until worker.h no
+ * longer excludes it.
+ */
+void prefetcher_leave(struct prefetcher *p, uint32_t tgid, uint64_t owner);
 /* Counters, approximate; any thread may read them. */
 const struct executor_stats *prefetcher_stats(const struct prefetcher *p);
 const struct pace_view *prefetcher_paces(const struct prefetcher *p);

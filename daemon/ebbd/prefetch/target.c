@@ -4,11 +4,11 @@
 #include <poll.h>
 #include <stdio.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <ebb/page.h>
 #include "target.h"
+#include "worker.h"
 
 #define PM_PRESENT (1ULL << 63)
 #define PM_SWAPPED (1ULL << 62)
@@ -17,16 +17,28 @@
 #define MAX_PAGES 1024   /* pagemap entries one read may cover */
 #define MAX_RANGES 64
 
-int target_open(struct target *t, uint32_t tgid, uint32_t exec)
+static int open_pagemap(uint32_t tgid, uint64_t owner)
 {
 	char path[64];
+	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%u/pagemap", tgid);
-	*t = (struct target){ .tgid = tgid, .exec = exec, .pidfd = -1, .pagemap = -1,
-			       .type = UINT32_MAX };
+	worker_call_begin(tgid, owner);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (worker_call_returned())
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	worker_quit();
+}
+
+int target_open(struct target *t, uint32_t tgid, uint32_t exec, uint64_t owner)
+{
+	*t = (struct target){ .tgid = tgid, .exec = exec, .owner = owner, .pidfd = -1,
+			      .pagemap = -1, .type = UINT32_MAX };
 	t->pidfd = (int)syscall(SYS_pidfd_open, tgid, 0);
 	if (t->pidfd >= 0)
-		t->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+		t->pagemap = open_pagemap(tgid, owner);
 	if (t->pagemap < 0) {
 		target_close(t);
 		return -ESRCH;
@@ -58,12 +70,32 @@ bool target_gone(const struct target *t)
 	return poll(&p, 1, 0) > 0;
 }
 
+ssize_t target_pagemap(const struct target *t, uint64_t vpn, uint64_t *entry, size_t n)
+{
+	ssize_t got;
+
+	worker_call_begin(t->tgid, t->owner);
+	got = pread(t->pagemap, entry, n * sizeof(*entry), (off_t)(vpn * sizeof(*entry)));
+	worker_call_end();
+	return got;
+}
+
+ssize_t target_madvise(const struct target *t, const struct iovec *range, size_t n, int advice)
+{
+	ssize_t done;
+
+	worker_call_begin(t->tgid, t->owner);
+	done = syscall(SYS_process_madvise, t->pidfd, range, n, advice, 0);
+	worker_call_end();
+	return done;
+}
+
 bool target_current(const struct target *t)
 {
 	uint64_t entry;
 
 	/* The descriptor belongs to the memory, not to the process: it reads nothing afterwards. */
-	return pread(t->pagemap, &entry, sizeof(entry), 0) == sizeof(entry);
+	return target_pagemap(t, 0, &entry, 1) == sizeof(entry);
 }
 
 void target_learn(struct target *t, const struct ebb_memory *m)
@@ -180,13 +212,13 @@ struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, ui
 	high = vpn[0] < vpn[n - 1] ? vpn[n - 1] : vpn[0];
 	/* One read over the gaps is cheaper than one per page, up to about 16 entries per page. */
 	if (high - low < MAX_PAGES && high - low < 16ULL * n) {
-		got = pread(t->pagemap, entry, (high - low + 1) * 8, (off_t)(low * 8));
+		got = target_pagemap(t, low, entry, high - low + 1);
 		for (uint32_t i = 0; i < n; i++)
 			if (got >= (ssize_t)((vpn[i] - low + 1) * 8))
 				take(&f, t, vpn[i], entry[vpn[i] - low], shared);
 	} else {
 		for (uint32_t i = 0; i < n; i++)
-			if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8)
+			if (target_pagemap(t, vpn[i], entry, 1) == 8)
 				take(&f, t, vpn[i], entry[0], shared);
 	}
 	return keep(&f, shared_pages_answer(shared), held, zswap);
@@ -211,8 +243,7 @@ int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int a
 			range[ranges++] = (struct iovec){ (void *)at, EBB_PAGE };
 	}
 	for (uint32_t first = 0; first < ranges;) {
-		done = syscall(SYS_process_madvise, t->pidfd, range + first,
-			       (size_t)(ranges - first), advice, 0);
+		done = target_madvise(t, range + first, ranges - first, advice);
 		if (done < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (done < 0 && errno != ENOMEM)

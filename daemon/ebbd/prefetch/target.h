@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #include <ebb/abi.h>
 
@@ -22,6 +24,7 @@ struct target_span {
 
 struct target {
 	uint32_t tgid, exec;
+	uint64_t owner;          /* its attached cgroup */
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t used_ns;
 	uint64_t leaf;           /* its memory cgroup; 0 = not known */
@@ -29,8 +32,11 @@ struct target {
 	struct target_span span[TARGET_SPANS]; /* the latest ones */
 };
 
-/* Returns -ESRCH if the process has exited. */
-int target_open(struct target *t, uint32_t tgid, uint32_t exec);
+/*
+ * Calls on the process's memory are a worker's (worker.h): the thread may end in each function here
+ * that makes one.  Returns -ESRCH if the process has exited.
+ */
+int target_open(struct target *t, uint32_t tgid, uint32_t exec, uint64_t owner);
 void target_close(struct target *t);
 /* Returns whether no process has that number. */
 bool process_gone(uint32_t tgid);
@@ -78,5 +84,10 @@ struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, ui
  * Returns the number of pages that the kernel accepted, possibly fewer, or -errno.
  */
 int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice);
+
+/* Reads @n pagemap entries from page @vpn on; returns like pread(2). */
+ssize_t target_pagemap(const struct target *t, uint64_t vpn, uint64_t *entry, size_t n);
+/* process_madvise() over the @n ranges. */
+ssize_t target_madvise(const struct target *t, const struct iovec *range, size_t n, int advice);
 
 #endif

@@ -4,8 +4,6 @@
 #include <linux/kernel-page-flags.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <ebb/page.h>
@@ -82,7 +80,7 @@ struct window window_look(const struct target *t, uint64_t vpn)
 {
 	uint64_t entry[COLLAPSE_PAGES], first;
 	struct window w = { .private = true, .huge = true, .whole = true };
-	ssize_t n = pread(t->pagemap, entry, sizeof(entry), (off_t)(vpn * sizeof(*entry)));
+	ssize_t n = target_pagemap(t, vpn, entry, COLLAPSE_PAGES);
 
 	if (n != sizeof(entry))
 		return (struct window){ 0 };
@@ -111,7 +109,7 @@ static ssize_t advise(const struct target *t, uint64_t vpn, uint64_t n, int advi
 {
 	struct iovec range = { (void *)(uintptr_t)(vpn << EBB_PAGE_SHIFT), n << EBB_PAGE_SHIFT };
 
-	return syscall(SYS_process_madvise, t->pidfd, &range, 1UL, advice, 0);
+	return target_madvise(t, &range, 1, advice);
 }
 
 void window_collapse(const struct target *t, uint64_t vpn, uint32_t n)
