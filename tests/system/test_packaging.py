@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 import units
 import zsh
-from machine import BIN, REPO
+from machine import BIN, REPO, wait_for
 from rows import few
 
 pytestmark = pytest.mark.beside
@@ -331,6 +332,79 @@ def test_swap_is_off_before_networkmanager_disconnects(tree, tmp_path, event, st
                           env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert (done.returncode, done.stdout, done.stderr) == (int(sleep == "false"), "", "")
     assert (tmp_path / "ran").read_text().splitlines() == ran
+
+
+# --- packaging/deps.sh -----------------------------------------------------------------------
+
+# Prints $STATES, ARCHITECTURE=STATE..., in the format asked for.
+DPKG_QUERY = r"""for each in $STATES; do
+	printf "$(printf %s "${2#-f=}" |
+		sed "s/\${Architecture}/${each%=*}/;s/\${db:Status-Status}/${each#*=}/")"
+done"""
+
+
+class Deps:
+    """packaging/deps.sh for one package, as root, with an apt-get that lasts until it is killed."""
+    def __init__(self, directory):
+        self.policy, self.started = directory / "policy-rc.d", directory / "started"
+        self.temporary = directory / "tmp"
+        self.temporary.mkdir()
+        for name, line in (("dpkg-query", DPKG_QUERY), ("dpkg", "echo amd64"), ("id", "echo 0"),
+                           ("apt-get", f"touch {self.started}; exec sleep 100")):
+            (directory / name).write_text(f"#!/bin/sh\n{line}\n")
+            (directory / name).chmod(0o755)
+        self.env = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}",
+                    "TMPDIR": str(self.temporary), "EBB_POLICY_RC_D": str(self.policy)}
+
+    def start(self, states="", no_deps=""):
+        return subprocess.Popen(["sh", PACKAGING / "deps.sh", no_deps, "zlib1g-dev"], text=True,
+                                env={**self.env, "STATES": states}, start_new_session=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *how):
+        with self.start(*how) as process:
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def kill(self, number):
+        """Kills it and apt-get, as the terminal does at ^C.  Returns its exit status."""
+        with self.start() as process:
+            wait_for(self.started.exists, 60, "apt-get to start")
+            os.killpg(process.pid, number)
+            process.communicate(timeout=60)
+        return process.returncode
+
+
+@pytest.fixture
+def deps(tmp_path):
+    return Deps(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+                         ids=lambda s: s.name)
+def test_packages_that_are_interrupted_leave_services_allowed(deps, number):
+    """policy-rc.d, which forbids packages to start services, goes; so does the log."""
+    assert deps.kill(number) == 128 + number
+    assert not deps.policy.exists()
+    assert list(deps.temporary.iterdir()) == []
+
+
+def test_the_next_start_allows_services_that_a_killed_one_forbade(deps):
+    """Also if no package is missing any more; but no policy of another's, or one in use."""
+    with deps.start() as process:
+        wait_for(deps.started.exists, 60, "apt-get to start")
+        assert deps.run("amd64=installed") == (0, "", "")
+        assert deps.policy.stat().st_mode & 0o111
+        assert subprocess.run([deps.policy], check=False).returncode == 101
+        os.killpg(process.pid, signal.SIGKILL)
+    assert deps.policy.exists()
+    assert deps.run("amd64=installed") == (0, "", "")
+    assert not deps.policy.exists()
+    deps.started.unlink()
+    deps.policy.write_text("#!/bin/sh\nexit 101\n")
+    assert deps.kill(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert deps.run("amd64=installed") == (0, "", "")
+    assert deps.policy.exists()
 
 
 # --- packages ------------------------------------------------------------------------------
