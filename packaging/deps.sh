@@ -17,9 +17,12 @@ if [ -e "$policy" ] && [ -w "$policy" ]; then
 	fi
 fi
 
+# One architecture a line; a package for another one does not help.
+arch=$(dpkg --print-architecture 2>/dev/null)
 missing=
 for p in "$@"; do
-	dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null | grep -qx installed || missing="$missing $p"
+	dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$p" 2>/dev/null |
+		grep -qxE "($arch|all) installed" || missing="$missing $p"
 done
 [ -n "$missing" ] || exit 0
 

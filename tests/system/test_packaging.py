@@ -407,6 +407,18 @@ def test_the_next_start_allows_services_that_a_killed_one_forbade(deps):
     assert deps.policy.exists()
 
 
+@pytest.mark.parametrize("states, missing", [
+    ("amd64=installed", False), ("all=installed", False), ("amd64=installed i386=installed", False),
+    ("i386=installed amd64=installed", False), ("", True), ("i386=installed", True),
+    ("amd64=config-files", True), ("amd64=not-installed i386=installed", True),
+])
+def test_a_package_of_two_architectures_is_installed(deps, states, missing):
+    status, out, err = deps.run(states, "1")
+    assert (status, out) == (int(missing), "")
+    assert err == ("missing packages: zlib1g-dev; NO_DEPS is set, so install them yourself\n"
+                   if missing else "")
+
+
 # --- packages ------------------------------------------------------------------------------
 
 # With systemd's files in a mount namespace. $1: a directory with the unit, $2: the script.
