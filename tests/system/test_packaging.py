@@ -45,8 +45,8 @@ def without_make():
     return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
 
 
-def install(directory):
-    done = subprocess.run(["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={directory}",
+def install(directory, *places):
+    done = subprocess.run(["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={directory}", *places,
                            "install", "install-dkms"], text=True, capture_output=True,
                           timeout=300, env=without_make(), check=False)
     assert done.returncode == 0, done.stderr
@@ -241,7 +241,7 @@ def test_the_unit_that_enables_swap_and_ends_has_no_mount_namespace():
 def test_units_are_right(tree, tmp_path):
     for path in (tree / "usr/lib/systemd/system").iterdir():
         text = path.read_text()
-        assert "@PREFIX@" not in text, path
+        assert "DIR@" not in text, path
         (tmp_path / path.name).write_text(text.replace("=/usr/sbin/", f"={tree}/usr/sbin/"))
     made = sorted(tmp_path.iterdir())
     assert [path.name for path in made] == sorted(units.names())
@@ -546,6 +546,67 @@ def test_every_file_is_in_one_debian_package(tree):
         assert len(owners) == 1, f"{where}: {owners}"
         used.update(owners)
     assert {p for ps in lists.values() for p in ps} == {pattern for _, pattern in used}
+
+
+# Macros of Fedora; from 42 on, %_sbindir is %_bindir.
+MACROS = {
+    "_prefix": "/usr", "_bindir": "/usr/bin", "_libdir": "/usr/lib64", "_sysconfdir": "/etc",
+    "_includedir": "/usr/include", "_datadir": "/usr/share", "_mandir": "/usr/share/man",
+    "_unitdir": "/usr/lib/systemd/system", "_modulesloaddir": "/usr/lib/modules-load.d",
+    "_sysusersdir": "/usr/lib/sysusers.d", "_tmpfilesdir": "/usr/lib/tmpfiles.d",
+    "_udevrulesdir": "/usr/lib/udev/rules.d",
+}
+
+
+def spec(**macros):
+    """The spec, with the macros of directories and the version expanded."""
+    text = (PACKAGING / "rpm/ebb.spec").read_text()
+    for name, value in {**MACROS, **macros, "version": version()}.items():
+        text = text.replace(f"%{{{name}}}", value)
+    return text
+
+
+def in_rpm(pattern, path):
+    """Whether a line of %files has the file: a "*" matches no "/", and a directory is for all in it."""
+    wanted = pattern.strip("/").split("/")
+    parts_ = path.parts[:len(wanted)]
+    return len(parts_) == len(wanted) and all(map(fnmatch.fnmatch, parts_, wanted))
+
+
+@pytest.mark.parametrize("sbindir", few(["/usr/bin", "/usr/sbin"], "/usr/bin"))
+def test_every_file_is_in_one_rpm_package(tmp_path, sbindir):
+    """Otherwise rpmbuild fails; and the units run the programs where they are."""
+    text = spec(_sbindir=sbindir)
+    arguments = re.search(r"^%global make_args (.*)$", text, re.M).group(1)
+    tree = install(tmp_path, *re.findall(r"\w+DIR=\S+|PREFIX=\S+", arguments))
+    lines = re.sub(r"^%(license|doc) .*\n", "", text.split("\n%files\n")[1], flags=re.M)
+    lines = re.findall(r"^(%dir |%config\S* )?(/\S+)$", lines.split("%changelog")[0], re.M)
+    assert [place for kind, place in lines if kind == "%dir " and not (tree / place[1:]).is_dir()] == []
+    patterns = [place for kind, place in lines if kind != "%dir "]
+    used = set()
+    for path in files(tree):
+        owners = [p for p in patterns if in_rpm(p, path)]
+        assert len(owners) == 1, f"{path}: {owners}"
+        used.update(owners)
+    assert set(patterns) == used
+    for unit in (tree / "usr/lib/systemd/system").glob("*.service"):
+        for program in re.findall(r"^ExecSt\w+=-?(/usr/\S+)", unit.read_text(), re.M):
+            assert program.startswith(f"{sbindir}/ebb") and (tree / program[1:]).exists(), unit
+    script = (tree / "usr/lib/NetworkManager/dispatcher.d/50-ebb-sleep").read_text()
+    assert f"\nebbctl={sbindir}/ebbctl\n" in script
+
+
+def enabled_units():
+    """Those that `systemctl enable` accepts."""
+    return {name for name in units.names() if "\n[Install]\n" in (units.UNITS / name).read_text()}
+
+
+def test_rpm_presets_and_stops_every_unit():
+    """Instances of templates are the administrator's."""
+    wanted = {name for name in enabled_units() if "@" not in name}
+    for macro in "systemd_post", "systemd_preun":
+        named = re.search(rf"^%{macro} (.*)$", spec(), re.M).group(1).split()
+        assert set(named) == wanted, macro
 
 
 def test_the_library_is_named_after_its_version(tree):
