@@ -231,6 +231,20 @@ def test_plot(fixture, tmp_path, by):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.png", "out.svg"]
 
 
+@pytest.mark.parametrize("by", ["kind", "thread"])
+def test_plot_of_names_cut_within_a_character(tmp_path, by):
+    """The kernel cuts a program's name after 15 bytes, the title cuts a file's after 80."""
+    trace = bytearray(FIXTURES[0].read_bytes())
+    trace[448:464] = "потокпот".encode()[:15] + b"\0"
+    trace[508:512] = struct.pack("<I", zlib.crc32(bytes(trace[384:508])))
+    file, svg = tmp_path / f"x{60 * 'п'}.trace", tmp_path / "out.svg"
+    file.write_bytes(trace)
+    parts.ebbctl("trace", "plot", file, "-o", svg, "--by", by)
+    text = svg.read_bytes().decode()
+    assert "потокпо? with " in text and f">x{39 * 'п'}?: " in text
+    ElementTree.fromstring(text)
+
+
 def test_plot_refuses(tmp_path):
     assert ".svg" in refused(parts.ebbctl("trace", "plot", FIXTURES[0], check=False))
     assert ".png" in refused(parts.ebbctl("trace", "plot", FIXTURES[0], "-o", tmp_path / "x.gif",

@@ -9,7 +9,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/base/utf8.h"
 #include "lib/trace/trace.h"
+#include "sim/plot.h"
+#include "sim/svg.h"
 #include "sim/trace_load.h"
 #include "trace_file.h"
 
@@ -111,11 +114,77 @@ static void many_threads_in_turn(void **state)
 	assert_true(many <= 10 * few);
 }
 
+/* --- pictures ------------------------------------------------------------ */
+
+/* Whether @text is UTF-8 of characters that XML 1.0 allows. */
+static bool is_xml_text(const char *text)
+{
+	const unsigned char *c = (const unsigned char *)text;
+
+	for (; *c; c += utf8_length(c))
+		if (!utf8_length(c) || (utf8_control(c) && *c != '\n') || !memcmp(c, "\xef\xbf\xbe", 3) ||
+		    !memcmp(c, "\xef\xbf\xbf", 3))
+			return false;
+	return true;
+}
+
+static void text_becomes(const char *words, const char *expected)
+{
+	char svg[512] = "";
+	FILE *to = fmemopen(svg, sizeof(svg), "w");
+
+	svg_text(to, 0, 0, "start", SVG_INK, words);
+	fclose(to);
+	assert_true(is_xml_text(svg));
+	if (!strstr(svg, expected))
+		print_message("%s", svg);
+	assert_non_null(strstr(svg, expected));
+}
+
+/* The kernel cuts names of threads within a character; names of files are any bytes. */
+static void text_is_utf8(void **state)
+{
+	text_becomes("потокпот", ">потокпот<");
+	text_becomes("a < b > c & d", ">a &lt; b &gt; c &amp; d<");
+	text_becomes("потокпо\xd1", ">потокпо?<");
+	text_becomes("\xd1<", ">?&lt;<");
+	text_becomes("\xf0\x9f\x98\x80 \xf0\x9f\x98.", ">😀 ???.<");
+	text_becomes("a\x1b[2J\x7f\xc2\x9b" "b\t", ">a?[2J??b?<");
+	text_becomes("\xff\xed\xa0\x80\xc0\xaf.", ">??????.<");
+	text_becomes("\xef\xbf\xbe\xef\xbf\xbf\xef\xbf\xbd", ">??\xef\xbf\xbd<");
+}
+
+static void names_cut_within_a_character(void **state)
+{
+	struct loaded_trace t = { 0 };
+	struct trace_writer *w = begin();
+	char *svg = NULL;
+	size_t size;
+	FILE *to;
+
+	name(w, 100, "потокпот");
+	for (uint32_t i = 0; i < 10; i++)
+		add(w, i, 100, TRACE_MISS);
+	end(w, "потокпо\xd1", &t);
+	assert_string_equal(t.thread[0].comm, "потокпо\xd1");
+	for (enum plot_by by = PLOT_BY_KIND; by <= PLOT_BY_THREAD; by++) {
+		to = open_memstream(&svg, &size);
+		assert_int_equal(plot_svg(&t, by, t.info.comm, to), 0);
+		fclose(to);
+		assert_true(is_xml_text(svg));
+		assert_non_null(strstr(svg, "потокпо?"));
+		free(svg);
+	}
+	trace_unload(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_by_faults),
 		cmocka_unit_test(many_threads_in_turn),
+		cmocka_unit_test(text_is_utf8),
+		cmocka_unit_test(names_cut_within_a_character),
 	};
 
 	return cmocka_run_group_tests(tests, make_file, remove_file);
