@@ -609,6 +609,13 @@ def test_rpm_presets_and_stops_every_unit():
         assert set(named) == wanted, macro
 
 
+def test_what_getting_started_disables_before_it_removes_the_units():
+    text = (REPO / "docs/getting-started.md").read_text().split("\n## 7. ")[1]
+    named = re.search(r"^# systemctl disable --now (.*)$", text, re.M).group(1).split()
+    named = [re.sub(r"@\w+$", "@", name) for name in named]
+    assert {name if "." in name else f"{name}.service" for name in named} == enabled_units()
+
+
 def test_the_library_is_named_after_its_version(tree):
     for library in "libebbgc.so", "libebbfar.so", "libebbdsm.so":
         text = said("objdump", "-p", tree / "usr/lib" / library)
