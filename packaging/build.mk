@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # `make install`.  The variables move directories that differ between distributions.
 
+SBINDIR ?= $(PREFIX)/sbin
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 NMDIR := $(PREFIX)/lib/NetworkManager/dispatcher.d
@@ -15,9 +16,9 @@ UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb-sleep.servi
 
 install: all
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
-	$(Q)install -d "$(DESTDIR)$(PREFIX)/sbin" "$(DESTDIR)$(PREFIX)/bin" \
+	$(Q)install -d "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(PREFIX)/bin" \
 		"$(DESTDIR)$(PREFIX)/lib/ebb/policies"
-	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) "$(DESTDIR)$(PREFIX)/sbin"
+	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) "$(DESTDIR)$(SBINDIR)"
 	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) "$(DESTDIR)$(PREFIX)/bin"
 	$(Q)install -m 644 $(POLICY_OBJECTS) "$(DESTDIR)$(PREFIX)/lib/ebb/policies"
 	$(Q)install -d "$(DESTDIR)$(PREFIX)/include/ebb" "$(DESTDIR)$(PREFIX)/share/ebb"
@@ -36,13 +37,13 @@ install-config: all
 			echo "  kept $$to; this version's is $$to.new"; to="$$to.new"; fi; \
 		install -D -m 644 $$new "$$to" || exit 1; done
 	$(Q)install -d "$(DESTDIR)$(UNITDIR)"
-	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
+	$(Q)for u in $(UNITS); do sed 's|@SBINDIR@|$(SBINDIR)|' $$u \
 		> "$(DESTDIR)$(UNITDIR)/$${u##*/}" || exit 1; done
 	$(Q)for d in sysusers tmpfiles modules-load; do \
 		install -D -m 644 packaging/$$d/ebb.conf "$(DESTDIR)$(PREFIX)/lib/$$d.d/ebb.conf" || exit 1; done
 	$(Q)install -D -m 644 packaging/udev/70-ebb.rules "$(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ebb.rules"
 	$(Q)install -d "$(DESTDIR)$(NMDIR)/pre-down.d"
-	$(Q)sed 's|@PREFIX@|$(PREFIX)|' packaging/networkmanager/50-ebb-sleep > "$(DESTDIR)$(NMDIR)/50-ebb-sleep"
+	$(Q)sed 's|@SBINDIR@|$(SBINDIR)|' packaging/networkmanager/50-ebb-sleep > "$(DESTDIR)$(NMDIR)/50-ebb-sleep"
 	$(Q)chmod 755 "$(DESTDIR)$(NMDIR)/50-ebb-sleep"
 	$(Q)ln -sf ../50-ebb-sleep "$(DESTDIR)$(NMDIR)/pre-down.d/50-ebb-sleep"
 	$(Q)install -D -m 644 packaging/systemd/ebb.catalog "$(DESTDIR)$(PREFIX)/lib/systemd/catalog/ebb.catalog"

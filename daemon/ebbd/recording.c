@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +17,7 @@
 #include "lib/host/cgroup_files.h"
 #include "lib/trace/trace.h"
 #include "recording.h"
+#include "recording_file.h"
 
 #define RECORDINGS 8
 #define POLL_NS 5000000         /* ns: the ring's 16000 events last for 3 million a second */
@@ -342,32 +340,14 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 	pthread_mutex_unlock(&r->attachments->lock);
 }
 
-/*
- * Opens a writer that replaces @file, but not through a link left in a shared directory.  Only the
- * owner may read it, even if the file exists: it has addresses of other users' programs.
- */
 static int open_file(const char *file, const struct trace_info *info, struct trace_writer **w,
 		     struct error *e)
 {
-	_cleanup_close_ int fd = open(
-		file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-	struct stat st;
-	int ret;
+	int fd, ret = recording_file(file, &fd, e);
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return fail(e, errno, "%s: cannot write: %m; pass a file in an existing directory",
-			    file);
-	if (!S_ISREG(st.st_mode))
-		return fail(e, EINVAL, "%s: not a regular file; pass another", file);
-	/* Held until the writer closes the file. */
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: another recording writes it; pass another file",
-				 file);
-	if (st.st_mode & 077 && fchmod(fd, 0600) < 0)
-		return fail(e, errno, "%s: cannot restrict to mode 0600: %m; remove it first", file);
-	if (ftruncate(fd, 0) < 0)
-		return fail(e, errno, "%s: cannot write: %m", file);
-	ret = trace_writer_new(w, TAKE_FD(fd), file, info, e);
+	if (ret)
+		return ret;
+	ret = trace_writer_new(w, fd, file, info, e);
 	if (ret)
 		unlink(file);
 	return ret;

@@ -20,8 +20,8 @@ int recordings_new(struct recordings **r, struct attachments *a, struct error *e
 void recordings_free(struct recordings **r);
 
 /*
- * Records the attached @cgroup into @file, which is replaced.  Returns -EBUSY if it is
- * recorded already.  The recording ends when the cgroup is detached, and after
+ * Records the attached @cgroup into @file, which recording_file() creates.  Returns -EBUSY if
+ * it is recorded already.  The recording ends when the cgroup is detached, and after
  * @watch_ns (0: never) without recording_check(); recording_stop() returns its result
  * in these cases, too.
  */

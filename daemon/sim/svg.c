@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
+#include "lib/base/utf8.h"
 #include "svg.h"
 
 void svg_begin(FILE *to, int width, int height)
@@ -10,23 +13,35 @@ void svg_begin(FILE *to, int width, int height)
 	fprintf(to, "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", width, height);
 }
 
-/* Writes text that may come from a program's name. */
+/* U+FFFE and U+FFFF, which XML forbids besides control characters. */
+static bool noncharacter(const unsigned char *c)
+{
+	return !strncmp((const char *)c, "\xef\xbf\xbe", 3) || !strncmp((const char *)c, "\xef\xbf\xbf", 3);
+}
+
+/*
+ * Writes text that may come from a program's name, which the kernel cuts within a character, or
+ * from a file's, which may be any bytes: replaces what XML forbids.
+ */
 static void put_text(const char *text, FILE *to)
 {
-	for (; *text; text++)
-		switch (*text) {
-		case '<':
+	const unsigned char *c = (const unsigned char *)text;
+
+	while (*c) {
+		int len = utf8_length(c);
+
+		if (!len || utf8_control(c) || noncharacter(c))
+			fputc('?', to);
+		else if (*c == '<')
 			fputs("&lt;", to);
-			break;
-		case '>':
+		else if (*c == '>')
 			fputs("&gt;", to);
-			break;
-		case '&':
+		else if (*c == '&')
 			fputs("&amp;", to);
-			break;
-		default:
-			fputc((unsigned char)*text < ' ' ? '?' : *text, to);
-		}
+		else
+			fwrite(c, 1, (size_t)len, to);
+		c += len ?: 1;
+	}
 }
 
 void svg_text(FILE *to, double x, double y, const char *anchor, const char *colour,

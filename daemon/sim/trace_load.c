@@ -6,6 +6,7 @@
 
 #include <ebb/abi.h>
 
+#include "map.h"
 #include "trace_load.h"
 
 static int add_record(struct loaded_trace *t, const struct trace_record *r)
@@ -22,26 +23,25 @@ static int add_record(struct loaded_trace *t, const struct trace_record *r)
 	return 0;
 }
 
-/* Returns its entry; faults come in runs of one thread, so @*last is tried first. */
-static struct loaded_thread *find_thread(struct loaded_trace *t, const struct trace_record *r,
-					 size_t *last)
+/* Returns the entry of the thread of @r, a new one if need be; NULL without memory. */
+static struct loaded_thread *find_thread(struct loaded_trace *t, struct sim_map *by_thread,
+					 const struct trace_record *r)
 {
-	struct loaded_thread *grown;
-	size_t i = *last;
+	uint32_t i;
+	int ret = sim_map_get(by_thread, r->tgid, r->tid, &i);
 
-	if (i >= t->threads || t->thread[i].tid != r->tid || t->thread[i].tgid != r->tgid)
-		for (i = 0; i < t->threads; i++)
-			if (t->thread[i].tid == r->tid && t->thread[i].tgid == r->tgid)
-				break;
-	*last = i;
-	if (i < t->threads)
-		return &t->thread[i];
-	grown = realloc(t->thread, (t->threads + 1) * sizeof(*grown));
-	if (!grown)
+	if (ret < 0)
 		return NULL;
-	t->thread = grown;
-	t->thread[i] = (struct loaded_thread){ .tgid = r->tgid, .tid = r->tid };
-	t->threads++;
+	if (ret && !(t->threads & (t->threads - 1))) {
+		size_t room = t->threads ? 2 * t->threads : 1;
+		struct loaded_thread *grown = realloc(t->thread, room * sizeof(*grown));
+
+		if (!grown)
+			return NULL;
+		t->thread = grown;
+	}
+	if (ret)
+		t->thread[t->threads++] = (struct loaded_thread){ .tgid = r->tgid, .tid = r->tid };
 	return &t->thread[i];
 }
 
@@ -61,7 +61,8 @@ static int by_faults(const void *a, const void *b)
 
 static int sum_up(struct loaded_trace *t)
 {
-	size_t last = 0;
+	struct sim_map by_thread = { 0 };
+	int ret = 0;
 
 	for (size_t i = 0; i < t->records; i++) {
 		const struct trace_record *r = &t->record[i];
@@ -76,13 +77,16 @@ static int sum_up(struct loaded_trace *t)
 			t->miss_ns += r->duration_ns;
 		if (r->kind == TRACE_LATE)
 			t->late_ns += r->duration_ns;
-		thread = find_thread(t, r, &last);
-		if (!thread)
-			return -ENOMEM;
+		thread = find_thread(t, &by_thread, r);
+		if (!thread) {
+			ret = -ENOMEM;
+			break;
+		}
 		thread->role = r->role;
 		thread->count[r->kind]++;
 	}
-	return 0;
+	sim_map_free(&by_thread);
+	return ret;
 }
 
 int traced_page_compare(const void *a, const void *b)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 systemctl for the documents' examples, for ebbd and ebb-donord from the build tree:
-`enable --now`, `start`, `stop`, `restart`, `reload`.  PID 1 may not be systemd, and must not
-be disturbed if it is.
+`enable --now`, `start`, `stop`, `restart`, `reload`; other units, which never run here, only
+`disable`.  PID 1 may not be systemd, and must not be disturbed if it is.
 
 EBB_EXAMPLES is the directory of one document's examples; etc/ in it stands for /etc.
 """
@@ -19,7 +19,8 @@ from machine import BIN, REPO, read, wait_for
 
 HERE = Path(os.environ["EBB_EXAMPLES"])
 STOP_SECONDS = 90
-UNITS = ("ebbd", "ebb-donord", "ebb-sleep")
+UNITS = ("ebbd", "ebb-donord")
+DISABLED = ("ebb-sleep", "ebb-metrics.socket", "ebb-device@ebb0")
 
 
 def pid_file(unit):
@@ -86,7 +87,8 @@ def reload(unit):
 def main():
     words = [w for w in sys.argv[1:] if w != "--now"]
     now = "--now" in sys.argv
-    if len(words) < 2 or any(u.removesuffix(".service") not in UNITS for u in words[1:]):
+    units = UNITS + DISABLED if words[:1] == ["disable"] else UNITS
+    if len(words) < 2 or any(u.removesuffix(".service") not in units for u in words[1:]):
         sys.exit(f"systemctl {' '.join(words)}: not among what the examples may ask")
     verbs = {"enable": [start] if now else [], "start": [start], "stop": [stop],
              "disable": [stop] if now else [], "restart": [stop, start], "reload": [reload]}

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 import units
 import zsh
-from machine import BIN, REPO
+from machine import BIN, REPO, wait_for
 from rows import few
 
 pytestmark = pytest.mark.beside
@@ -44,8 +45,8 @@ def without_make():
     return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
 
 
-def install(directory):
-    done = subprocess.run(["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={directory}",
+def install(directory, *places):
+    done = subprocess.run(["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={directory}", *places,
                            "install", "install-dkms"], text=True, capture_output=True,
                           timeout=300, env=without_make(), check=False)
     assert done.returncode == 0, done.stderr
@@ -240,7 +241,7 @@ def test_the_unit_that_enables_swap_and_ends_has_no_mount_namespace():
 def test_units_are_right(tree, tmp_path):
     for path in (tree / "usr/lib/systemd/system").iterdir():
         text = path.read_text()
-        assert "@PREFIX@" not in text, path
+        assert "DIR@" not in text, path
         (tmp_path / path.name).write_text(text.replace("=/usr/sbin/", f"={tree}/usr/sbin/"))
     made = sorted(tmp_path.iterdir())
     assert [path.name for path in made] == sorted(units.names())
@@ -331,6 +332,91 @@ def test_swap_is_off_before_networkmanager_disconnects(tree, tmp_path, event, st
                           env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert (done.returncode, done.stdout, done.stderr) == (int(sleep == "false"), "", "")
     assert (tmp_path / "ran").read_text().splitlines() == ran
+
+
+# --- packaging/deps.sh -----------------------------------------------------------------------
+
+# Prints $STATES, ARCHITECTURE=STATE..., in the format asked for.
+DPKG_QUERY = r"""for each in $STATES; do
+	printf "$(printf %s "${2#-f=}" |
+		sed "s/\${Architecture}/${each%=*}/;s/\${db:Status-Status}/${each#*=}/")"
+done"""
+
+
+class Deps:
+    """packaging/deps.sh for one package, as root, with an apt-get that lasts until it is killed."""
+    def __init__(self, directory):
+        self.policy, self.started = directory / "policy-rc.d", directory / "started"
+        self.temporary = directory / "tmp"
+        self.temporary.mkdir()
+        for name, line in (("dpkg-query", DPKG_QUERY), ("dpkg", "echo amd64"), ("id", "echo 0"),
+                           ("apt-get", f"touch {self.started}; exec sleep 100")):
+            (directory / name).write_text(f"#!/bin/sh\n{line}\n")
+            (directory / name).chmod(0o755)
+        self.env = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}",
+                    "TMPDIR": str(self.temporary), "EBB_POLICY_RC_D": str(self.policy)}
+
+    def start(self, states="", no_deps=""):
+        return subprocess.Popen(["sh", PACKAGING / "deps.sh", no_deps, "zlib1g-dev"], text=True,
+                                env={**self.env, "STATES": states}, start_new_session=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *how):
+        with self.start(*how) as process:
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def kill(self, number):
+        """Kills it and apt-get, as the terminal does at ^C.  Returns its exit status."""
+        with self.start() as process:
+            wait_for(self.started.exists, 60, "apt-get to start")
+            os.killpg(process.pid, number)
+            process.communicate(timeout=60)
+        return process.returncode
+
+
+@pytest.fixture
+def deps(tmp_path):
+    return Deps(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+                         ids=lambda s: s.name)
+def test_packages_that_are_interrupted_leave_services_allowed(deps, number):
+    """policy-rc.d, which forbids packages to start services, goes; so does the log."""
+    assert deps.kill(number) == 128 + number
+    assert not deps.policy.exists()
+    assert list(deps.temporary.iterdir()) == []
+
+
+def test_the_next_start_allows_services_that_a_killed_one_forbade(deps):
+    """Also if no package is missing any more; but no policy of another's, or one in use."""
+    with deps.start() as process:
+        wait_for(deps.started.exists, 60, "apt-get to start")
+        assert deps.run("amd64=installed") == (0, "", "")
+        assert deps.policy.stat().st_mode & 0o111
+        assert subprocess.run([deps.policy], check=False).returncode == 101
+        os.killpg(process.pid, signal.SIGKILL)
+    assert deps.policy.exists()
+    assert deps.run("amd64=installed") == (0, "", "")
+    assert not deps.policy.exists()
+    deps.started.unlink()
+    deps.policy.write_text("#!/bin/sh\nexit 101\n")
+    assert deps.kill(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert deps.run("amd64=installed") == (0, "", "")
+    assert deps.policy.exists()
+
+
+@pytest.mark.parametrize("states, missing", [
+    ("amd64=installed", False), ("all=installed", False), ("amd64=installed i386=installed", False),
+    ("i386=installed amd64=installed", False), ("", True), ("i386=installed", True),
+    ("amd64=config-files", True), ("amd64=not-installed i386=installed", True),
+])
+def test_a_package_of_two_architectures_is_installed(deps, states, missing):
+    status, out, err = deps.run(states, "1")
+    assert (status, out) == (int(missing), "")
+    assert err == ("missing packages: zlib1g-dev; NO_DEPS is set, so install them yourself\n"
+                   if missing else "")
 
 
 # --- packages ------------------------------------------------------------------------------
@@ -460,6 +546,74 @@ def test_every_file_is_in_one_debian_package(tree):
         assert len(owners) == 1, f"{where}: {owners}"
         used.update(owners)
     assert {p for ps in lists.values() for p in ps} == {pattern for _, pattern in used}
+
+
+# Macros of Fedora; from 42 on, %_sbindir is %_bindir.
+MACROS = {
+    "_prefix": "/usr", "_bindir": "/usr/bin", "_libdir": "/usr/lib64", "_sysconfdir": "/etc",
+    "_includedir": "/usr/include", "_datadir": "/usr/share", "_mandir": "/usr/share/man",
+    "_unitdir": "/usr/lib/systemd/system", "_modulesloaddir": "/usr/lib/modules-load.d",
+    "_sysusersdir": "/usr/lib/sysusers.d", "_tmpfilesdir": "/usr/lib/tmpfiles.d",
+    "_udevrulesdir": "/usr/lib/udev/rules.d",
+}
+
+
+def spec(**macros):
+    """The spec, with the macros of directories and the version expanded."""
+    text = (PACKAGING / "rpm/ebb.spec").read_text()
+    for name, value in {**MACROS, **macros, "version": version()}.items():
+        text = text.replace(f"%{{{name}}}", value)
+    return text
+
+
+def in_rpm(pattern, path):
+    """Whether a line of %files has the file: a "*" matches no "/", and a directory is for all in it."""
+    wanted = pattern.strip("/").split("/")
+    parts_ = path.parts[:len(wanted)]
+    return len(parts_) == len(wanted) and all(map(fnmatch.fnmatch, parts_, wanted))
+
+
+@pytest.mark.parametrize("sbindir", few(["/usr/bin", "/usr/sbin"], "/usr/bin"))
+def test_every_file_is_in_one_rpm_package(tmp_path, sbindir):
+    """Otherwise rpmbuild fails; and the units run the programs where they are."""
+    text = spec(_sbindir=sbindir)
+    arguments = re.search(r"^%global make_args (.*)$", text, re.M).group(1)
+    tree = install(tmp_path, *re.findall(r"\w+DIR=\S+|PREFIX=\S+", arguments))
+    lines = re.sub(r"^%(license|doc) .*\n", "", text.split("\n%files\n")[1], flags=re.M)
+    lines = re.findall(r"^(%dir |%config\S* )?(/\S+)$", lines.split("%changelog")[0], re.M)
+    assert [place for kind, place in lines if kind == "%dir " and not (tree / place[1:]).is_dir()] == []
+    patterns = [place for kind, place in lines if kind != "%dir "]
+    used = set()
+    for path in files(tree):
+        owners = [p for p in patterns if in_rpm(p, path)]
+        assert len(owners) == 1, f"{path}: {owners}"
+        used.update(owners)
+    assert set(patterns) == used
+    for unit in (tree / "usr/lib/systemd/system").glob("*.service"):
+        for program in re.findall(r"^ExecSt\w+=-?(/usr/\S+)", unit.read_text(), re.M):
+            assert program.startswith(f"{sbindir}/ebb") and (tree / program[1:]).exists(), unit
+    script = (tree / "usr/lib/NetworkManager/dispatcher.d/50-ebb-sleep").read_text()
+    assert f"\nebbctl={sbindir}/ebbctl\n" in script
+
+
+def enabled_units():
+    """Those that `systemctl enable` accepts."""
+    return {name for name in units.names() if "\n[Install]\n" in (units.UNITS / name).read_text()}
+
+
+def test_rpm_presets_and_stops_every_unit():
+    """Instances of templates are the administrator's."""
+    wanted = {name for name in enabled_units() if "@" not in name}
+    for macro in "systemd_post", "systemd_preun":
+        named = re.search(rf"^%{macro} (.*)$", spec(), re.M).group(1).split()
+        assert set(named) == wanted, macro
+
+
+def test_what_getting_started_disables_before_it_removes_the_units():
+    text = (REPO / "docs/getting-started.md").read_text().split("\n## 7. ")[1]
+    named = re.search(r"^# systemctl disable --now (.*)$", text, re.M).group(1).split()
+    named = [re.sub(r"@\w+$", "@", name) for name in named]
+    assert {name if "." in name else f"{name}.service" for name in named} == enabled_units()
 
 
 def test_the_library_is_named_after_its_version(tree):

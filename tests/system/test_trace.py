@@ -4,6 +4,7 @@ Traces from the program that faults to the simulator that agrees with the kernel
 fixtures were recorded from real programs, see tests/fixtures/README.md.
 """
 import json
+import os
 import shutil
 import signal
 import struct
@@ -231,6 +232,20 @@ def test_plot(fixture, tmp_path, by):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.png", "out.svg"]
 
 
+@pytest.mark.parametrize("by", ["kind", "thread"])
+def test_plot_of_names_cut_within_a_character(tmp_path, by):
+    """The kernel cuts a program's name after 15 bytes, the title cuts a file's after 80."""
+    trace = bytearray(FIXTURES[0].read_bytes())
+    trace[448:464] = "потокпот".encode()[:15] + b"\0"
+    trace[508:512] = struct.pack("<I", zlib.crc32(bytes(trace[384:508])))
+    file, svg = tmp_path / f"x{60 * 'п'}.trace", tmp_path / "out.svg"
+    file.write_bytes(trace)
+    parts.ebbctl("trace", "plot", file, "-o", svg, "--by", by)
+    text = svg.read_bytes().decode()
+    assert "потокпо? with " in text and f">x{39 * 'п'}?: " in text
+    ElementTree.fromstring(text)
+
+
 def test_plot_refuses(tmp_path):
     assert ".svg" in refused(parts.ebbctl("trace", "plot", FIXTURES[0], check=False))
     assert ".png" in refused(parts.ebbctl("trace", "plot", FIXTURES[0], "-o", tmp_path / "x.gif",
@@ -294,6 +309,19 @@ def test_run_records(ebbd, device, tmp_path):
     assert all(within(told[k], stats[k], 0.01) for k in FAULTS)
     assert told["hits"] > 1000 and told["finished"]
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_owner_of_an_old_file_cannot_read_the_trace(ebbd, device, cgroup, tmp_path):
+    """Nor a program that has it open: the trace is a new file, of root."""
+    c, file = cgroup(limit_mib=32), tmp_path / "x.trace"
+    file.write_text("old")
+    os.chown(file, 65534, 65534)
+    parts.ebbctl("policy", "attach", "none", c.path)
+    with file.open() as old:
+        parts.ebbctl("record", c.path, "-o", file, "--seconds", "0.2")
+        assert old.read() == "old"
+    assert (file.stat().st_uid, file.stat().st_mode & 0o777) == (0, 0o600)
+    assert parts.ebbctl_json("trace", "show", file)["finished"]
 
 
 def test_recording_outlives_a_change_of_policy(ebbd, device, cgroup, tmp_path):
@@ -377,8 +405,12 @@ def test_record_refuses(ebbd, device, cgroup, tmp_path):
     done = parts.ebbctl("record", c.path, "-o", file, "--seconds", "1", check=False)
     assert done.returncode and "no policy" in done.stderr and not file.exists()
     parts.ebbctl("policy", "attach", "none", c.path)
-    done = parts.ebbctl("record", c.path, "-o", "/dev/null", "--seconds", "1", check=False)
-    assert done.returncode and "regular file" in done.stderr
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "fifo")
+    for special in "/dev/null", tmp_path / "link", tmp_path / "fifo":
+        done = parts.ebbctl("record", c.path, "-o", special, "--seconds", "1", check=False)
+        assert done.returncode and "regular file" in done.stderr, special
+    assert not file.exists()
     recorder = Recorder(c, file)
     try:
         done = parts.ebbctl("record", c.path, "-o", tmp_path / "y", "--seconds", "1", check=False)

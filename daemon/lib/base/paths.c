@@ -85,17 +85,28 @@ static void program_dir(char *dir, size_t size)
 		*slash = '\0';
 }
 
+/*
+ * Installed programs find their own policies: `make install` may have another PREFIX than the build
+ * had.  The second place is the build tree.
+ */
 const char *ebb_policy_dir(void)
 {
+	static const char *const places[] = { "lib/ebb/policies", "policies" };
 	static _Thread_local char path[PATH_MAX];
 	const char *dir = getenv("EBB_POLICY_DIR");
-	char here[PATH_MAX / 2];
+	char prefix[PATH_MAX / 2], *slash;
 
 	if (dir && *dir)
 		return dir;
-	program_dir(here, sizeof(here));
-	snprintf(path, sizeof(path), "%s/../policies", here);
-	return access(path, R_OK) == 0 ? path : EBB_LIBDIR "/policies";
+	program_dir(prefix, sizeof(prefix));
+	slash = strrchr(prefix, '/');
+	for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
+		*slash = '\0';
+		snprintf(path, sizeof(path), "%s/%s", prefix, places[i]);
+		if (access(path, R_OK) == 0)
+			return path;
+	}
+	return EBB_LIBDIR "/policies";
 }
 
 const char *ebb_program(const char *name)

@@ -20,8 +20,8 @@ const char *ebb_device_dir(void);                  /* /run/ebb/devices */
 const char *ebb_device_record(const char *name);   /* .../NAME.json */
 const char *ebb_device_socket(const char *name);   /* .../NAME.sock */
 /*
- * Directory of compiled policies: EBB_POLICY_DIR, else ../policies relative to the
- * program (build tree), else the installed directory.
+ * Directory of compiled policies: EBB_POLICY_DIR, else ../lib/ebb/policies or ../policies (build
+ * tree) relative to the program, else the directory below the PREFIX of the build.
  */
 const char *ebb_policy_dir(void);
 /*

@@ -13,13 +13,20 @@
 #define THREADS_MAX 65536
 #define SAMPLES_MAX (1 << 20)
 
+/* The last name of a thread. */
+struct name {
+	struct trace_thread thread;
+	uint32_t next;                  /* of its chain: index + 1; 0 = none */
+};
+
 struct trace_reader {
 	FILE *file;
 	char *path;
 	enum trace_demand demand;
 	struct trace_info info;
-	struct trace_thread *thread;
-	size_t threads;
+	struct name *name;
+	uint32_t names;
+	uint32_t chain[THREADS_MAX];    /* by hash: index + 1 in @name; 0 = none */
 	struct trace_sample *sample;
 	size_t samples;
 	uint64_t at;                    /* offset of the next block in the file */
@@ -121,7 +128,7 @@ void trace_close(struct trace_reader **pr)
 		return;
 	if (r->file)
 		fclose(r->file);
-	free(r->thread);
+	free(r->name);
 	free(r->sample);
 	free(r->path);
 	free(r);
@@ -133,31 +140,57 @@ const struct trace_info *trace_info(const struct trace_reader *r)
 	return &r->info;
 }
 
+static uint32_t chain_of(uint32_t tgid, uint32_t tid)
+{
+	return (uint32_t)((tgid * 0x9e3779b97f4a7c15ULL ^ tid) * 0xff51afd7ed558ccdULL >> 32) %
+	       THREADS_MAX;
+}
+
+static struct name *find_name(const struct trace_reader *r, uint32_t tgid, uint32_t tid)
+{
+	for (uint32_t i = r->chain[chain_of(tgid, tid)]; i; i = r->name[i - 1].next)
+		if (r->name[i - 1].thread.tid == tid && r->name[i - 1].thread.tgid == tgid)
+			return &r->name[i - 1];
+	return NULL;
+}
+
+/* Keeps the name of a thread, unless there are too many. */
+static int put_name(struct trace_reader *r, uint32_t tgid, uint32_t tid, const uint8_t *comm)
+{
+	struct name *n = find_name(r, tgid, tid);
+	uint32_t *chain = &r->chain[chain_of(tgid, tid)];
+
+	if (!n && r->names == THREADS_MAX)
+		return 0;
+	if (!n && !(r->names & (r->names - 1))) {
+		n = realloc(r->name, (r->names ? 2 * r->names : 1) * sizeof(*n));
+		if (!n)
+			return -ENOMEM;
+		r->name = n;
+		n = NULL;
+	}
+	if (!n) {
+		n = &r->name[r->names++];
+		*n = (struct name){ .thread = { .tgid = tgid, .tid = tid }, .next = *chain };
+		*chain = r->names;
+	}
+	memcpy(n->thread.comm, comm, sizeof(n->thread.comm));
+	n->thread.comm[sizeof(n->thread.comm) - 1] = '\0';
+	return 0;
+}
+
 static int read_names(struct trace_reader *r, uint32_t items)
 {
-	struct trace_thread *grown;
+	const size_t size = sizeof(((struct trace_thread *)0)->comm);
 	uint64_t tgid, tid;
 
 	while (items--) {
 		if (trace_get_varint(&r->span, &tgid) || trace_get_varint(&r->span, &tid) ||
-		    r->span.end - r->span.at < (ptrdiff_t)sizeof(grown->comm))
+		    r->span.end - r->span.at < (ptrdiff_t)size)
 			return -EINVAL;
-		if (r->threads < THREADS_MAX && !(r->threads & (r->threads - 1))) {
-			grown = realloc(r->thread,
-					(r->threads ? 2 * r->threads : 1) * sizeof(*grown));
-			if (!grown)
-				return -ENOMEM;
-			r->thread = grown;
-		}
-		if (r->threads < THREADS_MAX) {
-			struct trace_thread *t = &r->thread[r->threads++];
-
-			t->tgid = (uint32_t)tgid;
-			t->tid = (uint32_t)tid;
-			memcpy(t->comm, r->span.at, sizeof(t->comm));
-			t->comm[sizeof(t->comm) - 1] = '\0';
-		}
-		r->span.at += sizeof(grown->comm);
+		if (put_name(r, (uint32_t)tgid, (uint32_t)tid, r->span.at))
+			return -ENOMEM;
+		r->span.at += size;
 	}
 	return r->span.at == r->span.end ? 0 : -EINVAL;
 }
@@ -263,8 +296,7 @@ const struct trace_sample *trace_samples(const struct trace_reader *r, size_t *n
 
 const char *trace_thread_name(const struct trace_reader *r, uint32_t tgid, uint32_t tid)
 {
-	for (size_t i = r->threads; i-- > 0;)
-		if (r->thread[i].tid == tid && r->thread[i].tgid == tgid)
-			return r->thread[i].comm;
-	return "";
+	const struct name *n = find_name(r, tgid, tid);
+
+	return n ? n->thread.comm : "";
 }

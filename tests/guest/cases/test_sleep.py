@@ -18,14 +18,14 @@ from systemd import UNITS, run, service_drop_in, sleep_locks
 UNIT = "ebb-sleep.service"
 AT_SLEEP = Path("/run/swaps-at-sleep")
 PM_TEST = Path("/sys/power/pm_test")
-PREFIX = Path("/usr/local")
+SBIN = Path("/usr/local/sbin")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def unit():
     text = (REPO / "packaging" / "systemd" / UNIT).read_text()
-    shutil.copy(BIN / "ebbctl", PREFIX / "sbin")
-    (UNITS / UNIT).write_text(text.replace("@PREFIX@", str(PREFIX)))
+    shutil.copy(BIN / "ebbctl", SBIN)
+    (UNITS / UNIT).write_text(text.replace("@SBINDIR@", str(SBIN)))
     service_drop_in("systemd-suspend", "look", f"ExecStartPre=/bin/cp /proc/swaps {AT_SLEEP}\n")
     run("systemctl", "enable", UNIT)
     PM_TEST.write_text("freezer")
