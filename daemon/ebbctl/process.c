@@ -40,6 +40,8 @@ void process_defer_signals(void)
 {
 	sigset_t set;
 
+	/* Progress may go to a pipe that nothing reads any more. */
+	signal(SIGPIPE, SIG_IGN);
 	process_ending_signals(&set);
 	sigdelset(&set, SIGQUIT);
 	sigprocmask(SIG_BLOCK, &set, NULL);

@@ -16,8 +16,8 @@
 void process_ending_signals(sigset_t *set);
 
 /*
- * Makes these signals, except SIGQUIT, only set process_interrupted(), so that a command
- * completes or undoes its changes.
+ * Makes these signals, except SIGQUIT, only set process_interrupted(), and ignores SIGPIPE, so
+ * that a command completes or undoes its changes.
  */
 void process_defer_signals(void);
 bool process_interrupted(void);

@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ebbctl/process.h"
 #include "lib/base/files.h"
+#include "lib/base/process_run.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -86,6 +88,32 @@ static void signals_that_the_caller_ignores_interrupt_nothing(void **state)
 	signal(SIGHUP, before);
 }
 
+/* As `ebbctl device destroy 2>&1 | head -1`: its swapoff would go on without a time-out. */
+static void reader_that_exits_does_not_end_a_change(void **state)
+{
+	const char *const argv[] = { "grep", "SigIgn", "/proc/self/status", NULL };
+	char text[128];
+	int fds[2], status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct error e = { 0 };
+
+		process_defer_signals();
+		if (pipe(fds) || close(fds[0]))
+			_exit(2);
+		if (write(fds[1], "x", 1) != -1)
+			_exit(3);
+		/* Programs that it runs, such as mkswap, end as usual. */
+		if (process_run(argv, text, sizeof(text), &e))
+			_exit(4);
+		_exit(strtoull(text + strlen("SigIgn:"), NULL, 16) & 1ULL << (SIGPIPE - 1) ? 5 : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* A daemon that ignores SIGCHLD cannot wait for its children. */
 static void it_ignores_no_signal_that_the_caller_ignores(void **state)
 {
@@ -109,6 +137,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_has_no_descriptors_of_the_caller),
 		cmocka_unit_test(signals_that_the_caller_ignores_interrupt_nothing),
+		cmocka_unit_test(reader_that_exits_does_not_end_a_change),
 		cmocka_unit_test(it_ignores_no_signal_that_the_caller_ignores),
 	};
 
