@@ -18,7 +18,7 @@
 #define DONOR "ebb-donord"
 #define DAEMON "ebbd"
 /* Allows for loading BPF and touching all lent memory on an emulated machine. */
-#define START_MS 60000
+static const struct start_limit start_limit = { .ms = 60000 };
 #define END_MS 10000
 
 /* Returns a free port of loopback. */
@@ -46,7 +46,7 @@ static const char *log_of(const char *program)
 static int start_daemon(struct started *s, struct error *e)
 {
 	const char *const argv[] = { ebb_program(DAEMON), "--daemon", "--purge", NULL };
-	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), -1, START_MS, e);
+	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), -1, &start_limit, e);
 
 	s->daemon = !r;
 	return r;
@@ -63,7 +63,7 @@ static int start_donor(struct started *s, uint64_t memory, struct error *e)
 		return fail(e, port, "loopback: no free port: %s; try again", strerror(-port));
 	snprintf(s->donor_address, sizeof(s->donor_address), "127.0.0.1:%d", port);
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)memory);
-	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), -1, START_MS, e);
+	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), -1, &start_limit, e);
 	if (r)
 		return r;
 	s->donor = process_find(DONOR, "--listen", s->donor_address);
