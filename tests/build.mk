@@ -133,6 +133,9 @@ $(B)/tests/unit/test_teardown: private override CFLAGS += -Wl,--wrap=scope_undo,
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))
 
+# No services.
+$(B)/tests/unit/test_run_services: private override CFLAGS += -Wl,--wrap=daemon_call,--wrap=device_destroy,--wrap=process_end
+
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
 

@@ -2,6 +2,7 @@
 """ebbctl run and ebbctl record: what programs get, and what is left of them."""
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -160,6 +161,40 @@ def test_run_start(swap_lock):
                   check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "coverage" in done.stderr
+    assert not machine.left_since(before)
+
+
+def test_run_start_while_another_run_uses_it(swap_lock):
+    """The run that started the services leaves them to another, and names the command that ends them."""
+    before = set(machine.leftovers())
+    held = ["--", "sh", "-c", "echo up; read x; true"]
+
+    def begin(*options):
+        p = subprocess.Popen([BIN / "ebbctl", "run", "--mem", "64M", "--quiet", *options, *held], text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert p.stdout.readline() == "up\n", p.communicate()
+        return p
+
+    first = begin("--start", "--donor-memory", "512M")
+    other = begin()
+    told = first.communicate(timeout=120)[1]
+    command = re.search(r'run "(ebbctl device destroy ebb0 && kill \d+ \d+)"$', told, re.M)
+    try:
+        assert command, told
+        assert [a["policy"] for a in ebbctl_json("status")["attachments"]] == ["auto"]
+        assert [d["name"] for d in ebbctl_json("device", "list")["devices"]] == ["ebb0"]
+        assert other.communicate(timeout=120)[1] == "" and other.returncode == 0
+    finally:
+        other.kill()
+        if command:
+            subprocess.run(["sh", "-c", command[1]], check=True, timeout=120,
+                           env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})
+    assert not machine.left_since(before)
+
+    first = begin("--start", "--donor-memory", "512M")
+    other = begin()
+    assert other.communicate(timeout=120)[1] == ""
+    assert first.communicate(timeout=120)[1] == ""
     assert not machine.left_since(before)
 
 
