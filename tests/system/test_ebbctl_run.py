@@ -127,6 +127,18 @@ def test_run_ends_what_the_program_left(ebbd, device):
     assert nothing_of_run_left()
 
 
+def test_run_ends_what_is_below_its_cgroup(ebbd, device):
+    """The program may make cgroups in its scope, and move processes there."""
+    root, version = machine.memory_root()
+    where = "0::" if version == 2 else ":memory:"
+    done = run("sh", "-c", f"""c={root}$(sed -n 's/^.*{where}//p' /proc/self/cgroup)/below
+                               mkdir $c; sleep 1000 >/dev/null 2>&1 &
+                               echo $! >$c/cgroup.procs && echo $!""", options=["--root"])
+    assert "ended 1 processes" in done.stderr, done.stderr
+    assert not Path(f"/proc/{done.stdout.strip()}/exe").exists()
+    assert nothing_of_run_left()
+
+
 def test_run_that_nobody_listens_to(ebbd, device):
     """As before `| head`: what it has to say is lost, what it made is taken away."""
     p = subprocess.Popen([BIN / "ebbctl", "run", "--mem", "64M", "--", "sh", "-c",

@@ -291,8 +291,8 @@ void run_end(struct run *run)
 		if (n)
 			fprintf(stderr, "ebbctl: ended %d processes that the program left behind; use --keep to keep them\n",
 				n);
-		/* systemd may have removed the empty scope. */
-		if (cgroup_remove(&run->cgroup, *run->scope ? NULL : &e) && e.code)
+		/* Succeeds if systemd has removed the empty scope. */
+		if (cgroup_remove(&run->cgroup, &e))
 			fprintf(stderr, "ebbctl: %s\n", e.text);
 		scope_apply_all(NULL);
 	}
