@@ -133,6 +133,9 @@ $(B)/tests/unit/test_teardown: private override CFLAGS += -Wl,--wrap=scope_undo,
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))
 
+# No ebbd.
+$(B)/tests/unit/test_device_donors: private override CFLAGS += -Wl,--wrap=daemon_call
+
 # No ebbd and no terminal.
 $(B)/tests/unit/test_top: private override CFLAGS += \
 	$(foreach f,snapshot_take top_screen_open top_screen_close top_screen_draw top_screen_key json_object_object_get_ex,-Wl,--wrap=$(f))

@@ -41,9 +41,8 @@ static int check_durability(const char *name, const struct device_plan *plan, in
 			    struct error *e)
 {
 	const char *text = plan->durability;
-	int n = !strncmp(text, "replicas=", 9) ? atoi(text + 9) : 0;
 
-	if (n > donors)
+	if (device_replicas(text) > donors)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: %s needs more than %d donor%s; name more with --donors",
 				 name, text, donors, donors == 1 ? "" : "s");
