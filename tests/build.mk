@@ -133,6 +133,9 @@ $(B)/tests/unit/test_teardown: private override CFLAGS += -Wl,--wrap=scope_undo,
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))
 
+# No policy of the kernel.
+$(B)/tests/unit/test_policy_unload: private override CFLAGS += -Wl,--wrap=policy_remove
+
 # No ebbd.
 $(B)/tests/unit/test_device_donors: private override CFLAGS += -Wl,--wrap=daemon_call
 
