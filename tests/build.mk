@@ -126,9 +126,25 @@ $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 # A file of a cgroup has its new content alone.
 $(B)/tests/unit/test_scope: private override CFLAGS += -Wl,--wrap=file_write
 
+# No cgroups.
+$(B)/tests/unit/test_teardown: private override CFLAGS += -Wl,--wrap=scope_undo,--wrap=scope_has_limits
+
 # No program, no cgroup and no ebbd.
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))
+
+# No policy of the kernel.
+$(B)/tests/unit/test_policy_unload: private override CFLAGS += -Wl,--wrap=policy_remove
+
+# No ebbd.
+$(B)/tests/unit/test_device_donors: private override CFLAGS += -Wl,--wrap=daemon_call
+
+# No ebbd and no terminal.
+$(B)/tests/unit/test_top: private override CFLAGS += \
+	$(foreach f,snapshot_take top_screen_open top_screen_close top_screen_draw top_screen_key json_object_object_get_ex,-Wl,--wrap=$(f))
+
+# No services.
+$(B)/tests/unit/test_run_services: private override CFLAGS += -Wl,--wrap=daemon_call,--wrap=device_destroy,--wrap=process_end
 
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)

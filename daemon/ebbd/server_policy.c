@@ -128,19 +128,33 @@ int policy_load(struct ebbd *d, struct json_object *request, struct json_object 
 	return 0;
 }
 
+/* With a section for a policy that does not exist, ebbd would not start. */
+static int check_sections(struct ebbd *d, const char *name, struct error *e)
+{
+	const struct policy *policy = plane_policy(&d->plane, name, NULL);
+	char where[128];
+
+	if (!policy || policy->origin == POLICY_BUILTIN)
+		return 0;
+	for (uint32_t i = 0; i < d->config.declared.n; i++) {
+		const struct declaration *s = &d->config.declared.item[i];
+
+		if (!strcmp(s->policy, name))
+			return fail_exit(e, EXIT_REFUSED, EBUSY,
+					 "%s: configured for [cgroup \"%.128s\"] at %s; remove that section and reload ebbd first",
+					 name, s->glob,
+					 declaration_where(s, NULL, where, sizeof(where)));
+	}
+	return 0;
+}
+
 int policy_unload(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		  struct error *e)
 {
 	const char *name = need_str(request, "policy", e);
-	char where[128];
-	int r = name ? policy_remove(&d->attachments, name, e) : -EINVAL;
+	int r = name ? check_sections(d, name, e) : -EINVAL;
 
-	for (uint32_t i = 0; !r && i < d->config.declared.n; i++)
-		if (!strcmp(d->config.declared.item[i].policy, name))
-			json_add_text(answer, "declared",
-				      declaration_where(&d->config.declared.item[i], NULL, where,
-							sizeof(where)));
-	return r;
+	return r ? r : policy_remove(&d->attachments, name, e);
 }
 
 int policy_attach(struct ebbd *d, struct json_object *request, struct json_object *answer,

@@ -345,12 +345,12 @@ static int check_capacity(struct swapd *s, struct error *e)
 		return 0;
 	}
 	room = list_room(s, list, sizeof(list));
-	return fail_exit(e, EXIT_REFUSED, ENOSPC,
-			 "device %s: %s in %d replica%s are more than its donors can lend it (%s): %s; make it smaller (--size), add donors, or use --durability disk or --overcommit",
-			 s->options.name, size_format(s->options.size, want, sizeof(want)),
-			 s->replicas.wanted,
-			 s->replicas.wanted > 1 ? "s" : "",
-			 size_format(room, have, sizeof(have)), list);
+	/* Not EXIT_REFUSED: other donors may be about to start, or devices to release theirs. */
+	return fail(e, ENOSPC,
+		    "device %s: %s in %d replica%s are more than its donors can lend it (%s): %s; make it smaller (--size), add donors, or use --durability disk or --overcommit",
+		    s->options.name, size_format(s->options.size, want, sizeof(want)),
+		    s->replicas.wanted, s->replicas.wanted > 1 ? "s" : "",
+		    size_format(room, have, sizeof(have)), list);
 }
 
 static int load_key(struct swapd *s, struct error *e)

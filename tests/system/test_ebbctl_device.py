@@ -16,7 +16,7 @@ import machine
 import parts
 import users
 from machine import BIN, read
-from parts import FAILED, REFUSED, UNSUPPORTED, USAGE, ebbctl, ebbctl_json
+from parts import FAILED, NO_DAEMON, REFUSED, UNSUPPORTED, USAGE, ebbctl, ebbctl_json
 from ports import free_port
 from refusals import CREATE, GOOD, refuse
 from refusals import away    # fixture
@@ -40,7 +40,7 @@ def test_bad_sizes(away, option, value):
 
 def test_device_create_bad_input(away):
     assert "--size" in refuse(USAGE, *CREATE, "x", "--donor", "127.0.0.1:1")
-    assert "--donors" in refuse(USAGE, *CREATE, "x", "--size", "64M")
+    assert "--donors" in refuse(NO_DAEMON, *CREATE, "x", "--size", "64M")
     refuse(USAGE, *CREATE, "x", *GOOD, "--size", "1M", says=["--size", "out of range"])
     refuse(USAGE, *CREATE, "x", *GOOD, "--scope", "some", says=["some", "any|attached"])
     refuse(USAGE, *CREATE, "x", "--size", "64M", "--donor", "127.0.0.1:99999", says=["99999"])

@@ -253,17 +253,27 @@ def test_donors_given(run, listener):
 
 
 def test_donors_of_ebbd(run):
-    refuse(USAGE, *CREATE, says=["--donors", "cannot connect to ebbd"])
+    """What may pass by itself has a status that ebb-device@.service tries again."""
+    refuse(NO_DAEMON, *CREATE, says=["--donors", "cannot connect to ebbd"])
     answers = [{"source": "none", "error": None, "donors": []},
+               {"source": "etcd", "error": None, "donors": []},
                {"source": "etcd", "error": "etcd https://e:1: gone", "donors": []},
                {"source": "list", "error": None, "donors": [
                    {"address": f"127.0.0.1:{free_port()}"}, {"address": f"127.0.0.1:{free_port()}"}]},
                {"source": "etcd", "error": None, "donors": [{"address": "a:1", "slab": 1 << 20}]}]
     run.serve("control", lambda request: answers.pop(0))
     refuse(USAGE, *CREATE, says=["ebbd knows none", "ebb.conf(5)"])
-    refuse(USAGE, *CREATE, says=["etcd https://e:1: gone"])
+    refuse(FAILED, *CREATE, says=["ebbd knows none"])
+    refuse(FAILED, *CREATE, says=["etcd https://e:1: gone"])
     refuse(FAILED, *CREATE, says=["none of 2 donors is reachable"])
     refuse(USAGE, *CREATE, "--slab", "2M", says=["none of the 1", "--slab"])
+
+
+def test_replicas_at_donors_of_ebbd(run, listener):
+    run.serve("control", lambda request: {"source": "list", "error": None, "donors": [
+        {"address": listener}, {"address": f"127.0.0.1:{free_port()}"}]})
+    refuse(FAILED, *CREATE, "--durability", "replicas=2",
+           says=["replicas=2 needs 2 donors", "1 of the 2 known to ebbd"])
 
 
 def test_durability(run, listener):

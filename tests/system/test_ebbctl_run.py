@@ -2,6 +2,7 @@
 """ebbctl run and ebbctl record: what programs get, and what is left of them."""
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -126,6 +127,18 @@ def test_run_ends_what_the_program_left(ebbd, device):
     assert nothing_of_run_left()
 
 
+def test_run_ends_what_is_below_its_cgroup(ebbd, device):
+    """The program may make cgroups in its scope, and move processes there."""
+    root, version = machine.memory_root()
+    where = "0::" if version == 2 else ":memory:"
+    done = run("sh", "-c", f"""c={root}$(sed -n 's/^.*{where}//p' /proc/self/cgroup)/below
+                               mkdir $c; sleep 1000 >/dev/null 2>&1 &
+                               echo $! >$c/cgroup.procs && echo $!""", options=["--root"])
+    assert "ended 1 processes" in done.stderr, done.stderr
+    assert not Path(f"/proc/{done.stdout.strip()}/exe").exists()
+    assert nothing_of_run_left()
+
+
 def test_run_that_nobody_listens_to(ebbd, device):
     """As before `| head`: what it has to say is lost, what it made is taken away."""
     p = subprocess.Popen([BIN / "ebbctl", "run", "--mem", "64M", "--", "sh", "-c",
@@ -160,6 +173,40 @@ def test_run_start(swap_lock):
                   check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "coverage" in done.stderr
+    assert not machine.left_since(before)
+
+
+def test_run_start_while_another_run_uses_it(swap_lock):
+    """The run that started the services leaves them to another, and names the command that ends them."""
+    before = set(machine.leftovers())
+    held = ["--", "sh", "-c", "echo up; read x; true"]
+
+    def begin(*options):
+        p = subprocess.Popen([BIN / "ebbctl", "run", "--mem", "64M", "--quiet", *options, *held], text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert p.stdout.readline() == "up\n", p.communicate()
+        return p
+
+    first = begin("--start", "--donor-memory", "512M")
+    other = begin()
+    told = first.communicate(timeout=120)[1]
+    command = re.search(r'run "(ebbctl device destroy ebb0 && kill \d+ \d+)"$', told, re.M)
+    try:
+        assert command, told
+        assert [a["policy"] for a in ebbctl_json("status")["attachments"]] == ["auto"]
+        assert [d["name"] for d in ebbctl_json("device", "list")["devices"]] == ["ebb0"]
+        assert other.communicate(timeout=120)[1] == "" and other.returncode == 0
+    finally:
+        other.kill()
+        if command:
+            subprocess.run(["sh", "-c", command[1]], check=True, timeout=120,
+                           env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})
+    assert not machine.left_since(before)
+
+    first = begin("--start", "--donor-memory", "512M")
+    other = begin()
+    assert other.communicate(timeout=120)[1] == ""
+    assert first.communicate(timeout=120)[1] == ""
     assert not machine.left_since(before)
 
 

@@ -104,6 +104,31 @@ def test_services_have_the_rights_they_need(ebbd, device, cgroup, logs, tmp_path
     parts.ebbctl("policy", "show", "leap", "--time", "200ms")
 
 
+def test_limit_of_a_users_cgroup(swap_lock, donor, cgroup):
+    """--scope attached writes the files of a cgroup that systemd gave to a user, and restores them."""
+    if machine.swaps():
+        pytest.skip("other swap is on")
+    c = cgroup(64)
+    knob = c.path / "memory.swappiness" if c.version == 1 else c.path.parent / "memory.swap.max"
+    before, owner = read(knob), knob.stat()
+    os.chown(knob, UNPRIVILEGED, UNPRIVILEGED)
+    try:
+        done = run(DEVICE, "device", "create", "test0", "--size", "256M", "--slab", "16M",
+                   "--donor", donor.address, "--scope", "attached")
+        assert done.returncode == 0, done.stderr
+        try:
+            assert read(knob).strip() == "0"
+        finally:
+            done = run(DEVICE, "device", "destroy", "test0")
+            if done.returncode:
+                parts.ebbctl("device", "destroy", "test0", check=False)
+        assert done.returncode == 0, done.stderr
+        assert read(knob) == before
+        assert not Path("/run/ebb/devices/test0.scope").exists()
+    finally:
+        os.chown(knob, owner.st_uid, owner.st_gid)
+
+
 @pytest.mark.beside
 def test_a_donor_is_nobody(tmp_path):
     """

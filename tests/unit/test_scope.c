@@ -38,6 +38,7 @@ static char top[] = "/tmp/ebb-test-scope-XXXXXX", mount[64];
 static const char *attached[4];
 static bool version1;
 static char told[256]; /* units that systemd was to change, and the values */
+static const char *denied; /* part of the path of files that cannot be written */
 
 /* --- the machine ------------------------------------------------------------- */
 
@@ -72,6 +73,8 @@ struct json_object *control_ask(const char *path, const char *verb, int timeout_
 /* Unlike a plain file, one of the kernel's has the new value alone. */
 int __wrap_file_write(const char *path, const char *text)
 {
+	if (denied && strstr(path, denied))
+		return -EACCES;
 	return access(path, F_OK) < 0 ? -errno : file_replace(path, text);
 }
 
@@ -187,6 +190,7 @@ static int setup_version(bool v1)
 	snprintf(mount, sizeof(mount), "%s/cgroup", top);
 	memset(attached, 0, sizeof(attached));
 	*told = '\0';
+	denied = NULL;
 	version1 = v1;
 	if (file_make_dirs(ebb_device_dir(), 0755))
 		return -1;
@@ -338,6 +342,77 @@ static void version_1_cgroup_that_inherits_a_limit(void **state)
 	has(SERVICE, "0");
 }
 
+/* As a cgroup of a user's for root without CAP_DAC_OVERRIDE. */
+static void value_that_cannot_be_restored_is_kept(void **state)
+{
+	struct error e = { 0 }, again = { 0 };
+
+	attached[0] = LEAF;
+	attached[1] = SERVICE;
+	put(NAMESAKE, "4096\n");
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	denied = NAMESAKE;
+	assert_int_equal(scope_undo("d", &e), -EACCES);
+	assert_non_null(strstr(e.text, NAMESAKE));
+	assert_non_null(strstr(e.text, "1 cgroup,"));
+	has(OTHER, "max");
+	has(NAMESAKE, "0");
+	assert_true(scope_has_limits("d"));
+	denied = NULL;
+	assert_int_equal(scope_undo("d", &again), 0);
+	has(NAMESAKE, "4096");
+	assert_false(scope_has_limits("d"));
+}
+
+static void attached_cgroup_that_stays_without_swap(void **state)
+{
+	struct error e = { 0 }, again = { 0 };
+
+	attached[0] = LEAF;
+	attached[1] = SERVICE;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	denied = NAMESAKE;
+	attached[2] = NAMESAKE;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), -EACCES);
+	assert_non_null(strstr(e.text, NAMESAKE));
+	denied = NULL;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &again), 0);
+	has(NAMESAKE, "max");
+	assert_int_equal(scope_undo("d", &again), 0);
+}
+
+/* Else a value that the cgroup's owner sets to 0 later would be taken for ebb's. */
+static void limit_that_cannot_be_set_is_not_recorded(void **state)
+{
+	struct error e = { 0 };
+
+	attached[0] = LEAF;
+	attached[1] = SERVICE;
+	denied = NAMESAKE;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	has(NAMESAKE, "max");
+	has(OTHER, "0");
+	denied = NULL;
+	put(NAMESAKE, "0\n");
+	assert_int_equal(scope_undo("d", &e), 0);
+	has(NAMESAKE, "0");
+	has(OTHER, "max");
+}
+
+static void removed_cgroup_needs_no_value(void **state)
+{
+	struct error e = { 0 };
+	char dir[PATH_MAX];
+
+	attached[0] = LEAF;
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	remove(file_of(OTHER));
+	snprintf(dir, sizeof(dir), "%s" OTHER, mount);
+	assert_int_equal(rmdir(dir), 0);
+	assert_int_equal(scope_undo("d", &e), 0);
+	assert_false(scope_has_limits("d"));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -348,6 +423,10 @@ int main(void)
 		TEST(daemon_waits_for_no_other_caller),
 		TEST(daemon_sets_no_first_limits),
 		TEST(systemd_that_does_not_answer_is_asked_once),
+		TEST(value_that_cannot_be_restored_is_kept),
+		TEST(attached_cgroup_that_stays_without_swap),
+		TEST(limit_that_cannot_be_set_is_not_recorded),
+		TEST(removed_cgroup_needs_no_value),
 		cmocka_unit_test_setup_teardown(version_1_cgroup_that_inherits_a_limit, setup1,
 						teardown),
 	};

@@ -12,7 +12,9 @@
 
 #include "ebbctl/live/snapshot.h"
 #include "ebbctl/live/top_model.h"
+#include "ebbctl/live/top_screen.h"
 #include "ebbctl/live/top_view.h"
+#include "ebbctl/verbs/verbs.h"
 #include "lib/base/text.h"
 #include "lib/control/control.h"
 
@@ -245,6 +247,97 @@ static void devices_and_donors(void **unused)
 	json_object_put(b);
 }
 
+static long looked_up; /* members of JSON objects */
+
+json_bool __real_json_object_object_get_ex(const struct json_object *o, const char *key,
+					   struct json_object **value);
+
+json_bool __wrap_json_object_object_get_ex(const struct json_object *o, const char *key,
+					   struct json_object **value)
+{
+	looked_up++;
+	return __real_json_object_object_get_ex(o, key, value);
+}
+
+/* Returns @n cgroups, the last first if @step is -1, with @misses and their number misses. */
+static struct json_object *many(int64_t seconds, int n, int step, int misses)
+{
+	struct json_object *o = snapshot(seconds, NULL, NULL);
+	char name[16];
+
+	for (int i = step > 0 ? 0 : n - 1; i >= 0 && i < n; i += step) {
+		snprintf(name, sizeof(name), "/%d", i);
+		json_object_array_add(json_member(o, "cgroups"), cgroup(name, misses + i, 3));
+	}
+	return o;
+}
+
+/* Also if none is at its former place in the list. */
+static void cost_grows_with_the_number_of_cgroups(void **unused)
+{
+	const struct top_wish by_name = { "name", TOP_USUAL, "" };
+	long of[2];
+
+	for (int turn = 0; turn < 2; turn++) {
+		int n = 100 << 2 * turn;
+		struct json_object *a = many(1, n, 1, 0), *b = many(2, n, -1, 7), *f;
+
+		looked_up = 0;
+		f = top_frame(a, b, &by_name);
+		of[turn] = looked_up;
+		assert_int_equal(json_object_array_length(json_member(f, "cgroups")), n);
+		for (int i = 0; i < n; i++)
+			assert_float_equal(number(row(f, "cgroups", i), "misses_s"), 7, 1e-9);
+		json_object_put(f);
+		json_object_put(a);
+		json_object_put(b);
+	}
+	/* Sorting costs a little more than four times as much. */
+	assert_true(of[1] < 6 * of[0]);
+}
+
+/* --- the live view ------------------------------------------------------------ */
+
+static int drawn, slices;
+
+int __wrap_snapshot_take(struct json_object **out, struct error *e)
+{
+	*out = snapshot(1, cgroup("/x", 1, 1), NULL);
+	return 0;
+}
+
+int __wrap_top_screen_open(struct top_screen **out, struct error *e) { return 0; }
+void __wrap_top_screen_close(struct top_screen **p) {}
+
+void __wrap_top_screen_draw(struct top_screen *s, const char *text, int *first, const char *bottom)
+{
+	drawn++;
+}
+
+/* A key after two slices, a resize after four. */
+int __wrap_top_screen_key(struct top_screen *s, int timeout_ms)
+{
+	static const int keys[] = { TOP_KEY_NONE, TOP_KEY_NONE, 's', TOP_KEY_NONE, TOP_KEY_NONE,
+				    TOP_KEY_RESIZED, TOP_KEY_NONE, TOP_KEY_NONE, 'q' };
+
+	return keys[slices++];
+}
+
+static void screen_is_drawn_after_a_change_alone(void **unused)
+{
+	char *argv[] = { NULL };
+	void *options = malloc(command_top.options_size);
+	struct error e = { 0 };
+
+	assert_non_null(options);
+	memcpy(options, command_top.defaults, command_top.options_size);
+	assert_int_equal(command_top.run(0, argv, options, &e), 0);
+	free(options);
+	assert_int_equal(slices, 9);
+	/* The first snapshot, the key, the resize. */
+	assert_int_equal(drawn, 3);
+}
+
 /* Names are other people's: they are shown, and nothing else happens. */
 static void names_do_not_steer_the_terminal(void **unused)
 {
@@ -302,6 +395,8 @@ int main(void)
 		cmocka_unit_test(sorting_and_filtering),
 		cmocka_unit_test(every_sort_has_a_successor),
 		cmocka_unit_test(devices_and_donors),
+		cmocka_unit_test(cost_grows_with_the_number_of_cgroups),
+		cmocka_unit_test(screen_is_drawn_after_a_change_alone),
 		cmocka_unit_test(names_do_not_steer_the_terminal),
 		cmocka_unit_test(pressure),
 	};

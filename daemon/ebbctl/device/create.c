@@ -31,7 +31,8 @@
 
 #define BACKUP_FILE "%s/%s.backup"
 
-#define SERVER_START_MS 60000 /* includes writing the whole backup file */
+/* Without progress: where fallocate(2) is not supported, writing the backup may take hours. */
+#define SERVER_START_MS 60000
 /* Above the usual 100 of zram. */
 #define PRIORITY_MIN 200
 
@@ -40,9 +41,8 @@ static int check_durability(const char *name, const struct device_plan *plan, in
 			    struct error *e)
 {
 	const char *text = plan->durability;
-	int n = !strncmp(text, "replicas=", 9) ? atoi(text + 9) : 0;
 
-	if (n > donors)
+	if (device_replicas(text) > donors)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: %s needs more than %d donor%s; name more with --donors",
 				 name, text, donors, donors == 1 ? "" : "s");
@@ -245,6 +245,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	};
 	/* The supervisor and all servers inherit the sleep lock. */
 	_cleanup_close_ int awake = sleep_lock_take(d->name);
+	const struct start_limit limit = { SERVER_START_MS, *d->backup ? d->backup : NULL };
 	char size[32], slab[32], unit[80];
 	const char *argv[21 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
 	int n = 0, r;
@@ -279,7 +280,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	if (awake < 0 && awake != -EOPNOTSUPP)
 		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps\n",
 			d->name, strerror(-awake));
-	r = process_start(argv, unit, device_log(d->name), awake, SERVER_START_MS, e);
+	r = process_start(argv, unit, device_log(d->name), awake, &limit, e);
 	if (r)
 		return r;
 	d->server_pid = device_server(d->name);

@@ -38,7 +38,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
 {
 	const struct swapoff_options o = {
 		timeout_ms,
-		mode == DESTROY_CLEANUP ? PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED,
+		mode == DESTROY_PATIENT ? PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED,
 		show, NULL,
 	};
 	_cleanup_close_ int lock = -1;
@@ -58,7 +58,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
 	r = device_find(name, &d, e);
 	if (r)
 		return r;
-	if (mode == DESTROY_POLITE && *d.block && !swaps_find(d.block, &area))
+	if (mode != DESTROY_FORCED && *d.block && !swaps_find(d.block, &area))
 		r = check(name, &d, &area, e);
 	return r ? r : device_teardown(&d, &o, e);
 }

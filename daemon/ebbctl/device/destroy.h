@@ -8,7 +8,7 @@
 enum destroy_mode {
 	DESTROY_POLITE, /* refused while the swapped-out pages do not fit elsewhere */
 	DESTROY_FORCED,
-	DESTROY_CLEANUP, /* forced, not interrupted by ^C */
+	DESTROY_PATIENT, /* as DESTROY_POLITE, but not interrupted by ^C */
 };
 
 /* Switches the swap off and removes the device; swapoff may take @timeout_ms. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -64,8 +65,9 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 	char borrower[192];
 	int r = daemon_call(control_request("donors"), &answer, &inner);
 
+	/* ebb-device@.service tries again unless the status is EXIT_USAGE or EXIT_REFUSED. */
 	if (r)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
+		return fail_exit(e, EXIT_NO_DAEMON, r,
 				 "device %s: no donors given and cannot connect to ebbd; give --donors HOST:PORT,... or start ebbd",
 				 d->name);
 	rows = json_member(answer, "donors");
@@ -89,7 +91,9 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 	if (r || l->n)
 		return r;
 	cause = json_text(answer, "error", NULL);
-	return fail_exit(e, EXIT_USAGE, EINVAL,
+	/* etcd may not have answered yet, or donors may not have registered. */
+	return fail_exit(e, strcmp(json_text(answer, "source", "none"), "none") ? EXIT_FAILED : EXIT_USAGE,
+			 ENODEV,
 			 "device %s: no donors given and ebbd knows none%s%s; give --donors HOST:PORT,... or see [donors] in ebb.conf(5)",
 			 d->name, cause ? ": " : "", cause ?: "");
 }
@@ -97,7 +101,7 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 static int from_daemon(struct donor_list *l, struct device_record *d, struct error *e)
 {
 	struct error last = { 0 };
-	int r = ask_daemon(l, d, e), all = l->n, kept = 0;
+	int r = ask_daemon(l, d, e), all = l->n, kept = 0, needed = device_replicas(d->durability);
 
 	/* ebb-swapd starts with reachable donors; ebbd adds the others later. */
 	for (int i = 0; !r && i < all; i++) {
@@ -111,8 +115,17 @@ static int from_daemon(struct donor_list *l, struct device_record *d, struct err
 	l->n = r ? l->n : kept;
 	if (!r && !kept)
 		r = fail(e, last.code, "%s (none of %d donors is reachable)", last.text, all);
+	else if (!r && kept < needed)
+		r = fail(e, EHOSTUNREACH,
+			 "device %s: %s needs %d donors, and %d of the %d known to ebbd can be reached; start ebb-donord on more machines, or choose another --durability",
+			 d->name, d->durability, needed, kept, all);
 	strcpy(d->donors_from, DEVICE_DONORS_CONFIGURED);
 	return r;
+}
+
+int device_replicas(const char *durability)
+{
+	return !strncmp(durability, "replicas=", 9) ? atoi(durability + 9) : 0;
 }
 
 int device_donors(const struct option_list *given, struct donor_list *l, struct device_record *d,

@@ -310,13 +310,13 @@ static int check_round(const struct device_record *d, const struct kmod_view *v,
 	}
 	/* With a backup, slabs move to donors later, when these have capacity. */
 	if (round->unplaced && !round->left && all_connected(v) && !*d->backup)
-		return fail_exit(e, EXIT_REFUSED, ENOSPC,
-				 "device %s: donors lack capacity for %u of %u slabs; give a smaller --size, more --donors, or a --backup",
-				 d->name, round->unplaced, v->slab_count);
+		return fail(e, ENOSPC,
+			    "device %s: donors lack capacity for %u of %u slabs; give a smaller --size, more --donors, or a --backup",
+			    d->name, round->unplaced, v->slab_count);
 	if (round->single && !round->left && all_connected(v))
-		return fail_exit(e, EXIT_REFUSED, ENOSPC,
-				 "device %s: donors lack capacity for the second replica of %u of %u slabs; give a smaller --size, or more --donors",
-				 d->name, round->single, v->slab_count);
+		return fail(e, ENOSPC,
+			    "device %s: donors lack capacity for the second replica of %u of %u slabs; give a smaller --size, or more --donors",
+			    d->name, round->single, v->slab_count);
 	return 0;
 }
 

@@ -167,7 +167,7 @@ int device_find(const char *name, struct device_record *d, struct error *e)
 	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
 	d->server_pid = device_server(name);
 	found |= d->server_pid > 0;
-	found |= device_mounted(0, d->mount, NULL);
+	found |= device_mounted(0, d->mount, NULL) || scope_has_limits(name);
 	/* The recorded pid may belong to another process by now. */
 	if (!kmoddev_is(d) || !kmoddev_there(d))
 		d->block[0] = '\0';
@@ -226,7 +226,7 @@ int device_teardown(const struct device_record *d, const struct swapoff_options 
 {
 	struct swap_area area;
 	char ublk[64];
-	int r = 0;
+	int limits, r = 0;
 
 	if (*d->block && !swaps_find(d->block, &area))
 		r = swaps_off(d->name, d->block, o, e);
@@ -252,10 +252,11 @@ int device_teardown(const struct device_record *d, const struct swapoff_options 
 	r = ublk_remove(d->name, e);
 	if (!r)
 		r = unmount(d->mount, e);
-	if (!r)
-		r = scope_undo(d->name, e);
-	if (!r)
-		r = remove_files(d, e);
+	if (!r) {
+		/* With the record, ebbd would set limits again. */
+		limits = scope_undo(d->name, e);
+		r = remove_files(d, e) ?: limits;
+	}
 	device_announce();
 	return r;
 }

@@ -41,18 +41,31 @@ static size_t length_of(struct json_object *rows)
 	return rows ? json_object_array_length(rows) : 0;
 }
 
-/* Returns the row of @rows with equal members @key and @other (NULL: @key only). */
-static struct json_object *same_row(struct json_object *rows, struct json_object *row,
-				    const char *key, const char *other)
-{
-	for (size_t i = 0; i < length_of(rows); i++) {
-		struct json_object *r = row_of(rows, i);
+/* The rows of the snapshot before, by their member @key. */
+struct earlier {
+	struct json_object *rows;
+	const char *key;
+	struct json_object *index; /* key: row; NULL until a row is not at its former place */
+};
 
-		if (!strcmp(json_text(r, key, ""), json_text(row, key, "")) &&
-		    (!other || !strcmp(json_text(r, other, ""), json_text(row, other, ""))))
-			return r;
-	}
-	return NULL;
+static void make_index(struct earlier *e)
+{
+	e->index = json_object_new_object();
+	for (size_t i = 0; i < length_of(e->rows); i++)
+		json_object_object_add(e->index, json_text(row_of(e->rows, i), e->key, ""),
+				       json_object_get(row_of(e->rows, i)));
+}
+
+/* Returns what row @i, @row, was before, or NULL.  Rows mostly keep their place. */
+static struct json_object *earlier_row(struct earlier *e, size_t i, struct json_object *row)
+{
+	const char *name = json_text(row, e->key, "");
+
+	if (i < length_of(e->rows) && !strcmp(json_text(row_of(e->rows, i), e->key, ""), name))
+		return row_of(e->rows, i);
+	if (!e->index)
+		make_index(e);
+	return json_member(e->index, name);
 }
 
 /* Returns the growth of the counter @key, -1 if unknown. */
@@ -271,28 +284,31 @@ struct json_object *top_frame(struct json_object *before, struct json_object *no
 	double seconds = before ? growth(before, now, "time_ns") / 1e9 : -1;
 	struct json_object *o = json_object_new_object(), *cgroups = json_object_new_array();
 	struct json_object *devices = json_object_new_array(), *donors = json_object_new_array();
-	struct json_object *from = json_member(now, "cgroups"), *was;
+	struct json_object *from = json_member(now, "cgroups");
+	struct earlier cgroup = { json_member(before, "cgroups"), "path", NULL };
+	struct earlier device = { json_member(before, "devices"), "name", NULL };
 
 	put_known(o, "seconds", seconds);
 	put_copy(o, "wall_s", now, "wall_s");
 	json_object_object_add(o, "ebbd", daemon_row(json_member(before, "ebbd"),
 						     json_member(now, "ebbd"), length_of(from),
 						     seconds));
-	was = json_member(before, "cgroups");
 	for (size_t i = 0; i < length_of(from); i++)
 		if (strstr(json_text(row_of(from, i), "name", ""), wish->filter))
-			json_object_array_add(cgroups, cgroup_row(same_row(was, row_of(from, i), "path", NULL),
-								  row_of(from, i), seconds));
+			json_object_array_add(cgroups,
+					      cgroup_row(earlier_row(&cgroup, i, row_of(from, i)),
+							 row_of(from, i), seconds));
 	json_object_object_add(o, "cgroups", sorted(cgroups, wish));
 	from = json_member(now, "devices");
-	was = json_member(before, "devices");
 	for (size_t i = 0; i < length_of(from); i++)
-		json_object_array_add(devices, device_row(same_row(was, row_of(from, i), "name", NULL),
+		json_object_array_add(devices, device_row(earlier_row(&device, i, row_of(from, i)),
 							  row_of(from, i), seconds));
 	json_object_object_add(o, "devices", devices);
 	from = json_member(now, "donors");
 	for (size_t i = 0; i < length_of(from); i++)
 		json_object_array_add(donors, donor_row(row_of(from, i)));
 	json_object_object_add(o, "donors", donors);
+	json_object_put(cgroup.index);
+	json_object_put(device.index);
 	return o;
 }

@@ -16,8 +16,11 @@
 
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
+#include "lib/host/cgroup_walk.h"
 #include "ebbctl/process.h"
 #include "program.h"
+
+#define KILL_MS 1000
 
 int program_block_signals(struct program *p, struct error *e)
 {
@@ -231,17 +234,32 @@ void program_close(struct program *p)
 	p->pidfd = p->failed = p->signals = -1;
 }
 
-static int signal_all(const struct cgroup_ref *c, int sig)
+struct signalling {
+	int signal, n; /* processes that took it */
+};
+
+static int signal_one(const char *dir, void *data)
 {
+	struct signalling *s = data;
 	_cleanup_file_ FILE *f = NULL;
 	char path[PATH_MAX + 16];
-	int pid, n = 0;
+	int pid;
 
-	snprintf(path, sizeof(path), "%s/cgroup.procs", c->path);
+	snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
 	f = fopen(path, "re");
+	/* 0: of another PID namespace; kill(2) would take it for the own process group. */
 	while (f && fscanf(f, "%d", &pid) == 1)
-		n += kill(pid, sig) == 0;
-	return n;
+		s->n += pid > 0 && kill(pid, s->signal) == 0;
+	return 0;
+}
+
+/* The scope is delegated: the program may have moved processes to cgroups below it. */
+static int signal_all(const struct cgroup_ref *c, int sig)
+{
+	struct signalling s = { .signal = sig };
+
+	cgroup_walk(c->path, signal_one, &s);
+	return s.n;
 }
 
 int program_clear_cgroup(const struct cgroup_ref *c, int grace_ms)
@@ -251,7 +269,8 @@ int program_clear_cgroup(const struct cgroup_ref *c, int grace_ms)
 
 	for (int ms = 0; n && ms < grace_ms && signal_all(c, 0); ms += 20)
 		nanosleep(&tick, NULL);
-	if (n)
-		signal_all(c, SIGKILL);
+	/* Again for those that were forked meanwhile. */
+	for (int ms = 0; n && ms < KILL_MS && signal_all(c, SIGKILL); ms += 20)
+		nanosleep(&tick, NULL);
 	return n;
 }

@@ -81,8 +81,8 @@ int program_wait(struct program *p, struct program_end *end, struct error *e);
 void program_close(struct program *p);
 
 /*
- * Sends SIGTERM, and SIGKILL after @grace_ms, to every process in @c.  Returns the number
- * of processes.
+ * Sends SIGTERM, and SIGKILL after @grace_ms, to every process in @c and below.  Returns the
+ * number of processes that got SIGTERM.
  */
 int program_clear_cgroup(const struct cgroup_ref *c, int grace_ms);
 

@@ -8,6 +8,7 @@
 #include "ebbctl/device/list.h"
 #include "ebbctl/device/scope_all.h"
 #include "ebbctl/device/swaps.h"
+#include "lib/base/cleanup.h"
 #include "lib/base/json.h"
 #include "lib/control/control.h"
 #include "lib/host/cgroup.h"
@@ -48,11 +49,16 @@ static int prepare(struct run *run, struct error *e)
 	const struct run_options *o = run->o;
 	uint64_t memory = o->donor_memory;
 	struct error no_daemon = { 0 };
-	bool daemon = o->no_track || daemon_runs(&no_daemon), device = device_is_on();
+	bool daemon, device;
 
 	/* Without a limit nothing is swapped out. */
 	if (!o->mem)
 		return 0;
+	run->lock = services_use(&run->program, e);
+	if (run->lock < 0)
+		return run->lock;
+	daemon = o->no_track || daemon_runs(&no_daemon);
+	device = device_is_on();
 	if (o->start) {
 		uint64_t half = memory_available() / 2;
 
@@ -252,6 +258,7 @@ int run_begin(struct run *run, char **argv, struct error *e)
 {
 	int r = program_block_signals(&run->program, e);
 
+	run->lock = -1;
 	if (r)
 		return r;
 	if (run->o->watch) {
@@ -271,6 +278,7 @@ int run_begin(struct run *run, char **argv, struct error *e)
 void run_end(struct run *run)
 {
 	struct error e = { 0 };
+	char command[128];
 
 	if (run->recording)
 		stop_recording(run);
@@ -283,16 +291,19 @@ void run_end(struct run *run)
 		if (n)
 			fprintf(stderr, "ebbctl: ended %d processes that the program left behind; use --keep to keep them\n",
 				n);
-		/* systemd may have removed the empty scope. */
-		if (cgroup_remove(&run->cgroup, *run->scope ? NULL : &e) && e.code)
+		/* Succeeds if systemd has removed the empty scope. */
+		if (cgroup_remove(&run->cgroup, &e))
 			fprintf(stderr, "ebbctl: %s\n", e.text);
 		scope_apply_all(NULL);
 	}
 	e = (struct error){ 0 };
-	if (run->o->keep && (run->started.daemon || run->started.device))
-		fprintf(stderr, "ebbctl: --keep: services of --start still run; end them with \"ebbctl device destroy " STARTED_DEVICE "\"\n");
-	else if (started_end(&run->started, &e))
+	if (!run->o->keep && started_end(&run->started, run->lock, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);
+	if (started_any(&run->started))
+		fprintf(stderr, "ebbctl: services of --start still run; when they are not needed any more, run \"%s\"\n",
+			started_format(&run->started, command, sizeof(command)));
+	close_fdp(&run->lock);
+	run->lock = -1;
 	json_object_put(run->summary);
 	run->summary = NULL;
 	program_restore_pipe(&run->program);

@@ -23,6 +23,7 @@ struct run {
 	struct program program;
 	struct program_end end;
 	struct started started;
+	int lock;                   /* of services_use(), or -1 */
 	struct cgroup_ref cgroup;
 	char scope[64];             /* systemd scope of the cgroup, or "" */
 	bool created, attached, recording;

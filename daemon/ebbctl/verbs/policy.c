@@ -198,11 +198,7 @@ static int run_load(int argc, char **argv, void *options, struct error *e)
 
 static void print_unloaded(struct json_object *o)
 {
-	const char *declared = json_text(o, "declared", NULL);
-
 	printf("%s: unloaded\n", json_text(o, "name", "?"));
-	if (declared)
-		printf("%s still names it; ebbd cannot start with that configuration\n", declared);
 }
 
 static int run_unload(int argc, char **argv, void *options, struct error *e)
@@ -237,7 +233,7 @@ const struct command command_policy_load = {
 
 const struct command command_policy_unload = {
 	POLICY_COMMAND, .action = "unload", .arguments = "POLICY",
-	.help = "Unload a policy that is not attached", .run = run_unload,
+	.help = "Unload a policy that is neither attached nor configured", .run = run_unload,
 	.min_args = 1, .max_args = 1,
 };
 

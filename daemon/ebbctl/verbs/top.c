@@ -168,6 +168,7 @@ static int run_live(const struct top_options *o, const struct top_wish *wish, st
 {
 	struct live l = { .wish = *wish, .interval = o->interval, .parts = TOP_ALL };
 	uint64_t left = o->count;
+	bool changed = true;        /* since the last draw() */
 	int r;
 
 	snprintf(l.filter, sizeof(l.filter), "%s", wish->filter);
@@ -179,13 +180,17 @@ static int run_live(const struct top_options *o, const struct top_wish *wish, st
 	while (!r && !l.ending && !process_interrupted()) {
 		int key;
 
-		draw(&l);
+		if (changed)
+			draw(&l);
 		key = top_screen_key(l.screen, SLICE_MS);
-		if (key != TOP_KEY_NONE)
+		/* A resize is a key. */
+		changed = key != TOP_KEY_NONE;
+		if (changed)
 			obey(&l, key);
 		if (l.paused || now_ns() < l.next)
 			continue;
 		r = look(&l, e);
+		changed = true;
 		l.ending |= left && !--left;
 	}
 	top_screen_close(&l.screen);

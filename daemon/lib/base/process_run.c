@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ int process_run(const char *const *argv, char *output, size_t size, struct error
 	if (pid == 0) {
 		dup2(fds[1], 1);
 		dup2(fds[1], 2);
+		/* exec keeps an ignored signal ignored. */
+		signal(SIGPIPE, SIG_DFL);
 		setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
 		execvp(argv[0], (char *const *)argv);
 		dprintf(2, "%s", strerror(errno));

@@ -8,7 +8,8 @@
 
 /*
  * Runs @argv from the system's directories to its end.  Its output goes to @output
- * (NUL-terminated) unless NULL.  Fails unless its exit status is 0.
+ * (NUL-terminated) unless NULL.  SIGPIPE has its default action there.  Fails unless its exit
+ * status is 0.
  */
 int process_run(const char *const *argv, char *output, size_t size, struct error *e);
 

@@ -12,6 +12,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
+#include "lib/base/log.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
 #include "cgroup.h"
@@ -92,36 +93,46 @@ static bool is_changed(struct json_object *list, const char *dir, bool v2)
 	return false;
 }
 
-static void set(struct scope *s, const char *dir, const char *value)
+/* A cgroup that was removed, or lost its memory controller, has no limit: that is no error. */
+static int unless_gone(int r)
+{
+	return r == -ENOENT || r == -ENODEV ? 0 : r;
+}
+
+static int set(struct scope *s, const char *dir, const char *value)
 {
 	const char *mount = cgroup_memory_mount(NULL);
 	uint64_t bytes = strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX;
 
 	if (!mount || access(dir, F_OK) < 0)
-		return;
+		return 0;
 	/* systemd would restore its own value at the next reload. */
 	if (s->v2 && !s->silent)
 		s->silent = transient_swap_max(dir + strlen(mount), bytes) == -ETIMEDOUT;
-	file_write(knob(dir, s->v2), value);
+	return unless_gone(file_write(knob(dir, s->v2), value));
 }
 
-/* Stores the value of @dir in @value; returns false if it has none. */
-static bool get(const struct scope *s, const char *dir, char *value, size_t size)
+/* Stores the value of @dir in @value.  Returns 0 or -errno. */
+static int get(const struct scope *s, const char *dir, char *value, size_t size)
 {
-	if (file_read(knob(dir, s->v2), value, size) <= 0)
-		return false;
+	ssize_t n = file_read(knob(dir, s->v2), value, size);
+
+	if (n <= 0)
+		return n ? (int)n : -ENODATA;
 	value[strcspn(value, "\n")] = '\0';
-	return true;
+	return 0;
 }
 
-/* An administrator may have set another limit meanwhile. */
-static void restore(struct scope *s, struct json_object *change)
+/* Leaves another limit, which an administrator has set meanwhile. */
+static int restore(struct scope *s, struct json_object *change)
 {
 	const char *dir = json_text(change, "dir", "");
 	char now[64];
+	int r = get(s, dir, now, sizeof(now));
 
-	if (get(s, dir, now, sizeof(now)) && !strcmp(now, LIMITED))
-		set(s, dir, json_text(change, "old", "max"));
+	if (r)
+		return unless_gone(r);
+	return strcmp(now, LIMITED) ? 0 : set(s, dir, json_text(change, "old", "max"));
 }
 
 static void add_change(struct json_object *list, const char *dir, const char *old)
@@ -152,7 +163,7 @@ static int add_inherited(const char *dir, void *data)
 	const char *old = old_value(s->changes, dir, (size_t)(strrchr(dir, '/') - dir));
 	char now[64];
 
-	if (old && !old_value(s->changes, dir, strlen(dir)) && get(s, dir, now, sizeof(now)) &&
+	if (old && !old_value(s->changes, dir, strlen(dir)) && !get(s, dir, now, sizeof(now)) &&
 	    !strcmp(now, LIMITED))
 		add_change(s->changes, dir, old);
 	return 0;
@@ -197,7 +208,7 @@ static int plan(const char *dir, void *data)
 	char old[64];
 
 	if (strlen(dir) <= s->root || is_kept(s, dir) || is_changed(s->changes, dir, s->v2) ||
-	    is_changed(s->planned, dir, s->v2) || !get(s, dir, old, sizeof(old)))
+	    is_changed(s->planned, dir, s->v2) || get(s, dir, old, sizeof(old)))
 		return 0;
 	/* On version 1, to tell it from a cgroup that is created later. */
 	if (strcmp(old, LIMITED) || !s->v2)
@@ -205,22 +216,55 @@ static int plan(const char *dir, void *data)
 	return 0;
 }
 
-/* Restores cgroups that have been attached since; others stay in the list while they exist. */
-static void release(struct scope *s)
+/* Cgroups whose limit could not be written. */
+struct failures {
+	const char *dir; /* one of them */
+	int n, code;     /* its -errno */
+};
+
+static void count_failure(struct failures *f, const char *dir, int code)
+{
+	if (!f->n++) {
+		f->dir = dir;
+		f->code = code;
+	}
+}
+
+static int cannot_restore(const struct scope *s, const struct failures *f, const char *device,
+			  const char *remedy, struct error *e)
+{
+	return fail(e, f->code,
+		    "device %s: cannot restore memory.%s of %d cgroup%s, such as %.200s: %s; %s",
+		    device, s->v2 ? "swap.max" : "swappiness", f->n, f->n == 1 ? "" : "s", f->dir,
+		    strerror(-f->code), remedy);
+}
+
+/*
+ * Restores cgroups that have been attached since.  Others stay in the list while they exist, and
+ * those that cannot be restored.
+ */
+static int release(struct scope *s, const char *device, struct error *e)
 {
 	struct json_object *left = json_object_new_array();
+	struct failures failed = { .n = 0 };
+	int r;
 
 	for (size_t i = 0; i < json_object_array_length(s->changes); i++) {
 		struct json_object *o = json_object_array_get_idx(s->changes, i);
 		const char *dir = json_text(o, "dir", "");
 
-		if (is_kept(s, dir))
-			restore(s, o);
-		else if (access(dir, F_OK) == 0)
+		r = is_kept(s, dir) ? restore(s, o) : 0;
+		if (r)
+			count_failure(&failed, dir, r);
+		if (r || (!is_kept(s, dir) && access(dir, F_OK) == 0))
 			json_object_array_add(left, json_object_get(o));
 	}
+	r = failed.n ? cannot_restore(s, &failed, device,
+				      "attach the policy again as root, or programs there cannot swap",
+				      e) : 0;
 	json_object_put(s->changes);
 	s->changes = left;
+	return r;
 }
 
 static void keep_attached(struct scope *s, struct json_object *status)
@@ -236,19 +280,35 @@ static void keep_attached(struct scope *s, struct json_object *status)
 	}
 }
 
-/* Records the planned limits, then sets them. */
+/* Records the planned limits, sets them, and forgets those that could not be set. */
 static int limit(struct scope *s, const char *device, struct error *e)
 {
-	size_t n = json_object_array_length(s->planned);
+	size_t n = json_object_array_length(s->planned), at = json_object_array_length(s->changes);
+	struct failures failed = { .n = 0 };
 	int r;
 
 	for (size_t i = 0; i < n; i++)
 		json_object_array_add(s->changes,
 				      json_object_get(json_object_array_get_idx(s->planned, i)));
 	r = save(device, s->changes, e);
-	for (size_t i = 0; !r && i < n; i++)
-		set(s, json_text(json_object_array_get_idx(s->planned, i), "dir", ""), LIMITED);
-	return r;
+	if (r)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		const char *dir = json_text(json_object_array_get_idx(s->planned, i), "dir", "");
+
+		r = set(s, dir, LIMITED);
+		if (!r) {
+			at++;
+			continue;
+		}
+		count_failure(&failed, dir, r);
+		json_object_array_del_idx(s->changes, at, 1);
+	}
+	if (!failed.n)
+		return 0;
+	log_warn("device %s: cannot limit %d cgroup%s, such as %.200s: %s; run ebb as root, or its programs use the device",
+		 device, failed.n, failed.n == 1 ? "" : "s", failed.dir, strerror(-failed.code));
+	return save(device, s->changes, e);
 }
 
 int scope_apply(const char *device, const char *extra, enum scope_caller caller, struct error *e)
@@ -258,11 +318,11 @@ int scope_apply(const char *device, const char *extra, enum scope_caller caller,
 	const char *mount = cgroup_memory_mount(&s.v2);
 	_cleanup_close_ int lock = lock_scopes(caller, e);
 	bool first;
-	int r;
+	int r, released;
 
 	if (lock < 0)
 		return lock;
-	first = access(scope_file(device), F_OK) < 0;
+	first = !scope_has_limits(device);
 	/* `device destroy` undoes the limits before it removes the device's record. */
 	if (first && caller == SCOPE_DAEMON)
 		return 0;
@@ -276,11 +336,11 @@ int scope_apply(const char *device, const char *extra, enum scope_caller caller,
 	s.root = mount ? strlen(mount) : 0;
 	s.planned = json_object_new_array();
 	add_later_ones(&s);
-	release(&s);
+	released = release(&s, device, e);
 	/* While ebbd is unresponsive or restarts, any cgroup may be attached. */
 	if (status || first)
 		cgroup_each(plan, &s);
-	r = limit(&s, device, e);
+	r = limit(&s, device, e) ?: released;
 	if (!r && !status && !first)
 		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
 			      "device %s: ebbd does not answer, so that --scope attached limits no more cgroups; attach or detach a cgroup once ebbd runs",
@@ -291,12 +351,20 @@ int scope_apply(const char *device, const char *extra, enum scope_caller caller,
 	return r;
 }
 
+bool scope_has_limits(const char *device)
+{
+	return access(scope_file(device), F_OK) == 0;
+}
+
 int scope_undo(const char *device, struct error *e)
 {
 	_cleanup_close_ int lock = -1;
 	struct scope s = { .n = 0 };
+	struct failures failed = { .n = 0 };
+	char remedy[128];
+	int r = 0;
 
-	if (access(scope_file(device), F_OK) < 0)
+	if (!scope_has_limits(device))
 		return 0;
 	lock = lock_scopes(SCOPE_COMMAND, e);
 	if (lock < 0)
@@ -306,10 +374,21 @@ int scope_undo(const char *device, struct error *e)
 		return -EUCLEAN;
 	cgroup_memory_mount(&s.v2);
 	add_later_ones(&s);
-	for (size_t i = 0; i < json_object_array_length(s.changes); i++)
-		restore(&s, json_object_array_get_idx(s.changes, i));
+	for (size_t i = json_object_array_length(s.changes); i-- > 0;) {
+		struct json_object *o = json_object_array_get_idx(s.changes, i);
+
+		r = restore(&s, o);
+		if (r)
+			count_failure(&failed, json_text(o, "dir", ""), r);
+		else
+			json_object_array_del_idx(s.changes, i, 1);
+	}
+	snprintf(remedy, sizeof(remedy), "run \"ebbctl device destroy %.31s\" again as root", device);
+	r = failed.n ? cannot_restore(&s, &failed, device, remedy, e) : 0;
+	if (failed.n)
+		save(device, s.changes, NULL);
 	json_object_put(s.changes);
-	if (unlink(scope_file(device)) < 0 && errno != ENOENT)
-		return fail(e, errno, "%s: cannot remove: %s", scope_file(device), strerror(errno));
-	return 0;
+	if (!r && unlink(scope_file(device)) < 0 && errno != ENOENT)
+		r = fail(e, errno, "%s: cannot remove: %s", scope_file(device), strerror(errno));
+	return r;
 }

@@ -10,6 +10,8 @@
 #ifndef EBB_SCOPE_H
 #define EBB_SCOPE_H
 
+#include <stdbool.h>
+
 #include "lib/base/error.h"
 
 /*
@@ -21,11 +23,18 @@ enum scope_caller { SCOPE_COMMAND, SCOPE_DAEMON };
 /*
  * Updates the limits to the cgroups attached now according to ebbd, and @extra (a cgroup
  * directory that is being attached, or NULL).  While ebbd is unresponsive, only the first
- * call adds limits; later ones fail with EXIT_NO_DAEMON.
+ * call adds limits; later ones fail with EXIT_NO_DAEMON.  Warns of cgroups whose limit cannot be
+ * set, and fails if that of an attached one cannot be restored.
  */
 int scope_apply(const char *device, const char *extra, enum scope_caller caller, struct error *e);
 
-/* Restores every value; succeeds when there is none. */
+/*
+ * Restores every value; succeeds when there is none.  Values that cannot be restored stay stored
+ * for another call, and are an error.
+ */
 int scope_undo(const char *device, struct error *e);
+
+/* Returns whether values are stored. */
+bool scope_has_limits(const char *device);
 
 #endif

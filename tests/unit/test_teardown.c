@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A device whose limits of cgroups cannot be restored: it is found until they are. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ebbctl/device/teardown.h"
+#include "lib/base/files.h"
+#include "lib/base/paths.h"
+#include "lib/host/scope.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+static char dir[] = "/tmp/ebb-test-teardown-XXXXXX";
+static int undo_result;
+
+int __wrap_scope_undo(const char *device, struct error *e)
+{
+	return undo_result;
+}
+
+bool __wrap_scope_has_limits(const char *device)
+{
+	return undo_result != 0;
+}
+
+static int setup(void **state)
+{
+	return !mkdtemp(dir) || setenv("EBB_RUN_DIR", dir, 1) || file_make_dirs(ebb_device_dir(), 0700);
+}
+
+static int teardown(void **state)
+{
+	return rmdir(ebb_device_dir()) || rmdir(dir);
+}
+
+static void limits_that_are_left_are_a_part_of_the_device(void **state)
+{
+	const struct swapoff_options o = { 1000, PATIENCE_TO_THE_END, SWAPOFF_QUIET, NULL };
+	struct device_record d;
+	struct error e = { 0 };
+
+	assert_int_equal(file_replace(ebb_device_record("x"), "{}"), 0);
+	assert_int_equal(device_find("x", &d, &e), 0);
+	undo_result = -EACCES;
+	assert_int_equal(device_teardown(&d, &o, &e), -EACCES);
+	/* With it, ebbd would apply the scope of a device that no longer exists. */
+	assert_int_equal(access(ebb_device_record("x"), F_OK), -1);
+	assert_int_equal(device_find("x", &d, &e), 0);
+	undo_result = 0;
+	assert_int_equal(device_teardown(&d, &o, &e), 0);
+	assert_int_equal(device_find("x", &d, &e), -ENOENT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(limits_that_are_left_are_a_part_of_the_device),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
