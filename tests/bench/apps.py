@@ -25,8 +25,6 @@ MODES = ("kernel", "zram", "zswap", "ebb", "zswap+ebb")
 POLICY = {"kernel": "none", "ebb": "auto", "zswap+ebb": "auto"} # others do not use ebb's device
 AGAINST = {"kernel": "kernel readahead", "zram": "zram", "zswap": "zswap over a disk file",
            "ebb": "ebb alone"}
-# ebb does harm if the whole interval is below this share of the kernel's speed.
-HARM = 0.98
 SMALLEST = 16 << 20
 ZRAM_FIRST = 32767
 OOM_TRIES = 3
@@ -143,8 +141,7 @@ def row_against(program, percent, taken, count, mode, ours):
     return measure.row(
         f"{program.workload.name}, {percent} %, {count} CPU{with_zswap} against {mode}", params,
         [o.seconds for o in taken[mode]], [o.seconds for o in taken[ours]], "s",
-        f"interval not below {HARM}" if judged else None,
-        (lambda ratio, low, high: (high or ratio) >= HARM) if judged else None)
+        *(measure.not_below(measure.HARM) if judged else ()))
 
 
 def rows_of(program, percent, taken, count):

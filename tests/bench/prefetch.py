@@ -75,8 +75,7 @@ def rows_of(c):
             continue
         aim, met = None, None
         if mode == c.judged() and c.load.kind == loads.HARMLESS:
-            aim = "interval includes 1 or better"
-            met = lambda ratio, low, high: (high or ratio) >= 1
+            aim, met = measure.not_below(measure.HARM)
         elif mode == c.judged() and target:
             aim, met = f">= {target}", lambda ratio, low, high: ratio >= target
         rows.append(c.row(mode, c.title(), aim, met))

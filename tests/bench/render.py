@@ -26,6 +26,8 @@ RESULTS = road.REPO / "docs" / "results"
 PAGE = "README.md"
 ROW = ("name", "params", "baseline", "ebb", "unit", "ratio", "low", "high", "runs", "target", "met")
 MACHINE = ("cpu", "cpus", "virtual", "memory_mib")
+# A target of no harm, also as earlier results named it.
+NO_HARM = re.compile(f"(?:{measure.NOT_BELOW}|interval includes )([\\d.]+)(?: or better)?")
 NEITHER = {True: "complete", False: "options not recorded"}
 INTRODUCTION = """# Benchmark results
 
@@ -35,6 +37,11 @@ A ratio above 1 means that ebb is better, unless the benchmark says otherwise. V
 intervals are 95 % confidence intervals: see [the method](../benchmarks.md#method). The tables show
 rows that have a target, missed ones included. `KERNEL/NAME.json` has all rows, with coverage, CPU
 time and parameters.
+
+*Interval not below 0.98* and the like: met if the whole interval is at or above that number, missed
+if all of it is below, otherwise **not decided**: noise neither meets nor misses a target. Without an
+interval neither it nor a target of bench-heap is decided. This page applies these rules also to
+results measured before them, whose JSON may say `met`.
 
 Compare ratios between machines, not times: donor, program and ebb share one machine.
 """
@@ -155,7 +162,7 @@ def line(*cells):
 
 
 def verdict(row):
-    return {True: "met", False: "**missed**", None: ""}[row["met"]]
+    return measure.verdict(row).replace("missed", "**missed**")
 
 
 def table(head, rows):
@@ -163,9 +170,24 @@ def table(head, rows):
 
 
 def targets(told):
-    """Returns (judged rows, missed rows)."""
-    return ([r for r in told["rows"] if r["met"] is not None],
+    """Returns (rows with a target, missed rows)."""
+    return ([r for r in told["rows"] if r["target"]],
             [r for r in told["rows"] if r["met"] is False])
+
+
+def judged_again(told):
+    """
+    Returns the result with `met` by today's rules.  Earlier ones counted any interval that reached
+    the bound as no harm, and one replay of bench-heap as a measurement.
+    """
+    rows = [dict(row) for row in told["rows"]]
+    for row in rows:
+        bound = NO_HARM.fullmatch(row["target"] or "")
+        if bound:
+            row["met"] = measure.decided(float(bound[1]), row["low"], row["high"])
+        elif row["low"] is None and "baseline_is" in row["params"]:
+            row["met"] = None
+    return {**told, "rows": rows}
 
 
 def whole(run):
@@ -222,14 +244,14 @@ def programs(told):
 
 
 def section(bench, told):
-    judged, missed = targets(told)
+    judged = targets(told)[0]
     lines = [f"### {bench.goal}", "", bench.question[0].upper() + bench.question[1:]]
     if bench.method:
         page = "../benchmarks.md" if bench.method == "method" else "../../tests/bench/methods.md"
         lines[-1] += f" [Method]({page}#{bench.method})."
     if bench.ratio:
         lines[-1] += f" Ratio: {bench.ratio}."
-    lines += ["", f"{len(judged) - len(missed)} of {len(judged)} targets met.", ""]
+    lines += ["", f"{measure.summary(judged)}.", ""]
     if bench.name == "apps":
         lines += programs(told)
     return lines + table(("what", "baseline", "ebb", "unit", "ratio", "95 % interval", "runs", "target", ""), [
@@ -247,9 +269,8 @@ def machine_line(found):
 def overview(found):
     rows = []
     for bench, told in found.items():
-        judged, missed = targets(told)
-        rows.append((bench.name, len(told["rows"]),
-                     f"{len(judged) - len(missed)} of {len(judged)}" if judged else "none set",
+        met = measure.summary(told["rows"]).replace(" targets met", "")
+        rows.append((bench.name, len(told["rows"]), "none set" if met == "no targets" else met,
                      when(told), told.get("commit") or "not recorded", took(told), parts(told)))
     return table(("benchmark", "rows", "targets met", "measured", "commit", "took", "not complete"), rows)
 
@@ -274,16 +295,16 @@ def machine(name, found):
 
 def render(results):
     """Writes the page of all machines below @results, the machine with most benchmarks first."""
-    kept = {path.parent: results_in(path.parent) for path in sorted(results.glob("*/*.json"))}
+    kept = {path.parent: {b: judged_again(t) for b, t in results_in(path.parent).items()}
+            for path in sorted(results.glob("*/*.json"))}
     if not any(kept.values()):
         return False
     order = sorted((d for d in kept if kept[d]), key=lambda d: (-len(kept[d]), d.name))
     lines = [INTRODUCTION, *(line_ for d in order for line_ in machine(d.name, kept[d]))]
     (results / PAGE).write_text("\n".join(lines).rstrip("\n") + "\n")
-    judged = [r for d in order for told in kept[d].values() for r in targets(told)[0]]
-    missed = sum(not r["met"] for r in judged)
-    road.say(f"{results / PAGE}: {len(order)} machines, {len(judged) - missed} of {len(judged)} "
-             f"targets met, {missed} missed")
+    rows = [r for d in order for told in kept[d].values() for r in told["rows"]]
+    missed = sum(r["met"] is False for r in rows)
+    road.say(f"{results / PAGE}: {len(order)} machines, {measure.summary(rows)}, {missed} missed")
     return True
 
 

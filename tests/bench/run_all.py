@@ -221,10 +221,8 @@ class All:
         except (OSError, ValueError, KeyError):
             return "FAILED: it wrote no result"
         missed = [r["name"] for r in rows if r["met"] is False]
-        judged = sum(r["met"] is not None for r in rows)
-        text = f"{len(rows)} rows, " + (f"{judged - len(missed)} of {judged} targets met" if judged
-                                        else "no targets")
-        return text + "".join(f"\n{'':>24}MISSED {name}" for name in missed)
+        return f"{len(rows)} rows, {measure.summary(rows)}" + \
+            "".join(f"\n{'':>24}MISSED {name}" for name in missed)
 
 
 def parse():

@@ -21,11 +21,16 @@ import machine
 sys.path.insert(0, str(machine.REPO / "tests" / "bench"))
 import account
 import advise
+import apps
 import benches
+import contest
 import cost
 import cost_guest
 import kept
+import loads
 import measure
+import prefetch
+import scan
 from render import runs_of, wrong
 import workloads
 
@@ -324,6 +329,53 @@ def test_predicted_misses_are_judged(said, counted, met):
     told = advise.misses_row(SimpleNamespace(name="x"), size_of("auto", said), ANSWER,
                              outcomes(counted, 1, 1, 1), 0)
     assert told["met"] is met and told["ebb"] == said and told["baseline"] == counted
+
+
+# Noise neither meets nor misses a target of no harm; a clear gain is none.
+@pytest.mark.parametrize("ratios, met", [
+    ((1.0, 1.001, 0.999), True), ((1.5, 1.51, 1.49), True), ((0.9, 0.901, 0.899), False),
+    ((0.5, 2.0, 1.0), None), ((1.0, 0.95, 0.99), None), ((1.0,), None), ((0.5,), None)])
+def test_no_harm_is_decided_by_the_whole_interval(ratios, met):
+    text, decide = measure.not_below(measure.HARM)
+    told = measure.row("x", {}, list(ratios), [1.0] * len(ratios), "s", text, decide)
+    assert told["target"] == "interval not below 0.98" and told["met"] is met
+    word = {True: "met", False: "missed", None: "not decided"}[met]
+    assert measure.verdict(told) == word
+    assert measure.verdict({**told, "target": None, "met": None}) == ""
+
+
+def scanned(pattern, readahead, ebb):
+    """Rows of bench-scan with these times, the same for both of the kernel's settings."""
+    stats = {"misses": 1000, "prefetched": 0, "coverage": 1.0, "accuracy": 1.0}
+    ran = [SimpleNamespace(stats=stats, cpu=0.1)] * len(ebb)
+    rows = scan.rows_of(pattern, None, {"readahead 3": readahead, "readahead 0": readahead, "ebb": ebb}, ran)
+    return next(r for r in rows if r["target"] and "against" in r["name"])
+
+
+def loaded(kernel, ebb):
+    """The judged row of bench-prefetch of a program that nothing can help."""
+    def runs(seconds):
+        return [contest.Run(s, dict.fromkeys(contest.COUNTED, 0), 0.1) for s in seconds]
+    load = next(x for x in loads.ALL if x.kind == loads.HARMLESS)
+    c = contest.Contest(SimpleNamespace(size=1 << 30), load, 64, 50, {"auto"})
+    c.runs = {contest.KERNEL[0]: runs(kernel), contest.Mode("auto", "auto", "auto"): runs(ebb)}
+    return next(r for r in prefetch.rows_of(c) if "against" in r["name"])
+
+
+def ran(kernel, ebb):
+    """The judged row of bench-apps."""
+    program = SimpleNamespace(workload=SimpleNamespace(name="sort"), peak=64 << 20)
+    taken = {mode: [SimpleNamespace(seconds=s, stats={}, cpu=0.1) for s in some]
+             for mode, some in (("kernel", kernel), ("ebb", ebb))}
+    return apps.row_against(program, 50, taken, 2, "kernel", "ebb")
+
+
+@pytest.mark.parametrize("judged", [lambda *times: scanned("random", *times), loaded, ran])
+def test_what_nothing_can_help_is_judged_by_the_interval(judged):
+    assert judged([2.0, 2.01, 1.99], [1.0, 1.0, 1.0])["met"] is True
+    assert judged([1.0, 1.0, 1.0], [1.2, 1.21, 1.19])["met"] is False
+    assert judged([1.0, 2.0, 1.0], [2.0, 1.0, 1.0])["met"] is None
+    assert judged([1.0], [1.0])["met"] is None
 
 
 @pytest.mark.parametrize("factor, met", [(1.0, True), (1.04, True), (1.06, False)])
@@ -684,6 +736,30 @@ def test_page_shows_machine_and_every_judged_row(build):
     assert "| scan | random: prefetches a miss | <= 0.01 | 0.5 |" in missed and "seq" not in missed
     page = rendered(build, {**SCAN, "rows": [r for r in SCAN["rows"] if r["met"] is not False]})
     assert "No target was missed." in page and "**missed**" not in page
+
+
+@pytest.mark.parametrize("target", ["interval not below 0.98", "interval includes 1",
+                                    "interval includes 1 or better"])
+def test_earlier_results_are_judged_again(build, target):
+    """Whatever they say: an interval that only reaches the bound decides nothing."""
+    rows = [row("clear", 1.2, 1.1, 1.3, target, False), row("noisy", 0.9, 0.5, 1.6, target, True),
+            row("slow", 0.8, 0.7, 0.9, target, True), row("single", 1.2, None, None, target, True)]
+    page = rendered(build, result(*rows))
+    table = section(page, "bench-scan")
+    for name, word in (("clear", "met"), ("noisy", "not decided"), ("slow", "**missed**"),
+                       ("single", "not decided")):
+        assert re.search(rf"^\| {name} .* \| {re.escape(word)} \|$", table, re.M), name
+    assert "1 of 4 targets met, 2 not decided." in table and "| scan | 4 | 1 of 4, 2 not decided |" in page
+    assert "| scan | slow |" in page.split("\nMissed targets:\n")[1].split("\n###")[0]
+    kept_rows = json.loads((build.parent / "results" / KERNEL / "scan.json").read_text())["rows"]
+    assert [r["met"] for r in kept_rows] == [False, True, True, True]      # as measured
+
+
+def test_one_replay_decides_nothing(build):
+    rows = [row("one", 9.0, None, None, ">= 2.5", True, baseline_is="modelled"),
+            row("some", 9.0, 8.0, 10.0, ">= 2.5", True, baseline_is="modelled")]
+    table = section(rendered(build, result(*rows), "heap"), "bench-heap")
+    assert "1 of 2 targets met, 1 not decided." in table
 
 
 def test_incomplete_results_are_marked(build):
