@@ -35,12 +35,38 @@ def paired(baseline, ebb):
     Returns (ratio, low, high): geometric mean of baseline/ebb over adjacent pairs, and its 95 %
     interval by Student's t on the logarithms.  Above 1 ebb is better.
     """
-    logs = [math.log(b / e) for b, e in zip(baseline, ebb, strict=True)]
+    return spread([math.log(b / e) for b, e in zip(baseline, ebb, strict=True)])
+
+
+def spread(logs):
+    """Returns (ratio, low, high) of independent logarithms of ratios; one has no interval."""
     mean = statistics.fmean(logs)
     if len(logs) < 2:
         return math.exp(mean), None, None
     half = t975(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def over_programs(ratios):
+    """
+    Returns (ratio, low, high) over programs, from the mean ratio of each, whatever its number of
+    rounds: rounds of one program are no independent samples of what programs gain.
+    """
+    return spread([math.log(ratio) for ratio in ratios])
+
+
+# What params say of rows whose interval is of over_programs().
+OVER_PROGRAMS = "programs"
+
+
+def by_program(baseline, ebb, programs):
+    """Returns the geometric mean of baseline/ebb of each of the @programs, which name the pairs."""
+    pairs = {}
+    for name, b, e in zip(programs, baseline, ebb, strict=True):
+        pairs.setdefault(name, ([], []))
+        pairs[name][0].append(b)
+        pairs[name][1].append(e)
+    return [paired(*some)[0] for some in pairs.values()]
 
 
 # Least share of the baseline's speed that counts as no harm.
@@ -63,12 +89,17 @@ def not_below(bound):
     return f"{NOT_BELOW}{bound:g}", lambda ratio, low, high: decided(bound, low, high)
 
 
-def row(name, params, baseline, ebb, unit, target=None, met=None):
+def row(name, params, baseline, ebb, unit, target=None, met=None, programs=None):
     """
     @baseline and @ebb are lists of paired runs; smaller is better.  @target is a text; @met
-    decides it from (ratio, low, high), None: not decided.
+    decides it from (ratio, low, high), None: not decided.  @programs: of runs of several programs
+    the name of the program of each pair.
     """
-    ratio, low, high = paired(baseline, ebb)
+    if len(set(programs or ())) > 1:
+        params = {**params, "interval_over": OVER_PROGRAMS}
+        ratio, low, high = over_programs(by_program(baseline, ebb, programs))
+    else:
+        ratio, low, high = paired(baseline, ebb)
     decision = met(ratio, low, high) if met else None
     return {"name": name, "params": params, "baseline": rounded(statistics.median(baseline)),
             "ebb": rounded(statistics.median(ebb)), "unit": unit, "ratio": rounded(ratio),
