@@ -46,7 +46,7 @@ ALL = (
     Bench("guest", 30, "what does a page cost, compared with other kernel and user-space data paths?", "bench-guest",
           "first / second"),
     Bench("latency", 60, "from which device latency on does prefetching pay?", "bench-latency"),
-    Bench("apps", 250, "do real programs gain or lose?", "method"),
+    Bench("apps", 270, "do real programs gain or lose?", "method"),
     Bench("advise", 160, "are the predictions of `ebbctl advise` right?", "bench-advise",
           "misses: predicted / measured; time: fastest policy / advised policy"),
     Bench("prefetch", 180, "which policy recognizes which access pattern, and what is it worth?",

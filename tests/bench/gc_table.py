@@ -101,7 +101,8 @@ def program_misses(run):
 
 COUNTS = ((collector_misses, "collector's misses", FEWER_MISSES),
           (allocator_misses, "allocator's misses", None),
-          (program_misses, "program's own misses", None), (swap_ins, "swap-ins", FEWER_SWAP_INS), (swap_outs, "swap-outs", None))
+          (program_misses, "program's own misses", None), (swap_ins, "swap-ins", FEWER_SWAP_INS),
+          (swap_outs, "swap-outs", None))
 
 
 def pairs_of(cells, base, mode):

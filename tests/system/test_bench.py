@@ -362,12 +362,29 @@ def loaded(kernel, ebb):
     return next(r for r in prefetch.rows_of(c) if "against" in r["name"])
 
 
+def compared(rounds=5, beside=(), **modes):
+    """
+    (rows of bench-apps, modes as run), of a program whose runs take the seconds in @modes, the last
+    of them again and again; None: the OOM killer ends that run.
+    """
+    times, ran = {mode.replace("_", " "): list(some) for mode, some in modes.items()}, []
+
+    def run(r, beside, mode, percent):
+        ran.append(mode)
+        some = times[mode]
+        seconds = some.pop(0) if len(some) > 1 else some[0]
+        if seconds is None:
+            raise measure.road.OutOfMemory("killed")
+        return SimpleNamespace(seconds=seconds, stats={}, cpu=0.1)
+
+    program = SimpleNamespace(workload=SimpleNamespace(name="sort"), peak=64 << 20, run=run)
+    return apps.Comparison(None, beside, program, 50, 2).hold(rounds), ran
+
+
 def ran(kernel, ebb):
     """The judged row of bench-apps."""
-    program = SimpleNamespace(workload=SimpleNamespace(name="sort"), peak=64 << 20)
-    taken = {mode: [SimpleNamespace(seconds=s, stats={}, cpu=0.1) for s in some]
-             for mode, some in (("kernel", kernel), ("ebb", ebb))}
-    return apps.row_against(program, 50, taken, 2, "kernel", "ebb")
+    [told], _ = compared(len(ebb), kernel_3=kernel, kernel_0=[9.0], ebb=ebb)
+    return told
 
 
 @pytest.mark.parametrize("judged", [lambda *times: scanned("random", *times), loaded, ran])
@@ -376,6 +393,48 @@ def test_what_nothing_can_help_is_judged_by_the_interval(judged):
     assert judged([1.0, 1.0, 1.0], [1.2, 1.21, 1.19])["met"] is False
     assert judged([1.0, 2.0, 1.0], [2.0, 1.0, 1.0])["met"] is None
     assert judged([1.0], [1.0])["met"] is None
+
+
+@pytest.mark.parametrize("three, zero, better", [([4.0], [2.0], 0), ([2.0], [4.0], 3),
+                                                 # One slow trial alone rejects no setting.
+                                                 ([9.0, 2.0], [3.0], 3), ([3.0], [2.0, 9.0, 2.0], 0)])
+def test_programs_are_compared_with_the_better_kernel_setting(three, zero, better):
+    [told], modes = compared(kernel_3=three, kernel_0=zero, ebb=[1.0])
+    assert told["name"] == "sort, 50 %, 2 CPU, against kernel" and told["runs"] == 5
+    assert told["params"]["page_cluster"] == better and told["baseline"] == 2
+    # Two trials of each, then the better only.
+    assert [modes.count(f"kernel {n}") for n in (better, 3 - better)] == [5, 2]
+    assert all(len(t) == 2 for t in told["params"]["trial_seconds"].values())
+    [told], modes = compared(1, kernel_3=[3.0], kernel_0=[2.0], ebb=[1.0])
+    assert told["params"]["page_cluster"] == 0 and len(modes) == 3 and told["met"] is None
+
+
+def test_runs_lost_to_the_oom_killer_are_counted_by_mode():
+    [told], _ = compared(kernel_3=[2.0], kernel_0=[3.0], ebb=[None, 1.0, None, None, 1.0])
+    assert told["params"]["oom_kills"] == 3 and told["params"]["oom_kills_baseline"] == 0
+    rows, _ = compared(kernel_3=[None, 2.0], kernel_0=[3.0], ebb=[1.0], zram=[None, 1.0], beside=["zram"])
+    # zram has no second try.
+    assert [(r["params"]["oom_kills"], r["params"]["oom_kills_baseline"]) for r in rows] == [(0, 1)]
+    # A setting that cannot run leaves the other.
+    [told], _ = compared(kernel_3=[None], kernel_0=[3.0], ebb=[1.0])
+    assert told["params"]["page_cluster"] == 0 and list(told["params"]["trial_seconds"]) == ["kernel 0"]
+    for times, name, kills, met in (({"kernel_3": [None], "kernel_0": [None], "ebb": [1.0]}, "kernel", 6, None),
+                                    ({"kernel_3": [None], "kernel_0": [2.0], "ebb": [None]}, "ebb", 3, False)):
+        [told], _ = compared(**times)
+        assert told["name"].endswith(f"OOM killer, {name}") and told["ebb"] == kills and told["met"] is met
+
+
+@pytest.mark.parametrize("three, zero, dropped", [
+    ([1.0], [2.0, 2.0], {"kernel 0"}), ([1.0], [2.0, 1.05], set()), ([1.0], [1.05], set()),
+    # The second trial shows that the other was slow.
+    ([1.0, 1.0], [2.0, 0.5], {"kernel 3"})])
+def test_a_setting_is_dropped_after_two_slow_trials_only(monkeypatch, three, zero, dropped):
+    times = {"kernel 3": list(three), "kernel 0": list(zero)}
+    c = contest.Contest(SimpleNamespace(size=1 << 30), loads.ALL[0], 64, 50, {"auto"})
+    monkeypatch.setattr(c, "one", lambda mode: contest.Run(times[mode.name].pop(0), {}, 0.1))
+    left = c.qualify(list(contest.KERNEL), 5)
+    assert {m.name for m in contest.KERNEL} - {m.name for m in left} == dropped
+    assert not any(times.values()) and c.trial == {"kernel 3": three, "kernel 0": zero}
 
 
 @pytest.mark.parametrize("factor, met", [(1.0, True), (1.04, True), (1.06, False)])
