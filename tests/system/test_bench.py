@@ -27,6 +27,7 @@ import contest
 import cost
 import cost_guest
 import kept
+import latency
 import loads
 import measure
 import prefetch
@@ -308,6 +309,24 @@ def test_rows_measured_again_replace_those_before(tmp_path, monkeypatch):
     assert [(run["knobs"].get("RUNS"), n) for run, n in runs_of(told)] == [("3", 2), (None, 1)]
     told["rows"][0]["measured"] = "1970-01-01T00:00Z"
     assert "row 1: nothing is known of its run" in wrong(told)
+
+
+@pytest.mark.parametrize("points, at, said", [
+    # us of a miss, ratio, lower end of its interval
+    ([(100, 0.5, 0.4), (200, 2.0, 1.5), (300, 3.0, 2.0)], 150, "gains from 150 us on"),
+    ([(100, 1.5, 1.2), (200, 2.0, 1.5)], 100, "gains from the device's own 100 us on"),
+    ([(100, 0.5, 0.4), (200, 0.9, 0.7)], None, "no gain at any latency"),
+    # The gain at 200 us is none from there on.
+    ([(100, 0.5, 0.4), (200, 2.0, 1.5), (300, 0.5, 0.4), (400, 2.0, 1.5)], 350,
+     "gains from 350 us on, and at some below: not monotonic"),
+    ([(100, 1.5, 1.2), (200, 1.4, 0.9), (300, 2.0, 1.5)], 300,
+     "gains from 300 us on, and at some below: not monotonic"),
+    ([(100, 1.5, 1.2), (200, 1.4, 0.9)], None, "gains at some latencies, but not at the largest"),
+    ([(100, 1.5, None), (200, 1.4, None)], None, "not decided: a single run has no interval")])
+def test_gains_from_a_latency_on(points, at, said):
+    rows = [(miss, 0, {"ratio": ratio, "low": low}) for miss, ratio, low in reversed(points)]
+    told = latency.crossover_row(loads.ALL[0], 50, "auto", rows)
+    assert told["ebb"] == (at and pytest.approx(at)) and told["params"]["said"] == said
 
 
 ANSWER = {"seconds": 2.0, "needed": 64 << 20, "recorded": {"memory": 16 << 20, "misses": 900}}
