@@ -21,6 +21,11 @@ class Bench:
     def goal(self):
         return f"bench-{self.name}"
 
+    @property
+    def script(self):
+        """The name of its file in tests/bench."""
+        return "speed.py" if self.name in ("seal", "policy") else f"{self.name.replace('-', '_')}.py"
+
 
 ALL = (
     Bench("seal", 0.2, "how long does it take to seal and open a page, and to compute its MAC?"),

@@ -31,6 +31,7 @@ import latency
 import loads
 import measure
 import prefetch
+import run_all as all_of_them
 import scan
 from render import runs_of, wrong
 import workloads
@@ -189,6 +190,33 @@ def test_goes_on_where_it_was(build):
     time.sleep(0.02)
     (build / "scan.json").touch()
     assert "scan: measured" not in run_all(build, ONLY="scan").stdout
+
+
+@pytest.mark.parametrize("changed, again", [
+    ("build/tests/scan", True), ("build/tests/gc/kv", True), ("build/lib/libebbfar.so.1", True),
+    ("build/policies/auto.bpf.o", True), ("tests/bench/scan.py", True), ("tests/bench/measure.py", True),
+    ("tests/demo/road.py", True), ("tests/harness/parts.py", True), ("tests/demo/programs/reads.py", True),
+    # What unit tests are linked with, and what a scan does not use.
+    ("build/tests/libebb-test.a", False), ("build/policies/native.c", False), ("build/tests/scan.d", False), ("build/tests/unit/test_wire", False),
+    ("tests/bench/render.py", False)])
+def test_what_a_result_must_be_newer_than(tmp_path, changed, again):
+    """Programs, libraries, programs under test and the sources that a benchmark imports."""
+    for name, text in (("build/bin/ebbd", ""), ("tests/bench/scan.py", "import os\nimport measure\n"),
+                       ("tests/bench/measure.py", "if True:\n    import road\n"),
+                       ("tests/demo/road.py", "from parts import Donor\n"), ("tests/harness/parts.py", ""),
+                       (changed, None)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            path.write_text(text)
+        path.touch()
+        os.utime(path, (1, 1) if text is not None else (1000, 1000))
+    [scan_] = [b for b in benches.ALL if b.name == "scan"]
+    assert all_of_them.built(tmp_path / "build" / "bin", scan_, tmp_path / "tests") == (1000 if again else 1)
+
+
+def test_each_benchmark_has_a_file():
+    assert all((BENCH / b.script).exists() for b in benches.ALL)
 
 
 def test_estimates_are_of_the_last_time(build):
