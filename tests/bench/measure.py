@@ -115,6 +115,12 @@ def plain_row(name, params, values, unit, target=None):
             "low": None, "high": None, "runs": len(values), "target": target, "met": None}
 
 
+def at_most(bound, values):
+    """Returns whether positive @values, smaller being better, are at most @bound: see decided()."""
+    _, low, high = paired([bound] * len(values), values)
+    return decided(1, low, high)
+
+
 def share_row(name, params, values, at_least):
     """Returns a row without a baseline: the median of a share, such as coverage, and its bound."""
     known = [v for v in values if v is not None]

@@ -26,6 +26,7 @@ import benches
 import contest
 import cost
 import cost_guest
+import idle
 import kept
 import latency
 import loads
@@ -440,6 +441,33 @@ def test_what_nothing_can_help_is_judged_by_the_interval(judged):
     assert judged([1.0, 1.0, 1.0], [1.2, 1.21, 1.19])["met"] is False
     assert judged([1.0, 2.0, 1.0], [2.0, 1.0, 1.0])["met"] is None
     assert judged([1.0], [1.0])["met"] is None
+
+
+@pytest.mark.parametrize("attach, met", [((1.0, 1.1, 0.9), True), ((11.0, 11.1, 11.2), False),
+                                         ((9.0, 11.0, 10.0), None), ((1.0,), None)])
+def test_idle_values_are_of_several_rounds(monkeypatch, tmp_path, attach, met):
+    """In turn the new or the old build first; a single round decides nothing."""
+    sampled = []
+
+    def sample(build, size):
+        sampled.append(build.parent.name)
+        n = sampled.count(build.parent.name) - 1
+        return (0.5, 0, attach[n] if build == idle.machine.BUILD else 20.0, 3)
+
+    monkeypatch.setattr(idle, "sample", sample)
+    monkeypatch.setattr(idle, "SIZES", [10])
+    monkeypatch.setenv("OLD", str(tmp_path / "old"))
+    monkeypatch.setenv("RUNS", str(len(attach)))
+    rows = {r["name"]: r for r in idle.bench()}
+    new = idle.machine.BUILD.parent.name
+    assert sampled == [new, "old", "old", new, new, "old"][:2 * len(attach)]
+    told = rows["attach, time, 10 cgroups"]
+    assert told["met"] is met and told["runs"] == len(attach) and told["baseline"] == 20
+    assert told["ratio"] > 1 and rows["idle, system calls, 10 cgroups"]["target"] is None
+    monkeypatch.delenv("OLD")
+    sampled.clear()
+    alone = {r["name"]: r for r in idle.bench()}["attach, time, 10 cgroups"]
+    assert sampled == [new] * len(attach) and alone["met"] is met and alone["baseline"] is None
 
 
 @pytest.mark.parametrize("three, zero, better", [([4.0], [2.0], 0), ([2.0], [4.0], 3),
