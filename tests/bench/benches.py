@@ -21,6 +21,11 @@ class Bench:
     def goal(self):
         return f"bench-{self.name}"
 
+    @property
+    def script(self):
+        """The name of its file in tests/bench."""
+        return "speed.py" if self.name in ("seal", "policy") else f"{self.name.replace('-', '_')}.py"
+
 
 ALL = (
     Bench("seal", 0.2, "how long does it take to seal and open a page, and to compute its MAC?"),
@@ -31,7 +36,7 @@ ALL = (
           "another way / libebbdsm"),
     Bench("drift", 3, "how often is a heap wrong about the residency of its pages?", "bench-drift"),
     Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
-    Bench("idle", 6, "what does ebbd cost while a thousand attached cgroups are idle?", "bench-idle"),
+    Bench("idle", 15, "what does ebbd cost while a thousand attached cgroups are idle?", "bench-idle"),
     Bench("neighbour", 6, "how much longer does a miss take beside a program with heavy prefetching?", "method",
           "a miss beside the neighbour / alone"),
     Bench("device", 8, "how long does a page take through the device?", "bench-device",
@@ -40,13 +45,13 @@ ALL = (
           "floor / this mode"),
     Bench("cost-guest", 20, "what does a page take on cgroup v2, and with ublk, by counts?",
           "bench-cost-guest", "first / second"),
-    Bench("heap", 18, "does a heap gain if objects leave it, not pages?", "bench-heap", "swap / far objects"),
+    Bench("heap", 22, "does a heap gain if objects leave it, not pages?", "bench-heap", "swap / far objects"),
     Bench("scan", 15, "what do perfect access patterns gain, and what do random ones lose?",
           "method"),
     Bench("guest", 30, "what does a page cost, compared with other kernel and user-space data paths?", "bench-guest",
           "first / second"),
     Bench("latency", 60, "from which device latency on does prefetching pay?", "bench-latency"),
-    Bench("apps", 250, "do real programs gain or lose?", "method"),
+    Bench("apps", 270, "do real programs gain or lose?", "method"),
     Bench("advise", 160, "are the predictions of `ebbctl advise` right?", "bench-advise",
           "misses: predicted / measured; time: fastest policy / advised policy"),
     Bench("prefetch", 180, "which policy recognizes which access pattern, and what is it worth?",

@@ -17,8 +17,9 @@ import measure
 import road
 from road import parts
 
-# A trial's mode that takes longer than this many times the best of its group is dropped.
-CLOSE = 1.1
+# A mode whose trials all take longer than this many times the best of its group is dropped: after
+# one that is slow it has another.
+CLOSE, TRIALS = 1.1, 2
 GO_SECONDS = 60
 # Reclaim of a cgroup this small sometimes gives up while pages are being written.
 OOM_TRIES = 3
@@ -184,6 +185,12 @@ class Program:
         return road.output_to(self.told, *self.words)
 
 
+def slow(took):
+    """Returns the modes of {mode: [seconds]} whose trials are all slower than CLOSE to the fastest."""
+    best = min((s for some in took.values() for s in some), default=0)
+    return {m for m, some in took.items() if min(some) > CLOSE * best}
+
+
 @dataclass
 class Contest:
     """One load of one size in one share of memory, on the Road @r."""
@@ -194,7 +201,7 @@ class Contest:
     known: set
     digest: str = None          # of the output with all the memory, if compared
     runs: dict = field(default_factory=dict)    # mode -> [Run], paired by their place
-    trial: dict = field(default_factory=dict)   # mode's name -> seconds
+    trial: dict = field(default_factory=dict)   # mode's name -> [seconds]
     oom_kills: dict = field(default_factory=dict)       # mode -> runs lost to the OOM killer
     lost: set = field(default_factory=set)      # modes that the OOM killer always ends
 
@@ -236,7 +243,7 @@ class Contest:
         return Run(report["seconds"], since(before, outcome.stats), outcome.cpu)
 
     def hold(self, rounds):
-        """Runs a trial that drops slow modes of groups with several, then @rounds of the others."""
+        """Runs trials that drop slow modes of groups with several, then @rounds of the others."""
         modes = self.qualify(modes_of(self.load, self.known), rounds)
         self.runs = {m: [] for m in modes}
         for i in range(rounds):
@@ -258,14 +265,19 @@ class Contest:
             some = [m for m in modes if m.group == group]
             if len(some) < 2:
                 continue
-            took = {}
-            for m in some:
-                self.keep(m, lambda run, m=m: took.update({m: run.seconds}))
-            if not took:
-                continue
-            self.trial.update({m.name: round(s, 4) for m, s in took.items()})
-            gone |= {m for m in took if took[m] > CLOSE * min(took.values())}
+            took = self.trials(some)
+            self.trial.update({m.name: [round(s, 4) for s in seconds] for m, seconds in took.items()})
+            gone |= slow(took)
         return [m for m in modes if m not in gone | self.lost]
+
+    def trials(self, modes):
+        """Returns {mode: [seconds]} of a trial of each, and of another of those it would drop."""
+        took, again = {}, modes
+        while again:
+            for m in again:
+                self.keep(m, lambda run, m=m: took.setdefault(m, []).append(run.seconds))
+            again = [m for m in slow(took) if len(took[m]) < TRIALS and m not in self.lost]
+        return took
 
     def keep(self, mode, use):
         """Runs @mode once for @use; a mode that cannot run is dropped, with its results."""

@@ -101,13 +101,18 @@ def program_misses(run):
 
 COUNTS = ((collector_misses, "collector's misses", FEWER_MISSES),
           (allocator_misses, "allocator's misses", None),
-          (program_misses, "program's own misses", None), (swap_ins, "swap-ins", FEWER_SWAP_INS), (swap_outs, "swap-outs", None))
+          (program_misses, "program's own misses", None), (swap_ins, "swap-ins", FEWER_SWAP_INS),
+          (swap_outs, "swap-outs", None))
 
 
 def pairs_of(cells, base, mode):
-    """Returns [(Run, Run)] of the rounds that both modes have, in any of @cells."""
-    return [(b, r) for c in cells for b, r in zip(c.runs.get(base, []), c.runs.get(mode, []))
-            if b and r]
+    """Returns [(Run, Run, program)] of the rounds that both modes have, in any of @cells."""
+    return [(b, r, c.program.name) for c in cells
+            for b, r in zip(c.runs.get(base, []), c.runs.get(mode, [])) if b and r]
+
+
+def programs_of(pairs):
+    return [program for _, _, program in pairs]
 
 
 def at_least(bound):
@@ -124,9 +129,9 @@ def time_row(name, params, pairs, bound=None):
     For runs that were ended at the limit only a bound is known: with such baselines the ratio is a
     lower bound, with such runs of ebb an upper bound, with both there is none.
     """
-    cut = [(b.cut, r.cut) for b, r in pairs]
+    cut = [(b.cut, r.cut) for b, r, _ in pairs]
     params = {**params, "baseline_cut": sum(b for b, _ in cut), "cut": sum(r for _, r in cut)}
-    slow = ", ".join(f"{n} {side} > {max(r.seconds for p in pairs for r in p if r.cut):.0f} s"
+    slow = ", ".join(f"{n} {side} > {max(r.seconds for p in pairs for r in p[:2] if r.cut):.0f} s"
                      for side, n in (("baseline", params["baseline_cut"]), ("ebb", params["cut"])) if n)
     unit = f"s ({slow})" if slow else "s"
     if all(b and r for b, r in cut):
@@ -134,8 +139,8 @@ def time_row(name, params, pairs, bound=None):
                                     for i in (0, 1)), unit, len(pairs))
     known = [p for p, c in zip(pairs, cut) if not all(c)]
     text, met = at_least(bound) if bound else (None, None)
-    row = measure.row(name, params, [b.seconds for b, _ in known], [r.seconds for _, r in known],
-                      unit, text, met)
+    row = measure.row(name, params, [b.seconds for b, _, _ in known],
+                      [r.seconds for _, r, _ in known], unit, text, met, programs_of(known))
     # A bound on the wrong side decides nothing.
     if any(p[row["met"] is True].cut for p in known):
         row["met"] = None
@@ -149,17 +154,17 @@ def count_row(name, params, pairs, count, bound=None):
     text, met = at_least(bound) if bound else (None, None)
     # A ratio needs something to divide by.
     return measure.row(name, params, *([max(count(p[i]), 1) for p in pairs] for i in (0, 1)),
-                       "pages", text, met)
+                       "pages", text, met, programs_of(pairs))
 
 
 def share_row(name, params, pairs, key, bound):
     """Returns a row of a share, where more is better; None if the prefetcher fetched nothing."""
-    known = [(b.stats[key], r.stats[key]) for b, r in pairs
+    known = [(b.stats[key], r.stats[key], program) for b, r, program in pairs
              if b.stats.get(key) and r.stats.get(key)]
     if not known:
         return None
-    row = measure.row(name, params, [1 / b for b, _ in known], [1 / r for _, r in known], "share",
-                      *(at_least(bound) if bound else (None, None)))
+    row = measure.row(name, params, [1 / b for b, _, _ in known], [1 / r for _, r, _ in known],
+                      "share", *(at_least(bound) if bound else (None, None)), programs_of(known))
     row["baseline"], row["ebb"] = (measure.rounded(statistics.median(p[i] for p in known))
                                    for i in (0, 1))
     return row
@@ -256,14 +261,16 @@ def slowdown_rows(cells, local, title, facts):
     for c in cells:
         whole = at.get((c.program.name, c.policy, c.compute))
         if whole and whole is not c:
-            pairs += [(r, w) for r, w in zip(c.runs.get(BASE, []), whole.runs.get(BASE, [])) if r and w]
+            pairs += [(r, w, c.program.name) for r, w in
+                      zip(c.runs.get(BASE, []), whole.runs.get(BASE, [])) if r and w]
     if pairs:
         yield time_row(f"{title}, {BASE}, slowdown over 100 %", facts, pairs)
 
 
 def all_rows(cells, modes, facts, known, local):
     """
-    Returns rows over all programs of one percentage, policy and regime, from pairs of each program.
+    Returns rows over all programs of one percentage, policy and regime: the geometric mean of one
+    ratio of each program, whose interval is over programs, not over their rounds.
     Rows over only some of the @known programs are named so and have no targets.  @local: the cells
     at 100 %.
     """

@@ -43,10 +43,10 @@ WHAT = {"switches": "context switches", "interrupts": "interrupts", "packets": "
         "doorbells": "doorbells", "us": "time", "cpu": "CPU time"}
 TIMES = ("us", "cpu")
 # SAME: tolerates occasional packets of the connection itself.
-NO_MORE, FEWER, SAME = "interval not below 1", "interval above 1", "interval not below 0.99"
-VERDICT = {NO_MORE: lambda ratio, low, high: (ratio if high is None else high) >= 1,
-           SAME: lambda ratio, low, high: (ratio if high is None else high) >= 0.99,
-           FEWER: lambda ratio, low, high: (ratio if low is None else low) > 1, None: None}
+(NO_MORE, no_more), (SAME, same) = measure.not_below(1), measure.not_below(0.99)
+FEWER = "interval above 1"
+VERDICT = {NO_MORE: no_more, SAME: same, None: None,
+           FEWER: lambda ratio, low, high: None if low is None else low > 1}
 # Pairs of devices: counts to compare, and their targets.
 PAIRS = (
     ("nvme-rdma", "kmod", {"packets": NO_MORE, "doorbells": NO_MORE, "interrupts": NO_MORE,

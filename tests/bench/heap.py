@@ -6,9 +6,9 @@ and replays it in PERCENTS= (25,13) of its pages as local memory: in plain memor
 device, and in a far store (heap_far.h), whose objects leave and come back one by one or by regions.
 Targets: at 25 % the stores and the order book gain 2.5 times, and no other program loses.
 
-MODES= (count,far,swap): `count` counts page faults, `far` replays in the far store within its own
-budget, `swap` replays both in a cgroup with a limit, RUNS= (3) interleaved rounds.  Only swap needs
-root and turns swap on.  Without it the time in swap is modelled: counted swap-ins times what one
+MODES= (count,far,swap): `count` counts page faults, `far` replays in plain memory and in the far
+store within its own budget, `swap` replays both in a cgroup with a limit, each in RUNS= (3)
+interleaved rounds.  Only swap needs root and turns swap on.  Without it the time in swap is modelled: counted swap-ins times what one
 has cost in bench-gc.  ONLY=kv-read,... chooses programs, DONOR= (shm, or tcp), POLICIES= (auto) of
 the swap device.  FRESH=1 records again.
 """
@@ -162,7 +162,8 @@ class Heap:
     def __init__(self, program, rows, source):
         self.name, self.trace = program.name, record(program)
         self.rows, self.source = rows, source
-        self.counted, self.plain, self.far, self.swap = {}, None, {}, {}
+        # Of each round: the report in plain memory; (percent, how): in the far store, None: too small.
+        self.counted, self.plain, self.far = {}, [], {}
         facts = replay("count", self.trace)
         self.pages, self.objects = facts["pages"], facts["objects"]
         road.say(f"{self.name}: {self.objects} objects, {facts['touches']} touches, "
@@ -177,7 +178,9 @@ class Heap:
     def local(self, percent):
         """Returns the program's seconds with all memory, or else the replay's."""
         k = self.known(percent)
-        return self.plain[CLOCK] if k.local is None else k.local * MIB / model.LIVE_MIB
+        if k.local is None:
+            return statistics.median(p[CLOCK] for p in self.plain)
+        return k.local * MIB / model.LIVE_MIB
 
     def count(self, percents):
         told = replay("count", self.trace, *(self.limit(p) for p in percents))
@@ -187,16 +190,24 @@ class Heap:
         return ["far", self.trace, model.budget(self.limit(percent)), donor, names, *STORES_BY[how], 0]
 
     def replay_far(self, percents, donor):
-        self.plain = replay("plain", self.trace)
-        for percent in percents:
-            for how in ways(self.name, percent):
-                told = self.far[percent, how] = fitting(*self.far_argv(percent, donor, "-", how))
-                if told is None:
-                    road.say(f"{self.name}, {percent} %, {how}: {TOO_SMALL}")
-                    continue
-                road.say(f"{self.name}, {percent} %, {how}: {told['fetches']} fetches, {told['homes']} regions "
-                         f"home, {told['rescues']} rescues, {told['left']} left, "
-                         f"{told[CLOCK] - self.plain[CLOCK]:.2f} s")
+        """Replays in plain memory and in the far store; only what has targets in more than one round."""
+        self.far = {(p, how): [] for p in percents for how in ways(self.name, p)}
+        for i in range(measure.runs(3)):
+            jobs = [None, *(at for at in self.far if at[1] == JUDGED or not i)]
+            for at in reversed(jobs) if i % 2 else jobs:
+                if at is None:
+                    self.plain.append(replay("plain", self.trace))
+                elif None not in self.far[at]:
+                    self.far[at].append(fitting(*self.far_argv(at[0], donor, "-", at[1])))
+        for (percent, how), rounds in self.far.items():
+            told = rounds[0]
+            if told is None:
+                road.say(f"{self.name}, {percent} %, {how}: {TOO_SMALL}")
+                continue
+            more = [t[CLOCK] - plain[CLOCK] for t, plain in zip(rounds, self.plain)]
+            road.say(f"{self.name}, {percent} %, {how}: {told['fetches']} fetches, {told['homes']} regions "
+                     f"home, {told['rescues']} rescues, {told['left']} left, "
+                     f"{statistics.median(more):.2f} s")
 
     def params(self, percent, **more):
         k = self.known(percent)
@@ -218,49 +229,48 @@ class Heap:
         """Modelled time in swap against the far store's."""
         swapped = self.swapped(percent, model.TCP_PAGE_US if DONOR == "tcp" else 0)
         for how in ways(self.name, percent):
-            told, seconds = self.far[percent, how], self.seconds(percent, how)
+            told, seconds = self.far[percent, how][0], self.seconds(percent, how)
             if told is None:
                 yield measure.plain_row(f"{self.name}, {percent} %, {how}", self.params(
                     percent, far=None, failed=TOO_SMALL), [None], "s")
                 continue
-            row = measure.plain_row(f"{self.name}, {percent} %, {how}", self.params(
-                percent, baseline_is="modelled", ebb_is=REPLAYED, plain=self.plain, far=told,
+            plain = self.plain[0]
+            row = against(f"{self.name}, {percent} %, {how}", self.params(
+                percent, baseline_is="modelled", ebb_is=REPLAYED, plain=plain, far=told,
+                replay_plain_s=[measure.rounded(p[CLOCK]) for p in self.plain],
+                replay_far_s=[measure.rounded(t[CLOCK]) for t in self.far[percent, how]],
                 predicted_s=measure.rounded(model.predicted(self.local(percent), told)),
                 pessimistic_s=measure.rounded(model.predicted(self.local(percent), told, model.PESSIMISTIC)),
-                added_us_per_fetch=added(told, self.plain)), [seconds], "s")
-            row["baseline"], row["ratio"] = measure.rounded(swapped), model.ratio(swapped, seconds)
+                added_us_per_fetch=added(told, plain)), swapped, seconds)
             yield judged(row, self.name, percent) if how == JUDGED else row
             if how == JUDGED:
                 yield from self.measured_rows(percent, seconds)
-        if self.name in STORES and self.far[percent, JUDGED] and DONOR == "shm":
+        if self.name in STORES and self.far[percent, JUDGED][0] and DONOR == "shm":
             yield from self.delayed_rows(percent)
 
     def seconds(self, percent, how):
-        """Returns the seconds with far objects; None if they do not fit."""
-        told = self.far[percent, how]
-        return told and model.replayed(self.local(percent), self.plain[CLOCK], told[CLOCK])
+        """Returns the seconds with far objects of each round; none if they do not fit."""
+        return [model.replayed(self.local(percent), plain[CLOCK], told[CLOCK])
+                for told, plain in zip(self.far[percent, how], self.plain) if told]
 
     def measured_rows(self, percent, seconds):
         """Compares with the program as bench-gc has measured it, in its fastest mode."""
         k = self.known(percent)
         if k.short is not None and MIB == model.LIVE_MIB and DONOR == "shm":
-            row = measure.plain_row(f"{self.name}, {percent} %, {JUDGED}, against bench-gc's {k.mode}", self.params(
-                percent, baseline_is="measured by bench-gc", ebb_is=REPLAYED), [seconds], "s")
-            row["baseline"], row["ratio"] = measure.rounded(k.short), model.ratio(k.short, seconds)
+            row = against(f"{self.name}, {percent} %, {JUDGED}, against bench-gc's {k.mode}", self.params(
+                percent, baseline_is="measured by bench-gc", ebb_is=REPLAYED), k.short, seconds)
             yield judged(row, self.name, percent)
 
     def delayed_rows(self, percent):
         """Modelled on both sides: a donor over TCP.  Prefetching hides nothing of a store's misses."""
         swapped = self.swapped(percent, model.TCP_PAGE_US)
         for how, followed in (("", False), (", references followed", True)):
-            seconds = model.delayed(self.seconds(percent, JUDGED), self.far[percent, JUDGED], followed)
-            row = measure.plain_row(f"{self.name}, {percent} %, {model.ADDED_US} us a fetch{how}", self.params(
-                percent, baseline_is="modelled", ebb_is="modelled"), [seconds], "s")
-            row["baseline"], row["ratio"] = measure.rounded(swapped), model.ratio(swapped, seconds)
+            seconds = [model.delayed(s, told, followed) for s, told in
+                       zip(self.seconds(percent, JUDGED), self.far[percent, JUDGED])]
+            row = against(f"{self.name}, {percent} %, {model.ADDED_US} us a fetch{how}", self.params(
+                percent, baseline_is="modelled", ebb_is="modelled"), swapped, seconds)
             least = FOLLOWED_GAIN.get(self.name)
-            if followed and least and percent == JUDGED_AT and row["ratio"] is not None:
-                row["target"], row["met"] = f">= {least}", row["ratio"] >= least
-            yield row
+            yield aim(row, least) if followed and least and percent == JUDGED_AT else row
 
 
 def added(told, plain):
@@ -269,11 +279,24 @@ def added(told, plain):
     return measure.rounded((told[CLOCK] - plain[CLOCK]) / moved * 1e6) if moved else None
 
 
+def against(name, params, baseline, seconds):
+    """Compares @seconds of each round with the one number @baseline, None if it is not known."""
+    if baseline is None:
+        return measure.plain_row(name, params, seconds, "s")
+    return measure.row(name, params, [baseline] * len(seconds), seconds, "s")
+
+
+def aim(row, least):
+    """Sets a target, decided by the whole interval: one replay decides nothing."""
+    if row["ratio"] is not None:
+        row["target"], row["met"] = f">= {least}", measure.decided(least, row["low"], row["high"])
+    return row
+
+
 def judged(row, name, percent):
     """At 25 %, with a shm donor, there are targets."""
-    if percent == JUDGED_AT and DONOR == "shm" and row["ratio"] is not None:
-        least = GAIN if name in STORES else LOSS
-        row["target"], row["met"] = f">= {least}", row["ratio"] >= least
+    if percent == JUDGED_AT and DONOR == "shm":
+        return aim(row, GAIN if name in STORES else LOSS)
     return row
 
 
@@ -334,7 +357,7 @@ def bench():
                     yield from heap.far_rows(percent)
     if "swap" in names:
         for heap in heaps:
-            heap.plain = heap.plain or replay("plain", heap.trace)
+            heap.plain = heap.plain or [replay("plain", heap.trace)]
         for policy in (os.environ.get("POLICIES") or "auto").split(","):
             yield from swap_rows(heaps, percents, policy)
 

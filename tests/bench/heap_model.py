@@ -7,8 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
-import measure
-import road
+from measure import road
 
 RESULTS = road.REPO / "docs" / "results"
 # A far fetch, us; ms per MiB in and out; the barrier; of far-heap's prediction, and pessimistic.
@@ -101,7 +100,3 @@ def delayed(seconds, told, followed):
 def replayed(local, plain, seconds):
     """Returns the program's seconds: @local, and what the replay took beyond one with all memory."""
     return local + max(seconds - plain, 0)
-
-
-def ratio(baseline, ebb):
-    return measure.rounded(baseline / ebb) if baseline and ebb else None

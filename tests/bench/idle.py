@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Measures what ebbd costs while nothing happens, with 10, 100 and 1,000 attached cgroups (ONLY=) and
-ten idle processes in each, for MINUTES= (1), and what an attach takes.  OLD=DIR compares with another
-built tree.  No swap.
+ten idle processes in each, for MINUTES= (1), and what an attach takes, RUNS= (3) times.  OLD=DIR
+compares with another built tree in interleaved rounds.  No swap.
 """
 import os
 import statistics
@@ -21,6 +21,7 @@ SIZES = [int(n) for n in os.environ.get("ONLY", "10,100,1000").split(",")]
 SECONDS = 60 * float(os.environ.get("MINUTES") or 1)
 EACH = 10               # processes of a cgroup
 SETTLE = 15             # seconds after which nothing is busy any more
+LEAST = 1e-3            # none counts as that, so that there is a ratio
 # What is measured, its unit and the most that it may be.
 VALUES = (("idle, CPU time", "s/min", 0.02 * 60), ("idle, system calls", "1/s", None),
           ("attach, time", "ms", 10), ("attach, system calls", "calls", None))
@@ -50,20 +51,26 @@ def sample(build, size):
 
 def bench():
     builds = [machine.BUILD] + ([Path(os.environ["OLD"]) / "build"] if os.environ.get("OLD") else [])
-    rows = []
     for size in SIZES:
-        taken = [sample(b, size) for b in builds]
-        params = {"cgroups": size, "processes": size * EACH}
-        for i, (what, unit, most) in enumerate(VALUES):
-            name = f"{what}, {size} cgroups"
-            now, target = taken[0][i], most and f"<= {most}"
-            if len(taken) > 1:
-                row = measure.row(name, params, [taken[1][i]], [now], unit, target)
-            else:
-                row = measure.plain_row(name, params, [now], unit, target)
-            rows.append({**row, "met": None if most is None else now <= most})
-            road.say(f"{name:<40} {now:9.4g} {unit}")
-    return rows
+        taken = {b: [] for b in builds}
+        for i in range(measure.runs(3)):
+            for build in reversed(builds) if i % 2 else builds:
+                taken[build].append(sample(build, size))
+        yield from rows_of(size, *taken.values())
+
+
+def rows_of(size, new, old=None):
+    """@new and @old: VALUES of each round."""
+    params = {"cgroups": size, "processes": size * EACH}
+    for i, (what, unit, most) in enumerate(VALUES):
+        name, target = f"{what}, {size} cgroups", most and f"<= {most}"
+        now = [max(values[i], LEAST) for values in new]
+        if old:
+            row = measure.row(name, params, [max(values[i], LEAST) for values in old], now, unit, target)
+        else:
+            row = measure.plain_row(name, params, now, unit, target)
+        road.say(f"{name:<40} {row['ebb']:9.4g} {unit}")
+        yield {**row, "met": measure.at_most(most, now) if most else None}
 
 
 if __name__ == "__main__":

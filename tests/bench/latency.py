@@ -19,16 +19,36 @@ CHOSEN = "seq,stride:7,sum:3,chase,uniform"
 QUIET = 0.01
 
 
+def gains(point):
+    """Returns whether the whole interval is above 1; a single run has none."""
+    _, _, low = point
+    return low is not None and low > 1
+
+
+def told(points, at):
+    """Returns the words for crossover()'s result @at, of the same @points."""
+    if any(low is None for _, _, low in points):
+        return "not decided: a single run has no interval"
+    if at is None:
+        return "gains at some latencies, but not at the largest" if any(map(gains, points)) \
+            else "no gain at any latency"
+    if at <= points[0][0]:
+        return f"gains from the device's own {at:.0f} us on"
+    below = any(gains(p) for p in points if p[0] < at)
+    return f"gains from {at:.0f} us on" + (", and at some below: not monotonic" if below else "")
+
+
 def crossover(points):
     """
     Returns the latency from which on there is a gain, for @points [(us, ratio, low)] sorted by
-    latency: where the line through the logarithms of the ratios crosses 1, before the first
-    point whose whole interval is above 1.  None: there is no such point.
+    latency: where the line through the logarithms of the ratios crosses 1, before the first of
+    those points at the end whose whole intervals are above 1.  None: the last point is no gain.
     """
-    gains = [(low or ratio) > 1 for _, ratio, low in points]
-    if True not in gains:
+    i = len(points)
+    while i and gains(points[i - 1]):
+        i -= 1
+    if i == len(points):
         return None
-    i = gains.index(True)
     x1, y1, _ = points[i]
     if not i or points[i - 1][1] >= 1:
         return x1
@@ -48,14 +68,10 @@ def quiet_row(c, mode, row):
 
 def crossover_row(load, percent, group, points):
     """@points: [(us of a miss, us of delay, row)]"""
-    at = crossover([(miss, row["ratio"], row["low"]) for miss, _, row in sorted(
-        points, key=lambda p: p[0])])
-    if at is None:
-        said = "no gain at any latency"
-    elif at <= points[0][0]:
-        said = f"gains from the device's own {at:.0f} us on"
-    else:
-        said = f"gains from {at:.0f} us on"
+    by_latency = sorted(((miss, row["ratio"], row["low"]) for miss, _, row in points),
+                        key=lambda p: p[0])
+    at = crossover(by_latency)
+    said = told(by_latency, at)
     road.say(f"{load.name:<20} {percent:>3} %  {group:<6} {said}")
     return {"name": f"{load.name} {percent} %: {group}, crossover", "baseline": None,
             "params": {"workload": load.name, "local_percent": percent, "mode": group, "said": said,

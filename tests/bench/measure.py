@@ -35,7 +35,11 @@ def paired(baseline, ebb):
     Returns (ratio, low, high): geometric mean of baseline/ebb over adjacent pairs, and its 95 %
     interval by Student's t on the logarithms.  Above 1 ebb is better.
     """
-    logs = [math.log(b / e) for b, e in zip(baseline, ebb, strict=True)]
+    return spread([math.log(b / e) for b, e in zip(baseline, ebb, strict=True)])
+
+
+def spread(logs):
+    """Returns (ratio, low, high) of independent logarithms of ratios; one has no interval."""
     mean = statistics.fmean(logs)
     if len(logs) < 2:
         return math.exp(mean), None, None
@@ -43,16 +47,64 @@ def paired(baseline, ebb):
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def row(name, params, baseline, ebb, unit, target=None, met=None):
+def over_programs(ratios):
+    """
+    Returns (ratio, low, high) over programs, from the mean ratio of each, whatever its number of
+    rounds: rounds of one program are no independent samples of what programs gain.
+    """
+    return spread([math.log(ratio) for ratio in ratios])
+
+
+# What params say of rows whose interval is of over_programs().
+OVER_PROGRAMS = "programs"
+
+
+def by_program(baseline, ebb, programs):
+    """Returns the geometric mean of baseline/ebb of each of the @programs, which name the pairs."""
+    pairs = {}
+    for name, b, e in zip(programs, baseline, ebb, strict=True):
+        pairs.setdefault(name, ([], []))
+        pairs[name][0].append(b)
+        pairs[name][1].append(e)
+    return [paired(*some)[0] for some in pairs.values()]
+
+
+# Least share of the baseline's speed that counts as no harm.
+HARM = 0.98
+NOT_BELOW = "interval not below "
+
+
+def decided(bound, low, high):
+    """
+    Returns whether a ratio is at least @bound: True if its whole interval is, False if no part of
+    it is, None (not decided) in between or without an interval.  Noise thus decides nothing.
+    """
+    if low is None or low < bound <= high:
+        return None
+    return low >= bound
+
+
+def not_below(bound):
+    """Returns the target of row() and its decision for what must do no harm."""
+    return f"{NOT_BELOW}{bound:g}", lambda ratio, low, high: decided(bound, low, high)
+
+
+def row(name, params, baseline, ebb, unit, target=None, met=None, programs=None):
     """
     @baseline and @ebb are lists of paired runs; smaller is better.  @target is a text; @met
-    decides it from (ratio, low, high).
+    decides it from (ratio, low, high), None: not decided.  @programs: of runs of several programs
+    the name of the program of each pair.
     """
-    ratio, low, high = paired(baseline, ebb)
+    if len(set(programs or ())) > 1:
+        params = {**params, "interval_over": OVER_PROGRAMS}
+        ratio, low, high = over_programs(by_program(baseline, ebb, programs))
+    else:
+        ratio, low, high = paired(baseline, ebb)
+    decision = met(ratio, low, high) if met else None
     return {"name": name, "params": params, "baseline": rounded(statistics.median(baseline)),
             "ebb": rounded(statistics.median(ebb)), "unit": unit, "ratio": rounded(ratio),
             "low": rounded(low), "high": rounded(high), "runs": len(ebb), "target": target,
-            "met": None if met is None else bool(met(ratio, low, high))}
+            "met": None if decision is None else bool(decision)}
 
 
 def plain_row(name, params, values, unit, target=None):
@@ -61,6 +113,12 @@ def plain_row(name, params, values, unit, target=None):
     return {"name": name, "params": params, "baseline": None,
             "ebb": rounded(statistics.median(known) if known else None), "unit": unit, "ratio": None,
             "low": None, "high": None, "runs": len(values), "target": target, "met": None}
+
+
+def at_most(bound, values):
+    """Returns whether positive @values, smaller being better, are at most @bound: see decided()."""
+    _, low, high = paired([bound] * len(values), values)
+    return decided(1, low, high)
 
 
 def share_row(name, params, values, at_least):
@@ -141,12 +199,27 @@ def cell(value):
     return "-" if value is None else f"{value:.4g}"
 
 
+def verdict(row):
+    """Returns the word for a row's `met`; nothing without a target."""
+    return {True: "met", False: "missed", None: "not decided" if row["target"] else ""}[row["met"]]
+
+
+def summary(rows):
+    """Returns how many of the targets in @rows are met, and how many are not decided."""
+    judged = [r for r in rows if r["target"]]
+    if not judged:
+        return "no targets"
+    words = [verdict(r) for r in judged]
+    left = words.count("not decided")
+    return f"{words.count('met')} of {len(judged)} targets met" + (f", {left} not decided" if left else "")
+
+
 def show(rows):
     road.say(f"\n{'what':<44} {'baseline':>9} {'ebb':>9} {'unit':<9} {'ratio':>6}  "
              f"{'95 % interval':<15} {'runs':>4}  target")
     for r in rows:
         interval = f"{cell(r['low'])} .. {cell(r['high'])}" if r["low"] is not None else ""
-        met = {True: "met", False: "MISSED", None: ""}[r["met"]]
+        met = verdict(r).replace("missed", "MISSED")
         road.say(f"{r['name']:<44} {cell(r['baseline']):>9} {cell(r['ebb']):>9} {r['unit']:<9} "
                  f"{cell(r['ratio']):>6}  {interval:<15} {r['runs']:>4}  {r['target'] or ''} {met}")
 

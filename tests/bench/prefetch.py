@@ -6,7 +6,6 @@ PERCENTS= (50,25) of it: the better of vm.page-cluster 3 and 0, leap, the best o
 and auto, RUNS= (5) interleaved rounds, on one device.  ONLY=name,... or ONLY=jvm picks
 programs, MODES=kernel,auto,benefit modes, DONOR= (tcp, or shm) the transport.
 """
-import math
 import os
 import statistics
 import sys
@@ -75,8 +74,7 @@ def rows_of(c):
             continue
         aim, met = None, None
         if mode == c.judged() and c.load.kind == loads.HARMLESS:
-            aim = "interval includes 1 or better"
-            met = lambda ratio, low, high: (high or ratio) >= 1
+            aim, met = measure.not_below(measure.HARM)
         elif mode == c.judged() and target:
             aim, met = f">= {target}", lambda ratio, low, high: ratio >= target
         rows.append(c.row(mode, c.title(), aim, met))
@@ -105,12 +103,13 @@ def jvm_row(contests):
         kernel, mode = c.best("kernel"), c.judged()
         ratios.append(measure.paired([r.seconds for r in c.runs[kernel]],
                                      [r.seconds for r in c.runs[mode]])[0])
-    ratio = math.exp(statistics.fmean(map(math.log, ratios)))
+    ratio, low, high = measure.over_programs(ratios)
     least = JVM_GAIN.get(DONOR)
     return {"name": "jvm: geometric mean", "baseline": None, "ebb": None, "unit": "s",
             "params": {"programs": {c.load.name: measure.rounded(ratio)
-                                    for c, ratio in zip(contests, ratios)}},
-            "ratio": measure.rounded(ratio), "low": None, "high": None,
+                                    for c, ratio in zip(contests, ratios)},
+                       "interval_over": measure.OVER_PROGRAMS},
+            "ratio": measure.rounded(ratio), "low": measure.rounded(low), "high": measure.rounded(high),
             "runs": min(len(c.runs[c.judged()]) for c in contests),
             "target": f">= {least}" if least else None, "met": ratio >= least if least else None}
 

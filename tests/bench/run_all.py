@@ -8,6 +8,7 @@ Benchmarks that were completed since ebb was built are skipped, unless FRESH=1.
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,10 +65,32 @@ class Times:
         return (row["seconds"], True) if row else (bench.minutes * 60, False)
 
 
-def built(programs, bench):
-    """Returns the time of the newest program that a benchmark uses."""
-    paths = [*programs.glob("*"), road.REPO / "tests" / "bench" / f"{bench.name.replace('-', '_')}.py"]
-    return max((p.stat().st_mtime for p in paths if p.exists()), default=0)
+def sources(path, places):
+    """Returns @path, a Python file, and those in @places that it imports, directly or not."""
+    found, left = set(), [path]
+    while left:
+        path = left.pop()
+        if path in found or not path.exists():
+            continue
+        found.add(path)
+        for line in re.findall(r"^\s*(?:import|from) +(.+)", path.read_text(), re.M):
+            left += [place / f"{name}.py" for name in re.findall(r"\w+", line) for place in places]
+    return found
+
+
+def built(programs, bench, tests=measure.TESTS):
+    """
+    Returns the time of the newest file that a benchmark depends on: ebb's programs and libraries,
+    in @programs and beside it, the programs under test, and its own sources in @tests.
+    """
+    top = programs.parent
+    # Not what unit tests are linked with, nor the dependencies that make keeps.
+    linked = [p for place in ("lib", "tests", "tests/gc", "tests/java")
+              for p in (top / place).glob("*") if p.suffix not in (".a", ".d")]
+    paths = [*programs.glob("*"), *top.glob("policies/*.bpf.o"), *linked,
+             *tests.glob("demo/programs/*"),
+             *sources(tests / "bench" / bench.script, [tests / d for d in ("bench", "demo", "harness")])]
+    return max((p.stat().st_mtime for p in paths if p.is_file()), default=0)
 
 
 def is_done(bench, directory, programs, times, knobs):
@@ -221,10 +244,8 @@ class All:
         except (OSError, ValueError, KeyError):
             return "FAILED: it wrote no result"
         missed = [r["name"] for r in rows if r["met"] is False]
-        judged = sum(r["met"] is not None for r in rows)
-        text = f"{len(rows)} rows, " + (f"{judged - len(missed)} of {judged} targets met" if judged
-                                        else "no targets")
-        return text + "".join(f"\n{'':>24}MISSED {name}" for name in missed)
+        return f"{len(rows)} rows, {measure.summary(rows)}" + \
+            "".join(f"\n{'':>24}MISSED {name}" for name in missed)
 
 
 def parse():

@@ -73,8 +73,7 @@ def rows_of(pattern, least, times, outcomes):
         if mode == better and least:
             aim, met = f">= {least}", lambda ratio, low, high: ratio >= least
         elif mode == better:
-            aim = "interval includes 1"
-            met = lambda ratio, low, high: (low or 0) <= 1 <= (high or 2)
+            aim, met = measure.not_below(measure.HARM)
         rows.append(measure.row(f"{pattern} against {mode}", {**shared, "baseline": mode},
                                 times[mode], times["ebb"], "us/page", aim, met))
     if least:

@@ -21,11 +21,19 @@ import machine
 sys.path.insert(0, str(machine.REPO / "tests" / "bench"))
 import account
 import advise
+import apps
 import benches
+import contest
 import cost
 import cost_guest
+import idle
 import kept
+import latency
+import loads
 import measure
+import prefetch
+import run_all as all_of_them
+import scan
 from render import runs_of, wrong
 import workloads
 
@@ -185,6 +193,33 @@ def test_goes_on_where_it_was(build):
     assert "scan: measured" not in run_all(build, ONLY="scan").stdout
 
 
+@pytest.mark.parametrize("changed, again", [
+    ("build/tests/scan", True), ("build/tests/gc/kv", True), ("build/lib/libebbfar.so.1", True),
+    ("build/policies/auto.bpf.o", True), ("tests/bench/scan.py", True), ("tests/bench/measure.py", True),
+    ("tests/demo/road.py", True), ("tests/harness/parts.py", True), ("tests/demo/programs/reads.py", True),
+    # What unit tests are linked with, and what a scan does not use.
+    ("build/tests/libebb-test.a", False), ("build/policies/native.c", False), ("build/tests/scan.d", False), ("build/tests/unit/test_wire", False),
+    ("tests/bench/render.py", False)])
+def test_what_a_result_must_be_newer_than(tmp_path, changed, again):
+    """Programs, libraries, programs under test and the sources that a benchmark imports."""
+    for name, text in (("build/bin/ebbd", ""), ("tests/bench/scan.py", "import os\nimport measure\n"),
+                       ("tests/bench/measure.py", "if True:\n    import road\n"),
+                       ("tests/demo/road.py", "from parts import Donor\n"), ("tests/harness/parts.py", ""),
+                       (changed, None)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            path.write_text(text)
+        path.touch()
+        os.utime(path, (1, 1) if text is not None else (1000, 1000))
+    [scan_] = [b for b in benches.ALL if b.name == "scan"]
+    assert all_of_them.built(tmp_path / "build" / "bin", scan_, tmp_path / "tests") == (1000 if again else 1)
+
+
+def test_each_benchmark_has_a_file():
+    assert all((BENCH / b.script).exists() for b in benches.ALL)
+
+
 def test_estimates_are_of_the_last_time(build):
     times = {"scan": {"seconds": 7200, "ended": 5, "knobs": {}},
              "gc": {"seconds": 60, "ended": 5, "knobs": {}}}
@@ -305,6 +340,24 @@ def test_rows_measured_again_replace_those_before(tmp_path, monkeypatch):
     assert "row 1: nothing is known of its run" in wrong(told)
 
 
+@pytest.mark.parametrize("points, at, said", [
+    # us of a miss, ratio, lower end of its interval
+    ([(100, 0.5, 0.4), (200, 2.0, 1.5), (300, 3.0, 2.0)], 150, "gains from 150 us on"),
+    ([(100, 1.5, 1.2), (200, 2.0, 1.5)], 100, "gains from the device's own 100 us on"),
+    ([(100, 0.5, 0.4), (200, 0.9, 0.7)], None, "no gain at any latency"),
+    # The gain at 200 us is none from there on.
+    ([(100, 0.5, 0.4), (200, 2.0, 1.5), (300, 0.5, 0.4), (400, 2.0, 1.5)], 350,
+     "gains from 350 us on, and at some below: not monotonic"),
+    ([(100, 1.5, 1.2), (200, 1.4, 0.9), (300, 2.0, 1.5)], 300,
+     "gains from 300 us on, and at some below: not monotonic"),
+    ([(100, 1.5, 1.2), (200, 1.4, 0.9)], None, "gains at some latencies, but not at the largest"),
+    ([(100, 1.5, None), (200, 1.4, None)], None, "not decided: a single run has no interval")])
+def test_gains_from_a_latency_on(points, at, said):
+    rows = [(miss, 0, {"ratio": ratio, "low": low}) for miss, ratio, low in reversed(points)]
+    told = latency.crossover_row(loads.ALL[0], 50, "auto", rows)
+    assert told["ebb"] == (at and pytest.approx(at)) and told["params"]["said"] == said
+
+
 ANSWER = {"seconds": 2.0, "needed": 64 << 20, "recorded": {"memory": 16 << 20, "misses": 900}}
 
 
@@ -324,6 +377,139 @@ def test_predicted_misses_are_judged(said, counted, met):
     told = advise.misses_row(SimpleNamespace(name="x"), size_of("auto", said), ANSWER,
                              outcomes(counted, 1, 1, 1), 0)
     assert told["met"] is met and told["ebb"] == said and told["baseline"] == counted
+
+
+# Noise neither meets nor misses a target of no harm; a clear gain is none.
+@pytest.mark.parametrize("ratios, met", [
+    ((1.0, 1.001, 0.999), True), ((1.5, 1.51, 1.49), True), ((0.9, 0.901, 0.899), False),
+    ((0.5, 2.0, 1.0), None), ((1.0, 0.95, 0.99), None), ((1.0,), None), ((0.5,), None)])
+def test_no_harm_is_decided_by_the_whole_interval(ratios, met):
+    text, decide = measure.not_below(measure.HARM)
+    told = measure.row("x", {}, list(ratios), [1.0] * len(ratios), "s", text, decide)
+    assert told["target"] == "interval not below 0.98" and told["met"] is met
+    word = {True: "met", False: "missed", None: "not decided"}[met]
+    assert measure.verdict(told) == word
+    assert measure.verdict({**told, "target": None, "met": None}) == ""
+
+
+def scanned(pattern, readahead, ebb):
+    """Rows of bench-scan with these times, the same for both of the kernel's settings."""
+    stats = {"misses": 1000, "prefetched": 0, "coverage": 1.0, "accuracy": 1.0}
+    ran = [SimpleNamespace(stats=stats, cpu=0.1)] * len(ebb)
+    rows = scan.rows_of(pattern, None, {"readahead 3": readahead, "readahead 0": readahead, "ebb": ebb}, ran)
+    return next(r for r in rows if r["target"] and "against" in r["name"])
+
+
+def loaded(kernel, ebb):
+    """The judged row of bench-prefetch of a program that nothing can help."""
+    def runs(seconds):
+        return [contest.Run(s, dict.fromkeys(contest.COUNTED, 0), 0.1) for s in seconds]
+    load = next(x for x in loads.ALL if x.kind == loads.HARMLESS)
+    c = contest.Contest(SimpleNamespace(size=1 << 30), load, 64, 50, {"auto"})
+    c.runs = {contest.KERNEL[0]: runs(kernel), contest.Mode("auto", "auto", "auto"): runs(ebb)}
+    return next(r for r in prefetch.rows_of(c) if "against" in r["name"])
+
+
+def compared(rounds=5, beside=(), **modes):
+    """
+    (rows of bench-apps, modes as run), of a program whose runs take the seconds in @modes, the last
+    of them again and again; None: the OOM killer ends that run.
+    """
+    times, ran = {mode.replace("_", " "): list(some) for mode, some in modes.items()}, []
+
+    def run(r, beside, mode, percent):
+        ran.append(mode)
+        some = times[mode]
+        seconds = some.pop(0) if len(some) > 1 else some[0]
+        if seconds is None:
+            raise measure.road.OutOfMemory("killed")
+        return SimpleNamespace(seconds=seconds, stats={}, cpu=0.1)
+
+    program = SimpleNamespace(workload=SimpleNamespace(name="sort"), peak=64 << 20, run=run)
+    return apps.Comparison(None, beside, program, 50, 2).hold(rounds), ran
+
+
+def ran(kernel, ebb):
+    """The judged row of bench-apps."""
+    [told], _ = compared(len(ebb), kernel_3=kernel, kernel_0=[9.0], ebb=ebb)
+    return told
+
+
+@pytest.mark.parametrize("judged", [lambda *times: scanned("random", *times), loaded, ran])
+def test_what_nothing_can_help_is_judged_by_the_interval(judged):
+    assert judged([2.0, 2.01, 1.99], [1.0, 1.0, 1.0])["met"] is True
+    assert judged([1.0, 1.0, 1.0], [1.2, 1.21, 1.19])["met"] is False
+    assert judged([1.0, 2.0, 1.0], [2.0, 1.0, 1.0])["met"] is None
+    assert judged([1.0], [1.0])["met"] is None
+
+
+@pytest.mark.parametrize("attach, met", [((1.0, 1.1, 0.9), True), ((11.0, 11.1, 11.2), False),
+                                         ((9.0, 11.0, 10.0), None), ((1.0,), None)])
+def test_idle_values_are_of_several_rounds(monkeypatch, tmp_path, attach, met):
+    """In turn the new or the old build first; a single round decides nothing."""
+    sampled = []
+
+    def sample(build, size):
+        sampled.append(build.parent.name)
+        n = sampled.count(build.parent.name) - 1
+        return (0.5, 0, attach[n] if build == idle.machine.BUILD else 20.0, 3)
+
+    monkeypatch.setattr(idle, "sample", sample)
+    monkeypatch.setattr(idle, "SIZES", [10])
+    monkeypatch.setenv("OLD", str(tmp_path / "old"))
+    monkeypatch.setenv("RUNS", str(len(attach)))
+    rows = {r["name"]: r for r in idle.bench()}
+    new = idle.machine.BUILD.parent.name
+    assert sampled == [new, "old", "old", new, new, "old"][:2 * len(attach)]
+    told = rows["attach, time, 10 cgroups"]
+    assert told["met"] is met and told["runs"] == len(attach) and told["baseline"] == 20
+    assert told["ratio"] > 1 and rows["idle, system calls, 10 cgroups"]["target"] is None
+    monkeypatch.delenv("OLD")
+    sampled.clear()
+    alone = {r["name"]: r for r in idle.bench()}["attach, time, 10 cgroups"]
+    assert sampled == [new] * len(attach) and alone["met"] is met and alone["baseline"] is None
+
+
+@pytest.mark.parametrize("three, zero, better", [([4.0], [2.0], 0), ([2.0], [4.0], 3),
+                                                 # One slow trial alone rejects no setting.
+                                                 ([9.0, 2.0], [3.0], 3), ([3.0], [2.0, 9.0, 2.0], 0)])
+def test_programs_are_compared_with_the_better_kernel_setting(three, zero, better):
+    [told], modes = compared(kernel_3=three, kernel_0=zero, ebb=[1.0])
+    assert told["name"] == "sort, 50 %, 2 CPU, against kernel" and told["runs"] == 5
+    assert told["params"]["page_cluster"] == better and told["baseline"] == 2
+    # Two trials of each, then the better only.
+    assert [modes.count(f"kernel {n}") for n in (better, 3 - better)] == [5, 2]
+    assert all(len(t) == 2 for t in told["params"]["trial_seconds"].values())
+    [told], modes = compared(1, kernel_3=[3.0], kernel_0=[2.0], ebb=[1.0])
+    assert told["params"]["page_cluster"] == 0 and len(modes) == 3 and told["met"] is None
+
+
+def test_runs_lost_to_the_oom_killer_are_counted_by_mode():
+    [told], _ = compared(kernel_3=[2.0], kernel_0=[3.0], ebb=[None, 1.0, None, None, 1.0])
+    assert told["params"]["oom_kills"] == 3 and told["params"]["oom_kills_baseline"] == 0
+    rows, _ = compared(kernel_3=[None, 2.0], kernel_0=[3.0], ebb=[1.0], zram=[None, 1.0], beside=["zram"])
+    # zram has no second try.
+    assert [(r["params"]["oom_kills"], r["params"]["oom_kills_baseline"]) for r in rows] == [(0, 1)]
+    # A setting that cannot run leaves the other.
+    [told], _ = compared(kernel_3=[None], kernel_0=[3.0], ebb=[1.0])
+    assert told["params"]["page_cluster"] == 0 and list(told["params"]["trial_seconds"]) == ["kernel 0"]
+    for times, name, kills, met in (({"kernel_3": [None], "kernel_0": [None], "ebb": [1.0]}, "kernel", 6, None),
+                                    ({"kernel_3": [None], "kernel_0": [2.0], "ebb": [None]}, "ebb", 3, False)):
+        [told], _ = compared(**times)
+        assert told["name"].endswith(f"OOM killer, {name}") and told["ebb"] == kills and told["met"] is met
+
+
+@pytest.mark.parametrize("three, zero, dropped", [
+    ([1.0], [2.0, 2.0], {"kernel 0"}), ([1.0], [2.0, 1.05], set()), ([1.0], [1.05], set()),
+    # The second trial shows that the other was slow.
+    ([1.0, 1.0], [2.0, 0.5], {"kernel 3"})])
+def test_a_setting_is_dropped_after_two_slow_trials_only(monkeypatch, three, zero, dropped):
+    times = {"kernel 3": list(three), "kernel 0": list(zero)}
+    c = contest.Contest(SimpleNamespace(size=1 << 30), loads.ALL[0], 64, 50, {"auto"})
+    monkeypatch.setattr(c, "one", lambda mode: contest.Run(times[mode.name].pop(0), {}, 0.1))
+    left = c.qualify(list(contest.KERNEL), 5)
+    assert {m.name for m in contest.KERNEL} - {m.name for m in left} == dropped
+    assert not any(times.values()) and c.trial == {"kernel 3": three, "kernel 0": zero}
 
 
 @pytest.mark.parametrize("factor, met", [(1.0, True), (1.04, True), (1.06, False)])
@@ -684,6 +870,30 @@ def test_page_shows_machine_and_every_judged_row(build):
     assert "| scan | random: prefetches a miss | <= 0.01 | 0.5 |" in missed and "seq" not in missed
     page = rendered(build, {**SCAN, "rows": [r for r in SCAN["rows"] if r["met"] is not False]})
     assert "No target was missed." in page and "**missed**" not in page
+
+
+@pytest.mark.parametrize("target", ["interval not below 0.98", "interval includes 1",
+                                    "interval includes 1 or better"])
+def test_earlier_results_are_judged_again(build, target):
+    """Whatever they say: an interval that only reaches the bound decides nothing."""
+    rows = [row("clear", 1.2, 1.1, 1.3, target, False), row("noisy", 0.9, 0.5, 1.6, target, True),
+            row("slow", 0.8, 0.7, 0.9, target, True), row("single", 1.2, None, None, target, True)]
+    page = rendered(build, result(*rows))
+    table = section(page, "bench-scan")
+    for name, word in (("clear", "met"), ("noisy", "not decided"), ("slow", "**missed**"),
+                       ("single", "not decided")):
+        assert re.search(rf"^\| {name} .* \| {re.escape(word)} \|$", table, re.M), name
+    assert "1 of 4 targets met, 2 not decided." in table and "| scan | 4 | 1 of 4, 2 not decided |" in page
+    assert "| scan | slow |" in page.split("\nMissed targets:\n")[1].split("\n###")[0]
+    kept_rows = json.loads((build.parent / "results" / KERNEL / "scan.json").read_text())["rows"]
+    assert [r["met"] for r in kept_rows] == [False, True, True, True]      # as measured
+
+
+def test_one_replay_decides_nothing(build):
+    rows = [row("one", 9.0, None, None, ">= 2.5", True, baseline_is="modelled"),
+            row("some", 9.0, 8.0, 10.0, ">= 2.5", True, baseline_is="modelled")]
+    table = section(rendered(build, result(*rows), "heap"), "bench-heap")
+    assert "1 of 2 targets met, 1 not decided." in table
 
 
 def test_incomplete_results_are_marked(build):

@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import math
+import statistics
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,6 +125,59 @@ def test_the_headline_is_the_geometric_mean_over_the_best_baselines(place, monke
     assert rows["orders, 25 %, auto, ebb against the best baseline"]["params"]["best"] == {"orders": "address"}
     local = rows["all, 100 %, auto, ebb+nursery+moving"]
     assert local["target"] == ">= 0.97" and local["met"]
+
+
+# (program, round): seconds of the baseline and of ebb; programs have different numbers of rounds.
+ROUNDS = {("kv", i): (8, 8) for i in range(3)} | {("quads", i): (8, 4) for i in range(3)} | {
+    ("orders", 0): (8, 2)}
+
+
+def cells_of(rounds):
+    """Cells of bench-gc in which the baseline and ebb took @rounds."""
+    cells = {}
+    for (program, _), taken in rounds.items():
+        cell = cells.setdefault(program, gc.Cell(SimpleNamespace(name=program), 25, "auto", PEAK))
+        for mode, took in zip((gc_table.BASE, gc_table.JUDGED), taken):
+            counts = {"misses": 100 * took, "gc_misses": 0, "coverage": 1 / took}
+            cell.runs.setdefault(mode, []).append(SimpleNamespace(seconds=took, cut=False, told={}, stats=counts))
+    return list(cells.values())
+
+
+def test_intervals_over_programs_are_of_one_ratio_of_each():
+    """More rounds of a program make no interval narrower, and give it no more weight."""
+    pairs = gc_table.pairs_of(cells_of(ROUNDS), gc_table.BASE, gc_table.JUDGED)
+    half = measure.t975(2) * statistics.stdev([0, math.log(2), math.log(4)]) / math.sqrt(3)
+    for told in (gc_table.time_row("all", {}, pairs, 1.6),
+                 gc_table.count_row("all", {}, pairs, gc_table.program_misses, 1.6),
+                 gc_table.share_row("all", {}, pairs, "coverage", 1.6)):
+        assert told["ratio"] == pytest.approx(2, rel=1e-4) and told["met"]
+        assert (told["low"], told["high"]) == pytest.approx((2 / math.exp(half), 2 * math.exp(half)), rel=1e-4)
+        assert told["runs"] == 7 and told["params"]["interval_over"] == "programs"
+    # Of one program rounds are all there is.
+    [alone] = cells_of({key: taken for key, taken in ROUNDS.items() if key[0] == "kv"})
+    told = gc_table.time_row("kv", {}, gc_table.pairs_of([alone], gc_table.BASE, gc_table.JUDGED))
+    assert told["low"] == told["high"] == 1 and "interval_over" not in told["params"]
+
+
+def test_kept_rows_over_programs_are_rendered_by_programs():
+    """From the programs' own rows; without these the interval is marked."""
+    def row(name, ratio, runs, **params):
+        return {**measure.plain_row(name, params, [1.0], "s"), "ratio": ratio, "low": ratio / 1.1,
+                "high": ratio * 1.1, "runs": runs}
+
+    own = [row(f"{program}, 25 %, auto, ebb", ratio, runs, program=program) for program, ratio, runs in (
+        ("kv", 1.0, 3), ("quads", 2.0, 3), ("orders", 4.0, 1), ("weak", 9.0, 2))]
+    pooled = math.exp((3 * math.log(2) + math.log(4)) / 7)
+    whole = {**row("all, 25 %, auto, ebb", pooled, 7, programs=3), "target": ">= 1.9", "met": False}
+    again = render.judged_again({"rows": [*own, whole]})["rows"]
+    assert again[:-1] == own
+    assert again[-1]["ratio"] == pytest.approx(2) and again[-1]["met"] is True
+    assert again[-1]["low"] < 0.4 and again[-1]["high"] > 10
+    for rows in ([*own[1:], whole], [whole]):
+        last = render.judged_again({"rows": rows})["rows"][-1]
+        assert render.interval(last).endswith(", pooled") and last["ratio"] == pooled and not last["met"]
+    new = {**whole, "params": {"programs": 3, "interval_over": "programs"}}
+    assert render.judged_again({"rows": [*own, new]})["rows"][-1] == new
 
 
 def test_single_programs_have_targets(place, monkeypatch):

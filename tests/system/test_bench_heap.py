@@ -39,6 +39,7 @@ def short(monkeypatch, tmp_path):
 @pytest.mark.parametrize("program", ["kv-write", pytest.param("pagerank", marks=pytest.mark.long)])
 def test_replays_without_swap(short, monkeypatch, program):
     monkeypatch.setenv("ONLY", program)
+    monkeypatch.setenv("RUNS", "2")
     # The others differ in numbers only.
     ways = {how: heap.STORES_BY[how] for how in (heap.JUDGED, "neighbours", "no healing")}
     monkeypatch.setattr(heap, "STORES_BY", ways)
@@ -53,6 +54,9 @@ def test_replays_without_swap(short, monkeypatch, program):
         far, plain, counted = p["far"], p["plain"], p["counted"]
         assert far["touches"] == plain["touches"] > 10000 and far["objects"] == plain["objects"]
         assert far["budget"] / 2 < far["bytes_most"] <= far["budget"] < p["limit_mib"] * model.MIB
+        # What has a target is replayed in each round.
+        rounds = 2 if row["name"].endswith(heap.JUDGED) or "against" in row["name"] else 1
+        assert row["runs"] == rounds and len(p["replay_far_s"]) == rounds and len(p["replay_plain_s"]) == 2
         assert far["left"] > 0 and far["fetches"] + far["homes"] > 0 and row["ebb"] > 0
         # Two lists approximate what exact LRU does.
         ins = [counted[lru]["swapped_in"] for lru in ("exact", "kernel")]
@@ -166,10 +170,48 @@ def test_measured_results_are_known():
             assert 0.1 < k.local < 3 and 5 < k.page_us < 200, program.name
 
 
-@pytest.mark.parametrize("name, percent, ratio, met", (("orders", 25, 2.6, True), ("orders", 25, 2.4, False),
-                                                       ("quads", 25, 1.1, True), ("quads", 13, 0.5, None)))
-def test_targets(name, percent, ratio, met):
-    row = measure.plain_row("x", {}, [1.0], "s")
-    row["ratio"] = ratio
+@pytest.mark.parametrize("name, percent, seconds, met", (
+    ("orders", 25, (1.0, 1.01), True), ("orders", 25, (1.3, 1.31), False), ("orders", 25, (1.0, 1.4), None),
+    ("orders", 25, (0.1,), None), ("orders", 25, (9.0,), None), ("quads", 25, (2.9, 2.91), True),
+    ("quads", 13, (9.0, 9.1), None)))
+def test_targets(name, percent, seconds, met):
+    """Decided by the whole interval of the replays against the modelled time; one has none."""
     assert heap.JUDGED_AT == 25
-    assert heap.judged(row, name, percent)["met"] is met
+    row = heap.judged(heap.against("x", {}, 3.0, list(seconds)), name, percent)
+    assert row["met"] is met and row["runs"] == len(seconds)
+    assert row["target"] == (None if percent == 13 else ">= 2.5" if name == "orders" else ">= 1.0")
+    # Without counts there is nothing to compare with.
+    assert heap.judged(heap.against("x", {}, None, list(seconds)), name, percent)["target"] is None
+
+
+REPORT = {"pages": 100 << 8, "objects": 1000, "touches": 10, "peak_bytes": 1 << 20, "fetches": 500, "homes": 1,
+          "rescues": 0, "left": 1, "followed": 3, "home_bytes": 1 << 20, "left_bytes": 1 << 20,
+          "limits": [{"kernel": {"swapped_in": 200_000, "born_in": 0}}]}
+
+
+def test_replays_of_a_round_alternate(monkeypatch):
+    ran = []
+
+    def replay(what, trace, *words):
+        how = next((n for n, by in heap.STORES_BY.items() if words[3:7] == by), what)
+        ran.append(how)
+        seconds = {"plain": 1.0, heap.JUDGED: 1.5 + len(ran) / 1000}.get(how, 3.0)
+        return {**REPORT, "cpu_seconds": seconds, "seconds": seconds}
+
+    monkeypatch.delenv("RUNS", raising=False)
+    monkeypatch.setattr(heap, "replay", replay)
+    monkeypatch.setattr(heap, "record", lambda program: "trace")
+    monkeypatch.setattr(heap, "STORES_BY", {how: heap.STORES_BY[how] for how in (heap.JUDGED, "neighbours")})
+    told = heap.Heap(next(p for p in heap.PROGRAMS if p.name == "orders"), ROWS, "here")
+    told.count([25])
+    ran.clear()
+    told.replay_far([25], "donor")
+    assert ran == ["plain", heap.JUDGED, "neighbours", heap.JUDGED, "plain", "plain", heap.JUDGED]
+    rows = {r["name"]: r for r in told.far_rows(25)}
+    judged, other = rows["orders, 25 %, 32 of 1024"], rows["orders, 25 %, neighbours"]
+    # 0.4 s, 200,000 pages of 40 us, against 0.9 s.
+    assert judged["ratio"] == pytest.approx(8.4 / 0.9, rel=0.02) and judged["runs"] == 3
+    assert judged["met"] is True and judged["low"] < judged["ratio"] < judged["high"]
+    assert other["runs"] == 1 and other["low"] is None and other["target"] is None
+    followed = rows["orders, 25 %, 40 us a fetch, references followed"]
+    assert followed["runs"] == 3 and followed["target"] is None
