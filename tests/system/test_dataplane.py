@@ -47,7 +47,7 @@ def test_every_byte_comes_back_from_the_donor(world):
 @only_tcp
 @pytest.mark.parametrize("durability, slots", [("none", 29), ("disk", 66)])
 def test_locked_memory(world, durability, slots):
-    """As in ebb-swapd(8): for requests, and 15 MiB of its own and of libraries; 0.3 for the size."""
+    """As in ebb-swapd(8): for requests, 15 MiB of libraries and tables, 3 of its own; 0.3 for the size."""
     s = world.serve(world.donor(), durability=durability)
     wait_for(s.ready, 20, "a standby")
     told = [machine.read(f"/proc/{pid}/status") for pid in (s.pid, *s.children())]

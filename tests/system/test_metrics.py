@@ -403,6 +403,25 @@ def test_page_and_maps_agree():
         assert sorted(page[name]) == sorted(maps[name]), name
 
 
+@pytest.mark.parametrize("title, file, functions", [
+    ("stats of a device", "swapd/control/status.c", ["device_stats"]),
+    ("stats of a kernel-module device", "ebbd/kmod/report.c", ["kmod_report_stats"]),
+    ("donor list: local", "donord/control.c", ["status_json", "add_registration"]),
+    ("donor list: local.machine", "donord/control.c", ["machine_json"]),
+    ("donor list: local.slabs", "donord/control.c", ["slabs_json"]),
+    ("donor list: local.evictions", "donord/control.c", ["evictions_json"]),
+    ("donor list: local.borrowers[]", "donord/control.c", ["borrower_json"]),
+    ("donor list: local.throttled[]", "donord/control.c", ["throttled_json"])])
+def test_page_and_sources_agree(title, file, functions):
+    """Members that no command's answer has in every test."""
+    source = (REPO / "daemon" / file).read_text()
+    members = set()
+    for function in functions:
+        body = re.split(rf"^\w.*\b{function}\(", source, flags=re.M)[1].split("\n}\n")[0]
+        members |= set(re.findall(r'"(\w+)",', body))
+    assert sorted(statspage.sections()[title]) == sorted(members)
+
+
 # --- top ---------------------------------------------------------------------------
 
 def test_top_batch(world):

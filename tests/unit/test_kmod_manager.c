@@ -10,12 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ebbd/kmod/manager.h"
-#include "lib/base/paths.h"
-#include "lib/control/control_server.h"
-#include "lib/control/device.h"
+#include "ebbd/kmod/manager.c"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -73,10 +72,41 @@ static void anothers_socket_stays(void **state)
 	device_record_remove("x");
 }
 
+static char entry[2048]; /* the last one for the journal */
+
+/* Replaces libc's. */
+ssize_t sendto(int fd, const void *data, size_t size, int flags, const struct sockaddr *to,
+	       socklen_t length)
+{
+	if (!to || to->sa_family != AF_UNIX)
+		return syscall(SYS_sendto, fd, data, size, flags, to, length);
+	assert_true(size < sizeof(entry));
+	memcpy(entry, data, size);
+	entry[size] = '\0';
+	return (ssize_t)size;
+}
+
+/* ebbd has several devices: the catalog and journalctl find the event's by EBB_DEVICE. */
+static void a_quarantine_names_its_device(void **state)
+{
+	static struct kmod_round round = { .quarantined = { true } };
+	static struct kmod_view view = { .donors = 1 };
+
+	snprintf(view.donor[0].text, sizeof(view.donor[0].text), "rdma:h:1");
+	log_donors("x", &view, &round);
+	assert_non_null(strstr(entry, "MESSAGE=device x: donor rdma:h:1 quarantined: "));
+	assert_non_null(strstr(entry, "\nMESSAGE_ID=dd2b6c5efb744f728131e707c0161141\n"));
+	assert_non_null(strstr(entry, "\nEBB_DEVICE=x\n"));
+	/* Other events of ebbd are of no device. */
+	log_event(EVENT_READY, LOG_LVL_INFO, "ready");
+	assert_null(strstr(entry, "EBB_DEVICE"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(its_socket_goes_with_it), cmocka_unit_test(anothers_socket_stays),
+		cmocka_unit_test(a_quarantine_names_its_device),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

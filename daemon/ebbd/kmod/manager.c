@@ -227,9 +227,9 @@ static void log_donors(const char *device, struct kmod_view *v, const struct kmo
 			log_warn("device %s: donor %s lost: %s; moving its slabs to other donors", device,
 				 v->donor[i].text, round->lost[i]);
 		if (round->quarantined[i])
-			log_event(EVENT_DONOR_QUARANTINED, LOG_LVL_ERR,
-				  "device %s: donor %s quarantined: it returned a page other than the one written; it gets no slabs until `ebbctl donor trust`",
-				  device, v->donor[i].text);
+			log_device_event(device, EVENT_DONOR_QUARANTINED, LOG_LVL_ERR,
+					 "device %s: donor %s quarantined: it returned a page other than the one written; it gets no slabs until `ebbctl donor trust`",
+					 device, v->donor[i].text);
 		if (round->connected[i] > 0)
 			log_info("device %s: donor %s: connected", device, v->donor[i].text);
 		else if (round->connected[i] < 0 && is_news(&v->patience[i], round->connected[i]))

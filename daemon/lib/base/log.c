@@ -43,9 +43,11 @@ void log_field(const char *name, const char *value)
  * sd_journal_send() would wait for a journal that does not read, which may itself wait
  * for the swap device that logs.
  */
-static bool journal_send(enum log_event event, enum log_level level, const char *text)
+static bool journal_send(enum log_event event, enum log_level level, const char *device,
+			 const char *text)
 {
 	static const struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = JOURNAL };
+	const char *field = device ? "EBB_DEVICE" : logger.field, *value = device ?: logger.value;
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), n;
 	char entry[2048];
 	bool sent;
@@ -54,9 +56,8 @@ static bool journal_send(enum log_event event, enum log_level level, const char 
 		return false;
 	n = snprintf(entry, sizeof(entry),
 		     "MESSAGE=%s\nPRIORITY=%d\nMESSAGE_ID=%s\nSYSLOG_IDENTIFIER=%s\n%s%s%.256s%s", text,
-		     level, message_ids[event], logger.program, logger.field ?: "",
-		     logger.field ? "=" : "", logger.field ? logger.value : "",
-		     logger.field ? "\n" : "");
+		     level, message_ids[event], logger.program, field ?: "", field ? "=" : "",
+		     field ? value : "", field ? "\n" : "");
 	sent = n > 0 && (size_t)n < sizeof(entry) &&
 	       sendto(fd, entry, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL,
 		      (const struct sockaddr *)&address, sizeof(address)) == n;
@@ -64,7 +65,8 @@ static bool journal_send(enum log_event event, enum log_level level, const char 
 	return sent;
 }
 
-static void say(enum log_event event, enum log_level level, const char *fmt, va_list ap)
+static void say(enum log_event event, enum log_level level, const char *device, const char *fmt,
+		va_list ap)
 {
 	char text[1024];
 
@@ -72,7 +74,7 @@ static void say(enum log_event event, enum log_level level, const char *fmt, va_
 		return;
 	vsnprintf(text, sizeof(text), fmt, ap);
 	utf8_print(text);
-	if (event != EVENT_NONE && journal_send(event, level, text) && logger.journal)
+	if (event != EVENT_NONE && journal_send(event, level, device, text) && logger.journal)
 		return;
 	if (logger.journal)
 		fprintf(stderr, "<%d>%s\n", level, text);
@@ -87,7 +89,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say(EVENT_NONE, level, fmt, ap);
+	say(EVENT_NONE, level, NULL, fmt, ap);
 	va_end(ap);
 }
 
@@ -96,6 +98,16 @@ void log_event(enum log_event event, enum log_level level, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say(event, level, fmt, ap);
+	say(event, level, NULL, fmt, ap);
+	va_end(ap);
+}
+
+void log_device_event(const char *device, enum log_event event, enum log_level level,
+		      const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(event, level, device, fmt, ap);
 	va_end(ap);
 }

@@ -26,6 +26,10 @@ void log_line(enum log_level level, const char *fmt, ...)
 void log_event(enum log_event event, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* As log_event(), with the field EBB_DEVICE=@device instead of that of log_field(). */
+void log_device_event(const char *device, enum log_event event, enum log_level level,
+		      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
 /* Adds a field such as "EBB_DEVICE" to every event of this process; both strings stay valid. */
 void log_field(const char *name, const char *value);
 
