@@ -30,6 +30,19 @@ def test_what_a_test_leaves_is_removed_and_told(tmp_path):
     assert "ERROR at teardown of test_leaves" in done.stdout
 
 
+def test_an_exception_in_a_thread_fails_its_test(tmp_path):
+    sample = tmp_path / "test_threads.py"
+    sample.write_text("import threading\n"
+                      "def test():\n"
+                      "    thread = threading.Thread(target=lambda: 1 / 0)\n"
+                      "    thread.start()\n"
+                      "    thread.join()\n")
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", "-c", machine.REPO / "tests/pytest.ini", "--rootdir", tmp_path,
+         sample], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stdout, done.stdout
+
+
 def test_children_inherit_no_ignored_signals(tmp_path):
     """As from `nohup make check &` in a script."""
     sample = tmp_path / "test_signals.py"

@@ -18,6 +18,7 @@ import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, PAGE, content, run, rxe_add, rxe_remove
 from machine import read, wait_for
+from parts import noted
 from test_kmod_seal import memory_of
 
 BOTH = DONOR | BACKUP
@@ -306,7 +307,7 @@ def test_network_device_removed(kernel_device, donor, disk):
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     d.open()
-    bad, stop = [], threading.Event()
+    bad, errors, stop = [], [], threading.Event()
 
     def user():
         version = 0
@@ -315,8 +316,8 @@ def test_network_device_removed(kernel_device, donor, disk):
             d.write(0, 16, version)
             bad.extend(d.bad(0, 16, version))
 
-    thread = threading.Thread(target=user)
-    removal = threading.Thread(target=rxe_remove)
+    thread = threading.Thread(target=noted, args=(errors, user))
+    removal = threading.Thread(target=noted, args=(errors, rxe_remove))
     thread.start()
     time.sleep(1)
     try:
@@ -329,7 +330,7 @@ def test_network_device_removed(kernel_device, donor, disk):
         stop.set()
         thread.join()
         rxe_add()
-    assert bad == []
+    assert errors == [] and bad == []
     assert d.counts()["read_backup"] > 0
 
 
@@ -454,7 +455,7 @@ def test_shallow_queue(kernel_device, donor):
     d = kernel_device(queues=1, depth=1)
     d.map(d.connect(), DONOR)
     d.open()
-    bad = []
+    bad, errors = [], []
 
     def user(which):
         for i in range(40):
@@ -462,12 +463,12 @@ def test_shallow_queue(kernel_device, donor):
             d.write(page, 8, version=i)
             bad.extend(d.bad(page, 8, version=i))
 
-    threads = [threading.Thread(target=user, args=(n,)) for n in range(6)]
+    threads = [threading.Thread(target=noted, args=(errors, user, n)) for n in range(6)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert bad == []
+    assert errors == [] and bad == []
 
 
 def test_donor_comes_back(kernel_device, donor, disk):
