@@ -418,7 +418,8 @@ def clean(wanted=None, found=things):
     Removes the things whose lines are @wanted, or all: swap first, and nothing else while it is
     on, because a swap area without its server hangs the machine.
     """
-    for stage in range(8):
+    # Processes may use loop devices and mounts: those are removed again after them.
+    for stage in (0, 1, 2, 3, 4, 2, 3, 5, 6, 7):
         for line, (of, remove) in found().items():
             if of == stage and (wanted is None or line in wanted):
                 remove()
@@ -431,10 +432,11 @@ def nothing_left(found=things):
     """
     Fails if the `with` block leaves anything behind, and removes that.  While another run has the
     machine, or ebb processes run that this run did not start, it judges and removes only its own
-    processes.
+    processes.  To a whole run, which holds RUN_LOCK, all of ebb on this machine belongs.
     """
     def ours():
-        others = another_run() or set(processes()) - set(test_processes())
+        others = not os.environ.get(HELD) and \
+            (another_run() or set(processes()) - set(test_processes()))
         if found == things and others:
             return dict(process_thing(*row) for row in test_processes().items())
         return found()
@@ -443,4 +445,11 @@ def nothing_left(found=things):
     left = left_since(before, ours)
     if left:
         clean(left, ours)
-        raise MachineError("left behind, and removed: " + ", ".join(left))
+        raise MachineError(told_left(left, ours()))
+
+
+def told_left(left, now):
+    """Returns a line about the things that were @left, some of which may be there @now."""
+    kinds = {"removed": [line for line in left if line not in now],
+             "still there": [line for line in left if line in now]}
+    return "; ".join(f"left behind, and {kind}: " + ", ".join(lines) for kind, lines in kinds.items() if lines)
