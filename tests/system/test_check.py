@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What `make check` does beside running tests."""
+import os
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
 import machine
+import skips
+
+sys.path.insert(0, str(machine.REPO / "tests"))
+import check
+from check import boots
 
 pytestmark = pytest.mark.beside
 
@@ -20,7 +31,8 @@ check.PYTEST = ["/bin/sh", "-c", "trap 'sleep 1; echo ended; exit' TERM; echo be
 wait = check.subprocess.Popen.wait
 def told_wait(*args):
     check.subprocess.Popen.wait = wait
-    print("begun", flush=True)
+    sys.stdout.write("begun\\n")
+    sys.stdout.flush()
     return wait(*args)
 check.subprocess.Popen.wait = told_wait
 check.exit_on_sigterm()
@@ -42,3 +54,40 @@ def test_sigterm_ends_the_tests_and_waits_for_their_cleanup(tmp_path, signals):
         assert done.wait(30) == 128 + signal.SIGTERM
     finally:
         done.kill()
+
+
+SKIPS = [("guest test_a.py::*[[]6.1]", "no driver", "6.12 has it"), ("guest test_a.py::test_b*", "no clone", "shallow")]
+
+
+def test_a_skip_for_another_reason_is_not_allowed():
+    assert skips.why_allowed(SKIPS, "guest test_a.py::test_c[6.1]", "there is no driver here") == "6.12 has it"
+    assert skips.why_allowed(SKIPS, "guest test_a.py::test_b[6.1]", "no clone") == "shallow"
+    assert skips.why_allowed(SKIPS, "guest test_a.py::test_c[6.1]", "no memory") is None
+    assert skips.why_allowed(SKIPS, "guest test_a.py::test_c[6.12]", "no driver") is None
+
+
+def test_the_list_of_allowed_skips():
+    assert skips.read(skips.FILE.read_text())
+    for line in ("guest : why", "guest :  : why", "guest : text : "):
+        with pytest.raises(machine.MachineError, match="allowed-skips:2: a part is missing"):
+            skips.read(f"# comment\n{line}\n")
+
+
+@pytest.mark.parametrize("cases, status", [
+    ([("a", ""), ("b", "no driver")], 0),   # boots.py names skips, and check.py judges them
+    ([("b", "no driver")], 0),
+    ([("b", "no memory")], 1),
+    ([], 1),
+])
+def test_a_guest_whose_tests_are_all_skipped_has_passed_only_if_each_may_be(monkeypatch, capsys, cases, status):
+    monkeypatch.setattr(boots.skips, "read", lambda text: SKIPS)
+    suite = ElementTree.Element("testsuite", name="6.1 smoke")
+    for name, reason in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname="guest.cases.test_a", name=f"test_{name}[6.1]")
+        if reason:
+            ElementTree.SubElement(case, "skipped", message=reason)
+    passed = ElementTree.Element("testsuite", name="6.12 smoke")
+    ElementTree.SubElement(passed, "testcase", classname="guest.cases.test_a", name="test_a[6.12]")
+    assert boots.summary([passed, suite], 1) == status
+    said = capsys.readouterr().out
+    assert ("FAILED" in said) == bool(status), said
