@@ -123,18 +123,26 @@ def label_of(series, boot):
     return f"{series} {boot.group}" + (f", Debian {DEBIAN}" if DEBIAN != "12" else "")
 
 
+def kept_of(series, boot):
+    """Returns the file with the suite of a guest that passed, or None if the tree's state is unknown."""
+    state = machine.state()
+    return state and state / f"guest-{series}-{boot.group}.xml"
+
+
 def resumed(series, boot, results):
     """Adds this guest's suite if it has passed before in this tree."""
-    kept = machine.state() / f"guest-{series}-{boot.group}.xml"
-    if kept.exists():
-        say(label_of(series, boot), "passed before in this tree")
-        results.append(ElementTree.parse(kept).getroot())
-    return kept.exists()
+    kept = kept_of(series, boot)
+    if not kept or not kept.exists():
+        return False
+    say(label_of(series, boot), "passed before in this tree")
+    results.append(ElementTree.parse(kept).getroot())
+    return True
 
 
 def keep(series, boot, suite):
-    if outcomes(suite)["passed"] and not outcomes(suite)["failed"]:
-        ElementTree.ElementTree(suite).write(machine.state() / f"guest-{series}-{boot.group}.xml")
+    kept = kept_of(series, boot)
+    if kept and outcomes(suite)["passed"] and not outcomes(suite)["failed"]:
+        ElementTree.ElementTree(suite).write(kept)
 
 
 def died_of_its_kernel(series, r):

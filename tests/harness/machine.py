@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -87,14 +88,45 @@ def read(path, otherwise=""):
         return otherwise
 
 
-def state():
-    """Returns the directory of passed stages of this tree; FRESH=1 empties it once per run."""
-    git = lambda *argv: subprocess.run(["git", "-C", str(REPO), *argv], capture_output=True).stdout
-    tree = os.environ.get(TREE) or \
-        hashlib.sha1(git("ls-files", "-s") + git("diff", "HEAD")).hexdigest()[:12]
-    directory = BUILD / "tests/state" / tree
-    if os.environ.pop("FRESH", "") == "1":
+@cache
+def tree_key(repo=REPO):
+    """Returns a name for the content of this tree as it is at the first call; "" if git cannot tell."""
+    def git(*argv):
+        # sudo's user is not the owner of the tree.
+        return subprocess.run(["git", "-c", "safe.directory=*", "-C", str(repo), *argv],
+                              capture_output=True, check=True).stdout
+    if os.environ.get(TREE):
+        return os.environ[TREE]
+    try:
+        top = os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))
+        if not os.path.samefile(top, repo):
+            raise MachineError(f"{repo} is in the tree of {top}")
+        found = hashlib.sha1(git("ls-files", "-s") + git("diff", "--binary", "--no-ext-diff", "HEAD"))
+        for name in filter(None, git("ls-files", "-z", "--others", "--exclude-standard").split(b"\0")):
+            path = Path(repo, os.fsdecode(name))
+            content = os.fsencode(os.readlink(path)) if path.is_symlink() else \
+                path.read_bytes() if path.is_file() else b""
+            found.update(b"%s\0%d\0%s" % (name, len(content), content))
+    except (OSError, MachineError, subprocess.CalledProcessError) as e:
+        why = (getattr(e, "stderr", b"") or b"").decode(errors="replace").strip() or e
+        print(f"this tree's state is unknown, so that nothing is resumed: {why}", flush=True)
+        return ""
+    return found.hexdigest()[:12]
+
+
+def state(native=False):
+    """
+    Returns the directory of passed stages of this tree, or with @native, of this tree on the running
+    kernel; None if git cannot tell the state of the tree.  FRESH=1 empties it once per run.
+    """
+    fresh, key = os.environ.pop("FRESH", "") == "1", tree_key()
+    if not key:
+        return None
+    directory = BUILD / "tests/state" / key
+    if fresh:
         shutil.rmtree(directory, ignore_errors=True)
+    if native:
+        directory /= os.uname().release
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 

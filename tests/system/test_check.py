@@ -91,3 +91,73 @@ def test_a_guest_whose_tests_are_all_skipped_has_passed_only_if_each_may_be(monk
     assert boots.summary([passed, suite], 1) == status
     said = capsys.readouterr().out
     assert ("FAILED" in said) == bool(status), said
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A repository with a file."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "file").write_text("one\n")
+    (tree / ".gitignore").write_text("/build/\n")
+    for argv in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", tree, *argv], check=True)
+    return tree
+
+
+def key(tree):
+    return machine.tree_key.__wrapped__(tree)
+
+
+def test_what_passed_is_of_one_state_of_the_tree(tree, monkeypatch):
+    monkeypatch.delenv(machine.TREE, raising=False)
+    keys = [key(tree)]
+    (tree / "build").mkdir()
+    (tree / "build/file").write_text("ignored\n")
+    assert keys[0] and key(tree) == keys[0]
+    for name, text in (("file", "two\n"), ("new", "one\n"), ("new", "two\n"), ("newer", "two\n")):
+        (tree / name).write_text(text)
+        keys.append(key(tree))
+    subprocess.run(["git", "-C", tree, "add", "."], check=True)
+    keys.append(key(tree))
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_tree_of_another_user_has_a_state(tree, monkeypatch):
+    monkeypatch.delenv(machine.TREE, raising=False)
+    before = key(tree)
+    for path in [tree, tree / ".git", *(tree / ".git").rglob("*")]:
+        os.chown(path, 65534, 65534)
+    assert key(tree) == before
+
+
+def test_without_git_nothing_is_resumed(tree, monkeypatch, tmp_path, capsys):
+    """As in a tarball, also in one that is below another repository."""
+    monkeypatch.delenv(machine.TREE, raising=False)
+    (tree / "below").mkdir()
+    assert key(tree / "below") == "" and "nothing is resumed" in capsys.readouterr().out
+    shutil.rmtree(tree / ".git")
+    assert key(tree) == "" and "nothing is resumed" in capsys.readouterr().out
+    monkeypatch.setattr(machine, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(machine, "tree_key", lambda: "")
+    monkeypatch.setattr(check, "stage", lambda name, run, rows: rows.extend(run()))
+    ran = []
+    for _ in range(2):
+        check.stage_once("a stage", lambda: ran.append(1) or [("a", "passed", "")], [])
+    assert len(ran) == 2 and not (tmp_path / "build").exists()
+
+
+def test_what_passed_natively_is_of_one_kernel(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "BUILD", tmp_path)
+    monkeypatch.setattr(machine, "tree_key", lambda: "key")
+    monkeypatch.setattr(check, "stage", lambda name, run, rows: rows.extend(run()))
+    ran = []
+
+    def once(kernel, native):
+        monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=kernel))
+        check.stage_once("a stage", lambda: ran.append(1) or [("a", "passed", "")], [], native)
+        return len(ran)
+    assert [once("6.1", True), once("6.1", True), once("6.12", True)] == [1, 1, 2]
+    assert [once("6.1", False), once("6.12", False)] == [3, 3]
+    monkeypatch.setenv("FRESH", "1")
+    assert [once("6.12", True), once("6.12", True), once("6.12", False)] == [4, 4, 5]
