@@ -204,23 +204,45 @@ def test_mounts():
 
 
 def ebb_loops():
+    """Returns loop devices on ebb's mounts, on files of tests, and of benchmarks, which are below BUILD."""
     ours = ebb_mounts()
     return [dev for dev, backing in loops().items()
-            if any(backing.startswith(d + "/") for d in ours) or "/ebb" in backing]
+            if any(backing.startswith(f"{d}/") for d in (*ours, BUILD)) or "/ebb" in backing]
+
+
+def bench_zram(device):
+    """Returns whether @device is a zram device as bench/apps.py makes it: of this size and priority."""
+    number = re.fullmatch(r"/dev/zram(\d+)", device)
+    rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
+    return bool(number) and read(f"/sys/block/zram{number[1]}/disksize").strip() == str(1 << 30) and \
+        any(r[0] == device and r[-1] == "32767" for r in rows)
 
 
 def ebb_swaps():
     ours = ebb_loops()
-    return [dev for dev in swaps() if dev in ours or dev.startswith(("/dev/ebb", "/dev/ublkb"))]
+    return [dev for dev in swaps() if dev in ours or bench_zram(dev) or
+            dev.startswith(("/dev/ebb", "/dev/ublkb", f"{BUILD}/"))]
 
 
-def shard_of(process):
-    """Returns the SHARD directory of the tests that started a process, or ""."""
+def swap_remove(device):
+    zram = bench_zram(device)
+    swapoff(device)
+    if zram:
+        Path("/sys/class/zram-control/hot_remove").write_text(device.removeprefix("/dev/zram"))
+
+
+def variable(process, name):
+    """Returns a variable of the environment with which a process was started, or ""."""
     try:
         words = (process / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
-    return next((w.partition("=")[2] for w in words if w.startswith(SHARD + "=")), "")
+    return next((w.partition("=")[2] for w in words if w.startswith(name + "=")), "")
+
+
+def shard_of(process):
+    """Returns the SHARD directory of the tests that started a process, or ""."""
+    return variable(process, SHARD)
 
 
 def belongs(path):
@@ -229,10 +251,18 @@ def belongs(path):
     return not shard or f"{path}/".startswith(f"{shard}/")
 
 
-def test_processes():
-    """Returns {pid: program} of processes that tests of this run started, except this one."""
+def test_processes(which=None):
+    """
+    Returns {pid: program} of processes that tests of this run started, or of those that are
+    @which(PROCESS), except this one.
+    """
     return {int(p.name): read(p / "comm").strip() for p in Path("/proc").glob("[0-9]*")
-            if int(p.name) != os.getpid() and of_this_run(p)}
+            if int(p.name) != os.getpid() and (which or of_this_run)(p)}
+
+
+def orphans():
+    """Returns {pid: program} of processes of tests whose pytest has been killed."""
+    return {pid: name for pid, name in test_processes(of_dead_run).items() if belongs(shard_of(Path(f"/proc/{pid}")))}
 
 
 def processes():
@@ -265,10 +295,16 @@ def cgroup_roots():
     return [memory_root()[0]] + [r for r in roots if r != memory_root()[0]]
 
 
+def cpuset_root():
+    """Returns the directory of the hierarchy of cgroup v1 with the cpuset controller, or None."""
+    return next((Path(d) for _, d, kind in mounts() if kind == "cgroup" and
+                 (Path(d) / "cpuset.cpus").exists()), None)
+
+
 def ebb_cgroups():
     """Returns every cgroup below a directory named ebb*, children first."""
     found = []
-    for root in cgroup_roots():
+    for root in dict.fromkeys(filter(None, [*cgroup_roots(), cpuset_root()])):
         below = directories(root)
         for top in [d for d in below if os.path.basename(d).startswith("ebb")]:
             found += reversed([d for d in below if d == top or d.startswith(top + "/")])
@@ -299,10 +335,22 @@ def device_records():
 
 def of_this_run(process):
     """Returns whether a test of this pytest started a process."""
-    try:
-        return f"{RUN}={os.getpid()}".encode() in (process / "environ").read_bytes().split(b"\0")
-    except OSError:
+    return variable(process, RUN) == str(os.getpid())
+
+
+def start_of(pid):
+    """Returns when a process started, in clock ticks since boot; None if there is none."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
+
+
+def of_dead_run(process):
+    """Returns whether a test started a process whose pytest has ended, be its pid in use again or not."""
+    run, start = variable(process, RUN), start_of(process.name)
+    if not run.isdigit() or start is None:
         return False
+    began = start_of(run)
+    return began is None or began > start
 
 
 def process_thing(pid, name):
@@ -324,10 +372,11 @@ def things():
     machine.  Lower stages are removed first: a swap area before its server.
     """
     found = dict(map(mount_thing, [*ebb_mounts(), *filter(belongs, test_mounts())]))
-    found.update(process_thing(pid, name) for pid, name in {**processes(), **test_processes()}.items())
+    found.update(process_thing(pid, name)
+                 for pid, name in {**processes(), **test_processes(), **orphans()}.items())
     if SHARD in os.environ:
         return found
-    found.update((f"swap is on: {d}", (0, lambda d=d: swapoff(d))) for d in ebb_swaps())
+    found.update((f"swap is on: {d}", (0, lambda d=d: swap_remove(d))) for d in ebb_swaps())
     found.update(map(loop_thing, ebb_loops()))
     found.update((f"cgroup: {c}", (5, lambda c=c: cgroup_remove(c))) for c in ebb_cgroups())
     found.update((f"device record: {f}", (6, lambda f=f: f.unlink(missing_ok=True)))
@@ -356,7 +405,7 @@ def abandoned():
     """
     Returns the lines of leftovers() that nothing uses: remains of a killed run.  Without a running
     program of ebb and without swap, these are mounts that no program serves, loop devices on them,
-    empty cgroups, device records and pins.
+    empty cgroups, device records, pins and other programs of killed tests.
     """
     if processes() or ebb_swaps() or any(Path("/dev").glob("ebb[0-9]*")):
         return set()
@@ -366,6 +415,7 @@ def abandoned():
     return {line for line in leftovers() if line.startswith(("device record: ", "BPF pins: "))} | \
         {f"mount: {d}" for d in [*mounts_dead, *test_mounts()]} | \
         {f"loop device: {dev}" for dev in loops_dead} | \
+        {process_thing(pid, name)[0] for pid, name in orphans().items()} | \
         {f"cgroup: {c}" for c in ebb_cgroups() if not read(c / "cgroup.procs").strip()}
 
 

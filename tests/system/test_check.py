@@ -161,3 +161,63 @@ def test_what_passed_natively_is_of_one_kernel(monkeypatch, tmp_path):
     assert [once("6.1", False), once("6.12", False)] == [3, 3]
     monkeypatch.setenv("FRESH", "1")
     assert [once("6.12", True), once("6.12", True), once("6.12", False)] == [4, 4, 5]
+
+
+def test_what_a_killed_pytest_left_is_found(tmp_path, monkeypatch):
+    """It is no program of ebb, and has only the number of its pytest."""
+    monkeypatch.setenv(machine.SHARD, str(tmp_path))
+    runner = subprocess.Popen(["sh", "-c", f"export {machine.RUN}=$$; sleep 1000 & echo $!; wait"],
+                              stdout=subprocess.PIPE, text=True)
+    left = int(runner.stdout.readline())
+    try:
+        # The shell's child has its parent's environment until it executes sleep.
+        machine.wait_for(lambda: machine.read(f"/proc/{left}/comm") == "sleep\n", 10, "the child")
+        assert left not in machine.orphans(), "its pytest runs"
+        runner.kill()
+        runner.wait()
+        assert machine.orphans() == {left: "sleep"}
+        line = f"process: sleep ({left})"
+        assert line in machine.things()
+        machine.process_thing(left, "sleep")[1][1]()
+        assert not machine.orphans()
+    finally:
+        runner.kill()
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
+
+
+def test_a_pytest_whose_number_is_used_again_is_over(monkeypatch):
+    monkeypatch.setattr(machine, "variable", lambda process, name: "77")
+    for began, over in ((None, True), (99, False), (100, False), (101, True)):
+        monkeypatch.setattr(machine, "start_of", {"77": began, "78": 100}.get)
+        assert machine.of_dead_run(Path("/proc/78")) == over
+
+
+SWAPS = """Filename Type Size Used Priority
+/dev/zram0 partition 1048572 0 100
+/dev/zram1 partition 1048572 0 32767
+/dev/zram2 partition 2097148 0 32767
+/dev/loop3 partition 1048572 0 32767
+/dev/loop4 partition 1048572 0 -2
+{build}/demo/input/swapfile file 1048572 0 -3
+/swapfile file 1048572 0 -4
+"""
+
+
+def test_swap_of_a_killed_benchmark_is_found(monkeypatch):
+    files = {"/proc/swaps": SWAPS.format(build=machine.BUILD), "/sys/block/zram0/disksize": f"{1 << 30}\n",
+             "/sys/block/zram1/disksize": f"{1 << 30}\n", "/sys/block/zram2/disksize": f"{2 << 30}\n"}
+    monkeypatch.setattr(machine, "read", lambda path, otherwise="": files.get(path, otherwise))
+    monkeypatch.setattr(machine, "ebb_mounts", list)
+    monkeypatch.setattr(machine, "loops", lambda: {
+        "/dev/loop3": f"{machine.BUILD}/demo/input/zswap.swap", "/dev/loop4": "/srv/disk.img"})
+    assert machine.ebb_swaps() == ["/dev/zram1", "/dev/loop3", f"{machine.BUILD}/demo/input/swapfile"]
+
+
+def test_cgroups_of_the_cpuset_controller_are_found(monkeypatch, tmp_path):
+    memory, cpuset = tmp_path / "memory", tmp_path / "cpuset"
+    for root, file in (memory, "memory.limit_in_bytes"), (cpuset, "cpuset.cpus"):
+        (root / "ebb-test-1").mkdir(parents=True)
+        (root / file).touch()
+    monkeypatch.setattr(machine, "mounts", lambda: [("cgroup", str(d), "cgroup") for d in (memory, cpuset)])
+    assert machine.ebb_cgroups() == [memory / "ebb-test-1", cpuset / "ebb-test-1"]

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.beside
 # The process below does not exit: a second is enough.
 machine.left_since = partial(machine.left_since, seconds=1)
 started = []
+machine.orphans = dict
 machine.processes = lambda: {p.pid: "ebbd" for p in started if p.poll() is None}
 for others in ("ebb_mounts", "test_mounts", "ebb_swaps", "ebb_loops", "ebb_cgroups", "device_records"):
     setattr(machine, others, list)
