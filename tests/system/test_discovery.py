@@ -156,7 +156,11 @@ def test_a_donor_dies_and_comes_back(etcd, donor, borrower):
     again.kill()
     donor(etcd.url, address=b.address)
     wait_for(lambda: "registered as" in made_log(logs_of(again), 3), LEASE + 6, "registering again")
-    assert all(t == {a.address, b.address} for t in w.device.told[told:])
+    # Longer than until the end of its lease would be told.
+    machine.never(lambda: any(t != {a.address, b.address} for t in w.device.told[told:]),
+                  LEASE + GRACE + 2, "the device is told of a donor's end")
+    assert set(etcd.keys()) == {a.address, b.address}
+    assert {d["address"]: d["missing"] for d in w.known()["donors"]} == {a.address: False, b.address: False}
 
 
 def logs_of(d):
