@@ -88,10 +88,16 @@ def test_small_cgroup_waits_for_slow_writes(kernel_device, disk, cgroup):
 
 
 def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgroup):
-    """On a busy machine the session may end by itself before, with the same effect."""
+    """
+    The kernel log has a line of it.  On a busy machine the session may end by itself before, with the
+    same effect.
+    """
     lender = donor()
     d = kernel_device(mib=64, backup=disk(64).path)
-    d.map(d.connect(), BOTH)
+    session = d.connect()
+    lines = lambda: run("dmesg").count(f"ebb{d.number}: session {session} ended: ")
+    before = lines()                      # of an earlier test's device with this number
+    d.map(session, BOTH)
     d.swap_on()
     scan = parts.Scan(mib=32, passes=3, pattern="random", write=True, cgroup=cgroup(16))
     scan.go()
@@ -104,6 +110,7 @@ def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgrou
     assert d.session()["state"] == "closed"
     assert n["read_backup"] > 0
     assert n["read_failed"] == n["write_failed"] == 0
+    wait_for(lambda: lines() == before + 1, 5, "a line in the kernel log")
 
 
 def test_stopped_donor_process_is_not_missed(kernel_device, donor):
