@@ -85,19 +85,43 @@ def test_an_exception_in_a_thread_fails_its_test(tmp_path):
     assert done.returncode == 1 and "ZeroDivisionError" in done.stdout, done.stdout
 
 
-def test_children_inherit_no_ignored_signals(tmp_path):
-    """As from `nohup make check &` in a script."""
-    sample = tmp_path / "test_signals.py"
-    sample.write_text("import subprocess\n"
-                      "def test():\n"
-                      "    said = subprocess.check_output(['grep', 'SigIgn', '/proc/self/status'])\n"
-                      "    assert int(said.split()[1], 16) & 7 == 0\n")
-    done = subprocess.run(
-        ["env", "--ignore-signal=INT,HUP,QUIT", sys.executable, "-B", "-m", "pytest", sample,
-         "--rootdir", tmp_path, "-p", "conftest", "-p", "no:cacheprovider"],
+def with_conftest(sample, text, *prefix):
+    """Runs the file @sample with tests/conftest.py."""
+    sample.write_text(text)
+    return subprocess.run(
+        [*prefix, sys.executable, "-B", "-m", "pytest", sample, "--rootdir", sample.parent, "-p", "conftest",
+         "-p", "no:cacheprovider"],
         env={**os.environ, "PYTHONPATH": str(machine.REPO / "tests")},
         capture_output=True, text=True, check=False)
+
+
+def test_children_inherit_no_ignored_signals(tmp_path):
+    """As from `nohup make check &` in a script."""
+    done = with_conftest(tmp_path / "test_signals.py",
+                         "import subprocess\n"
+                         "def test():\n"
+                         "    said = subprocess.check_output(['grep', 'SigIgn', '/proc/self/status'])\n"
+                         "    assert int(said.split()[1], 16) & 7 == 0\n",
+                         "env", "--ignore-signal=INT,HUP,QUIT")
     assert done.returncode == 0, done.stdout
+
+
+def test_a_fixture_ends_the_others_when_one_cannot_be_ended(tmp_path):
+    done = with_conftest(tmp_path / "test_ends.py",
+                         "import parts\n"
+                         "ended = []\n"
+                         "class Donor:\n"
+                         "    def __init__(self, log):\n"
+                         "        pass\n"
+                         "    def stop(self):\n"
+                         "        ended.append(self)\n"
+                         "        raise OSError('it does not end')\n"
+                         "parts.Donor = Donor\n"
+                         "def test_two(donor_factory):\n"
+                         "    donor_factory(), donor_factory()\n"
+                         "def test_both_were_asked():\n"
+                         "    assert len(ended) == 2\n")
+    assert "2 passed, 1 error" in done.stdout and "it does not end" in done.stdout, done.stdout
 
 
 def test_what_a_killed_run_leaves_is_told_from_what_is_used(tmp_path, logs):
