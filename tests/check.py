@@ -13,7 +13,6 @@ V=1 names each test as it ends.
 --all adds the long system tests and all guests, and resumes: a stage or guest that passed in this
 tree is not run again, unless FRESH=1.  --clean removes all of ebb from this machine, swap first.
 """
-import fnmatch
 import json
 import os
 import signal
@@ -32,6 +31,7 @@ sys.path[:0] = [str(HERE), str(HERE / "harness"), str(HERE / "guest")]
 import boots
 import debian
 import machine
+import skips
 import unit
 
 REPORTS = machine.BUILD / "tests"
@@ -202,28 +202,15 @@ def guest_rows(status):
     return rows
 
 
-def allowed_skips():
-    """Returns [(pattern, reason)] of tests/allowed-skips."""
-    rows = []
-    for number, line in enumerate((HERE / "allowed-skips").read_text().splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        pattern, colon, reason = line.partition(" : ")
-        if not colon or not reason.strip():
-            sys.exit(f"tests/allowed-skips:{number}: no reason; write PATTERN : REASON")
-        rows.append((pattern.strip(), reason.strip()))
-    return rows
-
-
 def summary(rows):
     """Prints skips and failures; returns True if all is well."""
-    allowed = allowed_skips()
+    allowed = skips.read(skips.FILE.read_text())
     bad = [r for r in rows if r[1] == "failed"]
     skipped = [r for r in rows if r[1] == "skipped"]
     if skipped:
         heading("skipped")
     for name, _, reason in skipped:
-        listed = next((why for pattern, why in allowed if fnmatch.fnmatchcase(name, pattern)), None)
+        listed = skips.why_allowed(allowed, name, reason)
         print(f"  {name}: {reason or 'no reason given'}")
         if listed is None:
             bad.append((name, "failed", f"skipped ({reason}), which tests/allowed-skips does not list"))
@@ -259,17 +246,21 @@ def stage(name, run, rows):
             raise machine.MachineError("swap could not be taken off; the remaining tests are not run")
 
 
-def stage_once(name, run, rows):
-    """Runs a stage unless it has passed in this tree, in this or an earlier run."""
-    state = machine.state() / (name.replace(" ", "-") + ".json")
-    if state.exists():
+def stage_once(name, run, rows, native=True):
+    """
+    Runs a stage unless it has passed in this tree, if @native on this kernel, in this or an earlier
+    run.
+    """
+    kept = machine.state(native)
+    state = kept and kept / (name.replace(" ", "-") + ".json")
+    if state and state.exists():
         print(f"== {name}: passed before in this tree", flush=True)
         rows += map(tuple, json.loads(state.read_text()))
         return
     found = []
     stage(name, run, found)
     rows += found
-    if not any(r[1] == "failed" for r in found):
+    if state and not any(r[1] == "failed" for r in found):
         state.write_text(json.dumps(found))
 
 
@@ -295,7 +286,7 @@ def run_check_all(tests, rows):
     stage_once("system tests", lambda: run_system(""), rows)
     stage_once("system tests beside each other", lambda: run_beside(""), rows)
     stage("guests", run_all_guests, rows)
-    stage_once(f"guests of Debian {OTHER_DEBIAN}", run_debian, rows)
+    stage_once(f"guests of Debian {OTHER_DEBIAN}", run_debian, rows, native=False)
 
 
 def exit_on_sigterm():

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -70,11 +71,12 @@ def logs(request):
 @pytest.fixture
 def cgroup(request):
     """cgroup(limit_mib=N, name=None) creates a parts.Cgroup; removes it with its processes."""
-    made = []
+    made, undo = [], ExitStack()
 
     def make(limit_mib=None, name=None):
         c = parts.Cgroup(f"ebb-test-{os.getpid()}/{name or len(made)}", limit_mib)
         made.append(c)
+        undo.callback(c.remove)
         return c
 
     def parent_enable():
@@ -87,14 +89,16 @@ def cgroup(request):
             for c in {"memory", "io", "pids"} & set(offered):
                 (parent / "cgroup.subtree_control").write_text(f"+{c}")
 
-    parent_enable()
-    yield make
-    for c in reversed(made):
-        c.remove()
-    for root in machine.cgroup_roots():
+    def parent_remove(root):
         parent = root / f"ebb-test-{os.getpid()}"
         if parent.exists():
             parent.rmdir()
+
+    with undo:
+        for root in machine.cgroup_roots():
+            undo.callback(parent_remove, root)
+        parent_enable()
+        yield make
 
 
 @pytest.fixture
@@ -104,11 +108,11 @@ def donor_factory(logs):
 
     def make(**what):
         made.append(parts.Donor(logs / f"donor{len(made)}.log", **what))
+        undo.callback(made[-1].stop)
         return made[-1]
 
-    yield make
-    for d in made:
-        d.stop()
+    with ExitStack() as undo:
+        yield make
 
 
 @pytest.fixture
@@ -125,10 +129,11 @@ def donor(donor_factory, transport):
 @pytest.fixture
 def ebbd(ebbd_lock, logs):
     """A running ebbd, the only one on this machine; its pins are removed afterwards."""
-    d = parts.Ebbd(logs / "ebbd.log")
-    yield d
-    d.stop()
-    machine.pins_remove()
+    with ExitStack() as undo:
+        undo.callback(machine.pins_remove)
+        d = parts.Ebbd(logs / "ebbd.log")
+        undo.callback(d.stop)
+        yield d
 
 
 @pytest.fixture

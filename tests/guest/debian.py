@@ -110,7 +110,7 @@ def main():
         print(e, file=sys.stderr)
         return 1
     return inside(root_of(release), "make", "-s", "-C", str(REPO), "guest-install-here",
-                  f"KERNEL={RELEASES[release][1]}", *variables, FRESH=fresh, **{machine.TREE: machine.state().name})
+                  f"KERNEL={RELEASES[release][1]}", *variables, FRESH=fresh, **{machine.TREE: machine.tree_key()})
 
 
 if __name__ == "__main__":

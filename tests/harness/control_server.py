@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from contextlib import suppress
 
 
 class ControlServer(threading.Thread):
@@ -23,7 +24,8 @@ class ControlServer(threading.Thread):
                 c, _ = self.listening.accept()
             except OSError:
                 return
-            with c, c.makefile() as f:
+            # A client may be killed, or stop waiting, before its answer.
+            with suppress(ConnectionError), c, c.makefile() as f:
                 line = f.readline()
                 if not line:
                     continue

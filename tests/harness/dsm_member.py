@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_size_t, c_uint, c_uint64, c_void_p
 
 from machine import BUILD
@@ -277,7 +278,9 @@ class Process:
             pass
 
     def kill(self):
-        os.kill(self.pid, 9)
+        """Kills it; one that has ended may be the sender of a message that is late."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, 9)
 
     def end(self):
         """Returns the status of its end."""

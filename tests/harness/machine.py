@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -87,14 +88,45 @@ def read(path, otherwise=""):
         return otherwise
 
 
-def state():
-    """Returns the directory of passed stages of this tree; FRESH=1 empties it once per run."""
-    git = lambda *argv: subprocess.run(["git", "-C", str(REPO), *argv], capture_output=True).stdout
-    tree = os.environ.get(TREE) or \
-        hashlib.sha1(git("ls-files", "-s") + git("diff", "HEAD")).hexdigest()[:12]
-    directory = BUILD / "tests/state" / tree
-    if os.environ.pop("FRESH", "") == "1":
+@cache
+def tree_key(repo=REPO):
+    """Returns a name for the content of this tree as it is at the first call; "" if git cannot tell."""
+    def git(*argv):
+        # sudo's user is not the owner of the tree.
+        return subprocess.run(["git", "-c", "safe.directory=*", "-C", str(repo), *argv],
+                              capture_output=True, check=True).stdout
+    if os.environ.get(TREE):
+        return os.environ[TREE]
+    try:
+        top = os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))
+        if not os.path.samefile(top, repo):
+            raise MachineError(f"{repo} is in the tree of {top}")
+        found = hashlib.sha1(git("ls-files", "-s") + git("diff", "--binary", "--no-ext-diff", "HEAD"))
+        for name in filter(None, git("ls-files", "-z", "--others", "--exclude-standard").split(b"\0")):
+            path = Path(repo, os.fsdecode(name))
+            content = os.fsencode(os.readlink(path)) if path.is_symlink() else \
+                path.read_bytes() if path.is_file() else b""
+            found.update(b"%s\0%d\0%s" % (name, len(content), content))
+    except (OSError, MachineError, subprocess.CalledProcessError) as e:
+        why = (getattr(e, "stderr", b"") or b"").decode(errors="replace").strip() or e
+        print(f"this tree's state is unknown, so that nothing is resumed: {why}", flush=True)
+        return ""
+    return found.hexdigest()[:12]
+
+
+def state(native=False):
+    """
+    Returns the directory of passed stages of this tree, or with @native, of this tree on the running
+    kernel; None if git cannot tell the state of the tree.  FRESH=1 empties it once per run.
+    """
+    fresh, key = os.environ.pop("FRESH", "") == "1", tree_key()
+    if not key:
+        return None
+    directory = BUILD / "tests/state" / key
+    if fresh:
         shutil.rmtree(directory, ignore_errors=True)
+    if native:
+        directory /= os.uname().release
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
@@ -172,23 +204,45 @@ def test_mounts():
 
 
 def ebb_loops():
+    """Returns loop devices on ebb's mounts, on files of tests, and of benchmarks, which are below BUILD."""
     ours = ebb_mounts()
     return [dev for dev, backing in loops().items()
-            if any(backing.startswith(d + "/") for d in ours) or "/ebb" in backing]
+            if any(backing.startswith(f"{d}/") for d in (*ours, BUILD)) or "/ebb" in backing]
+
+
+def bench_zram(device):
+    """Returns whether @device is a zram device as bench/apps.py makes it: of this size and priority."""
+    number = re.fullmatch(r"/dev/zram(\d+)", device)
+    rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
+    return bool(number) and read(f"/sys/block/zram{number[1]}/disksize").strip() == str(1 << 30) and \
+        any(r[0] == device and r[-1] == "32767" for r in rows)
 
 
 def ebb_swaps():
     ours = ebb_loops()
-    return [dev for dev in swaps() if dev in ours or dev.startswith(("/dev/ebb", "/dev/ublkb"))]
+    return [dev for dev in swaps() if dev in ours or bench_zram(dev) or
+            dev.startswith(("/dev/ebb", "/dev/ublkb", f"{BUILD}/"))]
 
 
-def shard_of(process):
-    """Returns the SHARD directory of the tests that started a process, or ""."""
+def swap_remove(device):
+    zram = bench_zram(device)
+    swapoff(device)
+    if zram:
+        Path("/sys/class/zram-control/hot_remove").write_text(device.removeprefix("/dev/zram"))
+
+
+def variable(process, name):
+    """Returns a variable of the environment with which a process was started, or ""."""
     try:
         words = (process / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
-    return next((w.partition("=")[2] for w in words if w.startswith(SHARD + "=")), "")
+    return next((w.partition("=")[2] for w in words if w.startswith(name + "=")), "")
+
+
+def shard_of(process):
+    """Returns the SHARD directory of the tests that started a process, or ""."""
+    return variable(process, SHARD)
 
 
 def belongs(path):
@@ -197,10 +251,18 @@ def belongs(path):
     return not shard or f"{path}/".startswith(f"{shard}/")
 
 
-def test_processes():
-    """Returns {pid: program} of processes that tests of this run started, except this one."""
+def test_processes(which=None):
+    """
+    Returns {pid: program} of processes that tests of this run started, or of those that are
+    @which(PROCESS), except this one.
+    """
     return {int(p.name): read(p / "comm").strip() for p in Path("/proc").glob("[0-9]*")
-            if int(p.name) != os.getpid() and of_this_run(p)}
+            if int(p.name) != os.getpid() and (which or of_this_run)(p)}
+
+
+def orphans():
+    """Returns {pid: program} of processes of tests whose pytest has been killed."""
+    return {pid: name for pid, name in test_processes(of_dead_run).items() if belongs(shard_of(Path(f"/proc/{pid}")))}
 
 
 def processes():
@@ -233,10 +295,16 @@ def cgroup_roots():
     return [memory_root()[0]] + [r for r in roots if r != memory_root()[0]]
 
 
+def cpuset_root():
+    """Returns the directory of the hierarchy of cgroup v1 with the cpuset controller, or None."""
+    return next((Path(d) for _, d, kind in mounts() if kind == "cgroup" and
+                 (Path(d) / "cpuset.cpus").exists()), None)
+
+
 def ebb_cgroups():
     """Returns every cgroup below a directory named ebb*, children first."""
     found = []
-    for root in cgroup_roots():
+    for root in dict.fromkeys(filter(None, [*cgroup_roots(), cpuset_root()])):
         below = directories(root)
         for top in [d for d in below if os.path.basename(d).startswith("ebb")]:
             found += reversed([d for d in below if d == top or d.startswith(top + "/")])
@@ -267,10 +335,22 @@ def device_records():
 
 def of_this_run(process):
     """Returns whether a test of this pytest started a process."""
-    try:
-        return f"{RUN}={os.getpid()}".encode() in (process / "environ").read_bytes().split(b"\0")
-    except OSError:
+    return variable(process, RUN) == str(os.getpid())
+
+
+def start_of(pid):
+    """Returns when a process started, in clock ticks since boot; None if there is none."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
+
+
+def of_dead_run(process):
+    """Returns whether a test started a process whose pytest has ended, be its pid in use again or not."""
+    run, start = variable(process, RUN), start_of(process.name)
+    if not run.isdigit() or start is None:
         return False
+    began = start_of(run)
+    return began is None or began > start
 
 
 def process_thing(pid, name):
@@ -292,10 +372,11 @@ def things():
     machine.  Lower stages are removed first: a swap area before its server.
     """
     found = dict(map(mount_thing, [*ebb_mounts(), *filter(belongs, test_mounts())]))
-    found.update(process_thing(pid, name) for pid, name in {**processes(), **test_processes()}.items())
+    found.update(process_thing(pid, name)
+                 for pid, name in {**processes(), **test_processes(), **orphans()}.items())
     if SHARD in os.environ:
         return found
-    found.update((f"swap is on: {d}", (0, lambda d=d: swapoff(d))) for d in ebb_swaps())
+    found.update((f"swap is on: {d}", (0, lambda d=d: swap_remove(d))) for d in ebb_swaps())
     found.update(map(loop_thing, ebb_loops()))
     found.update((f"cgroup: {c}", (5, lambda c=c: cgroup_remove(c))) for c in ebb_cgroups())
     found.update((f"device record: {f}", (6, lambda f=f: f.unlink(missing_ok=True)))
@@ -324,7 +405,7 @@ def abandoned():
     """
     Returns the lines of leftovers() that nothing uses: remains of a killed run.  Without a running
     program of ebb and without swap, these are mounts that no program serves, loop devices on them,
-    empty cgroups, device records and pins.
+    empty cgroups, device records, pins and other programs of killed tests.
     """
     if processes() or ebb_swaps() or any(Path("/dev").glob("ebb[0-9]*")):
         return set()
@@ -334,6 +415,7 @@ def abandoned():
     return {line for line in leftovers() if line.startswith(("device record: ", "BPF pins: "))} | \
         {f"mount: {d}" for d in [*mounts_dead, *test_mounts()]} | \
         {f"loop device: {dev}" for dev in loops_dead} | \
+        {process_thing(pid, name)[0] for pid, name in orphans().items()} | \
         {f"cgroup: {c}" for c in ebb_cgroups() if not read(c / "cgroup.procs").strip()}
 
 
@@ -418,7 +500,8 @@ def clean(wanted=None, found=things):
     Removes the things whose lines are @wanted, or all: swap first, and nothing else while it is
     on, because a swap area without its server hangs the machine.
     """
-    for stage in range(8):
+    # Processes may use loop devices and mounts: those are removed again after them.
+    for stage in (0, 1, 2, 3, 4, 2, 3, 5, 6, 7):
         for line, (of, remove) in found().items():
             if of == stage and (wanted is None or line in wanted):
                 remove()
@@ -431,10 +514,11 @@ def nothing_left(found=things):
     """
     Fails if the `with` block leaves anything behind, and removes that.  While another run has the
     machine, or ebb processes run that this run did not start, it judges and removes only its own
-    processes.
+    processes.  To a whole run, which holds RUN_LOCK, all of ebb on this machine belongs.
     """
     def ours():
-        others = another_run() or set(processes()) - set(test_processes())
+        others = not os.environ.get(HELD) and \
+            (another_run() or set(processes()) - set(test_processes()))
         if found == things and others:
             return dict(process_thing(*row) for row in test_processes().items())
         return found()
@@ -443,4 +527,11 @@ def nothing_left(found=things):
     left = left_since(before, ours)
     if left:
         clean(left, ours)
-        raise MachineError("left behind, and removed: " + ", ".join(left))
+        raise MachineError(told_left(left, ours()))
+
+
+def told_left(left, now):
+    """Returns a line about the things that were @left, some of which may be there @now."""
+    kinds = {"removed": [line for line in left if line not in now],
+             "still there": [line for line in left if line in now]}
+    return "; ".join(f"left behind, and {kind}: " + ", ".join(lines) for kind, lines in kinds.items() if lines)

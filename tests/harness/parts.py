@@ -114,6 +114,14 @@ def tried(attempt, good, times=5):
     return told
 
 
+def noted(errors, function, *args):
+    """Calls @function; the exception that ends it is appended to @errors.  For threads of a test."""
+    try:
+        function(*args)
+    except Exception as e:
+        errors.append(e)
+
+
 class Scan:
     """A scan that has filled its memory and waits for go(); .ready has its pid, address and pages."""
 

@@ -215,7 +215,8 @@ def show(results):
 
 def state():
     # A guest runs one suite, and starts from nothing.
-    return Path(tempfile.mkdtemp()) if machine.IN_GUEST else machine.state()
+    kept = None if machine.IN_GUEST else machine.state(native=True)
+    return kept or Path(tempfile.mkdtemp())
 
 
 def main():

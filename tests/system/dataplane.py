@@ -9,6 +9,7 @@ import mmap
 import os
 import random
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -188,25 +189,26 @@ def server(tmp_path, logs):
 
     def make(*donors, **what):
         made.append(Server(tmp_path, logs / f"swapd{len(made)}.log", donors, **what))
+        undo.callback(end, made[-1])
         return made[-1]
 
-    yield make
-    for s in made:
+    def end(s):
         s.stop()
         assert not os.path.ismount(s.mount)
+
+    with ExitStack() as undo:
+        yield make
 
 
 @pytest.fixture
 def pages():
-    made = []
-
     def make(server, **what):
-        made.append(Pages(server, **what))
-        return made[-1]
+        p = Pages(server, **what)
+        undo.callback(p.close)
+        return p
 
-    yield make
-    for p in made:
-        p.close()
+    with ExitStack() as undo:
+        yield make
 
 
 # Fixtures end in the reverse order of their set-up: files close before servers

@@ -24,6 +24,7 @@ import machine
 from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
+from parts import noted
 from ports import free_port
 
 pytestmark = pytest.mark.beside
@@ -136,7 +137,7 @@ def hammer(p, first, count, seed, stop, errors):
             view.release()
             # Leaves processor time to those that answer.
             time.sleep(0.002)
-    except (OSError, AssertionError) as e:
+    except Exception as e:
         errors.append(e)
 
 
@@ -177,7 +178,7 @@ def test_concurrent_requests(world):
 def test_small_reads_pass_large_ones(world):
     """Eight read 64 pages at a time, as prefetches do, and one a page, as a miss does."""
     s = world.serve(world.donor())
-    p, stop, wrong, reads = world.open(s), threading.Event(), [], [0] * 8
+    p, stop, wrong, errors, reads = world.open(s), threading.Event(), [], [], [0] * 8
     for page in range(0, 512, 64):
         p.write(page, p.content(64 * PAGE))
 
@@ -191,7 +192,7 @@ def test_small_reads_pass_large_ones(world):
         told = s.stats()
         return told["large_reads_held"] > 50 and told["overtakes"] > 2 and min(reads) > 5
 
-    crew = [threading.Thread(target=read, args=(i,)) for i in range(8)]
+    crew = [threading.Thread(target=noted, args=(errors, read, i)) for i in range(8)]
     for t in crew:
         t.start()
     try:
@@ -204,6 +205,7 @@ def test_small_reads_pass_large_ones(world):
         stop.set()
         for t in crew:
             t.join()
+    assert not errors, errors[0]
     told = s.stats()
     assert passed(), (told["large_reads_held"], told["overtakes"], reads)
     assert wrong == []
@@ -219,13 +221,13 @@ def test_overlapping_requests_are_not_torn(world):
             # Pages of one word would not be sent.
             buf[:] = (bytes([value]) * (PAGE - 8) + b"not same") * 16
             while not stop.is_set():
-                os.pwritev(p.fd, [buf], 40 * PAGE)
+                assert os.pwritev(p.fd, [buf], 40 * PAGE) == len(buf)
 
     def overlapped():
         """One that needs no time may be through before the next is read."""
         return world.shm or s.stats()["conflicts"] > 0
 
-    crew = [threading.Thread(target=write, args=(i + 1,)) for i in range(8)]
+    crew = [threading.Thread(target=noted, args=(errors, write, i + 1)) for i in range(8)]
     for t in crew:
         t.start()
     try:
@@ -347,8 +349,8 @@ def test_a_server_that_slept_gives_its_donor_time(world):
     for _ in range(8):
         wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
         p.write(0, os.urandom(PAGE))
-        before = s.stats()
-        reader = threading.Thread(target=p.read, args=(0, 1))
+        before, errors = s.stats(), []
+        reader = threading.Thread(target=noted, args=(errors, p.read, 0, 1))
         donor.signal(signal.SIGSTOP)
         try:
             reader.start()
@@ -361,6 +363,7 @@ def test_a_server_that_slept_gives_its_donor_time(world):
             os.kill(server, signal.SIGCONT)
             donor.signal(signal.SIGCONT)
             reader.join(60)
+        assert not reader.is_alive() and not errors, errors
         told = s.stats()
         grown = [told[k] - before[k] for k in ("donor_absences", "pages_read_backup", "pages_read_donor")]
         if grown == [0, 0, 1]:
@@ -509,13 +512,15 @@ def test_delays_do_not_add_up(world):
     p.write(0, os.urandom(MIB))
     # If they did, they would each time.
     for _ in range(8):
-        crew = [threading.Thread(target=lambda i=i: p.read(i * 16, 16)) for i in range(16)]
+        errors = []
+        crew = [threading.Thread(target=noted, args=(errors, p.read, i * 16, 16)) for i in range(16)]
         start = time.monotonic()
         for t in crew:
             t.start()
         for t in crew:
             t.join()
         took = time.monotonic() - start
+        assert not errors, errors[0]
         assert took >= 0.15
         if took < 16 * 0.15 / 2:
             break

@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 import urllib.error
+from contextlib import ExitStack
 
 import pytest
 
@@ -53,11 +54,11 @@ def donor(logs, tmp_path):
                          env={"EBB_RUN_DIR": str(tmp_path / f"donor{len(made)}")})
         d.address, d.socket = address, tmp_path / f"donor{len(made)}" / "donord.sock"
         made.append(d)
+        undo.callback(d.stop)
         return d
 
-    yield make
-    for d in made:
-        d.stop()
+    with ExitStack() as undo:
+        yield make
 
 
 class Device(ControlServer):
@@ -110,15 +111,15 @@ def borrower(tmp_path, logs):
     def make(config, within=(), **device):
         run = tmp_path / f"run{len(made)}"
         d = Device(run, "ebb0", **device)
+        undo.callback(d.close)
         w = Watcher(run, logs / f"watch{len(made)}.log", config, within)
+        undo.callback(w.stop)
         w.device, w.run = d, run
         made.append(w)
         return w
 
-    yield make
-    for w in made:
-        w.stop()
-        w.device.close()
+    with ExitStack() as undo:
+        yield make
 
 
 def test_a_third_donor_joins(etcd, donor, borrower):
@@ -156,7 +157,11 @@ def test_a_donor_dies_and_comes_back(etcd, donor, borrower):
     again.kill()
     donor(etcd.url, address=b.address)
     wait_for(lambda: "registered as" in made_log(logs_of(again), 3), LEASE + 6, "registering again")
-    assert all(t == {a.address, b.address} for t in w.device.told[told:])
+    # Longer than until the end of its lease would be told.
+    machine.never(lambda: any(t != {a.address, b.address} for t in w.device.told[told:]),
+                  LEASE + GRACE + 2, "the device is told of a donor's end")
+    assert set(etcd.keys()) == {a.address, b.address}
+    assert {d["address"]: d["missing"] for d in w.known()["donors"]} == {a.address: False, b.address: False}
 
 
 def logs_of(d):

@@ -142,12 +142,12 @@ def test_states():
             assert piece.strip(" :;") in source, line
 
 
-MOST_UNTESTED = 3
+MOST_UNTESTED = 2
 
 
 @pytest.mark.beside
 def test_promises():
-    """Each promise of docs/security.md and docs/operations.md has a test, in tests/promises."""
+    """Each promise of promises.DOCUMENTS has a test, in tests/promises."""
     faults, untested = promises.check(promises.FILE.read_text())
     assert not faults, "\n" + "\n".join(faults)
     print("\n".join(untested))
@@ -177,6 +177,14 @@ def test_wrong_promises_are_found(tmp_path, monkeypatch):
                            ("## Top\nnone: a title\n", "", "list its promises"),
                            ("## Sure", "## Sore", 'no section is called "Sore"')):
         assert any(says in f for f in promises.check(right.replace(old, new))[0]), new
+    guest = "guest/cases/test_b.py::test_b"
+    (tmp_path / "tests" / "guest" / "cases").mkdir(parents=True)
+    (tmp_path / "tests" / guest.partition("::")[0]).write_text("def test_b():\n    pass\n")
+    in_guest = right.replace("unit/test_a.c::here", guest)
+    assert promises.check(in_guest)[0] == [f"tests/promises:6: {guest}: no group of tests/guest/boots.py runs it"]
+    for files in (("test_b.py",), ("test_a.py", "test_b.py::test_b"), ("test_b.py::test_b[tcp]",)):
+        monkeypatch.setattr(promises.boots, "BOOTS", (promises.boots.Boot("b", files),))
+        assert promises.check(in_guest)[0] == []
     with pytest.raises(promises.Malformed):
         promises.check(right + "It holds.\n")
 

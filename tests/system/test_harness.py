@@ -2,10 +2,15 @@
 """What the tests themselves promise: one that fails does not fail the next."""
 import fcntl
 import os
+import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import pytest
+
+import examples
 import machine
 from dataplane import Server
 from parts import Donor
@@ -14,35 +19,109 @@ sys.path.insert(0, str(machine.REPO / "tests"))
 import check
 
 
-def run_sample(tmp_path, *prefix):
-    # A shard of its own: what other tests have is not this one's to remove.
-    env = {**os.environ, machine.SHARD: str(tmp_path)}
+def run_sample(tmp_path, sample, **env):
     return subprocess.run(
-        [*prefix, sys.executable, "-B", "-m", "pytest", "-v", "--basetemp", tmp_path / "t",
-         machine.REPO / "tests/system/samples/leaving.py"],
-        env=env, capture_output=True, text=True, check=False)
+        [sys.executable, "-B", "-m", "pytest", "-v", "--basetemp", tmp_path / "t",
+         machine.REPO / "tests/system/samples" / sample],
+        env={**os.environ, **env}, capture_output=True, text=True, check=False)
 
 
 def test_what_a_test_leaves_is_removed_and_told(tmp_path):
-    done = run_sample(tmp_path)
+    # A shard of its own: what other tests have is not this one's to remove.
+    done = run_sample(tmp_path, "leaving.py", **{machine.SHARD: str(tmp_path)})
     assert "2 passed, 1 error" in done.stdout, done.stdout
     assert "left behind, and removed: mount: " in done.stdout and "process: sleep (" in done.stdout
     assert "ERROR at teardown of test_leaves" in done.stdout
 
 
-def test_children_inherit_no_ignored_signals(tmp_path):
-    """As from `nohup make check &` in a script."""
-    sample = tmp_path / "test_signals.py"
-    sample.write_text("import subprocess\n"
+def test_to_a_whole_run_all_of_ebb_belongs(tmp_path, monkeypatch):
+    """Also what a test started with an environment of its own; else that may be another's."""
+    monkeypatch.delenv(machine.SHARD, raising=False)
+    done = run_sample(tmp_path, "held.py", **{machine.HELD: "1"})
+    assert "ERROR at teardown of test_leaves" in done.stdout, done.stdout
+    assert "left behind, and removed: process: ebbd (" in done.stdout, done.stdout
+    done = run_sample(tmp_path, "held.py", **{machine.HELD: ""})
+    assert "2 passed" in done.stdout and "error" not in done.stdout, done.stdout
+
+
+def test_what_cannot_be_removed_is_told(monkeypatch):
+    monkeypatch.setattr(machine, "ebb_swaps", list)
+    monkeypatch.setattr(machine, "left_since", partial(machine.left_since, seconds=0))
+    there = {"mount: /a": (3, lambda: None), "process: b (1)": (4, lambda: there.pop("process: b (1)"))}
+    found = dict
+    with pytest.raises(machine.MachineError, match=re.escape(
+            "left behind, and removed: process: b (1); left behind, and still there: mount: /a")):
+        with machine.nothing_left(lambda: found()):
+            found = lambda: dict(there)
+
+
+def test_a_mount_that_a_process_uses_is_removed_after_it(monkeypatch):
+    monkeypatch.setattr(machine, "ebb_swaps", list)
+    there = {}
+
+    def unmount():
+        if "process: b (1)" not in there:
+            del there["mount: /a"]
+    there.update({"mount: /a": (3, unmount), "process: b (1)": (4, lambda: there.pop("process: b (1)"))})
+    machine.clean(found=lambda: dict(there))
+    assert there == {}
+
+
+def test_what_the_documents_examples_start_is_of_this_run(tmp_path):
+    with examples.Examples(tmp_path / "x", "beside") as x:
+        assert x.shell.pid in machine.test_processes()
+
+
+def test_an_exception_in_a_thread_fails_its_test(tmp_path):
+    sample = tmp_path / "test_threads.py"
+    sample.write_text("import threading\n"
                       "def test():\n"
-                      "    said = subprocess.check_output(['grep', 'SigIgn', '/proc/self/status'])\n"
-                      "    assert int(said.split()[1], 16) & 7 == 0\n")
+                      "    thread = threading.Thread(target=lambda: 1 / 0)\n"
+                      "    thread.start()\n"
+                      "    thread.join()\n")
     done = subprocess.run(
-        ["env", "--ignore-signal=INT,HUP,QUIT", sys.executable, "-B", "-m", "pytest", sample,
-         "--rootdir", tmp_path, "-p", "conftest", "-p", "no:cacheprovider"],
+        [sys.executable, "-B", "-m", "pytest", "-c", machine.REPO / "tests/pytest.ini", "--rootdir", tmp_path,
+         sample], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stdout, done.stdout
+
+
+def with_conftest(sample, text, *prefix):
+    """Runs the file @sample with tests/conftest.py."""
+    sample.write_text(text)
+    return subprocess.run(
+        [*prefix, sys.executable, "-B", "-m", "pytest", sample, "--rootdir", sample.parent, "-p", "conftest",
+         "-p", "no:cacheprovider"],
         env={**os.environ, "PYTHONPATH": str(machine.REPO / "tests")},
         capture_output=True, text=True, check=False)
+
+
+def test_children_inherit_no_ignored_signals(tmp_path):
+    """As from `nohup make check &` in a script."""
+    done = with_conftest(tmp_path / "test_signals.py",
+                         "import subprocess\n"
+                         "def test():\n"
+                         "    said = subprocess.check_output(['grep', 'SigIgn', '/proc/self/status'])\n"
+                         "    assert int(said.split()[1], 16) & 7 == 0\n",
+                         "env", "--ignore-signal=INT,HUP,QUIT")
     assert done.returncode == 0, done.stdout
+
+
+def test_a_fixture_ends_the_others_when_one_cannot_be_ended(tmp_path):
+    done = with_conftest(tmp_path / "test_ends.py",
+                         "import parts\n"
+                         "ended = []\n"
+                         "class Donor:\n"
+                         "    def __init__(self, log):\n"
+                         "        pass\n"
+                         "    def stop(self):\n"
+                         "        ended.append(self)\n"
+                         "        raise OSError('it does not end')\n"
+                         "parts.Donor = Donor\n"
+                         "def test_two(donor_factory):\n"
+                         "    donor_factory(), donor_factory()\n"
+                         "def test_both_were_asked():\n"
+                         "    assert len(ended) == 2\n")
+    assert "2 passed, 1 error" in done.stdout and "it does not end" in done.stdout, done.stdout
 
 
 def test_what_a_killed_run_leaves_is_told_from_what_is_used(tmp_path, logs):

@@ -21,7 +21,7 @@ from rows import few
 USAGE = 2
 CPUS = os.sched_getaffinity(0)
 RECORD = machine.PINS / "placement"
-CPUSETS = Path("/sys/fs/cgroup/cpuset")
+CPUSETS = machine.cpuset_root()
 
 # Swaps all the while, and starts what it is told to.
 STARTER = """
@@ -137,7 +137,7 @@ def scan(device, cgroup):
 @pytest.fixture
 def cpuset():
     """A cpuset with all CPUs: cpuset.move(PID), cpuset.allow(CPUS)."""
-    if not (CPUSETS / "cpuset.cpus").exists():
+    if not CPUSETS:
         pytest.skip("no cpuset hierarchy of cgroup v1")
 
     class Cpuset:

@@ -2,6 +2,7 @@
 /* What a server leaves to its successor, between any two of its instructions. */
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -778,6 +779,22 @@ static void one_too_many(void **state)
 	assert_true(crashes_count(&c, DEATH_TAKING_OVER, now + 100 * SECOND));
 }
 
+static void what_is_no_crash(void **state)
+{
+	const uint8_t lives[] = { LIFE_WAITS, LIFE_TAKES_OVER, LIFE_SERVES };
+	const int statuses[] = { SIGKILL, SIGSEGV, SIGABRT, 1 << 8 };
+
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(cause_of_death(lives[i], SIGKILL), DEATH_NOT_COUNTED);
+	/* Before it takes over a process only waits, perhaps for memory. */
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(cause_of_death(LIFE_WAITS, statuses[i]), DEATH_NOT_COUNTED);
+	for (size_t i = 1; i < 4; i++) {
+		assert_int_equal(cause_of_death(LIFE_TAKES_OVER, statuses[i]), DEATH_TAKING_OVER);
+		assert_int_equal(cause_of_death(LIFE_SERVES, statuses[i]), DEATH_SERVING);
+	}
+}
+
 /* --- no progress --------------------------------------------------------------------------- */
 
 static void a_standby_is_tried_before_an_abort(void **state)
@@ -822,6 +839,7 @@ int main(void)
 		cmocka_unit_test(what_is_asked_again),
 		cmocka_unit_test(the_last_content_of_a_page),
 		cmocka_unit_test(one_too_many),
+		cmocka_unit_test(what_is_no_crash),
 		cmocka_unit_test(a_standby_is_tried_before_an_abort),
 	};
 

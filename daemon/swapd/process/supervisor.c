@@ -179,13 +179,8 @@ bool crashes_count(struct crashes *c, enum server_death death, uint64_t now)
 		now - c->at[c->count % SUPERVISOR_CRASHES] < SUPERVISOR_CRASH_SPAN * SECOND);
 }
 
-/* Classifies the end of the server with @status. */
-static enum server_death cause_of_death(struct supervisor *h, int status)
+enum server_death cause_of_death(uint8_t life, int status)
 {
-	uint8_t life = h->s->shared->life[h->server.life];
-
-	if (life == LIFE_SERVES)
-		h->crashes.in_a_row = 0;
 	if (life == LIFE_WAITS || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
 		return DEATH_NOT_COUNTED;
 	return life == LIFE_SERVES ? DEATH_SERVING : DEATH_TAKING_OVER;
@@ -244,6 +239,7 @@ static const char *next_server(const struct supervisor *h)
 
 static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 {
+	uint8_t life = h->s->shared->life[h->server.life];
 	bool crashes_on;
 
 	if (__atomic_load_n(&h->s->shared->ended, __ATOMIC_SEQ_CST)) {
@@ -254,7 +250,9 @@ static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 	     h->s->options.name, h->server.pid, WIFSIGNALED(status) ? "signal" : "exit status",
 	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), next_server(h));
 	note_last_words(h);
-	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
+	if (life == LIFE_SERVES)
+		h->crashes.in_a_row = 0;
+	crashes_on = crashes_count(&h->crashes, cause_of_death(life, status), now);
 	h->server.pid = 0;
 	if (!h->standby.pid) {
 		/* At once, unless it died while starting. */

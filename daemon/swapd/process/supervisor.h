@@ -59,7 +59,10 @@ struct crashes {
 	uint32_t in_a_row;           /* failovers that failed since one succeeded */
 };
 
-/* Returns true when the device is to be aborted. */
+/* Classifies the end of a server in the state @life (enum life) with @status of waitpid(2). */
+enum server_death cause_of_death(uint8_t life, int status);
+
+/* Counts a death at @now (ns); returns true when the device is to be aborted. */
 bool crashes_count(struct crashes *c, enum server_death death, uint64_t now);
 
 struct supervisor {

@@ -18,6 +18,7 @@ import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, PAGE, content, run, rxe_add, rxe_remove
 from machine import read, wait_for
+from parts import noted
 from test_kmod_seal import memory_of
 
 BOTH = DONOR | BACKUP
@@ -87,10 +88,16 @@ def test_small_cgroup_waits_for_slow_writes(kernel_device, disk, cgroup):
 
 
 def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgroup):
-    """On a busy machine the session may end by itself before, with the same effect."""
+    """
+    The kernel log has a line of it.  On a busy machine the session may end by itself before, with the
+    same effect.
+    """
     lender = donor()
     d = kernel_device(mib=64, backup=disk(64).path)
-    d.map(d.connect(), BOTH)
+    session = d.connect()
+    lines = lambda: run("dmesg").count(f"ebb{d.number}: session {session} ended: ")
+    before = lines()                      # of an earlier test's device with this number
+    d.map(session, BOTH)
     d.swap_on()
     scan = parts.Scan(mib=32, passes=3, pattern="random", write=True, cgroup=cgroup(16))
     scan.go()
@@ -103,6 +110,7 @@ def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgrou
     assert d.session()["state"] == "closed"
     assert n["read_backup"] > 0
     assert n["read_failed"] == n["write_failed"] == 0
+    wait_for(lambda: lines() == before + 1, 5, "a line in the kernel log")
 
 
 def test_stopped_donor_process_is_not_missed(kernel_device, donor):
@@ -306,7 +314,7 @@ def test_network_device_removed(kernel_device, donor, disk):
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     d.open()
-    bad, stop = [], threading.Event()
+    bad, errors, stop = [], [], threading.Event()
 
     def user():
         version = 0
@@ -315,8 +323,8 @@ def test_network_device_removed(kernel_device, donor, disk):
             d.write(0, 16, version)
             bad.extend(d.bad(0, 16, version))
 
-    thread = threading.Thread(target=user)
-    removal = threading.Thread(target=rxe_remove)
+    thread = threading.Thread(target=noted, args=(errors, user))
+    removal = threading.Thread(target=noted, args=(errors, rxe_remove))
     thread.start()
     time.sleep(1)
     try:
@@ -329,7 +337,7 @@ def test_network_device_removed(kernel_device, donor, disk):
         stop.set()
         thread.join()
         rxe_add()
-    assert bad == []
+    assert errors == [] and bad == []
     assert d.counts()["read_backup"] > 0
 
 
@@ -454,7 +462,7 @@ def test_shallow_queue(kernel_device, donor):
     d = kernel_device(queues=1, depth=1)
     d.map(d.connect(), DONOR)
     d.open()
-    bad = []
+    bad, errors = [], []
 
     def user(which):
         for i in range(40):
@@ -462,12 +470,12 @@ def test_shallow_queue(kernel_device, donor):
             d.write(page, 8, version=i)
             bad.extend(d.bad(page, 8, version=i))
 
-    threads = [threading.Thread(target=user, args=(n,)) for n in range(6)]
+    threads = [threading.Thread(target=noted, args=(errors, user, n)) for n in range(6)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert bad == []
+    assert errors == [] and bad == []
 
 
 def test_donor_comes_back(kernel_device, donor, disk):
