@@ -340,6 +340,64 @@ static void forked(void)
 	end(parent);
 }
 
+/* --- new threads -------------------------------------------------------------- */
+
+/* Returns the next thread that inherited an affinity. */
+static struct ebb_pin next_born(void)
+{
+	struct pollfd fd = { .fd = pins_fd(pins), .events = POLLIN };
+	struct ebb_pin t;
+
+	while (!pins_next_born(pins, &t)) {
+		NEED(poll(&fd, 1, 10000) == 1);
+		pins_born(pins);
+	}
+	return t;
+}
+
+static void fork_two(void)
+{
+	for (int i = 0; i < 2; i++) {
+		wait_order();
+		say(start(NULL));
+	}
+}
+
+/* Each is looked up and released alone, not by a walk over all tasks. */
+static void heard(void)
+{
+	pid_t parent = start(fork_two), child[2];
+	uint64_t walks;
+	struct ebb_pin t;
+
+	pin(parent);
+	walks = pins_walks(pins);
+	NEED(walks > 0);
+	for (int i = 0; i < 2; i++) {
+		give_order();
+		child[i] = hear();
+		t = next_born();
+		NEED((pid_t)t.tid == child[i] && t.e.owner == OWNER);
+		NEED(t.e.flags & EBB_PINNED_BORN);
+		/* The second one's user sets the very same affinity. */
+		if (i)
+			set(child[i], OURS);
+		NEED(pins_look(pins, &t) && (pid_t)t.tid == child[i]);
+		NEED(pins_ours(&t) == (!i || !t.now));
+		NEED(pins_release(pins, &t));
+		NEED(!pins_look(pins, &t));
+	}
+	NEED(is_free(child[0]));
+	NEED(!t.now || has(child[1], OURS));
+	NEED(!pins_next_born(pins, &t));
+	NEED(pins_walks(pins) == walks);
+	release_all();
+	NEED(is_free(parent));
+	for (int i = 0; i < 2; i++)
+		end(child[i]);
+	end(parent);
+}
+
 /* --- exits -------------------------------------------------------------------- */
 
 static void leave_leader(void)
@@ -371,7 +429,7 @@ int main(int argc, char **argv)
 	static const struct { const char *name; void (*run)(void); } cases[] = {
 		{ "inherited", inherited }, { "twice", twice }, { "meanwhile", meanwhile },
 		{ "shrunk", shrunk }, { "left", left }, { "closed", closed }, { "forked", forked },
-		{ "exited", exited },
+		{ "exited", exited }, { "heard", heard },
 	};
 	struct error e = { 0 };
 

@@ -19,6 +19,7 @@
 
 #define DIR_PINS EBB_PINS "/placement"
 #define PASS_US 20000           /* between passes over threads that start meanwhile */
+#define HEARD 256               /* new threads that are read from the ring buffer at once */
 #define STAT_FLAGS 9            /* of /proc/PID/stat: PF_... of include/linux/sched.h */
 #define PF_EXITING 0x4
 #define PF_NO_SETAFFINITY 0x04000000
@@ -32,6 +33,9 @@ struct pins {
 	bool forking;           /* released threads may be creating others */
 	uint64_t lost;          /* reported so far */
 	bool refused;           /* as was an affinity that could not be restored */
+	uint32_t heard[HEARD];  /* threads that have inherited an affinity, */
+	uint32_t heards, told;  /* how many, and how many pins_next_born() has returned */
+	uint64_t walks, walk_ns; /* over all tasks: how many, and how long the last one took */
 };
 
 static const char *const names[] = { "pinned", "born", "exit", "exec", "read" };
@@ -47,9 +51,13 @@ static void unpin(void)
 	rmdir(DIR_PINS);
 }
 
+/* The rest stays in the ring buffer. */
 static int on_born(void *data, void *record, size_t size)
 {
-	return 0;
+	struct pins *p = data;
+
+	memcpy(&p->heard[p->heards++], record, sizeof(p->heard[0]));
+	return p->heards < HEARD ? 0 : -EAGAIN;
 }
 
 static int attach_all(struct place_bpf *b)
@@ -165,11 +173,41 @@ int pins_fd(const struct pins *p)
 
 void pins_born(struct pins *p)
 {
+	p->heards = p->told = 0;
 	ring_buffer__consume(p->born);
-	if (p->bpf->bss->lost != p->lost)
+}
+
+bool pins_next_born(struct pins *p, struct ebb_pin *t)
+{
+	while (p->told < p->heards) {
+		*t = (struct ebb_pin){ .tid = p->heard[p->told++] };
+		if (!bpf_map_lookup_elem(p->map, &t->tid, &t->e) &&
+		    !(t->e.flags & EBB_PINNED_RELEASED))
+			return true;
+	}
+	return false;
+}
+
+bool pins_look(struct pins *p, struct ebb_pin *t)
+{
+	union bpf_iter_link_info one = { .task.tid = t->tid };
+	LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &one, .iter_info_len = sizeof(one));
+	_cleanup_close_ int link = bpf_link_create(bpf_program__fd(p->bpf->progs.place_read), 0,
+						   BPF_TRACE_ITER, &options);
+	_cleanup_close_ int fd = link < 0 ? -1 : bpf_iter_create(link);
+
+	return fd >= 0 && read(fd, t, sizeof(*t)) == sizeof(*t) &&
+	       !(t->e.flags & EBB_PINNED_RELEASED);
+}
+
+static void tell_lost(struct pins *p)
+{
+	uint64_t lost = p->bpf->bss->lost;
+
+	if (lost != p->lost)
 		log_warn("placement: more than %u threads inherited a CPU affinity; "
 			 "run \"taskset -p\" for those that keep it", EBB_MAX_PINNED);
-	p->lost = p->bpf->bss->lost;
+	p->lost = lost;
 }
 
 /* Doubles the space for rows if it is full. */
@@ -232,13 +270,29 @@ static int read_all(struct pins *p)
 
 int pins_read(struct pins *p)
 {
+	uint64_t begun = now_ns();
 	int r = read_all(p);
 
+	p->walks++;
+	p->walk_ns = now_ns() - begun;
 	if (r)
 		return r;
+	/* A predecessor's programs count for themselves. */
+	if (p->bpf)
+		tell_lost(p);
 	drop_released(p);
 	qsort(p->row, p->rows, sizeof(*p->row), by_tid);
 	return 0;
+}
+
+uint64_t pins_walks(const struct pins *p)
+{
+	return p->walks;
+}
+
+uint64_t pins_walk_ns(const struct pins *p)
+{
+	return p->walk_ns;
 }
 
 const struct ebb_pin *pins_at(const struct pins *p, uint32_t i)

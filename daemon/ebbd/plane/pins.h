@@ -31,12 +31,25 @@ int pins_open(struct pins **p, struct error *e);
 /* Removes the record if it is empty; otherwise leaves it to pins_recover(). */
 void pins_close(struct pins **p);
 
-/* Readable when a thread has inherited an affinity; pins_born() clears that. */
+/* Readable when a thread has inherited an affinity, until pins_born() has received all of them. */
 int pins_fd(const struct pins *p);
+/* Receives such threads, at most 256.  If very many start, some are only seen by pins_read(). */
 void pins_born(struct pins *p);
-
-/* Refreshes what the functions below return.  Returns 0 or -errno. */
+/*
+ * Stores the next thread of them that is still in the record; false after the last one.  Leaves out
+ * .now and .mask, which pins_look() reads.
+ */
+bool pins_next_born(struct pins *p, struct ebb_pin *t);
+/* Reads the thread @t->tid alone.  Returns false if it is not in the record any more. */
+bool pins_look(struct pins *p, struct ebb_pin *t);
+/*
+ * Refreshes what the functions below return: a walk over all tasks of the machine.  Returns 0 or
+ * -errno.
+ */
 int pins_read(struct pins *p);
+/* Return how many such walks there were, and how long the last one took. */
+uint64_t pins_walks(const struct pins *p);
+uint64_t pins_walk_ns(const struct pins *p);
 /* Reads; returns whether nothing is recorded, and no fork by a released thread is awaited. */
 bool pins_empty(struct pins *p);
 /* The @i-th thread, or NULL after the last one; until the next pins_read(). */
