@@ -133,7 +133,7 @@ $(B)/tests/unit/test_epoch_share: private override CFLAGS += -Wl,--wrap=cgroup_o
 $(B)/tests/unit/test_colocation: private override CFLAGS += \
 	$(foreach f,attachments_find attachment_wants_placing budget_place budget_prefetched,-Wl,--wrap=$(f)) \
 	$(foreach f,init close look confined pin free,-Wl,--wrap=affinity_$(f)) \
-	$(foreach f,open close fd born next_born look read walk_ns empty at release release_all,-Wl,--wrap=pins_$(f))
+	$(foreach f,open close fd born next_born look crowded read walk_ns empty at release release_all,-Wl,--wrap=pins_$(f))
 
 # No program, no cgroup and no ebbd.
 $(B)/tests/unit/test_run: private override CFLAGS += \

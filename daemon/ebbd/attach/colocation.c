@@ -62,7 +62,7 @@ const char *colocation_state_name(enum colocation_state state)
 		[COLOCATION_TOGETHER] = "together", [COLOCATION_OWN] = "own affinity",
 		[COLOCATION_REALTIME] = "real-time", [COLOCATION_MANY] = "many threads",
 		[COLOCATION_SINGLE] = "one CPU", [COLOCATION_APART] = "apart",
-		[COLOCATION_FAILED] = "failed",
+		[COLOCATION_FAILED] = "failed", [COLOCATION_FULL] = "record full",
 	};
 
 	return names[state];
@@ -150,9 +150,11 @@ static enum colocation_state join(struct colocation *c, struct job *j)
 	if (!r)
 		return COLOCATION_TOGETHER;
 	separate(c, j);
-	/* More processes since the look. */
+	/* More processes or threads since the look. */
 	if (r == -E2BIG)
 		return COLOCATION_MANY;
+	if (r == -ENOSPC)
+		return COLOCATION_FULL;
 	j->doubt = true;
 	if (r == -EBUSY)
 		return COLOCATION_OWN;
@@ -373,6 +375,19 @@ static void release_strays(struct colocation *c)
 			pins_release(c->pins, t);
 }
 
+/* Separates cgroups of which so many threads start that the record would not have all of them. */
+static void unpin_crowds(struct colocation *c)
+{
+	for (uint32_t i = 0; i < c->jobs; i++) {
+		struct job *j = c->job[i];
+
+		if (j->affinity.cpu == AFFINITY_NONE || !pins_crowded(c->pins, j->owner))
+			continue;
+		j->report.state = stand_by(c, j, COLOCATION_MANY);
+		tell(c, j);
+	}
+}
+
 /* Releases new threads, without a walk.  Returns how long that took, ns. */
 static uint64_t release_born(struct colocation *c)
 {
@@ -380,6 +395,7 @@ static uint64_t release_born(struct colocation *c)
 	struct ebb_pin t;
 
 	pins_born(c->pins);
+	unpin_crowds(c);
 	while (pins_next_born(c->pins, &t))
 		if (is_stray(c, &t) && pins_look(c->pins, &t))
 			pins_release(c->pins, &t);
