@@ -30,8 +30,8 @@ struct mm_struct___before_6_2 {
 #define MM_PAGES_BEFORE_6_2 bpf_core_field_exists(struct mm_struct___before_6_2, rss_stat.count)
 
 /*
- * Pages of a process, without other CPUs' unfolded counts: anonymous and shared memory that it
- * maps, and anonymous pages in swap.
+ * Pages of a process: anonymous and shared memory that it maps, and anonymous pages in swap.
+ * From 6.2 on, without what each CPU has not folded into the count: epoch.bpf.h.
  */
 struct mm_pages {
 	__s64 in, out;

@@ -11,6 +11,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "count.bpf.h"
+#include "epoch.bpf.h"
 
 /*
  * Epochs end when churn exceeds a share of a process's pages: of the folios that reclaim writes,

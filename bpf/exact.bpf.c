@@ -12,6 +12,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "count.bpf.h"
+#include "epoch.bpf.h"
 
 #define FAULT_NOT_DONE \
 	(VM_FAULT_OOM | VM_FAULT_SIGBUS | VM_FAULT_SIGSEGV | VM_FAULT_HWPOISON | \

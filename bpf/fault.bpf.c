@@ -21,6 +21,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "count.bpf.h"
+#include "epoch.bpf.h"
 
 #define EEXIST 17
 #include "batch.bpf.h"

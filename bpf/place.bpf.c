@@ -31,7 +31,9 @@ struct {
 } born SEC(".maps");
 
 const volatile __u32 mask_bytes = 8; /* of a set of CPUs in the kernel; written by ebbd */
-__u64 lost;                         /* heirs beyond EBB_MAX_PINNED */
+__u32 held[EBB_MAX_CGROUPS];        /* entries of one owner each, by ebb_pinned.slot */
+__u32 share;                        /* entries up to which heirs enter; written by ebbd */
+__u64 lost;                         /* heirs beyond that, or beyond EBB_MAX_PINNED */
 
 /* Since Linux 6.2, the set of each thread that had a sched_setaffinity() (8f9ea86fdf99). */
 static __always_inline cpumask_t *user_mask(struct task_struct *task)
@@ -85,6 +87,32 @@ static __always_inline __u32 heir(struct task_struct *task, const struct ebb_pin
 	return late ? EBB_PINNED_LATE : 0;
 }
 
+/* An owner's number follows each entry that is really added or deleted; ebbd counts its own. */
+static __always_inline void leave(__u32 tid)
+{
+	struct ebb_pinned *e = bpf_map_lookup_elem(&pinned, &tid);
+	__u32 slot;
+
+	if (!e)
+		return;
+	slot = e->slot & (EBB_MAX_CGROUPS - 1);
+	if (!bpf_map_delete_elem(&pinned, &tid))
+		__sync_fetch_and_add(&held[slot], -1);
+}
+
+static __always_inline void enter(__u32 tid, const struct ebb_pinned *e)
+{
+	__u32 slot = e->slot & (EBB_MAX_CGROUPS - 1);
+
+	/* Of an exited thread that had the number. */
+	leave(tid);
+	__sync_fetch_and_add(&held[slot], 1);
+	if (!bpf_map_update_elem(&pinned, &tid, e, BPF_NOEXIST))
+		return;
+	__sync_fetch_and_add(&held[slot], -1);
+	__sync_fetch_and_add(&lost, 1);
+}
+
 SEC("tp_btf/task_newtask")
 int BPF_PROG(place_born, struct task_struct *task, __u64 clone_flags)
 {
@@ -109,7 +137,10 @@ int BPF_PROG(place_born, struct task_struct *task, __u64 clone_flags)
 	e.flags = flags | EBB_PINNED_READ;
 	if (!(clone_flags & CLONE_THREAD))
 		e.flags |= EBB_PINNED_BORN;
-	if (bpf_map_update_elem(&pinned, &tid, &e, BPF_ANY))
+	/* One cgroup that starts very many must leave place for the heirs of others. */
+	if (held[e.slot & (EBB_MAX_CGROUPS - 1)] < share)
+		enter(tid, &e);
+	else
 		__sync_fetch_and_add(&lost, 1);
 	bpf_ringbuf_output(&born, &tid, sizeof(tid), 0);
 	return 0;
@@ -118,9 +149,7 @@ int BPF_PROG(place_born, struct task_struct *task, __u64 clone_flags)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(place_exit, struct task_struct *task)
 {
-	__u32 tid = (__u32)task->pid;
-
-	bpf_map_delete_elem(&pinned, &tid);
+	leave((__u32)task->pid);
 	return 0;
 }
 
@@ -136,8 +165,8 @@ int BPF_PROG(place_exec, struct task_struct *task, int old_pid)
 	e = *p;
 	/* It takes that, too. */
 	e.start = task->start_boottime;
-	bpf_map_update_elem(&pinned, &tid, &e, BPF_ANY);
-	bpf_map_delete_elem(&pinned, &old);
+	leave(old);
+	enter(tid, &e);
 	return 0;
 }
 
@@ -161,7 +190,7 @@ int place_read(struct bpf_iter__task *ctx)
 	if (task->flags & PF_EXITING || e->start != task->start_boottime ||
 	    (e->flags & EBB_PINNED_RELEASED &&
 	     bpf_ktime_get_ns() - e->released > EBB_PINNED_FORK_NS)) {
-		bpf_map_delete_elem(&pinned, &row.tid);
+		leave(row.tid);
 		return 0;
 	}
 	mask = user_mask(task);

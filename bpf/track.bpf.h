@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Finds the cgroup that governs a task or page, and tracks the paging of processes. */
+/* Finds the cgroup that governs a task or page, and the record of a process that pages. */
 #ifndef EBB_TRACK_BPF_H
 #define EBB_TRACK_BPF_H
 
@@ -149,56 +149,6 @@ static __always_inline struct ebb_proc *proc_get(struct task_struct *task, __u32
 	BPF_CORE_READ_STR_INTO(&fresh.comm, task, group_leader, comm);
 	bpf_map_update_elem(&procs, &tgid, &fresh, BPF_ANY);
 	return bpf_map_lookup_elem(&procs, &tgid);
-}
-
-/* Publishes the epoch to a process that requested it and reads it by a plain load. */
-static __always_inline void epoch_publish(__u32 tgid, __u64 n)
-{
-	__u32 *slot = bpf_map_lookup_elem(&epoch_slots, &tgid), i;
-	__u64 *epoch;
-
-	if (!slot)
-		return;
-	i = *slot;
-	epoch = bpf_map_lookup_elem(&epochs, &i);
-	if (epoch)
-		__sync_fetch_and_add(epoch, n);
-}
-
-/*
- * Ends a process's epoch when its churn, pages in plus pages out, exceeds
- * epoch_percent of its memory.
- *
- * Pages out include pages dropped clean, which only bpf/exact sees.  Without it, no
- * event fires for them, but they can be computed: the pages out now are those out at
- * first, plus all pages that left, minus pages swapped in.
- */
-static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_pages mm,
-				      __u64 owner)
-{
-	__u64 base = p->base, left, churn, length, n;
-	struct ebb_counters *c;
-	struct ebb_meta *m;
-	__u32 zero = 0;
-
-	m = bpf_map_lookup_elem(&meta, &zero);
-	if (!m)
-		return;
-	left = p->swapped_in + mm.out - p->swapents;
-	if (m->hooks != EBB_HOOKS_FENTRY && (__s64)left > (__s64)p->swapped_out)
-		p->swapped_out = left;
-	length = (__u64)(mm.in + mm.out) * m->epoch_percent / 100;
-	churn = p->swapped_in + p->swapped_out - base;
-	if (!length || churn <= length || (__s64)churn < 0)
-		return;
-	n = churn / length;
-	/* If two CPUs get here at once, one ends the epoch. */
-	if (__sync_val_compare_and_swap(&p->base, base, base + n * length) != base)
-		return;
-	__sync_fetch_and_add(&p->epoch, n);
-	epoch_publish(tgid, n);
-	c = counters_of(owner);
-	count_atomic(c, epochs, n);
 }
 
 #endif

@@ -129,6 +129,15 @@ $(B)/tests/unit/test_scope: private override CFLAGS += -Wl,--wrap=file_write
 # No cgroups.
 $(B)/tests/unit/test_teardown: private override CFLAGS += -Wl,--wrap=scope_undo,--wrap=scope_has_limits
 
+# Its processes are in a cgroup.
+$(B)/tests/unit/test_epoch_share: private override CFLAGS += -Wl,--wrap=cgroup_of_process
+
+# No program is pinned, and nothing recorded.
+$(B)/tests/unit/test_colocation: private override CFLAGS += \
+	$(foreach f,attachments_find attachment_wants_placing budget_place budget_prefetched,-Wl,--wrap=$(f)) \
+	$(foreach f,init close look confined pin free,-Wl,--wrap=affinity_$(f)) \
+	$(foreach f,open close fd born next_born look crowded read walk_ns empty at release release_all,-Wl,--wrap=pins_$(f))
+
 # No program, no cgroup and no ebbd.
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))

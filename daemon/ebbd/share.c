@@ -61,11 +61,16 @@ static int free_slot(int slots, uint32_t *slot)
 int epoch_share(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		struct error *e)
 {
-	uint32_t pid = (uint32_t)json_int(request, "pid", 0), slot;
+	/* A "pid" in the request may be a number of another PID namespace. */
+	uint32_t pid = (uint32_t)control_server_peer(d->server)->pid, slot;
 	uint64_t zero = 0;
 	struct cgroup_ref c;
 	int r;
 
+	if (!pid)
+		return fail_exit(e, EXIT_REFUSED, ESRCH,
+				 "epochs: the requesting process is outside ebbd's PID namespace; "
+				 "run ebbd in that of the machine");
 	r = cgroup_of_process((int)pid, &c, e);
 	if (r)
 		return r;

@@ -455,7 +455,7 @@ struct ebb_pinned {
 	__u32 tgid;
 	__s32 cpu;
 	__u32 flags;                /* enum ebb_pinned_flags */
-	__u32 pad;
+	__u32 slot;                 /* of the owner's number of entries, in bpf/place */
 	__u64 user[EBB_PINNED_WORDS]; /* set before; all 0 = none */
 };
 

@@ -25,6 +25,8 @@
 #define OURS 0
 #define USERS 1
 #define TIMES 50
+#define THREADS (EBB_MAX_PINNED + 100) /* more than the record has entries */
+#define STACK 16384
 #define FORK_BYTES (64 << 20) /* that a slow fork copies the page tables of */
 
 #define NEED(what) do { \
@@ -340,6 +342,111 @@ static void forked(void)
 	end(parent);
 }
 
+/* --- new threads -------------------------------------------------------------- */
+
+/* Returns the next thread that inherited an affinity. */
+static struct ebb_pin next_born(void)
+{
+	struct pollfd fd = { .fd = pins_fd(pins), .events = POLLIN };
+	struct ebb_pin t;
+
+	while (!pins_next_born(pins, &t)) {
+		NEED(poll(&fd, 1, 10000) == 1);
+		pins_born(pins);
+	}
+	return t;
+}
+
+static void fork_two(void)
+{
+	for (int i = 0; i < 2; i++) {
+		wait_order();
+		say(start(NULL));
+	}
+}
+
+/* Each is looked up and released alone, not by a walk over all tasks. */
+static void heard(void)
+{
+	pid_t parent = start(fork_two), child[2];
+	uint64_t walks;
+	struct ebb_pin t;
+
+	pin(parent);
+	walks = pins_walks(pins);
+	NEED(walks > 0);
+	for (int i = 0; i < 2; i++) {
+		give_order();
+		child[i] = hear();
+		t = next_born();
+		NEED((pid_t)t.tid == child[i] && t.e.owner == OWNER);
+		NEED(t.e.flags & EBB_PINNED_BORN);
+		/* The second one's user sets the very same affinity. */
+		if (i)
+			set(child[i], OURS);
+		NEED(pins_look(pins, &t) && (pid_t)t.tid == child[i]);
+		NEED(pins_ours(&t) == (!i || !t.now));
+		NEED(pins_release(pins, &t));
+		NEED(!pins_look(pins, &t));
+	}
+	NEED(is_free(child[0]));
+	NEED(!t.now || has(child[1], OURS));
+	NEED(!pins_next_born(pins, &t));
+	NEED(pins_walks(pins) == walks);
+	release_all();
+	NEED(is_free(parent));
+	for (int i = 0; i < 2; i++)
+		end(child[i]);
+	end(parent);
+}
+
+static void *wait_for_ever(void *data)
+{
+	pause();
+	return NULL;
+}
+
+static void create_many(void)
+{
+	pthread_attr_t small;
+	pthread_t t;
+
+	NEED(!pthread_attr_init(&small) && !pthread_attr_setstacksize(&small, STACK));
+	wait_order();
+	for (int i = 0; i < THREADS; i++)
+		NEED(!pthread_create(&t, &small, wait_for_ever, NULL));
+	say(0);
+}
+
+/* A cgroup that starts more threads than the record has entries leaves those of others. */
+static void crowd(void)
+{
+	pid_t parent = start(create_many), other = start(fork_two), next = start(NULL), child;
+
+	pin(parent);
+	NEED(!pins_crowded(pins, OWNER));
+	give_order();
+	NEED(hear() == 0);
+	NEED(pins_crowded(pins, OWNER));
+	NEED(pins_plan(pins, OWNER, next, next, OURS) == -E2BIG);
+
+	NEED(!pins_plan(pins, OWNER + 1, other, other, OURS));
+	NEED(pins_apply(pins, OWNER + 1) == 1);
+	NEED(!pins_crowded(pins, OWNER + 1));
+	give_order();
+	child = hear();
+	NEED(has(child, OURS) && pins_has(pins, child));
+	release_all();
+	NEED(is_free(child) && is_free(other) && is_free(parent));
+	/* What has exited, or was released, makes room. */
+	end(parent);
+	NEED(!pins_crowded(pins, OWNER));
+	NEED(!pins_plan(pins, OWNER, next, next, OURS));
+	end(child);
+	end(other);
+	end(next);
+}
+
 /* --- exits -------------------------------------------------------------------- */
 
 static void leave_leader(void)
@@ -371,7 +478,7 @@ int main(int argc, char **argv)
 	static const struct { const char *name; void (*run)(void); } cases[] = {
 		{ "inherited", inherited }, { "twice", twice }, { "meanwhile", meanwhile },
 		{ "shrunk", shrunk }, { "left", left }, { "closed", closed }, { "forked", forked },
-		{ "exited", exited },
+		{ "exited", exited }, { "heard", heard }, { "crowd", crowd },
 	};
 	struct error e = { 0 };
 

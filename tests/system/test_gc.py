@@ -16,9 +16,9 @@ LIMIT = 32
 KV = machine.BUILD / "tests" / "gc" / "kv"
 
 
-def run(cgroup, told, options, size=100000, rounds=1):
-    """The program's own figures of a run that has to be right."""
-    done = subprocess.run([KV, "-n", str(size), "-r", str(rounds), "-j", told],
+def run(cgroup, told, options, size=100000, rounds=1, under=()):
+    """The program's own figures of a run that has to be right, by the command @under."""
+    done = subprocess.run([*under, KV, "-n", str(size), "-r", str(rounds), "-j", told],
                           env={**os.environ, "EBBGC_OPTIONS": options}, text=True,
                           capture_output=True, preexec_fn=cgroup.enter, timeout=200)
     assert done.returncode == 0, done.stderr
@@ -50,6 +50,14 @@ def test_epochs_come_from_ebbd(ebbd, device, cgroup, tmp_path):
     assert parts.stats(c)["epochs"] >= told["epoch"]
     _, second = run(c, tmp_path / "park.json", "mode=memliner,park,drop,check")
     assert first == second
+
+
+def test_epochs_in_a_pid_namespace(ebbd, device, cgroup, tmp_path):
+    """There, the program's number is 1: for ebbd, that of a process without a policy."""
+    c = cgroup(limit_mib=LIMIT)
+    ebbctl("policy", "attach", "none", c.path)
+    told, _ = run(c, tmp_path / "told.json", "mode=memliner", size=1000, under=["/usr/bin/unshare", "--pid", "--fork"])
+    assert told["epoch_source"] == "ebbd"
 
 
 def test_slots_are_given_back(ebbd, device, cgroup, tmp_path):

@@ -458,8 +458,8 @@ def test_the_executor_returns_to_its_own_affinity(ebbd, scan):
     wait_for(lambda: executor(ebbd) == own, 10, "the executor to return")
 
 
-@pytest.mark.parametrize("case", few(["inherited", "twice", "meanwhile", "closed", "forked", "exited"],
-                                     "inherited", "twice", "closed", "exited"))
+@pytest.mark.parametrize("case", few(["inherited", "twice", "meanwhile", "closed", "forked", "exited", "heard", "crowd"],
+                                     "inherited", "twice", "closed", "exited", "heard", "crowd"))
 def test_record(ebbd_lock, case):
     """See tests/programs/pins.c."""
     run_pins(case)

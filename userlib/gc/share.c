@@ -81,6 +81,7 @@ static int ask(struct answer *a)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	/* Earlier versions of ebbd need the pid; this one knows it from the socket. */
 	n = snprintf(text, sizeof(text), "{\"verb\":\"epoch.share\",\"pid\":%d}\n", (int)getpid());
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
 	    send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) {

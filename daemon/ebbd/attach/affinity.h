@@ -73,7 +73,8 @@ void affinity_confined(const struct affinity *a, const struct pins *pins, cpu_se
 /*
  * Pins those processes, or threads that appeared since, to a->cpu, and releases processes that
  * have left the cgroup or inherited the affinity.  Returns -EBUSY if a thread has an affinity of
- * its own, -E2BIG if there are more than AFFINITY_PROCESSES, or another negative errno.
+ * its own, -E2BIG if there are more than AFFINITY_PROCESSES or more threads than the cgroup's share
+ * of the record, -ENOSPC if the record is full, or another negative errno.
  */
 int affinity_pin(struct affinity *a, struct pins *pins);
 /*

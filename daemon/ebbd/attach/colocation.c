@@ -21,6 +21,7 @@
 #define IDLE_PERIODS 240        /* after which a cgroup that does not swap is forgotten */
 #define AUTO_LOOKS 16           /* per period, at programs that placement=auto may pin */
 #define BORN_NS 10000000        /* between releases of what inherited an affinity */
+#define RESTS 4                 /* and times as long as a walk over all tasks or a release took */
 #define MS_NS 1000000
 
 /* A cgroup with placement=together or auto. */
@@ -61,7 +62,7 @@ const char *colocation_state_name(enum colocation_state state)
 		[COLOCATION_TOGETHER] = "together", [COLOCATION_OWN] = "own affinity",
 		[COLOCATION_REALTIME] = "real-time", [COLOCATION_MANY] = "many threads",
 		[COLOCATION_SINGLE] = "one CPU", [COLOCATION_APART] = "apart",
-		[COLOCATION_FAILED] = "failed",
+		[COLOCATION_FAILED] = "failed", [COLOCATION_FULL] = "record full",
 	};
 
 	return names[state];
@@ -149,9 +150,11 @@ static enum colocation_state join(struct colocation *c, struct job *j)
 	if (!r)
 		return COLOCATION_TOGETHER;
 	separate(c, j);
-	/* More processes since the look. */
+	/* More processes or threads since the look. */
 	if (r == -E2BIG)
 		return COLOCATION_MANY;
+	if (r == -ENOSPC)
+		return COLOCATION_FULL;
 	j->doubt = true;
 	if (r == -EBUSY)
 		return COLOCATION_OWN;
@@ -350,24 +353,53 @@ static void collect(struct colocation *c)
 }
 
 /*
- * Reads the record, and releases processes that inherited an affinity, whatever cgroup they are
- * in, and threads that started while their cgroup was separated or could not be restored then.
+ * Returns whether @t is a process that inherited an affinity, whatever cgroup it is in, or a thread
+ * that started while its cgroup was separated or could not be restored then.
  */
-static void release_born(struct colocation *c)
+static bool is_stray(const struct colocation *c, const struct ebb_pin *t)
+{
+	const struct job *j = job_with(c, t->e.owner);
+
+	return t->e.flags & EBB_PINNED_BORN || !j || j->affinity.cpu != t->e.cpu;
+}
+
+/* Reads the record, which is a walk over all tasks: once in a round. */
+static void release_strays(struct colocation *c)
 {
 	const struct ebb_pin *t;
-	struct job *j;
 
-	if (!c->pins)
+	if (!c->pins || pins_read(c->pins))
 		return;
-	pins_born(c->pins);
-	if (pins_read(c->pins))
-		return;
-	for (uint32_t i = 0; (t = pins_at(c->pins, i)); i++) {
-		j = job_with(c, t->e.owner);
-		if (t->e.flags & EBB_PINNED_BORN || !j || j->affinity.cpu != t->e.cpu)
+	for (uint32_t i = 0; (t = pins_at(c->pins, i)); i++)
+		if (is_stray(c, t))
 			pins_release(c->pins, t);
+}
+
+/* Separates cgroups of which so many threads start that the record would not have all of them. */
+static void unpin_crowds(struct colocation *c)
+{
+	for (uint32_t i = 0; i < c->jobs; i++) {
+		struct job *j = c->job[i];
+
+		if (j->affinity.cpu == AFFINITY_NONE || !pins_crowded(c->pins, j->owner))
+			continue;
+		j->report.state = stand_by(c, j, COLOCATION_MANY);
+		tell(c, j);
 	}
+}
+
+/* Releases new threads, without a walk.  Returns how long that took, ns. */
+static uint64_t release_born(struct colocation *c)
+{
+	uint64_t begun = now_ns();
+	struct ebb_pin t;
+
+	pins_born(c->pins);
+	unpin_crowds(c);
+	while (pins_next_born(c->pins, &t))
+		if (is_stray(c, &t) && pins_look(c->pins, &t))
+			pins_release(c->pins, &t);
+	return now_ns() - begun;
 }
 
 static void round_of(struct colocation *c)
@@ -375,7 +407,7 @@ static void round_of(struct colocation *c)
 	uint64_t now = now_ns(), wall = now - c->round_ns;
 	uint32_t turn = c->turn;
 
-	release_born(c);
+	release_strays(c);
 	collect(c);
 	c->round_ns = now;
 	c->looks = AUTO_LOOKS;
@@ -409,11 +441,14 @@ static bool woken(struct colocation *c, int ms, bool *born)
 /* Waits for the next round: without a job and a pinned thread, until there is one. */
 static void wait_round(struct colocation *c)
 {
-	uint64_t now, until = c->round_ns + PERIOD_NS;
+	uint64_t now = now_ns(), until = c->round_ns + PERIOD_NS, rest, took;
 
 	while (!c->jobs && !c->pins)
 		if (woken(c, -1, NULL))
 			return;
+	rest = c->pins ? RESTS * pins_walk_ns(c->pins) : 0;
+	if (until < now + rest)
+		until = now + rest;
 	while ((now = now_ns()) < until) {
 		bool born = false;
 
@@ -421,9 +456,10 @@ static void wait_round(struct colocation *c)
 			return;
 		if (!born)
 			continue;
-		release_born(c);
+		took = release_born(c);
 		/* A process that starts many: not for each. */
-		if (woken(c, BORN_NS / MS_NS, NULL))
+		rest = RESTS * took > BORN_NS ? RESTS * took : BORN_NS;
+		if (woken(c, (int)(rest / MS_NS), NULL))
 			return;
 	}
 }

@@ -44,6 +44,7 @@ enum colocation_state {
 	COLOCATION_SINGLE,        /* one CPU */
 	COLOCATION_APART,         /* placement=auto: it would not pay now */
 	COLOCATION_FAILED,        /* the affinity cannot be set or recorded */
+	COLOCATION_FULL,          /* the record of pinned threads is full, of other cgroups' */
 };
 
 /* Status of one attachment; the placement thread writes it with the attachments' lock held. */

@@ -19,6 +19,10 @@
 
 #define DIR_PINS EBB_PINS "/placement"
 #define PASS_US 20000           /* between passes over threads that start meanwhile */
+#define HEARD 256               /* new threads that are read from the ring buffer at once */
+/* Owners among which the entries are divided, at least and at most. */
+#define OWNERS_MIN 8
+#define OWNERS_MAX 32
 #define STAT_FLAGS 9            /* of /proc/PID/stat: PF_... of include/linux/sched.h */
 #define PF_EXITING 0x4
 #define PF_NO_SETAFFINITY 0x04000000
@@ -32,6 +36,10 @@ struct pins {
 	bool forking;           /* released threads may be creating others */
 	uint64_t lost;          /* reported so far */
 	bool refused;           /* as was an affinity that could not be restored */
+	uint64_t owner[EBB_MAX_CGROUPS]; /* of each number of entries in bpf/place */
+	uint32_t heard[HEARD];  /* threads that have inherited an affinity, */
+	uint32_t heards, told;  /* how many, and how many pins_next_born() has returned */
+	uint64_t walks, walk_ns; /* over all tasks: how many, and how long the last one took */
 };
 
 static const char *const names[] = { "pinned", "born", "exit", "exec", "read" };
@@ -47,10 +55,92 @@ static void unpin(void)
 	rmdir(DIR_PINS);
 }
 
+/* The rest stays in the ring buffer. */
 static int on_born(void *data, void *record, size_t size)
 {
-	return 0;
+	struct pins *p = data;
+
+	memcpy(&p->heard[p->heards++], record, sizeof(p->heard[0]));
+	return p->heards < HEARD ? 0 : -EAGAIN;
 }
+
+/* --- how many entries each owner has -------------------------------------------- */
+
+static uint32_t held_by(const struct pins *p, uint32_t slot)
+{
+	return __atomic_load_n(&p->bpf->bss->held[slot % EBB_MAX_CGROUPS], __ATOMIC_RELAXED);
+}
+
+/* bpf/place counts, too. */
+static void count(struct pins *p, uint32_t slot, int change)
+{
+	__atomic_fetch_add(&p->bpf->bss->held[slot % EBB_MAX_CGROUPS], change, __ATOMIC_RELAXED);
+}
+
+/* Divides the record among the owners, and leaves room for another one to be pinned. */
+static void set_share(struct pins *p)
+{
+	uint32_t owners = 1;
+
+	for (uint32_t i = 0; i < EBB_MAX_CGROUPS; i++)
+		owners += held_by(p, i) != 0;
+	owners = owners < OWNERS_MIN ? OWNERS_MIN : owners > OWNERS_MAX ? OWNERS_MAX : owners;
+	p->bpf->bss->share = EBB_MAX_PINNED / owners;
+}
+
+/* Returns the slot of the number of @owner's entries, or -ENOSPC. */
+static int slot_of(struct pins *p, uint64_t owner)
+{
+	int found = -ENOSPC;
+
+	for (uint32_t i = 0; i < EBB_MAX_CGROUPS; i++) {
+		if (p->owner[i] == owner)
+			return (int)i;
+		if (found < 0 && !held_by(p, i))
+			found = (int)i;
+	}
+	if (found >= 0)
+		p->owner[found] = owner;
+	return found;
+}
+
+bool pins_crowded(const struct pins *p, uint64_t owner)
+{
+	uint32_t share = p->bpf->bss->share;
+
+	for (uint32_t i = 0; i < EBB_MAX_CGROUPS; i++)
+		if (p->owner[i] == owner)
+			return held_by(p, i) > share / 2;
+	return false;
+}
+
+/* Adds or replaces an entry.  Returns -ESRCH if the thread has exited, or -ENOSPC. */
+static int put(struct pins *p, uint32_t tid, const struct ebb_pinned *e)
+{
+	struct ebb_pinned old;
+	bool replaces = !bpf_map_lookup_elem(p->map, &tid, &old);
+	int r;
+
+	count(p, e->slot, 1);
+	if (!bpf_map_update_elem(p->map, &tid, e, replaces ? BPF_EXIST : BPF_NOEXIST)) {
+		if (replaces)
+			count(p, old.slot, -1);
+		return 0;
+	}
+	r = -errno;
+	count(p, e->slot, -1);
+	return r == -E2BIG ? -ENOSPC : r == -ENOENT || r == -EEXIST ? -ESRCH : r;
+}
+
+static void drop(struct pins *p, uint32_t tid)
+{
+	struct ebb_pinned e;
+
+	if (!bpf_map_lookup_elem(p->map, &tid, &e) && !bpf_map_delete_elem(p->map, &tid))
+		count(p, e.slot, -1);
+}
+
+/* --- the record ----------------------------------------------------------------- */
 
 static int attach_all(struct place_bpf *b)
 {
@@ -79,6 +169,7 @@ static int create_record(struct pins *p, struct error *e)
 	int r;
 
 	p->map = bpf_map__fd(p->bpf->maps.pinned);
+	set_share(p);
 	if (mkdir(DIR_PINS, 0700) || bpf_map__pin(p->bpf->maps.pinned, DIR_PINS "/pinned"))
 		return fail(e, errno, DIR_PINS ": cannot record pinned threads: %m");
 	r = attach_all(p->bpf);
@@ -165,11 +256,42 @@ int pins_fd(const struct pins *p)
 
 void pins_born(struct pins *p)
 {
+	p->heards = p->told = 0;
 	ring_buffer__consume(p->born);
-	if (p->bpf->bss->lost != p->lost)
-		log_warn("placement: more than %u threads inherited a CPU affinity; "
-			 "run \"taskset -p\" for those that keep it", EBB_MAX_PINNED);
-	p->lost = p->bpf->bss->lost;
+}
+
+bool pins_next_born(struct pins *p, struct ebb_pin *t)
+{
+	while (p->told < p->heards) {
+		*t = (struct ebb_pin){ .tid = p->heard[p->told++] };
+		if (!bpf_map_lookup_elem(p->map, &t->tid, &t->e) &&
+		    !(t->e.flags & EBB_PINNED_RELEASED))
+			return true;
+	}
+	return false;
+}
+
+bool pins_look(struct pins *p, struct ebb_pin *t)
+{
+	union bpf_iter_link_info one = { .task.tid = t->tid };
+	LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &one, .iter_info_len = sizeof(one));
+	_cleanup_close_ int link = bpf_link_create(bpf_program__fd(p->bpf->progs.place_read), 0,
+						   BPF_TRACE_ITER, &options);
+	_cleanup_close_ int fd = link < 0 ? -1 : bpf_iter_create(link);
+
+	return fd >= 0 && read(fd, t, sizeof(*t)) == sizeof(*t) &&
+	       !(t->e.flags & EBB_PINNED_RELEASED);
+}
+
+static void tell_lost(struct pins *p)
+{
+	uint64_t lost = p->bpf->bss->lost;
+
+	if (lost != p->lost)
+		log_warn("placement: threads that inherited a CPU affinity and are not recorded: "
+			 "%llu, of a program that starts very many; run \"taskset -p\" for those "
+			 "that keep it", (unsigned long long)(lost - p->lost));
+	p->lost = lost;
 }
 
 /* Doubles the space for rows if it is full. */
@@ -232,13 +354,31 @@ static int read_all(struct pins *p)
 
 int pins_read(struct pins *p)
 {
+	uint64_t begun = now_ns();
 	int r = read_all(p);
 
+	p->walks++;
+	p->walk_ns = now_ns() - begun;
 	if (r)
 		return r;
+	/* A predecessor's programs count for themselves. */
+	if (p->bpf) {
+		set_share(p);
+		tell_lost(p);
+	}
 	drop_released(p);
 	qsort(p->row, p->rows, sizeof(*p->row), by_tid);
 	return 0;
+}
+
+uint64_t pins_walks(const struct pins *p)
+{
+	return p->walks;
+}
+
+uint64_t pins_walk_ns(const struct pins *p)
+{
+	return p->walk_ns;
 }
 
 const struct ebb_pin *pins_at(const struct pins *p, uint32_t i)
@@ -308,15 +448,23 @@ static bool takes_affinity(pid_t tgid, pid_t tid)
 int pins_plan(struct pins *p, uint64_t owner, pid_t tgid, pid_t tid, int cpu)
 {
 	struct ebb_pinned e = { .owner = owner, .tgid = (uint32_t)tgid, .cpu = cpu };
+	int r;
 
 	if (pins_has(p, tid))
 		return 0;
-	if (bpf_map_update_elem(p->map, &tid, &e, BPF_ANY))
-		return -errno;
+	r = slot_of(p, owner);
+	if (r < 0)
+		return r;
+	e.slot = (uint32_t)r;
+	if (held_by(p, e.slot) >= p->bpf->bss->share)
+		return -E2BIG;
+	r = put(p, (uint32_t)tid, &e);
+	if (r)
+		return r;
 	/* After that, so that bpf/place deletes it when the thread exits. */
 	if (takes_affinity(tgid, tid))
 		return 0;
-	bpf_map_delete_elem(p->map, &tid);
+	drop(p, (uint32_t)tid);
 	return -ESRCH;
 }
 
@@ -337,7 +485,7 @@ static int pin(struct pins *p, const struct ebb_pin *t)
 	if (errno != ESRCH && errno != EINVAL)
 		return -errno;
 	/* It exited, or its cpuset lost the CPU. */
-	bpf_map_delete_elem(p->map, &t->tid);
+	drop(p, t->tid);
 	return 0;
 }
 

@@ -8,6 +8,10 @@
  * remains until the affinity is restored, and for forks that had begun then,
  * EBB_PINNED_FORK_NS longer.
  *
+ * Each owner, a cgroup, has a share of the entries: of EBB_MAX_PINNED, 1 in 8, or less where more
+ * owners have entries, but at least 1 in 32.  Threads that inherit an affinity beyond the share
+ * are not recorded: their cgroup is to be unpinned before, when pins_crowded().
+ *
  * Not thread-safe: belongs to the placement thread.
  */
 #ifndef EBB_PINS_H
@@ -31,12 +35,28 @@ int pins_open(struct pins **p, struct error *e);
 /* Removes the record if it is empty; otherwise leaves it to pins_recover(). */
 void pins_close(struct pins **p);
 
-/* Readable when a thread has inherited an affinity; pins_born() clears that. */
+/* Readable when a thread has inherited an affinity, until pins_born() has received all of them. */
 int pins_fd(const struct pins *p);
+/* Receives such threads, at most 256.  If very many start, some are only seen by pins_read(). */
 void pins_born(struct pins *p);
+/*
+ * Stores the next thread of them that is still in the record; false after the last one.  Leaves out
+ * .now and .mask, which pins_look() reads.
+ */
+bool pins_next_born(struct pins *p, struct ebb_pin *t);
+/* Reads the thread @t->tid alone.  Returns false if it is not in the record any more. */
+bool pins_look(struct pins *p, struct ebb_pin *t);
+/* Returns whether @owner has more than half its share of the entries. */
+bool pins_crowded(const struct pins *p, uint64_t owner);
 
-/* Refreshes what the functions below return.  Returns 0 or -errno. */
+/*
+ * Refreshes what the functions below return: a walk over all tasks of the machine.  Returns 0 or
+ * -errno.
+ */
 int pins_read(struct pins *p);
+/* Return how many such walks there were, and how long the last one took. */
+uint64_t pins_walks(const struct pins *p);
+uint64_t pins_walk_ns(const struct pins *p);
 /* Reads; returns whether nothing is recorded, and no fork by a released thread is awaited. */
 bool pins_empty(struct pins *p);
 /* The @i-th thread, or NULL after the last one; until the next pins_read(). */
@@ -52,8 +72,9 @@ bool pins_has(const struct pins *p, pid_t tid);
 bool pins_ours(const struct ebb_pin *t);
 
 /*
- * Records that @tid will be pinned.  Returns -ESRCH for one that has exited or is the kernel's, or
- * -E2BIG if the record is full.
+ * Records that @tid will be pinned.  Returns -ESRCH for one that has exited or is the kernel's,
+ * -E2BIG if @owner has its share of the entries, -ENOSPC if the record is full, or another negative
+ * errno.
  */
 int pins_plan(struct pins *p, uint64_t owner, pid_t tgid, pid_t tid, int cpu);
 /* Pins the planned threads of @owner, and reads.  Returns how many, or -errno. */

@@ -165,6 +165,7 @@ static int load_objects(struct plane *p, struct error *e)
 	p->evict = evict_bpf__open();
 	if (!p->fault || !p->evict)
 		return plane_load_failed(e, "fault", -errno);
+	p->fault->rodata->possible_cpus = p->evict->rodata->possible_cpus = (uint32_t)p->cpus;
 	/* libbpf reuses a compatible map at the pin path, or creates and pins one. */
 	for (size_t i = 0; i < sizeof(pinned_maps) / sizeof(pinned_maps[0]); i++) {
 		map = bpf_object__find_map_by_name(p->fault->obj, pinned_maps[i]);
@@ -252,6 +253,7 @@ static int try_exact(struct plane *p)
 	p->exact = exact_bpf__open();
 	if (!p->exact)
 		return -errno;
+	p->exact->rodata->possible_cpus = (uint32_t)p->cpus;
 	r = plane_share_maps(p, p->exact->obj);
 	if (!r)
 		r = exact_bpf__load(p->exact);

@@ -54,6 +54,7 @@ struct control_server {
 	const struct control_rules *rules;
 	control_handler handler;
 	void *data;
+	const struct peer_info *served; /* the handler's client, while it runs */
 	uint64_t requests;
 	int64_t resume_at;  /* ms: end of a pause in accepting; 0 = none */
 	struct client client[CLIENTS];
@@ -251,7 +252,9 @@ static void serve(struct control_server *s, struct client *c)
 
 	c->answer = json_object_new_object();
 	json_add_bool(c->answer, "ok", 1);
+	s->served = &c->peer;
 	answer_request(s->rules, &c->peer, request, s->handler, s->data, c->answer, &e);
+	s->served = NULL;
 	json_object_put(request);
 	if (e.code) {
 		json_object_put(c->answer);
@@ -440,6 +443,11 @@ void control_server_turn(struct control_server *s)
 	if (c)
 		serve(s, c);
 	set_timer(s);
+}
+
+const struct peer_info *control_server_peer(const struct control_server *s)
+{
+	return s->served;
 }
 
 int control_server_fd(const struct control_server *s)

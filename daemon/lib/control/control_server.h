@@ -51,6 +51,13 @@ int control_server_new(struct control_server **out, int fd, const struct control
 		       control_handler handler, void *data, struct error *e);
 void control_server_free(struct control_server **p);
 
+/*
+ * For a handler: returns the client whose request it handles, until it returns; else NULL.  The
+ * kernel states the client's process id, as this server's PID namespace numbers it; 0 for a
+ * process outside that.
+ */
+const struct peer_info *control_server_peer(const struct control_server *s);
+
 /* Returns a descriptor for poll(2), readable when control_server_turn() has work; -1 for NULL. */
 int control_server_fd(const struct control_server *s);
 void control_server_turn(struct control_server *s);
