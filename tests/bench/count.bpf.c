@@ -31,6 +31,7 @@ struct {
 	__type(value, __u64);
 } begun SEC(".maps");
 
+const volatile __u32 only; /* the process whose calls are counted; 0 = all */
 __u64 lost; /* calls that found the map full */
 
 static __always_inline void begin(__u32 level)
@@ -70,8 +71,11 @@ int BPF_PROG(count_call, struct pt_regs *regs, long result)
 		.pid = bpf_get_current_pid_tgid() >> 32,
 		.call = BPF_CORE_READ(regs, orig_ax),
 	};
-	struct count_calls first = { 0 }, *c = bpf_map_lookup_elem(&calls, &key);
+	struct count_calls first = { 0 }, *c;
 
+	if (only && key.pid != only)
+		return 0;
+	c = bpf_map_lookup_elem(&calls, &key);
 	if (!c) {
 		bpf_map_update_elem(&calls, &key, &first, BPF_NOEXIST);
 		c = bpf_map_lookup_elem(&calls, &key);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * count: counts system calls by process, softirqs, interrupts and runs of BPF programs for as long
- * as it runs.  Says "ready", then answers each line of stdin with a line of JSON, and exits at the
+ * count [PID]: counts system calls by process, or only those of process PID, softirqs, interrupts
+ * and runs of BPF programs for as long as it runs.  Says "ready", then answers each line of stdin with a line of JSON, and exits at the
  * end of stdin.  Nothing of it outlives the process: no pin, and no sysctl changes.
  */
 #include <errno.h>
@@ -153,15 +153,17 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list argu
 	return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct counter c = { .cpus = libbpf_num_possible_cpus() };
 	char line[64];
 	int r;
 
 	libbpf_set_print(quiet);
-	c.bpf = count_bpf__open_and_load();
-	if (!c.bpf) {
+	c.bpf = count_bpf__open();
+	if (c.bpf && argc > 1)
+		c.bpf->rodata->only = (__u32)strtoul(argv[1], NULL, 10);
+	if (!c.bpf || count_bpf__load(c.bpf)) {
 		fprintf(stderr, "count: cannot load the BPF programs: %m; run as root\n");
 		return 1;
 	}

@@ -35,14 +35,14 @@ def sample(build, size):
             directories = there.grow(size)
             # The last ten, beside the others.
             crowd.attach(directories[:-10])
-            with crowd.Count() as count:
-                before = count.calls(daemon.pid)
+            with crowd.Count(daemon.pid) as count:
+                before = count.calls()
                 took = crowd.attach(directories[-10:])
-                calls = (count.calls(daemon.pid) - before) / len(took)
+                calls = (count.calls() - before) / len(took)
             there.populate(EACH)
             time.sleep(SETTLE)
-            with crowd.Count() as count:
-                idle = crowd.idle(count, daemon.pid, SECONDS)
+            with crowd.Count(daemon.pid) as count:
+                idle = crowd.idle(count, SECONDS)
     finally:
         daemon.stop()
         machine.pins_remove()

@@ -15,10 +15,13 @@ CROWD = machine.BUILD / "tests" / "crowd"
 
 
 class Count:
-    """tests/bench/count, which counts system calls, for the duration of a `with`."""
+    """tests/bench/count, which counts system calls of process @pid, for the duration of a `with`."""
+
+    def __init__(self, pid):
+        self.pid = pid
 
     def __enter__(self):
-        self.process = subprocess.Popen([COUNT], text=True, stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([COUNT, str(self.pid)], text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, start_new_session=True)
         assert self.process.stdout.readline() == "ready\n"
         return self
@@ -27,12 +30,12 @@ class Count:
         self.process.stdin.close()
         self.process.wait(30)
 
-    def calls(self, pid):
-        """Returns the number of system calls of all threads of a process so far."""
+    def calls(self):
+        """Returns the number of system calls of all threads of the process so far."""
         print(file=self.process.stdin, flush=True)
         told = json.loads(self.process.stdout.readline())
         assert not told["lost"]
-        return sum(calls for of, _, calls, _ in told["calls"] if of == pid)
+        return sum(calls for _, _, calls, _ in told["calls"])
 
 
 def cpu_ns(pid):
@@ -53,10 +56,10 @@ class Idle:
         return self.cpu_ns / 1e9 / self.seconds
 
 
-def idle(count, pid, seconds):
-    began, calls, cpu = time.monotonic(), count.calls(pid), cpu_ns(pid)
+def idle(count, seconds):
+    began, calls, cpu = time.monotonic(), count.calls(), cpu_ns(count.pid)
     time.sleep(seconds)
-    return Idle(time.monotonic() - began, count.calls(pid) - calls, cpu_ns(pid) - cpu)
+    return Idle(time.monotonic() - began, count.calls() - calls, cpu_ns(count.pid) - cpu)
 
 
 class Crowd:

@@ -131,8 +131,10 @@ def test_donors_compact(make, place, cycle):
     """Regions of which an eighth is left, without a read."""
     a, b = make(), make()
     at = [d.address if place == "tcp" else d.local for d in (a, b)]
-    told = run("--cycle", cycle, "--nth", "8", "--check", "on" if place == "shm" else "off",
-               "--links", "0", GROUPS, *at)
+    # On a busy machine the donors run out of their time, and the rest is left to a later cycle.
+    told = tried(lambda: run("--cycle", cycle, "--nth", "8", "--check", "on" if place == "shm" else "off",
+                             "--links", "0", GROUPS, *at),
+                 lambda told: told["stored"] < sum(told["at"]) // 2)
     assert all_lives(told)
     assert (told["donor_cycles"], told["homed"], told["read_objects"]) == (1, 0, 0)
     assert told["compacted"] >= 8

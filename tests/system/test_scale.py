@@ -23,34 +23,34 @@ ATTACH_GROWTH = 2
 
 @pytest.fixture
 def count(ebbd):
-    with crowd.Count() as c:
+    with crowd.Count(ebbd.pid) as c:
         yield c
 
 
-def attach(count, ebbd, directories):
+def attach(count, directories):
     """Attaches cgroups; returns ebbd's system calls per attach."""
-    before = count.calls(ebbd.pid)
+    before = count.calls()
     took = crowd.attach(directories)
-    return (count.calls(ebbd.pid) - before) / len(took)
+    return (count.calls() - before) / len(took)
 
 
-def idle(count, ebbd):
+def idle(count):
     time.sleep(3)       # cgroups are busy for 2 s
-    return crowd.idle(count, ebbd.pid, SECONDS)
+    return crowd.idle(count, SECONDS)
 
 
 @pytest.mark.long
 def test_idle_cgroups_cost_next_to_nothing(ebbd, count):
     with crowd.Crowd() as c:
-        few = attach(count, ebbd, c.grow(FEW))
-        alone = idle(count, ebbd)
+        few = attach(count, c.grow(FEW))
+        alone = idle(count)
         crowd.attach(c.grow(MANY - 100))
         time.sleep(3)   # these are busy, too
-        many = attach(count, ebbd, c.grow(MANY))
+        many = attach(count, c.grow(MANY))
         more = lambda i: (i.calls / i.seconds - alone.calls / alone.seconds) / (MANY - FEW)
         cheap = lambda i: more(i) <= CALLS_A_SECOND and i.busy < BUSY
         # On a busy machine ebbd's ticks are late, and cgroups are busy for longer.
-        beside = parts.tried(lambda: idle(count, ebbd), cheap)
+        beside = parts.tried(lambda: idle(count), cheap)
         assert cheap(beside), (alone, beside, more(beside))
         assert many <= ATTACH_GROWTH * few, (few, many)
         assert len(policies.attached()) == MANY

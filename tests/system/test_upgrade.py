@@ -233,10 +233,12 @@ def control_plane(ebbd_lock, logs):
 
 
 def pinned():
-    """{pin below the directory: id of its link or program}"""
+    """{pin below the directory: id of its link or program}, but for counters of major faults."""
     found = {}
     for kind in ("link", "prog"):
         for pin in (machine.PINS / f"{kind}s").iterdir():
+            if pin.name.startswith("major-"):
+                continue
             shown = subprocess.run(["/usr/sbin/bpftool", "-j", kind, "show", "pinned", pin],
                                    capture_output=True, check=True).stdout
             shown = json.loads(shown)
@@ -271,6 +273,9 @@ def test_what_is_attached_stays_attached(control_plane, state, cgroup, tmp_path)
         warned(log, key)
     now = pinned()
     assert set(now) == set(pins) and not set(now.values()) & set(pins.values())
+    # One for each processor; release 0.1.0 had one for each cgroup and processor.
+    assert {p.name for p in (machine.PINS / "links").glob("major-*")} == {
+        f"major-{cpu}" for cpu in range(os.cpu_count())}
     ebbctl("policy", "set", by_hand[1].path, "window=10")
     # And back, should it have to be.
     before = policies.attached()

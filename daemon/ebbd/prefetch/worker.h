@@ -4,8 +4,8 @@
  *
  * Such a call waits for the process's mmap_lock, or for the end of its execve().  A thread of the
  * process may hold that for as long as a file server does not answer: mmap() of a file on NFS or
- * FUSE asks the server while it holds the mmap_lock, and execve() closes files.  Only SIGKILL, which
- * would end all of ebbd, ends the wait.
+ * FUSE asks the server while it holds the mmap_lock, and execve() closes files.  Only SIGKILL ends
+ * the wait, and it would end all of ebbd.
  *
  * So the thread that hangs is abandoned: another one continues with its state, and leaves the
  * process and its attached cgroup alone until the call returns.  Then the abandoned thread ends.
