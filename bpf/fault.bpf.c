@@ -274,6 +274,15 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	return 0;
 }
 
+/*
+ * Returns whether the fault with @s on the prefetched page @vpn, requested at @issued, did not swap
+ * it in: the program has unmapped the page, and this one is new.
+ */
+static __always_inline bool is_replaced(const struct task_stamp *s, __u64 vpn, __u64 issued)
+{
+	return s->swapped != vpn && hooks == EBB_HOOKS_FENTRY && !(issued & EBB_ISSUED_SHARED);
+}
+
 SEC("perf_event")
 int fault_enter(struct bpf_perf_event_data *ctx)
 {
@@ -319,9 +328,7 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 	issued = pre->issued_ns;
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s && is_entered(s, task, page.vpn, 1)) {
-		/* The program has unmapped the prefetched page, and this one is new. */
-		if (s->swapped != page.vpn && hooks == EBB_HOOKS_FENTRY &&
-		    !(issued & EBB_ISSUED_SHARED))
+		if (is_replaced(s, page.vpn, issued))
 			return 0;
 		start = fault_start(s, true, 0);
 		if (s->nvcsw != task->nvcsw)
@@ -352,7 +359,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	struct ebb_cgroup *cg;
 	struct mapping at = {};
 	struct task_stamp *s;
-	bool late, counted = false;
+	bool late, entered, counted = false;
 
 	if (!task->mm)
 		return 0;
@@ -362,16 +369,20 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	c = counters_of(owner);
 	if (!c)
 		return 0;
+	pre = bpf_map_lookup_elem(&prefetched, &page);
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s) {
+		entered = is_entered(s, task, page.vpn, 1);
 		counted = is_counted(s, task, page.vpn);
 		/* Not the read of a fault without an event, which bpf/exact has counted. */
 		if (s->read_ip == program_ip(task) && (!s->counted || counted))
 			read_ns = s->read_ns;
 		s->read_ns = 0;
-		start = fault_start(s, is_entered(s, task, page.vpn, 1), read_ns);
+		start = fault_start(s, entered, read_ns);
+		/* Such as a page of a file that had to be read. */
+		if (pre && entered && !counted && is_replaced(s, page.vpn, pre->issued_ns))
+			pre = NULL;
 	}
-	pre = bpf_map_lookup_elem(&prefetched, &page);
 	late = counted ? s->counted_as == EBB_LATE :
 			 pre && (!read_ns || is_overtaken(pre, read_ns));
 	if (pre)
@@ -392,7 +403,9 @@ int fault_major(struct bpf_perf_event_data *ctx)
 			count_wait(s, read_ns, now);
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	}
-	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
+	/* Not known while another thread changes mappings. */
+	if (bpf_find_vma(task, ctx->addr, mapping_at, &at, 0))
+		return 0;
 	if (at.file && !at.memory)
 		c->file_majors++;
 	else
