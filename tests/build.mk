@@ -126,6 +126,9 @@ $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 # A file of a cgroup has its new content alone.
 $(B)/tests/unit/test_scope: private override CFLAGS += -Wl,--wrap=file_write
 
+# Processes of the test's own.
+$(B)/tests/unit/test_prefetch: private override CFLAGS += $(foreach f,open close pread poll syscall,-Wl,--wrap=$(f))
+
 # No program, no cgroup and no ebbd.
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))

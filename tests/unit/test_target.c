@@ -167,7 +167,7 @@ static bool reaches(const struct target *t, uint64_t vpn, uint64_t now)
 static void knows_its_memory_by_its_faults(void **state)
 {
 	uint64_t vpn[] = { 9, 10, 19, 20, 30, 39, 40 };
-	struct target t = { .tgid = 1 };
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1 };
 
 	assert_false(reaches(&t, 0, SECOND));
 	learn(&t, 10, 20, 10 * SECOND);
@@ -183,17 +183,54 @@ static void knows_its_memory_by_its_faults(void **state)
 	learn(&t, 30, 35, 11 * SECOND + 1);
 	assert_true(reaches(&t, 34, 12 * SECOND));
 	assert_false(reaches(&t, 35, 12 * SECOND));
+	target_clear(&t);
 }
 
 static void forgets_the_mapping_that_faulted_longest_ago(void **state)
 {
-	struct target t = { .tgid = 1 };
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1 };
 
 	for (uint64_t i = 0; i <= TARGET_SPANS; i++)
 		learn(&t, 10 * i, 10 * i + 5, SECOND + i);
 	assert_false(reaches(&t, 0, SECOND + 100));
 	for (uint64_t i = 1; i <= TARGET_SPANS; i++)
 		assert_true(reaches(&t, 10 * i, SECOND + 100));
+	target_clear(&t);
+}
+
+/* Each of 32 threads faults in its heap and in its arena, and tells both every 252 ms. */
+static void knows_the_mappings_of_many_threads(void **state)
+{
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1 };
+	uint64_t vpn[64], now = SECOND;
+
+	for (int i = 0; i < 64; i++)
+		vpn[i] = 1000 * i + 5;
+	for (int tell = 0; tell < 8; tell++, now += 252000000) {
+		for (uint64_t i = 0; i < 64; i++)
+			learn(&t, 1000 * i, 1000 * i + 10, now);
+		assert_int_equal(target_keep_memory(&t, vpn, 64, now + 252000000), 64);
+	}
+	target_clear(&t);
+	assert_int_equal(target_keep_memory(&t, vpn, 64, now), 0);
+}
+
+/* A process that faults in one mapping now, in another one later, takes the place of one. */
+static void needs_memory_for_recent_mappings_only(void **state)
+{
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1 };
+
+	for (uint64_t i = 0; i < 1000; i++) {
+		learn(&t, 10 * i, 10 * i + 5, (i + 1) * TARGET_SPAN_NS);
+		assert_true(reaches(&t, 10 * i, (i + 1) * TARGET_SPAN_NS));
+	}
+	assert_true(t.spans <= 4);
+	/* Processors tell out of sequence. */
+	learn(&t, 1, 2, 2000 * SECOND);
+	learn(&t, 3, 4, 2000 * SECOND - 1);
+	assert_true(reaches(&t, 1, 2000 * SECOND));
+	assert_true(reaches(&t, 3, 2000 * SECOND));
+	target_clear(&t);
 }
 
 /* Pagemap entries: pages 0 to 9 in swap, of type @vpn % 3; page 10 resident, page 11 nowhere. */
@@ -349,7 +386,7 @@ static void keeps_shared_memory_that_is_in_swap(void **state)
 	static uint64_t held[1 << 14];
 	const struct zswap_slots zswap = { held, sizeof(held) * 8 - 1 };
 	struct address_space pages = { 0 };
-	struct target t = { .tgid = 1 };
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1 };
 	struct target_kept k;
 	FILE *f = tmpfile();
 
@@ -386,6 +423,8 @@ static void keeps_shared_memory_that_is_in_swap(void **state)
 	assert_int_equal(k.kept, 1);
 	assert_int_equal(k.shared, 0);
 	drop(pages.i_pages.xa_head);
+	t.pagemap = -1;
+	target_clear(&t);
 	fclose(f);
 }
 
@@ -396,6 +435,8 @@ int main(void)
 		cmocka_unit_test(is_told_when_it_executes_another_program),
 		cmocka_unit_test(knows_its_memory_by_its_faults),
 		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
+		cmocka_unit_test(knows_the_mappings_of_many_threads),
+		cmocka_unit_test(needs_memory_for_recent_mappings_only),
 		cmocka_unit_test(holds_back_pages_of_devices_that_wait),
 		cmocka_unit_test(skips_pages_that_zswap_holds),
 		cmocka_unit_test(finds_a_swapped_page_in_a_file_of_any_size),

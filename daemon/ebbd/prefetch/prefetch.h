@@ -40,9 +40,9 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);
  * Returns whether there is more to execute.  Call it twice a second or more often.
  */
 bool prefetcher_run(struct prefetcher *p);
-/* A process faulted in a mapping of memory. */
+/* A process faulted in a mapping of memory.  Requests of one that did not lately are dropped. */
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m);
-/* Twice a second: expires unread pages, closes processes that exited, finds new devices. */
+/* Twice a second: expires unread pages, forgets processes (targets.h), finds new devices. */
 void prefetcher_sweep(struct prefetcher *p, uint64_t now);
 /*
  * The thread hangs in a call on process @tgid of the attached cgroup @owner, and another one is to
