@@ -25,6 +25,7 @@
 #define EEXIST 17
 #include "batch.bpf.h"
 #include "shared.bpf.h"
+#include "told.bpf.h"
 
 /* Human-readable totals, written only by ebbd; defined here for the BTF. */
 struct {
@@ -115,9 +116,6 @@ static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 
-/* ebbd forgets after a second where a process faulted (TARGET_SPAN_NS). */
-#define TELL_NS 250000000ULL
-
 struct mapping {
 	__u64 first, end;
 	bool file;                  /* of a file */
@@ -151,30 +149,14 @@ static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, voi
 	return 0;
 }
 
-/* Returns whether @stamp's thread has told ebbd lately that page @vpn is memory, and its cgroup. */
-static __always_inline bool is_told(const struct task_stamp *stamp, __u64 vpn, __u64 leaf,
-				    __u64 now)
-{
-	if (!stamp || stamp->leaf != leaf)
-		return false;
-	for (int i = 0; i < EBB_TOLD; i++) {
-		const struct told *t = &stamp->told[i];
-
-		if (vpn >= t->first && vpn < t->end && now - t->time_ns < TELL_NS)
-			return true;
-	}
-	return false;
-}
-
 /* Tells ebbd that the fault @f is in memory, and in which cgroup. */
 static __always_inline void tell_memory(const struct ebb_fault *f, const struct mapping *at,
 					__u64 leaf, struct task_stamp *stamp)
 {
 	struct ebb_memory *m;
-	struct told *t;
 
-	if (!stamp)
-		return;
+	/* Also if the ring is full: the next faults need not try, too. */
+	stamp->tells++;
 	m = bpf_ringbuf_reserve(&requests, sizeof(*m), 0);
 	if (!m)
 		return;
@@ -193,11 +175,7 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	m->index = at->index;
 	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
 	bpf_ringbuf_submit(m, 0);
-	t = &stamp->told[stamp->turn++ & (EBB_TOLD - 1)];
-	t->first = at->first;
-	t->end = at->end;
-	t->time_ns = f->time_ns;
-	stamp->leaf = leaf;
+	told_end(stamp, at->first, at->end, leaf, f->time_ns);
 }
 
 /* Counts a swap fault and calls the policy of @owner; @issued: time of the page's request. */
@@ -263,11 +241,11 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	 * release mmap_lock.  It fails while a thread changes mappings; then only memory known
 	 * before is prefetched.
 	 */
-	if (!is_told(stamp, vpn, leaf, f->time_ns)) {
+	if (!stamp || (!is_told(stamp, vpn, leaf, f->time_ns) && may_tell(stamp, f->time_ns))) {
 		bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
 		if (at.file && !at.memory)
 			return 0;
-		if (at.memory)
+		if (at.memory && stamp)
 			tell_memory(f, &at, leaf, stamp);
 	}
 	bpf_tail_call(ctx, &policies, policy);
