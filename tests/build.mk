@@ -127,7 +127,7 @@ $(B)/tests/pins: tests/programs/pins.c $(LIBTEST)
 $(B)/tests/unit/test_scope: private override CFLAGS += -Wl,--wrap=file_write
 
 # Processes of the test's own.
-$(B)/tests/unit/test_prefetch: private override CFLAGS += $(foreach f,open close pread poll syscall,-Wl,--wrap=$(f))
+$(B)/tests/unit/test_prefetch: private override CFLAGS += $(foreach f,open close pread poll ioctl syscall,-Wl,--wrap=$(f))
 
 # No program, no cgroup and no ebbd.
 $(B)/tests/unit/test_run: private override CFLAGS += \

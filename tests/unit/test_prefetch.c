@@ -39,18 +39,32 @@
 #define PROCESSES 10000
 #define DESCRIPTOR(tgid, kind) (1000000 + 4 * (int)(tgid) + (kind))
 
-enum kind { PIDFD, PAGEMAP, KINDS = 4 };
+enum kind { PIDFD, PAGEMAP, MAPS, KINDS = 4 };
 
 static struct {
 	uint64_t now;
 	bool gone[PROCESSES];           /* exited */
+	uint64_t file;                  /* from this page on, a file is mapped; 0 = none */
 	unsigned char open[4 * PROCESSES];
 	uint32_t opened, opens;         /* pagemaps, now and ever */
 	uint64_t advised[PROCESSES];    /* pages */
+	uint32_t queries;               /* of mappings */
 	uint32_t forgotten, left;       /* by the collapser */
+	uint32_t hangs;                 /* process, calls on whose memory hang; 0 = none */
+	jmp_buf end;                    /* of the thread that calls */
 	struct ebb_executor executor;
 	struct prefetcher *p;
 } w;
+
+/* A call on process @tgid of the attached cgroup OWNER; if it hangs, worker.h ends the thread. */
+static void call_on(uint32_t tgid)
+{
+	if (w.hangs != tgid)
+		return;
+	w.hangs = 0;
+	prefetcher_leave(w.p, tgid, OWNER);
+	longjmp(w.end, 1);
+}
 
 /* --- the kernel --------------------------------------------------------------- */
 
@@ -85,8 +99,10 @@ int __wrap_open(const char *path, int flags, ...)
 	char name[16];
 	uint32_t tgid;
 
-	if (sscanf(path, "/proc/%u/%15s", &tgid, name) == 2 && !strcmp(name, "pagemap"))
-		return open_of(tgid, PAGEMAP);
+	if (sscanf(path, "/proc/%u/%15s", &tgid, name) == 2)
+		call_on(tgid);
+	if (sscanf(path, "/proc/%u/%15s", &tgid, name) == 2)
+		return open_of(tgid, !strcmp(name, "maps") ? MAPS : PAGEMAP);
 	return __real_open(path, flags, 0600);
 }
 
@@ -112,6 +128,25 @@ ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at)
 	for (size_t i = 0; i < size / sizeof(*entry); i++)
 		entry[i] = 1ULL << 62 | 1;
 	return (ssize_t)size;
+}
+
+/* PROCMAP_QUERY: address, start and end, inode. */
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+	uint64_t *query, vpn;
+	va_list a;
+
+	va_start(a, request);
+	query = va_arg(a, uint64_t *);
+	va_end(a);
+	assert_int_equal((fd - DESCRIPTOR(0, 0)) % KINDS, MAPS);
+	assert_int_equal(w.open[fd - DESCRIPTOR(0, 0)], 1);
+	vpn = query[2] >> EBB_PAGE_SHIFT;
+	query[3] = (w.file && vpn >= w.file ? w.file : FIRST) << EBB_PAGE_SHIFT;
+	query[4] = (w.file && vpn < w.file ? w.file : END) << EBB_PAGE_SHIFT;
+	query[8] = w.file && vpn >= w.file ? 99 : 0;
+	w.queries++;
+	return 0;
 }
 
 int __wrap_poll(struct pollfd *p, nfds_t n, int ms)
@@ -199,6 +234,7 @@ uint64_t collapser_behind(struct collapser *c, const struct collapse_job *j,
 void collapser_forget(struct collapser *c, const struct target *t)
 {
 	assert_true(t->pidfd >= 0);
+	call_on(t->tgid);
 	w.forgotten++;
 }
 
@@ -482,6 +518,55 @@ static void a_cgroup_whose_process_hangs_is_forgotten(void **state)
 		assert_int_equal(ask_in(i, 1, OWNER + i % 3), i == 1 || i % 3 == 2 ? 0 : ASKED);
 }
 
+/* A process hangs when it is opened, and when it is closed for another one. */
+static void nothing_of_a_process_that_hangs_is_left(void **state)
+{
+	const uint32_t n = TARGETS_OPEN;
+
+	for (uint32_t i = 1; i <= n + 1; i++) {
+		learn_in(i, 1, OWNER + 1);
+		if (i <= n)
+			ask_in(i, 1, OWNER + 1);
+	}
+	learn(n + 2);
+	w.hangs = n + 2;
+	if (!setjmp(w.end))
+		ask(n + 2);
+	assert_int_equal(w.hangs, 0);
+	assert_int_equal(w.opened, n - 1);
+	assert_int_equal(ask_in(1, 1, OWNER + 1), ASKED);
+	w.hangs = 2;
+	if (!setjmp(w.end))
+		ask_in(n + 1, 1, OWNER + 1);
+	assert_int_equal(w.hangs, 0);
+	assert_int_equal(w.opened, n - 1);
+	/* The request during which the thread ended is still the next one: both are executed. */
+	assert_int_equal(ask_in(n + 1, 1, OWNER + 1), ASKED);
+	assert_int_equal(prefetcher_stats(w.p)->repeated, ASKED);
+	assert_int_equal(w.opened, n);
+	assert_int_equal(ask(n + 2), 0);
+	assert_int_equal(ask_in(2, 1, OWNER + 1), 0);
+	learn(n + 2);
+	assert_int_equal(ask(n + 2), ASKED);
+}
+
+/* A batch costs one look at a mapping, before the call. */
+static void a_file_that_replaced_memory_is_not_read(void **state)
+{
+	const struct executor_stats *s = prefetcher_stats(w.p);
+
+	learn(7);
+	assert_int_equal(ask(7), ASKED);
+	assert_int_equal(w.queries, 1);
+	w.file = FIRST + 2;
+	assert_int_equal(ask(7), 2);
+	assert_int_equal(s->not_memory, ASKED - 2);
+	w.file = FIRST;
+	assert_int_equal(ask(7), 0);
+	assert_int_equal(s->pages, ASKED + 2);
+	assert_int_equal(s->not_memory, ASKED - 2 + ASKED);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -495,6 +580,8 @@ int main(void)
 		TEST(processes_that_do_not_fault_are_forgotten),
 		TEST(of_too_many_the_latest_are_known),
 		TEST(a_cgroup_whose_process_hangs_is_forgotten),
+		TEST(nothing_of_a_process_that_hangs_is_left),
+		TEST(a_file_that_replaced_memory_is_not_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,6 +210,7 @@ static void prefetch_pages(struct prefetcher *p, struct job *j, uint64_t *vpn, u
 		p->stats.full += swapped.kept;
 		return;
 	}
+	p->stats.not_memory += target_drop_files(j->target, vpn, &swapped);
 	/* A list may mix pages of shared memory with others. */
 	for (uint32_t i = 0; i < swapped.kept; i += run) {
 		j->key.shared = swapped.shared >> i & 1;

@@ -5,10 +5,10 @@
  * read waits (pacing.h).
  *
  * For each request it drops stale and outstanding pages, pages that may belong to a file
- * (target_learn()) and, by the pagemap or shared.h, pages that are not in swap, that zswap holds
- * (zswap.h) or whose device may wait for a donor (absence.h), cuts the rest to the cgroup's budget,
- * enters the pages in the prefetched set and requests them, at most 64 per call: a call holds the
- * target's mmap_lock.
+ * (target_learn(), target_drop_files()) and, by the pagemap or shared.h, pages that are not in
+ * swap, that zswap holds (zswap.h) or whose device may wait for a donor (absence.h), cuts the rest
+ * to the cgroup's budget, enters the pages in the prefetched set and requests them, at most 64 per
+ * call: a call holds the target's mmap_lock.
  *
  * Belongs to one thread, and takes no lock.
  */

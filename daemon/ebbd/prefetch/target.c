@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,12 +21,22 @@
 #define MAX_RANGES 64
 #define SPANS_FIRST 4    /* TARGET_SPANS is a power of two times as many */
 
-static int open_pagemap(uint32_t tgid, uint64_t owner)
+/* PROCMAP_QUERY of <linux/fs.h>, from Linux 6.11: the mapping with page .address. */
+struct mapping_query {
+	uint64_t size, flags, address;
+	uint64_t start, end, vma_flags, page_size, offset;
+	uint64_t inode;          /* 0 = no file */
+	uint32_t major, minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+#define MAPPING_QUERY _IOWR('f', 17, struct mapping_query)
+
+static int open_proc(uint32_t tgid, uint64_t owner, const char *file)
 {
 	char path[64];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%u/pagemap", tgid);
+	snprintf(path, sizeof(path), "/proc/%u/%s", tgid, file);
 	worker_call_begin(tgid, owner);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (worker_call_returned())
@@ -38,7 +49,7 @@ static int open_pagemap(uint32_t tgid, uint64_t owner)
 int target_open(struct target *t, uint32_t tgid, uint32_t exec, uint64_t owner)
 {
 	*t = (struct target){ .tgid = tgid, .exec = exec, .owner = owner, .pidfd = -1,
-			      .pagemap = -1, .type = UINT32_MAX };
+			      .pagemap = -1, .maps = -1, .type = UINT32_MAX };
 	return target_reopen(t);
 }
 
@@ -46,7 +57,7 @@ int target_reopen(struct target *t)
 {
 	t->pidfd = (int)syscall(SYS_pidfd_open, t->tgid, 0);
 	if (t->pidfd >= 0)
-		t->pagemap = open_pagemap(t->tgid, t->owner);
+		t->pagemap = open_proc(t->tgid, t->owner, "pagemap");
 	if (t->pagemap < 0) {
 		target_close(t);
 		return -ESRCH;
@@ -60,7 +71,9 @@ void target_close(struct target *t)
 		close(t->pidfd);
 	if (t->pagemap >= 0)
 		close(t->pagemap);
-	t->pidfd = t->pagemap = -1;
+	if (t->maps >= 0)
+		close(t->maps);
+	t->pidfd = t->pagemap = t->maps = -1;
 }
 
 void target_clear(struct target *t)
@@ -261,6 +274,51 @@ struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, ui
 				take(&f, t, vpn[i], entry[0], shared);
 	}
 	return keep(&f, shared_pages_answer(shared), held, zswap);
+}
+
+/* Pages @first to @end - 1: of anonymous memory, or not. */
+struct looked_at {
+	uint64_t first, end;
+	bool anonymous;
+};
+
+static struct looked_at look(struct target *t, uint64_t vpn)
+{
+	struct mapping_query q = { .size = sizeof(q), .address = vpn << EBB_PAGE_SHIFT };
+	int r;
+
+	if (t->maps < 0)
+		t->maps = open_proc(t->tgid, t->owner, "maps");
+	if (t->maps < 0)
+		return (struct looked_at){ vpn, vpn + 1, false };
+	worker_call_begin(t->tgid, t->owner);
+	r = ioctl(t->maps, MAPPING_QUERY, &q);
+	worker_call_end();
+	if (r < 0 && errno == ENOTTY)
+		return (struct looked_at){ 0, UINT64_MAX, true };
+	if (r < 0)
+		return (struct looked_at){ vpn, vpn + 1, false };
+	return (struct looked_at){ q.start >> EBB_PAGE_SHIFT, q.end >> EBB_PAGE_SHIFT, !q.inode };
+}
+
+uint32_t target_drop_files(struct target *t, uint64_t *vpn, struct target_kept *k)
+{
+	struct looked_at at = { 0, 0, false };
+	uint32_t had = k->kept, kept = 0;
+	uint64_t shared = 0, is_shared;
+
+	for (uint32_t i = 0; i < had; i++) {
+		is_shared = k->shared >> i & 1;
+		if (!is_shared && (vpn[i] < at.first || vpn[i] >= at.end))
+			at = look(t, vpn[i]);
+		if (!is_shared && !at.anonymous)
+			continue;
+		shared |= is_shared << kept;
+		vpn[kept++] = vpn[i];
+	}
+	k->kept = kept;
+	k->shared = shared;
+	return had - kept;
 }
 
 int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice)

@@ -143,7 +143,7 @@ static struct known *add(struct targets *t, uint32_t tgid, uint32_t exec)
 	if (!k)
 		return NULL;
 	k->target = (struct target){ .tgid = tgid, .exec = exec, .pidfd = -1, .pagemap = -1,
-				     .type = UINT32_MAX };
+				     .maps = -1, .type = UINT32_MAX };
 	link_alone(&k->used);
 	link_alone(&k->open);
 	k->next = *bucket_of(t, tgid);
