@@ -26,6 +26,7 @@
 #define EEXIST 17
 #include "batch.bpf.h"
 #include "shared.bpf.h"
+#include "told.bpf.h"
 
 /* Human-readable totals, written only by ebbd; defined here for the BTF. */
 struct {
@@ -116,9 +117,6 @@ static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 
-/* ebbd forgets after a second where a process faulted (TARGET_SPAN_NS). */
-#define TELL_NS 250000000ULL
-
 struct mapping {
 	__u64 first, end;
 	bool file;                  /* of a file */
@@ -152,30 +150,14 @@ static long mapping_at(struct task_struct *task, struct vm_area_struct *vma, voi
 	return 0;
 }
 
-/* Returns whether @stamp's thread has told ebbd lately that page @vpn is memory, and its cgroup. */
-static __always_inline bool is_told(const struct task_stamp *stamp, __u64 vpn, __u64 leaf,
-				    __u64 now)
-{
-	if (!stamp || stamp->leaf != leaf)
-		return false;
-	for (int i = 0; i < EBB_TOLD; i++) {
-		const struct told *t = &stamp->told[i];
-
-		if (vpn >= t->first && vpn < t->end && now - t->time_ns < TELL_NS)
-			return true;
-	}
-	return false;
-}
-
 /* Tells ebbd that the fault @f is in memory, and in which cgroup. */
 static __always_inline void tell_memory(const struct ebb_fault *f, const struct mapping *at,
 					__u64 leaf, struct task_stamp *stamp)
 {
 	struct ebb_memory *m;
-	struct told *t;
 
-	if (!stamp)
-		return;
+	/* Also if the ring is full: the next faults need not try, too. */
+	stamp->tells++;
 	m = bpf_ringbuf_reserve(&requests, sizeof(*m), 0);
 	if (!m)
 		return;
@@ -194,11 +176,7 @@ static __always_inline void tell_memory(const struct ebb_fault *f, const struct 
 	m->index = at->index;
 	/* Wakes: a record without a wake-up would suppress that of the request behind it. */
 	bpf_ringbuf_submit(m, 0);
-	t = &stamp->told[stamp->turn++ & (EBB_TOLD - 1)];
-	t->first = at->first;
-	t->end = at->end;
-	t->time_ns = f->time_ns;
-	stamp->leaf = leaf;
+	told_end(stamp, at->first, at->end, leaf, f->time_ns);
 }
 
 /* Counts a swap fault and calls the policy of @owner; @issued: time of the page's request. */
@@ -264,15 +242,24 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	 * release mmap_lock.  It fails while a thread changes mappings; then only memory known
 	 * before is prefetched.
 	 */
-	if (!is_told(stamp, vpn, leaf, f->time_ns)) {
+	if (!stamp || (!is_told(stamp, vpn, leaf, f->time_ns) && may_tell(stamp, f->time_ns))) {
 		bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
 		if (at.file && !at.memory)
 			return 0;
-		if (at.memory)
+		if (at.memory && stamp)
 			tell_memory(f, &at, leaf, stamp);
 	}
 	bpf_tail_call(ctx, &policies, policy);
 	return 0;
+}
+
+/*
+ * Returns whether the fault with @s on the prefetched page @vpn, requested at @issued, did not swap
+ * it in: the program has unmapped the page, and this one is new.
+ */
+static __always_inline bool is_replaced(const struct task_stamp *s, __u64 vpn, __u64 issued)
+{
+	return s->swapped != vpn && hooks == EBB_HOOKS_FENTRY && !(issued & EBB_ISSUED_SHARED);
 }
 
 SEC("perf_event")
@@ -320,9 +307,7 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 	issued = pre->issued_ns;
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s && is_entered(s, task, page.vpn, 1)) {
-		/* The program has unmapped the prefetched page, and this one is new. */
-		if (s->swapped != page.vpn && hooks == EBB_HOOKS_FENTRY &&
-		    !(issued & EBB_ISSUED_SHARED))
+		if (is_replaced(s, page.vpn, issued))
 			return 0;
 		start = fault_start(s, true, 0);
 		if (s->nvcsw != task->nvcsw)
@@ -353,7 +338,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	struct ebb_cgroup *cg;
 	struct mapping at = {};
 	struct task_stamp *s;
-	bool late, counted = false;
+	bool late, entered, counted = false;
 
 	if (!task->mm)
 		return 0;
@@ -363,16 +348,20 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	c = counters_of(owner);
 	if (!c)
 		return 0;
+	pre = bpf_map_lookup_elem(&prefetched, &page);
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s) {
+		entered = is_entered(s, task, page.vpn, 1);
 		counted = is_counted(s, task, page.vpn);
 		/* Not the read of a fault without an event, which bpf/exact has counted. */
 		if (s->read_ip == program_ip(task) && (!s->counted || counted))
 			read_ns = s->read_ns;
 		s->read_ns = 0;
-		start = fault_start(s, is_entered(s, task, page.vpn, 1), read_ns);
+		start = fault_start(s, entered, read_ns);
+		/* Such as a page of a file that had to be read. */
+		if (pre && entered && !counted && is_replaced(s, page.vpn, pre->issued_ns))
+			pre = NULL;
 	}
-	pre = bpf_map_lookup_elem(&prefetched, &page);
 	late = counted ? s->counted_as == EBB_LATE :
 			 pre && (!read_ns || is_overtaken(pre, read_ns));
 	if (pre)
@@ -393,7 +382,9 @@ int fault_major(struct bpf_perf_event_data *ctx)
 			count_wait(s, read_ns, now);
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	}
-	bpf_find_vma(task, ctx->addr, mapping_at, &at, 0);
+	/* Not known while another thread changes mappings. */
+	if (bpf_find_vma(task, ctx->addr, mapping_at, &at, 0))
+		return 0;
 	if (at.file && !at.memory)
 		c->file_majors++;
 	else

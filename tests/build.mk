@@ -138,6 +138,9 @@ $(B)/tests/unit/test_colocation: private override CFLAGS += \
 	$(foreach f,init close look confined pin free,-Wl,--wrap=affinity_$(f)) \
 	$(foreach f,open close fd born next_born look crowded read walk_ns empty at release release_all,-Wl,--wrap=pins_$(f))
 
+# Processes of the test's own.
+$(B)/tests/unit/test_prefetch: private override CFLAGS += $(foreach f,open close pread poll ioctl syscall,-Wl,--wrap=$(f))
+
 # No program, no cgroup and no ebbd.
 $(B)/tests/unit/test_run: private override CFLAGS += \
 	$(foreach f,program_block_signals program_interrupted program_fork program_go program_wait cgroup_create daemon_call daemon_tell scope_apply_all,-Wl,--wrap=$(f))

@@ -113,9 +113,9 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	executor_read_stats(d->executor, &x);
 	o = json_object_new_object();
 	json_add_numbers(o, (struct json_number[]){
-		{ "requests", x.requests }, { "stale", x.stale }, { "full", x.full },
-		{ "throttled", x.throttled }, { "calls", x.calls }, { "pages", x.pages },
-		{ "shared", x.shared },
+		{ "requests", x.requests }, { "stale", x.stale }, { "unknown", x.unknown },
+		{ "full", x.full }, { "throttled", x.throttled }, { "calls", x.calls },
+		{ "pages", x.pages }, { "shared", x.shared },
 		{ "not_memory", x.not_memory }, { "not_swapped", x.not_swapped },
 		{ "held_back", x.held_back }, { "zswapped", x.zswapped },
 		{ "repeated", x.repeated },

@@ -175,12 +175,13 @@ struct {
 	__type(value, struct ebb_waits);
 } waits SEC(".maps");
 
-#define EBB_TOLD 4
+#define EBB_TOLD 16         /* a power of two */
 
 /* A mapping that bpf/fault told ebbd. */
 struct told {
-	__u64 first, end;   /* pages */
-	__u64 time_ns;
+	__u64 first;        /* page */
+	__u32 pages;        /* at most UINT32_MAX */
+	__u32 time;         /* told_time() */
 };
 
 /* State of one task between programs; dies with the task. */
@@ -203,6 +204,8 @@ struct task_stamp {
 	struct told told[EBB_TOLD];
 	__u64 leaf;         /* memory cgroup that bpf/fault told ebbd last */
 	__u32 turn;         /* number of mappings told */
+	__u32 tells;        /* of them, since .tells_from */
+	__u32 tells_from;   /* told_time() */
 	__u32 counted_as;   /* EBB_MISS or EBB_LATE */
 	__u32 device;       /* of its swap read: the value in maps/devices */
 	__u32 pad;

@@ -29,6 +29,9 @@ assert libc.munlock(ctypes.c_void_p(address), ctypes.c_size_t(len(area))) == 0
 file = os.open("/var/tmp/ebb-test-direct", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
 os.unlink("/var/tmp/ebb-test-direct")
 assert os.pwrite(file, mmap.mmap(-1, 4096), 0) == 4096
+os.fsync(file)
+plain = os.open(f"/proc/self/fd/{{file}}", os.O_RDWR)
+libc.mmap.restype = ctypes.c_void_p
 
 def out():
     for at in range(0, len(area), 4096):
@@ -41,6 +44,14 @@ def touch(page):
 def direct(page):
     "Direct I/O faults in the page without an event."
     assert os.preadv(file, [memoryview(area)[page << 12:(page + 1) << 12]], 0) == 4096
+
+def replace(page):
+    "Maps a file, of which no page is cached, over the page."
+    os.posix_fadvise(plain, 0, 0, os.POSIX_FADV_DONTNEED)
+    at = address + (page << 12)
+    # MAP_PRIVATE, MAP_FIXED
+    assert libc.mmap(ctypes.c_void_p(at), ctypes.c_size_t(4096), 3, 2 | 16, plain,
+                     ctypes.c_long(0)) == at
 
 def want_then_touch(page, other):
     area.madvise(mmap.MADV_WILLNEED, page << 12, 4096)

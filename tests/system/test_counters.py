@@ -7,7 +7,7 @@ import pytest
 import parts
 import policies
 from machine import wait_for
-from overtaking import OVERTAKEN, REQUEST_AGE, Program, fault, growth
+from overtaking import OVERTAKEN, REQUEST_AGE, Program, enter, fault, growth
 
 
 @pytest.fixture
@@ -28,6 +28,21 @@ def test_a_program_that_overtakes_ebbd_makes_its_prefetch_late(program):
     # Long ago: read by ebbd, and evicted.
     told = fault(program, range(512, 576, 16), 10**9)
     assert (told["late"], told["wasted"], told["misses"]) == (0, 1, 1), told
+
+
+def test_a_file_that_replaced_a_prefetched_page_is_no_late_prefetch(program):
+    """The program unmapped the page unread.  Only bpf/exact can tell."""
+    policies.call("policy.attach", cgroup=str(program.cgroup.path), policy="none",
+                  params={"detect": 1})
+    program.does("touch", 0)
+    program.does("replace", 512)
+    enter(program, 512, 0)
+    before = parts.stats(program.cgroup)
+    program.does("touch", 512)
+    told = {k: v - before[k] for k, v in parts.stats(program.cgroup).items() if isinstance(v, int)}
+    exact = policies.call("status")["hooks"] == "fentry"
+    assert (told["late"], told["file_majors"]) == ((0, 1) if exact else (1, 0)), told
+    assert (told["hits"], told["misses"]) == (0, 0), told
 
 
 @pytest.mark.long

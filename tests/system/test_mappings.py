@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What ebbd reads for other processes: swapped-out memory only, never the files that they map."""
+import os
 import subprocess
 
 import pytest
@@ -15,7 +16,8 @@ PAGES = 2048
 
 # Areas of equal size: anonymous memory, a private mapping of a file with every page written,
 # anonymous memory, shared memory.  Each line of input is a command: "out" pages all out, "N:FIRST:END ..." reads
-# pages of area N and prints their number.
+# pages of area N and prints their number.  "over" reads the last page of area 0, moves 64 pages of
+# the file to page 64 there, and reads the first page.
 PROGRAM = f"""
 import ctypes, mmap, os, sys
 SIZE, MADV_PAGEOUT = {PAGES} << 12, 21
@@ -37,6 +39,15 @@ for line in sys.stdin:
         for area in areas:
             area.madvise(MADV_PAGEOUT)
         print("out", flush=True)
+    elif line.strip() == "over":
+        libc = ctypes.CDLL(None)
+        to, of = (ctypes.addressof(ctypes.c_char.from_buffer(a)) for a in areas[:2])
+        length = ctypes.c_size_t(64 << 12)
+        areas[0][(len(areas[0]) >> 12) - 1 << 12]
+        # MREMAP_MAYMOVE, MREMAP_FIXED
+        assert libc.mremap(ctypes.c_void_p(of), length, length, 1 | 2,
+                           ctypes.c_void_p(to + (64 << 12))) != -1
+        print(areas[0][0], flush=True)
     else:
         ranges = [map(int, word.split(":")) for word in line.split()]
         print(sum(areas[n][page << 12] for n, *r in ranges for page in range(*r)), flush=True)
@@ -154,6 +165,23 @@ def test_shared_memory_counts_as_memory(ebbd, program, tmp_path):
     assert program.read((3, PAGES - 64, PAGES))["requests"] > 0
     wait_for(lambda: executor()["shared"] == before["shared"] + 64, 10, "prefetches")
     assert executor()["not_memory"] == before["not_memory"]
+
+
+def test_a_file_that_has_just_replaced_memory_is_not_read_ahead(ebbd, program, tmp_path):
+    """A thread tells what is memory four times a second; ebbd looks again before it reads."""
+    if tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 11):
+        pytest.skip("this kernel does not tell quickly which pages are of a file")
+    executor = lambda: policies.call("status")["executor"]
+    load_policy(tmp_path, program, """
+	if (f->vpn == p->v[AT])
+		ebb_prefetch(f, p->v[TO], 1, 8);""")
+    ebbctl("policy", "set", program.cgroup.path, f"at={program.vpn[0]}",
+           f"to={program.vpn[0] + 64}")
+    program.out()
+    before, reads = executor(), program.file.reads()
+    assert program.do("over") == "1"
+    wait_for(lambda: executor()["not_memory"] == before["not_memory"] + 8, 10, "pages of a file")
+    assert program.file.reads() == reads
 
 
 # Maps a file over each chunk of 64 pages that offloading has unmapped, but for every fourth, until

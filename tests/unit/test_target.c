@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,7 +169,7 @@ static bool reaches(const struct target *t, uint64_t vpn, uint64_t now)
 static void knows_its_memory_by_its_faults(void **state)
 {
 	uint64_t vpn[] = { 9, 10, 19, 20, 30, 39, 40 };
-	struct target t = { .tgid = 1 };
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1, .maps = -1 };
 
 	assert_false(reaches(&t, 0, SECOND));
 	learn(&t, 10, 20, 10 * SECOND);
@@ -183,17 +185,54 @@ static void knows_its_memory_by_its_faults(void **state)
 	learn(&t, 30, 35, 11 * SECOND + 1);
 	assert_true(reaches(&t, 34, 12 * SECOND));
 	assert_false(reaches(&t, 35, 12 * SECOND));
+	target_clear(&t);
 }
 
 static void forgets_the_mapping_that_faulted_longest_ago(void **state)
 {
-	struct target t = { .tgid = 1 };
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1, .maps = -1 };
 
 	for (uint64_t i = 0; i <= TARGET_SPANS; i++)
 		learn(&t, 10 * i, 10 * i + 5, SECOND + i);
 	assert_false(reaches(&t, 0, SECOND + 100));
 	for (uint64_t i = 1; i <= TARGET_SPANS; i++)
 		assert_true(reaches(&t, 10 * i, SECOND + 100));
+	target_clear(&t);
+}
+
+/* Each of 32 threads faults in its heap and in its arena, and tells both every 252 ms. */
+static void knows_the_mappings_of_many_threads(void **state)
+{
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1, .maps = -1 };
+	uint64_t vpn[64], now = SECOND;
+
+	for (int i = 0; i < 64; i++)
+		vpn[i] = 1000 * i + 5;
+	for (int tell = 0; tell < 8; tell++, now += 252000000) {
+		for (uint64_t i = 0; i < 64; i++)
+			learn(&t, 1000 * i, 1000 * i + 10, now);
+		assert_int_equal(target_keep_memory(&t, vpn, 64, now + 252000000), 64);
+	}
+	target_clear(&t);
+	assert_int_equal(target_keep_memory(&t, vpn, 64, now), 0);
+}
+
+/* A process that faults in one mapping now, in another one later, takes the place of one. */
+static void needs_memory_for_recent_mappings_only(void **state)
+{
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1, .maps = -1 };
+
+	for (uint64_t i = 0; i < 1000; i++) {
+		learn(&t, 10 * i, 10 * i + 5, (i + 1) * TARGET_SPAN_NS);
+		assert_true(reaches(&t, 10 * i, (i + 1) * TARGET_SPAN_NS));
+	}
+	assert_true(t.spans <= 4);
+	/* Processors tell out of sequence. */
+	learn(&t, 1, 2, 2000 * SECOND);
+	learn(&t, 3, 4, 2000 * SECOND - 1);
+	assert_true(reaches(&t, 1, 2000 * SECOND));
+	assert_true(reaches(&t, 3, 2000 * SECOND));
+	target_clear(&t);
 }
 
 /* Pagemap entries: pages 0 to 9 in swap, of type @vpn % 3; page 10 resident, page 11 nowhere. */
@@ -349,7 +388,7 @@ static void keeps_shared_memory_that_is_in_swap(void **state)
 	static uint64_t held[1 << 14];
 	const struct zswap_slots zswap = { held, sizeof(held) * 8 - 1 };
 	struct address_space pages = { 0 };
-	struct target t = { .tgid = 1 };
+	struct target t = { .tgid = 1, .pidfd = -1, .pagemap = -1, .maps = -1 };
 	struct target_kept k;
 	FILE *f = tmpfile();
 
@@ -386,6 +425,66 @@ static void keeps_shared_memory_that_is_in_swap(void **state)
 	assert_int_equal(k.kept, 1);
 	assert_int_equal(k.shared, 0);
 	drop(pages.i_pages.xa_head);
+	t.pagemap = -1;
+	target_clear(&t);
+	fclose(f);
+}
+
+static uint32_t drops(struct target *t, uint64_t *vpn, struct target_kept k, uint64_t left)
+{
+	uint32_t dropped = target_drop_files(t, vpn, &k);
+
+	assert_int_equal(k.shared, left);
+	return dropped;
+}
+
+/* Memory of a process, in whose middle a file was mapped since a fault told that it is memory. */
+static void drops_pages_of_a_file_that_replaced_memory(void **state)
+{
+	int rw = PROT_READ | PROT_WRITE, anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+	char *area = mmap(NULL, 64 << EBB_PAGE_SHIFT, rw, anonymous, -1, 0);
+	uint64_t first = (uintptr_t)area >> EBB_PAGE_SHIFT;
+	uint64_t vpn[6], ahead[] = { 0, 15, 16, 31, 32, 63 };
+	struct utsname u;
+	unsigned int major, minor;
+	bool tells;
+	struct target t;
+	FILE *f = tmpfile();
+	pid_t pid;
+
+	assert_true(area != MAP_FAILED && f);
+	assert_true(mmap(area + (16 << EBB_PAGE_SHIFT), 16 << EBB_PAGE_SHIFT, rw,
+			 MAP_PRIVATE | MAP_FIXED, fileno(f), 0) != MAP_FAILED);
+	pid = start(0);
+	assert_true(pid > 0);
+	uname(&u);
+	assert_int_equal(sscanf(u.release, "%u.%u", &major, &minor), 2);
+	tells = major > 6 || (major == 6 && minor >= 11);
+	if (!tells)
+		print_message("Linux %s does not tell which pages are of a file\n", u.release);
+	assert_int_equal(target_open(&t, (uint32_t)pid, 1, 0), 0);
+	for (int i = 0; i < 6; i++)
+		vpn[i] = first + ahead[i];
+	assert_int_equal(drops(&t, vpn, (struct target_kept){ .kept = 6 }, 0), tells ? 2 : 0);
+	if (tells) {
+		assert_int_equal(vpn[1], first + 15);
+		assert_int_equal(vpn[2], first + 32);
+		assert_int_equal(vpn[3], first + 63);
+	}
+	/* Pages of shared memory stay, in their places. */
+	for (int i = 0; i < 6; i++)
+		vpn[i] = first + ahead[i];
+	assert_int_equal(drops(&t, vpn, (struct target_kept){ .kept = 6, .shared = 0x34 },
+			       tells ? 0x1c : 0x34), tells ? 1 : 0);
+	/* Where nothing is mapped, and in a process that has exited. */
+	munmap(area, 64 << EBB_PAGE_SHIFT);
+	vpn[0] = 1;
+	vpn[1] = first;
+	assert_int_equal(drops(&t, vpn, (struct target_kept){ .kept = 2 }, 0), tells ? 1 : 0);
+	end(pid);
+	vpn[0] = first;
+	assert_int_equal(drops(&t, vpn, (struct target_kept){ .kept = 1 }, 0), tells ? 1 : 0);
+	target_close(&t);
 	fclose(f);
 }
 
@@ -396,10 +495,13 @@ int main(void)
 		cmocka_unit_test(is_told_when_it_executes_another_program),
 		cmocka_unit_test(knows_its_memory_by_its_faults),
 		cmocka_unit_test(forgets_the_mapping_that_faulted_longest_ago),
+		cmocka_unit_test(knows_the_mappings_of_many_threads),
+		cmocka_unit_test(needs_memory_for_recent_mappings_only),
 		cmocka_unit_test(holds_back_pages_of_devices_that_wait),
 		cmocka_unit_test(skips_pages_that_zswap_holds),
 		cmocka_unit_test(finds_a_swapped_page_in_a_file_of_any_size),
 		cmocka_unit_test(keeps_shared_memory_that_is_in_swap),
+		cmocka_unit_test(drops_pages_of_a_file_that_replaced_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

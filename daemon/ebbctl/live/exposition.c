@@ -47,6 +47,7 @@ const struct metric metrics[] = {
 	   "Whether the list is frozen: etcd lacks too many at once."),
 	EXECUTOR("requests", "Requests of policies that ebbd took."),
 	EXECUTOR("stale", "Requests dropped because of their age or an exited process."),
+	EXECUTOR("unknown", "Requests dropped because no recent fault told the process's memory cgroup."),
 	EXECUTOR("full", "Requested pages that a limit, full swap or a full queue excluded."),
 	EXECUTOR("throttled", "Requests skipped because few prefetched pages were used."),
 	EXECUTOR("calls", "process_madvise calls."),

@@ -69,7 +69,7 @@ struct offload_pages *offload_pages_new(const struct worker *w)
 	if (!p)
 		return NULL;
 	p->worker = w;
-	p->target.pidfd = p->target.pagemap = -1;
+	p->target.pidfd = p->target.pagemap = p->target.maps = -1;
 	return p;
 }
 

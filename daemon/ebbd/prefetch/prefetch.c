@@ -19,9 +19,8 @@
 #include "page_out.h"
 #include "prefetch.h"
 #include "prefetch_set.h"
-#include "target.h"
+#include "targets.h"
 
-#define TARGETS 64
 #define WAIT_NS 2000000        /* longest wait for the device: requests get stale */
 #define PAUSE_NS 20000
 #define RECENT 4096            /* a power of two */
@@ -47,7 +46,7 @@ struct prefetcher {
 	struct shared_pages shared;
 	struct ebb_executor *counted;  /* mapped: ebbd's reads, and whose pages this thread reads */
 	struct executor_stats stats;
-	struct target target[TARGETS];
+	struct targets *targets;
 	struct recent recent[RECENT];
 	struct pacing *pacing;
 	struct zswap *zswap;
@@ -78,32 +77,6 @@ static bool recent_has(struct prefetcher *p, const struct ebb_page *page, uint64
 	struct recent *r = recent_slot(p, page);
 
 	return r->until_ns > now && !memcmp(&r->page, page, sizeof(*page));
-}
-
-static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t exec,
-				 uint64_t owner, uint64_t now)
-{
-	struct target *oldest = &p->target[0];
-
-	for (struct target *t = p->target; t < p->target + TARGETS; t++) {
-		if (t->tgid == tgid && t->exec == exec) {
-			t->owner = owner;
-			t->used_ns = now;
-			return t;
-		}
-		if (t->used_ns < oldest->used_ns)
-			oldest = t;
-	}
-	if (oldest->tgid)
-		collapser_forget(p->collapser, oldest);
-	target_close(oldest);
-	if (target_open(oldest, tgid, exec, owner)) {
-		oldest->tgid = 0;
-		oldest->used_ns = 0;
-		return NULL;
-	}
-	oldest->used_ns = now;
-	return oldest;
 }
 
 /*
@@ -237,6 +210,7 @@ static void prefetch_pages(struct prefetcher *p, struct job *j, uint64_t *vpn, u
 		p->stats.full += swapped.kept;
 		return;
 	}
+	p->stats.not_memory += target_drop_files(j->target, vpn, &swapped);
 	/* A list may mix pages of shared memory with others. */
 	for (uint32_t i = 0; i < swapped.kept; i += run) {
 		j->key.shared = swapped.shared >> i & 1;
@@ -253,7 +227,7 @@ static void cut(struct prefetcher *p, struct job *j, uint64_t now)
 	struct ebb_request *r = &j->request->asked.head;
 	uint32_t left = r->count - j->request->done, may = budget_take(j->budget, left, now);
 
-	may = j->leaf ? leaf_take(p->leaves, j->leaf, may) : 0;
+	may = leaf_take(p->leaves, j->leaf, may);
 	p->stats.full += left - may;
 	budget_cut(j->budget, left - may);
 	r->count -= left - may;
@@ -314,7 +288,7 @@ static uint32_t carry_out(struct prefetcher *p, struct job *j, uint32_t most, ui
 		p->stats.cold_pages += page_out_cold_list(j->target, &r->asked);
 		break;
 	default:
-		if (begins && head->op != EBB_OP_LIST && j->leaf)
+		if (begins && head->op != EBB_OP_LIST)
 			p->stats.paged_out += collapser_behind(
 				p->collapser,
 				&(struct collapse_job){ j->target, j->budget, j->leaf }, head, now);
@@ -377,6 +351,24 @@ static void release(struct prefetcher *p)
 }
 
 /*
+ * Finds the process of the request and, if it prefetches, its memory cgroup.  Returns what counts
+ * the request if it cannot be executed, else NULL.
+ */
+static uint64_t *find(struct prefetcher *p, struct job *j, uint64_t now)
+{
+	const struct ebb_request *head = &j->request->asked.head;
+
+	if (!j->budget)
+		return &p->stats.stale;
+	j->target = targets_find(p->targets, head->tgid, head->exec, head->owner, now);
+	if (j->target)
+		j->leaf = leaf_find(p->leaves, j->target->leaf, now);
+	if (!j->target || (!j->leaf && prefetches(j->request)))
+		return &p->stats.unknown;
+	return targets_open(p->targets, j->target) ? &p->stats.stale : NULL;
+}
+
+/*
  * Executes the next part of the request of cgroup @flow; returns false if its device has enough to
  * read.  *@full has a bit for the swap type of each such device: while a cgroup waits for it, none
  * behind may overtake that with fewer pages.
@@ -387,8 +379,8 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 	struct ebb_request *head = &r->asked.head;
 	struct job j = { .request = r, .key = { head->tgid, head->exec, head->owner,
 						   head->source } };
+	uint64_t bit, *dropped;
 	uint32_t most = 0, pages;
-	uint64_t bit;
 
 	if (now - head->time_ns > p->config->stale_ns ||
 	    worker_excludes(p->worker, head->tgid, head->owner)) {
@@ -406,9 +398,9 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 	}
 	r->passed = true;
 	p->held = j.budget;
-	j.target = j.budget ? target_get(p, head->tgid, head->exec, head->owner, now) : NULL;
-	if (!j.target) {
-		drop(p, flow, &p->stats.stale);
+	dropped = find(p, &j, now);
+	if (dropped) {
+		drop(p, flow, dropped);
 		release(p);
 		return true;
 	}
@@ -423,7 +415,6 @@ static bool turn(struct prefetcher *p, int flow, uint64_t now, uint64_t *full)
 		}
 	}
 	move_to(p, budget_cpu(j.budget));
-	j.leaf = leaf_find(p->leaves, j.target->leaf, now);
 	pages = carry_out(p, &j, most, now);
 	fair_charge(p->queue, flow, 1 + pages);
 	if (r->done >= head->count)
@@ -462,13 +453,8 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m)
 {
-	struct target *t = target_get(p, m->tgid, m->exec, m->owner, now_ns());
-
-	if (!t)
-		return;
-	target_learn(t, m);
-	t->leaf = m->leaf;
-	leaves_learn(p->leaves, m->tgid, m->leaf, m->time_ns);
+	if (targets_learn(p->targets, m, now_ns()))
+		leaves_learn(p->leaves, m->tgid, m->leaf, m->time_ns);
 }
 
 struct sweep {
@@ -518,23 +504,12 @@ void prefetcher_sweep(struct prefetcher *p, uint64_t now)
 	collapser_sweep(p->collapser, now);
 	pacing_refresh(p->pacing);
 	p->stats.zswap = zswap_watch(p->zswap);
-	for (struct target *t = p->target; t < p->target + TARGETS; t++)
-		if (t->tgid && target_gone(t)) {
-			collapser_forget(p->collapser, t);
-			target_close(t);
-			t->tgid = 0;
-		}
+	targets_sweep(p->targets, now);
 }
 
 void prefetcher_leave(struct prefetcher *p, uint32_t tgid, uint64_t owner)
 {
-	for (struct target *t = p->target; t < p->target + TARGETS; t++)
-		if (t->tgid == tgid || (t->tgid && t->owner == owner)) {
-			collapser_leave(p->collapser, t);
-			target_close(t);
-			t->tgid = 0;
-			t->used_ns = 0;
-		}
+	targets_leave(p->targets, tgid, owner);
 	release(p);
 }
 
@@ -608,13 +583,12 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 	p->shared = shared_pages_of(plane);
 	p->leaves = leaves_new(plane_map(plane, "leaves"), config->headroom);
 	p->collapser = collapser_new(config->collapse, p->counted, &p->stats);
-	for (int i = 0; i < TARGETS; i++)
-		p->target[i].pidfd = p->target[i].pagemap = -1;
+	p->targets = p->collapser ? targets_new(p->collapser) : NULL;
 	p->pacing = pacing_new(plane, config);
 	p->zswap = zswap_new(plane);
 	p->queue = fair_queue_new();
 	p->each = 1;
-	if (!p->set || !p->leaves || !p->collapser || !p->pacing || !p->zswap ||
+	if (!p->set || !p->leaves || !p->collapser || !p->targets || !p->pacing || !p->zswap ||
 	    !p->queue)
 		prefetcher_free(&p);
 	return p;
@@ -627,8 +601,7 @@ void prefetcher_free(struct prefetcher **pp)
 	if (!p)
 		return;
 	p->counted->reader.tid = 0;
-	for (int i = 0; i < TARGETS; i++)
-		target_close(&p->target[i]);
+	targets_free(&p->targets);
 	pacing_free(&p->pacing);
 	zswap_free(&p->zswap);
 	fair_queue_free(&p->queue);

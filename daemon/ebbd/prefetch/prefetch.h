@@ -5,10 +5,10 @@
  * read waits (pacing.h).
  *
  * For each request it drops stale and outstanding pages, pages that may belong to a file
- * (target_learn()) and, by the pagemap or shared.h, pages that are not in swap, that zswap holds
- * (zswap.h) or whose device may wait for a donor (absence.h), cuts the rest to the cgroup's budget,
- * enters the pages in the prefetched set and requests them, at most 64 per call: a call holds the
- * target's mmap_lock.
+ * (target_learn(), target_drop_files()) and, by the pagemap or shared.h, pages that are not in
+ * swap, that zswap holds (zswap.h) or whose device may wait for a donor (absence.h), cuts the rest
+ * to the cgroup's budget, enters the pages in the prefetched set and requests them, at most 64 per
+ * call: a call holds the target's mmap_lock.
  *
  * Belongs to one thread, and takes no lock.
  */
@@ -40,9 +40,9 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);
  * Returns whether there is more to execute.  Call it twice a second or more often.
  */
 bool prefetcher_run(struct prefetcher *p);
-/* A process faulted in a mapping of memory. */
+/* A process faulted in a mapping of memory.  Requests of one that did not lately are dropped. */
 void prefetcher_learn(struct prefetcher *p, const struct ebb_memory *m);
-/* Twice a second: expires unread pages, closes processes that exited, finds new devices. */
+/* Twice a second: expires unread pages, forgets processes (targets.h), finds new devices. */
 void prefetcher_sweep(struct prefetcher *p, uint64_t now);
 /*
  * The thread hangs in a call on process @tgid of the attached cgroup @owner, and another one is to

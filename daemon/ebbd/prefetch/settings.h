@@ -24,6 +24,7 @@ enum collapse_wish { COLLAPSE_NEVER, COLLAPSE_AUTO };
 struct executor_stats {
 	uint64_t requests;     /* taken from the ring */
 	uint64_t stale;        /* dropped: malformed, too old, or the process exited */
+	uint64_t unknown;      /* dropped: no recent fault told the process (targets.h) */
 	uint64_t full;         /* pages cut: no free capacity in cgroup, set, swap or queue */
 	uint64_t throttled;    /* dropped requests of cgroups with low accuracy (throttle.h) */
 	uint64_t calls;        /* process_madvise */

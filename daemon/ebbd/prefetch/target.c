@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,13 +19,24 @@
 #define PM_SWAP_SLOT(entry) ((entry) >> 5 & ((1ULL << 50) - 1)) /* needs it, too */
 #define MAX_PAGES 1024   /* pagemap entries one read may cover */
 #define MAX_RANGES 64
+#define SPANS_FIRST 4    /* TARGET_SPANS is a power of two times as many */
 
-static int open_pagemap(uint32_t tgid, uint64_t owner)
+/* PROCMAP_QUERY of <linux/fs.h>, from Linux 6.11: the mapping with page .address. */
+struct mapping_query {
+	uint64_t size, flags, address;
+	uint64_t start, end, vma_flags, page_size, offset;
+	uint64_t inode;          /* 0 = no file */
+	uint32_t major, minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+#define MAPPING_QUERY _IOWR('f', 17, struct mapping_query)
+
+static int open_proc(uint32_t tgid, uint64_t owner, const char *file)
 {
 	char path[64];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%u/pagemap", tgid);
+	snprintf(path, sizeof(path), "/proc/%u/%s", tgid, file);
 	worker_call_begin(tgid, owner);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (worker_call_returned())
@@ -35,10 +49,15 @@ static int open_pagemap(uint32_t tgid, uint64_t owner)
 int target_open(struct target *t, uint32_t tgid, uint32_t exec, uint64_t owner)
 {
 	*t = (struct target){ .tgid = tgid, .exec = exec, .owner = owner, .pidfd = -1,
-			      .pagemap = -1, .type = UINT32_MAX };
-	t->pidfd = (int)syscall(SYS_pidfd_open, tgid, 0);
+			      .pagemap = -1, .maps = -1, .type = UINT32_MAX };
+	return target_reopen(t);
+}
+
+int target_reopen(struct target *t)
+{
+	t->pidfd = (int)syscall(SYS_pidfd_open, t->tgid, 0);
 	if (t->pidfd >= 0)
-		t->pagemap = open_pagemap(tgid, owner);
+		t->pagemap = open_proc(t->tgid, t->owner, "pagemap");
 	if (t->pagemap < 0) {
 		target_close(t);
 		return -ESRCH;
@@ -52,7 +71,17 @@ void target_close(struct target *t)
 		close(t->pidfd);
 	if (t->pagemap >= 0)
 		close(t->pagemap);
-	t->pidfd = t->pagemap = -1;
+	if (t->maps >= 0)
+		close(t->maps);
+	t->pidfd = t->pagemap = t->maps = -1;
+}
+
+void target_clear(struct target *t)
+{
+	target_close(t);
+	free(t->span);
+	t->span = NULL;
+	t->spans = 0;
 }
 
 bool process_gone(uint32_t tgid)
@@ -98,52 +127,72 @@ bool target_current(const struct target *t)
 	return target_pagemap(t, 0, &entry, 1) == sizeof(entry);
 }
 
+/* Adds spans, unused; returns the first of them, or NULL if there are enough, or no memory. */
+static struct target_span *add_spans(struct target *t)
+{
+	uint32_t had = t->spans, n = had ? 2 * had : SPANS_FIRST;
+	struct target_span *more;
+
+	if (n > TARGET_SPANS)
+		return NULL;
+	more = realloc(t->span, n * sizeof(*more));
+	if (!more)
+		return NULL;
+	memset(more + had, 0, (n - had) * sizeof(*more));
+	t->span = more;
+	t->spans = n;
+	return more + had;
+}
+
 void target_learn(struct target *t, const struct ebb_memory *m)
 {
-	struct target_span *to = t->span;
+	struct target_span *to = NULL, *added;
 
-	for (struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++) {
+	for (struct target_span *s = t->span; s < t->span + t->spans; s++) {
 		/* Its mapping has changed, or is the same. */
 		if (s->first < m->end && m->first < s->end)
 			s->seen_ns = 0;
-		if (s->seen_ns < to->seen_ns)
+		if (!to || s->seen_ns < to->seen_ns)
 			to = s;
 	}
-	*to = (struct target_span){ m->first, m->end, m->time_ns, m->file, m->index };
+	if (!to || (to->seen_ns && to->seen_ns + TARGET_SPAN_NS > m->time_ns)) {
+		added = add_spans(t);
+		to = added ? added : to;
+	}
+	if (to)
+		*to = (struct target_span){ m->first, m->end, m->time_ns, m->file, m->index };
 }
 
-static bool is_memory(const struct target *t, uint64_t vpn, uint64_t now)
+/* Returns the span with page @vpn, or NULL.  @last, the result for another page, may have it. */
+static const struct target_span *span_at(const struct target *t, uint64_t vpn,
+					 const struct target_span *last)
 {
-	for (const struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++)
-		if (vpn >= s->first && vpn < s->end && s->seen_ns &&
-		    now - s->seen_ns < TARGET_SPAN_NS)
-			return true;
-	return false;
+	if (last && vpn >= last->first && vpn < last->end)
+		return last;
+	for (const struct target_span *s = t->span; s < t->span + t->spans; s++)
+		if (vpn >= s->first && vpn < s->end && s->seen_ns)
+			return s;
+	return NULL;
 }
 
 uint32_t target_keep_memory(const struct target *t, uint64_t *vpn, uint32_t n, uint64_t now)
 {
+	const struct target_span *span = NULL;
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		if (is_memory(t, vpn[i], now))
+	for (uint32_t i = 0; i < n; i++) {
+		span = span_at(t, vpn[i], span);
+		if (span && now - span->seen_ns < TARGET_SPAN_NS)
 			vpn[kept++] = vpn[i];
+	}
 	return kept;
-}
-
-/* Returns the mapping of shared memory of page @vpn, NULL if it is not known as such. */
-static const struct target_span *shared_span(const struct target *t, uint64_t vpn)
-{
-	for (const struct target_span *s = t->span; s < t->span + TARGET_SPANS; s++)
-		if (vpn >= s->first && vpn < s->end && s->seen_ns)
-			return s->file ? s : NULL;
-	return NULL;
 }
 
 #define UNKNOWN 0xfe
 
 /* Pages that may be in swap, by the pagemap. */
 struct found {
+	const struct target_span *span; /* of the previous page, or NULL */
 	uint64_t *vpn;
 	uint32_t n;
 	uint64_t slot[EBB_BATCH_MAX]; /* in their swap */
@@ -154,8 +203,11 @@ struct found {
 static void take(struct found *f, const struct target *t, uint64_t vpn, uint64_t entry,
 		 struct shared_pages *shared)
 {
-	const struct target_span *span = shared_span(t, vpn);
+	const struct target_span *span = span_at(t, vpn, f->span);
 
+	f->span = span;
+	if (span && !span->file)
+		span = NULL;
 	if (entry & PM_PRESENT || !(entry & PM_SWAPPED) == !span)
 		return;
 	if (span)
@@ -222,6 +274,51 @@ struct target_kept target_keep_swapped(const struct target *t, uint64_t *vpn, ui
 				take(&f, t, vpn[i], entry[0], shared);
 	}
 	return keep(&f, shared_pages_answer(shared), held, zswap);
+}
+
+/* Pages @first to @end - 1: of anonymous memory, or not. */
+struct looked_at {
+	uint64_t first, end;
+	bool anonymous;
+};
+
+static struct looked_at look(struct target *t, uint64_t vpn)
+{
+	struct mapping_query q = { .size = sizeof(q), .address = vpn << EBB_PAGE_SHIFT };
+	int r;
+
+	if (t->maps < 0)
+		t->maps = open_proc(t->tgid, t->owner, "maps");
+	if (t->maps < 0)
+		return (struct looked_at){ vpn, vpn + 1, false };
+	worker_call_begin(t->tgid, t->owner);
+	r = ioctl(t->maps, MAPPING_QUERY, &q);
+	worker_call_end();
+	if (r < 0 && errno == ENOTTY)
+		return (struct looked_at){ 0, UINT64_MAX, true };
+	if (r < 0)
+		return (struct looked_at){ vpn, vpn + 1, false };
+	return (struct looked_at){ q.start >> EBB_PAGE_SHIFT, q.end >> EBB_PAGE_SHIFT, !q.inode };
+}
+
+uint32_t target_drop_files(struct target *t, uint64_t *vpn, struct target_kept *k)
+{
+	struct looked_at at = { 0, 0, false };
+	uint32_t had = k->kept, kept = 0;
+	uint64_t shared = 0, is_shared;
+
+	for (uint32_t i = 0; i < had; i++) {
+		is_shared = k->shared >> i & 1;
+		if (!is_shared && (vpn[i] < at.first || vpn[i] >= at.end))
+			at = look(t, vpn[i]);
+		if (!is_shared && !at.anonymous)
+			continue;
+		shared |= is_shared << kept;
+		vpn[kept++] = vpn[i];
+	}
+	k->kept = kept;
+	k->shared = shared;
+	return had - kept;
 }
 
 int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice)
