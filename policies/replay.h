@@ -86,7 +86,7 @@ struct replay_bucket {
 struct replay_lane {
 	__u64 tenant;                   /* replay_tenant(); 0 = never taken */
 	__u64 begun;                    /* number of the pass that fills it; the latest is active */
-	__u64 time_ns;                  /* newest chunk */
+	__u64 time_ns;                  /* of a fault of its cgroup, the newest or a tick older */
 	__u32 taken;                    /* chunks of this pass */
 	__u32 pad;
 };
@@ -357,23 +357,26 @@ EBB_SUBPROGRAM __u32 replay_active(__u64 tenant, __u64 now)
 	/* Of several CPUs, one begins the pass; the others take one chunk of it. */
 	pass = __sync_fetch_and_add(clock, 1) + 1;
 	if (__sync_val_compare_and_swap(&l->begun, begun, pass) == begun) {
+		l->time_ns = now;
 		l->tenant = tenant;
 		l->taken = 0;
 	}
 	return at;
 }
 
-/* Returns the parts of the index of a cgroup's lanes, a bit each. */
-EBB_SUBPROGRAM __u64 replay_parts(__u64 tenant)
+/* Returns the parts of the index of a cgroup's lanes, a bit each; its lanes are not idle now. */
+EBB_SUBPROGRAM __u64 replay_parts(__u64 tenant, __u64 now)
 {
 	__u64 parts = 0;
 
 	EBB_ROLLED
 	for (__u32 i = 0; i < REPLAY_LANES; i++) {
-		const struct replay_lane *l = replay_lanes_at(i);
+		struct replay_lane *l = replay_lanes_at(i);
 
-		if (l && l->tenant == tenant)
+		if (l && l->tenant == tenant) {
+			l->time_ns = now;
 			parts |= 1ULL << replay_part(i);
+		}
 	}
 	return parts;
 }
@@ -387,10 +390,9 @@ static __always_inline __u32 replay_take(struct replay_thread *t, struct replay_
 
 	if (!l)
 		return REPLAY_NOWHERE;
-	l->time_ns = t->time_ns;
 	chunk = __sync_fetch_and_add(&l->taken, 1) & (REPLAY_LANE_CHUNKS - 1);
 	chunk += lane * REPLAY_LANE_CHUNKS;
-	t->parts = replay_parts(t->tenant);
+	t->parts = replay_parts(t->tenant, t->time_ns);
 	c = replay_log_at(chunk);
 	if (!c)
 		return REPLAY_NOWHERE;
@@ -633,7 +635,7 @@ static __always_inline struct replay_thread *replay_observe(const struct ebb_fau
 	}
 	if (t->tenant != tenant || t->time_ns >> REPLAY_TICK != f->time_ns >> REPLAY_TICK) {
 		t->tenant = tenant;
-		t->parts = replay_parts(tenant);
+		t->parts = replay_parts(tenant, f->time_ns);
 		if (t->head == REPLAY_NOWHERE)
 			t->head = 0;
 	}

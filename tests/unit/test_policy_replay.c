@@ -572,12 +572,45 @@ static void lanes_are_shared_equally(void **unused)
 	memory_free(m);
 }
 
+static uint64_t parts_of(uint64_t owner)
+{
+	uint64_t parts = 0;
+
+	for (uint32_t i = 0; i < REPLAY_LANES; i++)
+		if (replay_lanes_at(i)->tenant == owner + 1)
+			parts |= 1ULL << replay_part(i);
+	return parts;
+}
+
+/* One with a fault every 2 s keeps all lanes that it has filled. */
+static void slow_cgroup_keeps_its_lanes(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	const uint32_t lane = REPLAY_LANE_CHUNKS * REPLAY_ENTRIES;
+	uint64_t now = 0, begun[3];
+
+	miss(m, 50, 2 * lane + 1, &now);
+	assert_int_equal(lanes_of(50), 3);
+	for (uint32_t i = 0; i < 3; i++)
+		begun[i] = replay_lanes_at(i)->begun;
+	for (uint32_t second = 0; second < 200; second += 2) {
+		miss(m, 60, lane, &now);
+		now += 2000000000;
+		miss(m, 50, 1, &now);
+		assert_int_equal(lanes_of(50), 3);
+	}
+	assert_int_equal(lanes_of(60), REPLAY_LANES - 3);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(replay_lanes_at(i)->begun, begun[i]);
+	memory_free(m);
+}
+
 /* How many lanes' pages each part of the index has, of those that a cgroup uses. */
 static void parts_used(uint64_t owner, uint32_t used[REPLAY_LANES])
 {
 	memset(used, 0, REPLAY_LANES * sizeof(*used));
 	for (uint32_t i = 0; i < REPLAY_LANES; i++) {
-		uint32_t part = replay_choose_part(i, replay_parts(owner + 1), owner + 1);
+		uint32_t part = replay_choose_part(i, parts_of(owner), owner + 1);
 
 		if (part < REPLAY_LANES)
 			used[part]++;
@@ -607,7 +640,7 @@ static void index_is_shared_as_the_lanes(void **unused)
 	}
 	for (uint32_t i = 0; i < REPLAY_LANES; i++) {
 		assert_in_range(used[0][i] + used[1][i], 1, 4);
-		assert_true(replay_parts(51) >> i & 1 || replay_parts(61) >> i & 1);
+		assert_true((parts_of(50) | parts_of(60)) >> i & 1);
 	}
 	/* One without a lane has no part of it. */
 	parts_used(70, used[0]);
@@ -735,8 +768,8 @@ static void asks_in_the_address_space_only(void **unused)
 	}
 	/* Three that come round are a loop like any other. */
 	assert_int_equal(replay_threads_at(1)->last, 1);
-	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END, replay_parts(1), 1), 0);
-	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1, replay_parts(1), 1));
+	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END, parts_of(0), 1), 0);
+	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1, parts_of(0), 1));
 	memory_free(m);
 }
 
@@ -764,6 +797,7 @@ int main(void)
 		cmocka_unit_test(futile_requests),
 		cmocka_unit_test(another_cgroup_that_misses),
 		cmocka_unit_test(lanes_are_shared_equally),
+		cmocka_unit_test(slow_cgroup_keeps_its_lanes),
 		cmocka_unit_test(index_is_shared_as_the_lanes),
 		cmocka_unit_test(several_cgroups),
 		cmocka_unit_test(many_more_cgroups),
