@@ -22,8 +22,8 @@
  * only the swapped-out ones.
  *
  * All state is in tables, without locks: concurrent faults of a process are all
- * logged.  Two threads whose ids are equal modulo REPLAY_THREADS overwrite each
- * other's entry, which disables replay for both.
+ * logged.  A thread's entry is one of the REPLAY_WAYS of its set, which attached
+ * cgroups share as they share the lanes.  A thread that finds no entry is ignored.
  */
 #ifndef EBB_REPLAY_H
 #define EBB_REPLAY_H
@@ -34,6 +34,8 @@
 #define REPLAY_CHUNKS 16384             /* 8 MiB, 1,015,808 faults */
 #define REPLAY_BUCKETS (512 * 1024)     /* 4 MiB, two positions each */
 #define REPLAY_THREADS 4096             /* 416 KiB */
+#define REPLAY_WAYS 4                   /* entries in which a thread may be; a power of two */
+#define REPLAY_THREAD_IDLE 10000000000ULL /* ns without a fault after which others may take it */
 #define REPLAY_LANES 64                 /* at most: a set of lanes has a bit for each */
 #define REPLAY_LANE_CHUNKS (REPLAY_CHUNKS / REPLAY_LANES)
 #define REPLAY_LANE_BUCKETS (REPLAY_BUCKETS / REPLAY_LANES)
@@ -613,6 +615,90 @@ static __always_inline int replay_leave(const struct ebb_fault *f, struct replay
 	return 0;
 }
 
+/* Returns the first entry in which a thread may be. */
+static __always_inline __u32 replay_set(__u32 tid)
+{
+	return tid * REPLAY_WAYS & (REPLAY_THREADS - 1);
+}
+
+/* Returns the entry of a thread; REPLAY_THREADS = none. */
+EBB_SUBPROGRAM __u32 replay_slot(__u32 tid, __u64 owner)
+{
+	__u32 first = replay_set(tid);
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_WAYS; i++) {
+		const struct replay_thread *t = replay_threads_at(first + i);
+
+		if (t && t->tid == tid && t->owner == owner)
+			return first + i;
+	}
+	return REPLAY_THREADS;
+}
+
+/* Returns how many entries of a set a cgroup has. */
+EBB_SUBPROGRAM __u32 replay_slots(__u32 first, __u64 tenant)
+{
+	__u32 n = 0;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_WAYS; i++) {
+		const struct replay_thread *t = replay_threads_at(first + i);
+
+		n += t && t->tenant == tenant;
+	}
+	return n;
+}
+
+/*
+ * Returns the entry that a new thread takes: an unused or idle one, the oldest one of the cgroup
+ * that has most of the set and at least two more than its own, or the oldest one of its own cgroup.
+ * REPLAY_THREADS = none.
+ */
+EBB_SUBPROGRAM __u32 replay_take_slot(__u32 tid, __u64 tenant, __u64 now)
+{
+	__u32 first = replay_set(tid), own = replay_slots(first, tenant), most = own + 1;
+	__u32 at = REPLAY_THREADS;
+	__u64 oldest = ~0ULL;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_WAYS; i++) {
+		const struct replay_thread *t = replay_threads_at(first + i);
+		__u32 n = own + 1;
+
+		if (!t)
+			break;
+		/* An entry of its own id is of a thread that has ended or called exec. */
+		if (!t->tid || t->tid == tid || t->time_ns + REPLAY_THREAD_IDLE < now)
+			return first + i;
+		if (t->tenant != tenant) {
+			n = replay_slots(first, t->tenant);
+			if (n <= own + 1)
+				continue;
+		}
+		if (n > most || (n == most && t->time_ns < oldest)) {
+			most = n;
+			oldest = t->time_ns;
+			at = first + i;
+		}
+	}
+	return at;
+}
+
+/* Returns the new entry of a thread, cleared; REPLAY_THREADS = none. */
+EBB_SUBPROGRAM __u32 replay_enter(__u32 tid, __u64 owner, __u64 tenant, __u64 now)
+{
+	__u32 at = replay_take_slot(tid, tenant, now);
+	struct replay_thread *t = at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
+
+	if (!t)
+		return REPLAY_THREADS;
+	__builtin_memset(t, 0, sizeof(*t));
+	t->tid = tid;
+	t->owner = owner;
+	return at;
+}
+
 /*
  * Learns from a fault and follows it: keeps an entry for at most `keep` passes
  * (<= REPLAY_KEEP_MAX) without a fault, and requests at most `max` entries ahead
@@ -622,17 +708,17 @@ static __always_inline int replay_leave(const struct ebb_fault *f, struct replay
 static __always_inline struct replay_thread *replay_observe(const struct ebb_fault *f, __u64 keep,
 							    __u64 max)
 {
-	struct replay_thread *t = replay_threads_at(f->tid);
 	__u64 owner = replay_owner(f), tenant = replay_tenant(f), vpn = f->vpn, entry = vpn;
-	__u32 from, n = 0;
+	__u32 at = replay_slot(f->tid, owner), from, n = 0;
+	struct replay_thread *t;
 
-	if (!t || !vpn || vpn >= EBB_VPN_END)
+	if (!vpn || vpn >= EBB_VPN_END)
 		return NULL;
-	if (t->tid != f->tid || t->owner != owner) {
-		__builtin_memset(t, 0, sizeof(*t));
-		t->tid = f->tid;
-		t->owner = owner;
-	}
+	if (at >= REPLAY_THREADS)
+		at = replay_enter(f->tid, owner, tenant, f->time_ns);
+	t = at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
+	if (!t)
+		return NULL;
 	if (t->tenant != tenant || t->time_ns >> REPLAY_TICK != f->time_ns >> REPLAY_TICK) {
 		t->tenant = tenant;
 		t->parts = replay_parts(tenant, f->time_ns);

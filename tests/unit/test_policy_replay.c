@@ -43,6 +43,14 @@ static void assert_follows(const char *what, const struct memory *m, double cove
 	assert_int_equal(m->count.outside, 0);
 }
 
+/* The entry of a thread of a process with one thread. */
+static struct replay_thread *thread_of(uint32_t id)
+{
+	uint32_t at = replay_slot(id, 1ULL << 32 | id);
+
+	return at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
+}
+
 static void permutation(void **unused)
 {
 	static const struct {
@@ -460,9 +468,10 @@ static void distance(void **unused)
 	uint64_t seed = 7;
 	uint32_t *order = memory_permutation(PAGES, &seed);
 	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
-	struct replay_thread *t = replay_threads_at(1);
+	struct replay_thread *t;
 
 	walk(m, order, PAGES);
+	t = thread_of(1);
 	assert_int_equal(t->distance, REPLAY_START);
 	m->latency = 200;
 	walk(m, order, PAGES);
@@ -756,6 +765,95 @@ static void more_cgroups_than_lanes(void **unused)
 	free_many(m, order);
 }
 
+static void fault_of(struct memory *m, uint32_t tid, uint64_t owner, uint64_t now)
+{
+	struct ebb_policy_sim sim = { .params = m->sim[0].params };
+	struct ebb_fault f = { .vpn = 1 + now % 1000, .tgid = tid, .tid = tid, .exec = m->exec,
+			       .owner = owner, .time_ns = now };
+
+	m->policy->run(&sim, &f);
+}
+
+/* Walks three times, and before each @every-th visit @n threads of @cgroups others fault once. */
+static void walk_beside_threads(struct memory *m, const uint32_t *order, uint32_t every,
+				uint32_t first, uint32_t n, uint32_t cgroups)
+{
+	for (int pass = 1; pass <= 3; pass++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i++) {
+			for (uint32_t k = 0; k < n && !(i % every); k++)
+				fault_of(m, first + k, 100 + k % cgroups, m->now * 1000 + k);
+			memory_visit(m, 0, 0, order[i]);
+		}
+	}
+}
+
+/* Threads whose ids are equal modulo the size of the table, or more than it has entries. */
+static void threads_of_other_cgroups(void **unused)
+{
+	static const struct {
+		uint32_t every, first, n, cgroups;
+	} row[] = { { 50, 1 + REPLAY_THREADS, 1, 1 },
+		    { 1000, 2, 2 * REPLAY_THREADS, 1 },
+		    { 1000, 2, 2 * REPLAY_THREADS, REPLAY_WAYS - 1 } };
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+		walk_beside_threads(m, order, row[i].every, row[i].first, row[i].n, row[i].cgroups);
+		assert_follows("beside threads", m, 0.98, 0.98);
+		memory_free(m);
+	}
+	free(order);
+}
+
+static void threads_of_a_set(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	uint32_t id[8];
+	uint64_t now = 1;
+
+	for (uint32_t k = 0; k < 8; k++)
+		id[k] = 7 + k * REPLAY_THREADS;
+	/* One cgroup uses all of it; its new thread replaces its oldest. */
+	for (uint32_t k = 0; k < REPLAY_WAYS + 1; k++)
+		fault_of(m, id[k], 1, now++);
+	assert_null(thread_of(id[0]));
+	for (uint32_t k = 1; k < REPLAY_WAYS + 1; k++)
+		assert_non_null(thread_of(id[k]));
+	/* Other cgroups take equal shares of it, each from the one with most. */
+	fault_of(m, id[5], 2, now++);
+	fault_of(m, id[6], 2, now++);
+	assert_null(thread_of(id[1]));
+	assert_null(thread_of(id[2]));
+	fault_of(m, id[7], 2, now++);
+	assert_null(thread_of(id[5]));
+	assert_non_null(thread_of(id[3]));
+	assert_non_null(thread_of(id[4]));
+	fault_of(m, id[0], 3, now++);
+	fault_of(m, id[1], 4, now++);
+	assert_non_null(thread_of(id[0]));
+	assert_non_null(thread_of(id[1]));
+	assert_non_null(thread_of(id[4]));
+	assert_non_null(thread_of(id[7]));
+	/* A fifth one gets none until a thread has been idle. */
+	fault_of(m, id[2], 5, now++);
+	assert_null(thread_of(id[2]));
+	now += REPLAY_THREAD_IDLE;
+	fault_of(m, id[4], 1, now++);
+	fault_of(m, id[2], 5, now++);
+	assert_non_null(thread_of(id[2]));
+	assert_non_null(thread_of(id[4]));
+	/* A process that called exec has the entry that it had before. */
+	for (m->exec = 2; m->exec < 10; m->exec++)
+		fault_of(m, id[2], 5, now++);
+	assert_null(thread_of(id[2]));
+	assert_int_equal(replay_slots(replay_set(7), 6), 1);
+	memory_free(m);
+}
+
 static void asks_in_the_address_space_only(void **unused)
 {
 	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
@@ -767,7 +865,7 @@ static void asks_in_the_address_space_only(void **unused)
 		m->policy->run(&m->sim[0], &f);
 	}
 	/* Three that come round are a loop like any other. */
-	assert_int_equal(replay_threads_at(1)->last, 1);
+	assert_int_equal(thread_of(1)->last, 1);
 	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END, parts_of(0), 1), 0);
 	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1, parts_of(0), 1));
 	memory_free(m);
@@ -802,6 +900,8 @@ int main(void)
 		cmocka_unit_test(several_cgroups),
 		cmocka_unit_test(many_more_cgroups),
 		cmocka_unit_test(more_cgroups_than_lanes),
+		cmocka_unit_test(threads_of_other_cgroups),
+		cmocka_unit_test(threads_of_a_set),
 		cmocka_unit_test(asks_in_the_address_space_only),
 	};
 
