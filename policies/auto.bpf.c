@@ -46,11 +46,12 @@ static __always_inline int auto_quiet(const struct ebb_fault *f, struct automati
 }
 
 /* Returns whether replay predicted the previous fault: it then mostly predicts the next, too. */
-static __always_inline int auto_replays(const struct ebb_fault *f)
+EBB_SUBPROGRAM int auto_replays(__u32 tid, __u64 owner)
 {
-	const struct replay_thread *t = replay_threads_at(f->tid);
+	__u32 at = replay_slot(tid, owner);
+	const struct replay_thread *t = at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
 
-	return t && t->foreseen && t->tid == f->tid && t->owner == replay_owner(f);
+	return t && t->foreseen;
 }
 
 static __always_inline void auto_fault(const struct ebb_fault *f, struct automatic *s,
@@ -61,7 +62,7 @@ static __always_inline void auto_fault(const struct ebb_fault *f, struct automat
 
 	if (auto_quiet(f, s, p->v[PAYS]))
 		return;
-	if (!auto_replays(f) || streams_guess(&s->streams, f) < STREAMS)
+	if (!auto_replays(f->tid, replay_owner(f)) || streams_guess(&s->streams, f) < STREAMS)
 		match = streams_fault(f, &s->streams, p->v[WINDOW]);
 	if (f->role == EBB_ROLE_GC) {
 		if (p->v[COLD])

@@ -13,7 +13,8 @@
  *
  * Log and index have lanes, which attached cgroups take as their logs grow: one alone
  * takes all, several take equal shares.  So one that misses all the time does not
- * overwrite what the others repeat.
+ * overwrite what the others repeat.  A cgroup without a lane, because as many others
+ * have one each, logs nothing until a lane is idle.
  *
  * A resident page causes no fault, so one pass of a loop logs other pages than the
  * next.  A thread whose cursor passes entries copies them into its new log, up to
@@ -21,8 +22,8 @@
  * only the swapped-out ones.
  *
  * All state is in tables, without locks: concurrent faults of a process are all
- * logged.  Two threads whose ids are equal modulo REPLAY_THREADS overwrite each
- * other's entry, which disables replay for both.
+ * logged.  A thread's entry is one of the REPLAY_WAYS of its set, which attached
+ * cgroups share as they share the lanes.  A thread that finds no entry is ignored.
  */
 #ifndef EBB_REPLAY_H
 #define EBB_REPLAY_H
@@ -33,10 +34,13 @@
 #define REPLAY_CHUNKS 16384             /* 8 MiB, 1,015,808 faults */
 #define REPLAY_BUCKETS (512 * 1024)     /* 4 MiB, two positions each */
 #define REPLAY_THREADS 4096             /* 416 KiB */
-#define REPLAY_LANES 8                  /* at most: a lane number has 3 bits */
+#define REPLAY_WAYS 4                   /* entries in which a thread may be; a power of two */
+#define REPLAY_THREAD_IDLE 10000000000ULL /* ns without a fault after which others may take it */
+#define REPLAY_LANES 64                 /* at most: a set of lanes has a bit for each */
 #define REPLAY_LANE_CHUNKS (REPLAY_CHUNKS / REPLAY_LANES)
 #define REPLAY_LANE_BUCKETS (REPLAY_BUCKETS / REPLAY_LANES)
 #define REPLAY_LANE_IDLE 60000000000ULL /* ns without a fault after which others may take it */
+#define REPLAY_TICK 32                  /* log2 ns: how often a thread looks at the lanes again */
 
 #define REPLAY_REACH 32                 /* entries ahead that are searched for a fault */
 #define REPLAY_NEAR 8                   /* entries ahead within which a match adds trust */
@@ -60,6 +64,13 @@
  */
 #define REPLAY_SHIFT 6
 #define REPLAY_ENTRY ((1u << REPLAY_SHIFT) - 1)
+#define REPLAY_NOWHERE (~0u)            /* no position: its cgroup has no lane */
+
+/*
+ * Lane i of the log has part i * REPLAY_SPREAD mod REPLAY_LANES of the index: lanes taken in
+ * sequence are far apart there, so that a cgroup's parts divide the others' about equally.
+ */
+#define REPLAY_SPREAD 39
 
 struct replay_chunk {
 	__u64 owner;                    /* exec << 32 | tgid of the process */
@@ -75,9 +86,9 @@ struct replay_bucket {
 
 /* A part of the log. */
 struct replay_lane {
-	__u64 tenant;                   /* replay_tenant(); 0 = none */
+	__u64 tenant;                   /* replay_tenant(); 0 = never taken */
 	__u64 begun;                    /* number of the pass that fills it; the latest is active */
-	__u64 time_ns;                  /* newest chunk */
+	__u64 time_ns;                  /* of a fault of its cgroup, the newest or a tick older */
 	__u32 taken;                    /* chunks of this pass */
 	__u32 pad;
 };
@@ -86,11 +97,11 @@ struct replay_thread {
 	__u64 owner;
 	__u64 tenant;
 	__u64 time_ns;                  /* newest fault */
-	__u64 lanes;                    /* lane to use for each of the index, a byte each */
+	__u64 parts;                    /* of the index, a bit each: those of its cgroup's lanes */
 	__u64 last;                     /* page of the newest fault */
 	__u64 window[2];                /* newest misses with which the kernel read more pages */
 	__u32 tid;
-	__u32 head;                     /* position written last */
+	__u32 head;                     /* position written last; REPLAY_NOWHERE = logs nothing */
 	__u32 cursor;                   /* old position of the previous fault, if repeated */
 	__u32 frontier;                 /* position requested last */
 	__u32 trial;                    /* another cursor, which may replace this one */
@@ -119,19 +130,55 @@ static __always_inline __u64 replay_owner(const struct ebb_fault *f)
 	return (__u64)f->exec << 32 | f->tgid;
 }
 
-static __always_inline struct replay_bucket *replay_bucket(__u64 owner, __u64 vpn, __u64 lanes)
-{
-	__u64 hash = ((vpn ^ owner << 36) * 0x9e3779b97f4a7c15ULL) >> 44;
-	__u64 lane = hash / REPLAY_LANE_BUCKETS & (REPLAY_LANES - 1);
-
-	lane = lanes >> (8 * lane) & (REPLAY_LANES - 1);
-	return replay_index_at(lane * REPLAY_LANE_BUCKETS + (hash & (REPLAY_LANE_BUCKETS - 1)));
-}
-
 /* Whose lanes the fault uses: its attached cgroup's. */
 static __always_inline __u64 replay_tenant(const struct ebb_fault *f)
 {
 	return f->owner + 1;
+}
+
+/* Returns the part of the index that has a lane's positions. */
+static __always_inline __u32 replay_part(__u32 lane)
+{
+	return lane * REPLAY_SPREAD & (REPLAY_LANES - 1);
+}
+
+/*
+ * Returns the part of the index in which a cgroup with `parts` has the positions of a lane's pages:
+ * the lane's own, unless another cgroup has it, else the next of its parts; REPLAY_LANES = none.
+ */
+EBB_SUBPROGRAM __u32 replay_choose_part(__u32 lane, __u64 parts, __u64 tenant)
+{
+	__u32 part = replay_part(lane);
+	const struct replay_lane *l = replay_lanes_at(lane);
+	__u64 next;
+
+	if (l && (!l->tenant || l->tenant == tenant))
+		return part;
+	if (!parts)
+		return REPLAY_LANES;
+	next = parts >> part | parts << (-part & (REPLAY_LANES - 1));
+	/* Its lowest bit; BPF has no instruction for it. */
+	EBB_ROLLED
+	for (__u32 half = REPLAY_LANES / 2; half; half /= 2) {
+		if (next & ((1ULL << half) - 1))
+			continue;
+		next >>= half;
+		part += half;
+	}
+	return part & (REPLAY_LANES - 1);
+}
+
+/* Returns where the index has the positions of a page; NULL = nowhere. */
+static __always_inline struct replay_bucket *replay_bucket(__u64 owner, __u64 vpn, __u64 parts,
+							   __u64 tenant)
+{
+	__u64 hash = ((vpn ^ owner << 36) * 0x9e3779b97f4a7c15ULL) >> 44;
+	__u64 lane = hash / REPLAY_LANE_BUCKETS & (REPLAY_LANES - 1);
+	__u64 part = replay_choose_part(lane, parts, tenant);
+
+	if (part >= REPLAY_LANES)
+		return NULL;
+	return replay_index_at(part * REPLAY_LANE_BUCKETS + (hash & (REPLAY_LANE_BUCKETS - 1)));
 }
 
 /* Advances *at and returns the entry there; 0 at the end of the log. */
@@ -186,9 +233,9 @@ static __always_inline int replay_holds(__u64 owner, __u64 vpn, __u32 at)
 }
 
 /* Returns the newest position of the page that is still in the log; 0 = none. */
-EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn, __u64 lanes)
+EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn, __u64 parts, __u64 tenant)
 {
-	struct replay_bucket *b = replay_bucket(owner, vpn, lanes);
+	struct replay_bucket *b = replay_bucket(owner, vpn, parts, tenant);
 	__u32 newest, older;
 
 	if (!b)
@@ -214,125 +261,143 @@ EBB_SUBPROGRAM __u32 replay_count(__u64 tenant)
 	return n;
 }
 
-/* Returns an unused lane, else REPLAY_LANES plus the most lanes of another cgroup. */
+/* Returns a lane that no other cgroup uses; REPLAY_LANES = none. */
 EBB_SUBPROGRAM __u32 replay_idle(__u64 tenant, __u64 now)
 {
-	__u32 most = 0;
-
 	EBB_ROLLED
 	for (__u32 i = 0; i < REPLAY_LANES; i++) {
 		const struct replay_lane *l = replay_lanes_at(i);
-		__u32 n;
 
 		if (!l || l->tenant == tenant)
 			continue;
 		if (!l->tenant || l->time_ns + REPLAY_LANE_IDLE < now)
 			return i;
-		n = replay_count(l->tenant);
-		if (n > most)
-			most = n;
 	}
-	return REPLAY_LANES + most;
+	return REPLAY_LANES;
+}
+
+/* Returns the lane that is filled by a pass; REPLAY_LANES = none. */
+EBB_SUBPROGRAM __u32 replay_filled_by(__u64 pass)
+{
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		const struct replay_lane *l = replay_lanes_at(i);
+
+		if (l && l->begun == pass)
+			return i;
+	}
+	return REPLAY_LANES;
 }
 
 /*
  * Returns the lane that a cgroup fills once its active one is full: an idle one, the oldest one of
- * a cgroup that has at least two more, or its own oldest one.
+ * the cgroup that has most and at least two more, or its own oldest one.  REPLAY_LANES = none: each
+ * lane is another cgroup's only one.
  */
 EBB_SUBPROGRAM __u32 replay_choose(__u64 tenant, __u64 now)
 {
-	__u32 at = replay_idle(tenant, now), own, most;
+	__u32 idle = replay_idle(tenant, now), own, most;
 	__u64 oldest = ~0ULL;
 
-	if (at < REPLAY_LANES)
-		return at;
-	most = at - REPLAY_LANES;
+	if (idle < REPLAY_LANES)
+		return idle;
 	own = replay_count(tenant);
-	/* With as many cgroups as lanes it shares another's. */
-	at = tenant & (REPLAY_LANES - 1);
+	most = own + 1;
+	/* It keeps the pass, not the lane: the verifier would follow each lane separately. */
 	EBB_ROLLED
 	for (__u32 i = 0; i < REPLAY_LANES; i++) {
 		const struct replay_lane *l = replay_lanes_at(i);
-		int fits;
+		__u32 n = own + 1;
 
 		if (!l)
 			break;
-		fits = most > own + 1 ? replay_count(l->tenant) == most : l->tenant == tenant;
-		if (fits && l->begun < oldest) {
+		if (l->tenant != tenant) {
+			n = replay_count(l->tenant);
+			if (n <= own + 1)
+				continue;
+		}
+		if (n > most || (n == most && l->begun < oldest)) {
+			most = n;
 			oldest = l->begun;
+		}
+	}
+	return replay_filled_by(oldest);
+}
+
+/* Returns the lane that a cgroup began last; REPLAY_LANES = none. */
+EBB_SUBPROGRAM __u32 replay_latest(__u64 tenant)
+{
+	__u32 at = REPLAY_LANES;
+	__u64 latest = 0;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		const struct replay_lane *l = replay_lanes_at(i);
+
+		if (l && l->tenant == tenant && l->begun >= latest) {
+			latest = l->begun;
 			at = i;
 		}
 	}
 	return at;
 }
 
-/* Returns the lane in which a cgroup takes its next chunk. */
+/* Returns the lane in which a cgroup takes its next chunk; REPLAY_LANES = none. */
 EBB_SUBPROGRAM __u32 replay_active(__u64 tenant, __u64 now)
 {
-	__u64 *clock = replay_clock_at(0), latest = 0, begun;
-	__u32 at = REPLAY_LANES;
-	struct replay_lane *l;
+	__u32 at = replay_latest(tenant);
+	struct replay_lane *l = at < REPLAY_LANES ? replay_lanes_at(at) : NULL;
+	__u64 *clock = replay_clock_at(0), begun, pass;
 
-	EBB_ROLLED
-	for (__u32 i = 0; i < REPLAY_LANES; i++) {
-		l = replay_lanes_at(i);
-		if (l && l->tenant == tenant && l->begun >= latest) {
-			latest = l->begun;
-			at = i;
-		}
-	}
-	l = at < REPLAY_LANES ? replay_lanes_at(at) : NULL;
 	if (l && l->taken < REPLAY_LANE_CHUNKS)
 		return at;
 	at = replay_choose(tenant, now);
-	l = replay_lanes_at(at);
+	l = at < REPLAY_LANES ? replay_lanes_at(at) : NULL;
 	if (!l || !clock)
-		return 0;
+		return REPLAY_LANES;
 	begun = l->begun;
-	/* Of several CPUs, one begins the pass. */
-	latest = __sync_fetch_and_add(clock, 1) + 1;
-	if (__sync_val_compare_and_swap(&l->begun, begun, latest) == begun) {
+	/* Of several CPUs, one begins the pass; the others take one chunk of it. */
+	pass = __sync_fetch_and_add(clock, 1) + 1;
+	if (__sync_val_compare_and_swap(&l->begun, begun, pass) == begun) {
+		l->time_ns = now;
 		l->tenant = tenant;
 		l->taken = 0;
 	}
 	return at;
 }
 
-#define REPLAY_MAP 0x0706050403020100ULL        /* each lane of the index is used */
-
-/* Returns, a byte for each lane of the index, the one that a cgroup uses instead of another's. */
-EBB_SUBPROGRAM __u64 replay_map(__u64 tenant)
+/* Returns the parts of the index of a cgroup's lanes, a bit each; its lanes are not idle now. */
+EBB_SUBPROGRAM __u64 replay_parts(__u64 tenant, __u64 now)
 {
-	__u64 map = REPLAY_MAP;
+	__u64 parts = 0;
 
-	/* For each of them, from the farthest lane to itself: the last that fits stays. */
 	EBB_ROLLED
-	for (__u32 i = 0; i < REPLAY_LANES * REPLAY_LANES; i++) {
-		__u32 of = i / REPLAY_LANES, at = (of - 1 - i) & (REPLAY_LANES - 1);
-		const struct replay_lane *l = replay_lanes_at(at);
+	for (__u32 i = 0; i < REPLAY_LANES; i++) {
+		struct replay_lane *l = replay_lanes_at(i);
 
-		if (l && (l->tenant == tenant || (at == of && !l->tenant)))
-			map = (map & ~(0xffULL << (8 * of))) | (__u64)at << (8 * of);
+		if (l && l->tenant == tenant) {
+			l->time_ns = now;
+			parts |= 1ULL << replay_part(i);
+		}
 	}
-	return map;
+	return parts;
 }
 
-/* Takes a chunk for a thread whose last one is full, reused, or missing. */
+/* Takes a chunk for a thread whose last one is full, reused, or missing; REPLAY_NOWHERE = none. */
 static __always_inline __u32 replay_take(struct replay_thread *t, struct replay_chunk *full)
 {
-	__u32 lane = replay_active(t->tenant, t->time_ns) & (REPLAY_LANES - 1), chunk;
-	struct replay_lane *l = replay_lanes_at(lane);
+	__u32 lane = replay_active(t->tenant, t->time_ns), chunk;
+	struct replay_lane *l = lane < REPLAY_LANES ? replay_lanes_at(lane) : NULL;
 	struct replay_chunk *c;
 
 	if (!l)
-		return 0;
-	l->time_ns = t->time_ns;
+		return REPLAY_NOWHERE;
 	chunk = __sync_fetch_and_add(&l->taken, 1) & (REPLAY_LANE_CHUNKS - 1);
 	chunk += lane * REPLAY_LANE_CHUNKS;
-	t->lanes = replay_map(t->tenant);
+	t->parts = replay_parts(t->tenant, t->time_ns);
 	c = replay_log_at(chunk);
 	if (!c)
-		return 0;
+		return REPLAY_NOWHERE;
 	c->used = 0;
 	c->next = 0;
 	c->owner = t->owner;
@@ -352,6 +417,8 @@ EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
 		return 0;
 	owner = t->owner;
 	at = t->head;
+	if (at == REPLAY_NOWHERE)
+		return 0;
 	i = at & REPLAY_ENTRY;
 	c = replay_log_at(at >> REPLAY_SHIFT);
 	if (!c)
@@ -361,6 +428,10 @@ EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
 		c = NULL;
 	if (!c || i >= REPLAY_ENTRIES) {
 		at = replay_take(t, c);
+		if (at == REPLAY_NOWHERE) {
+			t->head = at;
+			return 0;
+		}
 		i = 0;
 		c = replay_log_at(at >> REPLAY_SHIFT);
 		if (!c)
@@ -401,9 +472,9 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 	}
 	replay_append(t, entry);
 	/* The index has an older position; indexing some pages suffices to resume. */
-	if (t->foreseen && t->run % REPLAY_SAMPLE)
+	if (t->head == REPLAY_NOWHERE || (t->foreseen && t->run % REPLAY_SAMPLE))
 		return;
-	b = replay_bucket(t->owner, vpn, t->lanes);
+	b = replay_bucket(t->owner, vpn, t->parts, t->tenant);
 	if (b) {
 		b->at[1] = b->at[0];
 		b->at[0] = t->head;
@@ -488,7 +559,7 @@ static __always_inline __u32 replay_seek(struct replay_thread *t, __u64 owner, _
 {
 	if (!t->cursor && t->unfound++ >= REPLAY_IDLE && t->unfound % REPLAY_REST)
 		return 0;
-	return replay_find(owner, vpn, t->lanes);
+	return replay_find(owner, vpn, t->parts, t->tenant);
 }
 
 /* Handles a fault off the cursor's path: it follows the trial cursor or starts a new trial. */
@@ -544,6 +615,90 @@ static __always_inline int replay_leave(const struct ebb_fault *f, struct replay
 	return 0;
 }
 
+/* Returns the first entry in which a thread may be. */
+static __always_inline __u32 replay_set(__u32 tid)
+{
+	return tid * REPLAY_WAYS & (REPLAY_THREADS - 1);
+}
+
+/* Returns the entry of a thread; REPLAY_THREADS = none. */
+EBB_SUBPROGRAM __u32 replay_slot(__u32 tid, __u64 owner)
+{
+	__u32 first = replay_set(tid);
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_WAYS; i++) {
+		const struct replay_thread *t = replay_threads_at(first + i);
+
+		if (t && t->tid == tid && t->owner == owner)
+			return first + i;
+	}
+	return REPLAY_THREADS;
+}
+
+/* Returns how many entries of a set a cgroup has. */
+EBB_SUBPROGRAM __u32 replay_slots(__u32 first, __u64 tenant)
+{
+	__u32 n = 0;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_WAYS; i++) {
+		const struct replay_thread *t = replay_threads_at(first + i);
+
+		n += t && t->tenant == tenant;
+	}
+	return n;
+}
+
+/*
+ * Returns the entry that a new thread takes: an unused or idle one, the oldest one of the cgroup
+ * that has most of the set and at least two more than its own, or the oldest one of its own cgroup.
+ * REPLAY_THREADS = none.
+ */
+EBB_SUBPROGRAM __u32 replay_take_slot(__u32 tid, __u64 tenant, __u64 now)
+{
+	__u32 first = replay_set(tid), own = replay_slots(first, tenant), most = own + 1;
+	__u32 at = REPLAY_THREADS;
+	__u64 oldest = ~0ULL;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < REPLAY_WAYS; i++) {
+		const struct replay_thread *t = replay_threads_at(first + i);
+		__u32 n = own + 1;
+
+		if (!t)
+			break;
+		/* An entry of its own id is of a thread that has ended or called exec. */
+		if (!t->tid || t->tid == tid || t->time_ns + REPLAY_THREAD_IDLE < now)
+			return first + i;
+		if (t->tenant != tenant) {
+			n = replay_slots(first, t->tenant);
+			if (n <= own + 1)
+				continue;
+		}
+		if (n > most || (n == most && t->time_ns < oldest)) {
+			most = n;
+			oldest = t->time_ns;
+			at = first + i;
+		}
+	}
+	return at;
+}
+
+/* Returns the new entry of a thread, cleared; REPLAY_THREADS = none. */
+EBB_SUBPROGRAM __u32 replay_enter(__u32 tid, __u64 owner, __u64 tenant, __u64 now)
+{
+	__u32 at = replay_take_slot(tid, tenant, now);
+	struct replay_thread *t = at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
+
+	if (!t)
+		return REPLAY_THREADS;
+	__builtin_memset(t, 0, sizeof(*t));
+	t->tid = tid;
+	t->owner = owner;
+	return at;
+}
+
 /*
  * Learns from a fault and follows it: keeps an entry for at most `keep` passes
  * (<= REPLAY_KEEP_MAX) without a fault, and requests at most `max` entries ahead
@@ -553,19 +708,23 @@ static __always_inline int replay_leave(const struct ebb_fault *f, struct replay
 static __always_inline struct replay_thread *replay_observe(const struct ebb_fault *f, __u64 keep,
 							    __u64 max)
 {
-	struct replay_thread *t = replay_threads_at(f->tid);
-	__u64 owner = replay_owner(f), vpn = f->vpn, entry = vpn;
-	__u32 from, n = 0;
+	__u64 owner = replay_owner(f), tenant = replay_tenant(f), vpn = f->vpn, entry = vpn;
+	__u32 at = replay_slot(f->tid, owner), from, n = 0;
+	struct replay_thread *t;
 
-	if (!t || !vpn || vpn >= EBB_VPN_END)
+	if (!vpn || vpn >= EBB_VPN_END)
 		return NULL;
-	if (t->tid != f->tid || t->owner != owner) {
-		__builtin_memset(t, 0, sizeof(*t));
-		t->tid = f->tid;
-		t->owner = owner;
-		t->lanes = replay_map(replay_tenant(f));
+	if (at >= REPLAY_THREADS)
+		at = replay_enter(f->tid, owner, tenant, f->time_ns);
+	t = at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
+	if (!t)
+		return NULL;
+	if (t->tenant != tenant || t->time_ns >> REPLAY_TICK != f->time_ns >> REPLAY_TICK) {
+		t->tenant = tenant;
+		t->parts = replay_parts(tenant, f->time_ns);
+		if (t->head == REPLAY_NOWHERE)
+			t->head = 0;
 	}
-	t->tenant = replay_tenant(f);
 	t->time_ns = f->time_ns;
 	if (vpn == t->last || (f->kind == EBB_MISS && f->cluster > 1 && replay_leave(f, t)))
 		return NULL;

@@ -30,6 +30,7 @@ struct memory {
 	uint32_t exec;                  /* of all processes */
 	uint16_t paused;                /* sources of requests, one bit each */
 	int futile;                     /* requests come to nothing */
+	int apart;                      /* each process has a cgroup of its own, from 1 */
 	struct {                        /* the kernel's, as swap_vma_readahead() of Linux 6.x */
 		uint64_t page;
 		uint32_t max, window, hits;
@@ -204,7 +205,8 @@ static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thr
 	uint32_t i = process * m->pages + page;
 	struct memory_page *p = &m->page[i];
 	struct ebb_fault f = {
-		.vpn = m->base + page, .time_ns = ++m->now * 1000, .owner = 1,
+		.vpn = m->base + page, .time_ns = ++m->now * 1000,
+		.owner = m->apart ? process + 1 : 1,
 		.exec = m->exec, .paused = m->paused,
 		.tgid = process + 1, .tid = process * 1000 + thread + 1,
 	};

@@ -43,6 +43,14 @@ static void assert_follows(const char *what, const struct memory *m, double cove
 	assert_int_equal(m->count.outside, 0);
 }
 
+/* The entry of a thread of a process with one thread. */
+static struct replay_thread *thread_of(uint32_t id)
+{
+	uint32_t at = replay_slot(id, 1ULL << 32 | id);
+
+	return at < REPLAY_THREADS ? replay_threads_at(at) : NULL;
+}
+
 static void permutation(void **unused)
 {
 	static const struct {
@@ -460,9 +468,10 @@ static void distance(void **unused)
 	uint64_t seed = 7;
 	uint32_t *order = memory_permutation(PAGES, &seed);
 	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
-	struct replay_thread *t = replay_threads_at(1);
+	struct replay_thread *t;
 
 	walk(m, order, PAGES);
+	t = thread_of(1);
 	assert_int_equal(t->distance, REPLAY_START);
 	m->latency = 200;
 	walk(m, order, PAGES);
@@ -544,24 +553,304 @@ static void lanes_are_shared_equally(void **unused)
 		assert_int_equal(replay_lanes_at(i)->begun, i + 1);
 	for (uint32_t i = 0; i < REPLAY_CHUNKS; i++)
 		assert_int_equal(replay_log_at(i)->used, REPLAY_ENTRIES);
-	assert_int_equal(replay_map(51), REPLAY_MAP);
 	/* Each other one takes its share, and no more. */
 	miss(m, 60, 1, &now);
 	assert_int_equal(lanes_of(60), 1);
-	for (int i = 0; i < 10; i++) {
+	for (uint32_t i = 0; i < REPLAY_LANES; i++) {
 		miss(m, 60, REPLAY_LANE_CHUNKS * REPLAY_ENTRIES, &now);
 		miss(m, 50, REPLAY_LANE_CHUNKS * REPLAY_ENTRIES, &now);
 	}
 	assert_int_equal(lanes_of(60), REPLAY_LANES / 2);
 	assert_int_equal(lanes_of(50), REPLAY_LANES / 2);
-	for (uint64_t owner = 70; owner < 80; owner++)
-		miss(m, owner, 1, &now);
+	/* As many as there are lanes have one each; others have none. */
+	for (uint64_t owner = 100; owner < 100 + REPLAY_LANES; owner++) {
+		miss(m, owner, 1000, &now);
+		assert_int_equal(lanes_of(owner), owner < 100 + REPLAY_LANES - 2);
+	}
 	assert_int_equal(lanes_of(50), 1);
 	assert_int_equal(lanes_of(60), 1);
-	/* What a cgroup leaves alone for long is another's. */
+	/* What a cgroup leaves alone for long is another's, at once. */
 	now += 2 * REPLAY_LANE_IDLE;
-	miss(m, 60, (REPLAY_CHUNKS + 1) * REPLAY_ENTRIES, &now);
+	miss(m, 100 + REPLAY_LANES - 1, 1, &now);
+	assert_int_equal(lanes_of(100 + REPLAY_LANES - 1), 1);
+	miss(m, 60, REPLAY_CHUNKS * REPLAY_ENTRIES, &now);
+	assert_int_equal(lanes_of(60), REPLAY_LANES - 1);
+	now += 2 * REPLAY_LANE_IDLE;
+	miss(m, 60, 2 * REPLAY_LANE_CHUNKS * REPLAY_ENTRIES, &now);
 	assert_int_equal(lanes_of(60), REPLAY_LANES);
+	memory_free(m);
+}
+
+static uint64_t parts_of(uint64_t owner)
+{
+	uint64_t parts = 0;
+
+	for (uint32_t i = 0; i < REPLAY_LANES; i++)
+		if (replay_lanes_at(i)->tenant == owner + 1)
+			parts |= 1ULL << replay_part(i);
+	return parts;
+}
+
+/* One with a fault every 2 s keeps all lanes that it has filled. */
+static void slow_cgroup_keeps_its_lanes(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	const uint32_t lane = REPLAY_LANE_CHUNKS * REPLAY_ENTRIES;
+	uint64_t now = 0, begun[3];
+
+	miss(m, 50, 2 * lane + 1, &now);
+	assert_int_equal(lanes_of(50), 3);
+	for (uint32_t i = 0; i < 3; i++)
+		begun[i] = replay_lanes_at(i)->begun;
+	for (uint32_t second = 0; second < 200; second += 2) {
+		miss(m, 60, lane, &now);
+		now += 2000000000;
+		miss(m, 50, 1, &now);
+		assert_int_equal(lanes_of(50), 3);
+	}
+	assert_int_equal(lanes_of(60), REPLAY_LANES - 3);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(replay_lanes_at(i)->begun, begun[i]);
+	memory_free(m);
+}
+
+/* How many lanes' pages each part of the index has, of those that a cgroup uses. */
+static void parts_used(uint64_t owner, uint32_t used[REPLAY_LANES])
+{
+	memset(used, 0, REPLAY_LANES * sizeof(*used));
+	for (uint32_t i = 0; i < REPLAY_LANES; i++) {
+		uint32_t part = replay_choose_part(i, parts_of(owner), owner + 1);
+
+		if (part < REPLAY_LANES)
+			used[part]++;
+	}
+}
+
+/* A cgroup uses what is unused of the index or its own, and no part of its own is overloaded. */
+static void index_is_shared_as_the_lanes(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	const uint32_t lane = REPLAY_LANE_CHUNKS * REPLAY_ENTRIES;
+	uint32_t used[2][REPLAY_LANES];
+	uint64_t now = 0;
+
+	miss(m, 50, 1, &now);
+	parts_used(50, used[0]);
+	for (uint32_t i = 0; i < REPLAY_LANES; i++)
+		assert_int_equal(used[0][i], 1);
+	miss(m, 50, REPLAY_LANES * lane, &now);
+	for (uint32_t n = 0; n < 2 * REPLAY_LANES; n++) {
+		miss(m, 50, lane, &now);
+		miss(m, 60, lane, &now);
+		parts_used(50, used[0]);
+		parts_used(60, used[1]);
+		for (uint32_t i = 0; i < REPLAY_LANES; i++)
+			assert_false(used[0][i] && used[1][i]);
+	}
+	for (uint32_t i = 0; i < REPLAY_LANES; i++) {
+		assert_in_range(used[0][i] + used[1][i], 1, 4);
+		assert_true((parts_of(50) | parts_of(60)) >> i & 1);
+	}
+	/* One without a lane has no part of it. */
+	parts_used(70, used[0]);
+	for (uint32_t i = 0; i < REPLAY_LANES; i++)
+		assert_int_equal(used[0][i], 0);
+	memory_free(m);
+}
+
+#define LOOP 5000       /* pages that each of many cgroups repeats */
+
+/* Each of processes from..to-1 visits its pages once, in turns; sets the coverage of each. */
+static void turns(struct memory *m, uint32_t **order, uint32_t from, uint32_t to, double *coverage)
+{
+	uint64_t *hits = calloc(to, sizeof(*hits)), *faults = calloc(to, sizeof(*faults));
+
+	for (uint32_t i = 0; i < LOOP; i++)
+		for (uint32_t p = from; p < to; p++) {
+			memory_count_anew(m);
+			memory_visit(m, p, 0, order[p][i]);
+			hits[p] += m->count.hits;
+			faults[p] += m->count.hits + m->count.late + m->count.misses;
+		}
+	for (uint32_t p = from; p < to; p++)
+		coverage[p] = (double)hits[p] / faults[p];
+	free(hits);
+	free(faults);
+}
+
+static void assert_all_follow(const char *what, const double *coverage, uint32_t from, uint32_t to)
+{
+	double least = 1;
+
+	for (uint32_t p = from; p < to; p++)
+		if (coverage[p] < least)
+			least = coverage[p];
+	print_message("%-24s least coverage %.4f\n", what, least);
+	assert_true(least > 0.9);
+}
+
+/* Each process repeats a permutation of its own, in a cgroup of its own. */
+static struct memory *many_cgroups(uint32_t n, uint32_t **order)
+{
+	struct memory *m = memory_new(&replay_policy, n, LOOP, n * (LOOP / 4));
+	uint64_t seed = 7;
+
+	m->apart = 1;
+	for (uint32_t p = 0; p < n; p++)
+		order[p] = memory_permutation(LOOP, &seed);
+	return m;
+}
+
+static void free_many(struct memory *m, uint32_t **order)
+{
+	for (uint32_t p = 0; p < m->processes; p++)
+		free(order[p]);
+	memory_free(m);
+}
+
+/* Nine: the cgroups numbered 1 and 9 are equal modulo eight. */
+static void several_cgroups(void **unused)
+{
+	double coverage[9];
+	uint32_t *order[9];
+	struct memory *m = many_cgroups(9, order);
+
+	for (int pass = 1; pass <= 5; pass++) {
+		turns(m, order, 0, 9, coverage);
+		if (pass >= 3)
+			assert_all_follow("nine cgroups", coverage, 0, 9);
+	}
+	free_many(m, order);
+}
+
+/* Eight that have learned, and others that come later: the eight still follow, and soon all. */
+static void many_more_cgroups(void **unused)
+{
+	double coverage[REPLAY_LANES];
+	uint32_t *order[REPLAY_LANES];
+	struct memory *m = many_cgroups(REPLAY_LANES, order);
+
+	for (int pass = 1; pass <= 2; pass++)
+		turns(m, order, 0, 8, coverage);
+	for (int pass = 1; pass <= 4; pass++) {
+		turns(m, order, 0, REPLAY_LANES, coverage);
+		assert_all_follow("eight old ones", coverage, 0, 8);
+		if (pass >= 3)
+			assert_all_follow("all", coverage, 0, REPLAY_LANES);
+	}
+	free_many(m, order);
+}
+
+/* More cgroups than lanes, of which most miss all the time. */
+static void more_cgroups_than_lanes(void **unused)
+{
+	double coverage[8];
+	uint32_t *order[8];
+	struct memory *m = many_cgroups(8, order);
+
+	for (int pass = 1; pass <= 2; pass++)
+		turns(m, order, 0, 8, coverage);
+	for (int pass = 1; pass <= 3; pass++) {
+		uint64_t now = m->now * 1000;
+
+		for (uint64_t owner = 100; owner < 200; owner++)
+			miss(m, owner, 2 * REPLAY_LANE_CHUNKS * REPLAY_ENTRIES / 10, &now);
+		m->now = now / 1000;
+		turns(m, order, 0, 8, coverage);
+		assert_all_follow("beside 100 others", coverage, 0, 8);
+	}
+	for (uint64_t owner = 1; owner <= 8; owner++)
+		assert_int_equal(lanes_of(owner), 1);
+	assert_int_equal(lanes_of(199), 0);
+	free_many(m, order);
+}
+
+static void fault_of(struct memory *m, uint32_t tid, uint64_t owner, uint64_t now)
+{
+	struct ebb_policy_sim sim = { .params = m->sim[0].params };
+	struct ebb_fault f = { .vpn = 1 + now % 1000, .tgid = tid, .tid = tid, .exec = m->exec,
+			       .owner = owner, .time_ns = now };
+
+	m->policy->run(&sim, &f);
+}
+
+/* Walks three times, and before each @every-th visit @n threads of @cgroups others fault once. */
+static void walk_beside_threads(struct memory *m, const uint32_t *order, uint32_t every,
+				uint32_t first, uint32_t n, uint32_t cgroups)
+{
+	for (int pass = 1; pass <= 3; pass++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i++) {
+			for (uint32_t k = 0; k < n && !(i % every); k++)
+				fault_of(m, first + k, 100 + k % cgroups, m->now * 1000 + k);
+			memory_visit(m, 0, 0, order[i]);
+		}
+	}
+}
+
+/* Threads whose ids are equal modulo the size of the table, or more than it has entries. */
+static void threads_of_other_cgroups(void **unused)
+{
+	static const struct {
+		uint32_t every, first, n, cgroups;
+	} row[] = { { 50, 1 + REPLAY_THREADS, 1, 1 },
+		    { 1000, 2, 2 * REPLAY_THREADS, 1 },
+		    { 1000, 2, 2 * REPLAY_THREADS, REPLAY_WAYS - 1 } };
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+		walk_beside_threads(m, order, row[i].every, row[i].first, row[i].n, row[i].cgroups);
+		assert_follows("beside threads", m, 0.98, 0.98);
+		memory_free(m);
+	}
+	free(order);
+}
+
+static void threads_of_a_set(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	uint32_t id[8];
+	uint64_t now = 1;
+
+	for (uint32_t k = 0; k < 8; k++)
+		id[k] = 7 + k * REPLAY_THREADS;
+	/* One cgroup uses all of it; its new thread replaces its oldest. */
+	for (uint32_t k = 0; k < REPLAY_WAYS + 1; k++)
+		fault_of(m, id[k], 1, now++);
+	assert_null(thread_of(id[0]));
+	for (uint32_t k = 1; k < REPLAY_WAYS + 1; k++)
+		assert_non_null(thread_of(id[k]));
+	/* Other cgroups take equal shares of it, each from the one with most. */
+	fault_of(m, id[5], 2, now++);
+	fault_of(m, id[6], 2, now++);
+	assert_null(thread_of(id[1]));
+	assert_null(thread_of(id[2]));
+	fault_of(m, id[7], 2, now++);
+	assert_null(thread_of(id[5]));
+	assert_non_null(thread_of(id[3]));
+	assert_non_null(thread_of(id[4]));
+	fault_of(m, id[0], 3, now++);
+	fault_of(m, id[1], 4, now++);
+	assert_non_null(thread_of(id[0]));
+	assert_non_null(thread_of(id[1]));
+	assert_non_null(thread_of(id[4]));
+	assert_non_null(thread_of(id[7]));
+	/* A fifth one gets none until a thread has been idle. */
+	fault_of(m, id[2], 5, now++);
+	assert_null(thread_of(id[2]));
+	now += REPLAY_THREAD_IDLE;
+	fault_of(m, id[4], 1, now++);
+	fault_of(m, id[2], 5, now++);
+	assert_non_null(thread_of(id[2]));
+	assert_non_null(thread_of(id[4]));
+	/* A process that called exec has the entry that it had before. */
+	for (m->exec = 2; m->exec < 10; m->exec++)
+		fault_of(m, id[2], 5, now++);
+	assert_null(thread_of(id[2]));
+	assert_int_equal(replay_slots(replay_set(7), 6), 1);
 	memory_free(m);
 }
 
@@ -576,9 +865,9 @@ static void asks_in_the_address_space_only(void **unused)
 		m->policy->run(&m->sim[0], &f);
 	}
 	/* Three that come round are a loop like any other. */
-	assert_int_equal(replay_threads_at(1)->last, 1);
-	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END, REPLAY_MAP), 0);
-	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1, REPLAY_MAP));
+	assert_int_equal(thread_of(1)->last, 1);
+	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END, parts_of(0), 1), 0);
+	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1, parts_of(0), 1));
 	memory_free(m);
 }
 
@@ -606,6 +895,13 @@ int main(void)
 		cmocka_unit_test(futile_requests),
 		cmocka_unit_test(another_cgroup_that_misses),
 		cmocka_unit_test(lanes_are_shared_equally),
+		cmocka_unit_test(slow_cgroup_keeps_its_lanes),
+		cmocka_unit_test(index_is_shared_as_the_lanes),
+		cmocka_unit_test(several_cgroups),
+		cmocka_unit_test(many_more_cgroups),
+		cmocka_unit_test(more_cgroups_than_lanes),
+		cmocka_unit_test(threads_of_other_cgroups),
+		cmocka_unit_test(threads_of_a_set),
 		cmocka_unit_test(asks_in_the_address_space_only),
 	};
 
