@@ -80,7 +80,7 @@ static void serve(int fd)
 			break;
 		case FUSE_OPEN:
 			answer(fd, in->unique, 0, &opened, sizeof(opened));
-			opened.open_flags = FOPEN_DIRECT_IO;
+			opened.open_flags = FOPEN_DIRECT_IO | FOPEN_KEEP_CACHE;
 			break;
 		case FUSE_READ:
 			if (write(asked[1], "", 1) < 0)

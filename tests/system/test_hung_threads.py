@@ -127,7 +127,7 @@ def test_a_process_that_locks_its_memory_holds_up_no_other_cgroup(ebbd, device, 
     for group in locks, other:
         ebbctl("policy", "attach", "auto", group.path)
     program = locked_map(locks, 48)
-    scan = parts.Scan(cgroup=other, mib=48, passes=100000)
+    scan = parts.Scan(cgroup=other, mib=48, passes=1000)
 
     def other_goes_on():
         before = hits(locks), hits(other)
@@ -144,6 +144,7 @@ def test_a_process_that_locks_its_memory_holds_up_no_other_cgroup(ebbd, device, 
         scan.kill()
 
 
+@pytest.mark.long
 def test_offloading_does_not_wait_for_a_process_that_locks_its_memory(ebbd, device, cgroup, locked_map):
     locks, other = cgroup(), cgroup()
     program = locked_map(locks, 16)

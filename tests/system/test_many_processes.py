@@ -40,6 +40,7 @@ def child(s):
             turn += 1
         s.send(command)
 
+assert libc.mlockall(1 | 2) == 0 # its own misses would have pages beside its mappings requested
 children = []
 for _ in range({PROCESSES}):
     mine, its = socket.socketpair()
