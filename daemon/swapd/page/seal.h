@@ -11,7 +11,8 @@
  * never down, so no two sealings under one key have the same, whichever page
  * they are of and whichever thread or process does them.  It ends at
  * SEAL_MOST: a million pages a second take nine years to get there, and what can
- * be told from so many blocks under one key is bounded by 2^-17.
+ * be told from so many blocks under one key is bounded by 2^-17.  Only a snapshot of a virtual
+ * machine's memory, restored, would repeat counters.
  * Associated data: the device's number (64) and the page's (64).
  *
  * All that has to outlive a process that seals is one piece of memory without
