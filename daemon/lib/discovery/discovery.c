@@ -86,11 +86,14 @@ static int look_for_news(struct discovery *d, bool *news, struct error *e)
 		(donor_list_missing(&d->list) && !donor_list_frozen(&d->list));
 	if (*news)
 		return 0;
-	r = etcd_range(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
+	r = etcd_changed(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
 	if (r)
 		return r;
-	/* An older revision means another store. */
-	*news = p.n || p.count != d->count || p.revision < d->revision;
+	/*
+	 * Also a change to an invalid pair, or it would be reported for ever.  An older revision
+	 * means another store.
+	 */
+	*news = p.found || p.count != d->count || p.revision < d->revision;
 	etcd_pairs_free(&p);
 	return 0;
 }
@@ -185,14 +188,14 @@ static int read_all(struct discovery *d, struct error *e)
 {
 	struct donor_list fresh;
 	struct etcd_pairs p = { .n = 0 };
-	int bad, r = etcd_range(d->etcd, d->config.etcd.prefix, 0, &p, e);
+	int bad, r = etcd_range(d->etcd, d->config.etcd.prefix, &p, e);
 
 	if (r)
 		return r;
 	r = donor_list_from_pairs(&fresh, &p, d->config.etcd.prefix, &bad);
 	d->count = p.count;
 	d->revision = p.revision;
-	bad += (int)((p.count < ETCD_PAIRS_MAX ? p.count : ETCD_PAIRS_MAX) - p.n);
+	bad += p.found - p.n;
 	if (p.count > ETCD_PAIRS_MAX && !d->crowded)
 		log_warn("etcd: %lld keys below %s, only the first %d are used; use several prefixes",
 			 (long long)p.count, d->config.etcd.prefix, ETCD_PAIRS_MAX);
