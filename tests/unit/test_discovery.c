@@ -144,6 +144,23 @@ static void reload(struct discovery *d)
 	assert_int_equal(discovery_configure(d, &c, &e), 0);
 }
 
+/* A reload accepts what etcd has; if that is nothing, not what it has some time later. */
+static void a_reload_while_etcd_is_empty_accepts_nothing(void **unused)
+{
+	struct discovery *d = start(DONORS);
+
+	set(0, false);
+	expect(d, DONORS, DONORS, true);
+	reload(d);
+	expect(d, DONORS, DONORS, true);
+	/* They register again, one after the other. */
+	set(1, false);
+	expect(d, DONORS, DONORS - 1, true);
+	set(DONORS, false);
+	expect(d, DONORS, 0, false);
+	discovery_stop(&d);
+}
+
 static void a_reload_accepts_the_list(void **unused)
 {
 	struct discovery *d = start(DONORS);
@@ -191,6 +208,7 @@ static int remove_directory(void **directory)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_reload_while_etcd_is_empty_accepts_nothing),
 		cmocka_unit_test(a_reload_accepts_the_list),
 		cmocka_unit_test(invalid_pairs_are_read_once),
 	};

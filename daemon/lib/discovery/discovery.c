@@ -39,7 +39,7 @@ struct discovery {
 	bool failed_device;    /* a device failed in this round */
 	bool crowded;          /* etcd has more keys than ETCD_PAIRS_MAX */
 	bool frozen;           /* donor_list_frozen() at the last complete read */
-	bool adopt;            /* the next complete read replaces the list */
+	bool adopt;            /* the next complete read replaces the list, unless it is empty */
 	int bad;               /* invalid entries in etcd */
 	int nameless;          /* new donors whose host does not resolve (yet) */
 	int look_up;           /* index of the first one in the next round */
@@ -157,13 +157,18 @@ static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
 
 static void take_list(struct discovery *d, struct donor_list *fresh)
 {
+	/*
+	 * Only the first read, even if etcd is empty: a later one may have a part of the donors, as
+	 * they register again.
+	 */
+	bool adopt = d->adopt && fresh->n;
 	HOLD(&d->lock);
 
-	if (d->adopt && fresh->n) {
+	d->adopt = false;
+	if (adopt) {
 		d->untold |= !donor_list_same(&d->list, fresh);
 		donor_list_free(&d->list);
 		d->list = *fresh;
-		d->adopt = false;
 	} else {
 		d->untold |= donor_list_merge(&d->list, fresh, now_ns(),
 					      d->config.grace_ms * 1000000ull);

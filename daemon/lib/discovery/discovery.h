@@ -37,7 +37,7 @@ int discovery_start(struct discovery **out, struct donors_config *c, struct erro
 
 /*
  * Switches to configuration @c, whose contents it takes, without waiting.  The list is then what
- * etcd has, however many donors are missing there.
+ * etcd has, however many donors are missing there; if etcd has none, the list is frozen.
  */
 int discovery_configure(struct discovery *d, struct donors_config *c, struct error *e);
 
