@@ -231,6 +231,24 @@ def test_an_endpoint_that_is_no_etcd_is_passed_over(etcd, donor, borrower):
         liar.shutdown()
 
 
+def test_a_deleted_key_is_put_again(etcd, donor, borrower):
+    """Its lease lives on; borrowers list the donor throughout."""
+    a, b = donor(etcd.url), donor(etcd.url)
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a, b)
+    before = len(w.device.told)
+    etcd.delete(a.address)
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 5, "the donor to register again")
+    wait_for(lambda: not any(d["missing"] for d in w.known()["donors"]), 5, "the borrower to see it")
+    assert all(told == {a.address, b.address} for told in w.device.told[before:])
+    etcd.put(a.address, "{}")
+    wait_for(lambda: "two donors have one address" in a.log.read_text(), 5, "a word of the other value")
+    assert parts.control(a.socket, "status")["etcd"] == "trying"
+    etcd.delete(a.address)
+    wait_for(lambda: a.address in etcd.keys(), 5, "the donor to register again")
+    wait_for(lambda: parts.control(a.socket, "status")["etcd"] == "registered", 2, "its status")
+
+
 def test_large_values_hide_no_donor(etcd, donor, borrower):
     """A pair that exceeds an answer's limit is skipped; the others are read as ever."""
     a = donor(etcd.url)

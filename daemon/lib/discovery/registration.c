@@ -34,13 +34,18 @@ static void set_state(struct registration *r, enum registration_state s, const s
 	snprintf(r->cause, sizeof(r->cause), "%.255s", e ? e->text : "");
 }
 
-/* Renews the lease, or takes a lease and puts the key. */
+/*
+ * Renews the lease, or takes a lease; puts the key if it is absent: something may delete or
+ * overwrite it while the lease lives.
+ */
 static int refresh(struct registration *r, struct error *e)
 {
 	int s;
 
 	if (r->lease) {
 		s = etcd_keep_alive(r->etcd, r->lease, e);
+		if (!s)
+			return etcd_claim(r->etcd, r->key, r->value, r->lease, e);
 		if (s != -ESTALE)
 			return s;
 		log_info("etcd: lease expired; registering again");
