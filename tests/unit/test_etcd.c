@@ -2,19 +2,23 @@
 /* The client of etcd, with servers that the test plays. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/json.h"
 #include "lib/discovery/etcd.h"
 
@@ -420,6 +424,49 @@ static void old_tokens_are_renewed(void **unused)
 	unlink(file);
 }
 
+/* --- the end ------------------------------------------------------------------------ */
+
+static atomic_bool silent; /* the name server */
+
+/* Ends after 8 s at most, or the test would not end without what it tests. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+		struct addrinfo **out)
+{
+	const struct timespec moment = { .tv_nsec = 10000000 };
+
+	for (int i = 0; i < 800 && atomic_load(&silent); i++)
+		nanosleep(&moment, NULL);
+	return EAI_NONAME;
+}
+
+static void *interrupt(void *t)
+{
+	const struct timespec moment = { .tv_nsec = 200000000 };
+
+	nanosleep(&moment, NULL);
+	etcd_interrupt(t);
+	return NULL;
+}
+
+/* libcurl looks about each second. */
+static void an_interrupt_waits_for_no_name(void **unused)
+{
+	struct etcd_config c = config_of("https://slow.test:1");
+	struct etcd *t = open_etcd(&c);
+	struct error e = { 0 };
+	pthread_t thread;
+	uint64_t began = now_ns();
+	int64_t id;
+
+	atomic_store(&silent, true);
+	assert_int_equal(pthread_create(&thread, NULL, interrupt, t), 0);
+	assert_int_equal(etcd_grant(t, 10, &id, &e), -ECANCELED);
+	pthread_join(thread, NULL);
+	etcd_close(&t);
+	assert_true(now_ns() - began < 5000000000ull);
+	atomic_store(&silent, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -427,6 +474,7 @@ int main(void)
 		cmocka_unit_test(the_next_endpoint_is_etcd),
 		cmocka_unit_test(no_endpoint_is_etcd),
 		cmocka_unit_test(old_tokens_are_renewed),
+		cmocka_unit_test(an_interrupt_waits_for_no_name),
 	};
 
 	etcd_global_init();

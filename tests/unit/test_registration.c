@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/lock.h"
 #include "lib/discovery/registration.h"
 
@@ -21,7 +22,8 @@ static struct {
 	pthread_mutex_t lock;
 	int64_t leases, holder; /* last lease given; lease of the key, 0 = none, -1 = absent */
 	int alive, revoked;     /* calls */
-	bool interrupted;
+	bool silent;            /* calls last until .over, whatever interrupts them */
+	bool interrupted, over;
 } fake = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void pause_ms(int ms)
@@ -57,8 +59,17 @@ int etcd_grant(struct etcd *t, uint32_t ttl_s, int64_t *lease, struct error *e)
 	return 0;
 }
 
+static bool is_silent(void)
+{
+	HOLD(&fake.lock);
+
+	return fake.silent && !fake.over;
+}
+
 int etcd_keep_alive(struct etcd *t, int64_t lease, struct error *e)
 {
+	while (is_silent())
+		pause_ms(10);
 	HOLD(&fake.lock);
 
 	fake.alive++;
@@ -100,7 +111,7 @@ static struct registration *start(void)
 
 	fake.leases = fake.alive = fake.revoked = 0;
 	fake.holder = -1;
-	fake.interrupted = false;
+	fake.silent = fake.interrupted = fake.over = false;
 	etcd_config_defaults(&c);
 	assert_int_equal(registration_start(&r, &c, &donor, &e), 0);
 	return r;
@@ -158,11 +169,38 @@ static void an_overwritten_key_is_reported(void **unused)
 	registration_stop(&r);
 }
 
+/* The donor ends although a call does not. */
+static void a_silent_server_delays_the_end_by_seconds(void **unused)
+{
+	static struct registration *kept; /* by its thread: no leak */
+	struct registration *r = kept = start();
+	uint64_t began;
+
+	expect(r, REGISTRATION_THERE, 1);
+	pthread_mutex_lock(&fake.lock);
+	fake.silent = true;
+	pthread_mutex_unlock(&fake.lock);
+	registration_return(r);
+	pause_ms(100);
+	began = now_ns();
+	registration_stop(&r);
+	assert_null(r);
+	assert_non_null(kept);
+	assert_true(fake.interrupted);
+	assert_true(now_ns() - began <
+		    (REGISTRATION_STOP_MS + THREAD_END_MS + 2000) * 1000000ull);
+	pthread_mutex_lock(&fake.lock);
+	fake.over = true;
+	pthread_mutex_unlock(&fake.lock);
+	pause_ms(100);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_deleted_key_is_put_again),
 		cmocka_unit_test(an_overwritten_key_is_reported),
+		cmocka_unit_test(a_silent_server_delays_the_end_by_seconds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -440,7 +440,12 @@ void discovery_stop(struct discovery **p)
 		etcd_interrupt(d->etcd);
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
-	pthread_join(d->thread, NULL);
+	*p = NULL;
+	/* A thread that resolves a name cannot be interrupted; it keeps what it uses. */
+	if (!thread_end(d->thread, DISCOVERY_STOP_MS)) {
+		pthread_detach(d->thread);
+		return;
+	}
 	etcd_close(&d->etcd);
 	etcd_close(&d->next_etcd);
 	if (d->next)
@@ -451,5 +456,4 @@ void discovery_stop(struct discovery **p)
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
-	*p = NULL;
 }

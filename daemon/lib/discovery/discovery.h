@@ -15,6 +15,8 @@
 #include "etcd.h"
 
 #define DISCOVERY_PERIOD_MS 2000
+/* Interrupted calls take 1 s, and so does resolving names; a device may be told meanwhile. */
+#define DISCOVERY_STOP_MS 5000
 /* Time that etcd, while it answers, must lack a donor before it is no longer listed. */
 #define DISCOVERY_GRACE_MS 60000
 
@@ -54,6 +56,10 @@ struct json_object *discovery_json(struct discovery *d);
 /* Returns "known" and "missing", the numbers of donors, and "frozen". */
 struct json_object *discovery_summary(struct discovery *d);
 
+/*
+ * Ends the thread within DISCOVERY_STOP_MS.  For a process that ends: a thread that cannot be
+ * interrupted, because it resolves a name, stays, with what it uses.
+ */
 void discovery_stop(struct discovery **p);
 
 #endif

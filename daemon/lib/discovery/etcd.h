@@ -47,7 +47,10 @@ void etcd_global_init(void);
 int etcd_open(struct etcd **out, const struct etcd_config *c, struct error *e);
 void etcd_close(struct etcd **p);
 
-/* Fails all calls in flight and all later ones with -ECANCELED; any thread may call it. */
+/*
+ * Fails all calls in flight and all later ones with -ECANCELED; any thread may call it.  For a
+ * process that ends: a thread that resolves a name may stay.
+ */
 void etcd_interrupt(struct etcd *t);
 
 /*

@@ -8,7 +8,6 @@
 #include "lib/base/lock.h"
 #include "lib/base/log.h"
 #include "registration.h"
-#include "thread.h"
 
 struct registration {
 	struct etcd *etcd;
@@ -191,10 +190,19 @@ void registration_stop(struct registration **p)
 	r->ending = true;
 	pthread_cond_signal(&r->wake);
 	pthread_mutex_unlock(&r->lock);
-	pthread_join(r->thread, NULL);
+	*p = NULL;
+	/* First without an interrupt, which would also fail the call that revokes the lease. */
+	if (!thread_end(r->thread, REGISTRATION_STOP_MS)) {
+		etcd_interrupt(r->etcd);
+		if (!thread_end(r->thread, THREAD_END_MS)) {
+			log_warn("etcd: a name is still being resolved; the registration expires in %d s",
+				 REGISTRATION_TTL_S);
+			pthread_detach(r->thread);
+			return;
+		}
+	}
 	etcd_close(&r->etcd);
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
-	*p = NULL;
 }
