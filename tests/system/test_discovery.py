@@ -218,6 +218,55 @@ def test_the_second_endpoint_answers(etcd, donor, borrower):
     w.device.knows(a)
 
 
+def test_an_endpoint_that_is_no_etcd_is_passed_over(etcd, donor, borrower):
+    """JSON that is not etcd's: the next endpoint is asked."""
+    liar = Liar(say(b"{}"))
+    try:
+        a = donor(liar.url, "--etcd", etcd.url)
+        w = borrower(f"etcd = {liar.url}, {etcd.url}")
+        w.device.knows(a)
+        w.stop()
+        a.stop()
+    finally:
+        liar.shutdown()
+
+
+def test_a_deleted_key_is_put_again(etcd, donor, borrower):
+    """Its lease lives on; borrowers list the donor throughout."""
+    a, b = donor(etcd.url), donor(etcd.url)
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a, b)
+    before = len(w.device.told)
+    etcd.delete(a.address)
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 5, "the donor to register again")
+    wait_for(lambda: not any(d["missing"] for d in w.known()["donors"]), 5, "the borrower to see it")
+    assert all(told == {a.address, b.address} for told in w.device.told[before:])
+    etcd.put(a.address, "{}")
+    wait_for(lambda: "two donors have one address" in a.log.read_text(), 5, "a word of the other value")
+    assert parts.control(a.socket, "status")["etcd"] == "trying"
+    etcd.delete(a.address)
+    wait_for(lambda: a.address in etcd.keys(), 5, "the donor to register again")
+    wait_for(lambda: parts.control(a.socket, "status")["etcd"] == "registered", 2, "its status")
+
+
+def test_large_values_hide_no_donor(etcd, donor, borrower):
+    """A pair that exceeds an answer's limit is skipped; the others are read as ever."""
+    a = donor(etcd.url)
+    for key, size in {"10.0.0.1:1": 600, "127.0.0.0:1": 400, "127.0.0.0:2": 400, "zzz:1": 600}.items():
+        etcd.put(key, "x" * (size << 10))
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a)
+    wait_for(lambda: "4 keys" in w.log.read_text(), 5, "a word of them")
+    # Also if they come, or change, later.
+    etcd.put("127.0.0.0:3", "x" * (600 << 10))
+    b = donor(etcd.url)
+    w.device.knows(a, b)
+    etcd.put("10.0.0.1:1", "y" * (600 << 10))
+    c = donor(etcd.url)
+    w.device.knows(a, b, c)
+    assert w.known()["error"] is None and "larger than" not in w.log.read_text()
+
+
 def test_two_donors_with_one_address(etcd, donor):
     a = donor(etcd.url)
     wait_for(lambda: a.address in etcd.keys(), 5, "the donor in etcd")

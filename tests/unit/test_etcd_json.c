@@ -25,10 +25,13 @@ static void requests(void **unused)
 	expect_text(etcd_grant_text(10), "{\"TTL\":\"10\"}");
 	expect_text(etcd_lease_text(INT64_MAX), "{\"ID\":\"9223372036854775807\"}");
 	/* "/a/" up to, and without, "/a0" */
-	expect_text(etcd_range_text("/a/", 0),
-		    "{\"key\":\"L2Ev\",\"range_end\":\"L2Ew\",\"limit\":\"1024\"}");
-	expect_text(etcd_range_text("/a/", 41),
-		    "{\"key\":\"L2Ev\",\"range_end\":\"L2Ew\",\"limit\":\"1024\",\"min_mod_revision\":\"42\"}");
+	expect_text(etcd_range_text(&(struct etcd_query){ .prefix = "/a/", .limit = 64 }),
+		    "{\"key\":\"L2Ev\",\"range_end\":\"L2Ew\",\"limit\":\"64\"}");
+	expect_text(etcd_range_text(&(struct etcd_query){ .prefix = "/a/", .from = "L2EvAA==",
+							  .limit = 1, .revision = 41,
+							  .keys_only = true }),
+		    "{\"key\":\"L2EvAA==\",\"range_end\":\"L2Ew\",\"limit\":\"1\","
+		    "\"min_mod_revision\":\"42\",\"keys_only\":true}");
 	expect_text(etcd_claim_text("k", "v", 7),
 		    "{\"compare\":[{\"key\":\"aw==\",\"target\":\"CREATE\",\"result\":\"EQUAL\",\"create_revision\":\"0\"}],"
 		    "\"success\":[{\"request_put\":{\"key\":\"aw==\",\"value\":\"dg==\",\"lease\":\"7\"}}],"
@@ -69,6 +72,8 @@ static void good_answers(void **unused)
 		  "\"count\":\"2\"}");
 	assert_int_equal(etcd_ranged(o, &p), 0);
 	assert_int_equal(p.n, 1); /* the second is none */
+	assert_int_equal(p.found, 2);
+	assert_null(p.next);
 	assert_int_equal(p.count, 2);
 	assert_int_equal(p.revision, 5);
 	assert_string_equal(p.v[0].key, "k");
@@ -76,6 +81,22 @@ static void good_answers(void **unused)
 	assert_int_equal(p.v[0].lease, 9);
 	etcd_pairs_free(&p);
 	json_object_put(o);
+
+	/* There is more: behind "k", "kk" and "kkk", by a NUL. */
+	for (int i = 0; i < 3; i++) {
+		static const char *const key[][2] = {
+			{ "aw==", "awA=" }, { "a2s=", "a2sA" }, { "a2tr", "a2trAA==" },
+		};
+		char text[256];
+
+		snprintf(text, sizeof(text), "{" HEADER ",\"kvs\":[{\"key\":\"%s\"}],\"more\":true,"
+			 "\"count\":\"2\"}", key[i][0]);
+		o = parse(text);
+		assert_int_equal(etcd_ranged(o, &p), 0);
+		assert_string_equal(p.next, key[i][1]);
+		etcd_pairs_free(&p);
+		json_object_put(o);
+	}
 
 	o = parse("{" HEADER "}"); /* nothing there */
 	assert_int_equal(etcd_ranged(o, &p), 0);

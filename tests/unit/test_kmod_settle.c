@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "lib/kmod/settle.h"
 
@@ -146,6 +147,18 @@ static void a_class_without_use_gets_no_session(void **state)
 	kmod_view_free(&v);
 }
 
+/* A process that reads a key leaves no core dump, in which the key would be. */
+static void a_key_is_in_no_core_dump(void **state)
+{
+	struct kmod_view v = begin();
+	uint32_t mapped;
+
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
+	assert_int_equal(settle(&v, &mapped), 1);
+	assert_int_equal(prctl(PR_GET_DUMPABLE), 0);
+	kmod_view_free(&v);
+}
+
 /* The command that removes the class ends the sessions that it sees, not one that is being made. */
 static void a_class_that_ends_meanwhile_keeps_no_session(void **state)
 {
@@ -203,6 +216,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_class_gets_its_donor_back),
 		cmocka_unit_test(a_class_without_use_gets_no_session),
+		cmocka_unit_test(a_key_is_in_no_core_dump),
 		cmocka_unit_test(a_class_that_ends_meanwhile_keeps_no_session),
 		cmocka_unit_test(a_class_that_ends_with_pages_and_donors_keeps_no_session),
 		cmocka_unit_test(pages_without_a_cgroup_are_replicated_again),

@@ -360,12 +360,83 @@ static void altered(void **state)
 	}
 }
 
+/* --- a channel that always has the next record ---------------------------------------- */
+
+enum { RECORD = 16384, ENDLESS = 1000 };
+
+static struct {
+	size_t at, received; /* in w->wire; in all */
+	int calls;
+} endless;
+
+static ssize_t receive_endless(void *channel, int fd, struct msghdr *m)
+{
+	struct world *w = channel;
+	size_t n = 0;
+
+	/* The end, or it would not be reached. */
+	if (++endless.calls > ENDLESS) {
+		errno = EAGAIN;
+		return -1;
+	}
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		for (size_t j = 0; j < m->msg_iov[i].iov_len; j++, n++) {
+			((uint8_t *)m->msg_iov[i].iov_base)[j] = w->wire[endless.at++];
+			endless.at %= w->length;
+		}
+	endless.received += n;
+	return (ssize_t)n;
+}
+
+static size_t always_pending(void *channel)
+{
+	return RECORD;
+}
+
+static int ping_arrived(void *data, const struct wire_frame *frame, void **payload)
+{
+	*payload = NULL;
+	return 0;
+}
+
+static int ping_finished(void *data, const struct wire_frame *frame)
+{
+	return 0;
+}
+
+/* However fast the peer sends, one call ends after its budget and a record. */
+static void a_fast_peer_ends_no_budget(void **state)
+{
+	static const struct stream_io always = { .receive = receive_endless, .send = keep_sent,
+						 .pending = always_pending };
+	static const struct stream_rx_ops pings = { ping_arrived, ping_finished, NULL };
+	const struct wire_frame ping = { .op = WIRE_PING };
+	const size_t budget = 65536;
+	struct world *w = *state;
+
+	begin(w, 0);
+	w->rx.side = WIRE_AT_DONOR;
+	assert_int_equal(stream_push(&w->tx, &ping, NULL, 0), 0);
+	assert_int_equal(stream_flush(&w->tx, -1, NULL, NULL), 0);
+	w->rx.io = &always;
+	memset(&endless, 0, sizeof(endless));
+	for (int i = 0; i < 4; i++) {
+		size_t before = endless.received;
+
+		assert_int_equal(stream_receive(&w->rx, -1, budget, &pings, w), 1);
+		assert_in_range(endless.received - before, budget,
+				budget + STREAM_RX_BUFFER + RECORD);
+	}
+	assert_true(endless.calls < ENDLESS);
+	w->rx.side = WIRE_AT_BORROWER;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_call), cmocka_unit_test(acknowledgements),
 		cmocka_unit_test(refusals), cmocka_unit_test(other_replies),
-		cmocka_unit_test(altered),
+		cmocka_unit_test(altered), cmocka_unit_test(a_fast_peer_ends_no_budget),
 	};
 
 	return cmocka_run_group_tests_name("stream", tests, setup, teardown);

@@ -39,7 +39,7 @@ struct discovery {
 	bool failed_device;    /* a device failed in this round */
 	bool crowded;          /* etcd has more keys than ETCD_PAIRS_MAX */
 	bool frozen;           /* donor_list_frozen() at the last complete read */
-	bool adopt;            /* the next complete read replaces the list */
+	bool adopt;            /* the next complete read replaces the list, unless it is empty */
 	int bad;               /* invalid entries in etcd */
 	int nameless;          /* new donors whose host does not resolve (yet) */
 	int look_up;           /* index of the first one in the next round */
@@ -86,11 +86,14 @@ static int look_for_news(struct discovery *d, bool *news, struct error *e)
 		(donor_list_missing(&d->list) && !donor_list_frozen(&d->list));
 	if (*news)
 		return 0;
-	r = etcd_range(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
+	r = etcd_changed(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
 	if (r)
 		return r;
-	/* An older revision means another store. */
-	*news = p.n || p.count != d->count || p.revision < d->revision;
+	/*
+	 * Also a change to an invalid pair, or it would be reported for ever.  An older revision
+	 * means another store.
+	 */
+	*news = p.found || p.count != d->count || p.revision < d->revision;
 	etcd_pairs_free(&p);
 	return 0;
 }
@@ -154,13 +157,18 @@ static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
 
 static void take_list(struct discovery *d, struct donor_list *fresh)
 {
+	/*
+	 * Only the first read, even if etcd is empty: a later one may have a part of the donors, as
+	 * they register again.
+	 */
+	bool adopt = d->adopt && fresh->n;
 	HOLD(&d->lock);
 
-	if (d->adopt && fresh->n) {
+	d->adopt = false;
+	if (adopt) {
 		d->untold |= !donor_list_same(&d->list, fresh);
 		donor_list_free(&d->list);
 		d->list = *fresh;
-		d->adopt = false;
 	} else {
 		d->untold |= donor_list_merge(&d->list, fresh, now_ns(),
 					      d->config.grace_ms * 1000000ull);
@@ -185,14 +193,14 @@ static int read_all(struct discovery *d, struct error *e)
 {
 	struct donor_list fresh;
 	struct etcd_pairs p = { .n = 0 };
-	int bad, r = etcd_range(d->etcd, d->config.etcd.prefix, 0, &p, e);
+	int bad, r = etcd_range(d->etcd, d->config.etcd.prefix, &p, e);
 
 	if (r)
 		return r;
 	r = donor_list_from_pairs(&fresh, &p, d->config.etcd.prefix, &bad);
 	d->count = p.count;
 	d->revision = p.revision;
-	bad += (int)((p.count < ETCD_PAIRS_MAX ? p.count : ETCD_PAIRS_MAX) - p.n);
+	bad += p.found - p.n;
 	if (p.count > ETCD_PAIRS_MAX && !d->crowded)
 		log_warn("etcd: %lld keys below %s, only the first %d are used; use several prefixes",
 			 (long long)p.count, d->config.etcd.prefix, ETCD_PAIRS_MAX);
@@ -432,7 +440,12 @@ void discovery_stop(struct discovery **p)
 		etcd_interrupt(d->etcd);
 	pthread_cond_signal(&d->wake);
 	pthread_mutex_unlock(&d->lock);
-	pthread_join(d->thread, NULL);
+	*p = NULL;
+	/* A thread that resolves a name cannot be interrupted; it keeps what it uses. */
+	if (!thread_end(d->thread, DISCOVERY_STOP_MS)) {
+		pthread_detach(d->thread);
+		return;
+	}
 	etcd_close(&d->etcd);
 	etcd_close(&d->next_etcd);
 	if (d->next)
@@ -443,5 +456,4 @@ void discovery_stop(struct discovery **p)
 	pthread_cond_destroy(&d->wake);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
-	*p = NULL;
 }

@@ -15,6 +15,8 @@
 #include "etcd.h"
 
 #define DISCOVERY_PERIOD_MS 2000
+/* Interrupted calls take 1 s, and so does resolving names; a device may be told meanwhile. */
+#define DISCOVERY_STOP_MS 5000
 /* Time that etcd, while it answers, must lack a donor before it is no longer listed. */
 #define DISCOVERY_GRACE_MS 60000
 
@@ -37,7 +39,7 @@ int discovery_start(struct discovery **out, struct donors_config *c, struct erro
 
 /*
  * Switches to configuration @c, whose contents it takes, without waiting.  The list is then what
- * etcd has, however many donors are missing there.
+ * etcd has, however many donors are missing there; if etcd has none, the list is frozen.
  */
 int discovery_configure(struct discovery *d, struct donors_config *c, struct error *e);
 
@@ -54,6 +56,10 @@ struct json_object *discovery_json(struct discovery *d);
 /* Returns "known" and "missing", the numbers of donors, and "frozen". */
 struct json_object *discovery_summary(struct discovery *d);
 
+/*
+ * Ends the thread within DISCOVERY_STOP_MS.  For a process that ends: a thread that cannot be
+ * interrupted, because it resolves a name, stays, with what it uses.
+ */
 void discovery_stop(struct discovery **p);
 
 #endif

@@ -12,14 +12,15 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 
-#define TOKEN_MAX 512
+/* Pairs requested at once: 240 KiB at most if all are donors'. */
+#define ETCD_PAGE 128
 
 struct etcd {
 	struct etcd_config config;
 	CURL *curl;
 	struct curl_slist *headers;
 	int endpoint;        /* the one that last answered */
-	char token[TOKEN_MAX]; /* of the user; "" = none */
+	char token[ETCD_TOKEN_MAX + 1]; /* of the user; "" = none */
 	char *answer;        /* ETCD_ANSWER_MAX + 1 bytes */
 	size_t length;
 	char cause[CURL_ERROR_SIZE];
@@ -48,13 +49,24 @@ static size_t take(char *data, size_t size, size_t n, void *to)
 
 static int look(void *data, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
-	return atomic_load(&((struct etcd *)data)->interrupted);
+	struct etcd *t = data;
+
+	if (!atomic_load(&t->interrupted))
+		return 0;
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/*
+	 * The process ends: do not wait for a name that is being resolved.  Only here, because each
+	 * such name leaves a thread behind.
+	 */
+	curl_easy_setopt(t->curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
+	return 1;
 }
 
 static int set_headers(struct etcd *t)
 {
 	struct curl_slist *more, *list = curl_slist_append(NULL, "Content-Type: application/json");
-	char line[TOKEN_MAX + 32];
+	char line[ETCD_TOKEN_MAX + 32];
 
 	if (list && *t->token) {
 		snprintf(line, sizeof(line), "Authorization: %s", t->token);
@@ -138,7 +150,7 @@ static int unreachable(struct etcd *t, const char *url, CURLcode c, struct error
 	if (c == CURLE_ABORTED_BY_CALLBACK)
 		return fail(e, ECANCELED, "etcd %s: cancelled", url);
 	if (c == CURLE_WRITE_ERROR || c == CURLE_FILESIZE_EXCEEDED)
-		return fail(e, EIO, "etcd %s: answer larger than %u KiB; check that it is etcd", url,
+		return fail(e, EFBIG, "etcd %s: answer larger than %u KiB; check that it is etcd, without large keys", url,
 			    ETCD_ANSWER_MAX >> 10);
 	return fail(e, EIO, "etcd %s: %s; check the URL, that etcd runs there, and its certificates",
 		    url, *t->cause ? t->cause : curl_easy_strerror(c));
@@ -154,7 +166,20 @@ static const char *reason(struct json_object *o, char *buf, size_t size)
 	return buf;
 }
 
-/* Calls one endpoint once.  -EACCES when it requires authentication. */
+/*
+ * Returns whether the server requires a token, or another one: "auth: revision in header is old"
+ * and "revision of auth store is old" reject one from before the last change of a user or role.
+ */
+static bool wants_token(struct json_object *o, long status)
+{
+	const char *text = json_text(o, "error", "");
+
+	/* 16 = UNAUTHENTICATED; without a token it may be 3 (INVALID_ARGUMENT) instead. */
+	return status == 401 || json_int(o, "code", 0) == 16 || strstr(text, "user name is empty") ||
+	       (strstr(text, "revision") && strstr(text, "old"));
+}
+
+/* Calls one endpoint once.  -EACCES when it requires authentication, or another token. */
 static int call_one(struct etcd *t, const char *path, const char *body,
 		    struct json_object **answer, struct error *e)
 {
@@ -180,12 +205,7 @@ static int call_one(struct etcd *t, const char *path, const char *body,
 		*answer = o;
 		return 0;
 	}
-	/*
-	 * 16 = UNAUTHENTICATED; a call without a token is 3 (INVALID_ARGUMENT), "user name is
-	 * empty"
-	 */
-	if (o && (status == 401 || json_int(o, "code", 0) == 16 ||
-		  strstr(json_text(o, "error", ""), "user name is empty")))
+	if (o && wants_token(o, status))
 		r = fail(e, EACCES, "etcd %s: authentication required (%s); give a user and a password file",
 			 url, reason(o, why, sizeof(why)));
 	else if (o)
@@ -231,101 +251,234 @@ static int authenticate(struct etcd *t, struct error *e)
 	return set_headers(t);
 }
 
-/* Calls the endpoint that answered last, then the others. */
-static int call(struct etcd *t, const char *path, char *text, struct json_object **answer,
-		struct error *e)
+struct request {
+	const char *path;
+	char *text;            /* owned by call(); NULL = no memory for it */
+	const char *expected;  /* of the answer, for an error: "its answer does not ..." */
+	/* Reads the answer: 0 or -errno, -EBADMSG if it is not etcd's. */
+	int (*parse)(struct json_object *answer, void *data);
+	void *data;
+	bool divisible;        /* the caller asks for less if the answer is too large (-EFBIG) */
+};
+
+static int call_and_parse(struct etcd *t, const struct request *q, struct error *e)
 {
-	_cleanup_free_ char *body = text;
+	_cleanup_json_ struct json_object *answer = NULL;
+	int r = call_one(t, q->path, q->text, &answer, e);
+
+	if (r)
+		return r;
+	r = q->parse(answer, q->data);
+	if (r == -EBADMSG)
+		return fail(e, EIO, "etcd %s: its answer does not %s; check that it is etcd 3.4 or later",
+			    t->config.endpoint[t->endpoint], q->expected);
+	return r == -ENOMEM ? fail(e, r, "etcd: out of memory") : r;
+}
+
+/* Calls one endpoint, at most twice: with a new token if the server rejects the one there is. */
+static int call_endpoint(struct etcd *t, const struct request *q, struct error *e)
+{
+	bool has_user = *t->config.user;
+	int r = has_user && !*t->token ? authenticate(t, e) : 0;
+
+	if (!r)
+		r = call_and_parse(t, q, e);
+	if (r != -EACCES || !has_user)
+		return r;
+	*e = (struct error){ 0 };
+	r = authenticate(t, e);
+	return r ? r : call_and_parse(t, q, e);
+}
+
+/* Another endpoint would not answer otherwise. */
+static bool is_final(const struct request *q, int r)
+{
+	return !r || r == -ESTALE || r == -EEXIST || r == -ENOMEM || r == -ECANCELED ||
+	       (r == -EFBIG && q->divisible);
+}
+
+/*
+ * Calls the endpoint that answered last, then the others.  -ESTALE and -EEXIST of @q->parse leave
+ * @e empty.
+ */
+static int call(struct etcd *t, struct request q, struct error *e)
+{
+	_cleanup_free_ char *text = q.text;
 	struct error first = { 0 };
 	int r = -EIO;
 
-	if (!body)
+	if (!text)
 		return fail(e, ENOMEM, "etcd: out of memory");
 	for (int i = 0; i < t->config.endpoints; i++) {
 		struct error inner = { 0 };
 
-		r = *t->config.user && !*t->token ? authenticate(t, &inner) : 0;
-		if (!r)
-			r = call_one(t, path, body, answer, &inner);
-		if (r == -EACCES && *t->config.user) {
-			inner = (struct error){ 0 };
-			r = authenticate(t, &inner);
-			if (!r)
-				r = call_one(t, path, body, answer, &inner);
-		}
-		if (!r)
-			return 0;
+		r = call_endpoint(t, &q, &inner);
+		if (is_final(&q, r))
+			return r && inner.code ? fail(e, r, "%s", inner.text) : r;
 		if (!first.code)
 			first = inner;
-		if (r == -ECANCELED)
-			break;
 		t->endpoint = (t->endpoint + 1) % t->config.endpoints;
 	}
-	return first.code ? fail(e, r, "%s", first.text) : r;
+	return fail(e, r, "%s", first.text);
 }
 
-static int not_etcd(struct etcd *t, int r, const char *what, struct error *e)
+static int parse_grant(struct json_object *answer, void *lease)
 {
-	return fail(e, r == -EBADMSG ? EIO : r, "etcd %s: its answer does not %s; check that it is etcd 3.4 or later",
-		    t->config.endpoint[t->endpoint], what);
+	uint32_t granted;
+
+	return etcd_granted(answer, lease, &granted);
 }
 
 int etcd_grant(struct etcd *t, uint32_t ttl_s, int64_t *lease, struct error *e)
 {
-	_cleanup_json_ struct json_object *answer = NULL;
-	uint32_t granted;
-	int r = call(t, "/v3/lease/grant", etcd_grant_text(ttl_s), &answer, e);
+	return call(t, (struct request){ .path = "/v3/lease/grant", .text = etcd_grant_text(ttl_s),
+					 .expected = "grant a lease", .parse = parse_grant,
+					 .data = lease }, e);
+}
 
-	if (r)
-		return r;
-	r = etcd_granted(answer, lease, &granted);
-	return r ? not_etcd(t, r, "grant a lease", e) : 0;
+static int parse_kept_alive(struct json_object *answer, void *unused)
+{
+	return etcd_kept_alive(answer);
 }
 
 int etcd_keep_alive(struct etcd *t, int64_t lease, struct error *e)
 {
-	_cleanup_json_ struct json_object *answer = NULL;
-	int r = call(t, "/v3/lease/keepalive", etcd_lease_text(lease), &answer, e);
+	int r = call(t, (struct request){ .path = "/v3/lease/keepalive",
+					  .text = etcd_lease_text(lease),
+					  .expected = "tell of the lease",
+					  .parse = parse_kept_alive }, e);
 
-	if (r)
-		return r;
-	r = etcd_kept_alive(answer);
-	if (r == -ESTALE)
-		return fail(e, ESTALE, "etcd %s: lease has expired",
-			    t->config.endpoint[t->endpoint]);
-	return r ? not_etcd(t, r, "tell of the lease", e) : 0;
+	return r == -ESTALE ? fail(e, r, "etcd %s: lease has expired",
+				   t->config.endpoint[t->endpoint]) : r;
+}
+
+static int parse_revoked(struct json_object *answer, void *unused)
+{
+	return etcd_revoked(answer);
 }
 
 int etcd_revoke(struct etcd *t, int64_t lease, struct error *e)
 {
-	_cleanup_json_ struct json_object *answer = NULL;
+	return call(t, (struct request){ .path = "/v3/lease/revoke", .text = etcd_lease_text(lease),
+					 .expected = "end the lease", .parse = parse_revoked }, e);
+}
 
-	return call(t, "/v3/lease/revoke", etcd_lease_text(lease), &answer, e);
+static int parse_claimed(struct json_object *answer, void *lease)
+{
+	return etcd_claimed(answer, *(int64_t *)lease);
 }
 
 int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease, struct error *e)
 {
-	_cleanup_json_ struct json_object *answer = NULL;
-	int r = call(t, "/v3/kv/txn", etcd_claim_text(key, value, lease), &answer, e);
+	int r = call(t, (struct request){ .path = "/v3/kv/txn",
+					  .text = etcd_claim_text(key, value, lease),
+					  .expected = "tell of the key", .parse = parse_claimed,
+					  .data = &lease }, e);
 
-	if (r)
-		return r;
-	r = etcd_claimed(answer, lease);
 	if (r == -EEXIST)
 		return fail(e, EEXIST,
 			    "etcd: %s is registered until its lease expires; if this persists, two donors have one address: correct --advertise of one",
 			    key);
-	return r ? not_etcd(t, r, "tell of the key", e) : 0;
+	return r;
 }
 
-int etcd_range(struct etcd *t, const char *prefix, int64_t revision, struct etcd_pairs *out,
-	       struct error *e)
+static int parse_pairs(struct json_object *answer, void *pairs)
 {
-	_cleanup_json_ struct json_object *answer = NULL;
-	int r = call(t, "/v3/kv/range", etcd_range_text(prefix, revision), &answer, e);
+	return etcd_ranged(answer, pairs);
+}
 
-	if (r)
+static int query(struct etcd *t, const struct etcd_query *q, struct etcd_pairs *out,
+		 struct error *e)
+{
+	return call(t, (struct request){ .path = "/v3/kv/range", .text = etcd_range_text(q),
+					 .expected = "list keys", .parse = parse_pairs,
+					 .data = out, .divisible = !q->keys_only }, e);
+}
+
+int etcd_changed(struct etcd *t, const char *prefix, int64_t revision, struct etcd_pairs *out,
+		 struct error *e)
+{
+	return query(t, &(struct etcd_query){ .prefix = prefix, .limit = 1, .revision = revision,
+					      .keys_only = true }, out, e);
+}
+
+/*
+ * Gets the page at @q, of fewer pairs while it does not fit.  A pair that does not fit alone is
+ * passed over: its key is a page without valid pairs.
+ */
+static int get_page(struct etcd *t, struct etcd_query *q, struct etcd_pairs *page,
+		    struct error *e)
+{
+	for (;;) {
+		struct etcd_query key = *q;
+		struct error inner = { 0 };
+		int endpoint = t->endpoint;
+		int r = query(t, q, page, &inner);
+
+		if (r != -EFBIG)
+			return r ? fail(e, r, "%s", inner.text) : 0;
+		if (q->limit > 1) {
+			q->limit /= 2;
+			continue;
+		}
+		key.keys_only = true;
+		r = query(t, &key, page, e);
+		if (r)
+			return r;
+		if (t->endpoint == endpoint) {
+			page->n = 0;
+			return 0;
+		}
+		/* The answer was no etcd's; another endpoint's may fit. */
+		etcd_pairs_free(page);
+		q->limit = ETCD_PAGE;
+	}
+}
+
+/* Adds @page, and empties it except for its ->next. */
+static void append(struct etcd_pairs *all, struct etcd_pairs *page)
+{
+	int room = ETCD_PAIRS_MAX - all->n, n = page->n < room ? page->n : room;
+
+	if (!all->revision) {
+		all->count = page->count;
+		all->revision = page->revision;
+	}
+	memcpy(all->v + all->n, page->v, (size_t)n * sizeof(*all->v));
+	all->n += n;
+	all->found += page->found;
+	if (all->found > ETCD_PAIRS_MAX)
+		all->found = ETCD_PAIRS_MAX;
+	free(page->v);
+	page->v = NULL;
+}
+
+int etcd_range(struct etcd *t, const char *prefix, struct etcd_pairs *out, struct error *e)
+{
+	struct etcd_pairs all = { .v = calloc(ETCD_PAIRS_MAX, sizeof(*all.v)) };
+	_cleanup_free_ char *from = NULL;
+	int r = all.v ? 0 : fail(e, ENOMEM, "etcd: out of memory"), limit = ETCD_PAGE;
+	bool more = true;
+
+	while (!r && more && all.found < ETCD_PAIRS_MAX) {
+		struct etcd_query q = { .prefix = prefix, .from = from, .limit = limit };
+		struct etcd_pairs page = { .n = 0 };
+
+		if (q.limit > ETCD_PAIRS_MAX - all.found)
+			q.limit = ETCD_PAIRS_MAX - all.found;
+		r = get_page(t, &q, &page, e);
+		if (r)
+			break;
+		append(&all, &page);
+		free(from);
+		from = page.next;
+		more = from;
+		limit = q.limit < ETCD_PAGE / 2 ? q.limit * 2 : ETCD_PAGE;
+	}
+	if (r) {
+		etcd_pairs_free(&all);
 		return r;
-	r = etcd_ranged(answer, out);
-	return r ? not_etcd(t, r, "list keys", e) : 0;
+	}
+	*out = all;
+	return 0;
 }

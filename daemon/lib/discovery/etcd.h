@@ -47,12 +47,15 @@ void etcd_global_init(void);
 int etcd_open(struct etcd **out, const struct etcd_config *c, struct error *e);
 void etcd_close(struct etcd **p);
 
-/* Fails all calls in flight and all later ones with -ECANCELED; any thread may call it. */
+/*
+ * Fails all calls in flight and all later ones with -ECANCELED; any thread may call it.  For a
+ * process that ends: a thread that resolves a name may stay.
+ */
 void etcd_interrupt(struct etcd *t);
 
 /*
  * All return 0 or -errno with endpoint, cause and remedy in @e; -EIO for a server that
- * is unreachable in time or sends an invalid answer.
+ * is unreachable in time or sends an invalid answer, -EFBIG for an answer that is too large.
  */
 int etcd_grant(struct etcd *t, uint32_t ttl_s, int64_t *lease, struct error *e);
 /* Returns -ESTALE if the lease has ended. */
@@ -62,10 +65,16 @@ int etcd_revoke(struct etcd *t, int64_t lease, struct error *e);
 /* Puts @key for as long as @lease lives; -EEXIST when another lease has it. */
 int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease, struct error *e);
 /*
- * Gets the pairs below @prefix that changed after @revision (0: all), and the number
- * of all pairs.  Fills @out, which must own nothing.
+ * Gets the number of all pairs below @prefix, and the key of one that changed after @revision.
+ * Fills @out, which must own nothing: found is 0 if none changed.
  */
-int etcd_range(struct etcd *t, const char *prefix, int64_t revision, struct etcd_pairs *out,
-	       struct error *e);
+int etcd_changed(struct etcd *t, const char *prefix, int64_t revision, struct etcd_pairs *out,
+		 struct error *e);
+/*
+ * Gets the pairs below @prefix, up to ETCD_PAIRS_MAX, by several calls; skips, as invalid, those of
+ * which one alone exceeds ETCD_ANSWER_MAX.  count and revision are those of the first call, so that
+ * etcd_changed() reports what changed meanwhile.  Fills @out, which must own nothing.
+ */
+int etcd_range(struct etcd *t, const char *prefix, struct etcd_pairs *out, struct error *e);
 
 #endif

@@ -18,6 +18,7 @@
 void etcd_pairs_free(struct etcd_pairs *p)
 {
 	free(p->v);
+	free(p->next);
 	*p = (struct etcd_pairs){ .n = 0 };
 }
 
@@ -68,20 +69,25 @@ char *etcd_lease_text(int64_t lease)
 	return text_of(o);
 }
 
-char *etcd_range_text(const char *prefix, int64_t revision)
+char *etcd_range_text(const struct etcd_query *q)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	char end[ETCD_KEY_MAX];
-	size_t n = strlen(prefix);
+	size_t n = strlen(q->prefix);
 
 	/* The range of a prefix ends at the prefix with its last byte incremented. */
-	memcpy(end, prefix, n);
+	memcpy(end, q->prefix, n);
 	end[n - 1]++;
-	add_bytes(o, "key", prefix);
+	if (q->from)
+		json_add_text(o, "key", q->from);
+	else
+		add_bytes(o, "key", q->prefix);
 	json_object_object_add(o, "range_end", base64_json(end, n));
-	add_int64(o, "limit", ETCD_PAIRS_MAX);
-	if (revision)
-		add_int64(o, "min_mod_revision", revision + 1);
+	add_int64(o, "limit", q->limit);
+	if (q->revision)
+		add_int64(o, "min_mod_revision", q->revision + 1);
+	if (q->keys_only)
+		json_add_bool(o, "keys_only", true);
 	return text_of(o);
 }
 
@@ -247,10 +253,30 @@ static int parse_pair(struct json_object *o, struct etcd_pair *pair)
 	return r ? r : get_int64(o, "lease", &pair->lease);
 }
 
+/* Returns base64 of the key that follows @pair's, of any length; NULL without memory or a key. */
+static char *key_behind(struct json_object *pair)
+{
+	const char *text = json_text(pair, "key", "");
+	size_t len = strlen(text);
+	_cleanup_free_ uint8_t *key = len ? malloc(len + 1) : NULL;
+	int n = key ? EVP_DecodeBlock(key, (const uint8_t *)text, (int)len) : -1;
+	char *next;
+
+	for (size_t i = len; n > 0 && i > len - 2 && text[i - 1] == '='; i--)
+		n--;
+	next = n > 0 ? malloc(BASE64_SIZE((size_t)n + 1)) : NULL;
+	if (!next)
+		return NULL;
+	key[n] = '\0';
+	EVP_EncodeBlock((uint8_t *)next, key, n + 1);
+	return next;
+}
+
 int etcd_ranged(struct json_object *answer, struct etcd_pairs *out)
 {
 	struct json_object *header = member(answer, "header", json_type_object);
 	struct json_object *kvs = member(answer, "kvs", json_type_array);
+	struct json_object *more = member(answer, "more", json_type_boolean);
 	struct etcd_pairs p = { .n = 0 };
 	size_t n = kvs ? json_object_array_length(kvs) : 0;
 
@@ -263,8 +289,21 @@ int etcd_ranged(struct json_object *answer, struct etcd_pairs *out)
 	/* Foreign keys below the prefix do not invalidate other pairs. */
 	for (size_t i = 0; i < n; i++)
 		p.n += parse_pair(json_object_array_get_idx(kvs, i), &p.v[p.n]) == 0;
+	p.found = (int)n;
+	if (more && json_object_get_boolean(more)) {
+		p.next = n ? key_behind(json_object_array_get_idx(kvs, n - 1)) : NULL;
+		if (!p.next) {
+			etcd_pairs_free(&p);
+			return -EBADMSG;
+		}
+	}
 	*out = p;
 	return 0;
+}
+
+int etcd_revoked(struct json_object *answer)
+{
+	return member(answer, "header", json_type_object) ? 0 : -EBADMSG;
 }
 
 int etcd_claimed(struct json_object *answer, int64_t lease)
@@ -291,5 +330,5 @@ const char *etcd_token(struct json_object *answer)
 	const char *token = json_text(answer, "token", NULL);
 
 	/* The token becomes part of a header line. */
-	return token && *token && strlen(token) < 512 && !strpbrk(token, "\r\n") ? token : NULL;
+	return token && *token && strlen(token) <= ETCD_TOKEN_MAX && !strpbrk(token, "\r\n") ? token : NULL;
 }

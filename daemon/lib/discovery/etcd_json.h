@@ -8,6 +8,7 @@
 #define EBB_ETCD_JSON_H
 
 #include <json-c/json.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lib/base/error.h"
@@ -16,6 +17,7 @@
 #define ETCD_PAIRS_MAX 1024
 #define ETCD_KEY_MAX 256             /* bytes, NUL included */
 #define ETCD_VALUE_MAX 1024
+#define ETCD_TOKEN_MAX 4096          /* bytes; JWTs with RSA signatures have about 600 */
 
 struct etcd_pair {
 	char key[ETCD_KEY_MAX], value[ETCD_VALUE_MAX]; /* NUL only at the end */
@@ -25,8 +27,19 @@ struct etcd_pair {
 struct etcd_pairs {
 	struct etcd_pair *v; /* owned */
 	int n;
+	int found;        /* number of pairs in the answer, invalid ones included */
 	int64_t count;    /* number of keys, even if only changed ones were requested */
 	int64_t revision; /* of the store */
+	char *next;       /* owned: base64 of the key to continue with; NULL = no more pairs */
+};
+
+/* A request for pairs whose keys begin with @prefix. */
+struct etcd_query {
+	const char *prefix;
+	const char *from;  /* etcd_pairs.next of the pairs before; NULL = from the first one on */
+	int limit;         /* pairs in the answer */
+	int64_t revision;  /* only pairs that changed after it; 0 = all */
+	bool keys_only;    /* values are empty */
 };
 
 void etcd_pairs_free(struct etcd_pairs *p);
@@ -34,8 +47,7 @@ void etcd_pairs_free(struct etcd_pairs *p);
 /* Return requests as text owned by the caller; NULL without memory. */
 char *etcd_grant_text(uint32_t ttl_s);
 char *etcd_lease_text(int64_t lease); /* keep alive, revoke */
-/* Requests every key that begins with @prefix and changed after @revision. */
-char *etcd_range_text(const char *prefix, int64_t revision);
+char *etcd_range_text(const struct etcd_query *q);
 /* Puts @key if it does not exist, else gets it. */
 char *etcd_claim_text(const char *key, const char *value, int64_t lease);
 char *etcd_authenticate_text(const char *user, const char *password);
@@ -55,6 +67,7 @@ int etcd_granted(struct json_object *answer, int64_t *lease, uint32_t *ttl_s);
 int etcd_kept_alive(struct json_object *answer);
 /* Fills @out, which must own nothing. */
 int etcd_ranged(struct json_object *answer, struct etcd_pairs *out);
+int etcd_revoked(struct json_object *answer);
 /* Returns -EEXIST when the key exists with another lease. */
 int etcd_claimed(struct json_object *answer, int64_t lease);
 /* Returns the token, a string of @answer, or NULL. */

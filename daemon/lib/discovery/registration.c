@@ -8,7 +8,6 @@
 #include "lib/base/lock.h"
 #include "lib/base/log.h"
 #include "registration.h"
-#include "thread.h"
 
 struct registration {
 	struct etcd *etcd;
@@ -34,13 +33,18 @@ static void set_state(struct registration *r, enum registration_state s, const s
 	snprintf(r->cause, sizeof(r->cause), "%.255s", e ? e->text : "");
 }
 
-/* Renews the lease, or takes a lease and puts the key. */
+/*
+ * Renews the lease, or takes a lease; puts the key if it is absent: something may delete or
+ * overwrite it while the lease lives.
+ */
 static int refresh(struct registration *r, struct error *e)
 {
 	int s;
 
 	if (r->lease) {
 		s = etcd_keep_alive(r->etcd, r->lease, e);
+		if (!s)
+			return etcd_claim(r->etcd, r->key, r->value, r->lease, e);
 		if (s != -ESTALE)
 			return s;
 		log_info("etcd: lease expired; registering again");
@@ -186,10 +190,19 @@ void registration_stop(struct registration **p)
 	r->ending = true;
 	pthread_cond_signal(&r->wake);
 	pthread_mutex_unlock(&r->lock);
-	pthread_join(r->thread, NULL);
+	*p = NULL;
+	/* First without an interrupt, which would also fail the call that revokes the lease. */
+	if (!thread_end(r->thread, REGISTRATION_STOP_MS)) {
+		etcd_interrupt(r->etcd);
+		if (!thread_end(r->thread, THREAD_END_MS)) {
+			log_warn("etcd: a name is still being resolved; the registration expires in %d s",
+				 REGISTRATION_TTL_S);
+			pthread_detach(r->thread);
+			return;
+		}
+	}
 	etcd_close(&r->etcd);
 	pthread_cond_destroy(&r->wake);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
-	*p = NULL;
 }

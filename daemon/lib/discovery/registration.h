@@ -9,10 +9,13 @@
 
 #include "donor_list.h"
 #include "etcd.h"
+#include "thread.h"
 
 /* Lease time, after which etcd removes a dead donor. */
 #define REGISTRATION_TTL_S 10
 #define REGISTRATION_PERIOD_S 3 /* interval of lease renewal and of retries */
+/* Time for calls in flight and the revocation when a donor stops; etcd usually needs 10 ms. */
+#define REGISTRATION_STOP_MS (2 * ETCD_CALL_MS)
 
 struct registration;
 
@@ -40,7 +43,9 @@ enum registration_state registration_state(struct registration *r, char *cause, 
 const char *registration_state_text(enum registration_state s);
 
 /*
- * Revokes the lease and ends the thread, within twice ETCD_CALL_MS for each endpoint.
+ * Revokes the lease and ends the thread, within REGISTRATION_STOP_MS and THREAD_END_MS.  For a
+ * process that ends: a thread that cannot be interrupted, because it resolves a name, stays, with
+ * what it uses.
  */
 void registration_stop(struct registration **p);
 

@@ -29,6 +29,13 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *data, struct err
 	return r ? fail(e, r, "thread: %s", strerror(r)) : 0;
 }
 
+bool thread_end(pthread_t thread, int ms)
+{
+	struct timespec t = clock_in_ms((uint32_t)ms);
+
+	return !pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &t);
+}
+
 void thread_cond_init(pthread_cond_t *c)
 {
 	pthread_condattr_t attr;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,9 +103,17 @@ uint64_t ublk_control_mark(const char *name)
 
 int ublk_control_check(struct ublk_control *c, uint32_t dev, const char *name, int timeout_ms)
 {
-	struct ublksrv_ctrl_dev_info info = { 0 };
-	int r = ublk_control_do(c, UBLK_U_CMD_GET_DEV_INFO, dev, &info, sizeof(info), 0,
-				timeout_ms);
+	struct ublksrv_ctrl_dev_info *info = calloc(1, sizeof(*info));
+	int r;
 
-	return r ? r : info.ublksrv_flags == ublk_control_mark(name) ? 0 : -ENODEV;
+	if (!info)
+		return -ENOMEM;
+	r = ublk_control_do(c, UBLK_U_CMD_GET_DEV_INFO, dev, info, sizeof(*info), 0, timeout_ms);
+	/* The command may still write there, even after the ring is closed: it stays allocated. */
+	if (r == -ETIME)
+		return r;
+	if (!r && info->ublksrv_flags != ublk_control_mark(name))
+		r = -ENODEV;
+	free(info);
+	return r;
 }

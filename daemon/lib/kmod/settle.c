@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "lib/base/clock.h"
 #include "lib/wire/key.h"
@@ -20,8 +21,11 @@ static int derive_key(const struct kmod_view *v, int donor, struct key *own, str
 {
 	char name[KEY_DONOR];
 	struct key k;
-	int r = key_load_own(&k, v->key_file, e);
+	int r;
 
+	/* Keeps keys, also those in messages to the module, out of core dumps. */
+	prctl(PR_SET_DUMPABLE, 0);
+	r = key_load_own(&k, v->key_file, e);
 	if (r)
 		return r;
 	if (strcmp(k.fingerprint, v->now.key))

@@ -70,6 +70,7 @@ void kmod_place(struct kmod_link *l, struct kmod_view *v, uint64_t budget,
 /*
  * Carries out one round: connects, disconnects ended sessions, maps, migrates, for about @budget
  * ns, at least one step.  A class with neither cgroups nor pages gets no sessions and no slabs.
+ * Reading a key ends core dumps of the process (PR_SET_DUMPABLE).
  * @round has the donors' refusals; an error is the module's own.
  */
 int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struct kmod_round *round,

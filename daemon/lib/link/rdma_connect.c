@@ -37,6 +37,11 @@
 /* State that links share, per RDMA device. */
 struct device {
 	struct ibv_context *verbs;
+	/*
+	 * A list that has @verbs.  It keeps the context valid after the device was removed, while
+	 * librdmacm would close one that no list and no rdma_cm_id has.
+	 */
+	struct ibv_context **list;
 	struct ibv_pd *pd;
 	struct ibv_mr *memory;
 	int reads; /* limit of READs in flight */
@@ -90,36 +95,123 @@ static int no_blocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* Returns the device of @verbs, set up at its first use; NULL with errno. */
-static const struct device *device_of(struct rdma_links *ls, struct ibv_context *verbs)
+static bool is_listed(struct ibv_context **list, const struct ibv_context *verbs)
 {
-	struct device *d = ls->devices;
-	struct ibv_device_attr attr;
+	for (; *list; list++)
+		if (*list == verbs)
+			return true;
+	return false;
+}
 
-	for (; d < ls->devices + ls->device_count; d++)
-		if (d->verbs == verbs)
-			return d;
-	if (ls->device_count == DEVICES) {
-		errno = ENOSPC;
-		return NULL;
+static bool is_used(const struct rdma_links *ls, const struct device *d)
+{
+	for (int i = 0; i < ls->count; i++)
+		if (ls->link[i].id && ls->link[i].id->verbs == d->verbs)
+			return true;
+	return false;
+}
+
+/* The list last: it may close the context. */
+static void forget(struct device *d)
+{
+	ibv_dereg_mr(d->memory);
+	ibv_dealloc_pd(d->pd);
+	rdma_free_devices(d->list);
+}
+
+/* Forgets devices that were removed, which @list lacks, once no link uses them. */
+static void forget_removed(struct rdma_links *ls, struct ibv_context **list)
+{
+	int n = 0;
+
+	for (int i = 0; i < ls->device_count; i++) {
+		struct device *d = &ls->devices[i];
+
+		if (is_listed(list, d->verbs) || is_used(ls, d))
+			ls->devices[n++] = *d;
+		else
+			forget(d);
 	}
+	ls->device_count = n;
+}
+
+/* Sets up @d, except for its list; returns false with errno. */
+static bool set_up(const struct rdma_links *ls, struct device *d, struct ibv_context *verbs)
+{
+	struct ibv_device_attr attr;
+	int error;
+
 	if (ibv_query_device(verbs, &attr))
-		return NULL;
+		return false;
+	d->verbs = verbs;
 	d->reads = attr.max_qp_init_rd_atom < READS_AT_ONCE ? attr.max_qp_init_rd_atom :
 		   READS_AT_ONCE;
 	d->pd = ibv_alloc_pd(verbs);
 	d->memory = d->pd ? ibv_reg_mr(d->pd, ls->memory, ls->size, IBV_ACCESS_LOCAL_WRITE) : NULL;
-	if (!d->memory) {
-		int error = errno;
+	if (d->memory)
+		return true;
+	error = errno;
+	if (d->pd)
+		ibv_dealloc_pd(d->pd);
+	errno = error;
+	return false;
+}
 
-		if (d->pd)
-			ibv_dealloc_pd(d->pd);
-		errno = error;
-		return NULL;
+/*
+ * Moves @verbs to the end of @list.  rdma_free_devices() (rdma-core 44 to 64) reads the rest of the
+ * list with a device that it has freed.
+ */
+static void put_last(struct ibv_context **list, struct ibv_context *verbs)
+{
+	struct ibv_context **own = NULL;
+
+	for (; *list; list++)
+		if (*list == verbs)
+			own = list;
+	if (own) {
+		*own = list[-1];
+		list[-1] = verbs;
 	}
-	d->verbs = verbs;
-	ls->device_count++;
-	return d;
+}
+
+/* Adds the device of @verbs, and owns @list; returns NULL with errno. */
+static const struct device *add_device(struct rdma_links *ls, struct ibv_context *verbs,
+				       struct ibv_context **list)
+{
+	struct device *d;
+	int error;
+
+	forget_removed(ls, list);
+	d = &ls->devices[ls->device_count];
+	errno = ENOSPC;
+	if (ls->device_count < DEVICES && set_up(ls, d, verbs)) {
+		put_last(list, verbs);
+		d->list = list;
+		ls->device_count++;
+		return d;
+	}
+	error = errno;
+	rdma_free_devices(list);
+	errno = error;
+	return NULL;
+}
+
+/* Returns the device of @verbs, set up at its first use; NULL with errno. */
+static const struct device *device_of(struct rdma_links *ls, struct ibv_context *verbs)
+{
+	struct ibv_context **list;
+
+	for (int i = 0; i < ls->device_count; i++)
+		if (ls->devices[i].verbs == verbs)
+			return &ls->devices[i];
+	list = rdma_get_devices(NULL);
+	if (list && is_listed(list, verbs))
+		return add_device(ls, verbs, list);
+	/* Removed meanwhile. */
+	if (list)
+		rdma_free_devices(list);
+	errno = ENODEV;
+	return NULL;
 }
 
 /* Saves the first connection and a failover the time for registering memory. */
@@ -212,7 +304,8 @@ static int connect_link(struct rdma_links *ls, struct rdma_link *l)
 		return r;
 	d = device_of(ls, l->id->verbs);
 	if (!d)
-		return failed(l, "memory cannot be registered, raise LimitMEMLOCK=", errno);
+		return failed(l, errno == ENODEV ? "the network device was removed" :
+				 "memory cannot be registered, raise LimitMEMLOCK=", errno);
 	r = make_queue(ls, l, d);
 	if (r)
 		return r;
@@ -425,10 +518,8 @@ void rdma_links_stop(struct rdma_links **lsp)
 		if (ls->link[i].wake_fd >= 0)
 			close(ls->link[i].wake_fd);
 	}
-	for (int i = 0; i < ls->device_count; i++) {
-		ibv_dereg_mr(ls->devices[i].memory);
-		ibv_dealloc_pd(ls->devices[i].pd);
-	}
+	for (int i = 0; i < ls->device_count; i++)
+		forget(&ls->devices[i]);
 	if (ls->ask_fd >= 0)
 		close(ls->ask_fd);
 	free(ls);

@@ -366,9 +366,25 @@ static void take_in(struct stream_rx *rx, uint32_t n)
 	rx->tail += n;
 }
 
+/* Shortens @m to @most bytes; returns their number. */
+static size_t limit_room(struct msghdr *m, size_t most)
+{
+	size_t all = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++) {
+		if (m->msg_iov[i].iov_len >= most - all) {
+			m->msg_iov[i].iov_len = most - all;
+			m->msg_iovlen = i + 1;
+			return most;
+		}
+		all += m->msg_iov[i].iov_len;
+	}
+	return all;
+}
+
 /*
- * Receives by one system call: the rest of the payload in flight, then expected frames, then the
- * buffer.
+ * Receives up to @*wanted bytes by one system call: the rest of the payload in flight, then
+ * expected frames, then the buffer.  Sets @*wanted to the room that there was.
  */
 static ssize_t receive_some(struct stream_rx *rx, int fd, const struct stream_rx_ops *ops,
 			    void *data, size_t *wanted)
@@ -392,9 +408,7 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, const struct stream_rx
 	if (ops->expected && rx->spill && !rx->tail && !(rx->left && !rx->dst))
 		end = lay_out(rx, ops, data, &m, &from);
 	add_room(&m, rx->buf + from, end - from);
-	*wanted = 0;
-	for (size_t i = 0; i < m.msg_iovlen; i++)
-		*wanted += iov[i].iov_len;
+	*wanted = limit_room(&m, *wanted);
 	if (rx->takes_fds) {
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
@@ -413,9 +427,9 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, const struct stream_rx
 	return n;
 }
 
-static bool is_pending(const struct stream_rx *rx)
+static size_t pending(const struct stream_rx *rx)
 {
-	return io_of(rx->io)->pending && rx->io->pending(rx->channel);
+	return io_of(rx->io)->pending ? rx->io->pending(rx->channel) : 0;
 }
 
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
@@ -423,9 +437,10 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 {
 	/* Begin with frames left by an earlier "not now". */
 	int r = parse_buffer(rx, ops, data);
+	size_t left = 0; /* once the budget is used up: of what was pending then */
 
 	while (!r) {
-		size_t wanted;
+		size_t wanted = left ? left : SIZE_MAX;
 		ssize_t n = receive_some(rx, fd, ops, data, &wanted);
 
 		if (n < 0 && errno == EINTR)
@@ -439,11 +454,14 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		 * A short read means an empty socket, except where descriptors may come, at which a
 		 * read ends.
 		 */
-		if (r || ((size_t)n < wanted && !rx->takes_fds && !is_pending(rx)))
+		if (r || ((size_t)n < wanted && !rx->takes_fds && !pending(rx)))
 			return r;
-		if ((size_t)n < budget)
+		if (!left && (size_t)n < budget) {
 			budget -= (size_t)n;
-		else if (!is_pending(rx))
+			continue;
+		}
+		left = left ? left - (size_t)n : pending(rx);
+		if (!left)
 			return 1;
 	}
 	return r;

@@ -41,10 +41,11 @@ struct stream_io {
 	ssize_t (*receive)(void *channel, int fd, struct msghdr *m);
 	ssize_t (*send)(void *channel, int fd, struct msghdr *m);
 	/*
-	 * Returns whether the channel has bytes left after a receive, or an error: epoll would not
-	 * report them, and no budget holds them back.  NULL = never.
+	 * Returns the number of bytes that the channel has left after a receive, at most one TLS
+	 * record, or 1 for an error: epoll would not report them, so they are received beyond the
+	 * budget.  NULL = none.
 	 */
-	bool (*pending)(void *channel);
+	size_t (*pending)(void *channel);
 };
 
 /*
@@ -140,10 +141,10 @@ void stream_rx_discard(struct stream_rx *rx);
 int stream_take_fd(struct stream_rx *rx);
 
 /*
- * Receives available data, at most about @budget bytes.  Returns 0 when the socket is drained, 1
- * when there may be more (or an operation said "not now"), -ECONNRESET at end of stream, -EPROTO on
- * a malformed frame or on descriptors that are not taken, -EBADMSG on a wrong MAC of a header or,
- * if rx->busy, of a payload, other -errno.
+ * Receives available data, at most about @budget bytes and what is pending then.  Returns 0 when
+ * the socket is drained, 1 when there may be more (or an operation said "not now"), -ECONNRESET at
+ * end of stream, -EPROTO on a malformed frame or on descriptors that are not taken, -EBADMSG on a
+ * wrong MAC of a header or, if rx->busy, of a payload, other -errno.
  */
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data);

@@ -286,11 +286,11 @@ static ssize_t tls_send(void *channel, int fd, struct msghdr *m)
 	return (ssize_t)all;
 }
 
-static bool tls_pending(void *channel)
+static size_t tls_pending(void *channel)
 {
 	const struct tls *t = channel;
 
-	return t->broken || SSL_pending(t->ssl) > 0;
+	return t->broken ? 1 : (size_t)SSL_pending(t->ssl);
 }
 
 const struct stream_io tls_io = { tls_receive, tls_send, tls_pending };
