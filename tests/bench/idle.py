@@ -17,7 +17,7 @@ from road import machine, parts
 
 import crowd
 
-SIZES = [int(n) for n in os.environ.get("ONLY", "10,100,1000").split(",")]
+SIZES = [int(n) for n in (os.environ.get("ONLY") or "10,100,1000").split(",")]
 SECONDS = 60 * float(os.environ.get("MINUTES") or 1)
 EACH = 10               # processes of a cgroup
 SETTLE = 15             # seconds after which nothing is busy any more

@@ -205,8 +205,8 @@ SWAPS = """Filename Type Size Used Priority
 
 
 def test_swap_of_a_killed_benchmark_is_found(monkeypatch):
-    files = {"/proc/swaps": SWAPS.format(build=machine.BUILD), "/sys/block/zram0/disksize": f"{1 << 30}\n",
-             "/sys/block/zram1/disksize": f"{1 << 30}\n", "/sys/block/zram2/disksize": f"{2 << 30}\n"}
+    files = {"/proc/swaps": SWAPS.format(build=str(machine.BUILD).replace(" ", "\\040")),
+             "/sys/block/zram0/disksize": f"{1 << 30}\n", "/sys/block/zram1/disksize": f"{1 << 30}\n", "/sys/block/zram2/disksize": f"{2 << 30}\n"}
     monkeypatch.setattr(machine, "read", lambda path, otherwise="": files.get(path, otherwise))
     monkeypatch.setattr(machine, "ebb_mounts", list)
     monkeypatch.setattr(machine, "loops", lambda: {
