@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,10 +104,18 @@ static pid_t start(void (*body)(void))
 		pause();
 }
 
-static void end(pid_t pid)
+/* Ends the process of @tid, also a child's child, for which waitpid() would not wait. */
+static void end(pid_t tid)
 {
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	struct pollfd fd = { .fd = (int)syscall(SYS_pidfd_open, tid, 0), .events = POLLIN };
+
+	kill(tid, SIGKILL);
+	/* A thread has no such descriptor; its process ends later. */
+	if (fd.fd >= 0) {
+		NEED(poll(&fd, 1, -1) == 1);
+		close(fd.fd);
+	}
+	waitpid(tid, NULL, 0);
 }
 
 static void pin(pid_t tid)
@@ -421,12 +430,15 @@ static void create_many(void)
 /* A cgroup that starts more threads than the record has entries leaves those of others. */
 static void crowd(void)
 {
-	pid_t parent = start(create_many), other = start(fork_two), next = start(NULL), child;
+	pid_t parent = start(create_many), other, next, child;
 
 	pin(parent);
 	NEED(!pins_crowded(pins, OWNER));
 	give_order();
 	NEED(hear() == 0);
+	/* Only now: both would wait for the order. */
+	other = start(fork_two);
+	next = start(NULL);
 	NEED(pins_crowded(pins, OWNER));
 	NEED(pins_plan(pins, OWNER, next, next, OURS) == -E2BIG);
 

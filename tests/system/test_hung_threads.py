@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,6 +77,11 @@ class LockedMap:
         assert self.process.stdout.readline() == f"{command}\n"
 
     def stop(self):
+        if self.process.poll() is not None:
+            return
+        # The server first: until it ends, a program that is killed waits for its own lock.
+        for server in machine.children(self.process.pid):
+            os.kill(server, signal.SIGKILL)
         self.process.kill()
         self.process.wait(60)
         subprocess.run(["umount", self.directory], check=True)
@@ -102,20 +108,25 @@ def told(ebbd, text):
     return machine.read(ebbd.log).count(text)
 
 
-def locks_while(program, ebbd, work, check):
-    """The program locks its memory, until check() has returned."""
-    before = told(ebbd, "has not returned for 5 s"), told(ebbd, "has returned")
+def hangs(program, ebbd, work, seconds):
+    """The program locks its memory; returns whether a thread of ebbd hangs in it."""
     program.do("lock")
-    wait_for(lambda: told(ebbd, "has not returned for 5 s") > before[0], 60, "a thread that hangs")
-    assert f"{work}: a call on the memory of process {program.process.pid} (locked_map)" in \
-        machine.read(ebbd.log)
-    check()
-    assert told(ebbd, "has returned") == before[1]
+    line = f"{work}: a call on the memory of process {program.process.pid} (locked_map) has not returned"
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not told(ebbd, line):
+        time.sleep(0.1)
+    return bool(told(ebbd, line))
+
+
+def unlocks(program, ebbd):
+    line = f"the call on the memory of process {program.process.pid} has returned"
+    assert not told(ebbd, line)
     program.do("unlock")
-    wait_for(lambda: told(ebbd, "has returned") > before[1], 30, "the end of a thread")
+    wait_for(lambda: told(ebbd, line), 30, "the end of a thread")
 
 
-def test_a_process_that_locks_its_memory_holds_up_no_other_cgroup(ebbd, device, cgroup, locked_map):
+@pytest.mark.long
+def test_prefetching_does_not_wait_for_a_process_that_locks_its_memory(ebbd, device, cgroup, locked_map):
     """
     A thread of it stays in mmap() of a file whose server does not answer.  Another one goes on to
     fault: before Linux 6.7 that would wait for the first.
@@ -126,25 +137,27 @@ def test_a_process_that_locks_its_memory_holds_up_no_other_cgroup(ebbd, device, 
     locks, other = cgroup(limit_mib=24), cgroup(limit_mib=24)
     for group in locks, other:
         ebbctl("policy", "attach", "auto", group.path)
-    program = locked_map(locks, 48)
     scan = parts.Scan(cgroup=other, mib=48, passes=1000)
-
-    def other_goes_on():
+    try:
+        scan.go()
+        # A fault on a page that is being read waits for the lock, too: then it requests nothing more.
+        for _ in range(8):
+            program, before = locked_map(locks, 48), hits(locks)
+            wait_for(lambda: hits(locks) > before + 100 and hits(other) > 100, 60, "hits")
+            if hangs(program, ebbd, "prefetching", 15):
+                break
+            program.stop()
+        else:
+            pytest.fail("no thread of ebbd hung")
         before = hits(locks), hits(other)
         wait_for(lambda: hits(other) > before[1] + 1000, 60, "prefetches of the other cgroup")
         assert hits(locks) - before[0] < 1000
-
-    try:
-        scan.go()
-        wait_for(lambda: hits(locks) > 100 and hits(other) > 100, 60, "hits")
-        locks_while(program, ebbd, "prefetching", other_goes_on)
-        before = hits(locks)
-        wait_for(lambda: hits(locks) > before + 1000, 60, "prefetches after that")
+        unlocks(program, ebbd)
+        wait_for(lambda: hits(locks) > before[0] + 2000, 60, "prefetches after that")
     finally:
         scan.kill()
 
 
-@pytest.mark.long
 def test_offloading_does_not_wait_for_a_process_that_locks_its_memory(ebbd, device, cgroup, locked_map):
     locks, other = cgroup(), cgroup()
     program = locked_map(locks, 16)
@@ -152,11 +165,9 @@ def test_offloading_does_not_wait_for_a_process_that_locks_its_memory(ebbd, devi
     try:
         ebbctl("policy", "attach", "none", locks.path, "slowdown=2%")
         wait_for(lambda: parts.stats(locks).get("offload"), 10, "offloading")
-
-        def other_is_offloaded():
-            ebbctl("policy", "attach", "none", other.path, "slowdown=2%")
-            wait_for(lambda: idle.resident() < 40 << 20, 60, "cold pages of the other cgroup")
-
-        locks_while(program, ebbd, "offloading", other_is_offloaded)
+        assert hangs(program, ebbd, "offloading", 5 * 60)
+        ebbctl("policy", "attach", "none", other.path, "slowdown=2%")
+        wait_for(lambda: idle.resident() < 60 << 20, 60, "cold pages of the other cgroup")
+        unlocks(program, ebbd)
     finally:
         idle.stop()

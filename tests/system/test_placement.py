@@ -472,9 +472,9 @@ def test_record_in_a_cpuset(ebbd_lock, cpuset, case):
 
 def run_pins(*arguments):
     try:
-        done = subprocess.run([machine.BUILD / "tests" / "pins", *arguments], capture_output=True, text=True,
-                              timeout=60, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = subprocess.run(["timeout", "120", machine.BUILD / "tests" / "pins", *arguments],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done.returncode, done.stdout + done.stderr)
         assert not RECORD.exists()
     finally:
         machine.pins_remove()
