@@ -8,8 +8,8 @@
  *         the server never sends.
  * unlock  The server is killed.
  *
- * The server dies after SERVER_S in any case: while it lives, this program cannot end, as that waits
- * for the mmap_lock.
+ * The server dies after SERVER_S in any case: while it lives, this program cannot end, as that
+ * waits for the mmap_lock.
  */
 #include <errno.h>
 #include <fcntl.h>
