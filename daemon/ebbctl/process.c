@@ -132,34 +132,18 @@ static const char *without_prefix(const char *line)
 	return mark ? mark + strlen(": error: ") : line;
 }
 
-/* Returns the bytes of the file, and those of its blocks; 0 if it does not exist. */
-static uint64_t extent(const char *path)
-{
-	struct stat st;
-
-	if (!path || stat(path, &st) < 0)
-		return 0;
-	return (uint64_t)st.st_size + (uint64_t)st.st_blocks * 512;
-}
-
 /* Returns 0 after "READY\n", -ECONNRESET at end of file, -ETIMEDOUT. */
-static int wait_ready(int fd, const struct start_limit *limit)
+static int wait_ready(int fd, int timeout_ms)
 {
-	int64_t deadline = now_ms() + limit->ms;
-	uint64_t before = extent(limit->grows), now;
+	int64_t deadline = now_ms() + timeout_ms;
 	char text[8];
 	size_t len = 0;
 
 	while (len < 6) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
-		int64_t left;
+		int64_t left = deadline - now_ms();
 		ssize_t n;
 
-		now = extent(limit->grows);
-		if (now != before)
-			deadline = now_ms() + limit->ms;
-		before = now;
-		left = deadline - now_ms();
 		if (left <= 0)
 			return -ETIMEDOUT;
 		if (process_interrupted())
@@ -177,7 +161,7 @@ static int wait_ready(int fd, const struct start_limit *limit)
 }
 
 int process_start(const char *const *argv, const char *unit, const char *log, int also,
-		  const struct start_limit *limit, struct error *e)
+		  int timeout_ms, struct error *e)
 {
 	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
 	_cleanup_close_ int ours = -1;
@@ -195,17 +179,14 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 	close(fds[1]);
 	if (pid < 0)
 		return fail(e, errno, "%s: fork: %s", name, strerror(errno));
-	r = wait_ready(ours, limit);
+	r = wait_ready(ours, timeout_ms);
 	if (!r)
 		return 0;
 	if (r != -ECONNRESET) {
 		kill(pid, SIGTERM);
 		if (r == -EINTR)
 			return fail(e, r, "%s: interrupted during startup; try again", name);
-		if (limit->grows)
-			return fail(e, r, "%s: not ready, and %s has not grown for %d s; see %s", name,
-				    limit->grows, limit->ms / 1000, log);
-		return fail(e, r, "%s: not ready after %d s; see %s", name, limit->ms / 1000, log);
+		return fail(e, r, "%s: not ready after %d s; see %s", name, timeout_ms / 1000, log);
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

@@ -22,22 +22,16 @@ void process_ending_signals(sigset_t *set);
 void process_defer_signals(void);
 bool process_interrupted(void);
 
-/* How long a daemon may take to start. */
-struct start_limit {
-	int ms;
-	const char *grows; /* file that it writes: .ms begins again whenever it grows; or NULL */
-};
-
 /*
  * Starts the daemon @argv (NULL-terminated) in its own session, outside any limited memory
  * cgroup, with stdin from /dev/null and output to the file @log.  It inherits only the
- * descriptor @also, unless -1.  Appends "--ready-fd N" to its arguments and waits within
- * @limit for "READY\n" there; the daemon may have forked by then.  If it exits
+ * descriptor @also, unless -1.  Appends "--ready-fd N" to its arguments and waits up to
+ * @timeout_ms for "READY\n" there; the daemon may have forked by then.  If it exits
  * earlier, @e has the last line of @log and its exit status.  -EINTR after
  * process_interrupted().  @unit names its systemd scope, if systemd runs.
  */
 int process_start(const char *const *argv, const char *unit, const char *log, int also,
-		  const struct start_limit *limit, struct error *e);
+		  int timeout_ms, struct error *e);
 
 /*
  * Returns the pid of the process with command name @comm whose arguments contain the

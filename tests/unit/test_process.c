@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What a daemon that ebbctl starts has of it. */
-#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,7 +20,6 @@
 #include <cmocka.h>
 
 static char dir[] = "/tmp/ebb-test-process-XXXXXX";
-static const struct start_limit limit = { .ms = 20000 };
 
 static int setup(void **state)
 {
@@ -60,7 +58,7 @@ static void it_has_no_descriptors_of_the_caller(void **state)
 	snprintf(log, sizeof(log), "%s/log", dir);
 	snprintf(fds, sizeof(fds), "%s/fds", dir);
 	snprintf(command, sizeof(command), "ls /proc/$$/fd >%s; echo READY >&$1", fds);
-	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, also, &limit, &e), 0);
+	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, also, 20000, &e), 0);
 	assert_true(file_read(fds, text, sizeof(text)) > 0);
 	assert_true(has_line(text, STDERR_FILENO));
 	assert_true(has_line(text, also));
@@ -88,26 +86,6 @@ static void signals_that_the_caller_ignores_interrupt_nothing(void **state)
 	sigprocmask(SIG_SETMASK, &mask, NULL);
 	signal(SIGTERM, SIG_DFL);
 	signal(SIGHUP, before);
-}
-
-/* It writes a file for longer than it may be silent. */
-static void it_has_time_while_its_file_grows(void **state)
-{
-	char log[64], file[64], command[160];
-	const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-	const struct start_limit grows = { .ms = 1000, .grows = file };
-	struct error e = { 0 }, silent = { 0 };
-
-	snprintf(log, sizeof(log), "%s/log", dir);
-	snprintf(file, sizeof(file), "%s/fds", dir);
-	unlink(file);
-	snprintf(command, sizeof(command),
-		 "for n in 1 2 3 4 5 6 7 8; do sleep 0.2; echo $n >>%s; done; echo READY >&$1", file);
-	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, -1, &grows, &e), 0);
-	snprintf(command, sizeof(command), "echo 1 >>%s; sleep 10; echo READY >&$1", file);
-	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, -1, &grows, &silent),
-			 -ETIMEDOUT);
-	assert_non_null(strstr(silent.text, file));
 }
 
 /* As `ebbctl device destroy 2>&1 | head -1`: its swapoff would go on without a time-out. */
@@ -147,7 +125,7 @@ static void it_ignores_no_signal_that_the_caller_ignores(void **state)
 	snprintf(fds, sizeof(fds), "%s/fds", dir);
 	snprintf(command, sizeof(command), "grep SigIgn /proc/self/status >%s; echo READY >&$1", fds);
 	signal(SIGHUP, SIG_IGN);
-	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, -1, &limit, &e), 0);
+	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, -1, 20000, &e), 0);
 	signal(SIGHUP, SIG_DFL);
 	assert_true(file_read(fds, text, sizeof(text)) > 0);
 	/* The lowest bits: libc keeps the highest signals to itself. */
@@ -159,7 +137,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_has_no_descriptors_of_the_caller),
 		cmocka_unit_test(signals_that_the_caller_ignores_interrupt_nothing),
-		cmocka_unit_test(it_has_time_while_its_file_grows),
 		cmocka_unit_test(reader_that_exits_does_not_end_a_change),
 		cmocka_unit_test(it_ignores_no_signal_that_the_caller_ignores),
 	};

@@ -31,8 +31,7 @@
 
 #define BACKUP_FILE "%s/%s.backup"
 
-/* Without progress: where fallocate(2) is not supported, writing the backup may take hours. */
-#define SERVER_START_MS 60000
+#define SERVER_START_MS 60000 /* includes writing the whole backup file */
 /* Above the usual 100 of zram. */
 #define PRIORITY_MIN 200
 
@@ -245,7 +244,6 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	};
 	/* The supervisor and all servers inherit the sleep lock. */
 	_cleanup_close_ int awake = sleep_lock_take(d->name);
-	const struct start_limit limit = { SERVER_START_MS, *d->backup ? d->backup : NULL };
 	char size[32], slab[32], unit[80];
 	const char *argv[21 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
 	int n = 0, r;
@@ -280,7 +278,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	if (awake < 0 && awake != -EOPNOTSUPP)
 		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps\n",
 			d->name, strerror(-awake));
-	r = process_start(argv, unit, device_log(d->name), awake, &limit, e);
+	r = process_start(argv, unit, device_log(d->name), awake, SERVER_START_MS, e);
 	if (r)
 		return r;
 	d->server_pid = device_server(d->name);

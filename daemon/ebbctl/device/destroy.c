@@ -7,6 +7,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/privilege.h"
 #include "lib/base/size.h"
+#include "lib/host/scope.h"
 #include "swaps.h"
 #include "teardown.h"
 #include "ublkdev.h"
@@ -56,6 +57,9 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms,
 	if (lock < 0)
 		return lock;
 	r = device_find(name, &d, e);
+	/* Limits that the last attempt could not restore. */
+	if (r == -ENOENT && scope_has_limits(name))
+		return scope_undo(name, e);
 	if (r)
 		return r;
 	if (mode != DESTROY_FORCED && *d.block && !swaps_find(d.block, &area))

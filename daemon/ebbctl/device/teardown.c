@@ -167,7 +167,7 @@ int device_find(const char *name, struct device_record *d, struct error *e)
 	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
 	d->server_pid = device_server(name);
 	found |= d->server_pid > 0;
-	found |= device_mounted(0, d->mount, NULL) || scope_has_limits(name);
+	found |= device_mounted(0, d->mount, NULL);
 	/* The recorded pid may belong to another process by now. */
 	if (!kmoddev_is(d) || !kmoddev_there(d))
 		d->block[0] = '\0';

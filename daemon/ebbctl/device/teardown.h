@@ -47,8 +47,8 @@ bool device_mounted(pid_t pid, const char *mount, unsigned int *minor);
 
 /*
  * Removes all parts of @d, swap first.  When swapoff fails or exceeds its timeout, nothing
- * that the server needs is removed.  Limits of cgroups that cannot be restored stay stored, and
- * device_find() finds them.  Only swapoff can be interrupted.
+ * that the server needs is removed.  Limits of cgroups that cannot be restored stay stored: see
+ * scope_has_limits().  Only swapoff can be interrupted.
  */
 int device_teardown(const struct device_record *d, const struct swapoff_options *o,
 		    struct error *e);

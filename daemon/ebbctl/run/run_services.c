@@ -22,7 +22,7 @@
 #define DONOR "ebb-donord"
 #define DAEMON "ebbd"
 /* Allows for loading BPF and touching all lent memory on an emulated machine. */
-static const struct start_limit start_limit = { .ms = 60000 };
+#define START_MS 60000
 #define END_MS 10000
 
 int services_use(struct program *p, struct error *e)
@@ -74,12 +74,14 @@ static const char *log_of(const char *program)
 static int start_daemon(struct started *s, struct error *e)
 {
 	const char *const argv[] = { ebb_program(DAEMON), "--daemon", "--purge", NULL };
-	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), -1, &start_limit, e);
+	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), -1, START_MS, e);
 	struct json_object *status = NULL;
 
-	if (!r)
-		r = daemon_call(control_request("status"), &status, e);
-	s->daemon = r ? 0 : (pid_t)json_int(status, "pid", 0);
+	if (r)
+		return r;
+	r = daemon_call(control_request("status"), &status, e);
+	s->daemon = r ? process_find(DAEMON, "--daemon", "--purge") :
+			(pid_t)json_int(status, "pid", 0);
 	json_object_put(status);
 	return r;
 }
@@ -95,7 +97,7 @@ static int start_donor(struct started *s, uint64_t memory, struct error *e)
 		return fail(e, port, "loopback: no free port: %s; try again", strerror(-port));
 	snprintf(s->donor_address, sizeof(s->donor_address), "127.0.0.1:%d", port);
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)memory);
-	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), -1, &start_limit, e);
+	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), -1, START_MS, e);
 	if (r)
 		return r;
 	s->donor = process_find(DONOR, "--listen", s->donor_address);
@@ -185,6 +187,8 @@ int started_end(struct started *s, int lock, struct error *e)
 		r = check_attached(e);
 	if (!r && s->device) {
 		r = device_destroy(STARTED_DEVICE, DESTROY_PATIENT, SWAPOFF_MS, SWAPOFF_QUIET, e);
+		/* Somebody may have destroyed it meanwhile. */
+		r = r == -ENOENT ? 0 : r;
 		s->device = r != 0;
 	}
 	/* A device that is on needs its donor. */
