@@ -32,7 +32,9 @@ struct {
 
 const volatile __u32 mask_bytes = 8; /* of a set of CPUs in the kernel; written by ebbd */
 __u32 held[EBB_MAX_CGROUPS];        /* entries of one owner each, by ebb_pinned.slot */
-__u32 share;                        /* entries up to which heirs enter; written by ebbd */
+__u32 entries;                      /* of all owners */
+__u32 share;                        /* of one owner, beyond which heirs enter only while there are
+				     * few entries; written by ebbd */
 __u64 lost;                         /* heirs beyond that, or beyond EBB_MAX_PINNED */
 
 /* Since Linux 6.2, the set of each thread that had a sched_setaffinity() (8f9ea86fdf99). */
@@ -87,7 +89,13 @@ static __always_inline __u32 heir(struct task_struct *task, const struct ebb_pin
 	return late ? EBB_PINNED_LATE : 0;
 }
 
-/* An owner's number follows each entry that is really added or deleted; ebbd counts its own. */
+static __always_inline void count(__u32 slot, int change)
+{
+	__sync_fetch_and_add(&held[slot], change);
+	__sync_fetch_and_add(&entries, change);
+}
+
+/* The numbers follow each entry that is really added or deleted; ebbd counts its own. */
 static __always_inline void leave(__u32 tid)
 {
 	struct ebb_pinned *e = bpf_map_lookup_elem(&pinned, &tid);
@@ -97,7 +105,7 @@ static __always_inline void leave(__u32 tid)
 		return;
 	slot = e->slot & (EBB_MAX_CGROUPS - 1);
 	if (!bpf_map_delete_elem(&pinned, &tid))
-		__sync_fetch_and_add(&held[slot], -1);
+		count(slot, -1);
 }
 
 static __always_inline void enter(__u32 tid, const struct ebb_pinned *e)
@@ -106,10 +114,10 @@ static __always_inline void enter(__u32 tid, const struct ebb_pinned *e)
 
 	/* Of an exited thread that had the number. */
 	leave(tid);
-	__sync_fetch_and_add(&held[slot], 1);
+	count(slot, 1);
 	if (!bpf_map_update_elem(&pinned, &tid, e, BPF_NOEXIST))
 		return;
-	__sync_fetch_and_add(&held[slot], -1);
+	count(slot, -1);
 	__sync_fetch_and_add(&lost, 1);
 }
 
@@ -138,7 +146,7 @@ int BPF_PROG(place_born, struct task_struct *task, __u64 clone_flags)
 	if (!(clone_flags & CLONE_THREAD))
 		e.flags |= EBB_PINNED_BORN;
 	/* One cgroup that starts very many must leave place for the heirs of others. */
-	if (held[e.slot & (EBB_MAX_CGROUPS - 1)] < share)
+	if (held[e.slot & (EBB_MAX_CGROUPS - 1)] < share || entries < EBB_MAX_PINNED / 2)
 		enter(tid, &e);
 	else
 		__sync_fetch_and_add(&lost, 1);

@@ -66,7 +66,9 @@ static void hung(void *data, uint32_t tgid, uint64_t owner)
 	r->owner = owner;
 }
 
-static const struct worker_kind kind = { "test-worker", "reading", run, hung };
+#define REST_NS 200000000u
+
+static const struct worker_kind kind = { "test-worker", "reading", run, hung, REST_NS };
 
 static int setup(void **state)
 {
@@ -116,6 +118,21 @@ static uint32_t ticks(struct reader *r, unsigned int n)
 	return still;
 }
 
+/* Has the call on process 1 return; returns for how long that is excluded then. */
+static uint64_t excluded_ns(struct reader *r)
+{
+	uint64_t start = now_ns();
+
+	r->calls = false;
+	assert_int_equal(write(r->pipe[0][1], "", 1), 1);
+	while (worker_excludes(r->worker, 1, 0)) {
+		assert_true(now_ns() - start < 30000000000ULL);
+		worker_tick(r->worker);
+		usleep(1000);
+	}
+	return now_ns() - start;
+}
+
 static void test_a_thread_that_hangs_is_replaced(void **state)
 {
 	struct reader *r = *state;
@@ -135,13 +152,7 @@ static void test_a_thread_that_hangs_is_replaced(void **state)
 	assert_false(r->released);
 
 	/* The call returns: the thread touches nothing more, and the process takes part again. */
-	r->calls = false;
-	assert_int_equal(write(r->pipe[0][1], "", 1), 1);
-	for (int i = 0; worker_excludes(r->worker, 1, 0); i++) {
-		assert_true(i < 3000);
-		worker_tick(r->worker);
-		usleep(10000);
-	}
+	assert_true(excluded_ns(r) >= REST_NS);
 	assert_true(r->released);
 	assert_int_equal(r->returned, 0);
 
@@ -177,6 +188,19 @@ static void test_a_thread_that_hangs_outside_of_calls_is_not_replaced(void **sta
 	assert_int_equal(worker_tick(r->worker), 0);
 }
 
+static void test_a_process_rests_longer_each_time(void **state)
+{
+	struct reader *r = *state;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		until(&r->threads, i + 1);
+		r->calls = true;
+		ticks(r, WORKER_HUNG_TICKS + 1);
+		until(&r->threads, i + 2);
+		assert_true(excluded_ns(r) >= (uint64_t)REST_NS << i);
+	}
+}
+
 static void test_so_many_may_hang(void **state)
 {
 	struct reader *r = *state;
@@ -200,6 +224,7 @@ static void test_so_many_may_hang(void **state)
 	usleep(100000);
 	ticks(r, 11);
 	assert_int_equal(r->hung, WORKER_HUNG + 1);
+	usleep(REST_NS / 1000);
 	assert_false(worker_excludes(r->worker, 4, 0));
 	assert_true(worker_excludes(r->worker, WORKER_HUNG + 1, 0));
 }
@@ -235,6 +260,7 @@ int main(void)
 		WITH_READER(test_a_thread_that_hangs_is_replaced),
 		WITH_READER(test_a_call_that_takes_less_is_no_hang),
 		WITH_READER(test_a_thread_that_hangs_outside_of_calls_is_not_replaced),
+		WITH_READER(test_a_process_rests_longer_each_time),
 		WITH_READER(test_so_many_may_hang),
 		WITH_READER(test_stopping_does_not_wait_for_it),
 		cmocka_unit_test(test_other_threads_call_without_effect),

@@ -254,7 +254,7 @@ static void hung(void *data, uint32_t tgid, uint64_t owner)
 /* One user's cgroups, one by one, must not keep the threads from being replaced. */
 _Static_assert(WORKER_HUNG >= USER_ATTACHMENTS, "each may hang");
 
-static const struct worker_kind kind = { "ebbd-offload", "offloading", run, hung };
+static const struct worker_kind kind = { "ebbd-offload", "offloading", run, hung, WORKER_REST_NS };
 
 struct worker *offload_worker(struct offload *o)
 {

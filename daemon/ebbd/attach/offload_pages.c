@@ -54,6 +54,7 @@ struct offload_pages {
 	struct trial trial[TRIALS];
 	uint32_t trials;
 	const struct worker *worker;
+	FILE *maps;             /* of the process at hand, or NULL: a call during a walk may hang */
 	uint64_t owner;         /* of the round */
 	struct heat heat[HEAT];
 	struct target target;   /* the process at hand */
@@ -73,10 +74,19 @@ struct offload_pages *offload_pages_new(const struct worker *w)
 	return p;
 }
 
+static void close_maps(struct offload_pages *p)
+{
+	if (p->maps)
+		fclose(p->maps);
+	p->maps = NULL;
+}
+
 void offload_pages_free(struct offload_pages **p)
 {
-	if (*p)
-		target_close(&(*p)->target);
+	if (!*p)
+		return;
+	target_close(&(*p)->target);
+	close_maps(*p);
 	free(*p);
 	*p = NULL;
 }
@@ -328,27 +338,31 @@ static FILE *open_maps(uint32_t tgid, uint64_t owner)
 	worker_quit();
 }
 
-static bool next_mapping(const struct target *t, FILE *maps, char *line, int size)
+/* While it reads the file, offload_pages_free() must not close that. */
+static bool next_mapping(struct offload_pages *p, char *line, int size)
 {
+	FILE *maps = p->maps;
 	bool got;
 
-	worker_call_begin(t->tgid, t->owner);
+	p->maps = NULL;
+	worker_call_begin(p->target.tgid, p->target.owner);
 	got = fgets(line, size, maps);
-	if (worker_call_returned())
-		return got;
-	fclose(maps);
-	worker_quit();
+	if (!worker_call_returned()) {
+		fclose(maps);
+		worker_quit();
+	}
+	p->maps = maps;
+	return got;
 }
 
-/* Scans one process from chunk @at; returns false when the round is complete. */
-static bool walk(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t now, uint64_t *pages,
+/* Scans the process with .maps from chunk @at; returns false when the round is complete. */
+static bool scan(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t now, uint64_t *pages,
 		 uint32_t *looks)
 {
-	_cleanup_file_ FILE *maps = open_maps(tgid, p->owner);
 	uint64_t from, to, taken;
 	char line[512];
 
-	while (maps && next_mapping(&p->target, maps, line, sizeof(line))) {
+	while (next_mapping(p, line, sizeof(line))) {
 		if (!wanted(line, &from, &to))
 			continue;
 		for (uint64_t chunk = from / CHUNK; chunk * CHUNK < to; chunk++) {
@@ -365,6 +379,19 @@ static bool walk(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t n
 		}
 	}
 	return true;
+}
+
+static bool walk(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t now, uint64_t *pages,
+		 uint32_t *looks)
+{
+	bool more;
+
+	p->maps = open_maps(tgid, p->owner);
+	if (!p->maps)
+		return true;
+	more = scan(p, tgid, at, now, pages, looks);
+	close_maps(p);
+	return more;
 }
 
 static int by_number(const void *a, const void *b)

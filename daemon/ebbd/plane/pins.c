@@ -75,6 +75,7 @@ static uint32_t held_by(const struct pins *p, uint32_t slot)
 static void count(struct pins *p, uint32_t slot, int change)
 {
 	__atomic_fetch_add(&p->bpf->bss->held[slot % EBB_MAX_CGROUPS], change, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&p->bpf->bss->entries, change, __ATOMIC_RELAXED);
 }
 
 /* Divides the record among the owners, and leaves room for another one to be pinned. */
@@ -273,13 +274,15 @@ bool pins_next_born(struct pins *p, struct ebb_pin *t)
 
 bool pins_look(struct pins *p, struct ebb_pin *t)
 {
+	uint32_t tid = t->tid;
 	union bpf_iter_link_info one = { .task.tid = t->tid };
 	LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &one, .iter_info_len = sizeof(one));
 	_cleanup_close_ int link = bpf_link_create(bpf_program__fd(p->bpf->progs.place_read), 0,
 						   BPF_TRACE_ITER, &options);
 	_cleanup_close_ int fd = link < 0 ? -1 : bpf_iter_create(link);
 
-	return fd >= 0 && read(fd, t, sizeof(*t)) == sizeof(*t) &&
+	/* Older kernels ignore .tid: their first thread is another one. */
+	return fd >= 0 && read(fd, t, sizeof(*t)) == sizeof(*t) && t->tid == tid &&
 	       !(t->e.flags & EBB_PINNED_RELEASED);
 }
 

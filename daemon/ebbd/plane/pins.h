@@ -10,7 +10,8 @@
  *
  * Each owner, a cgroup, has a share of the entries: of EBB_MAX_PINNED, 1 in 8, or less where more
  * owners have entries, but at least 1 in 32.  Threads that inherit an affinity beyond the share
- * are not recorded: their cgroup is to be unpinned before, when pins_crowded().
+ * are recorded only while half of the record is unused: their cgroup is to be unpinned before, when
+ * pins_crowded().
  *
  * Not thread-safe: belongs to the placement thread.
  */

@@ -97,7 +97,8 @@ static void hung(void *data, uint32_t tgid, uint64_t owner)
 	prefetcher_leave(((struct executor *)data)->prefetcher, tgid, owner);
 }
 
-static const struct worker_kind kind = { "ebbd-prefetch", "prefetching", run, hung };
+static const struct worker_kind kind = { "ebbd-prefetch", "prefetching", run, hung,
+					 WORKER_REST_NS };
 
 static void executor_free(struct executor *x)
 {

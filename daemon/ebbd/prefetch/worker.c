@@ -8,12 +8,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/small_thread.h"
 #include "lib/rules/liveness.h"
 #include "worker.h"
 
+#define EXCLUSIONS (2 * WORKER_HUNG)
+#define HANGS (~0ULL)
 #define STOP_MS 2000
 #define STOP_STEP_MS 2
 
@@ -30,7 +33,16 @@ struct thread {
 	atomic_uint place;   /* the thread: OUTSIDE <-> INSIDE; the main thread: the others */
 	_Atomic uint32_t tgid;
 	_Atomic uint64_t owner;
+	struct exclusion *exclusion;
 	bool started;        /* and not joined */
+};
+
+/* A cgroup in which a call has hung; written by the main thread. */
+struct exclusion {
+	_Atomic uint32_t tgid;
+	_Atomic uint64_t owner;
+	_Atomic uint64_t until_ns; /* HANGS: until a call returns */
+	uint32_t times;
 };
 
 struct worker {
@@ -39,9 +51,10 @@ struct worker {
 	size_t stack;
 	int wake;
 	struct liveness liveness;
-	atomic_uint hung;    /* abandoned threads */
 	struct thread *now;
 	struct thread thread[WORKER_HUNG + 1];
+	atomic_uint exclusions;
+	struct exclusion exclusion[EXCLUSIONS];
 };
 
 static _Thread_local struct thread *self;
@@ -60,11 +73,11 @@ void worker_beat(struct worker *w)
 
 bool worker_excludes(const struct worker *w, uint32_t tgid, uint64_t owner)
 {
-	if (!atomic_load_explicit(&w->hung, memory_order_relaxed))
-		return false;
-	for (const struct thread *t = w->thread; t <= w->thread + WORKER_HUNG; t++)
-		if (atomic_load(&t->place) == ABANDONED &&
-		    (atomic_load(&t->tgid) == tgid || (owner && atomic_load(&t->owner) == owner)))
+	uint32_t n = atomic_load(&w->exclusions);
+
+	for (const struct exclusion *e = w->exclusion; e < w->exclusion + n; e++)
+		if ((atomic_load(&e->tgid) == tgid || (owner && atomic_load(&e->owner) == owner)) &&
+		    atomic_load(&e->until_ns) > now_ns())
 			return true;
 	return false;
 }
@@ -73,6 +86,7 @@ void worker_call_begin(uint32_t tgid, uint64_t owner)
 {
 	if (!self)
 		return;
+	worker_beat(self->worker);
 	atomic_store_explicit(&self->tgid, tgid, memory_order_relaxed);
 	atomic_store_explicit(&self->owner, owner, memory_order_relaxed);
 	atomic_store_explicit(&self->place, INSIDE, memory_order_release);
@@ -125,6 +139,7 @@ static int start(struct worker *w, struct thread *t)
 	atomic_store(&t->owner, 0);
 	atomic_store(&t->place, OUTSIDE);
 	t->worker = w;
+	t->exclusion = NULL;
 	r = small_thread_create(&t->id, w->stack, run, t);
 	if (r) {
 		atomic_store(&t->place, UNUSED);
@@ -135,12 +150,62 @@ static int start(struct worker *w, struct thread *t)
 	return 0;
 }
 
-/* Returns whether @t is, or was, inside of a call with which it ends. */
-static bool abandon(struct thread *t)
+/* Returns whether @t is inside of a call with which it ends now; *@first: it was not to before. */
+static bool abandon(struct thread *t, bool *first)
 {
 	unsigned int place = INSIDE;
 
-	return atomic_compare_exchange_strong(&t->place, &place, ABANDONED) || place == ABANDONED;
+	*first = atomic_compare_exchange_strong(&t->place, &place, ABANDONED);
+	return *first || place == ABANDONED;
+}
+
+/* Returns the entry of @t's cgroup, or another one: there are more than threads that hang. */
+static struct exclusion *exclusion_of(struct worker *w, const struct thread *t)
+{
+	uint32_t n = atomic_load(&w->exclusions);
+	struct exclusion *found = NULL;
+
+	for (struct exclusion *e = w->exclusion; e < w->exclusion + n; e++) {
+		if (t->owner ? e->owner == t->owner : e->tgid == t->tgid)
+			return e;
+		if (!found || atomic_load(&e->until_ns) < atomic_load(&found->until_ns))
+			found = e;
+	}
+	if (n < EXCLUSIONS) {
+		found = &w->exclusion[n];
+		atomic_store(&w->exclusions, n + 1);
+	}
+	found->times = 0;
+	return found;
+}
+
+static void exclude(struct worker *w, struct thread *t)
+{
+	struct exclusion *e = exclusion_of(w, t);
+	uint64_t until = atomic_load(&e->until_ns);
+
+	if (until != HANGS && until + WORKER_REST_MOST_NS < now_ns())
+		e->times = 0;
+	e->times++;
+	atomic_store(&e->tgid, t->tgid);
+	atomic_store(&e->owner, t->owner);
+	atomic_store(&e->until_ns, HANGS);
+	t->exclusion = e;
+}
+
+/* Its call has returned.  Returns for how long its cgroup is still left alone. */
+static uint64_t rest(struct worker *w, struct thread *t)
+{
+	uint32_t times = t->exclusion->times - 1;
+	uint64_t ns = times < 16 ? w->kind->rest_ns << times : WORKER_REST_MOST_NS;
+
+	ns = ns < WORKER_REST_MOST_NS ? ns : WORKER_REST_MOST_NS;
+	/* Unless another thread hangs there, too. */
+	for (const struct thread *o = w->thread; o <= w->thread + WORKER_HUNG; o++)
+		if (o != t && o->started && o != w->now && o->exclusion == t->exclusion)
+			return ns;
+	atomic_store(&t->exclusion->until_ns, now_ns() + ns);
+	return ns;
 }
 
 static const char *process_name(uint32_t tgid, char *name, size_t size)
@@ -157,19 +222,19 @@ static const char *process_name(uint32_t tgid, char *name, size_t size)
 static bool replace(struct worker *w)
 {
 	struct thread *old = w->now, *fresh = unused(w);
-	bool first = atomic_load(&old->place) == INSIDE;
+	bool first;
 	char name[64];
 	uint32_t tgid;
 	int r;
 
-	if (!fresh || !abandon(old))
+	if (!fresh || !abandon(old, &first))
 		return false;
 	tgid = atomic_load(&old->tgid);
 	if (first) {
-		atomic_fetch_add(&w->hung, 1);
+		exclude(w, old);
 		log_err("%s: a call on the memory of process %u (%s) has not returned for %d s, perhaps "
 			"because the process waits for a file server (NFS, FUSE) with its memory locked; its "
-			"attached cgroup is left out until the call returns", w->kind->work, tgid,
+			"attached cgroup is left out until a while after the call returns", w->kind->work, tgid,
 			process_name(tgid, name, sizeof(name)), WORKER_HUNG_TICKS / 10);
 		w->kind->hung(w->data, tgid, atomic_load(&old->owner));
 	}
@@ -188,11 +253,11 @@ static void collect(struct worker *w)
 	for (struct thread *t = w->thread; t <= w->thread + WORKER_HUNG; t++) {
 		if (t == w->now || !t->started || pthread_tryjoin_np(t->id, NULL))
 			continue;
-		log_info("%s: the call on the memory of process %u has returned: its attached cgroup takes "
-			 "part again", w->kind->work, atomic_load(&t->tgid));
+		log_info("%s: the call on the memory of process %u has returned; its attached cgroup is left "
+			 "out for another %llu s", w->kind->work, atomic_load(&t->tgid),
+			 (unsigned long long)(rest(w, t) / 1000000000));
 		t->started = false;
 		atomic_store(&t->place, UNUSED);
-		atomic_fetch_sub(&w->hung, 1);
 	}
 }
 
@@ -254,13 +319,14 @@ void worker_stop(struct worker **pw)
 {
 	struct worker *w = *pw;
 	uint64_t one = 1;
+	bool first;
 
 	*pw = NULL;
 	if (!w)
 		return;
 	if (write(w->wake, &one, sizeof(one)) < 0)
 		log_err("%s: cannot stop: %m", w->kind->work);
-	if (joined(w->now) || (!abandon(w->now) && !pthread_join(w->now->id, NULL)))
+	if (joined(w->now) || (!abandon(w->now, &first) && !pthread_join(w->now->id, NULL)))
 		w->now->started = false;
 	collect(w);
 	for (struct thread *t = w->thread; t <= w->thread + WORKER_HUNG; t++)

@@ -8,7 +8,8 @@
  * the wait, and it would end all of ebbd.
  *
  * So the thread that hangs is abandoned: another one continues with its state, and leaves the
- * process and its attached cgroup alone until the call returns.  Then the abandoned thread ends.
+ * process and its attached cgroup alone until the call returns, at which the abandoned thread ends,
+ * and for a while longer, twice as long after each time: each time delays all other cgroups.
  */
 #ifndef EBB_WORKER_H
 #define EBB_WORKER_H
@@ -21,6 +22,8 @@
 
 #define WORKER_HUNG 64           /* abandoned threads at a time; a further one is not replaced */
 #define WORKER_HUNG_TICKS 50     /* 5 s */
+#define WORKER_REST_NS 10000000000ULL       /* after the first call that hung, */
+#define WORKER_REST_MOST_NS 3600000000000ULL /* and at most; forgotten when as long has passed */
 
 struct worker;
 
@@ -34,6 +37,7 @@ struct worker_kind {
 	 * @owner hangs.  Has to forget that process, and may free all but the stack of the call.
 	 */
 	void (*hung)(void *data, uint32_t tgid, uint64_t owner);
+	uint64_t rest_ns;        /* WORKER_REST_NS, but in tests */
 };
 
 /* --- main thread ------------------------------------------------------------ */
@@ -56,9 +60,9 @@ uint32_t worker_at(const struct worker *w);
 
 /* Returns an eventfd to poll. */
 int worker_wake(const struct worker *w);
-/* Call when a piece of work begins or ends: at least twice a second. */
+/* Call at least twice a second; worker_call_begin() does, too. */
 void worker_beat(struct worker *w);
-/* Returns whether process @tgid, or a process of the attached cgroup @owner, hangs. */
+/* Returns whether process @tgid, or the attached cgroup @owner, is left alone now. */
 bool worker_excludes(const struct worker *w, uint32_t tgid, uint64_t owner);
 
 /*
