@@ -158,6 +158,7 @@ def test_prefetching_does_not_wait_for_a_process_that_locks_its_memory(ebbd, dev
         scan.kill()
 
 
+@pytest.mark.long
 def test_offloading_does_not_wait_for_a_process_that_locks_its_memory(ebbd, device, cgroup, locked_map):
     locks, other = cgroup(), cgroup()
     program = locked_map(locks, 16)
