@@ -70,6 +70,17 @@ int open(const char *path, int flags, ...)
 	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0600);
 }
 
+/* Its file system has no fallocate(2): a signal to end comes with the first look. */
+static bool zeroes;
+
+int fallocate(int fd, int mode, off_t offset, off_t size)
+{
+	if (!zeroes)
+		return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+	errno = EOPNOTSUPP;
+	return -1;
+}
+
 /* --- a queue and its file ----------------------------------------------------------- */
 
 struct queue {
@@ -415,6 +426,27 @@ static void without_a_file_of_its_own(void **state)
 	stop();
 }
 
+static void an_allocation_that_writes_can_be_ended(void **state)
+{
+	char path[] = "/tmp/ebb-test-zeroes-XXXXXX";
+	sigset_t blocked, before;
+	struct backup b = { 0 };
+	struct error e = { 0 };
+	int fd = mkstemp(path), number;
+
+	assert_true(fd >= 0 && !close(fd) && !unlink(path));
+	zeroes = true;
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGTERM);
+	assert_int_equal(sigprocmask(SIG_BLOCK, &blocked, &before), 0);
+	assert_int_equal(raise(SIGTERM), 0);
+	assert_int_equal(backup_open(&b, path, 64 << 20, &e), -EINTR);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(sigwait(&blocked, &number), 0);
+	assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+	zeroes = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -424,6 +456,7 @@ int main(void)
 		cmocka_unit_test(the_end_waits),
 		cmocka_unit_test(two_servers),
 		cmocka_unit_test(without_a_file_of_its_own),
+		cmocka_unit_test(an_allocation_that_writes_can_be_ended),
 	};
 
 	return cmocka_run_group_tests_name("backup", tests, NULL, NULL);

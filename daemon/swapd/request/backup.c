@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,15 @@ struct disk_io {
 	uint32_t first, end;  /* pages */
 };
 
+/* SIGTERM and SIGINT are blocked while ebb-swapd starts. */
+static bool is_to_end(void)
+{
+	sigset_t pending;
+
+	return !sigpending(&pending) &&
+	       (sigismember(&pending, SIGTERM) > 0 || sigismember(&pending, SIGINT) > 0);
+}
+
 /* For file systems without fallocate(2), slower but equivalent. */
 static int write_zeroes(int fd, uint64_t size)
 {
@@ -62,6 +72,8 @@ static int write_zeroes(int fd, uint64_t size)
 		uint64_t left = size - done;
 		ssize_t n = pwrite(fd, zero, left < 1 << 20 ? left : 1 << 20, (off_t)done);
 
+		if (is_to_end())
+			return -EINTR;
 		if (n < 0)
 			return -errno;
 		done += (uint64_t)n;
