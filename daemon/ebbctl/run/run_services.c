@@ -187,7 +187,7 @@ int started_end(struct started *s, int lock, struct error *e)
 		r = check_attached(e);
 	if (!r && s->device) {
 		r = device_destroy(STARTED_DEVICE, DESTROY_PATIENT, SWAPOFF_MS, SWAPOFF_QUIET, e);
-		/* Somebody may have destroyed it meanwhile. */
+		/* Another ebbctl may have destroyed it meanwhile. */
 		r = r == -ENOENT ? 0 : r;
 		s->device = r != 0;
 	}

@@ -241,7 +241,7 @@ static void run(struct worker *w, void *data)
 	}
 }
 
-/* What is known about the pages of the cgroup's processes goes. */
+/* Forgets what is known about the pages of the cgroup's processes. */
 static void hung(void *data, uint32_t tgid, uint64_t owner)
 {
 	struct offload *o = data;

@@ -21,7 +21,7 @@
 #define UNUSED_NS 60000000000ULL
 #define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
 #define WRITEBACK_SHARE 4   /* more than limit / this under writeback stops prefetching */
-#define RECLAIM_TIMES 4     /* the programs reclaim more than so many times what is needed */
+#define RECLAIM_TIMES 4     /* programs reclaim more than this multiple of what is needed */
 /*
  * Swap that prefetching leaves unused: that much, and of a small swap this share.  While pages are
  * under writeback, free swap moves by 7 MiB for one program limited to 64 MiB (measured on 6.18).

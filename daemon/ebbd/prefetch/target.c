@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,13 +89,6 @@ bool process_gone(uint32_t tgid)
 
 	snprintf(path, sizeof(path), "/proc/%u", tgid);
 	return access(path, F_OK) < 0;
-}
-
-bool target_gone(const struct target *t)
-{
-	struct pollfd p = { .fd = t->pidfd, .events = POLLIN };
-
-	return poll(&p, 1, 0) > 0;
 }
 
 ssize_t target_pagemap(const struct target *t, uint64_t vpn, uint64_t *entry, size_t n)

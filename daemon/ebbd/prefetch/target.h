@@ -42,17 +42,18 @@ struct target {
  * that makes one.  Returns -ESRCH if the process has exited.
  */
 int target_open(struct target *t, uint32_t tgid, uint32_t exec, uint64_t owner);
-/* Opens a target that was closed: what is known of the process remains.  As target_open(). */
+/* As target_open(), for a target that was closed: keeps what is known of the process. */
 int target_reopen(struct target *t);
 void target_close(struct target *t);
 /* Closes it and frees what is known of the process. */
 void target_clear(struct target *t);
 /* Returns whether no process has that number. */
 bool process_gone(uint32_t tgid);
-/* Returns whether the process exited, even if its number is in use again. */
-bool target_gone(const struct target *t);
 
-/* Returns whether its memory still is what was opened: it has not executed another program. */
+/*
+ * Returns whether its memory still is what was opened: it has neither exited, even if its number is
+ * in use again, nor executed another program.
+ */
 bool target_current(const struct target *t);
 
 /*
