@@ -123,6 +123,15 @@ static void the_only_run_stops_all(void **state)
 	assert_false(started_any(&s));
 }
 
+static void a_device_that_is_gone_keeps_nothing(void **state)
+{
+	struct started s = all();
+
+	destroy_result = -ENOENT;
+	ends(&s, use(), 0, "device ebb-donord ebbd ");
+	assert_false(started_any(&s));
+}
+
 static void run_that_uses_them_keeps_them(void **state)
 {
 	struct started a = all(), b = { 0 };
@@ -212,6 +221,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup(f, reset)
 	const struct CMUnitTest tests[] = {
 		TEST(the_only_run_stops_all),
+		TEST(a_device_that_is_gone_keeps_nothing),
 		TEST(run_that_uses_them_keeps_them),
 		TEST(run_that_uses_them_ends_first),
 		TEST(killed_run_uses_nothing),

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ebbctl/device/destroy.h"
 #include "ebbctl/device/teardown.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
@@ -19,10 +20,11 @@
 #include <cmocka.h>
 
 static char dir[] = "/tmp/ebb-test-teardown-XXXXXX";
-static int undo_result;
+static int undo_result, undone;
 
 int __wrap_scope_undo(const char *device, struct error *e)
 {
+	undone++;
 	return undo_result;
 }
 
@@ -52,10 +54,34 @@ static void limits_that_are_left_keep_no_device(void **state)
 	assert_int_equal(device_find("x", &d, &e), -ENOENT);
 }
 
+/* `device destroy` tries again, without a device. */
+static void limits_that_are_left_can_be_restored(void **state)
+{
+	struct error e = { 0 };
+	char path[64];
+
+	if (geteuid()) {
+		print_message("skip: needs root to destroy a device\n");
+		skip();
+	}
+	snprintf(path, sizeof(path), "%.40s/x.scope", ebb_device_dir());
+	undo_result = 0;
+	undone = 0;
+	assert_int_equal(device_destroy("x", DESTROY_POLITE, 1000, SWAPOFF_QUIET, &e), -ENOENT);
+	assert_int_equal(undone, 0);
+	assert_int_equal(file_replace(path, "[]"), 0);
+	assert_int_equal(device_destroy("x", DESTROY_POLITE, 1000, SWAPOFF_QUIET, &e), 0);
+	assert_int_equal(undone, 1);
+	assert_int_equal(unlink(path), 0);
+	snprintf(path, sizeof(path), "%.40s/lock", ebb_device_dir());
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(limits_that_are_left_keep_no_device),
+		cmocka_unit_test(limits_that_are_left_can_be_restored),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
