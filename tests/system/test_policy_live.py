@@ -92,6 +92,7 @@ def test_takes_effect_within_100_ms(ebbd, device, cgroup):
         s.kill()
 
 
+@pytest.mark.long
 def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path):
     """
     Every miss takes 5 ms here, so that the program itself can count them: as many as

@@ -79,6 +79,7 @@ def test_a_donor_on_this_machine(attached, device):
     assert told["pages_read_backup"] == told["slab_map_failures"] == 0
 
 
+@pytest.mark.long
 def test_memory_comes_back_when_a_program_ends(device, cgroup):
     """Freed slots are discarded, their slabs are empty, and the donor has them again."""
     c = cgroup(limit_mib=2 * LIMIT)
