@@ -55,10 +55,10 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		if (s->region != REGION_NONE) {
 			const struct region *old = &h->regions[s->region];
 
-			if (!old->young)
-				region_list_push(h, old->skipped ? &h->skipped[kind] :
-								   &h->full[kind],
-						 s->region);
+			if (!old->young && old->skipped)
+				region_list_push(h, &h->skipped[kind], s->region);
+			else if (!old->young)
+				region_enlist(h, s->region, true);
 			s->region = REGION_NONE;
 		}
 		shortage_turn_wait(h, m);

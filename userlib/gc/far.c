@@ -45,6 +45,11 @@ static void tables_free(struct ebbgc_heap *h)
 		munmap(f->named, granule_bytes(h));
 	if (f->holders)
 		munmap(f->holders, h->region_count * sizeof(*f->holders));
+	for (unsigned int i = 0; i < 2; i++)
+		if (f->oldest.items[i])
+			munmap(f->oldest.items[i], h->region_count * sizeof(struct aged));
+	if (f->oldest.places)
+		munmap(f->oldest.places, h->region_count * sizeof(*f->oldest.places));
 	if (f->naming)
 		munmap(f->naming, h->region_count * sizeof(*f->naming));
 	if (f->marking.sent)
@@ -65,6 +70,7 @@ static void tables_free(struct ebbgc_heap *h)
 	f->regions = NULL;
 	f->named = NULL;
 	f->holders = f->naming = NULL;
+	f->oldest = (struct oldest){ 0 };
 }
 
 static int tables_create(struct ebbgc_heap *h)
@@ -75,7 +81,11 @@ static int tables_create(struct ebbgc_heap *h)
 	f->named = os_map(granule_bytes(h));
 	f->holders = os_map(h->region_count * sizeof(*f->holders));
 	f->naming = os_map(h->region_count * sizeof(*f->naming));
-	return f->regions && f->named && f->holders && f->naming ? 0 : -ENOMEM;
+	for (unsigned int i = 0; i < 2; i++)
+		f->oldest.items[i] = os_map(h->region_count * sizeof(struct aged));
+	f->oldest.places = os_map(h->region_count * sizeof(*f->oldest.places));
+	return f->regions && f->named && f->holders && f->naming && f->oldest.items[0] &&
+	       f->oldest.items[1] && f->oldest.places ? 0 : -ENOMEM;
 }
 
 /* Lock held. */
@@ -116,6 +126,18 @@ static void far_begin(struct ebbgc_heap *h, const struct ebbgc_far_store *store,
 	pthread_cond_init(&f->made_room, NULL);
 }
 
+/* Lock held: regions that were taken before may leave, too. */
+static void oldest_fill(struct ebbgc_heap *h)
+{
+	for (unsigned int i = 0; i < 2 * (SMALL_KINDS - KIND_MOVABLE); i++) {
+		const struct region_list *lists = i % 2 ? h->full : h->partial;
+
+		for (uint32_t r = lists[KIND_MOVABLE + i / 2].head; r != REGION_NONE;
+		     r = h->regions[r].next)
+			oldest_add(&h->far.oldest, r, h->regions[r].swept, h->regions[r].arrived);
+	}
+}
+
 static bool jobs_are_valid(const struct ebbgc_far_jobs *j)
 {
 	return !j || (j->struct_size >= offsetof(struct ebbgc_far_jobs, compact) && j->begin &&
@@ -149,6 +171,7 @@ int ebbgc_far_attach_size(ebbgc_heap_t *h, const struct ebbgc_far_store *from, s
 	}
 	if (!r) {
 		far_begin(h, &store, &o);
+		oldest_fill(h);
 		r = leave_start(h);
 		if (r)
 			tables_free(h);

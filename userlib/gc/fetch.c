@@ -21,27 +21,27 @@
 /* --- places of arrivals --------------------------------------------------------------------- */
 
 /* Heap's lock held. */
-static void arrival_close(struct ebbgc_heap *h, struct far_arrival *a, uint8_t kind)
+static void arrival_close(struct ebbgc_heap *h, struct far_arrival *a)
 {
 	if (a->region == REGION_NONE)
 		return;
 	h->regions[a->region].zero = false;
 	h->regions[a->region].swept = true;
-	region_list_push(h, a->next == a->end ? &h->full[kind] : &h->partial[kind], a->region);
+	region_enlist(h, a->region, a->next == a->end);
 	*a = (struct far_arrival){ .region = REGION_NONE };
 }
 
 void arrivals_close(struct ebbgc_heap *h)
 {
 	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++)
-		arrival_close(h, &h->far.arrivals[k - KIND_MOVABLE], (uint8_t)k);
+		arrival_close(h, &h->far.arrivals[k - KIND_MOVABLE]);
 }
 
 /* Arrivals' lock held: returns false without a free region. */
 static bool arrival_open(struct ebbgc_heap *h, struct far_arrival *a, uint8_t kind)
 {
 	pthread_mutex_lock(&h->lock);
-	arrival_close(h, a, kind);
+	arrival_close(h, a);
 	a->region = regions_take_any(h, 1, kind);
 	/* A cycle frees the addresses of regions that are back. */
 	if (h->region_count - h->used < h->far.low && h->requested == h->ended && !h->suspended)

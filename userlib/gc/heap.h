@@ -20,6 +20,7 @@
 #include "epoch.h"
 #include "far_step.h"
 #include "keys.h"
+#include "oldest.h"
 #include "residency.h"
 #include "share.h"
 #include "switches.h"
@@ -62,7 +63,7 @@ struct tracer;
 struct type;
 
 struct region {
-	uint32_t next;			/* in its list */
+	uint32_t next, prev;		/* in its list */
 	/* Regions of a large object; in its tail, regions back to its first.  As heap->kinds. */
 	uint32_t span;
 	uint32_t cursor;		/* first slot that its owner has not examined */
@@ -323,6 +324,7 @@ struct far {
 	/* Heap's lock. */
 	uint32_t out;			/* regions without local memory */
 	uint64_t clock;			/* regions taken so far */
+	struct oldest oldest;		/* regions that may leave */
 	/*
 	 * Whose turn it is: a cycle runs, or regions begin to leave.  So no name becomes named, and
 	 * no region LEAVING, from a cycle's first pause until it has dropped forwards.

@@ -71,78 +71,21 @@ static void protect(const struct ebbgc_heap *h, uint32_t region, int rights)
 
 /* --- 1. choosing ---------------------------------------------------------------------------- */
 
-/* The oldest regions found so far, the oldest first. */
-struct choice {
-	uint64_t keys[BATCH];
-	uint32_t count, limit;
-	uint64_t before;		/* only those that were taken, or found pinned, before */
-};
-
-static void choice_add(struct choice *c, uint64_t key)
-{
-	uint32_t i = c->count;
-
-	if (i == c->limit) {
-		if (key >= c->keys[i - 1])
-			return;
-		i--;
-	} else {
-		c->count++;
-	}
-	for (; i && c->keys[i - 1] > key; i--)
-		c->keys[i] = c->keys[i - 1];
-	c->keys[i] = key;
-}
-
-static uint64_t age_of(const struct ebbgc_heap *h, uint32_t region)
-{
-	return h->far.clock - h->regions[region].arrived;
-}
-
-static uint64_t key_of(const struct ebbgc_heap *h, uint32_t region)
-{
-	return (uint64_t)!h->regions[region].swept << 63 | (INT64_MAX - age_of(h, region));
-}
-
-static void list_look(const struct ebbgc_heap *h, const struct region_list *l, struct choice *c)
-{
-	for (uint32_t r = l->head; r != REGION_NONE; r = h->regions[r].next)
-		if (h->regions[r].arrived < c->before)
-			choice_add(c, key_of(h, r));
-}
-
-static void list_take(struct ebbgc_heap *h, struct region_list *l, const struct choice *c,
-		      struct region_list *chosen)
-{
-	struct region_list rest = empty;
-	uint32_t region;
-
-	while ((region = region_list_pop(h, l)) != REGION_NONE) {
-		/* Keys differ. */
-		if (key_of(h, region) > c->keys[c->count - 1] ||
-		    h->regions[region].arrived >= c->before) {
-			append(h, &rest, region);
-			continue;
-		}
-		state_set(h, region, FAR_CHOSEN);
-		append(h, chosen, region);
-	}
-	*l = rest;
-}
-
-/* Lock held: takes at most @limit regions off their lists. */
+/*
+ * Lock held, in the thread's turn, so that no region is unswept: takes at most @limit regions off
+ * their lists, of those that were taken, or found pinned, @before.
+ */
 static struct region_list choose(struct ebbgc_heap *h, uint32_t limit, uint64_t before)
 {
 	struct region_list chosen = empty;
-	struct choice c = { .limit = limit < BATCH ? limit : BATCH, .before = before };
+	uint32_t region;
 
-	for (unsigned int k = KIND_MOVABLE; c.limit && k < SMALL_KINDS; k++) {
-		list_look(h, &h->full[k], &c);
-		list_look(h, &h->partial[k], &c);
-	}
-	for (unsigned int k = KIND_MOVABLE; c.count && k < SMALL_KINDS; k++) {
-		list_take(h, &h->full[k], &c, &chosen);
-		list_take(h, &h->partial[k], &c, &chosen);
+	if (limit > BATCH)
+		limit = BATCH;
+	while (limit-- && (region = oldest_take(&h->far.oldest, before)) != REGION_NONE) {
+		region_delist(h, region);
+		state_set(h, region, FAR_CHOSEN);
+		append(h, &chosen, region);
 	}
 	return chosen;
 }
@@ -179,13 +122,10 @@ static void pins_find(struct ebbgc_heap *h)
 /* World stopped, lock held: the region stays, as a new one. */
 static void stay(struct ebbgc_heap *h, uint32_t region)
 {
-	uint8_t kind = h->kinds[region];
-
 	state_set(h, region, FAR_PINNED);
 	h->regions[region].pinned = false;
 	h->regions[region].arrived = h->far.clock++;
-	region_list_push(h, objects_in(h, region) == slots_of(h, region) ? &h->full[kind] :
-			    &h->partial[kind], region);
+	region_enlist(h, region, objects_in(h, region) == slots_of(h, region));
 }
 
 /* World stopped, lock held: from here on no thread has an address in the region. */
@@ -207,16 +147,19 @@ static void insert(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
 {
 	uint32_t before = REGION_NONE, behind = l->head;
 
-	while (behind != REGION_NONE && age_of(h, behind) >= age_of(h, region)) {
+	while (behind != REGION_NONE && h->regions[behind].arrived <= h->regions[region].arrived) {
 		before = behind;
 		behind = h->regions[behind].next;
 	}
 	if (before == REGION_NONE)
 		return region_list_push(h, l, region);
 	h->regions[before].next = region;
+	h->regions[region].prev = before;
 	h->regions[region].next = behind;
 	if (behind == REGION_NONE)
 		l->tail = region;
+	else
+		h->regions[behind].prev = region;
 }
 
 /* World stopped: returns those of the chosen regions that leave, the oldest first. */
@@ -251,11 +194,13 @@ static void regions_recall(struct ebbgc_heap *h)
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		supplies_drop(h, m);
 	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++) {
-		for (uint32_t r = h->recycled[k].head; r != REGION_NONE; r = h->regions[r].next) {
-			h->regions[r].recycled = false;
+		uint32_t region;
+
+		while ((region = region_list_pop(h, &h->recycled[k])) != REGION_NONE) {
+			h->regions[region].recycled = false;
 			h->nursery.recycled--;
+			region_enlist(h, region, false);
 		}
-		region_list_append(h, &h->partial[k], &h->recycled[k]);
 	}
 	arrivals_close(h);
 }

@@ -126,6 +126,8 @@ static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned in
 	if (c->hot_only || count >= REGIONS_LEAST || h->options.check) {
 		left.regions = c->regions - needed;
 		*c = left;
+		for (region = found.head; region != REGION_NONE; region = h->regions[region].next)
+			region_stays(h, region);
 		region_list_append(h, &h->moving.regions, &found);
 		return;
 	}
@@ -137,11 +139,8 @@ static void choose_from(struct ebbgc_heap *h, struct region_list *l, unsigned in
 /* Lock held: lets a region be that was chosen, but that nothing has left. */
 static void leave(struct ebbgc_heap *h, uint32_t region)
 {
-	uint8_t kind = h->kinds[region];
-
 	forwards_drop(h, region);
-	region_list_push(h, objects_in(h, region) == slots_of(h, kind) ? &h->full[kind] :
-			    &h->partial[kind], region);
+	region_enlist(h, region, objects_in(h, region) == slots_of(h, h->kinds[region]));
 }
 
 /* Lock held: chooses regions with some hot objects. */
@@ -248,12 +247,12 @@ static void pin(void *arg, ebbgc_ref_t *slot)
 	*entry = object;
 }
 
-static void target_end(struct ebbgc_heap *h, struct target *t, uint8_t kind)
+static void target_end(struct ebbgc_heap *h, const struct target *t)
 {
 	if (t->region == REGION_NONE)
 		return;
 	pthread_mutex_lock(&h->lock);
-	region_list_push(h, t->next == t->end ? &h->full[kind] : &h->partial[kind], t->region);
+	region_enlist(h, t->region, t->next == t->end);
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -281,7 +280,7 @@ static char *place(struct mover *v, uint8_t kind, bool hot)
 	char *slot;
 
 	if (t->next == t->end) {
-		target_end(v->h, t, kind);
+		target_end(v->h, t);
 		t->next = t->end = NULL;
 		if (!target_begin(v->h, t, kind))
 			return NULL;
@@ -440,9 +439,9 @@ void move_objects(struct ebbgc_heap *h)
 	for (uint32_t r = h->moving.regions.head; r != REGION_NONE; r = h->regions[r].next)
 		region_move(&v, r);
 	vector_free(&v.stack);
-	for (unsigned int k = KIND_MOVABLE; k < SMALL_KINDS; k++)
-		for (unsigned int i = 0; i < 2; i++)
-			target_end(h, &v.targets[k - KIND_MOVABLE][i], (uint8_t)k);
+	for (size_t i = 0; i < SMALL_KINDS - KIND_MOVABLE; i++)
+		for (unsigned int hot = 0; hot < 2; hot++)
+			target_end(h, &v.targets[i][hot]);
 	leave_unmoved(h);
 	finalizers_moved(h);
 	check_moved(h);
@@ -471,7 +470,7 @@ void move_forget(struct ebbgc_heap *h)
 	while ((region = region_list_pop(h, &h->moving.regions)) != REGION_NONE) {
 		forwards_drop(h, region);
 		h->regions[region].cursor = 0;
-		region_list_push(h, &h->partial[h->kinds[region]], region);
+		region_enlist(h, region, false);
 	}
 	set_active(h);
 }

@@ -7,7 +7,7 @@
 #include "region.h"
 
 #define SIDE_LOCK_STEP 64u	/* regions per mlock() of side tables: 4 MiB of heap */
-#define SIDES 20
+#define SIDES 23
 #define RELEASE_MOST 64u	/* regions per madvise() */
 #define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
@@ -124,6 +124,9 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 		{ h->moving.hot, granules },
 		{ h->far.named, granules }, { h->far.holders, sizeof(*h->far.holders) },
 		{ h->far.regions, sizeof(*h->far.regions) },
+		{ h->far.oldest.items[0], sizeof(struct aged) },
+		{ h->far.oldest.items[1], sizeof(struct aged) },
+		{ h->far.oldest.places, sizeof(*h->far.oldest.places) },
 		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
 		{ h->park.slices, pages / 8 },
 		{ r->out, pages / 8 }, { r->cached, pages / 8 }, { r->last, pages / 8 },
@@ -452,19 +455,35 @@ uint32_t region_pop_young(struct ebbgc_heap *h)
 void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
 {
 	h->regions[region].next = l->head;
+	h->regions[region].prev = REGION_NONE;
 	if (l->head == REGION_NONE)
 		l->tail = region;
+	else
+		h->regions[l->head].prev = region;
 	l->head = region;
+}
+
+static void list_remove(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
+{
+	struct region *r = &h->regions[region];
+
+	if (r->prev == REGION_NONE)
+		l->head = r->next;
+	else
+		h->regions[r->prev].next = r->next;
+	if (r->next == REGION_NONE)
+		l->tail = r->prev;
+	else
+		h->regions[r->next].prev = r->prev;
+	r->next = r->prev = REGION_NONE;
 }
 
 uint32_t region_list_pop(struct ebbgc_heap *h, struct region_list *l)
 {
 	uint32_t region = l->head;
 
-	if (region != REGION_NONE) {
-		l->head = h->regions[region].next;
-		h->regions[region].next = REGION_NONE;
-	}
+	if (region != REGION_NONE)
+		list_remove(h, l, region);
 	return region;
 }
 
@@ -472,10 +491,33 @@ void region_list_append(struct ebbgc_heap *h, struct region_list *to, struct reg
 {
 	if (from->head == REGION_NONE)
 		return;
-	if (to->head == REGION_NONE)
+	if (to->head == REGION_NONE) {
 		to->head = from->head;
-	else
+	} else {
 		h->regions[to->tail].next = from->head;
+		h->regions[from->head].prev = to->tail;
+	}
 	to->tail = from->tail;
 	from->head = from->tail = REGION_NONE;
+}
+
+void region_enlist(struct ebbgc_heap *h, uint32_t region, bool full)
+{
+	const struct region *r = &h->regions[region];
+	uint8_t kind = h->kinds[region];
+
+	region_list_push(h, full ? &h->full[kind] : &h->partial[kind], region);
+	if (h->far.on && kind >= KIND_MOVABLE)
+		oldest_add(&h->far.oldest, region, r->swept, r->arrived);
+}
+
+void region_delist(struct ebbgc_heap *h, uint32_t region)
+{
+	struct region_list *l = &h->full[h->kinds[region]];
+
+	/* Only the ends of a list know that it is theirs. */
+	if (l->head != region && l->tail != region)
+		l = &h->partial[h->kinds[region]];
+	list_remove(h, l, region);
+	region_stays(h, region);
 }

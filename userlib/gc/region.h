@@ -49,6 +49,20 @@ size_t regions_side_bytes(const struct ebbgc_heap *h);
 void region_make_young(struct ebbgc_heap *h, uint32_t region);
 uint32_t region_pop_young(struct ebbgc_heap *h);	/* or REGION_NONE */
 
+/*
+ * Puts a region of small objects, which is on no list, on the one of full or partial regions of its
+ * kind; takes it off that list.
+ */
+void region_enlist(struct ebbgc_heap *h, uint32_t region, bool full);
+void region_delist(struct ebbgc_heap *h, uint32_t region);
+
+/* A region that was on such a list is on none of them now: it does not leave. */
+static inline void region_stays(struct ebbgc_heap *h, uint32_t region)
+{
+	if (h->far.on)
+		oldest_remove(&h->far.oldest, region);
+}
+
 void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
 uint32_t region_list_pop(struct ebbgc_heap *h, struct region_list *l);	/* or REGION_NONE */
 void region_list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from);

@@ -65,7 +65,7 @@ void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 		uint32_t region = m->supply[k].region;
 
 		if (region != REGION_NONE && !h->regions[region].young)
-			region_list_push(h, &h->partial[k], region);
+			region_enlist(h, region, false);
 		m->supply[k].region = REGION_NONE;
 	}
 }

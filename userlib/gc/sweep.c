@@ -151,6 +151,7 @@ static bool recycle(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_
 		return false;
 	n->recycled++;
 	h->regions[region].recycled = true;
+	region_stays(h, region);
 	region_list_push(h, &h->recycled[kind], region);
 	return true;
 }
@@ -171,8 +172,10 @@ static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint3
 	pthread_mutex_lock(&h->lock);
 	h->stats.dropped_bytes += (uint64_t)__builtin_popcount(dropped) << PAGE_SHIFT;
 	region_dropped(h, region, dropped);
+	if (mine || !live)
+		region_stays(h, region);
 	if (live == REGION_SIZE / h->slot_size[kind])
-		region_list_push(h, &h->full[kind], region);
+		region_enlist(h, region, true);
 	else if (recycled && !mine && recycle(h, region, kind, live))
 		;
 	else if (live == 0 && !mine)
@@ -180,7 +183,7 @@ static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint3
 	else if (mine)
 		*mine = region;
 	else
-		region_list_push(h, &h->partial[kind], region);
+		region_enlist(h, region, false);
 	if (--h->sweeping == 0)
 		pthread_cond_broadcast(&h->swept);
 }
@@ -194,9 +197,11 @@ uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind)
 		h->nursery.recycled--;
 		return region;
 	}
-	region = region_list_pop(h, &h->partial[kind]);
-	if (region != REGION_NONE)
+	region = h->partial[kind].head;
+	if (region != REGION_NONE) {
+		region_delist(h, region);
 		return region;
+	}
 	while (mine == REGION_NONE) {
 		region = region_list_pop(h, &h->unswept[kind]);
 		if (region == REGION_NONE)
@@ -279,13 +284,13 @@ static uint64_t sweep_young_small(struct ebbgc_heap *h, uint32_t region, uint8_t
 	h->regions[region].skipped = false;
 	h->regions[region].swept = true;
 	if (live == slots)
-		region_list_push(h, &h->full[kind], region);
+		region_enlist(h, region, true);
 	else if (!skipped && recycle(h, region, kind, live))
 		;
 	else if (live == 0 && !h->marking)
 		regions_free(h, region, 1);
 	else
-		region_list_push(h, &h->partial[kind], region);
+		region_enlist(h, region, false);
 	return freed * h->slot_size[kind];
 }
 
