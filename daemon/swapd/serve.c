@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -141,7 +142,7 @@ void serve_take_signals(struct swapd *s)
 	struct signalfd_siginfo si;
 
 	while (read(s->signal_fd, &si, sizeof(si)) == sizeof(si))
-		want_stop(s->shared);
+		want_stop(s);
 }
 
 void serve_tend(struct swapd *s)
@@ -170,6 +171,15 @@ static int take_requests(struct swapd *s)
 	} while (n == BATCH && total < ROUND);
 	s->burst = total > 1 || (most == 1 && s->engine.slots.active_count > 1);
 	return 0;
+}
+
+/* Log lines are written by the control thread. */
+static void wake_for_notes(struct swapd *s)
+{
+	if (s->noted == s->notes.put)
+		return;
+	s->noted = s->notes.put;
+	eventfd_write(s->wake_fd, 1);
 }
 
 /* Without free slots, leaves requests to the kernel. */
@@ -240,6 +250,7 @@ int serve_run(struct swapd *s)
 		if (backup_there(&s->engine.backup) && backup_urgent(s) &&
 		    backup_notify(&s->engine.backup))
 			continue;
+		wake_for_notes(s);
 		/* donors_flush() may have lost a donor, whose requests are ready. */
 		more |= engine_is_ready(&s->engine);
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);

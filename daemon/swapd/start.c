@@ -398,7 +398,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 {
 	int r;
 
-	s->host.fd = s->donors.env.epoll_fd = s->timer_fd = s->signal_fd = -1;
+	s->host.fd = s->donors.env.epoll_fd = s->timer_fd = s->signal_fd = s->wake_fd = -1;
 	s->engine.backup.fd = s->engine.backup.shared_fd = -1;
 	s->frontend = frontend_find(s->options.frontend);
 	s->commands.post_fd = s->commands.done_fd = -1;

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include <ebb/page.h>
@@ -92,6 +93,13 @@ struct swapd {
 	uint32_t ticks;          /* ten a second */
 	struct commands commands;
 
+	/*
+	 * eventfd, common to all processes: wakes the server's control thread for log lines of the
+	 * loop and for requests to stop.  No other thread reads it.
+	 */
+	int wake_fd;
+	uint32_t noted;          /* notes.put when the loop last woke it */
+
 	/* loop */
 	int timer_fd, signal_fd; /* the epoll set is donors.env's, too */
 	bool watched;            /* epoll reports the frontend's requests */
@@ -103,9 +111,10 @@ struct swapd {
 };
 
 /* Requests the end of the device: its server, or the next one, tries that. */
-static inline void want_stop(struct shared *shared)
+static inline void want_stop(struct swapd *s)
 {
-	__atomic_add_fetch(&shared->stops, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&s->shared->stops, 1, __ATOMIC_RELEASE);
+	eventfd_write(s->wake_fd, 1);
 }
 
 /*

@@ -2,11 +2,14 @@
 /* The event loop: with a kernel that never stops asking, and with ready requests. */
 #include <errno.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -15,7 +18,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "lib/base/paths.h"
 #include "swapd/control/commands.h"
+#include "swapd/control/control.h"
 #include "swapd/page/page_map.h"
 #include "swapd/serve.h"
 #include "swapd/swapd.h"
@@ -60,6 +65,16 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 	return (ssize_t)iov[0].iov_len;
 }
 
+static uint32_t timed_polls;
+
+int poll(struct pollfd *p, nfds_t n, int ms)
+{
+	const struct timespec t = { ms / 1000, ms % 1000 * 1000000l };
+
+	__atomic_fetch_add(&timed_polls, ms > 0, __ATOMIC_RELAXED);
+	return (int)syscall(SYS_ppoll, p, n, ms < 0 ? NULL : &t, NULL, 0);
+}
+
 /* A server of one slab; its frontend's descriptor is readable if @events is 1. */
 static void make_server(const struct frontend *frontend, unsigned int events)
 {
@@ -76,6 +91,7 @@ static void make_server(const struct frontend *frontend, unsigned int events)
 		.engine.backup = { .fd = -1 },
 		.frontend = frontend,
 		.host = { .fd = eventfd(events, EFD_CLOEXEC) },
+		.wake_fd = -1,
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, &slab, 1, PAGES);
@@ -159,9 +175,17 @@ static bool stopped(const struct frontend_host *h)
 	return true;
 }
 
+static sem_t stop_tried;
+
+static int stop(struct frontend_host *h)
+{
+	sem_post(&stop_tried);
+	return 0;
+}
+
 static const struct frontend frontend_fake = {
 	.name = "fake", .fd = frontend_fd, .receive = receive, .answer = answer,
-	.stopped = stopped,
+	.stop = stop, .stopped = stopped,
 };
 
 /* A donor that is up, with page 0 and a socket that takes nothing any more. */
@@ -216,11 +240,50 @@ static void no_sleep_beside_ready_requests(void **state)
 	free_server();
 }
 
+/* Signals and log lines wake the control thread, which never looks for them. */
+static void control_thread_waits_for_events(void **state)
+{
+	static struct device_control c;
+	char dir[] = "/tmp/ebb-unit-XXXXXX";
+	struct error e = { 0 };
+	pthread_t thread;
+	uint32_t timed;
+
+	assert_non_null(mkdtemp(dir));
+	setenv("EBB_RUN_DIR", dir, 1);
+	memset(&shared, 0, sizeof(shared));
+	make_server(&frontend_fake, 0);
+	sem_init(&stop_tried, 0, 0);
+	assert_int_equal(device_control_open(&c, &s, &e), 0);
+	assert_int_equal(device_control_start(&c, &e), 0);
+	timed = timed_polls;
+	/* A predecessor's. */
+	shared.stops++;
+	device_control_go(&c);
+	sem_wait(&stop_tried);
+	c.stopped = false;
+	want_stop(&s);
+	sem_wait(&stop_tried);
+	note(&s.notes, LOG_LVL_INFO, "unit: a line");
+	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
+	for (int i = 0; i < 6000 && !__atomic_load_n(&s.notes.taken, __ATOMIC_ACQUIRE); i++)
+		usleep(10000);
+	assert_int_equal(s.notes.taken, 1);
+	assert_int_equal(timed_polls, timed);
+	assert_int_equal(eventfd_write(s.host.fd, 1), 0);
+	pthread_join(thread, NULL);
+	device_control_close(&c);
+	free_server();
+	assert_int_equal(rmdir(ebb_device_dir()), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_without_end),
 		cmocka_unit_test(no_sleep_beside_ready_requests),
+		cmocka_unit_test(control_thread_waits_for_events),
 	};
 
 	return cmocka_run_group_tests_name("serve", tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,7 +23,6 @@
 #include "swapd/swapd.h"
 
 #define STACK (512u << 10)
-#define LOG_INTERVAL_MS 200
 
 /* Verbs of readers (lib/control/peer.h); all others are the owner's. */
 static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL };
@@ -284,7 +284,7 @@ static void try_to_stop(struct device_control *c)
 static void look_for_stop(struct device_control *c)
 {
 	struct shared *shared = c->s->shared;
-	uint32_t wanted = __atomic_load_n(&shared->stops, __ATOMIC_RELAXED);
+	uint32_t wanted = __atomic_load_n(&shared->stops, __ATOMIC_ACQUIRE);
 
 	if (wanted == shared->stops_tried)
 		return;
@@ -303,6 +303,14 @@ static void miss_supervisor(struct device_control *c)
 		c->s->options.name);
 }
 
+/* Returns a descriptor that is readable once the supervisor has exited; -1: it has, or none is. */
+static int watch_supervisor(const struct device_control *c)
+{
+	uint32_t pid = c->s->shared->supervisor;
+
+	return pid ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
 static void *control_main(void *data)
 {
 	struct device_control *c = data;
@@ -310,21 +318,29 @@ static void *control_main(void *data)
 	struct pollfd p[] = {
 		{ .fd = control_server_fd(c->server), .events = POLLIN },
 		{ .fd = c->stop_fd, .events = POLLIN },
+		{ .fd = s->wake_fd, .events = POLLIN },
+		{ .fd = -1, .events = POLLIN },
 	};
+	_cleanup_close_ int supervisor = -1;
+	eventfd_t ignored;
 
 	prctl(PR_SET_NAME, "ebb-control");
 	while (sem_wait(&c->go) < 0)
 		;
+	p[3].fd = supervisor = watch_supervisor(c);
+	/* First without an event: a predecessor may have died before it handled one. */
 	for (;;) {
-		int n = poll(p, 2, LOG_INTERVAL_MS);
-
 		notes_log(&s->notes);
 		miss_supervisor(c);
-		if (n > 0 && p[1].revents)
+		if (p[1].revents)
 			return NULL;
 		look_for_stop(c);
-		if (n > 0 && p[0].revents)
+		if (p[0].revents)
 			control_server_turn(c->server);
+		if (c->supervisor_missed)
+			p[3].fd = -1;
+		if (poll(p, 4, -1) > 0 && p[2].revents && !p[1].revents)
+			eventfd_read(s->wake_fd, &ignored);
 	}
 }
 
@@ -344,6 +360,9 @@ int device_control_open(struct device_control *c, struct swapd *s, struct error 
 	int r;
 
 	*c = (struct device_control){ .s = s, .listen_fd = -1, .stop_fd = -1 };
+	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->wake_fd < 0)
+		return fail(e, errno, "eventfd: %m");
 	if (strlen(path) >= sizeof(c->path))
 		return fail(e, ENAMETOOLONG, "%s: too long for a socket; choose a shorter EBB_RUN_DIR",
 			    path);
@@ -396,5 +415,9 @@ void device_control_close(struct device_control *c)
 	}
 	if (c->stop_fd >= 0)
 		close(c->stop_fd);
+	if (c->s && c->s->wake_fd >= 0)
+		close(c->s->wake_fd);
+	if (c->s)
+		c->s->wake_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
 }

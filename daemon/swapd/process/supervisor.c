@@ -383,7 +383,7 @@ static void take_signals(struct supervisor *h)
 
 	while (read(h->signal_fd, &si, sizeof(si)) == sizeof(si))
 		if (si.ssi_signo != SIGCHLD)
-			want_stop(h->s->shared);
+			want_stop(h->s);
 }
 
 /* Cleans up, as no server is left to do it. */
