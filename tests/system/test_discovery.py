@@ -247,6 +247,18 @@ def test_a_deleted_key_is_put_again(etcd, donor, borrower):
     wait_for(lambda: parts.control(a.socket, "status")["etcd"] == "registered", 2, "its status")
 
 
+def test_nothing_is_proposed_while_nothing_changes(etcd, donor):
+    """Each proposal is written to the disks of all members of etcd."""
+    index = lambda: int(etcd.call("maintenance/status", {})["raftIndex"])
+    a = donor(etcd.url)
+    b = donor(etcd.url, address=a.address)
+    wait_for(lambda: "registered as" in a.log.read_text(), 5, "the donor to register")
+    wait_for(lambda: "two donors have one address" in b.log.read_text(), 5, "the refusal")
+    before = index()
+    time.sleep(LEASE + 2)
+    assert index() == before and set(etcd.keys()) == {a.address}
+
+
 def test_large_values_hide_no_donor(etcd, donor, borrower):
     """A pair that exceeds an answer's limit is skipped; the others are read as ever."""
     a = donor(etcd.url)

@@ -184,7 +184,8 @@ static char *range(struct server *s, const char *path, const char *token, const 
 {
 	_cleanup_json_ struct json_object *o = json_tokener_parse(body);
 	bool keys_only = json_object_get_boolean(json_member(o, "keys_only"));
-	int limit = atoi(json_text(o, "limit", "0")), n = 0, from = 0;
+	bool one = !json_member(o, "range_end");
+	int limit = atoi(json_text(o, "limit", "0")), n = 0, from = 0, end;
 	char key[1024], *text = NULL;
 	size_t size = 0;
 	FILE *f = open_memstream(&text, &size);
@@ -193,11 +194,12 @@ static char *range(struct server *s, const char *path, const char *token, const 
 	decode(json_text(o, "key", ""), key);
 	/* A key and a NUL: behind that key. */
 	if (strlen(key) > strlen(PREFIX))
-		from = atoi(key + strlen(PREFIX)) + 1;
-	fprintf(f, "{" HEADER ",\"count\":\"%d\",\"kvs\":[", KEYS - from);
-	for (; n < limit && from + n < KEYS; n++)
+		from = atoi(key + strlen(PREFIX)) + !one;
+	end = one && from < KEYS ? from + 1 : KEYS;
+	fprintf(f, "{" HEADER ",\"count\":\"%d\",\"kvs\":[", end > from ? end - from : 0);
+	for (; n < limit && from + n < end; n++)
 		add_pair(f, from + n, keys_only, !n);
-	fprintf(f, "]%s}", from + n < KEYS ? ",\"more\":true" : "");
+	fprintf(f, "]%s}", from + n < end ? ",\"more\":true" : "");
 	fclose(f);
 	if (size > largest)
 		largest = size;
@@ -254,6 +256,31 @@ static void large_values_hide_no_donor(void **unused)
 	server_stop(&s);
 }
 
+static void a_key_is_found_by_its_lease(void **unused)
+{
+	struct server s = { .answer = range };
+	struct error e = { 0 };
+	struct etcd_config c;
+	struct etcd *t;
+
+	server_start(&s);
+	c = config_of(s.url);
+	t = open_etcd(&c);
+	memset(length, 0, sizeof(length));
+	/* Larger than any answer; its value does not matter. */
+	length[7] = 600 << 10;
+	assert_int_equal(etcd_find(t, PREFIX "007", 5, &e), 0);
+	assert_int_equal(etcd_find(t, PREFIX "300", 5, &e), -ENOENT);
+	assert_int_equal(e.code, 0);
+	assert_int_equal(etcd_find(t, PREFIX "007", 6, &e), -EEXIST);
+	assert_non_null(strstr(e.text, "two donors have one address"));
+	e = (struct error){ 0 };
+	assert_int_equal(etcd_find(t, PREFIX "007", 0, &e), -EEXIST);
+	assert_int_equal(s.asked, 4);
+	etcd_close(&t);
+	server_stop(&s);
+}
+
 /* --- endpoints ---------------------------------------------------------------------- */
 
 static char *empty(struct server *s, const char *path, const char *token, const char *body,
@@ -294,7 +321,7 @@ static void the_next_endpoint_is_etcd(void **unused)
 
 	memset(length, 0, sizeof(length));
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
-		for (int kind = 0; kind < 5; kind++) {
+		for (int kind = 0; kind < 6; kind++) {
 			struct server bad = { .answer = answers[i] }, good = { .answer = lease };
 			struct etcd_pairs p = { .n = 0 };
 			struct error e = { 0 };
@@ -326,6 +353,9 @@ static void the_next_endpoint_is_etcd(void **unused)
 				etcd_pairs_free(&p);
 				break;
 			case 4:
+				assert_int_equal(etcd_find(t, PREFIX "007", 5, &e), 0);
+				break;
+			case 5:
 				assert_int_equal(etcd_revoke(t, 7, &e), 0);
 			}
 			/* It stays with the good one. */
@@ -471,6 +501,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(large_values_hide_no_donor),
+		cmocka_unit_test(a_key_is_found_by_its_lease),
 		cmocka_unit_test(the_next_endpoint_is_etcd),
 		cmocka_unit_test(no_endpoint_is_etcd),
 		cmocka_unit_test(old_tokens_are_renewed),

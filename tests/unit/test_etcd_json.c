@@ -32,6 +32,8 @@ static void requests(void **unused)
 							  .keys_only = true }),
 		    "{\"key\":\"L2EvAA==\",\"range_end\":\"L2Ew\",\"limit\":\"1\","
 		    "\"min_mod_revision\":\"42\",\"keys_only\":true}");
+	expect_text(etcd_range_text(&(struct etcd_query){ .key = "/a/b", .limit = 1 }),
+		    "{\"key\":\"L2EvYg==\",\"limit\":\"1\"}");
 	expect_text(etcd_claim_text("k", "v", 7),
 		    "{\"compare\":[{\"key\":\"aw==\",\"target\":\"CREATE\",\"result\":\"EQUAL\",\"create_revision\":\"0\"}],"
 		    "\"success\":[{\"request_put\":{\"key\":\"aw==\",\"value\":\"dg==\",\"lease\":\"7\"}}],"

@@ -13,11 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
@@ -253,6 +255,7 @@ static void limit_of_an_administrator_stays(void **state)
 	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
 	has(NAMESAKE, "0");
 	has("/system.slice", "0");
+	has(OTHER, "max"); /* included */
 	put(NAMESAKE, "4096\n");
 	put("/system.slice", "8192\n");
 	attached[1] = NAMESAKE;
@@ -413,6 +416,60 @@ static void removed_cgroup_needs_no_value(void **state)
 	assert_false(scope_has_limits("d"));
 }
 
+/* Of this thread outside of the kernel, which the files take. */
+static uint64_t cpu_ms(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_THREAD, &u);
+	return (uint64_t)u.ru_utime.tv_sec * 1000 + (uint64_t)u.ru_utime.tv_usec / 1000;
+}
+
+static size_t number_recorded(void)
+{
+	_cleanup_json_ struct json_object *list = NULL;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/d.scope", ebb_device_dir());
+	list = json_object_from_file(path);
+	assert_true(json_object_is_type(list, json_type_array));
+	return json_object_array_length(list);
+}
+
+/* Each is looked up among those that are limited; comparing each with each takes seconds. */
+static void many_cgroups_are_looked_up(void **state)
+{
+	enum { MANY = 10000 };
+	char path[PATH_MAX];
+	struct error e = { 0 };
+	uint64_t began;
+	FILE *f;
+
+	attached[0] = LEAF;
+	snprintf(path, sizeof(path), "%s/d.scope", ebb_device_dir());
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs("[ ", f);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(path, sizeof(path), "%s/user.slice/user@1000.service/%05d", mount, i);
+		assert_return_code(mkdir(path, 0755), errno);
+		fprintf(f, "%s{ \"dir\": \"%s\", \"old\": \"4096\" }", i ? ", " : "", path);
+	}
+	fputs(" ]", f);
+	assert_int_equal(fclose(f), 0);
+	began = cpu_ms();
+	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
+	assert_in_range(cpu_ms() - began, 0, 1000);
+	has("/system.slice", "0");
+	/* And /system.slice, two below it, and NAMESAKE. */
+	assert_int_equal(number_recorded(), MANY + 4);
+	put("/user.slice/user@1000.service/00007", "0\n");
+	assert_int_equal(scope_undo("d", &e), 0);
+	has("/user.slice/user@1000.service/00007", "4096");
+	has(OTHER, "60");
+	assert_false(scope_has_limits("d"));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -427,6 +484,7 @@ int main(void)
 		TEST(attached_cgroup_that_stays_without_swap),
 		TEST(limit_that_cannot_be_set_is_not_recorded),
 		TEST(removed_cgroup_needs_no_value),
+		cmocka_unit_test_setup_teardown(many_cgroups_are_looked_up, setup1, teardown),
 		cmocka_unit_test_setup_teardown(version_1_cgroup_that_inherits_a_limit, setup1,
 						teardown),
 	};

@@ -368,6 +368,13 @@ static int parse_claimed(struct json_object *answer, void *lease)
 	return etcd_claimed(answer, *(int64_t *)lease);
 }
 
+static int taken(const char *key, struct error *e)
+{
+	return fail(e, EEXIST,
+		    "etcd: %s is registered until its lease expires; if this persists, two donors have one address: correct --advertise of one",
+		    key);
+}
+
 int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease, struct error *e)
 {
 	int r = call(t, (struct request){ .path = "/v3/kv/txn",
@@ -375,11 +382,7 @@ int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease
 					  .expected = "tell of the key", .parse = parse_claimed,
 					  .data = &lease }, e);
 
-	if (r == -EEXIST)
-		return fail(e, EEXIST,
-			    "etcd: %s is registered until its lease expires; if this persists, two donors have one address: correct --advertise of one",
-			    key);
-	return r;
+	return r == -EEXIST ? taken(key, e) : r;
 }
 
 static int parse_pairs(struct json_object *answer, void *pairs)
@@ -400,6 +403,25 @@ int etcd_changed(struct etcd *t, const char *prefix, int64_t revision, struct et
 {
 	return query(t, &(struct etcd_query){ .prefix = prefix, .limit = 1, .revision = revision,
 					      .keys_only = true }, out, e);
+}
+
+/*
+ * Not serializable: a member that lags or has lost the others would report a key that is deleted.
+ * The leader confirms a linearizable read with a heartbeat for all reads that wait, and writes
+ * nothing.
+ */
+int etcd_find(struct etcd *t, const char *key, int64_t lease, struct error *e)
+{
+	struct etcd_pairs p = { .n = 0 };
+	bool own;
+	int r = query(t, &(struct etcd_query){ .key = key, .limit = 1, .keys_only = true }, &p, e);
+
+	if (r)
+		return r;
+	own = lease && p.n && p.v[0].lease == lease;
+	r = own ? 0 : p.found ? taken(key, e) : -ENOENT;
+	etcd_pairs_free(&p);
+	return r;
 }
 
 /*

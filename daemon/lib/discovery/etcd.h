@@ -62,7 +62,15 @@ int etcd_grant(struct etcd *t, uint32_t ttl_s, int64_t *lease, struct error *e);
 int etcd_keep_alive(struct etcd *t, int64_t lease, struct error *e);
 /* Ends the lease, and with it its keys. */
 int etcd_revoke(struct etcd *t, int64_t lease, struct error *e);
-/* Puts @key for as long as @lease lives; -EEXIST when another lease has it. */
+/*
+ * Returns 0 if @key has @lease, which may be 0 = none yet, -ENOENT with an empty @e if there is no
+ * such key, -EEXIST if another lease or none has it.
+ */
+int etcd_find(struct etcd *t, const char *key, int64_t lease, struct error *e);
+/*
+ * Puts @key for as long as @lease lives; -EEXIST when another lease has it.  etcd writes each such
+ * call to the disks of all its members, even if it puts nothing: call etcd_find() first.
+ */
 int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease, struct error *e);
 /*
  * Gets the number of all pairs below @prefix, and the key of one that changed after @revision.

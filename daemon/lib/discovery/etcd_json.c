@@ -69,20 +69,28 @@ char *etcd_lease_text(int64_t lease)
 	return text_of(o);
 }
 
+/* The range of a prefix ends at the prefix with its last byte incremented. */
+static void add_end(struct json_object *o, const char *prefix)
+{
+	char end[ETCD_KEY_MAX];
+	size_t n = strlen(prefix);
+
+	memcpy(end, prefix, n);
+	end[n - 1]++;
+	json_object_object_add(o, "range_end", base64_json(end, n));
+}
+
 char *etcd_range_text(const struct etcd_query *q)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
-	char end[ETCD_KEY_MAX];
-	size_t n = strlen(q->prefix);
 
-	/* The range of a prefix ends at the prefix with its last byte incremented. */
-	memcpy(end, q->prefix, n);
-	end[n - 1]++;
 	if (q->from)
 		json_add_text(o, "key", q->from);
 	else
-		add_bytes(o, "key", q->prefix);
-	json_object_object_add(o, "range_end", base64_json(end, n));
+		add_bytes(o, "key", q->key ? q->key : q->prefix);
+	/* A donor may read its own key alone, which a range_end exceeds. */
+	if (!q->key)
+		add_end(o, q->prefix);
 	add_int64(o, "limit", q->limit);
 	if (q->revision)
 		add_int64(o, "min_mod_revision", q->revision + 1);

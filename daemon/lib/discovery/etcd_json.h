@@ -33,9 +33,10 @@ struct etcd_pairs {
 	char *next;       /* owned: base64 of the key to continue with; NULL = no more pairs */
 };
 
-/* A request for pairs whose keys begin with @prefix. */
+/* A request for pairs whose keys begin with @prefix, or for that of @key. */
 struct etcd_query {
 	const char *prefix;
+	const char *key;   /* NULL = all keys below @prefix */
 	const char *from;  /* etcd_pairs.next of the pairs before; NULL = from the first one on */
 	int limit;         /* pairs in the answer */
 	int64_t revision;  /* only pairs that changed after it; 0 = all */

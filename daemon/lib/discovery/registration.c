@@ -35,28 +35,31 @@ static void set_state(struct registration *r, enum registration_state s, const s
 
 /*
  * Renews the lease, or takes a lease; puts the key if it is absent: something may delete or
- * overwrite it while the lease lives.
+ * overwrite it while the lease lives.  Reads the key first: etcd writes a transaction that might
+ * put it, to the disks of all members, and a thousand donors refresh every REGISTRATION_PERIOD_S.
  */
 static int refresh(struct registration *r, struct error *e)
 {
+	bool is_new;
 	int s;
 
-	if (r->lease) {
-		s = etcd_keep_alive(r->etcd, r->lease, e);
-		if (!s)
-			return etcd_claim(r->etcd, r->key, r->value, r->lease, e);
-		if (s != -ESTALE)
-			return s;
+	s = r->lease ? etcd_keep_alive(r->etcd, r->lease, e) : 0;
+	if (s == -ESTALE) {
 		log_info("etcd: lease expired; registering again");
 		*e = (struct error){ 0 };
-		r->lease = 0;
+		r->lease = s = 0;
 	}
-	s = etcd_grant(r->etcd, REGISTRATION_TTL_S, &r->lease, e);
+	if (!s)
+		s = etcd_find(r->etcd, r->key, r->lease, e);
+	if (s != -ENOENT)
+		return s;
+	is_new = !r->lease;
+	s = is_new ? etcd_grant(r->etcd, REGISTRATION_TTL_S, &r->lease, e) : 0;
 	if (s)
 		return s;
 	s = etcd_claim(r->etcd, r->key, r->value, r->lease, e);
 	/* The key may exist or not: the next attempt begins with a new lease. */
-	if (s) {
+	if (s && is_new) {
 		etcd_revoke(r->etcd, r->lease, NULL);
 		r->lease = 0;
 	}

@@ -17,6 +17,7 @@
 #include "lib/control/control.h"
 #include "cgroup.h"
 #include "cgroup_files.h"
+#include "cgroup_walk.h"
 #include "scope.h"
 #include "systemd.h"
 
@@ -32,7 +33,7 @@ struct scope {
 	bool v2;
 	bool silent;                   /* systemd does not answer */
 	size_t root;                   /* length of the hierarchy's mount point */
-	struct json_object *changes;   /* [{"dir", "old"}] */
+	struct json_object *changes;   /* {directory: old value} */
 	struct json_object *planned;   /* changes that are still to be made */
 };
 
@@ -81,18 +82,6 @@ static bool is_kept(const struct scope *s, const char *dir)
 	return false;
 }
 
-static bool is_changed(struct json_object *list, const char *dir, bool v2)
-{
-	for (size_t i = 0; i < json_object_array_length(list); i++) {
-		const char *other = json_text(json_object_array_get_idx(list, i), "dir", "");
-
-		/* The limit of v2 includes descendants. */
-		if (v2 ? is_below(dir, other) : !strcmp(dir, other))
-			return true;
-	}
-	return false;
-}
-
 /* A cgroup that was removed, or lost its memory controller, has no limit: that is no error. */
 static int unless_gone(int r)
 {
@@ -124,48 +113,26 @@ static int get(const struct scope *s, const char *dir, char *value, size_t size)
 }
 
 /* Leaves another limit, which an administrator has set meanwhile. */
-static int restore(struct scope *s, struct json_object *change)
+static int restore(struct scope *s, const char *dir, struct json_object *old)
 {
-	const char *dir = json_text(change, "dir", "");
 	char now[64];
 	int r = get(s, dir, now, sizeof(now));
 
 	if (r)
 		return unless_gone(r);
-	return strcmp(now, LIMITED) ? 0 : set(s, dir, json_text(change, "old", "max"));
-}
-
-static void add_change(struct json_object *list, const char *dir, const char *old)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_add_text(o, "dir", dir);
-	json_add_text(o, "old", old);
-	json_object_array_add(list, o);
-}
-
-/* Returns the old value of the directory that is the first @len characters of @dir, or NULL. */
-static const char *old_value(struct json_object *list, const char *dir, size_t len)
-{
-	for (size_t i = 0; i < json_object_array_length(list); i++) {
-		struct json_object *o = json_object_array_get_idx(list, i);
-		const char *other = json_text(o, "dir", "");
-
-		if (!strncmp(other, dir, len) && !other[len])
-			return json_text(o, "old", NULL);
-	}
-	return NULL;
+	return strcmp(now, LIMITED) ? 0 : set(s, dir, json_object_get_string(old));
 }
 
 static int add_inherited(const char *dir, void *data)
 {
 	struct scope *s = data;
-	const char *old = old_value(s->changes, dir, (size_t)(strrchr(dir, '/') - dir));
+	_cleanup_free_ char *parent = strndup(dir, (size_t)(strrchr(dir, '/') - dir));
+	const char *old = parent ? json_text(s->changes, parent, NULL) : NULL;
 	char now[64];
 
-	if (old && !old_value(s->changes, dir, strlen(dir)) && !get(s, dir, now, sizeof(now)) &&
+	if (old && !json_member(s->changes, dir) && !get(s, dir, now, sizeof(now)) &&
 	    !strcmp(now, LIMITED))
-		add_change(s->changes, dir, old);
+		json_add_text(s->changes, dir, old);
 	return 0;
 }
 
@@ -179,25 +146,41 @@ static void add_later_ones(struct scope *s)
 /* Returns NULL, with *e set, rather than forget which limits are to be restored. */
 static struct json_object *load(const char *device, struct error *e)
 {
-	struct json_object *o;
+	_cleanup_json_ struct json_object *list = NULL;
+	struct json_object *changes = json_object_new_object();
 
 	if (access(scope_file(device), F_OK) < 0 && errno == ENOENT)
-		return json_object_new_array();
-	o = json_object_from_file(scope_file(device));
-	if (json_object_is_type(o, json_type_array))
-		return o;
-	json_object_put(o);
+		return changes;
+	list = json_object_from_file(scope_file(device));
+	if (json_object_is_type(list, json_type_array)) {
+		for (size_t i = 0; i < json_object_array_length(list); i++) {
+			struct json_object *o = json_object_array_get_idx(list, i);
+
+			json_add_text(changes, json_text(o, "dir", ""), json_text(o, "old", "max"));
+		}
+		return changes;
+	}
+	json_object_put(changes);
 	fail(e, EUCLEAN, "device %s: %s: cannot read which limits of cgroups to restore; restore memory.swap.max (memory.swappiness on cgroup v1) where it is 0, then remove the file",
 	     device, scope_file(device));
 	return NULL;
 }
 
+/* Writes [{"dir", "old"}]. */
 static int save(const char *device, struct json_object *changes, struct error *e)
 {
+	_cleanup_json_ struct json_object *list = json_object_new_array();
 	int r = file_make_dirs(ebb_device_dir(), 0755);
 
+	json_object_object_foreach(changes, dir, old) {
+		struct json_object *o = json_object_new_object();
+
+		json_add_text(o, "dir", dir);
+		json_object_object_add(o, "old", json_object_get(old));
+		json_object_array_add(list, o);
+	}
 	if (!r)
-		r = file_replace(scope_file(device), json_object_to_json_string(changes));
+		r = file_replace(scope_file(device), json_object_to_json_string(list));
 	return r ? fail(e, r, "device %s: cannot write %s: %s", device, scope_file(device),
 			strerror(-r)) : 0;
 }
@@ -207,13 +190,16 @@ static int plan(const char *dir, void *data)
 	struct scope *s = data;
 	char old[64];
 
-	if (strlen(dir) <= s->root || is_kept(s, dir) || is_changed(s->changes, dir, s->v2) ||
-	    is_changed(s->planned, dir, s->v2) || get(s, dir, old, sizeof(old)))
+	if (strlen(dir) <= s->root || is_kept(s, dir))
 		return 0;
-	/* On version 1, to tell it from a cgroup that is created later. */
-	if (strcmp(old, LIMITED) || !s->v2)
-		add_change(s->planned, dir, old);
-	return 0;
+	if (!json_member(s->changes, dir)) {
+		/* On version 1, 0 is recorded to tell it from a cgroup that is created later. */
+		if (get(s, dir, old, sizeof(old)) || (s->v2 && !strcmp(old, LIMITED)))
+			return 0;
+		json_add_text(s->planned, dir, old);
+	}
+	/* The limit of v2 includes descendants. */
+	return s->v2 ? CGROUP_SKIP : 0;
 }
 
 /* Cgroups whose limit could not be written. */
@@ -245,26 +231,20 @@ static int cannot_restore(const struct scope *s, const struct failures *f, const
  */
 static int release(struct scope *s, const char *device, struct error *e)
 {
-	struct json_object *left = json_object_new_array();
 	struct failures failed = { .n = 0 };
-	int r;
 
-	for (size_t i = 0; i < json_object_array_length(s->changes); i++) {
-		struct json_object *o = json_object_array_get_idx(s->changes, i);
-		const char *dir = json_text(o, "dir", "");
+	json_object_object_foreach(s->changes, dir, old) {
+		bool kept = is_kept(s, dir);
+		int r = kept ? restore(s, dir, old) : 0;
 
-		r = is_kept(s, dir) ? restore(s, o) : 0;
 		if (r)
 			count_failure(&failed, dir, r);
-		if (r || (!is_kept(s, dir) && access(dir, F_OK) == 0))
-			json_object_array_add(left, json_object_get(o));
+		else if (kept || access(dir, F_OK) < 0)
+			json_object_object_del(s->changes, dir);
 	}
-	r = failed.n ? cannot_restore(s, &failed, device,
-				      "attach the policy again as root, or programs there cannot swap",
-				      e) : 0;
-	json_object_put(s->changes);
-	s->changes = left;
-	return r;
+	return failed.n ? cannot_restore(s, &failed, device,
+					 "attach the policy again as root, or programs there cannot swap",
+					 e) : 0;
 }
 
 static void keep_attached(struct scope *s, struct json_object *status)
@@ -283,26 +263,20 @@ static void keep_attached(struct scope *s, struct json_object *status)
 /* Records the planned limits, sets them, and forgets those that could not be set. */
 static int limit(struct scope *s, const char *device, struct error *e)
 {
-	size_t n = json_object_array_length(s->planned), at = json_object_array_length(s->changes);
 	struct failures failed = { .n = 0 };
 	int r;
 
-	for (size_t i = 0; i < n; i++)
-		json_object_array_add(s->changes,
-				      json_object_get(json_object_array_get_idx(s->planned, i)));
+	json_object_object_foreach(s->planned, dir, old)
+		json_object_object_add(s->changes, dir, json_object_get(old));
 	r = save(device, s->changes, e);
 	if (r)
 		return r;
-	for (size_t i = 0; i < n; i++) {
-		const char *dir = json_text(json_object_array_get_idx(s->planned, i), "dir", "");
-
-		r = set(s, dir, LIMITED);
-		if (!r) {
-			at++;
-			continue;
+	json_object_object_foreach(s->planned, limited, unused) {
+		r = set(s, limited, LIMITED);
+		if (r) {
+			count_failure(&failed, limited, r);
+			json_object_object_del(s->changes, limited);
 		}
-		count_failure(&failed, dir, r);
-		json_object_array_del_idx(s->changes, at, 1);
 	}
 	if (!failed.n)
 		return 0;
@@ -334,7 +308,7 @@ int scope_apply(const char *device, const char *extra, enum scope_caller caller,
 		s.keep[s.n++] = extra;
 	keep_attached(&s, status);
 	s.root = mount ? strlen(mount) : 0;
-	s.planned = json_object_new_array();
+	s.planned = json_object_new_object();
 	add_later_ones(&s);
 	released = release(&s, device, e);
 	/* While ebbd is unresponsive or restarts, any cgroup may be attached. */
@@ -374,14 +348,12 @@ int scope_undo(const char *device, struct error *e)
 		return -EUCLEAN;
 	cgroup_memory_mount(&s.v2);
 	add_later_ones(&s);
-	for (size_t i = json_object_array_length(s.changes); i-- > 0;) {
-		struct json_object *o = json_object_array_get_idx(s.changes, i);
-
-		r = restore(&s, o);
+	json_object_object_foreach(s.changes, dir, old) {
+		r = restore(&s, dir, old);
 		if (r)
-			count_failure(&failed, json_text(o, "dir", ""), r);
+			count_failure(&failed, dir, r);
 		else
-			json_object_array_del_idx(s.changes, i, 1);
+			json_object_object_del(s.changes, dir);
 	}
 	snprintf(remedy, sizeof(remedy), "run \"ebbctl device destroy %.31s\" again as root", device);
 	r = failed.n ? cannot_restore(&s, &failed, device, remedy, e) : 0;
