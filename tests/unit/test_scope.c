@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
@@ -416,15 +415,6 @@ static void removed_cgroup_needs_no_value(void **state)
 	assert_false(scope_has_limits("d"));
 }
 
-/* Of this thread outside of the kernel, which the files take. */
-static uint64_t cpu_ms(void)
-{
-	struct rusage u;
-
-	getrusage(RUSAGE_THREAD, &u);
-	return (uint64_t)u.ru_utime.tv_sec * 1000 + (uint64_t)u.ru_utime.tv_usec / 1000;
-}
-
 static size_t number_recorded(void)
 {
 	_cleanup_json_ struct json_object *list = NULL;
@@ -436,13 +426,12 @@ static size_t number_recorded(void)
 	return json_object_array_length(list);
 }
 
-/* Each is looked up among those that are limited; comparing each with each takes seconds. */
+/* Each is looked up among those that are limited: comparing each with each takes ten minutes. */
 static void many_cgroups_are_looked_up(void **state)
 {
 	enum { MANY = 10000 };
 	char path[PATH_MAX];
 	struct error e = { 0 };
-	uint64_t began;
 	FILE *f;
 
 	attached[0] = LEAF;
@@ -457,9 +446,7 @@ static void many_cgroups_are_looked_up(void **state)
 	}
 	fputs(" ]", f);
 	assert_int_equal(fclose(f), 0);
-	began = cpu_ms();
 	assert_int_equal(scope_apply("d", NULL, SCOPE_COMMAND, &e), 0);
-	assert_in_range(cpu_ms() - began, 0, 1000);
 	has("/system.slice", "0");
 	/* And /system.slice, two below it, and NAMESAKE. */
 	assert_int_equal(number_recorded(), MANY + 4);
