@@ -132,7 +132,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(advise_options, sizes, "sizes", OPTION_STRING, "PERCENT,...",
-	       .help = "shares of the memory that the program needs [" DEFAULT_SIZES "]"),
+	       .help = "shares of the memory that the program needs, 1 to 400 [" DEFAULT_SIZES "]"),
 	OPTION(advise_options, floor, "floor", OPTION_UINT, "PERCENT", .min = 1, .max = 100,
 	       .help = "share of that memory in the recorded run [smallest of --sizes]"),
 	OPTION(advise_options, plan.start, "start", OPTION_FLAG, NULL,
