@@ -49,7 +49,7 @@ static const struct option_spec specs[] = {
 	       "memory to lend; auto: all but HeadRoom; required"),
 	OPTION("headroom", OPTION_SIZE, lending.headroom, "SIZE",
 	       "memory to keep free for this machine's programs [none; with auto 10 %, at least 1G]"),
-	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
+	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, a power of two from 1M to 1G [64M]"),
 	OPTION("keys", OPTION_LIST, lending.keys, "FILE|DIR",
 	       "keys of allowed borrowers; enables TLS; may be repeated"),
 	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",

@@ -348,15 +348,15 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 	OPTION(cluster_options, field, name, type, metavar, .help = text, __VA_ARGS__)
 
 static const struct option_spec specs[] = {
-	CLUSTER_OPTION(nodes, "nodes", OPTION_UINT, "N", "machines, each a borrower and a donor [32]",
+	CLUSTER_OPTION(nodes, "nodes", OPTION_UINT, "N", "machines, each a borrower and a donor, 2 to 20000 [32]",
 	       .letter = 'n', .min = 2, .max = CLUSTER_NODES),
 	CLUSTER_OPTION(choices, "choices", OPTION_UINT, "D", "simulate only D choices and the omniscient placer [all]",
 	       .letter = 'd', .min = 1, .max = 3),
-	CLUSTER_OPTION(hours, "hours", OPTION_UINT, "H", "simulated time [1]", .min = 1, .max = 1000),
+	CLUSTER_OPTION(hours, "hours", OPTION_UINT, "H", "simulated hours, 1 to 1000 [1]", .min = 1, .max = 1000),
 	CLUSTER_OPTION(seeds, "seeds", OPTION_UINT, "N", "number of runs, each with the next seed [1]", .min = 1,
 	       .max = MOST_SEEDS),
 	CLUSTER_OPTION(seed, "seed", OPTION_UINT, "S", "first seed [1]", .max = UINT32_MAX),
-	CLUSTER_OPTION(memory, "memory", OPTION_SIZE, "SIZE", "memory of a machine [64G]", .min = 4ull << 30,
+	CLUSTER_OPTION(memory, "memory", OPTION_SIZE, "SIZE", "memory of a machine, 4G to 16T [64G]", .min = 4ull << 30,
 	       .max = 1ull << 44),
 	CLUSTER_OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M, or 1G with more than 1000 machines]", .min = 1 << 20,
 	       .max = 1ull << 30),

@@ -185,11 +185,11 @@ static int run_extents(int argc, char **argv, void *options, struct error *e)
 	OPTION(extents_options, field, name, type, metavar, .help = text, __VA_ARGS__)
 
 static const struct option_spec specs[] = {
-	EXTENTS_OPTION(clients, "clients", OPTION_UINT, "N", "clients that allocate [512]", .min = 1,
+	EXTENTS_OPTION(clients, "clients", OPTION_UINT, "N", "clients that allocate, 1 to 512 [512]", .min = 1,
 		       .max = EXTENTS_CLIENTS),
-	EXTENTS_OPTION(sections, "sections", OPTION_UINT, "N", "sections of 2 MiB [64]", .min = 1,
+	EXTENTS_OPTION(sections, "sections", OPTION_UINT, "N", "sections of 2 MiB, 1 to 512 [64]", .min = 1,
 		       .max = EBB_FAR_ARENA_SECTIONS),
-	EXTENTS_OPTION(fill, "fill", OPTION_UINT, "PERCENT", "extents in use before each burst [90]", .min = 1, .max = 99),
+	EXTENTS_OPTION(fill, "fill", OPTION_UINT, "PERCENT", "extents in use before each burst, 1 to 99 [90]", .min = 1, .max = 99),
 	EXTENTS_OPTION(burst, "burst", OPTION_UINT, "N", "extents that a client frees, then allocates again [8]",
 		       .min = 1, .max = 1000),
 	EXTENTS_OPTION(rounds, "rounds", OPTION_UINT, "N", "measured bursts of each client [20]",

@@ -377,7 +377,7 @@ static const struct option_spec specs[] = {
 	HEAP_OPTION(ghosts, "ghosts", OPTION_UINT, "N", "Mako: references in a full ghost buffer [512]", .min = 1, .max = 1 << 20),
 	HEAP_OPTION(write_through, "write-through", OPTION_UINT, "N", "Mako: pages in a full write-through buffer [256]",
 		    .min = 1, .max = 1 << 20),
-	HEAP_OPTION(full, "full", OPTION_UINT, "PERCENT", "Semeru: heap size, in percent of the most live bytes [200]",
+	HEAP_OPTION(full, "full", OPTION_UINT, "PERCENT", "Semeru: heap size, 101 to 10000 percent of the most live bytes [200]",
 		    .min = 101, .max = 10000),
 	HEAP_OPTION(touch, "touch", OPTION_UINT, "PS", "picoseconds between two recorded accesses [20000]",
 		    .min = 1, .max = 100000000),

@@ -68,7 +68,7 @@ def test_watch_that_ends_early_reports(program):
     report = Watch(c, "--for", "500ms").report()
     assert [r["window_s"] for r in report["idle"]] == [0]
     assert report["idle"][0]["returned"] is None and report["idle"][0]["cost"] is None
-    assert report["unreached"] == [60, 300, 1800]
+    assert report["unreached"] == [60, 300]    # each less than the default --for
     assert report["seconds"] >= 0.5
 
 

@@ -13,7 +13,7 @@
 #include "verbs.h"
 
 #define DEFAULT_FOR (600 * 1000000000ULL)
-#define DEFAULT_IDLE "1m,5m,30m"
+#define DEFAULT_IDLE "1m,5m" /* shorter than DEFAULT_FOR, so that each is reached */
 #define DEFAULT_SIZES "100,75,50,25"
 #define DEFAULT_SLAB (64ULL << 20) /* of device create */
 
@@ -132,7 +132,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(advise_options, sizes, "sizes", OPTION_STRING, "PERCENT,...",
-	       .help = "shares of the memory that the program needs [" DEFAULT_SIZES "]"),
+	       .help = "shares of the memory that the program needs, 1 to 400 [" DEFAULT_SIZES "]"),
 	OPTION(advise_options, floor, "floor", OPTION_UINT, "PERCENT", .min = 1, .max = 100,
 	       .help = "share of that memory in the recorded run [smallest of --sizes]"),
 	OPTION(advise_options, plan.start, "start", OPTION_FLAG, NULL,
@@ -164,7 +164,7 @@ const struct command command_advise = {
 	.object = "advise", .arguments = "[-- PROGRAM [ARG...]]",
 	.help = "Predict a program's run time with less memory, or find the idle memory of a cgroup",
 	.example = "  sudo ebbctl advise --start -- sort -S 1G big.txt -o sorted.txt\n"
-		   "  sudo ebbctl advise --cgroup app.slice --for 40m\n",
+		   "  sudo ebbctl advise --cgroup app.slice --idle 5m,30m --for 40m\n",
 	.options = specs, .options_size = sizeof(struct advise_options),
 	.run = run, .max_args = -1,
 };

@@ -31,7 +31,7 @@ const struct option_spec sim_report_options[] = {
 
 const struct option_spec sim_advise_options[] = {
 	OPTION(sim_advise, sizes, "sizes", OPTION_STRING, "PERCENT,...",
-	       .help = "shares of the memory that the program needs [100,75,50,25]"),
+	       .help = "shares of the memory that the program needs, 1 to 400 [100,75,50,25]"),
 	OPTION(sim_advise, needed, "needed", OPTION_SIZE, "SIZE",
 	       .help = "memory that the program needs [derived from the trace]"),
 	OPTION(sim_advise, subject, "subject", OPTION_STRING, "NAME",
