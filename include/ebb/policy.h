@@ -31,7 +31,7 @@
  *    per process (task storage of the group leader) and dies with it; an exec
  *    zeroes it.  If two threads fault at once, the policy misses one of the faults.
  *  - natively, `const struct ebb_policy NAME_policy`, for tests and simulation.
- * policies/policy.mk compiles it either way, anywhere; see docs/policy.md.
+ * policies/policy.mk compiles it either way, anywhere; see ebb-policy(7).
  *
  * Limits of the code: no signed division or modulo (BPF has none below cpu v4),
  * loops with a constant bound, at most 512 bytes of stack, no floats.
@@ -584,7 +584,7 @@ static __always_inline __u64 ebb_prefetch_from(const struct ebb_fault *f, enum e
 /*
  * ebb_prefetch() for a stream that has covered run pages, passed of them since its
  * previous request: ebbd pages out behind a stream that is longer than the memory
- * it may use, see docs/policy.md.  The source is EBB_SOURCE_STREAMS.
+ * it may use.  The source is EBB_SOURCE_STREAMS.
  */
 static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, struct ebb_range pages,
 						 __u64 run, __u64 passed)

@@ -181,7 +181,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 	elf = size ? elf_memory((char *)data, size) : NULL;
 	if (!elf || elf_kind(elf) != ELF_K_ELF || !gelf_getehdr(elf, &header))
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "%s: not an object file; compile the policy, see docs/policy.md", file);
+				 "%s: not an object file; compile the policy, see ebb-policy(7)", file);
 	if (header.e_machine != EM_BPF || header.e_type != ET_REL)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
 				 "%s: not an object for BPF; " REBUILD, file);
@@ -234,7 +234,7 @@ int policy_object_read(const char *file, struct policy_object *o, struct error *
 		return fail_exit(e, EXIT_USAGE, errno, "%s: %m; pass the file of a compiled policy", file);
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !st.st_size || st.st_size > POLICY_OBJECT_MAX)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "%s: not an object file (regular, 1 byte to %u MiB); compile the policy, see docs/policy.md",
+				 "%s: not an object file (regular, 1 byte to %u MiB); compile the policy, see ebb-policy(7)",
 				 file, POLICY_OBJECT_MAX >> 20);
 	data = malloc(st.st_size);
 	if (!data)
