@@ -2,6 +2,7 @@
 /* A donor's loop, turn by turn: its sessions, its start and end, what it does meanwhile. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -529,6 +530,28 @@ static void withdrawn_in_the_status(void **state)
 	close(a.fd);
 }
 
+static size_t allocated(void)
+{
+	struct mallinfo2 m = mallinfo2();
+
+	return m.uordblks + m.hblkhd;
+}
+
+/* They are of the memory that the donor could lend. */
+static void idle_connections_take_little(void **state)
+{
+	enum { PEERS = 32 };
+	struct donor *d = *state;
+	struct peer p[PEERS];
+	size_t before = allocated();
+
+	for (int i = 0; i < PEERS; i++)
+		connect_peer(d, &p[i], (uint64_t)i + 1, 0);
+	assert_true(allocated() - before <= PEERS * (size_t)(64 << 10));
+	for (int i = 0; i < PEERS; i++)
+		close(p[i].fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -546,6 +569,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_lock_without_a_request, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(idle_connections_take_little, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(silent_peers_have_five_seconds, with_donor,
 						without_donor),
 		cmocka_unit_test_setup_teardown(a_borrower_that_takes_no_replies, with_donor,

@@ -516,10 +516,11 @@ void connection_event(struct connection *c, uint32_t events)
 		connection_flush(c);
 		return;
 	}
-	if (c->fd >= 0 && events & EPOLLOUT)
-		connection_flush(c);
+	/* Receiving flushes, too: by both, it would send twice what it may in a turn. */
 	if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		receive(c);
+	else if (c->fd >= 0 && events & EPOLLOUT)
+		connection_flush(c);
 	if (c->fd >= 0 && c->payer)
 		count_moved(c, c->rx.moved + c->tx.moved - before);
 }

@@ -33,13 +33,17 @@
  * its loans for lack of a place that it has already.
  */
 #define CONNECTIONS_SPARE 8
-/* Most replies of a connection in flight; a borrower that pipelines more waits. */
-#define CONNECTION_REPLIES 1024
 /*
  * Most bytes of one connection in a turn of the loop, each way: 1 MiB delays others by about
  * 0.2 ms.
  */
 #define CONNECTION_TURN (1u << 20)
+/*
+ * Most replies of a connection in flight; a borrower that pipelines more waits.  As many as pages
+ * move in a turn: further places would take memory, which is what a donor lends, and no page would
+ * leave earlier.
+ */
+#define CONNECTION_REPLIES (CONNECTION_TURN / WIRE_PAGE)
 #define NO_SLAB UINT32_MAX
 /* Cookie of a reply whose payload is in far_buffer->bytes. */
 #define FAR_REPLY (UINT32_MAX - 1)
