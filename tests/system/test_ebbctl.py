@@ -179,7 +179,8 @@ def test_bad_parameters(away, cgroup, word):
 def test_run_bad_input(away):
     refuse(USAGE, "run", "--mem", "12Q", "true", says=["--mem", "'12Q'"])
     refuse(USAGE, "run", "true", says=["--mem"])
-    refuse(USAGE, "run", "--mem", "64M", "--name", "a/b", "true", says=["a/b"])
+    for name in ("a/b", ".x"):
+        refuse(USAGE, "run", "--mem", "64M", "--name", name, "true", says=[name, "without '/'", "'.'"])
     refuse(USAGE, "run", "--mem", "64M", "--no-track", "--record", "x", "true", says=["--no-track"])
     refuse(REFUSED, "run", "--mem", "64M", "--no-track", "true", says=["device create", "--start"])
 
@@ -190,6 +191,11 @@ def test_record_bad_input(away, cgroup):
     refuse(USAGE, "record", c, "-o", "x", "--seconds", "soon", says=["'soon'"])
     for verb in ("record", "report"):
         refuse(USAGE, verb, c, "-o", "x", "--seconds", "0", says=["--seconds", "'0'"])
+
+
+def test_advise_bad_input(away):
+    refuse(USAGE, "advise", says=["no input", "exactly one of"])
+    refuse(USAGE, "advise", "--trace", "x", "--cgroup", "y", says=["several inputs", "exactly one of"])
 
 
 def test_no_root(away):

@@ -51,7 +51,8 @@ static int check(int argc, const struct advise_options *o, uint64_t smallest, st
 
 	if (subjects != 1)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "advise: no input; give one of -- PROGRAM, --cgroup and --trace");
+				 "advise: %s; give exactly one of -- PROGRAM, --cgroup and --trace",
+				 subjects ? "several inputs" : "no input");
 	if ((o->watch || o->idle || o->page_ns || o->slab) && !watches(o))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "advise: --for, --idle, --page-cost and --slab require --cgroup without --seconds; drop them");
