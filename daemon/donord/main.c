@@ -308,9 +308,9 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = pool_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
 			      o->lending.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
-		r = listen_rdma(o->rdma, "rdma", l, loop_listen_rdma, e);
+		r = listen_rdma(o->rdma, "--rdma", l, loop_listen_rdma, e);
 	if (!r)
-		r = listen_rdma(o->rdma_kernel, "rdma-kernel", l, loop_listen_kernels, e);
+		r = listen_rdma(o->rdma_kernel, "--rdma-kernel", l, loop_listen_kernels, e);
 	if (!r)
 		r = loop_start(l, e);
 	if (!r)

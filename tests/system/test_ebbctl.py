@@ -198,6 +198,14 @@ def test_advise_bad_input(away):
     refuse(USAGE, "advise", "--trace", "x", "--cgroup", "y", says=["several inputs", "exactly one of"])
 
 
+def test_no_key_for_all_addresses_of_a_machine(away):
+    ebbctl("key", "create", away / "own.key", "--name", "spark")
+    for address in ("0.0.0.0:7070", "0.0.0.0", "[::]:7070", "rdma:[0::0]"):
+        refuse(USAGE, "key", "derive", away / "own.key", address, away / "derived.key",
+               says=["give the address that borrowers use"])
+    assert not (away / "derived.key").exists()
+
+
 def test_no_root(away):
     """As an unprivileged user: requests that need root say so; the rest works."""
     copy = Path(tempfile.mkdtemp(dir="/tmp"))
