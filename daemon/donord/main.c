@@ -73,7 +73,7 @@ static const struct option_spec specs[] = {
 	       "limit of connections with keys of one name [192]"),
 	/* Borrowers are told the grace period in 32 bits of ms. */
 	{ .name = "keep", .type = OPTION_DURATION, .offset = offsetof(struct donord_options, lending.sessions.keep),
-	  .metavar = "TIME", .max = UINT32_MAX * 1000000ull,
+	  .metavar = "TIME", .max = UINT32_MAX / 3600000 * 3600000000000ull,
 	  .help = "session grace period: retain a lost borrower's slabs for TIME [30s]" },
 	OPTION("drain-timeout", OPTION_DURATION, lending.drain, "TIME",
 	       "after SIGTERM, wait up to TIME for borrowers to move their pages; remaining slabs are lost [60s]"),

@@ -181,6 +181,8 @@ def test_run_bad_input(away):
     refuse(USAGE, "run", "true", says=["--mem"])
     for name in ("a/b", ".x"):
         refuse(USAGE, "run", "--mem", "64M", "--name", name, "true", says=[name, "without '/'", "'.'"])
+    for argv in (["--json", "--mem", "64M"], ["--mem", "64M", "--json"], ["--mem", "64M", "--record", "--start"]):
+        refuse(USAGE, "run", *argv, "--", "true", says=["value missing", "FILE"])
     refuse(USAGE, "run", "--mem", "64M", "--no-track", "--record", "x", "true", says=["--no-track"])
     refuse(REFUSED, "run", "--mem", "64M", "--no-track", "true", says=["device create", "--start"])
 
@@ -190,7 +192,7 @@ def test_record_bad_input(away, cgroup):
     assert "-o FILE" in refuse(USAGE, "record", c, "--seconds", "1")
     refuse(USAGE, "record", c, "-o", "x", "--seconds", "soon", says=["'soon'"])
     for verb in ("record", "report"):
-        refuse(USAGE, verb, c, "-o", "x", "--seconds", "0", says=["--seconds", "'0'"])
+        refuse(USAGE, verb, c, "-o", "x", "--seconds", "0", says=["--seconds", "'0'", "at least 1us"])
 
 
 def test_advise_bad_input(away):
