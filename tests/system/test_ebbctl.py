@@ -51,6 +51,7 @@ def test_unknown_words(away):
     refuse(USAGE, "device", "frobnicate", says=["frobnicate", "create", "destroy"])
     refuse(USAGE, "device", says=["device", "create"])
     refuse(USAGE, "help", "frobnicate", says=["frobnicate"])
+    refuse(USAGE, "help", "doctor", "list", says=["doctor: takes no action", "ebbctl help doctor"])
     refuse(USAGE, "status", "extra", says=["extra"])
     refuse(USAGE, "completion", "csh", says=["csh", "bash"])
 
@@ -77,6 +78,14 @@ def test_errors_in_json(away):
     told = json.loads(done.stdout)
     assert told["exit"] == NO_DAEMON
     assert told["error"] in done.stderr
+    # Wherever --json is, and whatever is wrong.
+    for argv in (["status", "--bogus", "--json"], ["status", "--json", "--bogus"], ["status", "--bogus", "-j"],
+                 ["frobnicate", "--json"], ["device", "--json"], ["device", "frobnicate", "--json"]):
+        done = ebbctl(*argv, check=False)
+        assert done.returncode == USAGE
+        told = json.loads(done.stdout)
+        assert told["exit"] == USAGE and told["error"] in done.stderr
+    assert ebbctl("status", "--bogus", "--", "--json", check=False).stdout == ""
 
 
 def test_json_is_text_whatever_it_names(away):
