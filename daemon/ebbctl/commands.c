@@ -72,7 +72,7 @@ static void print_overview(void)
 		printf("  %-16s  %s\n", words, (*c)->help);
 	}
 	printf("\n" PROGRAM " OBJECT ACTION --help prints the options.  Exit status: 0 done, 1 failed,\n"
-	       "2 wrong usage, 3 not supported, 4 cannot connect to ebbd, 5 refused.\n");
+	       "2 wrong usage, 3 not supported, 4 a daemon does not answer, 5 refused.\n");
 }
 
 /* Prints the usage of every command of @object; returns their number. */

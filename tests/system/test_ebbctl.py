@@ -142,7 +142,7 @@ def test_completion():
 
 def test_no_device_of_that_name(away):
     refuse(USAGE, "device", "destroy", "nosuch", says=["nosuch", "device list"])
-    refuse(USAGE, "device", "abort", "nosuch", "--yes", says=["nosuch", "device list"])
+    refuse(USAGE, "device", "abort", "nosuch", "--yes", says=["nosuch: no such device", "device list"])
     assert ebbctl_json("device", "list") == {"devices": []}
     assert "device create" in ebbctl("device", "list").stdout
 
