@@ -298,6 +298,26 @@ def test_durability(run, listener):
     assert not list(run.path.glob("devices/*.json"))
 
 
+@pytest.mark.parametrize("options, says", [
+    (["--key", "/nonexistent"], ["/nonexistent", "no such file"]),
+    (["--connections", "99"], ["--connections", "1 to 8"]),
+    (["--connections", "2"], ["--connections requires a key"]),
+    (["--slab", "3M"], ["--slab", "power of two"]),
+    (["--size", "9T"], ["--size", "less than 8T"]),
+    (["--size", "64M", "--backup", "relative"], ["relative", "absolute"]),
+    (["--durability", "replicas=2"], ["replicas=2", "more than 1 donor"]),
+    (["--durability", "none", "--backup", "/tmp"], ["--backup", "disk"]),
+])
+def test_wrong_options_are_told_though_no_donor_answers(run, options, says):
+    """ebb-device@.service would try again after the status of an unreachable donor."""
+    refuse(USAGE, *CREATE, "--donors", f"127.0.0.1:{free_port()}", *options, says=says)
+
+
+def test_donors_that_are_none(run):
+    for empty in ("", ",", " , "):
+        refuse(USAGE, *CREATE, f"--donors={empty}", says=["--donors: empty", "HOST:PORT"])
+
+
 # --- on a real device, without swap on --------------------------------------
 
 @only_tcp
