@@ -423,15 +423,15 @@ int loop_listen(struct loop *l, struct address *a, struct error *e)
 static int need_keys(const struct loop *l, const char *option, struct error *e)
 {
 	return l->sessions.tls ? 0 :
-	       fail_exit(e, EXIT_USAGE, EINVAL,
-			 "%s: authentication required; pass --keys FILE, made by ebbctl key create",
+	       fail_exit(e, EXIT_REFUSED, EACCES,
+			 "%s: authentication required; pass --keys FILE, made by \"ebbctl key derive\" at the borrower",
 			 option);
 }
 
 int loop_listen_rdma(struct loop *l, const struct address *a, struct error *e)
 {
 	const struct rdma_host host = { &l->sessions, requests_prove, requests_joined };
-	int fds[2], r = need_keys(l, "rdma", e);
+	int fds[2], r = need_keys(l, "--rdma", e);
 
 	if (!r)
 		r = rdma_place_open(&l->sessions.rdma, l->pool, &l->log, &host, a, e);
@@ -446,7 +446,7 @@ int loop_listen_rdma(struct loop *l, const struct address *a, struct error *e)
 
 int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e)
 {
-	int r = need_keys(l, "rdma-kernel", e);
+	int r = need_keys(l, "--rdma-kernel", e);
 
 	if (r)
 		return r;

@@ -73,7 +73,7 @@ static const struct option_spec specs[] = {
 	       "limit of connections with keys of one name [192]"),
 	/* Borrowers are told the grace period in 32 bits of ms. */
 	{ .name = "keep", .type = OPTION_DURATION, .offset = offsetof(struct donord_options, lending.sessions.keep),
-	  .metavar = "TIME", .max = UINT32_MAX * 1000000ull,
+	  .metavar = "TIME", .max = UINT32_MAX / 3600000 * 3600000000000ull,
 	  .help = "session grace period: retain a lost borrower's slabs for TIME [30s]" },
 	OPTION("drain-timeout", OPTION_DURATION, lending.drain, "TIME",
 	       "after SIGTERM, wait up to TIME for borrowers to move their pages; remaining slabs are lost [60s]"),
@@ -119,11 +119,11 @@ static int parse_places(const struct option_list *list, struct address *a, bool 
 {
 	*shared = false;
 	for (int i = 0; i < list->n; i++) {
-		int r = address_parse(list->v[i], "listen", &a[i], e);
+		int r = address_parse(list->v[i], "--listen", &a[i], e);
 
 		if (!r && address_is_rdma(&a[i]))
 			r = fail_exit(e, EXIT_USAGE, EINVAL,
-				      "listen: %s is an address for borrowers; listen at HOST:PORT and pass --rdma, too",
+				      "--listen: %s is an address for borrowers; listen at HOST:PORT and pass --rdma, too",
 				      list->v[i]);
 		if (r)
 			return r;
@@ -139,26 +139,26 @@ static int check_slab(const struct donord_options *o, struct error *e)
 
 	if (o->slab < WIRE_MIN_SLAB || o->slab > WIRE_MAX_SLAB || o->slab & (o->slab - 1))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "slab: %s is no power of two from 1M to 1G; use 64M",
+				 "--slab: %s is no power of two from 1M to 1G; use 64M",
 				 size_format(o->slab, a, sizeof(a)));
 	if (o->lending.far && o->slab < FAR_SLAB_LEAST)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "slab: %s are too small for far memory; use 4M or more",
+				 "--slab: %s are too small for far memory; use 4M or more",
 				 size_format(o->slab, a, sizeof(a)));
 	if (o->lending.far && o->lending.far < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "far: %s are less than a slab of %s; raise it, or lower --slab",
+				 "--far: %s are less than a slab of %s; raise it, or lower --slab",
 				 size_format(o->lending.far, a, sizeof(a)),
 				 size_format(o->slab, b, sizeof(b)));
 	if (o->lending.far_jobs && !o->lending.far)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "far-jobs: there is no far memory to work in; pass --far SIZE, too");
+				 "--far-jobs: there is no far memory to work in; pass --far SIZE, too");
 	if (o->lending.far_jobs && o->lending.far_jobs < FAR_JOBS_LEAST)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "far-jobs: %s are less than 1M; raise it",
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--far-jobs: %s are less than 1M; raise it",
 				 size_format(o->lending.far_jobs, a, sizeof(a)));
 	if (o->lending.sessions.quota && o->lending.sessions.quota < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "quota: %s is less than one slab of %s; raise it or use smaller slabs",
+				 "--quota: %s is less than one slab of %s; raise it or use smaller slabs",
 				 size_format(o->lending.sessions.quota, a, sizeof(a)),
 				 size_format(o->slab, b, sizeof(b)));
 	return 0;
@@ -188,13 +188,13 @@ static int check_memory(const struct donord_options *o, uint64_t memory, bool sh
 	most = sample.own > HEADROOM_SELF ? sample.own - HEADROOM_SELF : 0;
 	if (sample.limited && memory > most && !may_be_huge(shared))
 		return fail_exit(e, EXIT_REFUSED, ENOMEM,
-				 "memory: %s are more than the %s that this process's cgroups still allow (%s); lend less, or raise MemoryMax= of its unit",
+				 "--memory: %s are more than the %s that this process's cgroups still allow (%s); lend less, or raise MemoryMax= of its unit",
 				 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
 				 machine.cgroup);
 	most = shared ? sample.memory : sample.available;
 	return memory <= most ? 0 :
 	       fail_exit(e, EXIT_REFUSED, ENOMEM,
-			 "memory: %s are more than the %s that this machine has %s; lend less, or --memory auto",
+			 "--memory: %s are more than the %s that this machine has %s; lend less, or --memory auto",
 			 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
 			 shared ? "in all" : "available");
 }
@@ -219,7 +219,7 @@ static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory,
 		o->lending.headroom = headroom_default(sample.memory);
 	if (o->lending.headroom >= sample.memory)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "headroom: %s of %s leave nothing to lend; choose less",
+				 "--headroom: %s of %s leave nothing to lend; choose less",
 				 size_format(o->lending.headroom, a, sizeof(a)),
 				 size_format(sample.memory, b, sizeof(b)));
 	*memory = sample.memory - o->lending.headroom;
@@ -308,9 +308,9 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = pool_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
 			      o->lending.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
-		r = listen_rdma(o->rdma, "rdma", l, loop_listen_rdma, e);
+		r = listen_rdma(o->rdma, "--rdma", l, loop_listen_rdma, e);
 	if (!r)
-		r = listen_rdma(o->rdma_kernel, "rdma-kernel", l, loop_listen_kernels, e);
+		r = listen_rdma(o->rdma_kernel, "--rdma-kernel", l, loop_listen_kernels, e);
 	if (!r)
 		r = loop_start(l, e);
 	if (!r)
@@ -342,7 +342,7 @@ int main(int argc, char **argv)
 		return status;
 	etcd_global_init();
 	if (!o.memory)
-		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; pass --memory 4G or --memory auto");
+		fail_exit(&e, EXIT_USAGE, EINVAL, "--memory: not given; pass --memory 4G or --memory auto");
 	if (!o.listen.n)
 		o.listen = (struct option_list){ { "127.0.0.1:7070" }, 1 };
 	if (!e.code)

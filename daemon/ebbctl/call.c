@@ -166,8 +166,15 @@ int server_call(const char *device, struct json_object *request, struct json_obj
 		struct error *e)
 {
 	struct error inner = { 0 };
+	struct device_record d;
 	int r = control_call(ebb_device_socket(device), request, SERVER_MS, answer, &inner);
 
+	/* ebbd answers for devices of the kernel module. */
+	if (r && inner.exit_status == EXIT_NO_DAEMON &&
+	    (device_record_read(device, &d, NULL) || strcmp(d.frontend, "kmod") != 0))
+		return fail_exit(e, EXIT_NO_DAEMON, r,
+				 "device %s: ebb-swapd does not answer: %s; see \"ebbctl device list\" and %s/%s.log",
+				 device, strerror(-r), ebb_device_dir(), device);
 	return r ? fail_exit(e, inner.exit_status, r, "device %s: %s", device, inner.text) : 0;
 }
 

@@ -72,7 +72,7 @@ static void print_overview(void)
 		printf("  %-16s  %s\n", words, (*c)->help);
 	}
 	printf("\n" PROGRAM " OBJECT ACTION --help prints the options.  Exit status: 0 done, 1 failed,\n"
-	       "2 wrong usage, 3 not supported, 4 cannot connect to ebbd, 5 refused.\n");
+	       "2 wrong usage, 3 not supported, 4 a daemon does not answer, 5 refused.\n");
 }
 
 /* Prints the usage of every command of @object; returns their number. */
@@ -98,6 +98,9 @@ static int unknown(const char *object, const char *action, struct error *e)
 		if (!strcmp((*c)->object, object) && (*c)->action && len < sizeof(actions))
 			len += snprintf(actions + len, sizeof(actions) - len, "%s%s", len ? ", " : "",
 					(*c)->action);
+	if (command_find(object, NULL))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: takes no action; see \"ebbctl help %s\"", object, object);
 	if (!len)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "%.64s: no such command; see \"ebbctl help\"",
 				 object);
@@ -162,7 +165,12 @@ static int dispatch(int argc, char **argv, struct error *e)
 	if (action && (!strcmp(action, "--help") || !strcmp(action, "-h")) && print_object(object))
 		return 0;
 	c = action ? command_find(object, action) : NULL;
-	return c ? command_execute(c, PROGRAM, argc - 3, argv + 3, e) : unknown(object, action, e);
+	if (c)
+		return command_execute(c, PROGRAM, argc - 3, argv + 3, e);
+	unknown(object, action, e);
+	if (command_wants_json(argc - 1, argv + 1))
+		command_error_json(e);
+	return -EINVAL;
 }
 
 int ebbctl(int argc, char **argv)

@@ -183,6 +183,49 @@ static int bad_section(struct reader *r, const char *cause)
 			 r->line, cause);
 }
 
+/* Checks that only a comment follows the "]" of a section: the INI library ignores the rest. */
+static int check_rest(struct reader *r, const char *rest)
+{
+	rest += strspn(rest, " \t\r\n");
+	return !*rest || *rest == '#' || *rest == ';' ? 0 :
+	       fail_exit(r->e, EXIT_USAGE, EINVAL,
+			 "%s:%d: '%.*s' follows the section; write it on a line of its own", r->file,
+			 r->line, (int)strcspn(rest, "\r\n"), rest);
+}
+
+/* Checks a section other than [cgroup]: without keys, on_key() does not see it. */
+static int check_section(struct reader *r, const char *text)
+{
+	const char *name = text + 1;
+	int n = (int)strcspn(name, "]\r\n");
+	bool known = n == 6 && !strncmp(name, "donors", n);
+
+	if (name[n] != ']')
+		return fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: '%.*s': no ] after the section's name; add it",
+				 r->file, r->line, n + 1, text);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		known |= strlen(keys[i].section) == (size_t)n && !strncmp(name, keys[i].section, n);
+	return known ? check_rest(r, name + n + 1) :
+	       fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: unknown section [%.*s]; see ebb.conf(5)",
+			 r->file, r->line, n, name);
+}
+
+/* Returns whether each bracket of @glob is closed; fnmatch(3) takes others for letters. */
+static bool is_closed(const char *glob)
+{
+	for (; *glob; glob++) {
+		if (*glob == '\\' && glob[1]) {
+			glob++;
+		} else if (*glob == '[') {
+			glob += 1 + (glob[1] == '!' || glob[1] == '^');
+			glob = strchr(*glob == ']' ? glob + 1 : glob, ']');
+			if (!glob)
+				return false;
+		}
+	}
+	return true;
+}
+
 /* @text follows "[cgroup". */
 static int begin_declaration(struct reader *r, const char *text)
 {
@@ -196,6 +239,8 @@ static int begin_declaration(struct reader *r, const char *text)
 		return bad_section(r, "the cgroup's path is not between quotes");
 	if (from[1] != '/' || to - from - 1 >= PATH_MAX)
 		return bad_section(r, "the cgroup's path does not begin with /");
+	if (check_rest(r, to + 2))
+		return -EINVAL;
 	if (c->declared.n == CONFIG_DECLARATIONS)
 		return fail_exit(r->e, EXIT_USAGE, E2BIG, "%s:%d: more than %d [cgroup] sections; use a glob",
 				 r->file, r->line, CONFIG_DECLARATIONS);
@@ -212,7 +257,7 @@ static int begin_declaration(struct reader *r, const char *text)
 	snprintf(d->file, sizeof(d->file), "%s", r->file);
 	d->line = r->line;
 	r->declaration = d;
-	return 0;
+	return is_closed(d->glob) ? 0 : bad_section(r, "a [ of the glob has no ]");
 }
 
 /*
@@ -226,8 +271,14 @@ static char *next_line(char *text, int size, void *data)
 	size_t n;
 
 	r->line++;
-	if (r->e->code || !fgets(text, size, r->stream))
+	if (r->e->code)
 		return NULL;
+	if (!fgets(text, size, r->stream)) {
+		if (ferror(r->stream))
+			fail_exit(r->e, EXIT_USAGE, errno, "%s: cannot read: %s; give a file", r->file,
+				  strerror(errno));
+		return NULL;
+	}
 	/* The library would take an indented line for a continuation of the previous value. */
 	n = strspn(text, " \t");
 	memmove(text, text + n, strlen(text + n) + 1);
@@ -250,6 +301,8 @@ static char *next_line(char *text, int size, void *data)
 			text[n - 1] = '\0';
 		if (!begin_declaration(r, section + 7))
 			strcpy(text, "[cgroup]\n");
+	} else {
+		check_section(r, section);
 	}
 	return text;
 }
@@ -261,7 +314,9 @@ static int load_file(struct config *c, const char *file, struct error *e)
 	int line;
 
 	if (!r.stream)
-		return -errno;
+		return errno == ENOENT ? -ENOENT :
+		       fail_exit(e, EXIT_USAGE, errno, "%s: cannot read: %s; give a readable file", file,
+				 strerror(errno));
 	line = ini_parse_stream(next_line, &r, on_key, &r);
 	end_section(&r);
 	fclose(r.stream);

@@ -117,7 +117,7 @@ def test_advise_refuses_programs(ebbd, device):
     before = recordings()
     refused("--", TRUE, says="needs at least", status=REFUSED)
     refused("--", "/bin/false", says="status 1", status=1)
-    refused("--", "/no/such/program", says="cannot run", status=127)
+    refused("--", "/no/such/program", says="/no/such/program: cannot run", status=127)
     assert recordings() <= before
 
 

@@ -51,6 +51,7 @@ def test_unknown_words(away):
     refuse(USAGE, "device", "frobnicate", says=["frobnicate", "create", "destroy"])
     refuse(USAGE, "device", says=["device", "create"])
     refuse(USAGE, "help", "frobnicate", says=["frobnicate"])
+    refuse(USAGE, "help", "doctor", "list", says=["doctor: takes no action", "ebbctl help doctor"])
     refuse(USAGE, "status", "extra", says=["extra"])
     refuse(USAGE, "completion", "csh", says=["csh", "bash"])
 
@@ -77,6 +78,14 @@ def test_errors_in_json(away):
     told = json.loads(done.stdout)
     assert told["exit"] == NO_DAEMON
     assert told["error"] in done.stderr
+    # Wherever --json is, and whatever is wrong.
+    for argv in (["status", "--bogus", "--json"], ["status", "--json", "--bogus"], ["status", "--bogus", "-j"],
+                 ["frobnicate", "--json"], ["device", "--json"], ["device", "frobnicate", "--json"]):
+        done = ebbctl(*argv, check=False)
+        assert done.returncode == USAGE
+        told = json.loads(done.stdout)
+        assert told["exit"] == USAGE and told["error"] in done.stderr
+    assert ebbctl("status", "--bogus", "--", "--json", check=False).stdout == ""
 
 
 def test_json_is_text_whatever_it_names(away):
@@ -133,7 +142,7 @@ def test_completion():
 
 def test_no_device_of_that_name(away):
     refuse(USAGE, "device", "destroy", "nosuch", says=["nosuch", "device list"])
-    refuse(USAGE, "device", "abort", "nosuch", "--yes", says=["nosuch", "device list"])
+    refuse(USAGE, "device", "abort", "nosuch", "--yes", says=["nosuch: no such device", "device list"])
     assert ebbctl_json("device", "list") == {"devices": []}
     assert "device create" in ebbctl("device", "list").stdout
 
@@ -179,7 +188,10 @@ def test_bad_parameters(away, cgroup, word):
 def test_run_bad_input(away):
     refuse(USAGE, "run", "--mem", "12Q", "true", says=["--mem", "'12Q'"])
     refuse(USAGE, "run", "true", says=["--mem"])
-    refuse(USAGE, "run", "--mem", "64M", "--name", "a/b", "true", says=["a/b"])
+    for name in ("a/b", ".x"):
+        refuse(USAGE, "run", "--mem", "64M", "--name", name, "true", says=[name, "without '/'", "'.'"])
+    for argv in (["--json", "--mem", "64M"], ["--mem", "64M", "--json"], ["--mem", "64M", "--record", "--start"]):
+        refuse(USAGE, "run", *argv, "--", "true", says=["value missing", "FILE"])
     refuse(USAGE, "run", "--mem", "64M", "--no-track", "--record", "x", "true", says=["--no-track"])
     refuse(REFUSED, "run", "--mem", "64M", "--no-track", "true", says=["device create", "--start"])
 
@@ -189,7 +201,20 @@ def test_record_bad_input(away, cgroup):
     assert "-o FILE" in refuse(USAGE, "record", c, "--seconds", "1")
     refuse(USAGE, "record", c, "-o", "x", "--seconds", "soon", says=["'soon'"])
     for verb in ("record", "report"):
-        refuse(USAGE, verb, c, "-o", "x", "--seconds", "0", says=["--seconds", "'0'"])
+        refuse(USAGE, verb, c, "-o", "x", "--seconds", "0", says=["--seconds", "'0'", "at least 1us"])
+
+
+def test_advise_bad_input(away):
+    refuse(USAGE, "advise", says=["no input", "exactly one of"])
+    refuse(USAGE, "advise", "--trace", "x", "--cgroup", "y", says=["several inputs", "exactly one of"])
+
+
+def test_no_key_for_all_addresses_of_a_machine(away):
+    ebbctl("key", "create", away / "own.key", "--name", "spark")
+    for address in ("0.0.0.0:7070", "0.0.0.0", "[::]:7070", "rdma:[0::0]"):
+        refuse(USAGE, "key", "derive", away / "own.key", address, away / "derived.key",
+               says=["give the address that borrowers use"])
+    assert not (away / "derived.key").exists()
 
 
 def test_no_root(away):

@@ -126,6 +126,17 @@ def test_who_uses_a_donor_is_told(run, verb):
     refuse(USAGE, "donor", verb, says=["missing"])
 
 
+def test_forget(run):
+    s = run.device("ebb0", lambda request: {"pages_lost": 3})
+    assert ebbctl_json("donor", "forget", "ebb0", "a") == {"device": "ebb0", "donor": "a:7070", "pages_lost": 3}
+    assert s.asked[-1] == {"verb": "donor.forget", "donor": "a:7070", "force": False}
+    refuse(USAGE, "donor", "forget", "nosuch", "a", says=["device nosuch: no such device", "device list"])
+    refuse(USAGE, "donor", "forget", "", "a", says=["invalid name"])
+    for address in ("", "a:x"):
+        refuse(USAGE, "donor", "forget", "ebb0", address, says=[f'"{address}"'])
+    assert len(s.asked) == 1
+
+
 def test_a_drain_that_is_stuck(run):
     """How many slabs can move, how many cannot, why, and what to do."""
     why = "no other donor has free capacity; lend more there or add a donor"
@@ -211,7 +222,8 @@ def test_slab_migrate(run):
     refuse(USAGE, "slab", "migrate", "ebb0", says=["missing"])
     assert len(s.asked) == 2
     s.close()
-    assert "ebb0" in refuse(NO_DAEMON, "slab", "migrate", "ebb0", "1")
+    refuse(NO_DAEMON, "slab", "migrate", "ebb0", "1",
+           says=["device ebb0: ebb-swapd does not answer", "ebbctl device list", "ebb0.log"])
 
 
 # --- device list ------------------------------------------------------------
@@ -284,6 +296,26 @@ def test_durability(run, listener):
     refuse(USAGE, *one, "--durability", "none", "--backup", "/tmp", says=["--backup", "disk"])
     refuse(USAGE, *one, "--seal", "maybe", says=["maybe", "auto|on|off"])
     assert not list(run.path.glob("devices/*.json"))
+
+
+@pytest.mark.parametrize("options, says", [
+    (["--key", "/nonexistent"], ["/nonexistent", "no such file"]),
+    (["--connections", "99"], ["--connections", "1 to 8"]),
+    (["--connections", "2"], ["--connections requires a key"]),
+    (["--slab", "3M"], ["--slab", "power of two"]),
+    (["--size", "9T"], ["--size", "less than 8T"]),
+    (["--size", "64M", "--backup", "relative"], ["relative", "absolute"]),
+    (["--durability", "replicas=2"], ["replicas=2", "more than 1 donor"]),
+    (["--durability", "none", "--backup", "/tmp"], ["--backup", "disk"]),
+])
+def test_wrong_options_are_told_though_no_donor_answers(run, options, says):
+    """ebb-device@.service would try again after the status of an unreachable donor."""
+    refuse(USAGE, *CREATE, "--donors", f"127.0.0.1:{free_port()}", *options, says=says)
+
+
+def test_donors_that_are_none(run):
+    for empty in ("", ",", " , "):
+        refuse(USAGE, *CREATE, f"--donors={empty}", says=["--donors: empty", "HOST:PORT"])
 
 
 # --- on a real device, without swap on --------------------------------------

@@ -82,7 +82,11 @@ static void errors_name_file_and_line(void **unused)
 {
 	static const struct refused_text bad[] = {
 		{ "[prefetch]\nbatch = 32\nspeed = 9\n", ":3:", "speed" },
-		{ "[nosuch]\nbatch = 32\n", ":2:", "nosuch" },
+		{ "[nosuch]\nbatch = 32\n", ":1:", "unknown section [nosuch]" },
+		{ "[prefetch]\n[foo]\n", ":2:", "unknown section [foo]" },
+		{ "[ prefetch ]\n", ":1:", "unknown section [ prefetch ]" },
+		{ "[]\n", ":1:", "unknown section []" },
+		{ "[prefetch] batch = 1\n", ":1:", "'batch = 1' follows the section" },
 		{ "[prefetch]\nbatch = many\n", ":2:", "many" },
 		{ "[prefetch]\nbatch = 65\n", ":2:", "64" },
 		{ "[prefetch]\nbatch = -1\n", ":2:", "-1" },
@@ -98,7 +102,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[donors]\netcd = http://10.0.0.1:2379\n", ":2:", "loopback" },
 		{ "[donors]\netcd = redis://127.0.0.1\n", ":2:", "HTTPS" },
 		{ "[donors]\netcds = https://a\n", ":2:", "etcds" },
-		{ "[prefetch\nbatch = 1\n", ":", "" },
+		{ "[prefetch\nbatch = 1\n", ":1:", "'[prefetch': no ]" },
 		{ "no section or value\n", ":1:", "" },
 	};
 
@@ -158,14 +162,35 @@ static void donors_that_contradict(void **unused)
 	}
 }
 
-static void a_named_file_must_exist(void **unused)
+static void a_named_file_must_be_one(void **unused)
 {
-	struct error e = { 0 };
-	struct config c;
+	static const struct { const char *file, *word; } bad[] = {
+		{ "/nonexistent/ebb.conf", "no such file" }, { "/tmp", "Is a directory" },
+		{ "/etc/passwd/x", "Not a directory" },
+	};
 
-	config_defaults(&c);
-	assert_int_equal(config_load(&c, "/nonexistent/ebb.conf", &e), -ENOENT);
-	assert_int_equal(e.exit_status, EXIT_USAGE);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct error e = { 0 };
+		struct config c;
+
+		config_defaults(&c);
+		assert_true(config_load(&c, bad[i].file, &e) < 0);
+		assert_int_equal(e.exit_status, EXIT_USAGE);
+		assert_non_null(strstr(e.text, bad[i].file));
+		assert_non_null(strstr(e.text, bad[i].word));
+	}
+}
+
+static void a_section_may_have_a_comment(void **unused)
+{
+	struct config c;
+	struct error e;
+
+	assert_int_equal(load(&c, "[prefetch]  # x\nbatch = 1\n[epochs] ; y\n[cgroup \"/a\"] # z\n"
+				  "policy = leap\n", &e), 0);
+	assert_int_equal(c.executor.batch, 1);
+	assert_int_equal(c.declared.n, 1);
+	config_free(&c);
 }
 
 int main(void)
@@ -178,7 +203,8 @@ int main(void)
 		cmocka_unit_test(donors_by_hand),
 		cmocka_unit_test(donors_of_etcd),
 		cmocka_unit_test(donors_that_contradict),
-		cmocka_unit_test(a_named_file_must_exist),
+		cmocka_unit_test(a_named_file_must_be_one),
+		cmocka_unit_test(a_section_may_have_a_comment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,6 +79,12 @@ static void errors_name_file_and_line(void **unused)
 		{ "[cgroup \"/a\"]\npolicy = leap\nslowdown = -2\n", ":3:", "slowdown: '-2'" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nplacement = 1\n", ":3:", "placement: '1' is not auto" },
 		{ "[cgroup \"/a\"]\npolicy = leap\nbenefit = 2\n", ":3:", "benefit: '2' is not on or off" },
+		{ "[cgroup \"/a\"]\npolicy = leap\ndetect = 2\n", ":3:", "detect: '2' is out of range; give 0 or 1" },
+		{ "[cgroup \"/a\"] policy = leap\n", ":1:", "'policy = leap' follows" },
+		{ "[cgroup \"/x[\"]\npolicy = leap\n", ":1:", "a [ of the glob has no ]" },
+		{ "[cgroup \"/x[]\"]\npolicy = leap\n", ":1:", "a [ of the glob has no ]" },
+		{ "[cgroup \"/x[!]\"]\npolicy = leap\n", ":1:", "a [ of the glob has no ]" },
+		{ "[cgroup \"/[a]/x[b\"]\npolicy = leap\n", ":1:", "a [ of the glob has no ]" },
 		{ "[cgroup \"/a\"]\npolicy =\n", ":2:", "policy" },
 		{ "[cgroup \"/a\"]\npolicy = a-name-that-no-policy-can-have\n", ":2:", "policy" },
 		{ "[cgroup /a]\npolicy = leap\n", ":1:", "quotes" },
@@ -152,7 +158,7 @@ static void xattrs(void **unused)
 		"", "  \n", "leap pw_max", "leap =4", "leap pw_max=x", "leap pw_max=-1", "leap run=moon",
 		"a-name-that-no-policy-can-have", "leap a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1 m=1",
 		"leap slowdown=", "leap slowdown=51%", "leap slowdown=-1%", "leap placement=",
-		"leap placement=Apart", "leap benefit=",
+		"leap placement=Apart", "leap benefit=", "leap detect=2",
 	};
 	struct declaration d = { 0 };
 	struct attach_wish wish;

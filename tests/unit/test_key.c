@@ -249,12 +249,18 @@ static void what_is_no_key_is_refused(void **state)
 		NO_KEY("ebb-key-1 a123456789012345678901234567890b " HEX "\n"),
 	};
 
+	struct error e = { 0 };
+	struct key k;
+
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		put(path, wrong[i].text, wrong[i].len, 0600);
 		refuse(-EINVAL, "not a key file");
 	}
 	unlink(path);
 	refuse(-ENOENT, "ebbctl key create");
+	refuse(-ENOENT, "ebbctl key derive");
+	assert_int_equal(key_load(&k, path, &e), -ENOENT);
+	assert_int_equal(e.exit_status, EXIT_USAGE);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	refuse(-EINVAL, "not a file");
 }
@@ -277,7 +283,11 @@ static void whose_it_is(void **state)
 		skip();
 	put(path, GOOD, strlen(GOOD), 0600);
 	assert_int_equal(chown(path, 12345, 0), 0);
-	refuse(-EACCES, "user 12345");
+	refuse(-EACCES, "key: belongs to user 12345; chown");
+	/* Its owner is no reason not to show it; what others may do with it is. */
+	assert_int_equal(key_show(&k, path, NULL), 0);
+	assert_int_equal(chmod(path, 0640), 0);
+	assert_int_equal(key_show(&k, path, NULL), -EACCES);
 	/* A link is as safe as its directory. */
 	unlink(path);
 	put(other, GOOD, strlen(GOOD), 0600);
@@ -310,6 +320,8 @@ static void two_keys_of_one_name(void **state)
 	struct key k;
 
 	assert_int_equal(keyring_add(&ring, directory, KEYRING_NEEDED, &e), -ENOENT);
+	assert_int_equal(e.exit_status, EXIT_USAGE);
+	assert_non_null(strstr(e.text, "ebbctl key derive"));
 	assert_int_equal(key_make(&k, "spark", NULL), 0);
 	assert_int_equal(key_save(&k, path, NULL), 0);
 	key_identity(&k, first);

@@ -31,7 +31,7 @@ static const struct option_spec specs[] = {
 	{ .name = "mem", .letter = 'm', .type = OPTION_SIZE, AT(mem), .metavar = "SIZE", .help = "h",
 	  .min = 4096, .max = 1ULL << 30 },
 	{ .name = "timeout", .type = OPTION_DURATION, AT(timeout), .metavar = "TIME", .help = "h",
-	  .min = 1, .max = 90000000000ULL },
+	  .min = 1000, .max = 90000000000ULL },
 	{ .name = "priority", .type = OPTION_UINT, AT(priority), .metavar = "N", .help = "h",
 	  .min = 1, .max = 32767 },
 	{ .name = "donor", .type = OPTION_LIST, AT(donors), .metavar = "HOST:PORT", .help = "h" },
@@ -82,6 +82,12 @@ static void all_types(void **state)
 	assert_string_equal(v.scope, "attached");
 	assert_int_equal(v.donors.n, 2);
 	assert_string_equal(v.donors.v[1], "b:2");
+	/* Of a value that begins with dashes. */
+	assert_int_equal(PARSE(false, "--name=--force", "--scope", "any"), 0);
+	assert_string_equal(v.name, "--force");
+	assert_false(v.force);
+	assert_int_equal(PARSE(false, "-n--", "-n", "-"), 0);
+	assert_string_equal(v.name, "-");
 }
 
 static void program_keeps_its_options(void **state)
@@ -119,15 +125,18 @@ static void bad_input(void **state)
 			fail_msg("'%s' does not say '%s'", e.text, says); \
 	} while (0)
 	REFUSED(EINVAL, "--mem: '12Q'", "--mem", "12Q");
-	REFUSED(ERANGE, "--mem: '12' is out of range; give 4.0 KiB", "--mem=12");
+	REFUSED(ERANGE, "--mem: '12' is out of range; give 4K to 1G", "--mem=12");
 	REFUSED(ERANGE, "out of range", "--mem=2G");
-	REFUSED(ERANGE, "--timeout: '0' is too short", "--timeout=0");
-	REFUSED(ERANGE, "--timeout: '2m' is too long; give at most 90.0 s", "--timeout=2m");
+	REFUSED(ERANGE, "--timeout: '0' is too short; give at least 1us", "--timeout=0");
+	REFUSED(ERANGE, "--timeout: '2m' is too long; give at most 90s", "--timeout=2m");
 	REFUSED(EINVAL, "--bogus", "--bogus=1");
 	REFUSED(EINVAL, "--me:", "--me", "1M");
 	REFUSED(EINVAL, "-x", "-fx");
 	REFUSED(EINVAL, "value missing", "--mem");
 	REFUSED(EINVAL, "value missing", "-n");
+	REFUSED(EINVAL, "--name: value missing; give --name NAME", "--name", "--mem", "1M");
+	REFUSED(EINVAL, "--name: value missing", "-n", "--");
+	REFUSED(EINVAL, "--donor: value missing", "--donor", "--force");
 	REFUSED(EINVAL, "takes no value", "--force=yes");
 	REFUSED(ERANGE, "give 1 to 32767", "--priority", "0");
 	REFUSED(ERANGE, "give 1 to 32767", "--priority", "32768");

@@ -338,6 +338,38 @@ static void screen_is_drawn_after_a_change_alone(void **unused)
 	assert_int_equal(drawn, 3);
 }
 
+/* Returns whether the view of @snapshot, of cgroups whose name has @filter, says @words. */
+static bool view_says(struct json_object *snapshot, const char *filter, const char *words)
+{
+	struct top_wish w = { "name", TOP_USUAL, filter };
+	struct json_object *f = top_frame(NULL, snapshot, &w);
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	bool said;
+
+	top_write(out, f, TOP_CGROUPS, TOP_PLAIN);
+	fclose(out);
+	said = strstr(text, words);
+	free(text);
+	json_object_put(f);
+	return said;
+}
+
+static void why_no_cgroup_is_shown(void **unused)
+{
+	struct json_object *s = snapshot(1, cgroup("/a", 1, 1), NULL);
+
+	json_object_object_add(s, "ebbd", parse("{}"));
+	assert_true(view_says(s, "/b", "no cgroup with a policy matches the filter"));
+	json_object_array_del_idx(json_member(s, "cgroups"), 0, 1);
+	assert_true(view_says(s, "", "no cgroup has a policy; "));
+	assert_true(view_says(s, "/b", "no cgroup has a policy; "));
+	json_object_object_del(s, "ebbd");
+	assert_true(view_says(s, "", "cgroups unknown: ebbd does not answer"));
+	json_object_put(s);
+}
+
 /* Names are other people's: they are shown, and nothing else happens. */
 static void names_do_not_steer_the_terminal(void **unused)
 {
@@ -397,6 +429,7 @@ int main(void)
 		cmocka_unit_test(devices_and_donors),
 		cmocka_unit_test(cost_grows_with_the_number_of_cgroups),
 		cmocka_unit_test(screen_is_drawn_after_a_change_alone),
+		cmocka_unit_test(why_no_cgroup_is_shown),
 		cmocka_unit_test(names_do_not_steer_the_terminal),
 		cmocka_unit_test(pressure),
 	};

@@ -67,11 +67,11 @@ int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_mem
 
 	if (slab_size < WIRE_MIN_SLAB || slab_size > WIRE_MAX_SLAB || slab_size % WIRE_PAGE)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "slab: %s is out of range; use 1M to 1G in whole pages",
+				 "--slab: %s is out of range; use 1M to 1G in whole pages",
 				 size_format(slab_size, a, sizeof(a)));
 	if (memory / slab_size == 0 || memory / slab_size > UINT32_MAX / 2)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "memory: %s is not even one slab of %s; lend more or use smaller slabs",
+				 "--memory: %s is not even one slab of %s; lend more or use smaller slabs",
 				 size_format(memory, a, sizeof(a)),
 				 size_format(slab_size, b, sizeof(b)));
 	pool.count = (uint32_t)(memory / slab_size);

@@ -69,6 +69,7 @@ static int abort_ublk(const char *name, struct error *e)
 int device_abort(const char *name, enum abort_consent consent, unsigned int *connection,
 		 struct error *e)
 {
+	struct error unknown = { 0 };
 	struct device_record d;
 	char ublk[64];
 	bool is_ublk;
@@ -80,12 +81,15 @@ int device_abort(const char *name, enum abort_consent consent, unsigned int *con
 		r = need_root("device abort", e);
 	if (r)
 		return r;
-	if (!device_record_read(name, &d, NULL) && kmoddev_is(&d))
+	if (!device_record_read(name, &d, &unknown) && kmoddev_is(&d))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
 				 "device %s: cannot abort a kernel-module device; the module itself gives up unresponsive donors",
 				 name);
 	is_ublk = !ublk_find(name, ublk, sizeof(ublk));
-	if (!is_ublk && !find_connection(name, connection))
+	if (!is_ublk && !find_connection(name, connection) && unknown.code == -ENOENT &&
+	    !device_server(name))
+		return fail_exit(e, unknown.exit_status, ENOENT, "%s", unknown.text);
+	if (!is_ublk && !*connection)
 		return fail_exit(e, EXIT_USAGE, ENOENT,
 				 "device %s: nothing is mounted at %s; see \"ebbctl device list\"", name,
 				 device_mount(name));

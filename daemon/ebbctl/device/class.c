@@ -220,6 +220,13 @@ static int give(struct class_call *c, struct json_object *answer, struct error *
 	return 0;
 }
 
+static int no_class(const struct class_call *c, struct error *e)
+{
+	return fail_exit(e, EXIT_USAGE, ENOENT,
+			 "cgroup %.256s: no class on device %s; give it one with --donors or --durability, or see \"ebbctl device class %s\"",
+			 c->cgroup.rel, c->record.name, c->record.name);
+}
+
 static int take_back(struct class_call *c, struct json_object *answer, struct error *e)
 {
 	uint32_t class;
@@ -229,9 +236,7 @@ static int take_back(struct class_call *c, struct json_object *answer, struct er
 		return r;
 	class = class_of(&c->view.now, c->cgroup.id);
 	if (class == KMOD_NO_CLASS)
-		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "cgroup %.256s: no class on device %s; see \"ebbctl device class %s\"",
-				 c->cgroup.rel, c->record.name, c->record.name);
+		return no_class(c, e);
 	r = kmod_assign(c->link, c->view.device, c->cgroup.id, KMOD_NO_CLASS, e);
 	if (!r)
 		r = look(c, class, e);
@@ -276,11 +281,16 @@ static int list(struct class_call *c, struct json_object *answer, struct error *
 	uint32_t cgroups = r ? 0 : c->view.now.cgroups;
 
 	json_object_object_add(answer, "classes", rows);
+	if (!r && c->cgroup.id && class_of(&c->view.now, c->cgroup.id) == KMOD_NO_CLASS)
+		return no_class(c, e);
 	for (uint32_t i = 0; !r && i < cgroups && i < c->view.now.cgroups; i++) {
-		struct json_object *row = json_object_new_object();
+		struct json_object *row;
 		uint32_t class = c->view.now.cgroup[i].class;
 		uint64_t live = 0, mapped = 0;
 
+		if (c->cgroup.id && c->view.now.cgroup[i].id != c->cgroup.id)
+			continue;
+		row = json_object_new_object();
 		json_object_array_add(rows, row);
 		put_cgroup(row, c->view.now.cgroup[i].id);
 		r = look(c, class, e);
@@ -354,7 +364,8 @@ int device_class_remove(const char *device, const char *cgroup, struct json_obje
 	return with_device(device, cgroup, NULL, take_back, answer, e);
 }
 
-int device_class_list(const char *device, struct json_object *answer, struct error *e)
+int device_class_list(const char *device, const char *cgroup, struct json_object *answer,
+		      struct error *e)
 {
-	return with_device(device, NULL, NULL, list, answer, e);
+	return with_device(device, cgroup, NULL, list, answer, e);
 }

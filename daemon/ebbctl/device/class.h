@@ -18,12 +18,13 @@ struct class_plan {
 
 /*
  * Each adds "device" to @answer.  _set and _remove add "cgroup", and _set the class and
- * its properties; _list adds "classes".
+ * its properties; _list adds "classes", with @cgroup that of the cgroup alone.
  */
 int device_class_set(const char *device, const char *cgroup, const struct class_plan *plan,
 		     struct json_object *answer, struct error *e);
 int device_class_remove(const char *device, const char *cgroup, struct json_object *answer,
 			struct error *e);
-int device_class_list(const char *device, struct json_object *answer, struct error *e);
+int device_class_list(const char *device, const char *cgroup, struct json_object *answer,
+		      struct error *e);
 
 #endif

@@ -9,6 +9,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <ebb/page.h>
+
 #include "adopt.h"
 #include "create.h"
 #include "donors.h"
@@ -21,6 +23,7 @@
 #include "lib/base/size.h"
 #include "lib/host/scope.h"
 #include "lib/host/systemd.h"
+#include "lib/wire/key.h"
 #include "loopdev.h"
 #include "swaps.h"
 #include "teardown.h"
@@ -35,21 +38,35 @@
 /* Above the usual 100 of zram. */
 #define PRIORITY_MIN 200
 
-/* Checks the durability against the other options. */
-static int check_durability(const char *name, const struct device_plan *plan, int donors,
-			    struct error *e)
+/*
+ * ebb-swapd checks these again; here a wrong value is EXIT_USAGE also while donors are unreachable,
+ * after which ebb-device@.service would try again.
+ */
+static int check_options(const char *name, const struct device_plan *plan, struct error *e)
 {
-	const char *text = plan->durability;
+	struct key key;
+	int r;
 
-	if (device_replicas(text) > donors)
+	if (plan->size % EBB_PAGE || plan->size / EBB_PAGE > INT32_MAX)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: %s needs more than %d donor%s; name more with --donors",
-				 name, text, donors, donors == 1 ? "" : "s");
-	if (strcmp(text, "disk") && plan->backup)
+				 "device %s: --size must be whole pages of 4096 bytes, less than 8T; round it down",
+				 name);
+	if (plan->slab & (plan->slab - 1))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: --slab must be a power of two; use 64M", name);
+	if (strcmp(plan->durability, "disk") && plan->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: --backup requires --durability disk, not %s; drop it", name,
-				 text);
-	return 0;
+				 plan->durability);
+	if (!plan->extras.key)
+		return plan->extras.connections <= 1 ? 0 :
+		       fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: --connections requires a key; pass --key FILE, or drop it",
+				 name);
+	r = key_load_own(&key, plan->extras.key, e);
+	if (!r)
+		key_forget(&key);
+	return r;
 }
 
 static const char *backup_dir(const struct device_plan *plan)
@@ -178,10 +195,10 @@ static int check(const char *name, const struct device_plan *plan, struct device
 	if (!r && is_kmod(plan->frontend))
 		return kmoddev_plan(name, plan, d, e);
 	if (!r)
-		r = device_donors(&plan->donors, donors, d, e);
+		r = check_options(name, plan, e);
 	if (!r)
-		r = check_durability(name, plan, donors->n, e);
-	return r ? r : check_backup(name, plan, d, e);
+		r = check_backup(name, plan, d, e);
+	return r ? r : device_donors(&plan->donors, donors, d, e);
 }
 
 /* ebbd reads the key, too.  Not resolved: the owner of a link matters. */
@@ -217,7 +234,8 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	}
 	if (!strcmp(plan->durability, "disk"))
 		snprintf(d->backup, sizeof(d->backup), BACKUP_FILE, backup_dir(plan), name);
-	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");
+	snprintf(d->connections, sizeof(d->connections), "%hhu",
+		 (unsigned char)(extras->connections ?: 1));
 }
 
 /* Writes the intent, from which `device destroy` cleans up after a killed ebbctl. */
@@ -239,7 +257,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 		{ "--frontend", is_ublk(d->frontend) ? d->frontend : NULL },
 		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
 		{ "--key", plan->extras.key },
-		{ "--connections", plan->extras.connections },
+		{ "--connections", d->connections },
 		{ "--seal", plan->extras.seal },
 	};
 	/* The supervisor and all servers inherit the sleep lock. */

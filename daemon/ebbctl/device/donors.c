@@ -45,9 +45,15 @@ static int from_command(const struct option_list *given, struct donor_list *l,
 
 	for (int i = 0; !r && i < given->n; i++)
 		r = donor_list_parse(l, given->v[i], "--donors", e);
+	if (!r && !l->n)
+		r = fail_exit(e, EXIT_USAGE, EINVAL, "--donors: empty; give HOST:PORT,...");
 	if (!r && l->n > DEVICE_DONORS)
 		r = fail_exit(e, EXIT_USAGE, E2BIG,
 			      "--donors: too many; give at most %d", DEVICE_DONORS);
+	if (!r && device_replicas(d->durability) > l->n)
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "device %s: %s needs more than %d donor%s; name more with --donors",
+			      d->name, d->durability, l->n, l->n == 1 ? "" : "s");
 	for (int i = 0; !r && i < l->n; i++)
 		r = check_donor(d->name, l->v[i].address, e);
 	strcpy(d->donors_from, "command");

@@ -226,6 +226,8 @@ int kmoddev_donors(const struct option_list *given, struct device_record *d, str
 			r = len ? add_donor(one, d, &n, e) : 0;
 		}
 	}
+	if (!r && given->n && !n)
+		r = fail_exit(e, EXIT_USAGE, EINVAL, "--donors: empty; give rdma:HOST[:PORT],...");
 	return r;
 }
 

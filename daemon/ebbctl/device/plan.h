@@ -17,7 +17,8 @@ struct device_plan {
 	const char *durability;     /* "disk", "replicas=N", "none" */
 	const char *backup;         /* directory, with "kmod" block device; only with "disk" */
 	struct device_extras {      /* passed on to ebb-swapd; NULL: not given */
-		const char *key, *seal, *connections;
+		const char *key, *seal;
+		uint64_t connections; /* 0: not given */
 		bool overcommit;
 	} extras;
 	const char *scope;          /* "any", "attached" */

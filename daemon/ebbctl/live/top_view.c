@@ -86,12 +86,24 @@ static void write_table(FILE *f, struct json_object *rows, const struct column *
 	free(text);
 }
 
+/* What a table without cgroups means; the frame's "ebbd" counts those that the filter hides. */
+static const char *no_cgroups(struct json_object *frame)
+{
+	struct json_object *ebbd = json_member(frame, "ebbd");
+
+	if (!ebbd)
+		return "cgroups unknown: ebbd does not answer";
+	return json_int(ebbd, "cgroups", 0) ?
+		       "no cgroup with a policy matches the filter" :
+		       "no cgroup has a policy; see \"ebbctl policy attach\"";
+}
+
 void top_write(FILE *f, struct json_object *frame, enum top_parts parts, enum top_marks marks)
 {
 	write_head(f, frame);
 	if (parts & TOP_CGROUPS)
 		write_table(f, json_member(frame, "cgroups"), cgroup_columns,
-			    "no such cgroup has a policy; see \"ebbctl policy attach\"", marks);
+			    no_cgroups(frame), marks);
 	if (parts & TOP_DEVICES)
 		write_table(f, json_member(frame, "devices"), device_columns,
 			    "no devices; see \"ebbctl device create\"", marks);

@@ -120,6 +120,7 @@ int program_fork(struct program *p, char **argv, enum program_user user, struct 
 		close(go[1]);
 		return fail(e, errno, "pipe: %s", strerror(errno));
 	}
+	p->name = argv[0];
 	p->go = go[1];
 	p->failed = failed[0];
 	p->pid = fork();
@@ -171,7 +172,7 @@ int program_go(struct program *p, const struct cgroup_ref *c, struct error *e)
 		ssize_t n = write(p->go, rest, left);
 
 		if (n < 0 && errno != EINTR)
-			return fail(e, errno, "program: %s", strerror(errno));
+			return fail(e, errno, "%s: cannot start: %s", p->name, strerror(errno));
 		rest += n > 0 ? n : 0;
 		left -= n > 0 ? n : 0;
 	}
@@ -180,7 +181,7 @@ int program_go(struct program *p, const struct cgroup_ref *c, struct error *e)
 	if (read(p->failed, &code, sizeof(code)) != sizeof(code))
 		return 0;
 	return fail_exit(e, code == -ENOENT ? PROGRAM_NOT_FOUND : PROGRAM_NOT_RUNNABLE, code,
-			 "program: cannot run: %s; check its name and PATH", strerror(-code));
+			 "%.256s: cannot run: %s; check its name and PATH", p->name, strerror(-code));
 }
 
 static void pass_on(struct program *p)

@@ -25,6 +25,7 @@ enum program_user {
 };
 
 struct program {
+	const char *name;
 	pid_t pid;
 	int pidfd;
 	pid_t keeper;   /* of program_keep(), or 0 */

@@ -51,7 +51,8 @@ static int check(int argc, const struct advise_options *o, uint64_t smallest, st
 
 	if (subjects != 1)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "advise: no input; give one of -- PROGRAM, --cgroup and --trace");
+				 "advise: %s; give exactly one of -- PROGRAM, --cgroup and --trace",
+				 subjects ? "several inputs" : "no input");
 	if ((o->watch || o->idle || o->page_ns || o->slab) && !watches(o))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "advise: --for, --idle, --page-cost and --slab require --cgroup without --seconds; drop them");
@@ -140,15 +141,15 @@ static const struct option_spec specs[] = {
 	OPTION(advise_options, plan.as_root, "root", OPTION_FLAG, NULL, .help = "with sudo, run the program as root"),
 	OPTION(advise_options, plan.cgroup, "cgroup", OPTION_STRING, "CGROUP",
 	       .help = "find the idle memory of this cgroup, or with --seconds record it"),
-	OPTION(advise_options, watch, "for", OPTION_DURATION, "TIME", .min = 1,
+	OPTION(advise_options, watch, "for", OPTION_DURATION, "TIME", .min = 1000,
 	       .help = "watch the cgroup for TIME, or until ^C [10m]"),
 	OPTION(advise_options, idle, "idle", OPTION_STRING, "TIME,...",
 	       .help = "report the memory that is idle for these times [" DEFAULT_IDLE "]"),
-	OPTION(advise_options, page_ns, "page-cost", OPTION_DURATION, "TIME", .min = 1,
+	OPTION(advise_options, page_ns, "page-cost", OPTION_DURATION, "TIME", .min = 1000,
 	       .help = "cost of a page that returns [median miss at the device]"),
 	OPTION(advise_options, slab, "slab", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1 << 30,
 	       .help = "slab size of the device [64M]"),
-	OPTION(advise_options, plan.seconds, "seconds", OPTION_DURATION, "TIME", .min = 1,
+	OPTION(advise_options, plan.seconds, "seconds", OPTION_DURATION, "TIME", .min = 1000,
 	       .help = "record the faults of the attached cgroup for TIME"),
 	OPTION(advise_options, plan.full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
 	       .help = "limit the cgroup to SIZE while recording"),

@@ -46,13 +46,19 @@ static void print_given(struct json_object *o)
 		       sealed(o), donors ?: "backup only");
 }
 
+/* Whether to set a class, rather than to show classes or to remove one. */
+static bool sets(const struct class_options *o)
+{
+	return o->plan.donors.n || o->plan.durability || o->plan.seal;
+}
+
 static int check_words(const struct class_options *o, int argc, struct error *e)
 {
-	bool told = o->plan.donors.n || o->plan.durability || o->plan.seal;
+	bool told = sets(o);
 
 	if ((argc == 1 && (told || o->remove)) || (told && o->remove))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device class: invalid combination; give NAME, NAME CGROUP with --donors or --durability, or NAME CGROUP with --remove");
+				 "device class: invalid combination; give NAME [CGROUP], NAME CGROUP with --donors, --durability or --seal, or NAME CGROUP with --remove");
 	return 0;
 }
 
@@ -60,24 +66,25 @@ static int run(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = json_object_new_object();
 	const struct class_options *o = options;
+	bool shows = !sets(o) && !o->remove;
 	int r = check_words(o, argc, e);
 
 	if (r)
 		return r;
-	if (argc == 1)
-		r = device_class_list(argv[0], answer, e);
+	if (shows)
+		r = device_class_list(argv[0], argv[1], answer, e);
 	else if (o->remove)
 		r = device_class_remove(argv[0], argv[1], answer, e);
 	else
 		r = device_class_set(argv[0], argv[1], &o->plan, answer, e);
 	if (!r)
-		output(o->json, answer, argc == 1 ? print_list : print_given);
+		output(o->json, answer, shows ? print_list : print_given);
 	return r;
 }
 
 static const struct option_spec specs[] = {
 	OPTION(class_options, plan.donors, "donors", OPTION_LIST, "ADDRESS,...",
-	       .help = "donors of the cgroup's pages [none: backup only]"),
+	       .help = "donors of the cgroup's pages; without, --durability disk keeps them on the backup only"),
 	OPTION(class_options, plan.durability, "durability", OPTION_STRING, "disk|replicas=2|none",
 	       .help = "redundancy if a donor is lost [disk, with a backup]"),
 	OPTION(class_options, plan.seal, "seal", OPTION_STRING, "on|off",

@@ -328,18 +328,24 @@ static int run_forget(int argc, char **argv, void *options, struct error *e)
 	_cleanup_json_ struct json_object *o = json_object_new_object(), *answer = NULL;
 	const struct forget_options *f = options;
 	struct json_object *request;
+	struct device_record d;
+	char address[128];
 	int r = need_root("donor forget", e);
 
+	if (!r)
+		r = device_record_read(argv[0], &d, e);
+	if (!r)
+		r = kmod_donor_check(argv[1], "donor", address, sizeof(address), e);
 	if (r)
 		return r;
 	request = control_request("donor.forget");
-	json_add_text(request, "donor", argv[1]);
+	json_add_text(request, "donor", address);
 	json_add_bool(request, "force", f->force);
-	r = server_call(argv[0], request, &answer, e);
+	r = server_call(d.name, request, &answer, e);
 	if (r)
 		return r;
-	json_add_text(o, "device", argv[0]);
-	json_add_text(o, "donor", argv[1]);
+	json_add_text(o, "device", d.name);
+	json_add_text(o, "donor", address);
 	json_add_int(o, "pages_lost", json_int(answer, "pages_lost", 0));
 	output(f->json, o, print_forgotten);
 	return 0;

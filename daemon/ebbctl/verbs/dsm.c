@@ -194,7 +194,7 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(dsm_options, key, "key", OPTION_STRING, "FILE",
-	       .help = "key that the donors have and that owns the pool, see ebbctl key create"),
+	       .help = "this machine's key (ebbctl key create), which owns the pool; each donor needs one derived from it"),
 	OPTION_JSON,
 	OPTIONS_END
 };

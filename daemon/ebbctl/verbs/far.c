@@ -14,7 +14,7 @@ struct far_options {
 
 #define OPTION_KEY \
 	OPTION(far_options, key, "key", OPTION_STRING, "FILE", \
-	       .help = "key that the donor has and that owns the pools, see ebbctl key create")
+	       .help = "this machine's key (ebbctl key create), which owns the pools; the donor needs one derived from it")
 
 static void put_pool(struct json_object *o, const struct far_donor *d,
 		     const struct wire_far_listed *l)

@@ -2,6 +2,7 @@
 /* ebbctl key: keys that a borrower and its donors share. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "lib/base/text.h"
 #include "lib/wire/key.h"
@@ -64,6 +65,10 @@ static int run_derive(int argc, char **argv, void *options, struct error *e)
 	char donor[KEY_DONOR];
 	int r = key_donor_name(argv[1], "donor", donor, e);
 
+	if (!r && (!strncmp(donor, "0.0.0.0:", 8) || !strncmp(donor, "[::]:", 5)))
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "key derive: %s means all addresses of a machine; give the address that borrowers use",
+			      donor);
 	if (!r)
 		r = key_load_own(&k, argv[0], e);
 	if (!r && key_derive(&derived, &k, donor))
@@ -84,7 +89,7 @@ static int run_show(int argc, char **argv, void *options, struct error *e)
 	_cleanup_json_ struct json_object *o = NULL;
 	const struct common_options *opt = options;
 	struct key k;
-	int r = key_load(&k, argv[0], e);
+	int r = key_show(&k, argv[0], e);
 
 	if (r)
 		return r;

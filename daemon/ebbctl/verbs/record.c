@@ -56,7 +56,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(record_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
 	       .help = "file for the trace; required"),
-	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "TIME", .min = 1,
+	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "TIME", .min = 1000,
 	       .help = "duration, such as 10s or 500ms [until ^C]"),
 	OPTION(record_options, full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
 	       .help = "limit the cgroup to SIZE while recording, so that more accesses are faults"),

@@ -72,7 +72,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(report_options, sim.output, "output", OPTION_STRING, "DIR", .letter = 'o',
 	       .help = "directory for index.html and the trace, created if missing; required"),
-	OPTION(report_options, seconds, "seconds", OPTION_DURATION, "TIME", .min = 1,
+	OPTION(report_options, seconds, "seconds", OPTION_DURATION, "TIME", .min = 1000,
 	       .help = "duration of the recording, such as 10s or 500ms [until ^C]"),
 	OPTION(report_options, trace, "trace", OPTION_STRING, "FILE",
 	       .help = "use this trace instead of recording a new one"),

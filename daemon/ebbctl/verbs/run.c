@@ -26,7 +26,7 @@ static int check_options(const struct run_options *o, struct error *e)
 	if (o->name &&
 	    (strchr(o->name, '/') || !*o->name || *o->name == '.' || strlen(o->name) > 40))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "run: '%.64s': invalid name of a cgroup; use at most 40 characters without '/'",
+				 "run: '%.64s': invalid name of a cgroup; use at most 40 characters without '/', the first not '.'",
 				 o->name);
 	return need_root("run", e);
 }

@@ -60,6 +60,9 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 		r = switch_parse(value, key, &number, e);
 	} else {
 		r = take_number(key, value, &number, e);
+		if (!r && !strcmp(key, "detect") && number > 1)
+			r = fail_exit(e, EXIT_USAGE, ERANGE, "detect: '%.64s' is out of range; give 0 or 1",
+				      value);
 	}
 	if (r)
 		return r;

@@ -9,16 +9,27 @@
 
 const struct option_spec json_options[] = { OPTION_JSON, OPTIONS_END };
 
-static void print_error_json(const struct command *c, const void *options, const struct error *e)
+static const struct option_spec *json_flag(const struct command *c)
 {
 	const struct option_spec *s = c->options;
-	_cleanup_json_ struct json_object *o = NULL;
 
 	while (s && s->name && (strcmp(s->name, "json") || s->type != OPTION_FLAG))
 		s++;
-	if (!*e->text || !s || !s->name || !*((const bool *)options + s->offset))
-		return;
-	o = json_object_new_object();
+	return s && s->name ? s : NULL;
+}
+
+bool command_wants_json(int argc, char **argv)
+{
+	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (!strcmp(argv[i], "--json") || !strcmp(argv[i], "-j"))
+			return true;
+	return false;
+}
+
+void command_error_json(const struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object();
+
 	json_add_text(o, "error", e->text);
 	json_add_int(o, "exit", e->exit_status);
 	output(true, o, NULL);
@@ -44,6 +55,9 @@ int command_execute(const struct command *c, const char *program, int argc, char
 	_cleanup_free_ void *options = calloc(1, c->options_size ?: 1);
 	/* Arguments after the first one belong to another program. */
 	bool stops = c->arguments && strstr(c->arguments, "-- ");
+	const struct option_spec *json = json_flag(c);
+	/* Parsing ends at the first error, and moves words. */
+	bool wants_json = command_wants_json(argc, argv);
 	int n, r;
 
 	if (!options)
@@ -55,11 +69,13 @@ int command_execute(const struct command *c, const char *program, int argc, char
 		options_usage(program, c);
 		return 0;
 	}
+	wants_json = json && ((r && wants_json) || *((const bool *)options + json->offset));
 	if (!r)
 		r = check_arguments(c, n, argv, e);
 	if (!r)
 		r = c->run(n, argv, options, e);
-	print_error_json(c, options, e);
+	if (*e->text && wants_json)
+		command_error_json(e);
 	return r;
 }
 

@@ -25,10 +25,16 @@ extern const struct option_spec json_options[];
 /*
  * Parses @argv (without program and command words) into the defaults of @c, checks the number of
  * arguments and calls @c->run; --help prints the usage instead.  An error is also printed as
- * {"error", "exit"} when the options ask for JSON.
+ * {"error", "exit"} when the options ask for JSON, also by a word after the wrong one.
  */
 int command_execute(const struct command *c, const char *program, int argc, char **argv,
 		struct error *e);
+
+/* Returns whether one of @argv before "--" is --json or -j. */
+bool command_wants_json(int argc, char **argv);
+
+/* Prints {"error", "exit"}. */
+void command_error_json(const struct error *e);
 
 /* Flushes stdout, prints the error of result @r, if any, and returns the exit status. */
 int command_end(const char *program, int r, struct error *e);

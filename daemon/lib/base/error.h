@@ -17,7 +17,7 @@ enum ebb_exit {
 	EXIT_FAILED = 1,      /* the operation failed */
 	EXIT_USAGE = 2,       /* the command line or the configuration is wrong */
 	EXIT_UNSUPPORTED = 3, /* this kernel or machine cannot do it */
-	EXIT_NO_DAEMON = 4,   /* cannot connect to ebbd */
+	EXIT_NO_DAEMON = 4,   /* a daemon (ebbd, ebb-swapd, ebb-donord) does not answer */
 	EXIT_REFUSED = 5,     /* possible, but harmful now */
 };
 

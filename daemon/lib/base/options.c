@@ -48,6 +48,31 @@ static bool is_choice(const char *choices, const char *value)
 	return false;
 }
 
+struct unit {
+	uint64_t of;
+	const char *name;
+};
+
+static const struct unit sizes[] = { { 1ull << 40, "T" }, { 1 << 30, "G" }, { 1 << 20, "M" },
+				     { 1 << 10, "K" }, { 1, "" } };
+/* Limits are multiples of 1 us. */
+static const struct unit durations[] = { { 3600000000000, "h" }, { 60000000000, "m" },
+					 { 1000000000, "s" }, { 1000000, "ms" }, { 1000, "us" },
+					 { 1, "" } };
+static const struct unit one[] = { { 1, "" } };
+
+/* Formats a limit exactly, and so that it can be given as a value. */
+static void limit_text(const struct option_spec *s, uint64_t n, char *buf, size_t len)
+{
+	const struct unit *unit = s->type == OPTION_SIZE     ? sizes :
+				  s->type == OPTION_DURATION ? durations :
+							       one;
+
+	while (unit->of > 1 && (!n || n % unit->of))
+		unit++;
+	snprintf(buf, len, "%llu%s", (unsigned long long)(n / unit->of), unit->name);
+}
+
 static int check_range(const struct option_spec *s, const char *what, const char *value,
 		       uint64_t n, struct error *e)
 {
@@ -55,19 +80,14 @@ static int check_range(const struct option_spec *s, const char *what, const char
 
 	if (n >= s->min && (!s->max || n <= s->max))
 		return 0;
+	limit_text(s, s->min, min, sizeof(min));
+	limit_text(s, s->max, max, sizeof(max));
 	if (s->type == OPTION_DURATION && n < s->min)
 		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too short; give at least %s", what,
-				 value, duration_format(s->min, min, sizeof(min)));
+				 value, min);
 	if (s->type == OPTION_DURATION)
 		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too long; give at most %s", what,
-				 value, duration_format(s->max, max, sizeof(max)));
-	if (s->type == OPTION_SIZE) {
-		size_format(s->min, min, sizeof(min));
-		size_format(s->max, max, sizeof(max));
-	} else {
-		snprintf(min, sizeof(min), "%llu", (unsigned long long)s->min);
-		snprintf(max, sizeof(max), "%llu", (unsigned long long)s->max);
-	}
+				 value, max);
 	if (!s->max)
 		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; give at least %s",
 				 what, value, min);
@@ -152,7 +172,8 @@ static int take_value(struct cursor *c, const struct option_spec *s, const char 
 		      bool ignored, struct error *e)
 {
 	if (s->type != OPTION_FLAG && !value) {
-		if (c->at >= c->argc)
+		/* Not the next option: a value that begins with "--" must follow "=". */
+		if (c->at >= c->argc || !strncmp(c->argv[c->at], "--", 2))
 			return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: value missing; give --%s %s",
 					 s->name, s->name, s->metavar ?: "VALUE");
 		value = c->argv[c->at++];

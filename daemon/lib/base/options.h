@@ -29,7 +29,8 @@ struct option_list {
 };
 
 struct option_spec {
-	const char *name;    /* "mem": given as --mem VALUE or --mem=VALUE */
+	/* "mem": given as --mem VALUE or --mem=VALUE; only after "=", VALUE may begin with "--" */
+	const char *name;
 	char letter;         /* short form, or 0 */
 	enum option_type type;
 	size_t offset;       /* of the field in the command's own struct */
@@ -40,7 +41,7 @@ struct option_spec {
 	 */
 	const char *metavar;
 	const char *help;    /* one line, no full stop */
-	/* OPTION_UINT, OPTION_SIZE, OPTION_DURATION (ns); max 0 = no limit */
+	/* OPTION_UINT, OPTION_SIZE, OPTION_DURATION (ns, multiples of 1000); max 0 = no limit */
 	uint64_t min, max;
 };
 

@@ -31,6 +31,8 @@
 #define LABEL "ebb donor key"
 #define LABEL_SIZE 16
 #define SUFFIX ".key"
+/* Remedies: the first for readers that may be a borrower or a donor. */
+#define CREATE "run \"ebbctl key create\" for a borrower, \"ebbctl key derive\" for a donor"
 
 static void to_hex(const uint8_t *bytes, size_t n, char *hex)
 {
@@ -191,7 +193,7 @@ static int malformed(const char *path, struct error *e)
 {
 	return fail(e, EINVAL, "key %s: not a key file: expected one line \"" RANDOM
 		    " NAME KEY\" or \"" DERIVED
-		    " NAME DONOR KEY\"; run \"ebbctl key create\"", path);
+		    " NAME DONOR KEY\"; " CREATE, path);
 }
 
 static int trusted(uid_t owner)
@@ -199,23 +201,26 @@ static int trusted(uid_t owner)
 	return owner == 0 || owner == geteuid();
 }
 
+/* Of a donor's key, which belongs to the donor's user, root may show name and fingerprint. */
+enum use { KEY_USED, KEY_SHOWN };
+
 /* A user that may write the file, or the link to it, may choose the key. */
-static int check_owner(const char *path, int fd, struct stat *st, struct error *e)
+static int check_owner(const char *path, int fd, enum use use, struct stat *st, struct error *e)
 {
 	struct stat link;
 
 	if (fstat(fd, st) < 0 || lstat(path, &link) < 0)
 		return fail(e, errno, "key %s: %m", path);
 	if (!S_ISREG(st->st_mode))
-		return fail(e, EINVAL, "key %s: not a file; give a file of \"ebbctl key create\"", path);
-	if (!trusted(link.st_uid))
-		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "key %s: the link belongs to user %u, which could choose another key; name the file itself",
-				 path, link.st_uid);
-	if (!trusted(st->st_uid))
+		return fail(e, EINVAL, "key %s: not a file; give a key file", path);
+	if (use == KEY_USED && !trusted(st->st_uid))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
 				 "key %s: belongs to user %u; chown it to root, or to the user that runs this", path,
 				 st->st_uid);
+	if (use == KEY_USED && !trusted(link.st_uid))
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "key %s: the link belongs to user %u, which could choose another key; name the file itself",
+				 path, link.st_uid);
 	if (st->st_mode & 077)
 		return fail_exit(e, EXIT_REFUSED, EACCES,
 				 "key %s: accessible to other users (mode %04o); chmod 600 it, and create a new key if another user could have read it",
@@ -243,7 +248,7 @@ static int parse(struct key *k, char *line)
 	return 0;
 }
 
-int key_load(struct key *k, const char *path, struct error *e)
+static int load(struct key *k, const char *path, enum use use, struct error *e)
 {
 	/* Opening a pipe must not block. */
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -253,10 +258,12 @@ int key_load(struct key *k, const char *path, struct error *e)
 	ssize_t n;
 	int r;
 
+	if (fd < 0 && errno == ENOENT)
+		return fail_exit(e, EXIT_USAGE, ENOENT, "key %s: no such file; " CREATE, path);
 	if (fd < 0)
-		return fail(e, errno, "key %s: %s; %s", path, strerror(errno),
-			    errno == ENOENT ? "run \"ebbctl key create\"" : "run as a user with read access");
-	r = check_owner(path, fd, &st, e);
+		return fail(e, errno, "key %s: %s; run as a user with read access", path,
+			    strerror(errno));
+	r = check_owner(path, fd, use, &st, e);
 	if (r)
 		return r;
 	n = read(fd, line, sizeof(line) - 1);
@@ -273,6 +280,16 @@ int key_load(struct key *k, const char *path, struct error *e)
 		*k = read_key;
 	key_forget(&read_key);
 	return r ? malformed(path, e) : 0;
+}
+
+int key_load(struct key *k, const char *path, struct error *e)
+{
+	return load(k, path, KEY_USED, e);
+}
+
+int key_show(struct key *k, const char *path, struct error *e)
+{
+	return load(k, path, KEY_SHOWN, e);
 }
 
 int key_load_own(struct key *k, const char *path, struct error *e)
@@ -377,7 +394,9 @@ static int add_directory(struct keyring *ring, const char *path, enum keyring_ab
 		    fail(e, ENAMETOOLONG, "keys %s: path too long; move the directory", path);
 	}
 	if (!r && !found && absence == KEYRING_NEEDED)
-		r = fail(e, ENOENT, "keys %s: no file *" SUFFIX "; run \"ebbctl key create\"", path);
+		r = fail_exit(e, EXIT_USAGE, ENOENT,
+			      "keys %s: no file *" SUFFIX "; run \"ebbctl key derive\" at the borrower and copy the file here",
+			      path);
 	return r;
 }
 

@@ -72,6 +72,8 @@ int key_save(const struct key *k, const char *path, struct error *e);
  * untouched on failure.
  */
 int key_load(struct key *k, const char *path, struct error *e);
+/* key_load() of any owner's key, to show it, not to use it. */
+int key_show(struct key *k, const char *path, struct error *e);
 /* key_load() of a borrower's own key: -EINVAL for a derived one. */
 int key_load_own(struct key *k, const char *path, struct error *e);
 void key_forget(struct key *k);

@@ -153,7 +153,7 @@ int tcp_listen(struct address *a, enum address_reach reach, struct error *e)
 
 	if (reach == ADDRESS_LOOPBACK && !tcp_is_loopback(a))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "listen %s: not a loopback address, authentication required; pass --keys FILE, made by ebbctl key create, or use 127.0.0.1",
+				 "listen %s: not a loopback address, authentication required; pass --keys FILE, made by \"ebbctl key derive\" at the borrower, or use 127.0.0.1",
 				 a->text);
 	fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)

@@ -282,7 +282,7 @@ def test_small_cgroup_waits_for_slow_writes(module, donor, disk, after, cgroup, 
         d = seen()
         c = cgroup(12)
         # A class without donors: its pages are on the backup alone.
-        parts.ebbctl("device", "class", "test0", c.path)
+        parts.ebbctl("device", "class", "test0", c.path, "--durability", "disk")
         before = d.counts()["write_backup"]
         parts.Scan(mib=16, cgroup=c).kill()
         assert d.counts()["write_backup"] - before > 3 << 8
@@ -433,12 +433,17 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         assert parts.ebbctl_json("device", "class", "test0")["classes"] == []
         wait_for(lambda: B not in d.live(), 30, "the class's donor is still there")
         # A class without cgroups is reused; without donors no page leaves the machine.
-        classes(own.path)
+        refused(2, ": no class on device test0", own.path)
+        classes(own.path, "--durability", "disk")
         refused(5, "cannot change", own.path, "--seal", "on")
         classes(other.path, "--seal", "on")
         assert [(c["class"], c["durability"], c["sealed"], c["donors"])
                 for c in parts.ebbctl_json("device", "class", "test0")["classes"]] == \
             [(number, "local", False, None), (number + 1, "local", True, None)]
+        # Without options, that of one cgroup is shown, and stays.
+        for _ in range(2):
+            shown, = parts.ebbctl_json("device", "class", "test0", other.path)["classes"]
+            assert (shown["cgroup"], shown["class"], shown["sealed"]) == (other.rel, number + 1, True)
         destroy()
         nothing_left()
     finally:

@@ -493,7 +493,8 @@ def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, other_key, logs
         assert (listed["key"], listed["server"]["key"]) == (str(key.path), key.number.hex())
         # --seal auto: seals with a key, including classes.
         assert listed["server"]["sealed"] and k.status(number)["seal"]
-        assert "sealed: yes" in parts.ebbctl("device", "class", "test0", cgroup().path).stdout
+        assert "sealed: yes" in parts.ebbctl("device", "class", "test0", cgroup().path, "--durability",
+                                             "disk").stdout
         assert "sealed: no" in parts.ebbctl("device", "class", "test0", cgroup().path, "--seal",
                                             "off").stdout
         done = parts.ebbctl("device", "create", "test0", "--frontend", "kmod", "--size", "64M", "--slab",
