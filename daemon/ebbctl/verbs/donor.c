@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device_view.h"
 #include "lib/control/control.h"
@@ -332,7 +333,8 @@ static int run_forget(int argc, char **argv, void *options, struct error *e)
 	char address[128];
 	int r = need_root("donor forget", e);
 
-	if (!r)
+	/* A server that was started without ebbctl has no record, a kernel module's device no server. */
+	if (!r && access(ebb_device_socket(argv[0]), F_OK) < 0)
 		r = device_record_read(argv[0], &d, e);
 	if (!r)
 		r = kmod_donor_check(argv[1], "donor", address, sizeof(address), e);
@@ -341,10 +343,10 @@ static int run_forget(int argc, char **argv, void *options, struct error *e)
 	request = control_request("donor.forget");
 	json_add_text(request, "donor", address);
 	json_add_bool(request, "force", f->force);
-	r = server_call(d.name, request, &answer, e);
+	r = server_call(argv[0], request, &answer, e);
 	if (r)
 		return r;
-	json_add_text(o, "device", d.name);
+	json_add_text(o, "device", argv[0]);
 	json_add_text(o, "donor", address);
 	json_add_int(o, "pages_lost", json_int(answer, "pages_lost", 0));
 	output(f->json, o, print_forgotten);

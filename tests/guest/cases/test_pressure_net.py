@@ -165,7 +165,7 @@ def test_hog_of_twice_the_memory(world, cgroup, min_free):
     MIN_FREE.write_text(str(min_free) if min_free else stock)
     hog = Hog(cgroup(), f"hog-{min_free}", 2 * meminfo_mib("MemAvailable"))
     try:
-        rate = world.moves(PAGES)
+        rate = world.moves(PAGES, lambda: not hog.alive())
         tell(f"min_free_kbytes {MIN_FREE.read_text().strip()}: {rate:.0f} pages/s, "
              f"{meminfo_mib('MemAvailable')} MiB available")
         assert hog.alive(), victims()
@@ -179,20 +179,21 @@ def test_memory_shrinks_and_swap_gets_full(world, cgroup):
     hog = Hog(cgroup(), "hog", 2 * meminfo_mib("MemAvailable"))
     locker = second = None
     try:
-        world.moves(PAGES)
+        world.moves(PAGES, lambda: not hog.alive())
+        assert hog.alive(), victims()
         locker = subprocess.Popen(
             [sys.executable, "-c", LOCKER,
              str(meminfo_mib("MemTotal") - meminfo_mib("Unevictable") - LEFT_MIB << 20)],
             stdin=subprocess.PIPE, stdout=open(LOGS / "locker.out", "w"), text=True)
         locked = lambda: "locked" in read(LOGS / "locker.out")
         rate = world.moves(ALL, lambda: locked() or locker.poll() is not None)
-        assert locked()
+        assert locked() and hog.alive(), victims()
         tell(f"shrinks: {rate:.0f} pages/s")
-        rate = world.moves(PAGES)
+        rate = world.moves(PAGES, lambda: not hog.alive())
         tell(f"{LEFT_MIB} MiB: {rate:.0f} pages/s, {meminfo_mib('MemAvailable')} MiB available, "
              f"swap {meminfo_mib('SwapFree')} MiB free")
         tell(victims())
-        assert hog.alive()
+        assert hog.alive(), victims()
         world.intact()
         # More than there is.
         second = Hog(cgroup(), "second", DEVICE_MIB)
