@@ -40,8 +40,6 @@ $(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_OBJECTS) | deps
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -o $@ $< $(GC_OBJECTS) -lcmocka $(GC_LIBS)
 
-$(B)/tests/unit/test_gc_oldest: private override CFLAGS += -Wl,--wrap=region_list_pop
-
 # Programs: one source each, also built for Debian's collector and malloc, to compare.
 GC_NAMES := $(patsubst tests/gc/%.c,%,$(wildcard tests/gc/*.c))
 GC_PROGRAMS := $(GC_NAMES:%=$(B)/tests/gc/%)

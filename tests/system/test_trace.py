@@ -124,7 +124,7 @@ def test_simulator_refuses_nonsense(argv, says):
     (("--churn", 1, "--still"), "still: has no effect on mixes; leave out --still"),
     (("--run", "4K"), "run: has no effect on machines without --mixes"),
     (("--order", "columns"), "order: has no effect on machines without --mixes"),
-    (("--mixes", 1, "--device", "1G"), "--device: '1G' is out of range; give 80.0 GiB to"),
+    (("--mixes", 1, "--device", "1G"), "--device: '1G' is out of range; give 80G to"),
 ])
 def test_options_of_another_simulation(argv, says):
     done = sim("cluster", *argv, check=False)

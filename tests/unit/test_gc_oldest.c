@@ -160,7 +160,7 @@ static void list_note(const struct ebbgc_heap *h, const struct region_list *l,
 		members[r] = (struct member){ true, h->regions[r].swept, h->regions[r].arrived };
 		last = r;
 	}
-	assert_true(last == REGION_NONE || last == l->tail);
+	assert_int_equal(last, l->tail);
 }
 
 static struct aged *items_copy(const struct ebbgc_heap *h, unsigned int swept)
@@ -266,41 +266,6 @@ static void random_programs_short_of_memory(void **state)
 	programs(0, 16 << 20);
 }
 
-/* --- the cost ------------------------------------------------------------------------------- */
-
-static uint64_t pops;	/* of regions from lists */
-
-/* Without the linker's --wrap, as with sanitizers, none is counted. */
-uint32_t __attribute__((weak)) __real_region_list_pop(struct ebbgc_heap *h, struct region_list *l);
-uint32_t __wrap_region_list_pop(struct ebbgc_heap *h, struct region_list *l);
-
-uint32_t __wrap_region_list_pop(struct ebbgc_heap *h, struct region_list *l)
-{
-	uint32_t region = __real_region_list_pop(h, l);
-
-	__atomic_fetch_add(&pops, region != REGION_NONE, __ATOMIC_RELAXED);
-	return region;
-}
-
-/* Regions leave in batches: no batch looks at all that stay. */
-static void no_choice_looks_at_all(void **state)
-{
-	for (size_t regions = 128; regions <= 1024; regions *= 2) {
-		struct world w;
-
-		world_open(&w, 256 << 20, 0);
-		far_open(&w, 256 << 20);
-		enter(&w, 8 * regions);
-		for (size_t i = 0; i < 8 * regions; i++)
-			fill(&w, i, w.types[2]);
-		pops = 0;
-		assert_int_equal(ebbgc_far_evict(w.m), 0);
-		assert_int_equal(w.heap->far.out, regions);
-		assert_true(pops <= 4 * regions);
-		world_close(&w);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,7 +273,6 @@ int main(void)
 		cmocka_unit_test(random_programs),
 		cmocka_unit_test(random_programs_with_a_nursery),
 		cmocka_unit_test(random_programs_short_of_memory),
-		cmocka_unit_test(no_choice_looks_at_all),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

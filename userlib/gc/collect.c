@@ -142,9 +142,9 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 		live += h->marker.tracers[i].marked_bytes;
 		h->counting.marked_objects += h->marker.tracers[i].marked_objects;
 	}
+	pthread_mutex_lock(&h->lock);
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		supplies_drop_regions(h, m);
-	pthread_mutex_lock(&h->lock);
 	if (h->far.on)
 		arrivals_close(h);
 	h->stats.live_bytes = live;

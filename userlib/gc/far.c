@@ -176,7 +176,11 @@ int ebbgc_far_attach_size(ebbgc_heap_t *h, const struct ebbgc_far_store *from, s
 		if (r)
 			tables_free(h);
 	}
-	h->far.on |= !r;
+	if (!r) {
+		h->far.on = true;
+		/* The next region locks the new tables from the start on. */
+		h->side_locked = 0;
+	}
 	pthread_mutex_unlock(&h->lock);
 	return r;
 }

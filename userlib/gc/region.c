@@ -292,7 +292,7 @@ uint32_t regions_take_any(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 		if (r->committed)
 			h->committed_free--;
 		region_used(h, i);
-		r->next = REGION_NONE;
+		r->next = r->prev = REGION_NONE;
 		r->cursor = 0;
 		r->zero = fresh || !r->committed;
 		r->committed = r->skipped = r->recycled = r->swept = false;
