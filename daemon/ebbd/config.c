@@ -234,8 +234,8 @@ static int begin_declaration(struct reader *r, const char *text)
 	const char *from, *to;
 
 	from = strchr(text, '"');
-	to = from ? strrchr(from + 1, '"') : NULL;
-	if (!to || strspn(text, " \t") != (size_t)(from - text) || to[1] != ']')
+	to = from ? strstr(from + 1, "\"]") : NULL;
+	if (!to || strspn(text, " \t") != (size_t)(from - text))
 		return bad_section(r, "the cgroup's path is not between quotes");
 	if (from[1] != '/' || to - from - 1 >= PATH_MAX)
 		return bad_section(r, "the cgroup's path does not begin with /");

@@ -492,6 +492,8 @@ static __attribute__((noreturn)) void serve_out(struct swapd *s, struct device_c
 	if (r)
 		log_err("device %s: aborted (%s); programs with pages there get SIGBUS; swapoff, then destroy it",
 			s->options.name, strerror(-r));
+	/* Its thread logs them, too. */
+	device_control_close(c);
 	notes_log(&s->notes);
 	swapd_stop(s, c);
 	/* After a failure the log stays, for the operator. */

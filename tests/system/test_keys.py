@@ -324,8 +324,8 @@ def test_a_key_where_none_is_wanted(world, key, tmp_path):
 BAD_FILES = {
     "readable by others": (lambda p: p.chmod(0o640), REFUSED, "chmod 600"),
     "somebody else's": (lambda p: os.chown(p, 12345, -1), REFUSED, ": belongs to user 12345"),
-    "no key": (lambda p: p.write_text("hunter2\n"), FAILED, "not a key file"),
-    "missing": (lambda p: p.unlink(), USAGE, "ebbctl key derive"),
+    "no key": (lambda p: p.write_text("hunter2\n"), USAGE, "not a key file"),
+    "missing": (lambda p: p.unlink(), FAILED, "ebbctl key derive"),
 }
 
 

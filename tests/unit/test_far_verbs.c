@@ -197,7 +197,7 @@ static void keys_of_pools(void **state)
 	REFUSES(far_pool_destroy(world.tcp, world.keys[1], "p", FAR_END_MEMBERS, &ended, &e),
 		EXIT_USAGE, "no such pool of this key");
 	REFUSES(far_donor_open(&d, world.tcp, NULL, &e), EXIT_FAILED, "give --key FILE");
-	REFUSES(far_donor_open(&d, world.tcp, "/nosuch", &e), EXIT_USAGE, "/nosuch");
+	REFUSES(far_donor_open(&d, world.tcp, "/nosuch", &e), EXIT_FAILED, "/nosuch");
 	assert_int_equal(far_pool_destroy(world.tcp, world.keys[0], "p", FAR_UNUSED_ONLY, &ended,
 					  NULL), 0);
 }

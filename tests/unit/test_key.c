@@ -260,7 +260,7 @@ static void what_is_no_key_is_refused(void **state)
 	refuse(-ENOENT, "ebbctl key create");
 	refuse(-ENOENT, "ebbctl key derive");
 	assert_int_equal(key_load(&k, path, &e), -ENOENT);
-	assert_int_equal(e.exit_status, EXIT_USAGE);
+	assert_int_equal(e.exit_status, EXIT_FAILED);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	refuse(-EINVAL, "not a file");
 }

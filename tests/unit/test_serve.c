@@ -261,6 +261,8 @@ static void control_thread_waits_for_events(void **state)
 	shared.stops++;
 	device_control_go(&c);
 	sem_wait(&stop_tried);
+	while (__atomic_load_n(&shared.stops_tried, __ATOMIC_ACQUIRE) != shared.stops)
+		usleep(1000);
 	c.stopped = false;
 	want_stop(&s);
 	sem_wait(&stop_tried);

@@ -223,7 +223,7 @@ static int give(struct class_call *c, struct json_object *answer, struct error *
 static int no_class(const struct class_call *c, struct error *e)
 {
 	return fail_exit(e, EXIT_USAGE, ENOENT,
-			 "cgroup %.256s: no class on device %s; give it one with --donors or --durability, or see \"ebbctl device class %s\"",
+			 "cgroup %.256s: no class of its own on device %s; see \"ebbctl device class %s\"",
 			 c->cgroup.rel, c->record.name, c->record.name);
 }
 

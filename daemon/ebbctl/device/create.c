@@ -40,7 +40,8 @@
 
 /*
  * ebb-swapd checks these again; here a wrong value is EXIT_USAGE also while donors are unreachable,
- * after which ebb-device@.service would try again.
+ * after which ebb-device@.service would try again.  It does so if the key is missing, which may come
+ * later at boot.
  */
 static int check_options(const char *name, const struct device_plan *plan, struct error *e)
 {
@@ -58,6 +59,10 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: --backup requires --durability disk, not %s; drop it", name,
 				 plan->durability);
+	if (plan->backup && plan->backup[0] != '/')
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "backup %s: not an absolute path; give --backup an absolute path",
+				 plan->backup);
 	if (!plan->extras.key)
 		return plan->extras.connections <= 1 ? 0 :
 		       fail_exit(e, EXIT_USAGE, EINVAL,
@@ -108,9 +113,6 @@ static int check_backup(const char *name, const struct device_plan *plan,
 	r = plan->backup ? 0 : file_make_dirs(dir, 0700);
 	if (r)
 		return fail(e, r, "backup %s: cannot create: %s", dir, strerror(-r));
-	if (dir[0] != '/')
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "backup %s: not an absolute path; give --backup an absolute path", dir);
 	if (access(dir, F_OK) < 0)
 		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
 				 dir, strerror(errno));
@@ -197,8 +199,8 @@ static int check(const char *name, const struct device_plan *plan, struct device
 	if (!r)
 		r = check_options(name, plan, e);
 	if (!r)
-		r = check_backup(name, plan, d, e);
-	return r ? r : device_donors(&plan->donors, donors, d, e);
+		r = device_donors(&plan->donors, donors, d, e);
+	return r ? r : check_backup(name, plan, d, e);
 }
 
 /* ebbd reads the key, too.  Not resolved: the owner of a link matters. */

@@ -230,7 +230,8 @@ static int authenticate(struct etcd *t, struct error *e)
 	int r;
 
 	if (n < 0)
-		return fail(e, (int)n, "etcd password file %s: %s", c->password_file, strerror((int)-n));
+		/* Not -ENOENT, which callers take for a missing key. */
+		return fail(e, EIO, "etcd password file %s: %s", c->password_file, strerror((int)-n));
 	password[strcspn(password, "\r\n")] = '\0';
 	body = etcd_authenticate_text(c->user, password);
 	explicit_bzero(password, sizeof(password));

@@ -191,7 +191,8 @@ int key_save(const struct key *k, const char *path, struct error *e)
 
 static int malformed(const char *path, struct error *e)
 {
-	return fail(e, EINVAL, "key %s: not a key file: expected one line \"" RANDOM
+	return fail_exit(e, EXIT_USAGE, EINVAL,
+		    "key %s: not a key file: expected one line \"" RANDOM
 		    " NAME KEY\" or \"" DERIVED
 		    " NAME DONOR KEY\"; " CREATE, path);
 }
@@ -212,7 +213,7 @@ static int check_owner(const char *path, int fd, enum use use, struct stat *st, 
 	if (fstat(fd, st) < 0 || lstat(path, &link) < 0)
 		return fail(e, errno, "key %s: %m", path);
 	if (!S_ISREG(st->st_mode))
-		return fail(e, EINVAL, "key %s: not a file; give a key file", path);
+		return fail_exit(e, EXIT_USAGE, EINVAL, "key %s: not a file; give a key file", path);
 	if (use == KEY_USED && !trusted(st->st_uid))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
 				 "key %s: belongs to user %u; chown it to root, or to the user that runs this", path,
@@ -259,7 +260,7 @@ static int load(struct key *k, const char *path, enum use use, struct error *e)
 	int r;
 
 	if (fd < 0 && errno == ENOENT)
-		return fail_exit(e, EXIT_USAGE, ENOENT, "key %s: no such file; " CREATE, path);
+		return fail(e, ENOENT, "key %s: no such file; " CREATE, path);
 	if (fd < 0)
 		return fail(e, errno, "key %s: %s; run as a user with read access", path,
 			    strerror(errno));

@@ -289,7 +289,7 @@ static void look_for_stop(struct device_control *c)
 	if (wanted == shared->stops_tried)
 		return;
 	try_to_stop(c);
-	shared->stops_tried = wanted;
+	__atomic_store_n(&shared->stops_tried, wanted, __ATOMIC_RELEASE);
 }
 
 /* Logs that the supervisor exited: the next server needs it. */
@@ -323,6 +323,7 @@ static void *control_main(void *data)
 	};
 	_cleanup_close_ int supervisor = -1;
 	eventfd_t ignored;
+	bool seconds;
 
 	prctl(PR_SET_NAME, "ebb-control");
 	while (sem_wait(&c->go) < 0)
@@ -339,7 +340,9 @@ static void *control_main(void *data)
 			control_server_turn(c->server);
 		if (c->supervisor_missed)
 			p[3].fd = -1;
-		if (poll(p, 4, -1) > 0 && p[2].revents && !p[1].revents)
+		/* Without a descriptor, as when there are too many, it looks for the supervisor. */
+		seconds = s->shared->supervisor && supervisor < 0 && !c->supervisor_missed;
+		if (poll(p, 4, seconds ? 1000 : -1) > 0 && p[2].revents && !p[1].revents)
 			eventfd_read(s->wake_fd, &ignored);
 	}
 }

@@ -391,7 +391,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         cgroup(name="outer").set("cgroup.subtree_control", "+memory")
         bare = cgroup(name="outer/bare")
         refused(2, "NAME CGROUP with --donors", "--remove")
-        refused(2, ": no class on device test0", own.path, "--remove")
+        refused(2, ": no class of its own on device test0", own.path, "--remove")
         refused(2, "no donors given", own.path, "--durability", "none")
         refused(5, ": no io controller", bare.path, "--donors", B)
         refused(1, "no donor accepts connections there", own.path, "--donors", f"rdma:{ADDRESS}:9")
@@ -433,7 +433,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         assert parts.ebbctl_json("device", "class", "test0")["classes"] == []
         wait_for(lambda: B not in d.live(), 30, "the class's donor is still there")
         # A class without cgroups is reused; without donors no page leaves the machine.
-        refused(2, ": no class on device test0", own.path)
+        refused(2, ": no class of its own on device test0", own.path)
         classes(own.path, "--durability", "disk")
         refused(5, "cannot change", own.path, "--seal", "on")
         classes(other.path, "--seal", "on")
