@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
  * With a far generation: the regions that may leave, by age.  Those are the regions on lists of
- * full and partial ones of types that allow moving, and while a cycle sweeps those that it has taken
- * from there and not swept yet.  Lock held.
+ * full and partial ones of types that allow moving, and while a cycle sweeps those that it has
+ * taken from there and not swept yet.  Lock held.
  *
  * Two binary heaps, of regions that a sweep has cleaned and of others: a choice looks at the first
  * only.  A sweep that puts a region back on a list moves nothing here, unless it is the first one.

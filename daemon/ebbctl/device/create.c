@@ -40,8 +40,8 @@
 
 /*
  * ebb-swapd checks these again; here a wrong value is EXIT_USAGE also while donors are unreachable,
- * after which ebb-device@.service would try again.  It does so if the key is missing, which may come
- * later at boot.
+ * after which ebb-device@.service would try again.  It does so if the key is missing, which may
+ * come later at boot.
  */
 static int check_options(const char *name, const struct device_plan *plan, struct error *e)
 {

@@ -333,7 +333,7 @@ static int run_forget(int argc, char **argv, void *options, struct error *e)
 	char address[128];
 	int r = need_root("donor forget", e);
 
-	/* A server that was started without ebbctl has no record, a kernel module's device no server. */
+	/* A server started without ebbctl has no record, a device of the module no server. */
 	if (!r && access(ebb_device_socket(argv[0]), F_OK) < 0)
 		r = device_record_read(argv[0], &d, e);
 	if (!r)
