@@ -18,7 +18,7 @@ OUT = Path("/hostout")
 
 def main():
     link.up(link.PEER)
-    donors = [parts.Donor(OUT / f"donord-{port}.log", listen=f"{link.PEER}:{port}", memory="512M",
+    donors = [parts.Donor(OUT / f"donord-{port}.log", listen=f"{link.PEER}:{port}", memory="576M",
                           options=("--keys", shared_key().path)) for port in link.PORTS]
     (OUT / "lent").touch()
     while all(d.alive() for d in donors):

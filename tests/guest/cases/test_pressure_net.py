@@ -25,7 +25,9 @@ PEER = Path("/hostout/peer")
 LOGS = Path("/hostout/logs")
 MIN_FREE = Path("/proc/sys/vm/min_free_kbytes")
 KILLERS = ("earlyoom", "nohang", "systemd-oomd")
-DEVICE_MIB = 512
+# As each donor lends (lender_tcp.py).  systemd-oomd ends programs from 90 % of swap and memory on; a
+# hog of twice the memory, which then shrinks, and others take 462 MiB.
+DEVICE_MIB = 576
 LEFT_MIB = 128   # beside locked memory, of which ebb has 200 MiB
 PAGES = 30000    # that each load swaps in and checks
 ALL = 1 << 20    # more than any load needs
