@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "advertise.h"
 #include "lib/wire/address.h"
@@ -27,7 +26,7 @@ static int check_address(const struct advertise_options *o, struct donor_entry *
 	if (r)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--advertise: %s is for this machine only; give HOST:PORT", o->address);
-	if (!strncmp(d->address, "0.0.0.0:", 8) || !strncmp(d->address, "[::]:", 5))
+	if (address_is_any(d->address))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--advertise: %s is no address that borrowers could reach; give the machine's own",
 				 o->address);

@@ -516,7 +516,7 @@ void connection_event(struct connection *c, uint32_t events)
 		connection_flush(c);
 		return;
 	}
-	/* Receiving flushes, too: by both, it would send twice what it may in a turn. */
+	/* receive() flushes as well; flushing here, too, would send twice the bytes of a turn. */
 	if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		receive(c);
 	else if (c->fd >= 0 && events & EPOLLOUT)

@@ -39,9 +39,9 @@
  */
 #define CONNECTION_TURN (1u << 20)
 /*
- * Most replies of a connection in flight; a borrower that pipelines more waits.  As many as pages
- * move in a turn: further places would take memory, which is what a donor lends, and no page would
- * leave earlier.
+ * Most replies of a connection in flight, also of those that --delay holds; a borrower that
+ * pipelines more waits.  As many as the pages that move in a turn: each takes 176 bytes of locked
+ * memory, and only with more requests than these in flight does a page take more processor time.
  */
 #define CONNECTION_REPLIES (CONNECTION_TURN / WIRE_PAGE)
 #define NO_SLAB UINT32_MAX

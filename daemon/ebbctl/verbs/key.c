@@ -2,9 +2,9 @@
 /* ebbctl key: keys that a borrower and its donors share. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/wire/address.h"
 #include "lib/wire/key.h"
 #include "verbs.h"
 
@@ -65,7 +65,7 @@ static int run_derive(int argc, char **argv, void *options, struct error *e)
 	char donor[KEY_DONOR];
 	int r = key_donor_name(argv[1], "donor", donor, e);
 
-	if (!r && (!strncmp(donor, "0.0.0.0:", 8) || !strncmp(donor, "[::]:", 5)))
+	if (!r && address_is_any(donor))
 		r = fail_exit(e, EXIT_USAGE, EINVAL,
 			      "key derive: %s means all addresses of a machine; give the address that borrowers use",
 			      donor);

@@ -39,6 +39,11 @@ static int too_long(const char *text, const char *what, struct error *e)
 	return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%s: \"%.64s\": too long; give a shorter address", what, text);
 }
 
+bool address_is_any(const char *text)
+{
+	return !strncmp(text, "0.0.0.0:", 8) || !strncmp(text, "[::]:", 5);
+}
+
 int address_parse(const char *text, const char *what, struct address *a, struct error *e)
 {
 	int r;

@@ -16,6 +16,9 @@
 /* -EINVAL names @what and the accepted forms; -ENOENT: the host has no address. */
 int address_parse(const char *text, const char *what, struct address *a, struct error *e);
 
+/* Returns whether @text, HOST:PORT, means all addresses of a machine, which no other can reach. */
+bool address_is_any(const char *text);
+
 /*
  * Stores the first @most addresses of @text in the order to try them.  Returns their number,
  * -EINVAL or -ENOENT.  Resolving a name may take as long as resolv.conf(5) allows.
